@@ -110,17 +110,16 @@ static bool is_derived(const struct tt_model *model, const struct tt_manifest_te
     return model->row->learned_positions && t->ndim == 4 && tt_text_ends(t->name, ".attn.bias"); /* GPT-2's mask */
 }
 
-/* The name of a parameter, or of a part of a quantized one. */
+/* Whether a name is a parameter's, with or without the prefix of the family. */
 static bool is_parameter(const struct tt_model *model, const char *name)
 {
     const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
-    size_t skip = strlen(prefix);
 
     for (int p = 0; p < model->n_params; p++) {
         const char *known = model->params[p].hf_name;
 
         if (tt_hf_is_name(&model->params[p], name) ||
-            (known && strncmp(known, prefix, skip) == 0 && strcmp(known + skip, name) == 0))
+            (known && tt_text_begins(known, prefix) && strcmp(known + strlen(prefix), name) == 0))
             return true;
     }
     return false;
@@ -203,12 +202,9 @@ static size_t weight_name(const char *name)
     static const char *const ends[] = {"_scale_inv", "_blocks", "_scales"};
     size_t size = strlen(name);
 
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        size_t n = strlen(ends[i]);
-
-        if (size > n && strcmp(name + size - n, ends[i]) == 0)
-            return size - n;
-    }
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (tt_text_ends(name, ends[i]))
+            return size - strlen(ends[i]);
     return size;
 }
 
@@ -353,21 +349,22 @@ static void add(struct tt_weights *w, int number, const char *name, enum tt_dtyp
     TT_PUSH(w->weight, w->n, w->cap) = weight;
 }
 
-static struct tt_weights begin(enum tt_weights_kind kind, struct tt_source *source, const struct tt_model *model)
+static void begin(struct tt_weights *w, enum tt_weights_kind kind, struct tt_source *source,
+                  const struct tt_model *model)
 {
     size_t n = (size_t)source->manifest.n_tensors + 1, n_params = model ? (size_t)model->n_params : 0;
     int64_t *first = tt_calloc(n_params + 1, sizeof *first);
 
     for (size_t p = 0; p < n_params; p++)
         first[p + 1] = first[p] + tt_hf_tensors_of(&model->params[p]);
-    return (struct tt_weights){.kind = kind,
-                               .source = source,
-                               .model = model,
-                               .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(struct tt_hf_stored)),
-                               .first = first,
-                               .checked = tt_calloc(n, sizeof(bool)),
-                               .seen = tt_calloc(n, sizeof(int64_t)),
-                               .digest = tt_calloc(n, sizeof(uint64_t))};
+    *w = (struct tt_weights){.kind = kind,
+                             .source = source,
+                             .model = model,
+                             .stored = tt_calloc((size_t)first[n_params] + 1, sizeof(struct tt_hf_stored)),
+                             .first = first,
+                             .checked = tt_calloc(n, sizeof(bool)),
+                             .seen = tt_calloc(n, sizeof(int64_t)),
+                             .digest = tt_calloc(n, sizeof(uint64_t))};
 }
 
 void tt_weights_release(struct tt_weights *weights)
@@ -383,17 +380,15 @@ void tt_weights_release(struct tt_weights *weights)
     *weights = (struct tt_weights){0};
 }
 
-void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights)
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_STORED, source, NULL);
-
+    begin(w, TT_WEIGHTS_STORED, source, NULL);
     for (int i = 0; i < source->manifest.n_tensors; i++) {
         const struct tt_manifest_tensor *t = &source->manifest.tensor[i];
 
         if (t->group == group)
-            add(&w, i, t->name, t->dtype, t->ndim, t->shape);
+            add(w, i, t->name, t->dtype, t->ndim, t->shape);
     }
-    *ret_weights = w;
 }
 
 /* The published gpt2 files are of the model without its head, so their names lack the prefix. */
@@ -403,12 +398,12 @@ static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, 
     const struct tt_manifest_tensor *found = tt_manifest_find(manifest, TT_CKPT_MODEL, name);
     const char *prefix = w->model->row->hf_prefix;
 
-    if (!found && prefix && strncmp(name, prefix, strlen(prefix)) == 0)
+    if (!found && prefix && tt_text_begins(name, prefix))
         found = tt_manifest_find(manifest, TT_CKPT_MODEL, name + strlen(prefix));
     return found;
 }
 
-/* The same for the name and an end. */
+/* The tensor with the name and an end. */
 static const struct tt_manifest_tensor *find_end(const struct tt_weights *w, const char *name, const char *end)
 {
     char *whole = tt_format("%s%s", name, end);
@@ -424,13 +419,6 @@ static int fail_missing(const struct tt_weights *w, const char *name, const char
                    param->name);
 }
 
-static int fail_scaled(const struct tt_weights *w, const struct tt_manifest_tensor *t, const char *end)
-{
-    return tt_fail(TT_EDATA,
-                   "'%s': tensor '%s' is %s, but there are scales for it, '%s%s'; wanted F8_E4M3 or no scales",
-                   w->source->path, t->name, tt_dtype_name(t->dtype), t->name, end);
-}
-
 /* Finds the tensor of a weight, or its two tensors of elements and scales. */
 static int find_stored(const struct tt_weights *w, const struct tt_param *param, const char *name,
                        struct tt_hf_stored *ret_stored)
@@ -441,7 +429,11 @@ static int find_stored(const struct tt_weights *w, const struct tt_param *param,
 
     if (values && !(is_import && values->dtype == TT_F8_E4M3)) {
         *ret_stored = tt_hf_stored_plain(values);
-        return is_import && find_end(w, name, end) ? fail_scaled(w, values, end) : 0;
+        if (is_import && find_end(w, name, end))
+            return tt_fail(TT_EDATA,
+                           "'%s': tensor '%s' is %s, but there are scales for it, '%s%s'; wanted F8_E4M3 or no scales",
+                           w->source->path, values->name, tt_dtype_name(values->dtype), values->name, end);
+        return 0;
     }
     if (!values && is_import) {
         values = find_end(w, name, "_blocks");
@@ -568,65 +560,54 @@ static int find_theirs(struct tt_weights *w, int p)
     return rc;
 }
 
-static int from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
-                   struct tt_weights *ret_weights)
+static int from_hf(struct tt_source *source, const struct tt_model *model, enum tt_extra extra, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_FROM_HF, source, model);
     int rc = 0;
 
-    TT_TRY(tt_hf_block_size(source, w.block));
+    begin(w, TT_WEIGHTS_FROM_HF, source, model);
+    TT_TRY(tt_hf_block_size(source, w->block));
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
         if (param->adapter || !param->hf_name)
             continue;
-        TT_TRY(find_theirs(&w, p));
-        add(&w, p, param->name, w.stored[w.first[p]].dtype, param->ndim, param->shape);
+        TT_TRY(find_theirs(w, p));
+        add(w, p, param->name, w->stored[w->first[p]].dtype, param->ndim, param->shape);
     }
     if (extra) {
-        TT_TRY(check_tied(&w));
-        note_new_rows(&w);
+        TT_TRY(check_tied(w));
+        note_new_rows(w);
         TT_TRY(check_hf_extra(source, model, extra == TT_EXTRA_REFUSED));
     }
-    *ret_weights = w;
 out:
-    if (rc < 0)
-        tt_weights_release(&w);
     return rc;
 }
 
 /* Finds the model's parameters by titan's names. */
 static int find_params(struct tt_weights *w)
 {
+    const struct tt_param *param = w->model->params;
     int rc = 0;
 
-    for (int p = 0; p < w->model->n_params; p++) {
-        const struct tt_param *param = &w->model->params[p];
-
-        TT_TRY(find(w, param, 0, param->name, param->ndim, param->shape));
-    }
-    rc = check_tied(w);
-out:
-    return rc;
+    for (int p = 0; p < w->model->n_params && rc == 0; p++, param++)
+        rc = find(w, param, 0, param->name, param->ndim, param->shape);
+    return rc < 0 ? rc : check_tied(w);
 }
 
 /* Only the parameters of the model, in its order, of a folder of PyTorch's, which are stored under titan's names. */
-static int from_dcp(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+static int from_dcp(struct tt_source *source, const struct tt_model *model, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_STORED, source, model);
     int rc = 0;
 
-    TT_TRY(find_params(&w));
+    begin(w, TT_WEIGHTS_STORED, source, model);
+    TT_TRY(find_params(w));
     for (int p = 0; p < model->n_params; p++) {
-        const struct tt_manifest_tensor *t = w.stored[w.first[p]].values;
+        const struct tt_manifest_tensor *t = w->stored[w->first[p]].values;
 
-        add(&w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
+        add(w, (int)(t - source->manifest.tensor), model->params[p].name, t->dtype, t->ndim, t->shape);
     }
     TT_TRY(check_titan_extra(source, model));
-    *ret_weights = w;
 out:
-    if (rc < 0)
-        tt_weights_release(&w);
     return rc;
 }
 
@@ -641,58 +622,39 @@ static void note_left_out(const struct tt_model *model)
         }
 }
 
-int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters,
-                     struct tt_weights *ret_weights)
+int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_TO_HF, source, model);
     int n = 0, rc = 0;
 
+    begin(w, TT_WEIGHTS_TO_HF, source, model);
     if (adapters && model->dims.lora.rank == 0)
         TT_TRY(
             tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path, TT_KEY_NAME(lora.rank)));
-    TT_TRY(find_params(&w));
-    w.hf = tt_hf_tensors(model, adapters, &n);
+    TT_TRY(find_params(w));
+    w->hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)
-        add(&w, i, w.hf[i].name, w.stored[w.first[w.hf[i].param[0]]].dtype, w.hf[i].ndim, w.hf[i].shape);
+        add(w, i, w->hf[i].name, w->stored[w->first[w->hf[i].param[0]]].dtype, w->hf[i].ndim, w->hf[i].shape);
     if (!adapters)
         note_left_out(model);
-    *ret_weights = w;
 out:
-    if (rc < 0)
-        tt_weights_release(&w);
     return rc;
 }
 
-int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_TO_GGUF, source, model);
     int rc = 0;
 
-    TT_TRY(find_params(&w));
-    TT_TRY(tt_gguf_parts(model, &w.gguf, &w.n_gguf));
-    for (int i = 0; i < w.n_gguf; i++) {
-        const struct tt_gguf_part *part = &w.gguf[i];
+    begin(w, TT_WEIGHTS_TO_GGUF, source, model);
+    TT_TRY(find_params(w));
+    TT_TRY(tt_gguf_parts(model, &w->gguf, &w->n_gguf));
+    for (int i = 0; i < w->n_gguf; i++) {
+        const struct tt_gguf_part *part = &w->gguf[i];
 
-        add(&w, i, part->name, part->n_params ? w.stored[w.first[part->param[0]]].dtype : TT_F32, part->ndim,
+        add(w, i, part->name, part->n_params ? w->stored[w->first[part->param[0]]].dtype : TT_F32, part->ndim,
             part->shape);
     }
-    *ret_weights = w;
 out:
-    if (rc < 0)
-        tt_weights_release(&w);
     return rc;
-}
-
-/* A tensor of a GGUF file, as elements. */
-static struct tt_hf_stored as_elements(const struct tt_manifest_tensor *t)
-{
-    struct tt_hf_stored stored = tt_hf_stored_plain(t);
-
-    if (!t->packing)
-        return stored;
-    stored.dtype = TT_F32;
-    stored.shape[stored.ndim - 1] = t->shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;
-    return stored;
 }
 
 /* Finds the tensor of a part. ret_missing: the file lacks it, which is no fault if llama.cpp has no such tensor. */
@@ -701,6 +663,7 @@ static int find_part(struct tt_weights *w, int i, bool *ret_missing)
     const struct tt_gguf_part *part = &w->gguf[i];
     const struct tt_manifest_tensor *t = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, part->name);
     struct tt_box wanted = tt_box_whole(part->ndim, part->shape), found;
+    struct tt_hf_stored *stored = &w->stored[i];
     char a[128], b[128];
 
     *ret_missing = !t && w->model->params[part->param[0]].buffer;
@@ -711,8 +674,12 @@ static int find_part(struct tt_weights *w, int i, bool *ret_missing)
     if (t->packing && t->ndim == 1)
         return tt_fail(TT_EDATA, "'%s': tensor '%s', a vector, is %s; wanted F32, F16 or BF16", w->source->path,
                        t->name, t->packing->name);
-    w->stored[i] = as_elements(t);
-    found = tt_box_whole(w->stored[i].ndim, w->stored[i].shape);
+    *stored = tt_hf_stored_plain(t);
+    if (t->packing) { /* as elements, not as bytes */
+        stored->dtype = TT_F32;
+        stored->shape[t->ndim - 1] = t->shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;
+    }
+    found = tt_box_whole(stored->ndim, stored->shape);
     if (!tt_box_equal(&wanted, &found))
         return tt_fail(TT_EDATA, "'%s': tensor '%s' is %s, wanted %s for the model's %s", w->source->path, t->name,
                        tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
@@ -753,43 +720,38 @@ static enum tt_dtype dtype_of(const struct tt_weights *w, int param)
     return dtype;
 }
 
-static int from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *ret_weights)
+static int from_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_FROM_GGUF, source, model);
     bool *missing = NULL;
     int rc = 0;
 
-    TT_TRY(tt_gguf_parts(model, &w.gguf, &w.n_gguf));
+    begin(w, TT_WEIGHTS_FROM_GGUF, source, model);
+    TT_TRY(tt_gguf_parts(model, &w->gguf, &w->n_gguf));
     missing = tt_calloc((size_t)model->n_params + 1, sizeof *missing);
-    tt_free(w.stored);
-    w.stored = tt_calloc((size_t)w.n_gguf + 1, sizeof *w.stored);
+    tt_free(w->stored);
+    w->stored = tt_calloc((size_t)w->n_gguf + 1, sizeof *w->stored);
     for (int p = 0; p < model->n_params; p++)
         missing[p] = model->params[p].buffer; /* unless the file has a place for it */
-    for (int i = 0; i < w.n_gguf; i++)
-        if (w.gguf[i].n_params && !w.gguf[i].is_copy)
-            TT_TRY(find_part(&w, i, &missing[w.gguf[i].param[0]]));
-    TT_TRY(check_parts(&w));
+    for (int i = 0; i < w->n_gguf; i++)
+        if (w->gguf[i].n_params && !w->gguf[i].is_copy)
+            TT_TRY(find_part(w, i, &missing[w->gguf[i].param[0]]));
+    TT_TRY(check_parts(w));
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
         if (!param->adapter && !missing[p])
-            add(&w, p, param->name, dtype_of(&w, p), param->ndim, param->shape);
+            add(w, p, param->name, dtype_of(w, p), param->ndim, param->shape);
     }
-    *ret_weights = w;
 out:
     tt_free(missing);
-    if (rc < 0)
-        tt_weights_release(&w);
     return rc;
 }
 
-int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
-                      struct tt_weights *ret_weights)
+int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra, struct tt_weights *w)
 {
     if (source->kind == TT_PATH_DCP)
-        return from_dcp(source, model, ret_weights);
-    return tt_source_is_gguf(source) ? from_gguf(source, model, ret_weights)
-                                     : from_hf(source, model, extra, ret_weights);
+        return from_dcp(source, model, w);
+    return tt_source_is_gguf(source) ? from_gguf(source, model, w) : from_hf(source, model, extra, w);
 }
 
 static int check_alike(const struct tt_weights *a, const struct tt_weights *b)
@@ -815,21 +777,18 @@ static int check_alike(const struct tt_weights *a, const struct tt_weights *b)
                : tt_fail(TT_EDATA, "'%s' has %d tensors, '%s' has %d", a->source->path, a->n, b->source->path, b->n);
 }
 
-int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights)
+int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *w)
 {
-    struct tt_weights w = begin(TT_WEIGHTS_MEAN, of[0].source, NULL);
     int rc = 0;
 
-    w.of = of;
-    w.share = share;
-    w.n_of = n;
+    begin(w, TT_WEIGHTS_MEAN, of[0].source, NULL);
+    w->of = of;
+    w->share = share;
+    w->n_of = n;
     for (int k = 1; k < n; k++)
         TT_TRY(check_alike(&of[0], &of[k]));
     for (int i = 0; i < of[0].n; i++)
-        TT_PUSH(w.weight, w.n, w.cap) = of[0].weight[i];
-    *ret_weights = w;
+        TT_PUSH(w->weight, w->n, w->cap) = of[0].weight[i];
 out:
-    if (rc < 0)
-        tt_weights_release(&w);
     return rc;
 }

@@ -73,6 +73,8 @@ struct tt_weights {
     int n_of;
 };
 
+/* The caller releases ret_weights (tt_weights_release), after an error too. */
+
 /** As stored: every tensor of a group, sorted by name. */
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
 
