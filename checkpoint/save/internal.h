@@ -43,8 +43,6 @@ struct tt_saving_shared {
 
 struct tt_ckpt_writer;
 
-struct tt_ckpt_writer;
-
 struct tt_ckpt_saving {
     struct tt_ckpt_store *store;
     const struct tt_ckpt_policy *policy;

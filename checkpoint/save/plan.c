@@ -39,13 +39,6 @@ static int64_t rows_of(const struct tt_box *box)
     return box->ndim ? box->shape[0] : 1;
 }
 
-const struct tt_ckpt_chunk *tt_ckpt_piece_tensor(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece)
-{
-    int n = 0;
-
-    return &tt_ckpt_state_group(state, piece->group, &n)[piece->tensor];
-}
-
 struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
                                 const struct tt_mesh *mesh)
 {
@@ -101,13 +94,10 @@ static int n_tensors(const struct tt_ckpt_state *state)
     return state->n_model + state->n_optim;
 }
 
-/* A piece of tensor i of a state (tt_ckpt_state_tensor), without rows and writer. */
+/* A piece of tensor i, without rows and writer. */
 static struct tt_ckpt_piece begin_piece(const struct tt_ckpt_state *state, int i)
 {
-    bool optim = i >= state->n_model;
-
-    return (struct tt_ckpt_piece){.group = optim ? TT_CKPT_OPTIM : TT_CKPT_MODEL,
-                                  .tensor = optim ? i - state->n_model : i};
+    return (struct tt_ckpt_piece){.group = i < state->n_model ? TT_CKPT_MODEL : TT_CKPT_OPTIM, .tensor = i};
 }
 
 /* Part number `part` of a tensor, as one piece and as a box; false if it does not exist or is empty. */
@@ -161,7 +151,7 @@ static void assign_all(const struct tt_ckpt_state *state, const struct tt_mesh *
     for (int i = 0; i < n_small; i++) {
         struct tt_ckpt_piece *piece = &small[i].piece;
 
-        piece->writer = least_loaded(mesh, &tt_ckpt_piece_tensor(state, piece)->placement, part, load);
+        piece->writer = least_loaded(mesh, &tt_ckpt_state_tensor(state, piece->tensor)->placement, part, load);
         load[piece->writer] += small[i].bytes;
         add_piece(plan, piece);
     }
@@ -255,8 +245,6 @@ static int compare_pieces(const void *pa, const void *pb)
 {
     const struct tt_ckpt_piece *a = pa, *b = pb;
 
-    if (a->group != b->group)
-        return (int)a->group - (int)b->group;
     if (a->tensor != b->tensor)
         return a->tensor - b->tensor;
     if (a->part != b->part)
@@ -288,7 +276,7 @@ static void make_parts(const struct tt_ckpt_state *state, const struct tt_mesh *
     if (plan.n)
         qsort(plan.piece, (size_t)plan.n, sizeof *plan.piece, compare_pieces);
     for (int i = 0; i < plan.n; i++) {
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_piece_tensor(state, &plan.piece[i]);
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(state, plan.piece[i].tensor);
         struct tt_box box = tt_ckpt_piece_box(&plan.piece[i], tensor, mesh);
 
         plan.bytes += tt_ckpt_box_bytes(tensor, &box);
@@ -357,8 +345,7 @@ uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ck
     }
     for (int i = 0; i < plan->n; i++) {
         const struct tt_ckpt_piece *piece = &plan->piece[i];
-        int64_t words[] = {(int64_t)piece->group, piece->tensor,    piece->part,
-                           piece->row_begin,      piece->row_count, piece->writer};
+        int64_t words[] = {piece->tensor, piece->part, piece->row_begin, piece->row_count, piece->writer};
 
         hash = tt_hash64(words, sizeof words, hash);
     }
@@ -463,7 +450,7 @@ static int measure(const struct tt_ckpt_state *state, const struct tt_mesh *mesh
     file.entry = tt_calloc((size_t)n, sizeof *file.entry);
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_piece *p = &plan->piece[piece[i]];
-        const struct tt_ckpt_chunk *c = tt_ckpt_piece_tensor(state, p);
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(state, p->tensor);
 
         file.group = p->group;
         file.writer = p->writer;
@@ -495,7 +482,7 @@ int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_piece *p = &plan->piece[file.entry[i].index];
 
-        cut_entry(&file, i, tt_ckpt_piece_tensor(state, p), mesh, p);
+        cut_entry(&file, i, tt_ckpt_state_tensor(state, p->tensor), mesh, p);
     }
     cut_blocks(&file);
     *ret_file = file;

@@ -20,7 +20,7 @@
  */
 struct tt_ckpt_piece {
     enum tt_ckpt_group group;
-    int tensor;                   /* index in the group's list of struct tt_ckpt_state */
+    int tensor;                   /* number in struct tt_ckpt_state: tt_ckpt_state_tensor */
     int part;                     /* of the tensor's placement; TT_NONE: the whole tensor */
     int64_t row_begin, row_count; /* of the tensor's first dimension; 0 and 1 for a scalar */
     int writer;                   /* rank */
@@ -31,9 +31,6 @@ struct tt_ckpt_plan {
     struct tt_ckpt_piece *piece; /* ordered by group, tensor, rows */
     int64_t bytes;               /* of all tensors */
 };
-
-/** The tensor that a piece is of. */
-const struct tt_ckpt_chunk *tt_ckpt_piece_tensor(const struct tt_ckpt_state *state, const struct tt_ckpt_piece *piece);
 
 /** The elements of a piece. */
 struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
@@ -128,7 +125,6 @@ struct tt_shard_file {
 int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, const struct tt_ckpt_plan *plan,
                        const int *piece, int n, int64_t step, struct tt_shard_file *ret_file) TT_MUST_CHECK;
 
-/** The same without segments and blocks: entries and bytes. */
 void tt_shard_file_release(struct tt_shard_file *file);
 
 /** The first bytes of the file, with the checksums that its entries have (their number does not change its size). */

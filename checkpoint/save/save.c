@@ -25,19 +25,14 @@
 
 /* --- replicas: the rows that a rank writes are summed for the manifest anyway; only the rest is read once more --- */
 
-static int tensor_of(const struct tt_ckpt_saving *s, int piece)
-{
-    return (s->plan.piece[piece].group == TT_CKPT_OPTIM ? s->stored.n_model : 0) + s->plan.piece[piece].tensor;
-}
-
 /* The elements of a tensor that this rank both holds and writes unconverted: rows of its part, or all of it. */
-static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece, int tensor)
+static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece)
 {
-    const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->live, tensor);
+    const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->live, piece->tensor);
     struct tt_box box = tt_ckpt_piece_box(piece, c, &s->store->mesh), common;
     int64_t begin;
 
-    if (c->dtype != tt_ckpt_state_tensor(&s->stored, tensor)->dtype || tt_box_volume(&c->part) == 0 ||
+    if (c->dtype != tt_ckpt_state_tensor(&s->stored, piece->tensor)->dtype || tt_box_volume(&c->part) == 0 ||
         !tt_placement_has(&s->store->mesh, &c->placement, s->rank) || !tt_box_intersect(&box, &c->part, &common))
         return (struct tt_summed){0};
     begin = tt_box_position(&common, 0, &c->part);
@@ -56,7 +51,7 @@ static void sum_rest(struct tt_ckpt_saving *s)
     s->own_digest = tt_calloc(n + 1, sizeof *s->own_digest);
     for (int i = 0; i < s->plan.n; i++)
         if (s->plan.piece[i].writer == s->rank)
-            without[tensor_of(s, i)] = summed(s, &s->plan.piece[i], tensor_of(s, i));
+            without[s->plan.piece[i].tensor] = summed(s, &s->plan.piece[i]);
     tt_replicas_sum(&s->store->mesh, &s->live, without, s->team, s->own_digest);
     tt_free(without);
 }
@@ -70,7 +65,7 @@ static int check_replicas(struct tt_ckpt_saving *s)
         const struct tt_shard_file *file = &s->file[group];
 
         for (int i = 0; i < file->n_segments; i++) {
-            int tensor = tensor_of(s, file->entry[file->segment[i].entry].index);
+            int tensor = s->plan.piece[file->entry[file->segment[i].entry].index].tensor;
 
             if (file->segment[i].holder == s->rank &&
                 tt_ckpt_state_tensor(&s->live, tensor)->dtype == tt_ckpt_state_tensor(&s->stored, tensor)->dtype)
@@ -99,7 +94,7 @@ static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group grou
                          struct tt_manifest *manifest)
 {
     int64_t slot = tt_saving_slot(s, group, writer), wrote = s->shared.file_bytes[slot];
-    int first = group == TT_CKPT_OPTIM ? s->stored.n_model : 0, rc = 0;
+    int rc = 0;
     char *path = tt_ckpt_shard_path(group, writer);
     struct tt_shard_file layout = {0};
     struct tt_manifest_file *file;
@@ -114,7 +109,7 @@ static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group grou
     file->crc = (uint32_t)s->shared.file_crc[slot];
     for (int i = 0; i < layout.n; i++) {
         const struct tt_st_tensor *entry = &layout.entry[i];
-        struct tt_manifest_tensor *t = &manifest->tensor[first + s->plan.piece[entry->index].tensor];
+        struct tt_manifest_tensor *t = &manifest->tensor[s->plan.piece[entry->index].tensor];
 
         TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks) = (struct tt_manifest_chunk){
             .file = manifest->n_files - 1,
@@ -130,22 +125,16 @@ out:
     return rc;
 }
 
-static json_t *manifest_meta(const struct tt_ckpt_saving *s)
-{
-    json_t *meta = json_copy(s->meta);
-
-    (void)json_object_update_new(meta, json_pack("{s:i, s:s, s:s*, s:o*, s:s, s:f}", "world", s->store->comm->size,
-                                                 "policy", s->policy->name, "filter", s->policy->filter, "assets",
-                                                 s->n_assets ? tt_assets_json(s->asset, s->n_assets) : NULL, "run_id",
-                                                 s->store->run_id, "time", tt_clock_wall_sec()));
-    return meta;
-}
-
 static int describe(const struct tt_ckpt_saving *s, struct tt_manifest *manifest)
 {
     int n = s->stored.n_model + s->stored.n_optim, rc = 0;
 
-    manifest->meta = manifest_meta(s);
+    manifest->meta = json_copy(s->meta);
+    (void)json_object_update_new(manifest->meta,
+                                 json_pack("{s:i, s:s, s:s*, s:o*, s:s, s:f}", "world", s->store->comm->size, "policy",
+                                           s->policy->name, "filter", s->policy->filter, "assets",
+                                           s->n_assets ? tt_assets_json(s->asset, s->n_assets) : NULL, "run_id",
+                                           s->store->run_id, "time", tt_clock_wall_sec()));
     for (int i = 0; i < n; i++) {
         const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->stored, i);
         enum tt_ckpt_group group = i < s->stored.n_model ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
@@ -244,15 +233,6 @@ void tt_ckpt_retain(struct tt_ckpt_store *store, int64_t just_saved, int keep, s
         tt_ckpt_writer_start(writer, retire, r);
     else
         (void)retire(r);
-}
-
-/* Waits for the thread of the last retention, if it had one. Its writer must still exist. */
-static int wait_for_retention(struct tt_ckpt_store *store)
-{
-    struct tt_ckpt_writer *writer = store->retiring;
-
-    store->retiring = NULL;
-    return writer ? tt_ckpt_writer_wait(writer) : 0;
 }
 
 /* --- check --- */
@@ -382,10 +362,12 @@ static int make_folder(void *arg)
     const struct tt_ckpt_saving *s = arg;
     static const char *const below[] = {"model", "optim", "assets"};
     const bool wanted[] = {s->stored.n_model > 0, s->stored.n_optim > 0, s->n_assets > 0};
+    struct tt_ckpt_writer *retiring = s->store->retiring; /* the thread of the last retention; it must still exist */
     int64_t need = room(&s->plan, s->asset, s->n_assets);
     int rc = 0;
 
-    TT_TRY(wait_for_retention(s->store));
+    s->store->retiring = NULL;
+    TT_TRY(retiring ? tt_ckpt_writer_wait(retiring) : 0);
     TT_TRY(tt_lock_check(&s->store->lock)); /* do not make a removed folder again: no lock would protect it */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
     TT_TRY(tt_folder_remove(s->folder)); /* of a failed attempt that could not be removed then */
@@ -424,19 +406,15 @@ out:
 
 /* --- the life of a save --- */
 
-static struct tt_ckpt_chunk *copy_chunks(const struct tt_ckpt_chunk *chunk, int n)
-{
-    struct tt_ckpt_chunk *copy = tt_calloc((size_t)n, sizeof *copy);
-
-    if (n)
-        memcpy(copy, chunk, (size_t)n * sizeof *copy);
-    return copy;
-}
-
+/* The chunks of both groups are one array, which begins with the model's. */
 static struct tt_ckpt_state copy_state(const struct tt_ckpt_state *state)
 {
-    return (struct tt_ckpt_state){state->n_model, copy_chunks(state->model, state->n_model), state->n_optim,
-                                  copy_chunks(state->optim, state->n_optim)};
+    int n = state->n_model + state->n_optim;
+    struct tt_ckpt_chunk *copy = tt_calloc((size_t)n + 1, sizeof *copy);
+
+    for (int i = 0; i < n; i++)
+        copy[i] = *tt_ckpt_state_tensor(state, i);
+    return (struct tt_ckpt_state){state->n_model, copy, state->n_optim, copy + state->n_model};
 }
 
 static struct tt_ckpt_saving *new_saving(struct tt_ckpt_store *store, const struct tt_ckpt_save *save)
@@ -466,9 +444,7 @@ static void free_saving(struct tt_ckpt_saving *s)
         tt_shard_file_release(&s->file[group]);
     }
     tt_free(s->live.model);
-    tt_free(s->live.optim);
     tt_free(s->stored.model);
-    tt_free(s->stored.optim);
     json_decref(s->meta);
     tt_ckpt_plan_release(&s->plan);
     tt_free(s->piece_of_file);
@@ -492,19 +468,6 @@ static void abandon(struct tt_ckpt_saving *s)
         tt_warn("the unfinished checkpoint could not be removed: %s", tt_error_message());
     (void)tt_fail(0, "%s", message);
     tt_free(message);
-    free_saving(s);
-}
-
-/* Hands the files to the thread, or writes them now. Failures are reported at the end, when ranks agree. */
-static void write_or_start(struct tt_ckpt_saving *s)
-{
-    if (s->writer) {
-        tt_ckpt_writer_start(s->writer, tt_saving_write, s);
-        return;
-    }
-    s->rc = tt_comm_work(s->store->comm, tt_saving_write, s);
-    if (s->rc < 0)
-        s->message = tt_strdup(tt_error_message());
 }
 
 int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, struct tt_ckpt_saving **ret_saving)
@@ -525,13 +488,18 @@ int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *s
         TT_TRY(tt_comm_agree(comm, tt_saving_stage(s)));
     sum_rest(s);
     s->stage_sec = tt_clock_sec() - stage_begin;
-    write_or_start(s);
+    /* Failures of the writing are reported at the end, when ranks agree. */
+    if (s->writer)
+        tt_ckpt_writer_start(s->writer, tt_saving_write, s);
+    else if ((s->rc = tt_comm_work(comm, tt_saving_write, s)) < 0)
+        s->message = tt_strdup(tt_error_message());
     s->blocked_sec = tt_clock_sec() - s->begin_sec;
     *ret_saving = s;
-    s = NULL;
 out:
-    if (s)
+    if (rc < 0) {
         abandon(s);
+        free_saving(s);
+    }
     tt_patience_end(comm, &patience);
     return rc;
 }
@@ -619,7 +587,6 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     struct tt_patience patience = tt_patience_begin(comm, "saving a checkpoint");
     double end_begin = tt_clock_sec();
     bool first = comm->rank == 0;
-    struct tt_ckpt_saved saved;
     int rc = 0;
 
     TT_TRY(tt_patience_work(comm, true, wait_for_files, s));
@@ -631,13 +598,11 @@ int tt_ckpt_saving_end(struct tt_ckpt_saving *s, struct tt_ckpt_saved *ret_saved
     TT_TRY(tt_patience_work(comm, first, publish, s));
     TT_TRY(tt_patience_work(comm, first, retain, s));
     TT_TRY(tt_comm_agree(comm, tt_fault("end", s->rank)));
-    saved = sum_up(s, end_begin);
-    free_saving(s);
-    s = NULL;
-    *ret_saved = saved;
+    *ret_saved = sum_up(s, end_begin);
 out:
-    if (s)
+    if (rc < 0)
         abandon(s);
+    free_saving(s);
     tt_patience_end(comm, &patience);
     return rc;
 }
@@ -655,12 +620,9 @@ void tt_ckpt_saving_drop(struct tt_ckpt_saving *s)
 int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save, struct tt_ckpt_saved *ret_saved)
 {
     struct tt_ckpt_saving *saving = NULL;
-    int rc = 0;
+    int rc = tt_ckpt_save_begin(store, save, &saving);
 
-    TT_TRY(tt_ckpt_save_begin(store, save, &saving));
-    TT_TRY(tt_ckpt_saving_end(saving, ret_saved));
-out:
-    return rc;
+    return rc < 0 ? rc : tt_ckpt_saving_end(saving, ret_saved);
 }
 
 int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
@@ -675,7 +637,7 @@ int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];
         int slot = (int)p->group * n_ranks + p->writer;
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_piece_tensor(state, p);
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(state, p->tensor);
         struct tt_box box = tt_ckpt_piece_box(p, tensor, mesh);
 
         bytes[slot] += tt_ckpt_box_bytes(tensor, &box);

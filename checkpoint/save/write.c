@@ -56,8 +56,8 @@ static void fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *fi
                   const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
 {
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
-    const struct tt_ckpt_chunk *live = tt_ckpt_piece_tensor(&s->live, piece),
-                               *stored = tt_ckpt_piece_tensor(&s->stored, piece);
+    const struct tt_ckpt_chunk *live = tt_ckpt_state_tensor(&s->live, piece->tensor),
+                               *stored = tt_ckpt_state_tensor(&s->stored, piece->tensor);
     int64_t item = (int64_t)tt_dtype_size(stored->dtype), first = (segment->offset + at) / item;
     const char *from =
         (const char *)live->data +
@@ -73,7 +73,7 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
                      int64_t at, int64_t size, const char *bytes)
 {
     const struct tt_ckpt_piece *piece = &s->plan.piece[file->entry[segment->entry].index];
-    const struct tt_ckpt_chunk *stored = tt_ckpt_piece_tensor(&s->stored, piece);
+    const struct tt_ckpt_chunk *stored = tt_ckpt_state_tensor(&s->stored, piece->tensor);
     int64_t item = (int64_t)tt_dtype_size(stored->dtype);
 
     segment->crc = tt_crc32c(segment->crc, bytes, (size_t)size);
@@ -82,22 +82,16 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
 }
 
-/* Sums a segment whose bytes are already in memory. */
+/* Sums a segment whose bytes are in memory, or (fetches) gets them there first. */
 static void sum_segment(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
-                        struct tt_shard_segment *segment, const char *bytes)
-{
-    for (int64_t at = 0; at < segment->size; at += SPAN)
-        sum_span(s, file, segment, at, segment->size - at < SPAN ? segment->size - at : SPAN, bytes + at);
-}
-
-static void fetch_and_sum(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
-                          struct tt_shard_segment *segment, char *to)
+                        struct tt_shard_segment *segment, bool fetches, char *bytes)
 {
     for (int64_t at = 0; at < segment->size; at += SPAN) {
         int64_t size = segment->size - at < SPAN ? segment->size - at : SPAN;
 
-        fetch(s, file, segment, at, size, to + at);
-        sum_span(s, file, segment, at, size, to + at);
+        if (fetches)
+            fetch(s, file, segment, at, size, bytes + at);
+        sum_span(s, file, segment, at, size, bytes + at);
     }
 }
 
@@ -132,7 +126,7 @@ static int put_bytes(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, 
 static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, char *to)
 {
     for (int i = file->block[b]; i < file->block[b + 1]; i++) {
-        fetch_and_sum(s, file, &file->segment[i], to);
+        sum_segment(s, file, &file->segment[i], true, to);
         to += file->segment[i].size;
     }
 }
@@ -264,7 +258,6 @@ out:
 static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, uint32_t crc)
 {
     int64_t slot = tt_saving_slot(s, file->group, s->rank);
-    int first = file->group == TT_CKPT_OPTIM ? s->stored.n_model : 0;
 
     for (int i = 0; i < file->n; i++) {
         int piece = file->entry[i].index;
@@ -273,7 +266,7 @@ static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, u
     }
     for (int i = 0; i < file->n_segments; i++) {
         const struct tt_shard_segment *segment = &file->segment[i];
-        int tensor = first + s->plan.piece[file->entry[segment->entry].index].tensor;
+        int tensor = s->plan.piece[file->entry[segment->entry].index].tensor;
 
         s->shared.digest[tensor] = (int64_t)((uint64_t)s->shared.digest[tensor] + segment->digest);
         s->shared.nonfinite[tensor] += segment->nonfinite;
@@ -415,7 +408,7 @@ static int end_block(struct tt_ckpt_saving *s, struct tt_shard_file *file, int b
 
         if (segment->holder != s->rank)
             TT_TRY(tt_comm_wait(s->store->comm, &in->request[i - file->block[b]], segment->holder));
-        sum_segment(s, file, segment, in->bytes + at);
+        sum_segment(s, file, segment, false, in->bytes + at);
         at += segment->size;
     }
     if (*disk == 0 && b == file->n_blocks / 2)
@@ -493,7 +486,7 @@ static bool *find_gathered(const struct tt_ckpt_saving *s)
 
     for (int i = 0; i < s->plan.n; i++) {
         const struct tt_ckpt_piece *piece = &s->plan.piece[i];
-        const struct tt_ckpt_chunk *tensor = tt_ckpt_piece_tensor(&s->stored, piece);
+        const struct tt_ckpt_chunk *tensor = tt_ckpt_state_tensor(&s->stored, piece->tensor);
 
         if (!tt_ckpt_piece_is_local(piece, tensor, &s->store->mesh))
             gathered[tt_saving_slot(s, piece->group, piece->writer)] = true;

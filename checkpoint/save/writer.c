@@ -28,17 +28,12 @@ struct tt_ckpt_writer {
     char *message;
 };
 
-/* Linux has a priority per thread. If this fails, the thread merely competes with training. */
-static void step_back(void)
-{
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
-}
-
 static void *run(void *arg)
 {
     struct tt_ckpt_writer *w = arg;
 
-    step_back();
+    /* Linux has a priority per thread. If this fails, the thread merely competes with training. */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     (void)pthread_mutex_lock(&w->lock);
     while (!w->leave) {
         if (!w->work) {

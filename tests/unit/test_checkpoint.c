@@ -154,8 +154,7 @@ static void replicas_share_the_work(void **state)
     tt_ckpt_plan_make(&t.state, &t.mesh, policy, &plan);
     for (int i = 0; i < plan.n; i++) {
         const struct tt_ckpt_piece *p = &plan.piece[i];
-        int n;
-        const struct tt_ckpt_chunk *c = &tt_ckpt_state_group(&t.state, p->group, &n)[p->tensor];
+        const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&t.state, p->tensor);
         struct tt_box box = tt_ckpt_piece_box(p, c, &t.mesh);
 
         assert_true(p->row_count > 0);

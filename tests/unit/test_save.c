@@ -276,11 +276,10 @@ static int64_t staged(struct test_state *t, const struct tt_ckpt_plan *plan, enu
         const struct tt_ckpt_piece *p = &plan->piece[i];
         const struct tt_ckpt_chunk *c;
         struct tt_box box;
-        int n = 0;
 
         if (p->writer != rank || p->group != group)
             continue;
-        c = &tt_ckpt_state_group(&t->state, group, &n)[p->tensor];
+        c = tt_ckpt_state_tensor(&t->state, p->tensor);
         if (!tt_ckpt_piece_is_local(p, c, &t->mesh))
             return 0;
         box = tt_ckpt_piece_box(p, c, &t->mesh);
