@@ -25,10 +25,15 @@ struct side {
 struct diff {
     struct side side[2];
     double atol;
-    json_t *different, *only[2], *notes, *config;
+    json_t *json; /* the result */
     int tensors, by_digest;
     double done, total; /* elements, for progress */
 };
+
+static void add(struct diff *d, const char *list, json_t *value)
+{
+    (void)json_array_append_new(json_object_get(d->json, list), value);
+}
 
 static void close_side(struct side *side)
 {
@@ -116,8 +121,7 @@ static void add_different(struct diff *d, enum tt_ckpt_group group, const struct
     struct tt_box whole = tt_box_whole(a->ndim, a->shape);
     bool values = found->first >= 0;
 
-    (void)json_array_append_new(
-        d->different,
+    add(d, "different",
         json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:o}", "group", tt_ckpt_group_name(group), "name", a->name, "why",
                   why, "max_abs", values ? tt_json_number(found->max_abs) : json_null(), "count",
                   values ? json_integer(found->count) : json_null(), "elements", (json_int_t)tt_box_volume(&whole),
@@ -179,11 +183,6 @@ static int *sorted(const struct tt_weights *w)
     return order;
 }
 
-static void add_only(struct diff *d, int side, enum tt_ckpt_group group, const char *name)
-{
-    (void)json_array_append_new(d->only[side], json_sprintf("%s/%s", tt_ckpt_group_name(group), name));
-}
-
 /* Merges the two lists of names. */
 static int compare_weights(struct diff *d, enum tt_ckpt_group group)
 {
@@ -196,9 +195,9 @@ static int compare_weights(struct diff *d, enum tt_ckpt_group group)
         int order = !x ? 1 : !y ? -1 : strcmp(x->name, y->name);
 
         if (order < 0)
-            add_only(d, 0, group, x->name);
+            add(d, "only_a", json_sprintf("%s/%s", tt_ckpt_group_name(group), x->name));
         else if (order > 0)
-            add_only(d, 1, group, y->name);
+            add(d, "only_b", json_sprintf("%s/%s", tt_ckpt_group_name(group), y->name));
         else
             TT_TRY(compare_tensor(d, group, x, y));
         i += order <= 0;
@@ -211,7 +210,7 @@ out:
 static void add_note(struct diff *d, const char *key, json_t *a, json_t *b)
 {
     if (!json_equal(a, b))
-        (void)json_array_append_new(d->notes, json_pack("{s:s, s:O?, s:O?}", "key", key, "a", a, "b", b));
+        add(d, "notes", json_pack("{s:s, s:O?, s:O?}", "key", key, "a", a, "b", b));
 }
 
 static void note_meta(struct diff *d)
@@ -244,22 +243,9 @@ static void compare_configs(struct diff *d)
             json_t *other = json_object_get(json_object_get(config[1], name), key);
 
             if (other && !json_equal(value, other))
-                (void)json_array_append_new(
-                    d->config, json_pack("{s:s++, s:O, s:O}", "key", name, ".", key, "a", value, "b", other));
+                add(d, "config", json_pack("{s:s++, s:O, s:O}", "key", name, ".", key, "a", value, "b", other));
         }
     }
-}
-
-static double elements(const struct tt_manifest *m)
-{
-    double n = 0.0;
-
-    for (int i = 0; i < m->n_tensors; i++) {
-        struct tt_box whole = tt_box_whole(m->tensor[i].ndim, m->tensor[i].shape);
-
-        n += (double)tt_box_volume(&whole);
-    }
-    return n;
 }
 
 static int compare_group(struct diff *d, enum tt_ckpt_group group)
@@ -317,12 +303,11 @@ out:
 
 static int diff(const char *a, const char *b, double atol, json_t **ret_json)
 {
+    static const char *const lists[] = {"different", "only_a", "only_b"};
     struct diff d = {.atol = atol,
-                     .different = json_array(),
-                     .only = {json_array(), json_array()},
-                     .notes = json_array(),
-                     .config = json_array()};
-    bool equal;
+                     .json = json_pack("{s:n, s:n, s:n, s:n, s:n, s:[], s:[], s:[], s:[], s:[]}", "a", "b", "equal",
+                                       "tensors", "by_digest", "different", "only_a", "only_b", "notes", "config")};
+    bool equal = true;
     int rc = 0;
 
     TT_TRY(tt_source_find(a, &d.side[0].source));
@@ -332,25 +317,23 @@ static int diff(const char *a, const char *b, double atol, json_t **ret_json)
     TT_TRY(choose_names(&d));
     note_meta(&d);
     compare_configs(&d);
-    d.total = elements(&d.side[0].source->manifest);
+    d.total = (double)tt_ckpt_elements(&d.side[0].source->manifest, false);
     for (int group = 0; group < TT_CKPT_GROUPS; group++)
         TT_TRY(compare_group(&d, (enum tt_ckpt_group)group));
     tt_progress("comparing", d.total, d.total);
-    equal = json_array_size(d.different) + json_array_size(d.only[0]) + json_array_size(d.only[1]) == 0;
-    *ret_json = json_pack("{s:o, s:o, s:b, s:i, s:i, s:O, s:O, s:O, s:O, s:O}", "a",
-                          tt_json_string(d.side[0].source->path), "b", tt_json_string(d.side[1].source->path), "equal",
-                          equal, "tensors", d.tensors, "by_digest", d.by_digest, "different", d.different, "only_a",
-                          d.only[0], "only_b", d.only[1], "notes", d.notes, "config", d.config);
+    for (int i = 0; i < 3; i++)
+        equal = equal && json_array_size(json_object_get(d.json, lists[i])) == 0;
+    (void)json_object_update_new(d.json,
+                                 json_pack("{s:o, s:o, s:b, s:i, s:i}", "a", tt_json_string(d.side[0].source->path),
+                                           "b", tt_json_string(d.side[1].source->path), "equal", equal, "tensors",
+                                           d.tensors, "by_digest", d.by_digest));
+    *ret_json = json_incref(d.json);
 out:
     for (int s = 0; s < 2; s++)
         rc = tt_source_explain(rc, d.side[s].source);
     close_side(&d.side[0]);
     close_side(&d.side[1]);
-    json_decref(d.different);
-    json_decref(d.only[0]);
-    json_decref(d.only[1]);
-    json_decref(d.notes);
-    json_decref(d.config);
+    json_decref(d.json);
     return rc;
 }
 

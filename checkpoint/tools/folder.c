@@ -60,14 +60,19 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     return rc == TT_ENOMEM || more == TT_ENOMEM ? TT_ENOMEM : 0;
 }
 
+/* Seconds since a folder was changed; NULL if it cannot be examined. */
+static json_t *age_of(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : NULL;
+}
+
 static json_t *list_leftover(const char *folder, const char *name, const char *kind)
 {
     char *path = tt_format("%s/%s", folder, name);
-    struct stat st;
-    bool seen = lstat(path, &st) == 0;
-    json_t *json = json_pack("{s:o, s:s, s:I, s:o}", "name", tt_json_string(name), "state", kind, "bytes",
-                             (json_int_t)tt_leftover_bytes(path), "age_s",
-                             seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : json_null());
+    json_t *json = json_pack("{s:o, s:s, s:I, s:o?}", "name", tt_json_string(name), "state", kind, "bytes",
+                             (json_int_t)tt_leftover_bytes(path), "age_s", age_of(path));
 
     tt_free(path);
     return json;
@@ -79,16 +84,13 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
     char *path = tt_format("%s/%s", folder, name);
     struct tt_manifest manifest = {0};
     json_t *json, *run_id = NULL;
-    struct stat st;
-    bool seen = lstat(path, &st) == 0;
 
     if (tt_manifest_load(path, &manifest) == 0)
         run_id = json_object_get(manifest.meta, "run_id");
     json = json_pack("{s:o, s:I, s:s, s:O?, s:o, s:I, s:o?}", "name", tt_json_string(name), "step",
                      (json_int_t)aside->step, "state", tt_aside_word(aside->kind), "run_id",
                      json_is_string(run_id) ? run_id : NULL, "set_aside_by", tt_json_string(aside->run_id), "bytes",
-                     (json_int_t)tt_leftover_bytes(path), "age_s",
-                     seen ? json_real(tt_clock_wall_sec() - (double)st.st_mtime) : NULL);
+                     (json_int_t)tt_leftover_bytes(path), "age_s", age_of(path));
     tt_manifest_release(&manifest);
     tt_free(path);
     return json;
@@ -151,30 +153,28 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
 {
     int64_t *steps = NULL;
     char *folder = NULL, **names = NULL;
-    json_t *list = json_array(), *aside = json_array(), *leftovers = json_array();
+    json_t *json = json_pack("{s:n, s:[], s:[], s:[]}", "folder", "steps", "set_aside", "leftovers");
     int n = 0, n_names = 0, rc = 0;
 
     TT_TRY(find_steps(path, &folder, &steps, &n));
-    for (int i = 0; i < n; i++)
-        if ((rc = list_step(folder, steps[i], list)) < 0 && rc != TT_EREMOVED) /* no longer one of them */
-            goto out;
-    rc = 0;
+    for (int i = 0; i < n; i++) {
+        rc = list_step(folder, steps[i], json_object_get(json, "steps"));
+        TT_TRY(rc == TT_EREMOVED ? 0 : rc); /* then it is no longer one of them */
+    }
     TT_TRY(tt_folder_list(folder, &names, &n_names));
     for (int i = 0; i < n_names; i++) {
         struct tt_leftover left;
         struct tt_aside what;
 
         if (tt_leftover_parse(names[i], &left))
-            (void)json_array_append_new(leftovers, list_leftover(folder, names[i], left.kind));
+            (void)json_array_append_new(json_object_get(json, "leftovers"), list_leftover(folder, names[i], left.kind));
         else if (tt_aside_parse(names[i], &what))
-            (void)json_array_append_new(aside, list_aside(folder, names[i], &what));
+            (void)json_array_append_new(json_object_get(json, "set_aside"), list_aside(folder, names[i], &what));
     }
-    *ret_json = json_pack("{s:o,s:O,s:O,s:O}", "folder", tt_json_string(folder), "steps", list, "set_aside", aside,
-                          "leftovers", leftovers);
+    (void)json_object_set_new(json, "folder", tt_json_string(folder));
+    *ret_json = json_incref(json);
 out:
-    json_decref(list);
-    json_decref(aside);
-    json_decref(leftovers);
+    json_decref(json);
     tt_names_free(names, n_names);
     tt_free(steps);
     tt_free(folder);
@@ -187,33 +187,51 @@ struct gc {
     char *folder;
     bool dry_run;
     int64_t keep;
-    json_t *removed, *kept, *damaged, *pytorch;
+    json_t *json; /* the result */
     int64_t bytes;
 };
 
+static void add(struct gc *gc, const char *list, json_t *value)
+{
+    (void)json_array_append_new(json_object_get(gc->json, list), value);
+}
+
 static void add_removed(struct gc *gc, const char *name, const char *kind, int64_t bytes)
 {
-    (void)json_array_append_new(gc->removed, json_pack("{s:o, s:s, s:I}", "name", tt_json_string(name), "kind", kind,
-                                                       "bytes", (json_int_t)bytes));
+    add(gc, "removed",
+        json_pack("{s:o, s:s, s:I}", "name", tt_json_string(name), "kind", kind, "bytes", (json_int_t)bytes));
     if (strcmp(kind, "restored") != 0)
         gc->bytes += bytes;
+}
+
+/* Removes a step, or one that was set aside under a name. */
+static int discard(struct gc *gc, const char *name, const char *kind, int64_t step)
+{
+    char *path = tt_format("%s/%s", gc->folder, name), *trash = tt_format(".trash-step-%" PRId64 "-gc", step);
+    int rc = 0;
+
+    add_removed(gc, name, kind, tt_leftover_bytes(path));
+    if (!gc->dry_run)
+        rc = tt_commit_remove(gc->folder, name, trash, -1);
+    tt_free(path);
+    tt_free(trash);
+    return rc;
 }
 
 /* parent is gc's folder or a step in it. */
 static int clear_leftover(struct gc *gc, const char *parent, const char *name)
 {
     char *path = tt_format("%s/%s", parent, name), *home = tt_leftover_home(parent, name);
-    bool taken = true, restore;
+    bool taken = true;
     int rc = 0;
 
     if (home)
         TT_TRY(tt_path_exists(home, &taken));
-    restore = !taken;
-    add_removed(gc, path + strlen(gc->folder) + 1, restore ? "restored" : "leftover", tt_leftover_bytes(path));
-    if (!gc->dry_run && restore && rename(path, home) < 0)
-        rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
-    else if (!gc->dry_run && !restore)
+    add_removed(gc, path + strlen(gc->folder) + 1, taken ? "leftover" : "restored", tt_leftover_bytes(path));
+    if (!gc->dry_run && taken)
         rc = tt_folder_remove(path);
+    else if (!gc->dry_run && rename(path, home) < 0)
+        rc = tt_fail(TT_EIO, "cannot put '%s' back as '%s': %s", path, home, strerror(errno));
 out:
     tt_free(path);
     tt_free(home);
@@ -235,19 +253,6 @@ out:
     return rc;
 }
 
-static int clear_step(struct gc *gc, const char *path, int64_t step)
-{
-    char *name = tt_format("step-%" PRId64, step), *aside = tt_format(".trash-step-%" PRId64 "-gc", step);
-    int rc = 0;
-
-    add_removed(gc, name, "step", tt_leftover_bytes(path));
-    if (!gc->dry_run)
-        rc = tt_commit_remove(gc->folder, name, aside, -1);
-    tt_free(name);
-    tt_free(aside);
-    return rc;
-}
-
 /* A good step is kept or removed; no other step is. */
 static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
 {
@@ -255,7 +260,7 @@ static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
     int rc = tt_step_check(path, &manifest);
 
     if (rc == TT_EDATA) { /* after any other error the step may be good */
-        (void)json_array_append_new(gc->damaged, json_integer(step));
+        add(gc, "damaged", json_integer(step));
         return 0;
     }
     TT_TRY(rc);
@@ -265,9 +270,9 @@ static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
         gc->keep = (int64_t)json_integer_value(json_object_get(config, "keep_latest_k"));
     }
     if (gc->keep > 0 && *good > gc->keep)
-        TT_TRY(clear_step(gc, path, step));
+        TT_TRY(discard(gc, path + strlen(gc->folder) + 1, "step", step));
     else
-        (void)json_array_append_new(gc->kept, json_integer(step));
+        add(gc, "kept", json_integer(step));
 out:
     tt_manifest_release(&manifest);
     return rc;
@@ -283,7 +288,7 @@ static int look_at_step(struct gc *gc, int64_t step, int *good)
 
     TT_TRY(tt_step_look(path, false, &kind, NULL));
     if (kind == TT_PATH_DCP) {
-        (void)json_array_append_new(gc->pytorch, json_integer(step));
+        add(gc, "pytorch", json_integer(step));
         goto out;
     }
     TT_TRY(judge_step(gc, path, step, good));
@@ -311,23 +316,14 @@ out:
 /* Removes steps that were set aside, if asked to. */
 static int clear_aside(struct gc *gc)
 {
+    struct tt_aside aside;
     char **names = NULL;
     int n = 0, rc = 0;
 
     TT_TRY(tt_folder_list(gc->folder, &names, &n));
-    for (int i = 0; i < n && rc == 0; i++) {
-        char *path = tt_format("%s/%s", gc->folder, names[i]), *trash;
-        struct tt_aside aside;
-
-        if (tt_aside_parse(names[i], &aside)) {
-            trash = tt_format(".trash-step-%" PRId64 "-gc", aside.step);
-            add_removed(gc, names[i], tt_aside_word(aside.kind), tt_leftover_bytes(path));
-            if (!gc->dry_run)
-                rc = tt_commit_remove(gc->folder, names[i], trash, -1);
-            tt_free(trash);
-        }
-        tt_free(path);
-    }
+    for (int i = 0; i < n; i++)
+        if (tt_aside_parse(names[i], &aside))
+            TT_TRY(discard(gc, names[i], tt_aside_word(aside.kind), aside.step));
 out:
     tt_names_free(names, n);
     return rc;
@@ -337,10 +333,8 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, jso
 {
     struct gc gc = {.dry_run = dry_run,
                     .keep = keep,
-                    .removed = json_array(),
-                    .kept = json_array(),
-                    .damaged = json_array(),
-                    .pytorch = json_array()};
+                    .json = json_pack("{s:n, s:b, s:n, s:[], s:n, s:[], s:[], s:[]}", "folder", "dry_run", dry_run,
+                                      "keep", "removed", "bytes", "kept", "damaged", "pytorch")};
     struct tt_lock lock = TT_LOCK_NONE;
     int rc = 0;
 
@@ -350,15 +344,13 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, jso
     TT_TRY(clear_steps(&gc));
     if (abandoned)
         TT_TRY(clear_aside(&gc));
-    *ret_json = json_pack("{s:o, s:b, s:I, s:O, s:I, s:O, s:O, s:O}", "folder", tt_json_string(gc.folder), "dry_run",
-                          dry_run, "keep", (json_int_t)(gc.keep < 0 ? 0 : gc.keep), "removed", gc.removed, "bytes",
-                          (json_int_t)gc.bytes, "kept", gc.kept, "damaged", gc.damaged, "pytorch", gc.pytorch);
+    (void)json_object_set_new(gc.json, "folder", tt_json_string(gc.folder));
+    (void)json_object_set_new(gc.json, "keep", json_integer(gc.keep < 0 ? 0 : gc.keep));
+    (void)json_object_set_new(gc.json, "bytes", json_integer(gc.bytes));
+    *ret_json = json_incref(gc.json);
 out:
     tt_lock_release(&lock);
-    json_decref(gc.removed);
-    json_decref(gc.kept);
-    json_decref(gc.damaged);
-    json_decref(gc.pytorch);
+    json_decref(gc.json);
     tt_free(gc.folder);
     return rc;
 }

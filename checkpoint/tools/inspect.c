@@ -143,7 +143,7 @@ void tt_ckpt_inspection_release(struct tt_ckpt_inspection *inspection)
 static int add_stats(const char *path, enum tt_path_kind kind, struct tt_ckpt_inspection *inspection)
 {
     struct tt_source *source = NULL;
-    double done = 0.0, total = 0.0;
+    double done = 0.0, total = (double)tt_ckpt_elements(&inspection->manifest, false);
     int rc = 0;
 
     TT_TRY(tt_source_open(path, kind, &source));
@@ -151,11 +151,6 @@ static int add_stats(const char *path, enum tt_path_kind kind, struct tt_ckpt_in
         TT_TRY(tt_fail(TT_EDATA, "'%s' was changed while it was read", path));
     inspection->stats = tt_calloc_for((size_t)source->manifest.n_tensors + 1, sizeof *inspection->stats, path);
     TT_TRY(inspection->stats ? 0 : TT_ENOMEM);
-    for (int i = 0; i < source->manifest.n_tensors; i++) {
-        struct tt_box whole = tt_box_whole(source->manifest.tensor[i].ndim, source->manifest.tensor[i].shape);
-
-        total += (double)tt_box_volume(&whole);
-    }
     for (int i = 0; i < source->manifest.n_tensors; i++)
         if (!source->manifest.tensor[i].packing) /* bytes of blocks have no meaning of their own */
             TT_TRY(stats_of(source, &source->manifest.tensor[i], &done, total, &inspection->stats[i]));
@@ -191,14 +186,14 @@ out:
     return rc;
 }
 
-static int64_t parameters(const struct tt_manifest *manifest)
+int64_t tt_ckpt_elements(const struct tt_manifest *manifest, bool model_only)
 {
     int64_t n = 0;
 
     for (int i = 0; i < manifest->n_tensors; i++) {
         struct tt_box whole = elements_of(&manifest->tensor[i]);
 
-        if (manifest->tensor[i].group == TT_CKPT_MODEL)
+        if (!model_only || manifest->tensor[i].group == TT_CKPT_MODEL)
             n += tt_box_volume(&whole);
     }
     return n;
@@ -263,8 +258,9 @@ static int inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret
         made.json,
         json_pack("{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:n}", "sample_cursor", meta_value(manifest, "sample_cursor"),
                   "run_id", meta_value(manifest, "run_id"), "bytes", (json_int_t)tt_ckpt_file_bytes(manifest),
-                  "parameters", (json_int_t)parameters(manifest), "model", group_json(manifest, TT_CKPT_MODEL),
-                  "optimizer", group_json(manifest, TT_CKPT_OPTIM), "files", files_json(manifest), "tensors"));
+                  "parameters", (json_int_t)tt_ckpt_elements(manifest, true), "model",
+                  group_json(manifest, TT_CKPT_MODEL), "optimizer", group_json(manifest, TT_CKPT_OPTIM), "files",
+                  files_json(manifest), "tensors"));
     TT_TRY(add_assets(path, kind, made.json));
     TT_TRY(add_export(path, kind, made.json));
     (void)json_object_set_new(made.json, "meta", manifest->meta ? json_incref(manifest->meta) : json_null());

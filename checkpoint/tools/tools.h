@@ -62,7 +62,10 @@ int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json
 
 /** Sets the keys tokens, time, world, mesh and policy. */
 void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest);
+
+/** Bytes of all files; elements of all tensors, or only of the model's. */
 int64_t tt_ckpt_file_bytes(const struct tt_manifest *manifest);
+int64_t tt_ckpt_elements(const struct tt_manifest *manifest, bool model_only);
 
 /**
  * Compares the tensors of two checkpoints. The paths are as for tt_ckpt_inspect. A Hugging Face folder is

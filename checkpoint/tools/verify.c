@@ -141,8 +141,7 @@ static int verify_piece(struct report *report, struct tt_source *source, int num
     report->checksums++;
     if (*ret_crc != piece->chunk->crc) {
         *ret_good = piece->seen->whole = false;
-        (void)tt_source_fail_crc(source, piece->tensor, piece->chunk, *ret_crc);
-        add_problem(report, "crc");
+        rc = note(report, tt_source_fail_crc(source, piece->tensor, piece->chunk, *ret_crc), "crc");
     }
 out:
     return rc;
@@ -164,11 +163,11 @@ static int verify_file(struct report *report, struct tt_source *source, int numb
         TT_TRY(verify_piece(report, source, number, &piece[i], &part, &good));
         crc = tt_crc32c_combine(crc, part, (uint64_t)(piece[i].end - piece[i].begin));
     }
-    if (expected->has_crc && crc != expected->crc && good) {
-        (void)tt_fail(TT_EDATA, "'%s' is damaged in its header: the file has checksum %08x, %08x expected",
-                      source->open[number].path, crc, expected->crc);
-        add_problem(report, "header");
-    }
+    if (expected->has_crc && crc != expected->crc && good)
+        rc = note(report,
+                  tt_fail(TT_EDATA, "'%s' is damaged in its header: the file has checksum %08x, %08x expected",
+                          source->open[number].path, crc, expected->crc),
+                  "header");
 out:
     tt_free(piece);
     return rc;
@@ -191,10 +190,10 @@ static int find_strangers(struct report *report, const struct tt_source *source)
 
             for (int f = 0; f < source->manifest.n_files && !known; f++)
                 known = strcmp(source->manifest.file[f].path, relative) == 0;
-            if (!known) {
-                (void)tt_fail(TT_EDATA, "stale file '%s/%s': it is not part of the checkpoint", folder, names[i]);
-                add_problem(report, "stale");
-            }
+            if (!known)
+                (void)note(report,
+                           tt_fail(TT_EDATA, "stale file '%s/%s': it is not part of the checkpoint", folder, names[i]),
+                           "stale");
             tt_free(relative);
         }
         tt_names_free(names, n);
@@ -211,20 +210,20 @@ static void check_values(struct report *report, const struct tt_source *source)
         const struct seen *seen = &report->seen[i];
 
         report->digests += seen->whole && t->has_digest;
-        if (!t->has_digest && source->kind == TT_PATH_STEP) {
-            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has no digest in the manifest", source->path, t->name);
-            add_problem(report, "digest");
-        }
-        if (seen->whole && t->has_digest && seen->digest != t->digest) {
-            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has digest %016" PRIx64 ", %016" PRIx64 " expected",
-                          source->path, t->name, seen->digest, t->digest);
-            add_problem(report, "digest");
-        }
-        if (seen->nonfinite && source->kind == TT_PATH_STEP) {
-            (void)tt_fail(TT_EDATA, "'%s': tensor '%s' has %" PRId64 " values that are not finite", source->path,
-                          t->name, seen->nonfinite);
-            add_problem(report, "nonfinite");
-        }
+        if (!t->has_digest && source->kind == TT_PATH_STEP)
+            (void)note(report,
+                       tt_fail(TT_EDATA, "'%s': tensor '%s' has no digest in the manifest", source->path, t->name),
+                       "digest");
+        if (seen->whole && t->has_digest && seen->digest != t->digest)
+            (void)note(report,
+                       tt_fail(TT_EDATA, "'%s': tensor '%s' has digest %016" PRIx64 ", %016" PRIx64 " expected",
+                               source->path, t->name, seen->digest, t->digest),
+                       "digest");
+        if (seen->nonfinite && source->kind == TT_PATH_STEP)
+            (void)note(report,
+                       tt_fail(TT_EDATA, "'%s': tensor '%s' has %" PRId64 " values that are not finite", source->path,
+                               t->name, seen->nonfinite),
+                       "nonfinite");
     }
 }
 
@@ -285,9 +284,9 @@ static int verify_source(struct report *report, struct tt_source *source)
     report->files += m->n_files;
     report->tensors += m->n_tensors;
     report->bytes += tt_ckpt_file_bytes(m);
+    source->open = tt_calloc_for((size_t)m->n_files, sizeof *source->open, source->path);
     report->seen = tt_calloc_for((size_t)m->n_tensors + 1, sizeof *report->seen, source->path);
-    if (!report->seen)
-        return TT_ENOMEM;
+    TT_TRY(source->open && report->seen ? 0 : TT_ENOMEM);
     check_cover(report, source);
     note_unread(report, source);
     if (source->kind == TT_PATH_STEP)
@@ -313,33 +312,20 @@ out:
     return rc;
 }
 
-/* Opens a source without the checks of tt_source_open, which stop at the first problem. */
-static int open_unchecked(struct tt_source *source, const char **ret_kind)
-{
-    int rc = tt_source_describe(source->path, source->kind, &source->manifest, ret_kind);
-
-    if (rc == 0) {
-        source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, source->path);
-        rc = source->open ? 0 : TT_ENOMEM;
-    }
-    return rc;
-}
-
-/* Takes ownership of path. */
-static int verify_path(struct report *report, char *path, enum tt_path_kind kind)
+/* Opens a source without the checks of tt_source_open, which stop at the first problem, and verifies it. */
+static int verify_path(struct report *report, const char *path, enum tt_path_kind kind)
 {
     struct tt_source *source = tt_calloc(1, sizeof *source);
     const char *fault = "header";
     int rc = 0;
 
-    source->path = path;
+    source->path = tt_strdup(path);
     source->kind = kind;
     TT_TRY(tt_path_is_folder(path, &source->is_folder));
-    rc = open_unchecked(source, &fault);
-    if (rc == 0)
-        rc = verify_source(report, source);
+    if ((rc = tt_source_describe(path, kind, &source->manifest, &fault)) < 0)
+        TT_TRY(note(report, rc, fault));
     else
-        rc = note(report, rc, fault);
+        TT_TRY(verify_source(report, source));
 out:
     tt_source_free(source);
     return rc;
@@ -358,11 +344,11 @@ static int verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json)
     TT_TRY(tt_path_resolve(path, false, &kind, &resolved, NULL));
     TT_TRY(tt_step_place(resolved, &place));
     export = tt_format("%s/hf", resolved);
-    TT_TRY(verify_path(&report, tt_strdup(resolved), kind));
+    TT_TRY(verify_path(&report, resolved, kind));
     if (kind == TT_PATH_STEP)
         TT_TRY(tt_path_is_folder(export, &exported));
     if (exported)
-        TT_TRY(verify_path(&report, tt_strdup(export), TT_PATH_PLAIN));
+        TT_TRY(verify_path(&report, export, TT_PATH_PLAIN));
     if (json_array_size(report.problems) && tt_step_explain(TT_EDATA, resolved, &place) == TT_EREMOVED) {
         rc = TT_EREMOVED;
         goto out;
