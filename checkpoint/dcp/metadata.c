@@ -138,38 +138,28 @@ static int read_stored(struct parse *p, const struct tt_pickle_value *index, con
     return 0;
 }
 
-/* A file name without folders, so that nothing outside of the checkpoint is read. */
-static int add_file(struct parse *p, const struct tt_pickle_value *path)
-{
-    struct tt_dcp_metadata *m = &p->metadata;
-    char *name = tt_pickle_text(path);
-
-    if (!name || !name[0] || name[0] == '.' || strchr(name, '/')) {
-        tt_free(name);
-        return fail(p, "a piece is in a file that does not belong to the folder:", path);
-    }
-    TT_PUSH(m->file, m->n_files, m->cap_files) = (struct tt_dcp_file){.name = name};
-    return 0;
-}
-
-/* Sorts the rows by their files, and numbers these. */
+/* Sorts the rows by their files, and numbers these. A file has a name without folders, so that nothing outside of the
+ * checkpoint is read. */
 static int add_files(struct parse *p)
 {
     struct tt_dcp_metadata *m = &p->metadata;
-    int rc = 0;
 
     qsort(p->stored, (size_t)p->n_stored, sizeof *p->stored, compare_files);
     for (int i = 0; i < p->n_stored; i++) {
         struct stored *stored = &p->stored[i];
 
-        if (i == 0 || compare_files(stored, stored - 1) != 0)
-            TT_TRY(add_file(p, stored->path));
+        if (i == 0 || compare_files(stored, stored - 1) != 0) {
+            char *name = tt_pickle_text(stored->path);
+
+            TT_PUSH(m->file, m->n_files, m->cap_files) = (struct tt_dcp_file){.name = name};
+            if (!name || !name[0] || name[0] == '.' || strchr(name, '/'))
+                return fail(p, "a piece is in a file that does not belong to the folder:", stored->path);
+        }
         stored->file = m->n_files - 1;
         if (stored->begin + stored->bytes > m->file[stored->file].bytes)
             m->file[stored->file].bytes = stored->begin + stored->bytes;
     }
-out:
-    return rc;
+    return 0;
 }
 
 static int read_storage(struct parse *p, const struct tt_pickle_value *data)
@@ -428,17 +418,6 @@ static void add_tensor(struct tt_pickler *p, const struct tt_dcp_entry *entry)
     end_object(p);
 }
 
-static void add_what(struct tt_pickler *p, const struct tt_dcp_entry *entry)
-{
-    tt_pickler_text(p, entry->key);
-    if (entry->is_tensor) {
-        add_tensor(p, entry);
-    } else {
-        tt_pickler_class(p, module, "BytesStorageMetadata");
-        tt_pickler_add(p, TT_PICKLER_EMPTY_TUPLE TT_PICKLER_OBJECT);
-    }
-}
-
 /* ("optimizer", "state.norm.weight.exp_avg"), or ("norm.weight",) */
 static void add_path(struct tt_pickler *p, const struct tt_dcp_entry *entry)
 {
@@ -479,21 +458,6 @@ static void add_place(struct tt_pickler *p, const struct tt_dcp_metadata *m, con
     end_object(p);
 }
 
-/* Adds StorageMeta. PyTorch writes a random word as save_id. */
-static void add_origin(struct tt_pickler *p)
-{
-    begin_object(p, module, "StorageMeta");
-    tt_pickler_text(p, "checkpoint_id");
-    tt_pickler_add(p, TT_PICKLER_NONE);
-    tt_pickler_text(p, "save_id");
-    tt_pickler_text(p, "titan");
-    tt_pickler_text(p, "load_id");
-    tt_pickler_add(p, TT_PICKLER_NONE);
-    tt_pickler_text(p, "modules");
-    tt_pickler_add(p, TT_PICKLER_LIST);
-    end_object(p);
-}
-
 void tt_dcp_metadata_text(const struct tt_dcp_metadata *metadata, struct tt_text *text)
 {
     struct tt_pickler p = {0};
@@ -501,8 +465,15 @@ void tt_dcp_metadata_text(const struct tt_dcp_metadata *metadata, struct tt_text
     tt_pickler_begin(&p);
     begin_object(&p, module, "Metadata");
     begin_dict(&p, "state_dict_metadata");
-    for (int i = 0; i < metadata->n; i++)
-        add_what(&p, &metadata->entry[i]);
+    for (int i = 0; i < metadata->n; i++) {
+        tt_pickler_text(&p, metadata->entry[i].key);
+        if (metadata->entry[i].is_tensor) {
+            add_tensor(&p, &metadata->entry[i]);
+        } else {
+            tt_pickler_class(&p, module, "BytesStorageMetadata");
+            tt_pickler_add(&p, TT_PICKLER_EMPTY_TUPLE TT_PICKLER_OBJECT);
+        }
+    }
     tt_pickler_add(&p, TT_PICKLER_SETITEMS);
     begin_dict(&p, "planner_data");
     for (int i = 0; i < metadata->n; i++)
@@ -514,7 +485,16 @@ void tt_dcp_metadata_text(const struct tt_dcp_metadata *metadata, struct tt_text
             add_place(&p, metadata, &metadata->entry[i], k);
     tt_pickler_add(&p, TT_PICKLER_SETITEMS);
     tt_pickler_text(&p, "storage_meta");
-    add_origin(&p);
+    begin_object(&p, module, "StorageMeta");
+    tt_pickler_text(&p, "checkpoint_id");
+    tt_pickler_add(&p, TT_PICKLER_NONE);
+    tt_pickler_text(&p, "save_id"); /* PyTorch writes a random word */
+    tt_pickler_text(&p, "titan");
+    tt_pickler_text(&p, "load_id");
+    tt_pickler_add(&p, TT_PICKLER_NONE);
+    tt_pickler_text(&p, "modules");
+    tt_pickler_add(&p, TT_PICKLER_LIST);
+    end_object(&p);
     tt_pickler_text(&p, "version");
     tt_pickler_text(&p, "1.0.0");
     end_object(&p);

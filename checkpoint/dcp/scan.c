@@ -587,17 +587,6 @@ static void complete(json_t *meta)
         (void)json_object_set(meta, "lr_step", step);
 }
 
-/* Other names may become the same one, and then a reader would not know which is meant. */
-static int check_names(const struct scan *s)
-{
-    const struct tt_manifest *m = s->manifest;
-
-    for (int i = 1; i < m->n_tensors; i++)
-        if (m->tensor[i].group == m->tensor[i - 1].group && strcmp(m->tensor[i].name, m->tensor[i - 1].name) == 0)
-            return tt_fail(TT_EDATA, "'%s' has two tensors for '%s'", s->folder, m->tensor[i].name);
-    return 0;
-}
-
 int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char **ret_kind)
 {
     struct scan s = {.folder = path,
@@ -616,7 +605,7 @@ int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char *
     TT_TRY(add_files(&s));
     TT_TRY(add_entries(&s));
     tt_manifest_sort(ret_manifest);
-    TT_TRY(check_names(&s));
+    TT_TRY(tt_manifest_check_names(ret_manifest, path)); /* other names may have become the same one */
     TT_TRY(tt_manifest_check_totals(ret_manifest, path));
     complete(ret_manifest->meta);
     (void)json_object_set_new(ret_manifest->meta, "torch",

@@ -35,13 +35,6 @@ struct writer {
     struct tt_dcp_metadata metadata;
 };
 
-/* Releases; gives up the file that is not complete. */
-static void release(struct writer *writer)
-{
-    tt_durable_cancel(&writer->to);
-    tt_dcp_metadata_release(&writer->metadata);
-}
-
 static int end_file(struct writer *w)
 {
     int rc = 0;
@@ -51,7 +44,6 @@ static int end_file(struct writer *w)
     TT_TRY(tt_durable_end(&w->to));
     w->bytes += w->at;
     w->metadata.file[w->metadata.n_files - 1].bytes = w->at;
-    w->to.fd = -1;
 out:
     return rc;
 }
@@ -545,6 +537,7 @@ int tt_copying_to_dcp(struct tt_copying *c)
     c->bytes = writer.bytes;
     c->n_files = writer.metadata.n_files;
 out:
-    release(&writer);
+    tt_durable_cancel(&writer.to);
+    tt_dcp_metadata_release(&writer.metadata);
     return rc;
 }

@@ -79,17 +79,13 @@ static const struct tt_gguf_part *part_of(const struct tt_copying *c, int i)
     return &w->gguf[w->weight[i].number];
 }
 
-/* The output, or the embedding that doubles as the output. */
-static bool is_output(const struct tt_copying *c, const struct tt_gguf_part *part)
-{
-    return strcmp(part->name, "output.weight") == 0 ||
-           (c->model[0]->dims.tied == 1 && strcmp(part->name, "token_embd.weight") == 0);
-}
-
 static const struct tt_gguf_type_row *type_of(const struct tt_copying *c, int i)
 {
     const struct tt_gguf_part *part = part_of(c, i);
     enum tt_dtype stored = c->weights->weight[i].dtype;
+    /* or the embedding that doubles as the output */
+    bool is_output = strcmp(part->name, "output.weight") == 0 ||
+                     (c->model[0]->dims.tied == 1 && strcmp(part->name, "token_embd.weight") == 0);
 
     if (part->stays_wide)
         return tt_gguf_type_of(TT_GGML_F32);
@@ -97,7 +93,7 @@ static const struct tt_gguf_type_row *type_of(const struct tt_copying *c, int i)
         return tt_gguf_type_of(stored == TT_BF16 ? TT_GGML_BF16 : stored == TT_F16 ? TT_GGML_F16 : TT_GGML_F32);
     if (part->shape[part->ndim - 1] % c->copy->type->elements)
         return tt_gguf_type_of(TT_GGML_F16);
-    return c->copy->type->type == TT_GGML_Q4_0 && is_output(c, part) ? tt_gguf_type_of(TT_GGML_Q8_0) : c->copy->type;
+    return c->copy->type->type == TT_GGML_Q4_0 && is_output ? tt_gguf_type_of(TT_GGML_Q8_0) : c->copy->type;
 }
 
 static struct tt_gguf_tensor *tensors_of(const struct tt_copying *c)

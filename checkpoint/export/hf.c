@@ -337,12 +337,6 @@ static void add_end(struct making *m)
         (void)json_object_set_new(m->generation, "pad_token_id", json_integer(named_token(m, "pad_token")));
 }
 
-/* Whether the files of the base model, which had the template, say that the end of a turn ends an answer. */
-static bool ends_answers(const struct making *m)
-{
-    return has_id(json_object_get(m->generation, "eos_token_id"), m->texts->end) && has_token(m, "eos_token");
-}
-
 /* A template that cannot be used does not stop the export. */
 static int as_note(int rc)
 {
@@ -402,7 +396,9 @@ static int add_chat(struct making *m)
     if (!has_token(m, "bos_token") && m->texts->bos >= 0)
         name_token(m, "bos_token", m->texts->bos);
     m->texts->end = tt_chat_template_end(chat);
-    if (m->texts->end >= 0 && !(is_own && ends_answers(m)))
+    /* The files of the base model, which had the template, may say that the end of a turn ends an answer. */
+    if (m->texts->end >= 0 &&
+        !(is_own && has_token(m, "eos_token") && has_id(json_object_get(m->generation, "eos_token_id"), m->texts->end)))
         add_end(m);
 out:
     tt_chat_template_free(chat);

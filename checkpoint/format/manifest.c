@@ -495,23 +495,16 @@ static int check_types(const json_t *meta, const char *where)
     return time && !json_is_number(time) ? fail_value(where, "time", time, "a number") : 0;
 }
 
-/* Whether a member is eight hexadecimal digits. */
-static bool is_hex(const json_t *object, const char *key)
-{
-    const char *hex = json_string_value(json_object_get(object, key));
-
-    return hex && strlen(hex) == 8 && strspn(hex, "0123456789abcdef") == 8;
-}
-
 static int check_assets(const json_t *assets, const char *where)
 {
     int rc = 0;
 
     for (size_t i = 0; i < json_array_size(assets); i++) {
         const json_t *entry = json_array_get(assets, i);
+        const char *hex = json_string_value(json_object_get(entry, "crc32c"));
 
         if (!json_is_string(json_object_get(entry, "path")) || !json_is_integer(json_object_get(entry, "bytes")) ||
-            !is_hex(entry, "crc32c"))
+            !hex || strlen(hex) != 8 || strspn(hex, "0123456789abcdef") != 8)
             return fail_value(where, "assets", entry, "a path, its bytes and its crc32c");
         TT_TRY(check_int(entry, "bytes", "assets.bytes", 0, TT_MANIFEST_BYTES_MOST, where));
     }
@@ -541,6 +534,14 @@ static int check_files(const struct tt_manifest *manifest, const char *where)
 out:
     tt_free(path);
     return rc;
+}
+
+int tt_manifest_check_names(const struct tt_manifest *manifest, const char *where)
+{
+    for (int i = 1; i < manifest->n_tensors; i++)
+        if (compare_tensors(&manifest->tensor[i - 1], &manifest->tensor[i]) == 0)
+            return tt_fail(TT_EDATA, "'%s': tensor '%s' is described twice", where, manifest->tensor[i].name);
+    return 0;
 }
 
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where)

@@ -112,6 +112,9 @@ int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt
  */
 int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
+/** Checks that no name occurs twice in a group of a sorted manifest. */
+int tt_manifest_check_names(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
+
 /** Only checks that the sizes of all tensors can be added up; also for folders without a manifest. */
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 

@@ -38,18 +38,14 @@ struct reading {
 
 /* --- members, one value after the other --- */
 
-static bool is_number(char c)
-{
-    return c == '-' || (c >= '0' && c <= '9');
-}
-
 static int read_int(struct tt_json_reader *json, struct member_int *ret_number)
 {
     struct tt_json_value value;
+    char first = tt_json_peek(json);
     int rc = 0;
 
     ret_number->good = false;
-    if (!is_number(tt_json_peek(json)))
+    if (first != '-' && (first < '0' || first > '9'))
         return tt_json_skip(json);
     TT_TRY(tt_json_read_number(json, &value));
     *ret_number = (struct member_int){value.integer, value.is_integer};
@@ -475,18 +471,6 @@ out:
     return rc;
 }
 
-/* Finds equal names once they are sorted. */
-static int check_names(const struct tt_manifest *manifest, const char *where)
-{
-    for (int i = 1; i < manifest->n_tensors; i++) {
-        const struct tt_manifest_tensor *a = &manifest->tensor[i - 1], *b = &manifest->tensor[i];
-
-        if (a->group == b->group && strcmp(a->name, b->name) == 0)
-            return tt_fail(TT_EDATA, "'%s': tensor '%s' is described twice", where, b->name);
-    }
-    return 0;
-}
-
 /* The large members: chunks can be checked once the files are known, and both once the version is. */
 enum { FILES, TENSORS, LARGE };
 
@@ -655,7 +639,7 @@ int tt_manifest_parse(const char *text, size_t size, const char *where, struct t
     (void)json_object_del(ret_manifest->meta, "titan_ckpt");
     (void)json_object_del(ret_manifest->meta, "self_crc32c");
     tt_manifest_sort(ret_manifest);
-    TT_TRY(check_names(ret_manifest, where));
+    TT_TRY(tt_manifest_check_names(ret_manifest, where));
     TT_TRY(tt_manifest_check_values(ret_manifest, where));
 out:
     if (rc < 0)

@@ -149,18 +149,6 @@ static float from_fp8(uint8_t bits)
 static const float fp4[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-static void unpack_fp8(const uint8_t *values, float factor, int64_t n, tt_bf16 *data)
-{
-    for (int64_t i = 0; i < n; i++)
-        data[i] = tt_bf16_from_float(from_fp8(values[i]) * factor);
-}
-
-static void unpack_fp4(const uint8_t *values, float factor, int64_t n, tt_bf16 *data)
-{
-    for (int64_t i = 0; i < n; i++)
-        data[i] = tt_bf16_from_float(fp4[i % 2 ? values[i / 2] >> 4 : values[i / 2] & 15] * factor);
-}
-
 /* Rows [row, row + n), from their elements and the factors of the rows of blocks that they lie in. */
 static void unpack_rows(const struct tt_hf_stored *stored, int64_t row, int64_t n, const uint8_t *values,
                         const float *factors, tt_bf16 *data)
@@ -178,10 +166,10 @@ static void unpack_rows(const struct tt_hf_stored *stored, int64_t row, int64_t 
 
             at += r * width;
             end = r * width + (end < width ? end : width);
-            if (is_fp8)
-                unpack_fp8(values + at, factor, end - at, data + at);
-            else
-                unpack_fp4(values + at / 2, factor, end - at, data + at);
+            for (int64_t i = at; i < end && is_fp8; i++)
+                data[i] = tt_bf16_from_float(from_fp8(values[i]) * factor);
+            for (int64_t i = at; i < end && !is_fp8; i++)
+                data[i] = tt_bf16_from_float(fp4[i % 2 ? values[i / 2] >> 4 : values[i / 2] & 15] * factor);
         }
     }
 }
@@ -248,14 +236,6 @@ static int unpacking_init(const struct tt_hf_stored *t, int64_t rows, int64_t ro
     return ret->values && ret->scales && ret->factors && ret->data ? 0 : TT_ENOMEM;
 }
 
-static void unpacking_release(struct unpacking *u)
-{
-    tt_free(u->values);
-    tt_free(u->scales);
-    tt_free(u->factors);
-    tt_free(u->data);
-}
-
 /* Reads rows [row, row + n) of a weight in FP8 or MXFP4, into u->data. */
 static int unpack(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, struct unpacking *u)
 {
@@ -292,7 +272,10 @@ static int read_packed(struct tt_weights *w, const struct tt_hf_stored *t, int64
         tt_cast(dtype, data + (size_t)(at * width) * tt_dtype_size(dtype), TT_BF16, u.data, have * width);
     }
 out:
-    unpacking_release(&u);
+    tt_free(u.values);
+    tt_free(u.scales);
+    tt_free(u.factors);
+    tt_free(u.data);
     return rc;
 }
 
@@ -591,18 +574,6 @@ int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight
 
 /* --- the digests --- */
 
-/* Called when the digest does not match: the checksums locate the damage. */
-static int fail_digest(struct tt_source *source, const struct tt_manifest_tensor *t)
-{
-    int rc = 0;
-
-    for (int i = 0; i < t->n_chunks; i++)
-        TT_TRY(tt_source_verify_chunk(source, t, &t->chunk[i]));
-    rc = tt_fail(TT_EDATA, "'%s': tensor '%s' does not have the digest of the manifest", source->path, t->name);
-out:
-    return rc;
-}
-
 int tt_weights_check(struct tt_weights *weights)
 {
     const struct tt_manifest *m = &weights->source->manifest;
@@ -614,8 +585,12 @@ int tt_weights_check(struct tt_weights *weights)
         const struct tt_manifest_tensor *t = &m->tensor[i];
         int64_t rows = t->ndim ? t->shape[0] : 1;
 
-        if (t->has_digest && weights->seen[i] == rows && weights->digest[i] != t->digest)
-            TT_TRY(fail_digest(weights->source, t));
+        if (!t->has_digest || weights->seen[i] != rows || weights->digest[i] == t->digest)
+            continue;
+        for (int k = 0; k < t->n_chunks; k++) /* the checksums locate the damage */
+            TT_TRY(tt_source_verify_chunk(weights->source, t, &t->chunk[k]));
+        TT_TRY(tt_fail(TT_EDATA, "'%s': tensor '%s' does not have the digest of the manifest", weights->source->path,
+                       t->name));
     }
 out:
     return rc;

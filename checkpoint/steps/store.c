@@ -25,12 +25,6 @@
 #include "core/base/text.h"
 #include "core/os/file.h"
 
-static bool is_same_file(const struct tt_path_info *a, const struct tt_path_info *b)
-{
-    return a->kind == b->kind && a->is_link == b->is_link && a->bytes == b->bytes && a->device == b->device &&
-           a->inode == b->inode && a->modified_sec == b->modified_sec;
-}
-
 static struct tt_known_step *find_known(const struct tt_known_steps *known, int64_t step)
 {
     for (int i = 0; i < known->n; i++)
@@ -60,12 +54,14 @@ int tt_known_check(struct tt_known_steps *known, const char *folder, int64_t ste
 {
     char *step_path = tt_step_path(folder, step), *path = tt_format("%s/manifest.json", step_path);
     const struct tt_known_step *entry = find_known(known, step);
+    const struct tt_path_info *before = entry ? &entry->manifest : NULL;
     struct tt_manifest manifest = {0};
     struct tt_path_info info;
     int rc = 0;
 
     TT_TRY(tt_path_look(path, &info));
-    if (entry && is_same_file(&entry->manifest, &info)) {
+    if (before && before->kind == info.kind && before->is_link == info.is_link && before->bytes == info.bytes &&
+        before->device == info.device && before->inode == info.inode && before->modified_sec == info.modified_sec) {
         rc = tt_step_check_sizes(step_path, &entry->files);
         goto out;
     }
@@ -111,7 +107,7 @@ void tt_known_release(struct tt_known_steps *known)
     *known = (struct tt_known_steps){0};
 }
 
-enum { HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_MS = 100 };
+enum { HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_NSEC = 100000000 };
 
 /* The prefix of the file that shows whether all ranks see the same folder. */
 static const char nonce_prefix[] = ".nonce-";
@@ -133,13 +129,6 @@ static int check_run_id(const char *run_id)
     return 0;
 }
 
-static void pause_ms(int ms)
-{
-    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000L};
-
-    (void)nanosleep(&t, NULL);
-}
-
 /* Every rank must see the file that rank 0 just wrote. Otherwise ranks would write into different folders. */
 static int check_seen(const char *folder, const char *nonce, int rank)
 {
@@ -149,7 +138,7 @@ static int check_seen(const char *folder, const char *nonce, int rank)
 
     for (int i = 0; i < SEEN_TRIES && !seen && rc == 0; i++) { /* a network file system may show a new file late */
         if (i)
-            pause_ms(SEEN_PAUSE_MS);
+            (void)nanosleep(&(struct timespec){.tv_nsec = SEEN_PAUSE_NSEC}, NULL);
         rc = tt_path_exists(path, &seen);
     }
     if (rc == 0 && !seen) {
@@ -183,29 +172,24 @@ out:
     return rc;
 }
 
-/* The last holder of the lock, as JSON; NULL if there was none or it closed the folder properly. */
-static json_t *read_holder(int fd)
-{
-    char text[1024];
-    ssize_t n = pread(fd, text, sizeof text, 0);
-    json_t *holder = NULL;
-
-    if (n <= 0 || tt_json_parse(text, (size_t)n, ".lock", &holder) < 0)
-        return NULL;
-    return holder;
-}
-
+/* The file has the last holder of the lock, as JSON; nothing if that closed the folder properly. */
 static int fail_locked(const char *folder, int fd)
 {
-    json_t *holder = read_holder(fd);
-    const char *host = json_string_value(json_object_get(holder, "host"));
-    const char *run_id = json_string_value(json_object_get(holder, "run_id"));
-    int rc = tt_fail(TT_EUSAGE,
-                     "another titan job is writing checkpoints into '%s' (run %s, process %" PRId64 " on %s)\n"
-                     "help: wait for it or stop it, or give this run another %s",
-                     folder, run_id ? run_id : "?", (int64_t)json_integer_value(json_object_get(holder, "pid")),
-                     host ? host : "?", TT_KEY_NAME(job.dump_folder));
+    const char *host = NULL, *run_id = NULL;
+    json_t *holder = NULL;
+    char text[1024];
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    int rc;
 
+    if (n > 0 && tt_json_parse(text, (size_t)n, ".lock", &holder) == 0) {
+        host = json_string_value(json_object_get(holder, "host"));
+        run_id = json_string_value(json_object_get(holder, "run_id"));
+    }
+    rc = tt_fail(TT_EUSAGE,
+                 "another titan job is writing checkpoints into '%s' (run %s, process %" PRId64 " on %s)\n"
+                 "help: wait for it or stop it, or give this run another %s",
+                 folder, run_id ? run_id : "?", (int64_t)json_integer_value(json_object_get(holder, "pid")),
+                 host ? host : "?", TT_KEY_NAME(job.dump_folder));
     json_decref(holder);
     return rc;
 }

@@ -50,11 +50,6 @@ struct found {
     int64_t count, first; /* first: index in the packed tensor; -1: none */
 };
 
-static bool differs(double a, double b, double atol)
-{
-    return !(fabs(a - b) <= atol) && !(isnan(a) && isnan(b)) && a != b;
-}
-
 /* Equal numbers with different bits (0 and -0, two NaNs) only differ when every bit counts. */
 static void compare_block(struct found *found, double atol, enum tt_dtype type_a, const void *a, enum tt_dtype type_b,
                           const void *b, int64_t at, int64_t n)
@@ -67,10 +62,11 @@ static void compare_block(struct found *found, double atol, enum tt_dtype type_a
     for (int64_t i = 0; i < n; i++) {
         double x = numbers ? tt_cast_value(type_a, a, i) : 0.0, y = numbers ? tt_cast_value(type_b, b, i) : 0.0;
         double delta = numbers ? fabs(x - y) : (double)NAN;
+        bool differ = !(fabs(x - y) <= fmax(atol, 0.0)) && !(isnan(x) && isnan(y)) && x != y;
         bool bits = (atol < 0.0 || !numbers) && type_a == type_b &&
                     memcmp((const char *)a + (size_t)i * item, (const char *)b + (size_t)i * item, item) != 0;
 
-        if (!bits && !differs(x, y, atol < 0.0 ? 0.0 : atol))
+        if (!bits && !differ)
             continue;
         if (found->count++ == 0)
             found->first = at + i;

@@ -232,13 +232,6 @@ out:
     return rc;
 }
 
-static const char *kind_name(const char *path, enum tt_path_kind kind)
-{
-    if (kind == TT_PATH_PLAIN && tt_gguf_is_path(path))
-        return "gguf";
-    return kind == TT_PATH_STEP ? "step" : kind == TT_PATH_DCP ? "dcp" : "safetensors";
-}
-
 static int inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret_inspection)
 {
     struct tt_ckpt_inspection made = {0};
@@ -251,8 +244,12 @@ static int inspect(const char *given, bool stats, struct tt_ckpt_inspection *ret
     TT_TRY(tt_path_resolve(given, true, &kind, &path, NULL));
     TT_TRY(tt_step_place(path, &place));
     TT_TRY(tt_source_describe(path, kind, manifest, NULL));
-    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind", kind_name(path, kind), "step",
-                          meta_value(manifest, "step"));
+    made.json = json_pack("{s:o,s:s,s:o}", "path", tt_json_string(path), "kind",
+                          kind == TT_PATH_STEP    ? "step"
+                          : kind == TT_PATH_DCP   ? "dcp"
+                          : tt_gguf_is_path(path) ? "gguf"
+                                                  : "safetensors",
+                          "step", meta_value(manifest, "step"));
     tt_ckpt_set_summary(made.json, manifest);
     (void)json_object_update_new(
         made.json,

@@ -60,22 +60,18 @@ struct piece {
     struct seen *seen;
 };
 
-static bool has_nonfinite(enum tt_dtype dtype)
-{
-    return dtype == TT_F32 || dtype == TT_BF16 || dtype == TT_F16 || dtype == TT_F64;
-}
-
 /* Blocks are a whole number of elements of any type. */
 static void look_at_values(struct report *report, const struct piece *piece, int64_t at, int64_t bytes)
 {
     enum tt_dtype dtype = piece->tensor->dtype;
+    bool is_real = dtype == TT_F32 || dtype == TT_BF16 || dtype == TT_F16 || dtype == TT_F64;
     int64_t item = (int64_t)tt_dtype_size(dtype), n = item ? bytes / item : 0;
 
     if (n == 0)
         return;
     piece->seen->digest +=
         tt_digest_box(dtype, piece->tensor->shape, &piece->chunk->box, (at - piece->begin) / item, n, report->block);
-    for (int64_t i = 0; has_nonfinite(dtype) && i < n; i++)
+    for (int64_t i = 0; is_real && i < n; i++)
         piece->seen->nonfinite += !isfinite(tt_cast_value(dtype, report->block, i));
 }
 
