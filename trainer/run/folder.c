@@ -314,10 +314,12 @@ out:
 
 static bool is_of_a_checkpoint_folder(const char *name)
 {
+    struct tt_leftover left;
     const char *run_id;
     int64_t step;
 
-    return tt_step_number_aside(name) >= 0 || tt_leftover_is_step(name) || tt_parent_parse(name, &step, &run_id);
+    return tt_step_number_aside(name) >= 0 || (tt_leftover_parse(name, &left) && left.is_step) ||
+           tt_parent_parse(name, &step, &run_id);
 }
 
 /* Removes the names that `is_ours` accepts from a folder, the newest last. The folder may be missing. */
