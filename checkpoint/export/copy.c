@@ -34,20 +34,18 @@ static const int64_t shard_bytes_default = 5000000000;
 static int find_member(struct tt_json_reader *reader, const char *name, bool *ret_found)
 {
     struct tt_json_span key;
-    bool more = tt_json_peek(reader) == '{';
+    bool more;
     int rc = 0;
 
-    if (!more)
-        goto out;
+    if (tt_json_peek(reader) != '{')
+        return 0;
     TT_TRY(tt_json_open(reader));
-    for (;;) {
-        TT_TRY(tt_json_next(reader, &more));
-        if (!more)
-            break;
+    while ((rc = tt_json_next(reader, &more)) == 0 && more) {
         TT_TRY(tt_json_key(reader, &key));
         *ret_found = *ret_found || (key.size == strlen(name) && memcmp(key.text, name, key.size) == 0);
         TT_TRY(tt_json_skip(reader));
     }
+    TT_TRY(rc);
     rc = tt_json_finish(reader);
 out:
     return rc;
@@ -63,30 +61,17 @@ static int is_converted(const char *path, bool *ret_own)
     int rc = 0;
 
     TT_TRY(tt_path_exists(manifest, &exists));
-    rc = exists ? tt_file_read(manifest, &text, &size) : 0;
-    if (exists && rc == 0) {
-        tt_json_reader_init(&reader, text, size, manifest);
-        rc = find_member(&reader, "converted_from", &found);
-    }
-    *ret_own = rc == 0 && found;
-    rc = rc == TT_EDATA ? 0 : rc; /* a damaged step is not known to be titan's */
+    if (!exists)
+        goto out;
+    TT_TRY(tt_file_read(manifest, &text, &size));
+    tt_json_reader_init(&reader, text, size, manifest);
+    TT_TRY(find_member(&reader, "converted_from", &found));
+    *ret_own = found;
 out:
     tt_json_reader_release(&reader);
     tt_free(text);
     tt_free(manifest);
     return rc;
-}
-
-/* Whether titan wrote the file: its metadata then has the tensors' checksums. */
-static int is_own_file(const char *path, bool *ret_own)
-{
-    struct tt_safetensors file = {0};
-    int rc = tt_safetensors_open(path, &file);
-
-    *ret_own = rc == 0 && tt_safetensors_metadata(&file, "titan.crc") != NULL;
-    if (rc == 0)
-        tt_safetensors_release(&file);
-    return rc == TT_EDATA ? 0 : rc;
 }
 
 /* A file that an export writes with the weights. The user put any other file there. */
@@ -96,6 +81,7 @@ static bool is_companion(const char *name)
            strcmp(name, "tokenizer.model") == 0;
 }
 
+/* Whether titan wrote the weights: the metadata of their files then has the tensors' checksums. */
 static int is_weights(const char *path, char *const *names, int n, bool *ret_own)
 {
     bool any = false, fine = true;
@@ -104,12 +90,16 @@ static int is_weights(const char *path, char *const *names, int n, bool *ret_own
     for (int i = 0; i < n && fine && rc == 0; i++) {
         bool weights = tt_text_ends(names[i], ".safetensors");
         char *child = tt_format("%s/%s", path, names[i]);
+        struct tt_safetensors file = {.fd = -1};
         struct tt_path_info info = {0};
 
         rc = tt_path_look(child, &info);
         fine = info.kind != TT_FILE_FOLDER && (weights || is_companion(names[i]));
-        if (rc == 0 && fine && weights)
-            rc = is_own_file(child, &fine);
+        if (rc == 0 && fine && weights) {
+            rc = tt_safetensors_open(child, &file);
+            fine = rc == 0 && tt_safetensors_metadata(&file, "titan.crc");
+        }
+        tt_safetensors_release(&file);
         tt_free(child);
         any = any || weights;
     }
@@ -132,9 +122,8 @@ static int is_torch(const char *path, char *const *names, int n, bool *ret_own)
     if (!exists || !fine)
         goto out;
     TT_TRY(tt_file_read(metadata, &bytes, &size));
-    rc = tt_dcp_metadata_parse(metadata, bytes, size, &found);
-    *ret_own = rc == 0 && found.by_titan;
-    rc = rc == TT_EDATA ? 0 : rc; /* a damaged folder is not known to be titan's */
+    TT_TRY(tt_dcp_metadata_parse(metadata, bytes, size, &found));
+    *ret_own = found.by_titan;
 out:
     tt_dcp_metadata_release(&found);
     tt_free(bytes);
@@ -160,11 +149,12 @@ static int check_output(const char *path, bool force)
     if (info.kind != TT_FILE_FOLDER)
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
     TT_TRY(tt_folder_list(path, &names, &n));
-    TT_TRY(is_weights(path, names, n, &own));
-    if (!own)
-        TT_TRY(is_converted(path, &own));
-    if (!own)
-        TT_TRY(is_torch(path, names, n, &own));
+    /* What is damaged is not known to be titan's. */
+    if ((rc = is_weights(path, names, n, &own)) == TT_EDATA || (rc == 0 && !own))
+        rc = is_converted(path, &own);
+    if (rc == TT_EDATA || (rc == 0 && !own))
+        rc = is_torch(path, names, n, &own);
+    TT_TRY(rc == TT_EDATA ? 0 : rc);
     if (n && !force)
         rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty\nhelp: %s", path,
                      own ? "--force replaces it" : "choose another folder");
@@ -351,16 +341,6 @@ out:
     return rc;
 }
 
-/* Opens source k, unless that is done. The destination must not replace it. */
-static int open_source(struct tt_copying *c, int k)
-{
-    int rc = c->source[k] ? 0 : tt_source_find(k ? c->copy->more[k - 1] : c->copy->source, &c->source[k]);
-
-    if (rc == 0)
-        c->source[k]->leave_out = &c->copy->leave_out;
-    return rc < 0 ? rc : tt_output_check_apart(c->copy->destination, c->source[k]->path);
-}
-
 /* Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
 static void note_beside(const struct tt_source *source)
 {
@@ -418,7 +398,10 @@ static int open_all(struct tt_copying *c)
     int rc = 0;
 
     for (int k = 0; k < c->n; k++) {
-        TT_TRY(open_source(c, k));
+        if (!c->source[k])
+            TT_TRY(tt_source_find(k ? c->copy->more[k - 1] : c->copy->source, &c->source[k]));
+        c->source[k]->leave_out = &c->copy->leave_out;
+        TT_TRY(tt_output_check_apart(c->copy->destination, c->source[k]->path));
         TT_TRY(open_weights(c, k));
         c->share[k] = c->copy->share ? c->copy->share[k] : 1.0;
     }

@@ -267,14 +267,6 @@ out:
     return rc;
 }
 
-static int use_file(struct tt_source *source, int file, const struct tt_safetensors **ret_open)
-{
-    int rc = source->open[file].path ? 0 : tt_source_check_file(source, file, NULL);
-
-    *ret_open = &source->open[file];
-    return rc;
-}
-
 /* Puts the dimensions of a chunk, which lie in the file in its order, in the order of rows. */
 static void turn(const struct tt_manifest_chunk *chunk, size_t item, const char *from, char *to)
 {
@@ -335,10 +327,10 @@ out:
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
                          size_t item, void *data)
 {
-    const struct tt_safetensors *file = NULL;
+    const struct tt_safetensors *file = &source->open[chunk->file];
     int rc = 0;
 
-    TT_TRY(use_file(source, chunk->file, &file));
+    TT_TRY(file->path ? 0 : tt_source_check_file(source, chunk->file, NULL));
     if (chunk->order)
         rc = read_turned(source, file, chunk, want, item, data);
     else
@@ -435,14 +427,14 @@ int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_
 int tt_source_verify_chunk(struct tt_source *source, const struct tt_manifest_tensor *tensor,
                            const struct tt_manifest_chunk *chunk)
 {
-    const struct tt_safetensors *file = NULL;
+    const struct tt_safetensors *file = &source->open[chunk->file];
     char *block = NULL;
     uint32_t crc = 0;
     int rc = 0;
 
     if (!chunk->has_crc)
         return 0;
-    TT_TRY(use_file(source, chunk->file, &file));
+    TT_TRY(file->path ? 0 : tt_source_check_file(source, chunk->file, NULL));
     block = tt_calloc(1, BLOCK_BYTES);
     for (int64_t at = chunk->begin; at < chunk->end; at += BLOCK_BYTES) {
         int64_t n = chunk->end - at < BLOCK_BYTES ? chunk->end - at : BLOCK_BYTES;
@@ -467,28 +459,23 @@ char *tt_source_assets(const struct tt_source *source)
         return tt_strdup(source->assets);
     if (source->kind == TT_PATH_STEP)
         return tt_format("%s/assets", source->path);
-    if (tt_source_is_gguf(source))
-        return tt_strdup(source->path);
-    if (source->is_folder)
+    if (source->is_folder || tt_source_is_gguf(source))
         return tt_strdup(source->path);
     return slash ? tt_strndup(source->path, (size_t)(slash - source->path)) : tt_strdup(".");
 }
 
 int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf)
 {
-    char *assets = tt_source_assets(source), *config = tt_format("%s/config.json", assets);
-    char *ours = tt_format("%s/model.json", assets);
+    char *assets = tt_source_assets(source);
     bool has_config = false, has_ours = false;
     int rc = 0;
 
-    if (tt_source_is_gguf(source)) /* which is no folder */
-        goto out;
-    TT_TRY(tt_path_exists(config, &has_config));
-    TT_TRY(tt_path_exists(ours, &has_ours));
+    if (source->kind == TT_PATH_PLAIN && !tt_source_is_gguf(source)) { /* which is no folder */
+        TT_TRY(tt_path_has(assets, "config.json", &has_config));
+        TT_TRY(tt_path_has(assets, "model.json", &has_ours));
+    }
 out:
-    *ret_is_hf = source->kind == TT_PATH_PLAIN && has_config && !has_ours;
+    *ret_is_hf = has_config && !has_ours;
     tt_free(assets);
-    tt_free(config);
-    tt_free(ours);
     return rc;
 }

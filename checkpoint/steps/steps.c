@@ -219,16 +219,6 @@ out:
     return rc;
 }
 
-/* Whether PyTorch has saved the folder. torchtitan's folders of steps have such folders in them. */
-static int is_dcp(const char *folder, bool *ret_is)
-{
-    char *metadata = tt_format("%s/" TT_DCP_METADATA, folder);
-    int rc = tt_path_exists(metadata, ret_is);
-
-    tt_free(metadata);
-    return rc;
-}
-
 /* TT_EDATA for a folder without a checkpoint, which may have runs below it. */
 static int fail_empty(const char *path, char *const *names, int n)
 {
@@ -288,19 +278,17 @@ out:
 
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder)
 {
-    char *path = without_slash(given), *manifest, *run;
+    char *path = without_slash(given), *run = tt_format("%s/checkpoint", path);
     bool has_manifest = false, torch = false, here = false, below = false, is_step;
     struct tt_path_info info = {0};
     int rc = 0;
 
-    manifest = tt_format("%s/manifest.json", path);
-    run = tt_format("%s/checkpoint", path);
     is_step = tt_step_number_aside(base_name(path)) >= 0;
     *ret_folder = NULL;
     TT_TRY(tt_path_look(path, &info));
     if (info.kind == TT_FILE_FOLDER) {
-        TT_TRY(tt_path_exists(manifest, &has_manifest));
-        TT_TRY(is_dcp(path, &torch));
+        TT_TRY(tt_path_has(path, "manifest.json", &has_manifest));
+        TT_TRY(tt_path_has(path, TT_DCP_METADATA, &torch)); /* torchtitan's folders of steps have folders with it */
         TT_TRY(has_steps(path, &here));
         TT_TRY(has_steps(run, &below));
     }
@@ -320,22 +308,20 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
     }
 out:
     tt_free(path);
-    tt_free(manifest);
     tt_free(run);
     return rc;
 }
 
 int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind, struct tt_manifest *ret_manifest)
 {
-    char *ours = tt_format("%s/manifest.json", step_path);
     struct tt_manifest unused = {0}, *manifest = ret_manifest ? ret_manifest : &unused;
     bool is_folder = false, has_manifest = false, torch = false;
     int rc = 0;
 
     TT_TRY(tt_path_is_folder(step_path, &is_folder));
     if (is_folder) { /* else tt_step_check says what it is */
-        TT_TRY(tt_path_exists(ours, &has_manifest));
-        TT_TRY(is_dcp(step_path, &torch));
+        TT_TRY(tt_path_has(step_path, "manifest.json", &has_manifest));
+        TT_TRY(tt_path_has(step_path, TT_DCP_METADATA, &torch));
     }
     *ret_kind = torch && !has_manifest ? TT_PATH_DCP : TT_PATH_STEP;
     if (check && *ret_kind == TT_PATH_STEP) {
@@ -347,7 +333,6 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
 out:
     if (rc < 0 || !ret_manifest)
         tt_manifest_release(manifest);
-    tt_free(ours);
     return rc;
 }
 

@@ -102,20 +102,17 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
  */
 static int find_folder(const char *path, const char *verb, char **ret_folder)
 {
-    char *run = tt_format("%s/checkpoint", path), *run_lock = tt_format("%s/.lock", run);
     enum tt_path_kind kind;
     bool has_lock = false;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(run_lock, &has_lock));
+    TT_TRY(tt_path_has(path, "checkpoint/.lock", &has_lock));
     if (has_lock)
-        *ret_folder = tt_strdup(run);
+        *ret_folder = tt_format("%s/checkpoint", path);
     else if ((rc = tt_path_find(path, &kind, ret_folder)) == 0 && kind != TT_PATH_FOLDER)
         rc = tt_fail(TT_EUSAGE, "'%s' is not a folder of steps\nhelp: %s takes a run or its checkpoint folder", path,
                      verb);
 out:
-    tt_free(run_lock);
-    tt_free(run);
     return rc;
 }
 

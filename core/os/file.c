@@ -106,6 +106,15 @@ int tt_path_look(const char *path, struct tt_path_info *ret_info)
     return 0;
 }
 
+int tt_path_has(const char *folder, const char *name, bool *ret_has)
+{
+    char *path = tt_format("%s/%s", folder, name);
+    int rc = tt_path_exists(path, ret_has);
+
+    tt_free(path);
+    return rc;
+}
+
 int tt_path_exists(const char *path, bool *ret_exists)
 {
     struct tt_path_info info = {0};

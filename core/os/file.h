@@ -33,8 +33,9 @@ struct tt_path_info {
 };
 int tt_path_look(const char *path, struct tt_path_info *ret_info) TT_MUST_CHECK;
 
-/** Whether something exists at path, following links. */
+/** Whether something exists at path, or at folder/name, following links. */
 int tt_path_exists(const char *path, bool *ret_exists) TT_MUST_CHECK;
+int tt_path_has(const char *folder, const char *name, bool *ret_has) TT_MUST_CHECK;
 
 /**
  * For an error that may be due to a missing file: if nothing exists at path, the error becomes one about key, which
