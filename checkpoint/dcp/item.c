@@ -301,10 +301,3 @@ int tt_dcp_item_tensor(const char *name, enum tt_dtype dtype, int ndim, const in
     tt_pickler_release(&p);
     return 0;
 }
-
-void tt_dcp_item_object(struct tt_pickler *pickler, struct tt_archive *ret_archive)
-{
-    tt_pickler_add(pickler, TT_PICKLER_STOP);
-    tt_archive_begin(&pickler->text, 0, ret_archive);
-    tt_pickler_release(pickler);
-}

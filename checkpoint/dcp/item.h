@@ -35,13 +35,11 @@ int tt_dcp_tensor_find(const struct tt_stretch *archive, const char *name,
 /** Reads a number: an int, a float, a bool or a tensor of one element. TT_EDATA when it is something else. */
 int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, double *ret_number) TT_MUST_CHECK;
 
-/** The archives of items, as torch.save writes them; the counterpart of checkpoint/dcp/item.h. */
-
-/** A tensor, whose elements follow the archive's head. TT_EDATA if PyTorch has no such type; name: for the message. */
+/**
+ * The archive of a tensor as torch.save writes it; the elements follow its head. TT_EDATA if PyTorch has no such type.
+ * name: for the message. An object is a pickle that ends with TT_PICKLER_STOP, and tt_archive_begin.
+ */
 int tt_dcp_item_tensor(const char *name, enum tt_dtype dtype, int ndim, const int64_t *shape,
                        struct tt_archive *ret_archive) TT_MUST_CHECK;
-
-/** An object: a pickle that has been begun and has pushed it. Releases the pickler. */
-void tt_dcp_item_object(struct tt_pickler *pickler, struct tt_archive *ret_archive);
 
 #endif

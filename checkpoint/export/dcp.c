@@ -178,9 +178,11 @@ static int add_object(struct writer *writer, const char *key, const char *root, 
     int rc;
 
     (void)add_entry(writer, key, root);
-    tt_dcp_item_object(pickler, &archive);
+    tt_pickler_add(pickler, TT_PICKLER_STOP);
+    tt_archive_begin(&pickler->text, 0, &archive);
     rc = add_small(writer, &archive, "", 0);
     tt_archive_release(&archive);
+    tt_pickler_release(pickler);
     return rc;
 }
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The manifest in memory: building it, finding tensors, checking coverage and values; and a folder without a manifest,
- * described by the headers of its files. manifest_json.c reads and writes the text.
- *
- * The checksum of a manifest only shows that its text is complete, not that it makes sense. So every value is checked
- * to be one that a save can have written, and code that uses it need not check again.
+ * The manifest in memory: building it, finding tensors, checking coverage; and a folder without a manifest, described by
+ * the headers of its files. manifest_json.c reads and writes the text.
  */
 #include "checkpoint/format/manifest.h"
 
@@ -427,115 +424,6 @@ out:
     return rc;
 }
 
-/* --- values --- */
-
-/* Far beyond any run, with room for sums and products: 4.4e12 steps or samples; samples times seq_len fit in 63
- * bits. */
-#define COUNT_MOST  ((int64_t)1 << 42)
-#define TOKENS_MOST ((int64_t)1 << 61)
-#define SIZE_MOST   ((int64_t)1 << 20)
-
-static int fail_value(const char *where, const char *key, const json_t *value, const char *wanted)
-{
-    char *found = value ? tt_json_text(value) : tt_strdup("nothing");
-    int rc = tt_fail(TT_EDATA, "'%s': '%s' is %.60s, wanted %s", where, key, found, wanted);
-
-    tt_free(found);
-    return rc;
-}
-
-/* A missing value is not an error here; the code that needs it reports it. */
-static int check_int(const json_t *object, const char *key, const char *name, int64_t least, int64_t most,
-                     const char *where)
-{
-    const json_t *value = json_object_get(object, key);
-    int64_t number = (int64_t)json_integer_value(value);
-    char wanted[64];
-
-    if (!value || (json_is_integer(value) && number >= least && number <= most))
-        return 0;
-    (void)snprintf(wanted, sizeof wanted, "an integer from %" PRId64 " to %" PRId64, least, most);
-    return fail_value(where, name, value, wanted);
-}
-
-/* A training state is saved after at least one step; weights alone may be from before the first. */
-static int check_counters(const struct tt_manifest *manifest, const char *where)
-{
-    static const struct {
-        const char *key;
-        int64_t most;
-    } counter[] = {{"step", COUNT_MOST},           {"sample_cursor", COUNT_MOST}, {"ntokens_seen", TOKENS_MOST},
-                   {"optimizer_step", COUNT_MOST}, {"lr_step", COUNT_MOST},       {"tokens", TOKENS_MOST}};
-    bool trained = tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) > 0;
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof counter / sizeof counter[0]; i++)
-        TT_TRY(check_int(manifest->meta, counter[i].key, counter[i].key, trained, counter[i].most, where));
-out:
-    return rc;
-}
-
-/* The types of members; missing ones are right. */
-static int check_types(const json_t *meta, const char *where)
-{
-    static const struct {
-        const char *key, *wanted;
-        json_type type;
-    } typed[] = {{"mesh", "an object of sizes", JSON_OBJECT}, {"policy", "a word", JSON_STRING},
-                 {"run_id", "a word", JSON_STRING},           {"config", "an object", JSON_OBJECT},
-                 {"data", "an object", JSON_OBJECT},          {"assets", "a list of files", JSON_ARRAY}};
-    const json_t *time = json_object_get(meta, "time");
-
-    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
-        const json_t *value = json_object_get(meta, typed[i].key);
-
-        if (value && json_typeof(value) != typed[i].type)
-            return fail_value(where, typed[i].key, value, typed[i].wanted);
-    }
-    return time && !json_is_number(time) ? fail_value(where, "time", time, "a number") : 0;
-}
-
-static int check_assets(const json_t *assets, const char *where)
-{
-    int rc = 0;
-
-    for (size_t i = 0; i < json_array_size(assets); i++) {
-        const json_t *entry = json_array_get(assets, i);
-        const char *hex = json_string_value(json_object_get(entry, "crc32c"));
-
-        if (!json_is_string(json_object_get(entry, "path")) || !json_is_integer(json_object_get(entry, "bytes")) ||
-            !hex || strlen(hex) != 8 || strspn(hex, "0123456789abcdef") != 8)
-            return fail_value(where, "assets", entry, "a path, its bytes and its crc32c");
-        TT_TRY(check_int(entry, "bytes", "assets.bytes", 0, TT_MANIFEST_BYTES_MOST, where));
-    }
-out:
-    return rc;
-}
-
-/* No file is listed twice, and the sum of all sizes does not overflow. */
-static int check_files(const struct tt_manifest *manifest, const char *where)
-{
-    const char **path = tt_calloc_for((size_t)manifest->n_files + 1, sizeof *path, where);
-    int64_t bytes = 0;
-    int rc = 0;
-
-    if (!path)
-        return TT_ENOMEM;
-    for (int i = 0; i < manifest->n_files && rc == 0; i++) {
-        path[i] = manifest->file[i].path;
-        if (__builtin_add_overflow(bytes, manifest->file[i].bytes, &bytes) || bytes > TT_MANIFEST_BYTES_MOST)
-            rc = tt_fail(TT_EDATA, "'%s': its files have more bytes together than any checkpoint", where);
-    }
-    TT_TRY(rc);
-    qsort(path, (size_t)manifest->n_files, sizeof *path, compare_texts);
-    for (int i = 1; i < manifest->n_files; i++)
-        if (strcmp(path[i - 1], path[i]) == 0)
-            TT_TRY(tt_fail(TT_EDATA, "'%s': file '%s' is listed twice", where, path[i]));
-out:
-    tt_free(path);
-    return rc;
-}
-
 int tt_manifest_check_names(const struct tt_manifest *manifest, const char *where)
 {
     for (int i = 1; i < manifest->n_tensors; i++)
@@ -558,26 +446,6 @@ int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *whe
                            t->name);
     }
     return 0;
-}
-
-int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where)
-{
-    const json_t *meta = manifest->meta;
-    const char *key;
-    json_t *value;
-    int rc = 0;
-
-    TT_TRY(check_files(manifest, where));
-    TT_TRY(tt_manifest_check_totals(manifest, where));
-    TT_TRY(check_counters(manifest, where));
-    TT_TRY(check_types(meta, where));
-    TT_TRY(check_int(meta, "world", "world", 1, SIZE_MOST * 16, where));
-    TT_TRY(check_int(json_object_get(meta, "data"), "seq_len", "data.seq_len", 1, SIZE_MOST * 16, where));
-    json_object_foreach(json_object_get(meta, "mesh"), key, value)
-        TT_TRY(check_int(json_object_get(meta, "mesh"), key, "mesh", 1, SIZE_MOST, where));
-    TT_TRY(check_assets(json_object_get(meta, "assets"), where));
-out:
-    return rc;
 }
 
 /* --- assets --- */

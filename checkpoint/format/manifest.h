@@ -107,11 +107,6 @@ int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt
 /** Most bytes of a checkpoint, so that sizes can be added up without care. */
 #define TT_MANIFEST_BYTES_MOST (INT64_MAX / 64)
 
-/**
- * Checks every other value: counters, sizes, types, files listed twice. TT_EDATA names the key and the wanted value.
- */
-int tt_manifest_check_values(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
-
 /** Checks that no name occurs twice in a group of a sorted manifest. */
 int tt_manifest_check_names(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 

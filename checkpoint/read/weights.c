@@ -5,14 +5,17 @@
  */
 #include "checkpoint/read/weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/read/map.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/math/round.h"
 #include "core/models/gguf.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
@@ -331,6 +334,102 @@ static int check_titan_extra(const struct tt_source *source, const struct tt_mod
     return 0;
 }
 
+/* --- weights in FP8 and MXFP4 --- */
+
+enum { MXFP4_BLOCK = 32, MXFP4_BYTES = MXFP4_BLOCK / 2, FP8_BLOCK = 128 };
+
+/* A tensor that is stored as it is. */
+static struct tt_hf_stored stored_plain(const struct tt_manifest_tensor *tensor)
+{
+    struct tt_hf_stored stored = {.values = tensor, .dtype = tensor->dtype, .ndim = tensor->ndim};
+
+    memcpy(stored.shape, tensor->shape, sizeof stored.shape);
+    return stored;
+}
+
+static int fail_scales(const struct tt_manifest_tensor *values, const struct tt_manifest_tensor *scales,
+                       const char *wanted)
+{
+    struct tt_box a = tt_box_whole(values->ndim, values->shape), b = tt_box_whole(scales->ndim, scales->shape);
+    char of[128], have[128];
+
+    return tt_fail(TT_EDATA, "tensor '%s' is %s %s, and its scales '%s' are %s %s; wanted %s", values->name,
+                   tt_dtype_name(values->dtype), tt_box_text(of, sizeof of, &a), scales->name,
+                   tt_dtype_name(scales->dtype), tt_box_text(have, sizeof have, &b), wanted);
+}
+
+static int pack_fp8(const int64_t *block, struct tt_hf_stored *s)
+{
+    const struct tt_manifest_tensor *scales = s->scales;
+    struct tt_box whole = tt_box_whole(scales->ndim, scales->shape);
+    bool is_one = block[0] == 0 || scales->ndim < 2; /* scale for the matrix */
+    char wanted[128];
+
+    (void)snprintf(wanted, sizeof wanted, "a matrix, and a scale for each block of %lld by %lld elements",
+                   (long long)block[0], (long long)block[1]);
+    s->block_rows = is_one ? s->shape[0] : block[0];
+    s->block_width = is_one ? s->shape[1] : block[1];
+    if (s->ndim != 2 ||
+        !(tt_cast_known(TT_F32, scales->dtype) || scales->dtype == TT_F8_E8M0 || scales->dtype == TT_U8) ||
+        (is_one ? tt_box_volume(&whole) != 1
+                : scales->shape[0] != tt_div_up(s->shape[0], block[0]) ||
+                      scales->shape[1] != tt_div_up(s->shape[1], block[1]) || scales->ndim != 2))
+        return fail_scales(s->values, scales, is_one ? "a matrix and one scale" : wanted);
+    return 0;
+}
+
+static int pack_mxfp4(struct tt_hf_stored *s)
+{
+    const struct tt_manifest_tensor *scales = s->scales;
+    int n = s->ndim - 1;
+
+    if (s->ndim != 4 || s->shape[n] != MXFP4_BYTES || scales->ndim != n ||
+        memcmp(scales->shape, s->shape, (size_t)n * sizeof *s->shape) != 0 || scales->dtype != TT_U8)
+        return fail_scales(s->values, scales, "16 bytes in the last dimension, and a U8 for each 16");
+    s->ndim = n;
+    s->shape[n - 1] *= MXFP4_BLOCK;
+    s->shape[n] = 0;
+    s->block_rows = 1;
+    s->block_width = MXFP4_BLOCK;
+    s->is_turned = true;
+    return 0;
+}
+
+/* Two tensors as one weight, or TT_EDATA if they do not belong together. The elements are FP8, in blocks of block[0] rows
+ * and block[1] columns (0: in one block), or the blocks of MXFP4. */
+static int stored_packed(const struct tt_manifest_tensor *values, const struct tt_manifest_tensor *scales,
+                         const int64_t *block, struct tt_hf_stored *ret_stored)
+{
+    *ret_stored = stored_plain(values);
+    ret_stored->scales = scales;
+    ret_stored->dtype = TT_BF16;
+    return values->dtype == TT_F8_E4M3 ? pack_fp8(block, ret_stored) : pack_mxfp4(ret_stored);
+}
+
+/* Rows and columns of FP8 blocks by the source's config.json: 128 if it says nothing, 0 if a matrix has one scale. */
+static int find_block_size(const struct tt_source *source, int64_t *ret_block)
+{
+    char *assets = tt_source_assets(source), *path = tt_format("%s/config.json", assets);
+    json_t *config = NULL;
+    const json_t *size;
+    bool exists = false;
+    int n = 0, rc = 0;
+
+    ret_block[0] = ret_block[1] = FP8_BLOCK;
+    TT_TRY(tt_path_exists(path, &exists));
+    TT_TRY(exists ? tt_json_load(path, &config) : 0);
+    size = json_object_get(json_object_get(config, "quantization_config"), "weight_block_size");
+    if (json_is_null(size))
+        ret_block[0] = ret_block[1] = 0;
+    else if (size && (!tt_json_sizes(size, ret_block, 2, &n) || n != 2 || ret_block[0] < 1 || ret_block[1] < 1))
+        rc = tt_fail(TT_EDATA, "'%s': quantization_config: weight_block_size must be two positive integers", path);
+out:
+    json_decref(config);
+    tt_free(assets);
+    tt_free(path);
+    return rc;
+}
+
 /* --- the weights --- */
 
 /* The biases of experts, by titan's and by Hugging Face's names. */
@@ -428,7 +527,7 @@ static int find_stored(const struct tt_weights *w, const struct tt_param *param,
     const char *end = "_scale_inv";
 
     if (values && !(is_import && values->dtype == TT_F8_E4M3)) {
-        *ret_stored = tt_hf_stored_plain(values);
+        *ret_stored = stored_plain(values);
         if (is_import && find_end(w, name, end))
             return tt_fail(TT_EDATA,
                            "'%s': tensor '%s' is %s, but there are scales for it, '%s%s'; wanted F8_E4M3 or no scales",
@@ -444,7 +543,7 @@ static int find_stored(const struct tt_weights *w, const struct tt_param *param,
     scales = find_end(w, name, end);
     if (!scales)
         return fail_missing(w, name, end, param);
-    return tt_hf_stored_packed(values, scales, w->block, ret_stored);
+    return stored_packed(values, scales, w->block, ret_stored);
 }
 
 /* Whether a tensor lacks only rows of the vocabulary. */
@@ -565,7 +664,7 @@ static int from_hf(struct tt_source *source, const struct tt_model *model, enum 
     int rc = 0;
 
     begin(w, TT_WEIGHTS_FROM_HF, source, model);
-    TT_TRY(tt_hf_block_size(source, w->block));
+    TT_TRY(find_block_size(source, w->block));
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
@@ -674,7 +773,7 @@ static int find_part(struct tt_weights *w, int i, bool *ret_missing)
     if (t->packing && t->ndim == 1)
         return tt_fail(TT_EDATA, "'%s': tensor '%s', a vector, is %s; wanted F32, F16 or BF16", w->source->path,
                        t->name, t->packing->name);
-    *stored = tt_hf_stored_plain(t);
+    *stored = stored_plain(t);
     if (t->packing) { /* as elements, not as bytes */
         stored->dtype = TT_F32;
         stored->shape[t->ndim - 1] = t->shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;

@@ -155,17 +155,4 @@ struct tt_told {
  */
 int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;
 
-/** A tensor that is stored as it is. */
-struct tt_hf_stored tt_hf_stored_plain(const struct tt_manifest_tensor *tensor);
-
-/**
- * Two tensors as one weight, or TT_EDATA if they do not belong together. The elements are FP8, in blocks of block[0]
- * rows and block[1] columns (0: in one block), or the blocks of MXFP4.
- */
-int tt_hf_stored_packed(const struct tt_manifest_tensor *values, const struct tt_manifest_tensor *scales,
-                        const int64_t *block, struct tt_hf_stored *ret_stored) TT_MUST_CHECK;
-
-/** Rows and columns of FP8 blocks by the source's config.json: 128 if it says nothing, 0 if a matrix has one scale. */
-int tt_hf_block_size(const struct tt_source *source, int64_t *ret_block) TT_MUST_CHECK;
-
 #endif

@@ -76,11 +76,6 @@ static inline int64_t tt_saving_slot(const struct tt_ckpt_saving *s, enum tt_ckp
     return (int64_t)group * s->store->comm->size + writer;
 }
 
-static inline uint32_t tt_saving_crc(const struct tt_saving_shared *shared, int piece)
-{
-    return (uint32_t)((uint64_t)shared->crc[piece / 2] >> (piece % 2 * 32));
-}
-
 /** Lays out the file of a slot; n is 0 when there is none. The caller releases it. */
 int tt_saving_file(const struct tt_ckpt_saving *saving, enum tt_ckpt_group group, int writer,
                    struct tt_shard_file *ret_file) TT_MUST_CHECK;

@@ -454,11 +454,6 @@ static int64_t leading_step(const char *text, const char **ret_end)
     return step;
 }
 
-const char *tt_aside_word(enum tt_aside_kind kind)
-{
-    return aside_words[kind];
-}
-
 bool tt_aside_parse(const char *name, struct tt_aside *ret_aside)
 {
     const char *rest;
@@ -469,7 +464,7 @@ bool tt_aside_parse(const char *name, struct tt_aside *ret_aside)
 
         if (rest[0] != '.' || strncmp(rest + 1, aside_words[kind], n) != 0 || rest[1 + n] != '-' || !rest[2 + n])
             continue;
-        *ret_aside = (struct tt_aside){(enum tt_aside_kind)kind, step, rest + 2 + n};
+        *ret_aside = (struct tt_aside){(enum tt_aside_kind)kind, aside_words[kind], step, rest + 2 + n};
         return true;
     }
     return false;
@@ -599,26 +594,4 @@ char *tt_leftover_home(const char *parent, const char *name)
     if (!tt_leftover_parse(name, &found) || strcmp(found.kind, "replaced") != 0)
         return NULL;
     return tt_format("%s/%.*s", parent, (int)found.size, found.name);
-}
-
-int64_t tt_leftover_bytes(const char *folder)
-{
-    char **names = NULL;
-    int64_t bytes = 0;
-    int n = 0;
-
-    if (tt_folder_list(folder, &names, &n) < 0)
-        return 0;
-    for (int i = 0; i < n; i++) {
-        char *path = tt_format("%s/%s", folder, names[i]);
-        struct stat st;
-
-        if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
-            bytes += tt_leftover_bytes(path);
-        else if (lstat(path, &st) == 0)
-            bytes += (int64_t)st.st_size;
-        tt_free(path);
-    }
-    tt_names_free(names, n);
-    return bytes;
 }

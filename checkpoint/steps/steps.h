@@ -112,15 +112,13 @@ enum tt_aside_kind { TT_ASIDE_ABANDONED, TT_ASIDE_DAMAGED };
 /** The parts of such a name; run_id points into the name. */
 struct tt_aside {
     enum tt_aside_kind kind;
+    const char *word; /* of the kind: "abandoned" or "damaged"; static */
     int64_t step;
     const char *run_id;
 };
 
 /** Whether a step was set aside under that name. */
 bool tt_aside_parse(const char *name, struct tt_aside *ret_aside);
-
-/** "abandoned" or "damaged"; static. */
-const char *tt_aside_word(enum tt_aside_kind kind);
 
 /** step-60.abandoned-RUN; the caller frees. */
 char *tt_aside_name(int64_t step, enum tt_aside_kind kind, const char *run_id);
@@ -153,8 +151,5 @@ bool tt_leftover_parse(const char *name, struct tt_leftover *ret_leftover);
 
 /** For a replaced folder, the original path in parent; NULL for others. The caller frees. */
 char *tt_leftover_home(const char *parent, const char *name);
-
-/** Bytes of the files below a folder, as far as they can be read. */
-int64_t tt_leftover_bytes(const char *folder);
 
 #endif

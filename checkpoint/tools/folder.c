@@ -19,6 +19,29 @@
 
 /* --- listing --- */
 
+/* Bytes of the files below a folder, as far as they can be read. */
+static int64_t bytes_below(const char *folder)
+{
+    char **names = NULL;
+    int64_t bytes = 0;
+    int n = 0;
+
+    if (tt_folder_list(folder, &names, &n) < 0)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+        struct stat st;
+
+        if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            bytes += bytes_below(path);
+        else if (lstat(path, &st) == 0)
+            bytes += (int64_t)st.st_size;
+        tt_free(path);
+    }
+    tt_names_free(names, n);
+    return bytes;
+}
+
 /* A step that cannot be read at the moment is listed as unreadable. Running out of memory is an error. */
 static int list_step(const char *folder, int64_t step, json_t *list)
 {
@@ -72,7 +95,7 @@ static json_t *list_leftover(const char *folder, const char *name, const char *k
 {
     char *path = tt_format("%s/%s", folder, name);
     json_t *json = json_pack("{s:o, s:s, s:I, s:o?}", "name", tt_json_string(name), "state", kind, "bytes",
-                             (json_int_t)tt_leftover_bytes(path), "age_s", age_of(path));
+                             (json_int_t)bytes_below(path), "age_s", age_of(path));
 
     tt_free(path);
     return json;
@@ -88,9 +111,9 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
     if (tt_manifest_load(path, &manifest) == 0)
         run_id = json_object_get(manifest.meta, "run_id");
     json = json_pack("{s:o, s:I, s:s, s:O?, s:o, s:I, s:o?}", "name", tt_json_string(name), "step",
-                     (json_int_t)aside->step, "state", tt_aside_word(aside->kind), "run_id",
-                     json_is_string(run_id) ? run_id : NULL, "set_aside_by", tt_json_string(aside->run_id), "bytes",
-                     (json_int_t)tt_leftover_bytes(path), "age_s", age_of(path));
+                     (json_int_t)aside->step, "state", aside->word, "run_id", json_is_string(run_id) ? run_id : NULL,
+                     "set_aside_by", tt_json_string(aside->run_id), "bytes", (json_int_t)bytes_below(path), "age_s",
+                     age_of(path));
     tt_manifest_release(&manifest);
     tt_free(path);
     return json;
@@ -207,7 +230,7 @@ static int discard(struct gc *gc, const char *name, const char *kind, int64_t st
     char *path = tt_format("%s/%s", gc->folder, name), *trash = tt_format(".trash-step-%" PRId64 "-gc", step);
     int rc = 0;
 
-    add_removed(gc, name, kind, tt_leftover_bytes(path));
+    add_removed(gc, name, kind, bytes_below(path));
     if (!gc->dry_run)
         rc = tt_commit_remove(gc->folder, name, trash, -1);
     tt_free(path);
@@ -224,7 +247,7 @@ static int clear_leftover(struct gc *gc, const char *parent, const char *name)
 
     if (home)
         TT_TRY(tt_path_exists(home, &taken));
-    add_removed(gc, path + strlen(gc->folder) + 1, taken ? "leftover" : "restored", tt_leftover_bytes(path));
+    add_removed(gc, path + strlen(gc->folder) + 1, taken ? "leftover" : "restored", bytes_below(path));
     if (!gc->dry_run && taken)
         rc = tt_folder_remove(path);
     else if (!gc->dry_run && rename(path, home) < 0)
@@ -320,7 +343,7 @@ static int clear_aside(struct gc *gc)
     TT_TRY(tt_folder_list(gc->folder, &names, &n));
     for (int i = 0; i < n; i++)
         if (tt_aside_parse(names[i], &aside))
-            TT_TRY(discard(gc, names[i], tt_aside_word(aside.kind), aside.step));
+            TT_TRY(discard(gc, names[i], aside.word, aside.step));
 out:
     tt_names_free(names, n);
     return rc;

@@ -185,7 +185,9 @@ static double read_again(struct tt_pickler *pickler)
     double number = 0.5;
     struct tt_text all;
 
-    tt_dcp_item_object(pickler, &archive);
+    tt_pickler_add(pickler, TT_PICKLER_STOP);
+    tt_archive_begin(&pickler->text, 0, &archive);
+    tt_pickler_release(pickler);
     all = whole_archive(&archive, "", 0);
     if (tt_dcp_number_read(&(struct tt_stretch){.path = "x", .memory = all.text, .bytes = (int64_t)all.size}, "n",
                            &number) < 0)
