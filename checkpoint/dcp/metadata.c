@@ -388,9 +388,10 @@ static void add_properties(struct tt_pickler *p, enum tt_dtype dtype)
     tt_pickler_add(p, TT_PICKLER_TUPLE TT_PICKLER_BUILD);
 }
 
-/* Pushes a torch.Size. */
-static void put_sizes(struct tt_pickler *pickler, const int64_t *size, int n)
+/* Pushes a key and a torch.Size. */
+static void put_sizes(struct tt_pickler *pickler, const char *key, const int64_t *size, int n)
 {
+    tt_pickler_text(pickler, key);
     tt_pickler_class(pickler, "torch", "Size");
     tt_pickler_add(pickler, TT_PICKLER_MARK);
     tt_pickler_tuple(pickler, size, n);
@@ -402,16 +403,13 @@ static void add_tensor(struct tt_pickler *p, const struct tt_dcp_entry *entry)
     begin_object(p, module, "TensorStorageMetadata");
     tt_pickler_text(p, "properties");
     add_properties(p, entry->dtype);
-    tt_pickler_text(p, "size");
-    put_sizes(p, entry->shape, entry->ndim);
+    put_sizes(p, "size", entry->shape, entry->ndim);
     tt_pickler_text(p, "chunks");
     tt_pickler_add(p, TT_PICKLER_LIST TT_PICKLER_MARK);
     for (int i = 0; i < entry->n; i++) {
         begin_object(p, module, "ChunkStorageMetadata");
-        tt_pickler_text(p, "offsets");
-        put_sizes(p, entry->piece[i].box.offset, entry->ndim);
-        tt_pickler_text(p, "sizes");
-        put_sizes(p, entry->piece[i].box.shape, entry->ndim);
+        put_sizes(p, "offsets", entry->piece[i].box.offset, entry->ndim);
+        put_sizes(p, "sizes", entry->piece[i].box.shape, entry->ndim);
         end_object(p);
     }
     tt_pickler_add(p, TT_PICKLER_APPENDS);
@@ -442,8 +440,7 @@ static void add_place(struct tt_pickler *p, const struct tt_dcp_metadata *m, con
     tt_pickler_text(p, "index");
     if (entry->is_tensor) {
         tt_pickler_int(p, i);
-        tt_pickler_text(p, "offset");
-        put_sizes(p, entry->piece[i].box.offset, entry->ndim);
+        put_sizes(p, "offset", entry->piece[i].box.offset, entry->ndim);
     } else {
         tt_pickler_add(p, TT_PICKLER_NONE);
     }

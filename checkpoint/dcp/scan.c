@@ -179,19 +179,22 @@ static bool is_of_model(const struct naming *naming, const struct tt_dcp_entry *
     return entry->is_tensor && !in_optimizer(naming, entry->key);
 }
 
-static bool find_by_word(struct naming *naming)
+/* Finds the one dictionary that has the word for a model or, without the word, that has all tensors. */
+static bool find_one(struct naming *naming, bool by_word)
 {
     struct prefix found = {"", 0};
+    bool any = false;
 
     for (int i = 0; i < naming->metadata->n; i++) {
         const struct tt_dcp_entry *entry = &naming->metadata->entry[i];
-        struct prefix at = model_dictionary(entry);
+        struct prefix at = by_word ? model_dictionary(entry) : (struct prefix){entry->key, entry->leaf};
 
-        if (!is_of_model(naming, entry) || at.n == 0)
+        if (!is_of_model(naming, entry) || (by_word && at.n == 0))
             continue;
-        if (found.n && (at.n != found.n || !has_prefix(at.key, found)))
+        if (any && (at.n != found.n || !has_prefix(at.key, found)))
             return false;
         found = at;
+        any = true;
     }
     naming->model = found;
     return found.n > 0;
@@ -275,28 +278,10 @@ static bool find_by_optimizer(struct naming *naming)
     return places == 1 && !top;
 }
 
-/* All tensors are in one dictionary. */
-static bool find_the_only(struct naming *naming)
-{
-    struct prefix found = {NULL, 0};
-
-    for (int i = 0; i < naming->metadata->n; i++) {
-        const struct tt_dcp_entry *entry = &naming->metadata->entry[i];
-
-        if (!is_of_model(naming, entry))
-            continue;
-        if (found.key && (found.n != entry->leaf || !has_prefix(entry->key, found)))
-            return false;
-        found = (struct prefix){entry->key, entry->leaf};
-    }
-    naming->model = found;
-    return found.n > 0;
-}
-
 static void find_model(struct naming *naming)
 {
     naming->model = naming->around = (struct prefix){"", 0};
-    naming->has_model = find_by_word(naming) || find_by_optimizer(naming) || find_the_only(naming);
+    naming->has_model = find_one(naming, true) || find_by_optimizer(naming) || find_one(naming, false);
     if (!naming->has_model)
         naming->model.n = 0;
     naming->around = naming->model;

@@ -194,10 +194,7 @@ static void begin_entry(struct tt_archive *a, const char *name, int64_t bytes)
     size_t used = a->head.size + HEADER_BYTES + strlen(name) + EXTRA_BYTES;
     size_t fill = (ALIGNMENT - used % ALIGNMENT) % ALIGNMENT;
 
-    a->entry[a->n].name = name;
-    a->entry[a->n].at = (int64_t)a->head.size;
-    a->entry[a->n].bytes = bytes;
-    a->n++;
+    a->entry[a->n++] = (struct tt_archive_entry){.name = name, .at = (int64_t)a->head.size, .bytes = bytes};
     tt_text_add_little(&a->head, 0x04034b50, 4);
     tt_text_add_little(&a->head, VERSION, 2);
     tt_text_add_little(&a->head, FLAGS, 2);

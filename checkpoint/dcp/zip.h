@@ -48,15 +48,17 @@ int tt_stretch_read(const struct tt_stretch *archive, int64_t at, void *bytes, s
  */
 enum { TT_ARCHIVE_ENTRIES = 4 };
 
+struct tt_archive_entry {
+    const char *name; /* static */
+    int64_t at, bytes;
+    uint32_t crc;
+};
+
 struct tt_archive {
     struct tt_text head, tail;
     int64_t data; /* bytes of elements between the two */
     int n;
-    struct {
-        const char *name; /* static */
-        int64_t at, bytes;
-        uint32_t crc;
-    } entry[TT_ARCHIVE_ENTRIES];
+    struct tt_archive_entry entry[TT_ARCHIVE_ENTRIES];
 };
 
 /** Bytes of elements in one archive, whose sizes have 32 bits here; cut larger tensors. */

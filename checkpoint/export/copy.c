@@ -176,15 +176,14 @@ static int open_dcp(struct tt_copying *c, int k)
     int rc = 0;
 
     TT_TRY(tt_source_is_hf(source, &is_hf));
-    if (is_hf) {
+    TT_TRY(is_hf ? 0 : tt_path_exists(path, &has_model));
+    if (is_hf)
         TT_TRY(tt_model_from_hf(assets, &c->model[k]));
-        TT_TRY(tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]));
-        goto out;
-    }
-    TT_TRY(tt_path_exists(path, &has_model));
-    if (has_model)
+    else if (has_model)
         TT_TRY(tt_model_json_load(path, &c->model[k]));
-    if (has_model && c->model[k]->dims.lora.rank) /* torchtitan would ignore the adapters and load the rest */
+    if (is_hf)
+        rc = tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]);
+    else if (has_model && c->model[k]->dims.lora.rank) /* torchtitan would ignore the adapters and load the rest */
         rc = tt_fail(TT_EDATA,
                      "'%s' has low-rank adapters, which torchtitan does not read\n"
                      "help: titan ckpt consolidate --format hf merges them into the weights; convert its result",
@@ -224,18 +223,15 @@ static int open_stored(struct tt_copying *c, int k)
     return 0;
 }
 
-static int open_for_hf(struct tt_copying *c, int k)
+static int open_mapped(struct tt_copying *c, int k)
 {
     int rc = tt_source_model(c->source[k], &c->copy->told, &c->model[k]);
 
-    return rc < 0 ? rc : tt_weights_to_hf(c->source[k], c->model[k], c->format == TT_FORMAT_PEFT, &c->of[k]);
-}
-
-static int open_for_gguf(struct tt_copying *c, int k)
-{
-    int rc = tt_source_model(c->source[k], &c->copy->told, &c->model[k]);
-
-    return rc < 0 ? rc : tt_weights_to_gguf(c->source[k], c->model[k], &c->of[k]);
+    if (rc < 0)
+        return rc;
+    return c->format == TT_FORMAT_GGUF
+               ? tt_weights_to_gguf(c->source[k], c->model[k], &c->of[k])
+               : tt_weights_to_hf(c->source[k], c->model[k], c->format == TT_FORMAT_PEFT, &c->of[k]);
 }
 
 /* --- the small files --- */
@@ -281,10 +277,10 @@ static const struct sink {
     bool one_file;                            /* whatever its size */
 } sinks[TT_FORMATS] = {
     [TT_FORMAT_TITAN] = {open_stored, tt_copying_to_safetensors, put_assets, false, false},
-    [TT_FORMAT_HF] = {open_for_hf, tt_copying_to_safetensors, put_hf, true, false},
-    [TT_FORMAT_PEFT] = {open_for_hf, tt_copying_to_safetensors, put_peft, true, true},
+    [TT_FORMAT_HF] = {open_mapped, tt_copying_to_safetensors, put_hf, true, false},
+    [TT_FORMAT_PEFT] = {open_mapped, tt_copying_to_safetensors, put_peft, true, true},
     [TT_FORMAT_DCP] = {open_dcp, tt_copying_to_dcp, put_assets, false, false},
-    [TT_FORMAT_GGUF] = {open_for_gguf, tt_copying_to_gguf, NULL, true, true},
+    [TT_FORMAT_GGUF] = {open_mapped, tt_copying_to_gguf, NULL, true, true},
     [TT_FORMAT_STEP] = {open_foreign, tt_copying_to_step, NULL, true, true},
 };
 

@@ -252,36 +252,26 @@ static int open_source(void *arg)
     return tt_source_open(o->path, o->kind, o->source);
 }
 
-/* Receives the source that rank 0 has opened; this rank has no open files yet. */
-static int share_source(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **source)
-{
-    int64_t is_folder = 0;
-    int rc = 0;
-
-    if (comm->rank == 0) {
-        is_folder = (*source)->is_folder;
-    } else {
-        *source = tt_calloc(1, sizeof **source);
-        (*source)->path = tt_strdup(path);
-        (*source)->kind = kind;
-    }
-    TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
-    TT_TRY(tt_manifest_share(comm, &(*source)->manifest));
-    if (comm->rank != 0) {
-        (*source)->is_folder = is_folder != 0;
-        (*source)->open = tt_calloc((size_t)(*source)->manifest.n_files, sizeof *(*source)->open);
-    }
-out:
-    return rc;
-}
-
 int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
 {
     struct tt_source *source = NULL;
+    int64_t is_folder = 0;
     int rc = 0;
 
     TT_TRY(tt_patience_work(comm, comm->rank == 0, open_source, &(struct opening){path, kind, &source}));
-    TT_TRY(share_source(comm, path, kind, &source));
+    if (comm->rank == 0) {
+        is_folder = source->is_folder;
+    } else {
+        source = tt_calloc(1, sizeof *source);
+        source->path = tt_strdup(path);
+        source->kind = kind;
+    }
+    TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
+    TT_TRY(tt_manifest_share(comm, &source->manifest));
+    if (comm->rank != 0) { /* which has no open files yet */
+        source->is_folder = is_folder != 0;
+        source->open = tt_calloc((size_t)source->manifest.n_files, sizeof *source->open);
+    }
     *ret_source = source;
     source = NULL;
 out:

@@ -183,11 +183,12 @@ out:
     return rc;
 }
 
-/* Reads rows of a stored tensor and counts them. */
+/* Reads rows of a stored tensor and counts them. A tensor of a GGUF file may lie in blocks, which are read as TT_F32. */
 static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                       enum tt_dtype dtype, char *data)
 {
-    int64_t width = width_of(t->ndim, t->shape), row_bytes = width * (int64_t)tt_dtype_size(t->dtype);
+    int64_t stored = width_of(t->ndim, t->shape), row_bytes = stored * (int64_t)tt_dtype_size(t->dtype);
+    int64_t width = t->packing ? stored / t->packing->bytes * t->packing->elements : stored;
     int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
     char *block = NULL;
     int rc = 0;
@@ -200,8 +201,11 @@ static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, 
         char *to = data + (size_t)(at * width) * tt_dtype_size(dtype);
 
         TT_TRY(tt_source_read_rows(w->source, t, row + at, have, t->dtype, block ? block : to));
-        count_rows(w, t, row + at, have, block ? block : to);
-        if (block)
+        if (t->has_digest)
+            count_rows(w, t, row + at, have, block ? block : to);
+        if (t->packing)
+            tt_gguf_unpack(t->packing, block, have * width, (float *)(void *)to);
+        else if (block)
             tt_cast(dtype, to, t->dtype, block, have * width);
     }
 out:
@@ -319,31 +323,12 @@ static int read_merged(void *arg, int param, int64_t row, int64_t n, float *data
     return rc;
 }
 
-/* Rows of a tensor of a GGUF file, which may lie in blocks. */
-static int read_blocks(void *arg, int number, int64_t row, int64_t n, float *data)
+/* Rows of a tensor of a GGUF file. */
+static int read_numbered(void *arg, int number, int64_t row, int64_t n, float *data)
 {
     struct tt_weights *w = arg;
-    const struct tt_hf_stored *stored = &w->stored[number];
-    const struct tt_manifest_tensor *t = stored->values;
-    int64_t width = width_of(stored->ndim, stored->shape), row_bytes = width_of(t->ndim, t->shape), step;
-    char *block = NULL;
-    int rc = 0;
 
-    if (!t->packing)
-        return read_rows(w, stored, row, n, TT_F32, (char *)data);
-    step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
-    TT_TRY(check_pieces(w, t));
-    block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name);
-    TT_TRY(block ? 0 : TT_ENOMEM);
-    for (int64_t at = 0; at < n; at += step) {
-        int64_t have = n - at < step ? n - at : step;
-
-        TT_TRY(tt_source_read_rows(w->source, t, row + at, have, t->dtype, block));
-        tt_gguf_unpack(t->packing, block, have * width, data + at * width);
-    }
-out:
-    tt_free(block);
-    return rc;
+    return read_plain(w, w->stored[number].values, row, n, TT_F32, (char *)data);
 }
 
 static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, float *data)
@@ -353,7 +338,7 @@ static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int
     if (w->kind == TT_WEIGHTS_TO_GGUF)
         return tt_gguf_export(w->model, &w->gguf[weight->number], read_merged, w, row, n, data);
     if (w->kind == TT_WEIGHTS_FROM_GGUF)
-        return tt_gguf_import(w->model, w->gguf, w->n_gguf, weight->number, read_blocks, w, row, n, data);
+        return tt_gguf_import(w->model, w->gguf, w->n_gguf, weight->number, read_numbered, w, row, n, data);
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
 }
 

@@ -144,15 +144,6 @@ out:
     return rc;
 }
 
-static void add_rank(struct tt_text *text, int *n, int rank)
-{
-    if (*n < RANKS_NAMED)
-        tt_text_add(text, "%s%d", *n ? ", " : "", rank);
-    else if (*n == RANKS_NAMED)
-        tt_text_add(text, ", …");
-    (*n)++;
-}
-
 /* Names the ranks that differ from the majority; without a majority, all replicas. */
 static int fail_differ(struct tt_comm *comm, const struct copies *copies, const struct tt_ckpt_state *state,
                        const uint64_t *digest)
@@ -174,9 +165,17 @@ static int fail_differ(struct tt_comm *comm, const struct copies *copies, const 
             good = rank_with(copies, first, word, true);
             bad = rank_with(copies, first, word, false);
         }
-        for (int r = 0; r < tt_mesh_size(copies->mesh, copies->group); r++)
-            if (!most || copies->words[copy_of(copies, first, r)] != word)
-                add_rank(&ranks, &n, copy_of(copies, first, r));
+        for (int r = 0; r < tt_mesh_size(copies->mesh, copies->group); r++) {
+            int rank = copy_of(copies, first, r);
+
+            if (most && copies->words[rank] == word)
+                continue;
+            if (n < RANKS_NAMED)
+                tt_text_add(&ranks, "%s%d", n ? ", " : "", rank);
+            else if (n == RANKS_NAMED)
+                tt_text_add(&ranks, ", …");
+            n++;
+        }
     }
     TT_TRY(find_tensor(comm, copies, state, digest, good, bad, &tensor));
     if (sure)

@@ -185,20 +185,16 @@ const char *tt_gguf_next_string(const struct tt_gguf_value *array, size_t *at, s
 
 uint32_t tt_gguf_crc_of_tensors(const struct tt_gguf_tensor *tensor, int n)
 {
-    uint32_t crc = 0;
+    struct tt_text text = {0};
+    uint32_t crc;
 
     for (int i = 0; i < n; i++) {
-        const struct tt_gguf_tensor *t = &tensor[i];
-        char *text = tt_format("%s %d %d", t->name, (int)t->type->type, t->ndim);
-
-        crc = tt_crc32c(crc, text, strlen(text) + 1);
-        tt_free(text);
-        for (int d = 0; d < t->ndim; d++) {
-            text = tt_format("%lld", (long long)t->shape[d]);
-            crc = tt_crc32c(crc, text, strlen(text) + 1);
-            tt_free(text);
-        }
+        tt_text_add(&text, "%s %d %d%c", tensor[i].name, (int)tensor[i].type->type, tensor[i].ndim, 0);
+        for (int d = 0; d < tensor[i].ndim; d++)
+            tt_text_add(&text, "%lld%c", (long long)tensor[i].shape[d], 0);
     }
+    crc = tt_crc32c(0, text.text, text.size);
+    tt_text_release(&text);
     return crc;
 }
 
