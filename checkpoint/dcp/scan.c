@@ -240,28 +240,21 @@ static bool has_all(const struct known_names *known, struct prefix prefix)
     return all;
 }
 
-static void find_names(const struct naming *naming, struct known_names *known)
-{
-    const struct tt_dcp_metadata *m = naming->metadata;
-
-    known->key = tt_calloc((size_t)m->n + 1, sizeof *known->key);
-    for (int i = 0; i < m->n; i++) {
-        if (is_of_model(naming, &m->entry[i]))
-            known->key[known->n_keys++] = m->entry[i].key;
-        if (known->n_names < NAMES_MOST && (known->name[known->n_names] = parameter_of(naming, m->entry[i].key)))
-            known->n_names++;
-    }
-    qsort((void *)known->key, (size_t)known->n_keys, sizeof *known->key, compare_keys);
-}
-
 /* Finds the one dictionary, not the top, whose tensors have the names that the optimizer has. */
 static bool find_by_optimizer(struct naming *naming)
 {
-    struct known_names known = {0};
+    const struct tt_dcp_metadata *m = naming->metadata;
+    struct known_names known = {.key = tt_calloc((size_t)m->n + 1, sizeof *known.key)};
     int places = 0;
     bool top = false;
 
-    find_names(naming, &known);
+    for (int i = 0; i < m->n; i++) {
+        if (is_of_model(naming, &m->entry[i]))
+            known.key[known.n_keys++] = m->entry[i].key;
+        if (known.n_names < NAMES_MOST && (known.name[known.n_names] = parameter_of(naming, m->entry[i].key)))
+            known.n_names++;
+    }
+    qsort((void *)known.key, (size_t)known.n_keys, sizeof *known.key, compare_keys);
     for (int i = 0; i < known.n_keys && known.n_names && !top; i++) {
         const char *key = known.key[i], *name = known.name[0];
         struct prefix at = {key, strlen(key) - (tt_text_ends(key, name) ? strlen(name) : 0)};

@@ -230,21 +230,6 @@ static void add_alias(struct writer *writer, const char *key, const char *of)
         TT_PUSH(entry->piece, entry->n, entry->cap) = first->piece[i];
 }
 
-/* Completes the last file and writes .metadata. Release the writer after it. */
-static int finish(struct writer *writer)
-{
-    struct tt_text text = {0};
-    int rc = 0;
-
-    TT_TRY(end_file(writer));
-    tt_dcp_metadata_text(&writer->metadata, &text);
-    TT_TRY(tt_durable_put(writer->folder, TT_DCP_METADATA, text.text, text.size));
-    writer->bytes += (int64_t)text.size;
-out:
-    tt_text_release(&text);
-    return rc;
-}
-
 /* --- what the manifest says --- */
 
 static const json_t *setting(const struct tt_copying *c, const char *section, const char *key)
@@ -524,6 +509,7 @@ int tt_copying_to_dcp(struct tt_copying *c)
 {
     struct writer writer = {.folder = c->output.folder, .to.fd = -1};
     const struct tt_weights *weights = c->weights;
+    struct tt_text text = {0};
     int rc = 0;
 
     for (int i = 0; i < weights->n; i++) {
@@ -535,10 +521,13 @@ int tt_copying_to_dcp(struct tt_copying *c)
         add_alias(&writer, "output.weight", "tok_embeddings.weight");
     if (c->copy->with_state)
         TT_TRY(write_state(c, &writer));
-    TT_TRY(finish(&writer));
-    c->bytes = writer.bytes;
+    TT_TRY(end_file(&writer));
+    tt_dcp_metadata_text(&writer.metadata, &text);
+    TT_TRY(tt_durable_put(writer.folder, TT_DCP_METADATA, text.text, text.size));
+    c->bytes = writer.bytes + (int64_t)text.size;
     c->n_files = writer.metadata.n_files;
 out:
+    tt_text_release(&text);
     tt_durable_cancel(&writer.to);
     tt_dcp_metadata_release(&writer.metadata);
     return rc;

@@ -130,18 +130,6 @@ struct making {
     bool config_changed;
 };
 
-static int read_file(struct making *m, enum tt_hf_text which)
-{
-    char *path = tt_format("%s/%s", m->assets, tt_hf_text_names[which]);
-    bool exists = false;
-    int rc = tt_path_exists(path, &exists);
-
-    if (rc == 0 && exists)
-        rc = tt_file_read(path, &m->texts->text[which], &m->texts->size[which]);
-    tt_free(path);
-    return rc;
-}
-
 /* The object of a file that was read; NULL: there is none. The tokenizer's reader says what is wrong with it. */
 static json_t *object_of(const struct making *m, enum tt_hf_text which)
 {
@@ -163,8 +151,16 @@ static int read_all(const struct tt_source *source, struct making *m)
     m->assets = tt_source_assets(source);
     m->trained_length = trained_length(source);
     find_training(source, &m->training);
-    for (int i = 0; i < TT_HF_GENERATION; i++)
-        TT_TRY(read_file(m, (enum tt_hf_text)i));
+    for (int i = 0; i < TT_HF_GENERATION && rc == 0; i++) {
+        char *path = tt_format("%s/%s", m->assets, tt_hf_text_names[i]);
+        bool exists = false;
+
+        rc = tt_path_exists(path, &exists);
+        if (rc == 0 && exists)
+            rc = tt_file_read(path, &m->texts->text[i], &m->texts->size[i]);
+        tt_free(path);
+    }
+    TT_TRY(rc);
     TT_TRY(load_object(m->assets, "hf_generation_config.json", &m->generation));
     if (!m->generation && source->assets) /* of the Hugging Face folder that a user names */
         TT_TRY(load_object(m->assets, "generation_config.json", &m->generation));
@@ -405,20 +401,6 @@ out:
     return rc;
 }
 
-static int change_tokenizer(struct making *m)
-{
-    const char *template = tt_tokenizer_info(m->tokenizer)->chat_template;
-    int rc = 0;
-
-    m->texts->template = template ? tt_strdup(template) : NULL;
-    if (m->training.chats)
-        TT_TRY(add_chat(m));
-    if (m->training.adds_bos)
-        add_bos(m);
-out:
-    return rc;
-}
-
 static void set_id(json_t *config, const char *key, int32_t id)
 {
     if (id >= 0)
@@ -437,8 +419,12 @@ int tt_hf_texts_make(const struct tt_source *source, struct tt_hf_texts *ret_tex
         set_id(m.generation, "bos_token_id", ret_texts->bos);
         set_id(m.generation, "eos_token_id", ret_texts->eos);
     }
-    if (m.tokenizer)
-        TT_TRY(change_tokenizer(&m));
+    if (m.tokenizer && tt_tokenizer_info(m.tokenizer)->chat_template)
+        ret_texts->template = tt_strdup(tt_tokenizer_info(m.tokenizer)->chat_template);
+    if (m.tokenizer && m.training.chats)
+        TT_TRY(add_chat(&m));
+    if (m.tokenizer && m.training.adds_bos)
+        add_bos(&m);
     lengthen(&m);
     if (m.config_changed)
         put_json_text(&m, TT_HF_TOKENIZER_CONFIG, m.config);

@@ -60,26 +60,6 @@ out:
     return rc;
 }
 
-static int write_tensors(struct tt_copying *c, struct tt_durable *to, struct written *file)
-{
-    int rc = 0;
-
-    for (int i = 0; i < file->n; i++) {
-        const struct tt_weight *weight = &c->weights->weight[file->tensor[i].index];
-        struct writing w = {.c = c,
-                            .to = to,
-                            .tensor = &file->tensor[i],
-                            .digest = &file->digest[i],
-                            .at = file->data_start + file->tensor[i].begin,
-                            .width = tt_box_row_elements(&file->tensor[i].box)};
-
-        TT_TRY(tt_weights_stream(c->weights, weight, 0, weight->ndim ? weight->shape[0] : 1, file->tensor[i].dtype,
-                                 put_rows, &w));
-    }
-out:
-    return rc;
-}
-
 static struct tt_st_tensor *entries_of(const struct tt_copying *c, int number, int *ret_n)
 {
     struct tt_st_tensor *entry = NULL;
@@ -113,7 +93,18 @@ static int write_file(struct tt_copying *c, int number, const char *path, const 
     TT_TRY(tt_safetensors_layout(file.tensor, file.n, extra, sharded, &header, &file.bytes));
     file.data_start = (int64_t)header.size;
     TT_TRY(tt_durable_begin(path, file.bytes, -1, &to));
-    TT_TRY(write_tensors(c, &to, &file));
+    for (int i = 0; i < file.n; i++) {
+        const struct tt_weight *weight = &c->weights->weight[file.tensor[i].index];
+        struct writing w = {.c = c,
+                            .to = &to,
+                            .tensor = &file.tensor[i],
+                            .digest = &file.digest[i],
+                            .at = file.data_start + file.tensor[i].begin,
+                            .width = tt_box_row_elements(&file.tensor[i].box)};
+
+        TT_TRY(tt_weights_stream(c->weights, weight, 0, weight->ndim ? weight->shape[0] : 1, file.tensor[i].dtype,
+                                 put_rows, &w));
+    }
     TT_TRY(tt_safetensors_layout(file.tensor, file.n, extra, sharded, &again, &file.bytes));
     TT_TRY(tt_durable_write(&to, again.text, again.size, 0));
     TT_TRY(tt_durable_end(&to));
@@ -225,28 +216,16 @@ out:
     return rc;
 }
 
-static int make_folders(const struct tt_copying *c)
-{
-    static const char *const names[] = {"model", "assets"};
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
-        char *path = tt_format("%s/%s", c->output.folder, names[i]);
-
-        rc = tt_folder_make(path);
-        tt_free(path);
-    }
-    return rc;
-}
-
 int tt_copying_to_step(struct tt_copying *c)
 {
     char *shard = tt_ckpt_shard_path(TT_CKPT_MODEL, 0), *path = tt_format("%s/%s", c->output.folder, shard);
+    char *model = tt_format("%s/model", c->output.folder), *assets = tt_format("%s/assets", c->output.folder);
     json_t *extra = json_pack("{s:s, s:s, s:s}", "titan.version", "1", "titan.step", "0", "titan.rank", "0");
     struct written written = {0};
     int rc = 0;
 
-    TT_TRY(make_folders(c));
+    TT_TRY(tt_folder_make(model));
+    TT_TRY(tt_folder_make(assets));
     TT_TRY(write_file(c, 0, path, extra, true, &written));
     TT_TRY(tt_hf_folder_keep(&c->output, c->source[0], c->model[0], "assets/"));
     TT_TRY(write_manifest(c, shard, &written));
@@ -255,5 +234,7 @@ out:
     json_decref(extra);
     tt_free(shard);
     tt_free(path);
+    tt_free(model);
+    tt_free(assets);
     return rc;
 }

@@ -595,20 +595,6 @@ out:
 
 /* --- the whole --- */
 
-static int check_version(const json_t *meta, const char *where)
-{
-    int64_t version = 0, step = 0;
-    int rc = 0;
-
-    TT_TRY(tt_json_get_int(meta, "titan_ckpt", where, &version));
-    if (version != VERSION)
-        return tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", this titan reads version %d", where, version,
-                       VERSION);
-    rc = tt_json_get_int(meta, "step", where, &step);
-out:
-    return rc;
-}
-
 /* The large members: chunks can be checked once the files are known, and both once the version is. */
 enum { FILES, TENSORS, LARGE };
 
@@ -619,10 +605,16 @@ struct large {
 
 static int read_large(struct reading *r, struct large *large, int which)
 {
+    int64_t version = 0, step = 0;
     int rc = 0;
 
-    if (which == FILES)
-        TT_TRY(check_version(r->manifest->meta, r->where));
+    if (which == FILES) {
+        TT_TRY(tt_json_get_int(r->manifest->meta, "titan_ckpt", r->where, &version));
+        if (version != VERSION)
+            return tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", this titan reads version %d", r->where,
+                           version, VERSION);
+        TT_TRY(tt_json_get_int(r->manifest->meta, "step", r->where, &step));
+    }
     rc = which == FILES ? read_files(r) : read_tensors(r);
     large->done[which] = true;
 out:

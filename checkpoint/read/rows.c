@@ -120,66 +120,42 @@ out:
     return rc;
 }
 
-/* Buffers for some rows of a weight in FP8 or MXFP4. */
-struct unpacking {
-    char *values, *scales;
-    float *factors;
-    tt_bf16 *data;
-};
-
-static int unpacking_init(const struct tt_hf_stored *t, int64_t rows, int64_t row_bytes, struct unpacking *ret)
-{
-    int64_t width = width_of(t->ndim, t->shape), factors = width_of(t->scales->ndim, t->scales->shape);
-    int64_t scale_rows = t->block_rows > 1 ? rows / t->block_rows + 2 : rows;
-    const char *name = t->values->name;
-
-    ret->values = tt_calloc_for((size_t)rows, (size_t)row_bytes, name);
-    ret->scales = tt_calloc_for((size_t)(scale_rows * factors), tt_dtype_size(t->scales->dtype), name);
-    ret->factors = tt_calloc_for((size_t)(scale_rows * factors), sizeof *ret->factors, name);
-    ret->data = tt_calloc_for((size_t)(rows * width), sizeof *ret->data, name);
-    return ret->values && ret->scales && ret->factors && ret->data ? 0 : TT_ENOMEM;
-}
-
-/* Reads rows [row, row + n) of a weight in FP8 or MXFP4, into u->data. */
-static int unpack(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, struct unpacking *u)
-{
-    const struct tt_manifest_tensor *scales = t->scales;
-    int64_t first = row / t->block_rows, end = (row + n - 1) / t->block_rows + 1;
-    int rc = 0;
-
-    TT_TRY(tt_source_read_rows(w->source, t->values, row, n, t->values->dtype, u->values));
-    TT_TRY(tt_source_read_rows(w->source, scales, first, end - first, scales->dtype, u->scales));
-    count_rows(w, t->values, row, n, u->values);
-    count_rows(w, scales, first, end - first, u->scales);
-    read_factors(scales->dtype, u->scales, (end - first) * width_of(scales->ndim, scales->shape), u->factors);
-    unpack_rows(t, row, n, (const uint8_t *)u->values, u->factors, u->data);
-out:
-    return rc;
-}
-
+/* Rows of a weight in FP8 or MXFP4. */
 static int read_packed(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
                        char *data)
 {
-    int64_t width = width_of(t->ndim, t->shape);
+    const struct tt_manifest_tensor *scales = t->scales;
+    int64_t width = width_of(t->ndim, t->shape), scales_width = width_of(scales->ndim, scales->shape);
     int64_t row_bytes = width_of(t->values->ndim, t->values->shape) * (int64_t)tt_dtype_size(t->values->dtype);
-    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
-    struct unpacking u = {0};
-    int rc = 0;
+    int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1, rows = step < n ? step : n;
+    size_t n_scales = (size_t)((t->block_rows > 1 ? rows / t->block_rows + 2 : rows) * scales_width);
+    uint8_t *values = tt_calloc_for((size_t)rows, (size_t)row_bytes, t->values->name);
+    char *scale = tt_calloc_for(n_scales, tt_dtype_size(scales->dtype), t->values->name);
+    float *factors = tt_calloc_for(n_scales, sizeof *factors, t->values->name);
+    tt_bf16 *block = tt_calloc_for((size_t)(rows * width), sizeof *block, t->values->name);
+    int rc = values && scale && factors && block ? 0 : TT_ENOMEM;
 
+    TT_TRY(rc);
     TT_TRY(check_pieces(w, t->values));
-    TT_TRY(check_pieces(w, t->scales));
-    TT_TRY(unpacking_init(t, step < n ? step : n, row_bytes, &u));
-    for (int64_t at = 0; at < n; at += step) {
-        int64_t have = n - at < step ? n - at : step;
+    TT_TRY(check_pieces(w, scales));
+    for (int64_t end = row + n, have; row < end; row += have, data += (size_t)(have * width) * tt_dtype_size(dtype)) {
+        int64_t first = row / t->block_rows, more;
 
-        TT_TRY(unpack(w, t, row + at, have, &u));
-        tt_cast(dtype, data + (size_t)(at * width) * tt_dtype_size(dtype), TT_BF16, u.data, have * width);
+        have = end - row < step ? end - row : step;
+        more = (row + have - 1) / t->block_rows + 1 - first;
+        TT_TRY(tt_source_read_rows(w->source, t->values, row, have, t->values->dtype, values));
+        TT_TRY(tt_source_read_rows(w->source, scales, first, more, scales->dtype, scale));
+        count_rows(w, t->values, row, have, values);
+        count_rows(w, scales, first, more, scale);
+        read_factors(scales->dtype, scale, more * scales_width, factors);
+        unpack_rows(t, row, have, values, factors, block);
+        tt_cast(dtype, data, TT_BF16, block, have * width);
     }
 out:
-    tt_free(u.values);
-    tt_free(u.scales);
-    tt_free(u.factors);
-    tt_free(u.data);
+    tt_free(values);
+    tt_free(scale);
+    tt_free(factors);
+    tt_free(block);
     return rc;
 }
 
@@ -342,12 +318,22 @@ static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
 }
 
-/* The same for an import from GGUF: the rows of a block, of a head, or of an expert. */
-static int64_t gguf_rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
+/* The rows that are mapped at once where they are converted too: all of them, or those of a head or an expert. */
+static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
 {
-    const struct tt_model_dims *d = &w->model->dims;
+    const struct tt_param *param;
+    const struct tt_model_dims *d;
     int64_t bytes = width_of(weight->ndim, weight->shape) * (int64_t)sizeof(float);
 
+    if (w->kind != TT_WEIGHTS_FROM_HF && w->kind != TT_WEIGHTS_FROM_GGUF)
+        return weight->shape[0];
+    d = &w->model->dims;
+    param = &w->model->params[weight->number];
+    if (w->kind == TT_WEIGHTS_FROM_HF && param->hf_transform == TT_HF_ROPE_PAIRS)
+        return param->shape[0] / param->hf_heads;
+    if (w->kind == TT_WEIGHTS_FROM_HF)
+        return param->hf_transform == TT_HF_EXPERTS || param->hf_transform == TT_HF_EXPERTS_TRANSPOSE ? 1
+                                                                                                      : param->shape[0];
     for (int i = 0; i < w->n_gguf; i++) {
         if (!w->gguf[i].n_params || w->gguf[i].param[0] != weight->number)
             continue;
@@ -359,22 +345,6 @@ static int64_t gguf_rows_at_once(const struct tt_weights *w, const struct tt_wei
             return 1;
     }
     return bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
-}
-
-/* The rows that are mapped at once where they are converted too: all of them, or a head's. */
-static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
-{
-    const struct tt_param *param;
-
-    if (w->kind == TT_WEIGHTS_FROM_GGUF)
-        return gguf_rows_at_once(w, weight);
-
-    if (w->kind != TT_WEIGHTS_FROM_HF)
-        return weight->shape[0];
-    param = &w->model->params[weight->number];
-    if (param->hf_transform == TT_HF_EXPERTS || param->hf_transform == TT_HF_EXPERTS_TRANSPOSE)
-        return 1;
-    return param->hf_transform == TT_HF_ROPE_PAIRS ? param->shape[0] / param->hf_heads : param->shape[0];
 }
 
 static int read_converted(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,

@@ -252,25 +252,18 @@ static int compare_pieces(const void *pa, const void *pb)
     return a->row_begin < b->row_begin ? -1 : a->row_begin > b->row_begin;
 }
 
-static int most_parts(const struct tt_ckpt_state *state, const struct tt_mesh *mesh)
-{
-    int most = 1;
-
-    for (int i = 0; i < n_tensors(state); i++) {
-        int parts = tt_placement_parts(mesh, &tt_ckpt_state_tensor(state, i)->placement);
-
-        most = parts > most ? parts : most;
-    }
-    return most;
-}
-
 static void make_parts(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, int first, int stride, struct tt_ckpt_plan *ret_plan)
 {
     int64_t *load = tt_calloc((size_t)mesh->n_ranks, sizeof *load);
     struct tt_ckpt_plan plan = {0};
-    int end = most_parts(state, mesh);
+    int end = 1;
 
+    for (int i = 0; i < n_tensors(state); i++) {
+        int parts = tt_placement_parts(mesh, &tt_ckpt_state_tensor(state, i)->placement);
+
+        end = parts > end ? parts : end;
+    }
     for (int part = first; part < end; part += stride)
         policy->assign(state, mesh, part, load, &plan);
     if (plan.n)

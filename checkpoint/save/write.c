@@ -105,22 +105,16 @@ static void *new_blocks(int n, char **ret_blocks)
     return memory;
 }
 
-/* Bytes of block b. */
-static int64_t block_bytes(const struct tt_shard_file *file, int b)
-{
-    int64_t begin = (int64_t)b * TT_SHARD_BLOCK;
-
-    return file->data_bytes - begin < TT_SHARD_BLOCK ? file->data_bytes - begin : TT_SHARD_BLOCK;
-}
-
 /* Writes block b; its buffer extends to a multiple of TT_SHARD_ALIGN. */
 static int put_bytes(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *bytes)
 {
     const struct tt_shard_file *file = &s->file[group];
-    int64_t size = block_bytes(file, b), padded = s->out[group].direct ? tt_round_up(size, TT_SHARD_ALIGN) : size;
+    int64_t begin = (int64_t)b * TT_SHARD_BLOCK, left = file->data_bytes - begin;
+    int64_t size = left < TT_SHARD_BLOCK ? left : TT_SHARD_BLOCK;
+    int64_t padded = s->out[group].direct ? tt_round_up(size, TT_SHARD_ALIGN) : size;
 
     memset(bytes + size, 0, (size_t)(padded - size));
-    return tt_durable_write(&s->out[group], bytes, (size_t)padded, file->data_start + (int64_t)b * TT_SHARD_BLOCK);
+    return tt_durable_write(&s->out[group], bytes, (size_t)padded, file->data_start + begin);
 }
 
 static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *file, int b, char *to)

@@ -223,19 +223,6 @@ static void check_values(struct report *report, const struct tt_source *source)
     }
 }
 
-static void check_cover(struct report *report, const struct tt_source *source)
-{
-    for (int i = 0; i < source->manifest.n_tensors; i++) {
-        const char *kind = "manifest";
-
-        report->seen[i].whole = true;
-        if (tt_manifest_check_tensor(&source->manifest, &source->manifest.tensor[i], &kind) == 0)
-            continue;
-        report->seen[i].whole = false;
-        add_problem(report, kind);
-    }
-}
-
 /* Marks the tensors of which an unreadable file has a part. */
 static void forget_file(struct report *report, const struct tt_source *source, int file)
 {
@@ -244,21 +231,6 @@ static void forget_file(struct report *report, const struct tt_source *source, i
             if (source->manifest.tensor[i].chunk[k].file == file)
                 report->seen[i].whole = false;
     report->done += source->manifest.file[file].bytes;
-}
-
-/* The assets are small, so they are read whole at every depth. */
-static int check_assets(struct report *report, const struct tt_source *source)
-{
-    const json_t *list = json_object_get(source->manifest.meta, "assets");
-
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *kind = NULL;
-        int rc = tt_asset_check(source->path, json_array_get(list, i), &kind);
-
-        if (rc < 0 && (rc = note(report, rc, kind)) < 0)
-            return rc;
-    }
-    return 0;
 }
 
 /* Tensors that titan does not read are not verified either, which is no damage. */
@@ -275,6 +247,7 @@ static void note_unread(struct report *report, const struct tt_source *source)
 static int verify_source(struct report *report, struct tt_source *source)
 {
     const struct tt_manifest *m = &source->manifest;
+    const json_t *assets = json_object_get(m->meta, "assets");
     int rc = 0;
 
     report->files += m->n_files;
@@ -283,11 +256,22 @@ static int verify_source(struct report *report, struct tt_source *source)
     source->open = tt_calloc_for((size_t)m->n_files, sizeof *source->open, source->path);
     report->seen = tt_calloc_for((size_t)m->n_tensors + 1, sizeof *report->seen, source->path);
     TT_TRY(source->open && report->seen ? 0 : TT_ENOMEM);
-    check_cover(report, source);
+    for (int i = 0; i < m->n_tensors; i++) {
+        const char *kind = "manifest";
+
+        report->seen[i].whole = tt_manifest_check_tensor(m, &m->tensor[i], &kind) == 0;
+        if (!report->seen[i].whole)
+            add_problem(report, kind);
+    }
     note_unread(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
-    TT_TRY(check_assets(report, source));
+    for (size_t i = 0; i < json_array_size(assets); i++) { /* they are small, so they are read whole at every depth */
+        const char *kind = NULL;
+
+        rc = tt_asset_check(source->path, json_array_get(assets, i), &kind);
+        TT_TRY(rc < 0 ? note(report, rc, kind) : 0);
+    }
     for (int i = 0; i < m->n_files; i++) {
         const char *kind = "header";
 
