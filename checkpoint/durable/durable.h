@@ -50,16 +50,16 @@ void tt_durable_cancel(struct tt_durable *file);
 /** Writes the small file folder/name in one call. */
 int tt_durable_put(const char *folder, const char *name, const void *bytes, size_t size) TT_MUST_CHECK;
 
-/** Fails, naming both sizes, when `folder` has less free space than `bytes`. Succeeds when the free space is unknown. */
+/** Fails, naming both sizes, if `folder` has less free space than `bytes`. Succeeds if the free space is unknown. */
 int tt_commit_check_space(const char *folder, int64_t bytes) TT_MUST_CHECK;
 
 /** fsync of a folder and of every folder below it (the files are already durable). */
 int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
 
 /**
- * Makes parent/temporary appear as parent/name in one step, durably. An existing `name` is exchanged with it and becomes
- * `aside`. There it stays if `keeps`, and then `aside` must be a free name; else it is removed. If the file system can
- * exchange folders, both exist at every instant until then, and one of them is `name`.
+ * Makes parent/temporary appear as parent/name in one step, durably. An existing `name` is exchanged with it, becomes
+ * `aside` and, unless `keeps`, is removed; with `keeps`, `aside` must be a free name. If the file system can exchange
+ * folders, one of the two is `name` at every instant.
  */
 int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool keeps,
                       int rank) TT_MUST_CHECK;

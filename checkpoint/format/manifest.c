@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The manifest in memory: building it, finding tensors, checking coverage; and a folder without a manifest, described by
- * the headers of its files. manifest_json.c reads and writes the text.
+ * The manifest in memory: building it, finding tensors, checking coverage; and a folder without a manifest, described
+ * by the headers of its files. manifest_json.c reads and writes the text.
  */
 #include "checkpoint/format/manifest.h"
 

@@ -750,7 +750,7 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     return text.text;
 }
 
-/* The manifest of a large job has a hundred megabytes, which would need more than a gigabyte as one JSON value. So files
+/* The manifest of a large job has a hundred megabytes; as one JSON value it would need more than a gigabyte. So files
  * and tensors are read into their structs directly, and only the other members become values. Members may have any
  * order, but titan's own needs one pass. Unknown members of files, tensors and chunks are ignored. */
 int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)

@@ -276,8 +276,8 @@ out:
     return rc;
 }
 
-/* Drops the copy of the embedding that PyTorch saves of a tied weight, if it is one; titan has it once. Collective; comm
- * NULL: local. */
+/* Drops the copy of the embedding that PyTorch saves of a tied weight; titan has it once. Collective; comm NULL: local.
+ * TT_EDATA if it is no copy. */
 static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
 {
     struct copy copy = {source, tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "output.weight"),

@@ -159,7 +159,7 @@ out:
     return rc;
 }
 
-/* Reads rows of a stored tensor and counts them. A tensor of a GGUF file may lie in blocks, which are read as TT_F32. */
+/* Reads rows of a stored tensor and counts them. Those in blocks of a GGUF file are read as TT_F32. */
 static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                       enum tt_dtype dtype, char *data)
 {

@@ -395,8 +395,8 @@ static int pack_mxfp4(struct tt_hf_stored *s)
     return 0;
 }
 
-/* Two tensors as one weight, or TT_EDATA if they do not belong together. The elements are FP8, in blocks of block[0] rows
- * and block[1] columns (0: in one block), or the blocks of MXFP4. */
+/* Two tensors as one weight, or TT_EDATA if they do not belong together. The elements are FP8, in blocks of block[0]
+ * rows and block[1] columns (0: in one block), or the blocks of MXFP4. */
 static int stored_packed(const struct tt_manifest_tensor *values, const struct tt_manifest_tensor *scales,
                          const int64_t *block, struct tt_hf_stored *ret_stored)
 {
