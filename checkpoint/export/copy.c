@@ -252,19 +252,9 @@ static int put_assets(struct tt_copying *c)
     if (c->source[0]->kind == TT_PATH_STEP)
         rc = tt_output_copy(&c->output, assets, any_name);
     else if (c->format == TT_FORMAT_DCP && c->model[0])
-        rc = tt_hf_folder_keep(&c->output, c->source[0], c->model[0], "");
+        rc = tt_hf_folder_keep(c, "");
     tt_free(assets);
     return rc;
-}
-
-static int put_hf(struct tt_copying *c)
-{
-    return tt_hf_folder_finish(&c->output, c->source[0], c->model[0], c->dtype[0]);
-}
-
-static int put_peft(struct tt_copying *c)
-{
-    return tt_hf_adapter_config(&c->output, c->source[0], c->model[0]);
 }
 
 /* --- the sinks --- */
@@ -277,8 +267,8 @@ static const struct sink {
     bool one_file;                            /* whatever its size */
 } sinks[TT_FORMATS] = {
     [TT_FORMAT_TITAN] = {open_stored, tt_copying_to_safetensors, put_assets, false, false},
-    [TT_FORMAT_HF] = {open_mapped, tt_copying_to_safetensors, put_hf, true, false},
-    [TT_FORMAT_PEFT] = {open_mapped, tt_copying_to_safetensors, put_peft, true, true},
+    [TT_FORMAT_HF] = {open_mapped, tt_copying_to_safetensors, tt_hf_folder_finish, true, false},
+    [TT_FORMAT_PEFT] = {open_mapped, tt_copying_to_safetensors, tt_hf_adapter_config, true, true},
     [TT_FORMAT_DCP] = {open_dcp, tt_copying_to_dcp, put_assets, false, false},
     [TT_FORMAT_GGUF] = {open_mapped, tt_copying_to_gguf, NULL, true, true},
     [TT_FORMAT_STEP] = {open_foreign, tt_copying_to_step, NULL, true, true},

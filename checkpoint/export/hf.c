@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/export/internal.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
@@ -556,18 +557,6 @@ int tt_hf_positions(const struct tt_source *source, const struct tt_model *model
     return rc;
 }
 
-/* The tokens that begin and end texts, where the imported config.json does not say them; after training on
- * conversations the end of a turn ends them too. */
-static void add_ids(json_t *config, const struct tt_hf_texts *texts)
-{
-    if (!json_is_integer(json_object_get(config, "bos_token_id")))
-        set_id(config, "bos_token_id", texts->bos);
-    if (texts->stops)
-        (void)json_object_set(config, "eos_token_id", texts->stops);
-    else if (json_is_null(json_object_get(config, "eos_token_id")))
-        set_id(config, "eos_token_id", texts->eos);
-}
-
 /* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
 static const char *const side_files[] = {"tokenizer.json",
                                          "tokenizer_config.json",
@@ -641,9 +630,10 @@ out:
     return rc;
 }
 
-int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
-                        enum tt_dtype dtype)
+int tt_hf_folder_finish(struct tt_copying *c)
 {
+    const struct tt_output *output = &c->output;
+    const struct tt_source *source = c->source[0];
     char *assets = tt_source_assets(source), *text = NULL;
     json_t *config = NULL, *kept = NULL;
     struct tt_hf_texts texts = {0};
@@ -651,8 +641,13 @@ int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *
 
     TT_TRY(kept_config(source, assets, &kept));
     TT_TRY(tt_hf_texts_make(source, &texts));
-    config = make_config(source, model, kept, dtype);
-    add_ids(config, &texts);
+    config = make_config(source, c->model[0], kept, c->dtype[0]);
+    if (!json_is_integer(json_object_get(config, "bos_token_id")))
+        set_id(config, "bos_token_id", texts.bos);
+    if (texts.stops) /* after training on conversations the end of a turn ends a text too */
+        (void)json_object_set(config, "eos_token_id", texts.stops);
+    else if (json_is_null(json_object_get(config, "eos_token_id")))
+        set_id(config, "eos_token_id", texts.eos);
     text = json_text(config);
     TT_TRY(tt_durable_put(output->folder, "config.json", text, strlen(text)));
     /* A checkpoint's assets are copied whole. A folder that the user names may hold anything else too. */
@@ -670,14 +665,14 @@ out:
     return rc;
 }
 
-int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
-                      const char *to)
+int tt_hf_folder_keep(const struct tt_copying *c, const char *to)
 {
-    char *folder = tt_source_assets(source), *name = tt_format("%smodel.json", to), *text = tt_model_json_text(model);
+    char *folder = tt_source_assets(c->source[0]), *name = tt_format("%smodel.json", to);
+    char *text = tt_model_json_text(c->model[0]);
     int rc = 0;
 
-    TT_TRY(put_side_files(output, folder, true, to));
-    TT_TRY(tt_durable_put(output->folder, name, text, strlen(text)));
+    TT_TRY(put_side_files(&c->output, folder, true, to));
+    TT_TRY(tt_durable_put(c->output.folder, name, text, strlen(text)));
 out:
     tt_free(folder);
     tt_free(name);
@@ -698,31 +693,27 @@ static json_t *base_of(const json_t *meta)
     return json_is_string(path) ? json_incref(path) : json_null();
 }
 
-static json_t *modules_of(const struct tt_lora *lora)
+int tt_hf_adapter_config(struct tt_copying *c)
 {
+    const struct tt_lora *lora = &c->model[0]->dims.lora;
     json_t *modules = json_array();
-
-    for (int i = 0; i < tt_lora_n_modules; i++)
-        if (lora->modules & 1U << i)
-            (void)json_array_append_new(modules, json_string(tt_lora_modules[i]));
-    return modules;
-}
-
-int tt_hf_adapter_config(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model)
-{
-    const struct tt_lora *lora = &model->dims.lora;
     bool is_whole = lora->alpha == floor(lora->alpha) && fabs(lora->alpha) < 1e15;
     json_t *alpha = is_whole ? json_integer((json_int_t)lora->alpha) : json_real(lora->alpha);
     json_t *config =
         json_pack("{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}",
                   "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
-                  base_of(source->manifest.meta), "r", (json_int_t)lora->rank, "lora_alpha", alpha, "lora_dropout", 0.0,
-                  "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1, "use_dora", 0,
-                  "use_rslora", 0, "target_modules", modules_of(lora), "modules_to_save", "rank_pattern", json_object(),
-                  "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
-    char *text = json_text(config);
-    int rc = tt_durable_put(output->folder, "adapter_config.json", text, strlen(text));
+                  base_of(c->source[0]->manifest.meta), "r", (json_int_t)lora->rank, "lora_alpha", alpha,
+                  "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1,
+                  "use_dora", 0, "use_rslora", 0, "target_modules", modules, "modules_to_save", "rank_pattern",
+                  json_object(), "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
+    char *text;
+    int rc;
 
+    for (int i = 0; i < tt_lora_n_modules; i++)
+        if (lora->modules & 1U << i)
+            (void)json_array_append_new(modules, json_string(tt_lora_modules[i]));
+    text = json_text(config);
+    rc = tt_durable_put(c->output.folder, "adapter_config.json", text, strlen(text));
     tt_free(text);
     json_decref(config);
     return rc;

@@ -12,15 +12,15 @@
 
 /** The small files beside weights, without which transformers and titan cannot load them. */
 
+struct tt_copying;
+
 /**
- * Writes config.json, generation_config.json and the tokenizer's files into an output.
- *   source  the titan checkpoint: its assets, and the sequence length that it was trained with
- *   dtype   of the weights, for config.json
- * Keys of an imported folder's config.json that titan does not know (initializer_range, several eos_token_id, …) are
- * kept in the assets and written to the new files. Token ids are the tokenizer's, or absent when there is none.
+ * Writes config.json, generation_config.json and the tokenizer's files of an export: the first source's assets, and the
+ * sequence length that it was trained with. Keys of an imported folder's config.json that titan does not know
+ * (initializer_range, several eos_token_id, …) are kept in the assets and written to the new files. Token ids are the
+ * tokenizer's, or absent when there is none.
  */
-int tt_hf_folder_finish(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
-                        enum tt_dtype dtype) TT_MUST_CHECK;
+int tt_hf_folder_finish(struct tt_copying *c) TT_MUST_CHECK;
 
 /** max_position_embeddings of the config.json that an export of the source would have; 0: it has none. */
 int tt_hf_positions(const struct tt_source *source, const struct tt_model *model, int64_t *ret_positions) TT_MUST_CHECK;
@@ -40,11 +40,10 @@ int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **r
 void tt_hf_files_free(struct tt_hf_file *files, int n);
 
 /**
- * The reverse: writes model.json, the tokenizer's files and a Hugging Face folder's config.json to an output's folder
+ * The reverse: writes model.json, the tokenizer's files and a Hugging Face folder's config.json to the output's folder
  * `to`, which is "assets/" or "".
  */
-int tt_hf_folder_keep(const struct tt_output *output, const struct tt_source *source, const struct tt_model *model,
-                      const char *to) TT_MUST_CHECK;
+int tt_hf_folder_keep(const struct tt_copying *c, const char *to) TT_MUST_CHECK;
 
 /**
  * The small files of an export that say how texts and conversations become tokens, and which tokens end an answer. They
@@ -83,10 +82,9 @@ int tt_hf_texts_make(const struct tt_source *source, struct tt_hf_texts *ret_tex
 void tt_hf_texts_release(struct tt_hf_texts *texts);
 
 /**
- * Writes adapter_config.json, with which PEFT loads the adapters of a model, into an output. Its base model is the
- * folder or checkpoint that the run of the source began from, if that is known.
+ * Writes adapter_config.json, with which PEFT loads the adapters of a model. Its base model is the folder or checkpoint
+ * that the run of the source began from, if that is known.
  */
-int tt_hf_adapter_config(const struct tt_output *output, const struct tt_source *source,
-                         const struct tt_model *model) TT_MUST_CHECK;
+int tt_hf_adapter_config(struct tt_copying *c) TT_MUST_CHECK;
 
 #endif

@@ -79,8 +79,8 @@ static struct tt_st_tensor *entries_of(const struct tt_copying *c, int number, i
     return entry;
 }
 
-/* Writes file `number` to path, durably. extra and sharded are as for tt_safetensors_layout. */
-static int write_file(struct tt_copying *c, int number, const char *path, const json_t *extra, bool sharded,
+/* Writes file `number` to path, durably. extra: the metadata of a shard; NULL: it is none. */
+static int write_file(struct tt_copying *c, int number, const char *path, const json_t *extra,
                       struct written *ret_written)
 {
     struct written file = {0};
@@ -90,7 +90,7 @@ static int write_file(struct tt_copying *c, int number, const char *path, const 
 
     file.tensor = entries_of(c, number, &file.n);
     file.digest = tt_calloc((size_t)file.n + 1, sizeof *file.digest);
-    TT_TRY(tt_safetensors_layout(file.tensor, file.n, extra, sharded, &header, &file.bytes));
+    TT_TRY(tt_safetensors_layout(file.tensor, file.n, extra, extra != NULL, &header, &file.bytes));
     file.data_start = (int64_t)header.size;
     TT_TRY(tt_durable_begin(path, file.bytes, -1, &to));
     for (int i = 0; i < file.n; i++) {
@@ -105,7 +105,7 @@ static int write_file(struct tt_copying *c, int number, const char *path, const 
         TT_TRY(tt_weights_stream(c->weights, weight, 0, weight->ndim ? weight->shape[0] : 1, file.tensor[i].dtype,
                                  put_rows, &w));
     }
-    TT_TRY(tt_safetensors_layout(file.tensor, file.n, extra, sharded, &again, &file.bytes));
+    TT_TRY(tt_safetensors_layout(file.tensor, file.n, extra, extra != NULL, &again, &file.bytes));
     TT_TRY(tt_durable_write(&to, again.text, again.size, 0));
     TT_TRY(tt_durable_end(&to));
     file.crc = tt_crc32c(0, again.text, again.size);
@@ -162,7 +162,7 @@ int tt_copying_to_safetensors(struct tt_copying *c)
         char *name = file_name(c, i), *path = tt_format("%s/%s", c->output.folder, name);
         struct written written = {0};
 
-        rc = write_file(c, i, path, NULL, false, &written);
+        rc = write_file(c, i, path, NULL, &written);
         written_release(&written);
         tt_free(name);
         tt_free(path);
@@ -226,8 +226,8 @@ int tt_copying_to_step(struct tt_copying *c)
 
     TT_TRY(tt_folder_make(model));
     TT_TRY(tt_folder_make(assets));
-    TT_TRY(write_file(c, 0, path, extra, true, &written));
-    TT_TRY(tt_hf_folder_keep(&c->output, c->source[0], c->model[0], "assets/"));
+    TT_TRY(write_file(c, 0, path, extra, &written));
+    TT_TRY(tt_hf_folder_keep(c, "assets/"));
     TT_TRY(write_manifest(c, shard, &written));
 out:
     written_release(&written);
