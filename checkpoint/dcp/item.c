@@ -210,37 +210,27 @@ out:
     return rc;
 }
 
-static int read_element(const struct item *item, double *ret_number)
+int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, double *ret_number)
 {
+    struct item item = {.archive = archive, .name = name};
+    const struct tt_pickle_value *root;
     struct tt_dcp_tensor tensor = {0};
     double bytes = 0.0; /* room for an element of any type */
     size_t size;
     int rc = 0;
 
-    TT_TRY(read_tensor(item, item->pickle.root, &tensor));
-    size = tt_dtype_size(tensor.dtype);
-    if (tensor.unread || (size_t)(tensor.end - tensor.begin) != size || !tt_cast_has_value(tensor.dtype))
-        return fail(item, "is not a number");
-    TT_TRY(tt_stretch_read(item->archive, tensor.begin, &bytes, size));
-    *ret_number = tt_cast_value(tensor.dtype, &bytes, 0);
-out:
-    return rc;
-}
-
-int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, double *ret_number)
-{
-    struct item item = {.archive = archive, .name = name};
-    const struct tt_pickle_value *root;
-    int rc = 0;
-
     TT_TRY(item_open(&item));
     root = item.pickle.root;
-    if (root->kind == TT_PICKLE_INT || root->kind == TT_PICKLE_BOOL)
-        *ret_number = (double)root->number;
-    else if (root->kind == TT_PICKLE_REAL)
-        *ret_number = root->real;
-    else
-        rc = read_element(&item, ret_number);
+    if (root->kind == TT_PICKLE_INT || root->kind == TT_PICKLE_BOOL || root->kind == TT_PICKLE_REAL) {
+        *ret_number = root->kind == TT_PICKLE_REAL ? root->real : (double)root->number;
+        goto out;
+    }
+    TT_TRY(read_tensor(&item, root, &tensor));
+    size = tt_dtype_size(tensor.dtype);
+    if (tensor.unread || (size_t)(tensor.end - tensor.begin) != size || !tt_cast_has_value(tensor.dtype))
+        TT_TRY(fail(&item, "is not a number"));
+    TT_TRY(tt_stretch_read(archive, tensor.begin, &bytes, size));
+    *ret_number = tt_cast_value(tensor.dtype, &bytes, 0);
 out:
     item_release(&item);
     return rc;

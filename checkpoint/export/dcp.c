@@ -134,9 +134,8 @@ out:
 static int add_weight(struct tt_copying *c, struct writer *w, struct tt_weights *weights,
                       const struct tt_weight *weight, enum tt_dtype dtype, const char *key, const char *root)
 {
-    struct tt_box one = tt_box_rows(weight->ndim, weight->shape, 0, 1);
     struct tt_dcp_entry *entry;
-    int64_t row_bytes = tt_box_volume(&one) * (int64_t)tt_dtype_size(dtype);
+    int64_t row_bytes = tt_row_width(weight->ndim, weight->shape) * (int64_t)tt_dtype_size(dtype);
     int64_t rows = weight->ndim ? weight->shape[0] : 1;
     int64_t step = row_bytes > 0 && row_bytes < TT_ARCHIVE_DATA_MOST ? TT_ARCHIVE_DATA_MOST / row_bytes : 1;
     int rc = 0;

@@ -245,8 +245,7 @@ static int put_rows(void *arg, const void *rows, int64_t first, int64_t n)
 {
     struct job *job = arg;
     const struct tt_gguf_tensor *t = &job->tensor[job->number];
-    struct tt_box one = tt_box_rows(t->ndim, t->shape, 0, 1);
-    int64_t elements = n * tt_box_volume(&one), bytes = elements / t->type->elements * t->type->bytes;
+    int64_t elements = n * tt_row_width(t->ndim, t->shape), bytes = elements / t->type->elements * t->type->bytes;
     char *blocks = NULL;
     int rc = 0;
 

@@ -67,19 +67,6 @@ out:
 
 enum { BLOCK = 32, SCALE_BYTES = 2 };
 
-static void put_scale(float scale, uint8_t *to)
-{
-    tt_cast(TT_F16, to, TT_F32, &scale, 1);
-}
-
-static float scale_at(const uint8_t *from)
-{
-    float scale;
-
-    tt_cast(TT_F32, &scale, TT_F16, from, 1);
-    return scale;
-}
-
 /* Infinite values have no meaning here, but must do no harm. */
 static uint8_t to_byte(float x)
 {
@@ -94,7 +81,7 @@ static void pack_q8_0(const float *x, uint8_t *to)
         most = fmaxf(most, fabsf(x[i]));
     scale = most / 127.0F;
     inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
-    put_scale(scale, to);
+    tt_cast(TT_F16, to, TT_F32, &scale, 1);
     for (int i = 0; i < BLOCK; i++)
         to[SCALE_BYTES + i] = to_byte(x[i] * inverse);
 }
@@ -115,7 +102,7 @@ static void pack_q4_0(const float *x, uint8_t *to)
             largest = x[i];
     scale = largest / -8.0F;
     inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
-    put_scale(scale, to);
+    tt_cast(TT_F16, to, TT_F32, &scale, 1);
     for (int i = 0; i < BLOCK / 2; i++)
         to[SCALE_BYTES + i] = (uint8_t)(nibble(x[i] * inverse) | nibble(x[i + BLOCK / 2] * inverse) << 4);
 }
@@ -145,8 +132,9 @@ void tt_gguf_unpack(const struct tt_gguf_type_row *type, const void *bytes, int6
         return;
     }
     for (int64_t i = 0; i < n; i += BLOCK, from += type->bytes) {
-        float scale = scale_at(from);
+        float scale;
 
+        tt_cast(TT_F32, &scale, TT_F16, from, 1);
         for (int k = 0; k < BLOCK; k++) {
             uint8_t byte = from[SCALE_BYTES + (type->type == TT_GGML_Q8_0 ? k : k % (BLOCK / 2))];
             int q = type->type == TT_GGML_Q8_0 ? (int)(int8_t)byte : (k < BLOCK / 2 ? byte & 15 : byte >> 4) - 8;

@@ -19,7 +19,7 @@
  *      "step", "ntokens_seen", "sample_cursor",  what training needs to continue
  *      "mesh": {"pp", "dp_replicate", "dp_shard", "cp", "tp"}, "world", "policy", "run_id", "time",
  *      "config": {…}, …                          whatever else the trainer passed
- *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see checkpoint/format/manifest.h
+ *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see tt_assets_json
  *      "files": [{"path": "model/….safetensors", "bytes": 528384, "crc32c": "1a2b3c4d"}, …],
  *      "tensors": {"model/norm.weight":
  *        {"dtype": "F32", "shape": [256], "digest": "sum64:…",

@@ -21,7 +21,7 @@ struct tt_hf_options {
  * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted. Adapters
  * keep their values.
  * options: may be NULL.
- * Errors: TT_EDATA naming a missing tensor, one that the model has no place for (tt_hf_check_extra), a tensor of
+ * Errors: TT_EDATA naming a missing tensor, one that the model has no place for (tt_weights_import), a tensor of
  * another shape, with both shapes, or a tied lm_head that differs.
  */
 int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_hf_options *options,

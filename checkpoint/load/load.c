@@ -378,16 +378,6 @@ struct reading {
     int rank;
 };
 
-/* Whether a rank reads anything. If it does not, it waits for the rows that others pass on. */
-static bool reads(const struct attempt *attempt, int rank)
-{
-    bool any = false;
-
-    for (int i = 0; i < attempt->state->n_model && !any; i++)
-        any = reads_tensor(attempt, &attempt->state->model[i], rank);
-    return any;
-}
-
 static int read_all(void *arg)
 {
     const struct reading *r = arg;
@@ -418,6 +408,7 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
 {
     const struct tt_ckpt_request *request = attempt->request;
     struct tt_source *source = NULL;
+    bool reads = false; /* else this rank waits for the rows that others pass on */
     int rc = 0;
 
     *ret_damaged = true;
@@ -436,8 +427,9 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
     if (has_averages(attempt->state) && lacks_optional(source, attempt->state, TT_CKPT_OPTIM))
         attempt->skip |= TT_SKIP_AVERAGES;
     *ret_damaged = true;
-    TT_TRY(
-        tt_patience_work(comm, reads(attempt, comm->rank), read_all, &(struct reading){source, attempt, comm->rank}));
+    for (int i = 0; i < attempt->state->n_model; i++)
+        reads = reads || reads_tensor(attempt, &attempt->state->model[i], comm->rank);
+    TT_TRY(tt_patience_work(comm, reads, read_all, &(struct reading){source, attempt, comm->rank}));
     *ret_damaged = false;
     if (attempt->reading == TT_LOAD_ONCE)
         TT_TRY(tt_parts_share(comm, attempt->mesh, attempt->state, (attempt->skip & TT_SKIP_OPTIMIZER) != 0));

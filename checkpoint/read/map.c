@@ -26,8 +26,7 @@ enum { BLOCK_ELEMENTS = 1 << 18 };
 
 /* --- rows of both --- */
 
-/* Elements of a row, over all dimensions but the first. */
-static int64_t row_width(int ndim, const int64_t *shape)
+int64_t tt_row_width(int ndim, const int64_t *shape)
 {
     int64_t width = 1;
 
@@ -48,7 +47,7 @@ static int join_params(const struct tt_model *model, const int *params, int n_pa
         int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
 
         if (from < to)
-            TT_TRY(read(arg, params[k], from, to - from, data + (base + from - row) * row_width(p->ndim, p->shape)));
+            TT_TRY(read(arg, params[k], from, to - from, data + (base + from - row) * tt_row_width(p->ndim, p->shape)));
     }
 out:
     return rc;
@@ -139,15 +138,6 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
     return t;
 }
 
-/* The parameter that holds part `part` of the tensor `name`. */
-static int find_hf_part(const struct tt_model *model, const char *name, int part)
-{
-    for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].hf_part == part && model->params[p].hf_name && strcmp(model->params[p].hf_name, name) == 0)
-            return p;
-    return TT_NONE;
-}
-
 /* The list, with room for the names of experts behind it. */
 static struct tt_hf_tensor *new_list(const struct tt_model *model, char **ret_names)
 {
@@ -200,8 +190,9 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
         }
         *t = tt_hf_tensor_of(model, p);
         t->n_params = (int)n_parts(&model->params[p]);
-        for (int part = 0; part < t->n_params; part++)
-            t->param[part] = find_hf_part(model, t->name, part);
+        for (int k = 0; k < model->n_params; k++) /* a parameter for each part */
+            if (model->params[k].hf_name && strcmp(model->params[k].hf_name, t->name) == 0)
+                t->param[model->params[k].hf_part] = k;
         n++;
     }
     *ret_n = n;
@@ -263,7 +254,7 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
     case TT_HF_SAME:
         return read(arg, param, first, n, data);
     case TT_HF_ROPE_PAIRS:
-        return order_heads(p->shape[0] / p->hf_heads, row_width(p->ndim, p->shape), param, read, arg, row, n, true,
+        return order_heads(p->shape[0] / p->hf_heads, tt_row_width(p->ndim, p->shape), param, read, arg, row, n, true,
                            data);
     case TT_HF_TRANSPOSE:
         return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
@@ -305,7 +296,7 @@ int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_
     case TT_HF_SAME:
         return join_params(model, t->param, t->n_params, read, arg, row, n, data);
     case TT_HF_ROPE_PAIRS:
-        return order_heads(p->shape[0] / p->hf_heads, row_width(p->ndim, p->shape), t->param[0], read, arg, row, n,
+        return order_heads(p->shape[0] / p->hf_heads, tt_row_width(p->ndim, p->shape), t->param[0], read, arg, row, n,
                            false, data);
     case TT_HF_TRANSPOSE:
         for (int k = 0; k < t->n_params; k++)
@@ -453,15 +444,6 @@ static void add_part(const struct tt_model *model, int p, const struct tt_gguf_n
     part->stays_wide = stays_wide(part);
 }
 
-static void add_factors(const struct tt_model *model, struct tt_gguf_part *part)
-{
-    *part = (struct tt_gguf_part){.name = "rope_freqs.weight",
-                                  .layout = TT_GGUF_FACTORS,
-                                  .ndim = 1,
-                                  .shape = {model->dims.head_dim / 2},
-                                  .stays_wide = true};
-}
-
 int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts, int *ret_n)
 {
     struct tt_gguf_part *part = tt_calloc(2 * (size_t)model->n_params + 2, sizeof *part);
@@ -481,7 +463,11 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
             rc = tt_fail(TT_EDATA, "'%s' of a %s model has no place in a GGUF file", param->name, model->row->name);
     }
     if (tt_gguf_has_rope_factors(model))
-        add_factors(model, &part[n++]);
+        part[n++] = (struct tt_gguf_part){.name = "rope_freqs.weight",
+                                          .layout = TT_GGUF_FACTORS,
+                                          .ndim = 1,
+                                          .shape = {model->dims.head_dim / 2},
+                                          .stays_wide = true};
     if (tt_gguf_copies_head(model)) {
         part[n] = part[0];
         part[n].is_copy = true;
@@ -544,7 +530,7 @@ int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part
                    int64_t row, int64_t n, float *data)
 {
     const struct tt_param *p = &model->params[part->param[0]];
-    int64_t width = row_width(part->ndim, part->shape);
+    int64_t width = tt_row_width(part->ndim, part->shape);
 
     switch (part->layout) {
     case TT_GGUF_SAME:
@@ -630,7 +616,7 @@ int tt_gguf_import(const struct tt_model *model, const struct tt_gguf_part *part
     case TT_GGUF_SAME:
         return read(arg, number[0], place * p->shape[0] + row, n, data);
     case TT_GGUF_PAIRS:
-        return order_heads(model->dims.head_dim, row_width(p->ndim, p->shape), number[0], read, arg, row, n, false,
+        return order_heads(model->dims.head_dim, tt_row_width(p->ndim, p->shape), number[0], read, arg, row, n, false,
                            data);
     case TT_GGUF_EVEN:
     case TT_GGUF_ODD:

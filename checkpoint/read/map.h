@@ -23,6 +23,9 @@ struct tt_hf_tensor {
     int64_t expert; /* whose matrix it is: a row of the parameter; 0 of others */
 };
 
+/** Elements of a row of a tensor, over all dimensions but the first. */
+int64_t tt_row_width(int ndim, const int64_t *shape);
+
 /** The number of Hugging Face tensors that have a parameter: one, or one for each expert. */
 int64_t tt_hf_tensors_of(const struct tt_param *param);
 

@@ -83,18 +83,12 @@ static void unpack_rows(const struct tt_hf_stored *stored, int64_t row, int64_t 
 /* The blocks of an export are large because each reads the whole of a transposed tensor, of an expert or of a head. */
 enum { BLOCK_BYTES = 4 << 20, EXPORT_BLOCK_BYTES = 32 << 20 };
 
-static int64_t width_of(int ndim, const int64_t *shape)
-{
-    struct tt_box one = tt_box_rows(ndim, shape, 0, 1);
-
-    return tt_box_volume(&one);
-}
-
 /* Adds rows to the digest of their tensor unless they were read before. Rows are read in ascending order. */
 static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                        const void *data)
 {
-    int64_t *seen = &w->seen[t - w->source->manifest.tensor], skip = *seen - row, width = width_of(t->ndim, t->shape);
+    int64_t *seen = &w->seen[t - w->source->manifest.tensor], skip = *seen - row,
+            width = tt_row_width(t->ndim, t->shape);
 
     if (skip < 0 || skip >= n)
         return;
@@ -125,8 +119,8 @@ static int read_packed(struct tt_weights *w, const struct tt_hf_stored *t, int64
                        char *data)
 {
     const struct tt_manifest_tensor *scales = t->scales;
-    int64_t width = width_of(t->ndim, t->shape), scales_width = width_of(scales->ndim, scales->shape);
-    int64_t row_bytes = width_of(t->values->ndim, t->values->shape) * (int64_t)tt_dtype_size(t->values->dtype);
+    int64_t width = tt_row_width(t->ndim, t->shape), scales_width = tt_row_width(scales->ndim, scales->shape);
+    int64_t row_bytes = tt_row_width(t->values->ndim, t->values->shape) * (int64_t)tt_dtype_size(t->values->dtype);
     int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1, rows = step < n ? step : n;
     size_t n_scales = (size_t)((t->block_rows > 1 ? rows / t->block_rows + 2 : rows) * scales_width);
     uint8_t *values = tt_calloc_for((size_t)rows, (size_t)row_bytes, t->values->name);
@@ -163,7 +157,7 @@ out:
 static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                       enum tt_dtype dtype, char *data)
 {
-    int64_t stored = width_of(t->ndim, t->shape), row_bytes = stored * (int64_t)tt_dtype_size(t->dtype);
+    int64_t stored = tt_row_width(t->ndim, t->shape), row_bytes = stored * (int64_t)tt_dtype_size(t->dtype);
     int64_t width = t->packing ? stored / t->packing->bytes * t->packing->elements : stored;
     int64_t step = row_bytes < BLOCK_BYTES ? BLOCK_BYTES / row_bytes : 1;
     char *block = NULL;
@@ -198,7 +192,7 @@ static int read_rows(struct tt_weights *w, const struct tt_hf_stored *t, int64_t
 /* The mean of all rows, added in double in their order. */
 static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, float *mean)
 {
-    int64_t width = width_of(t->ndim, t->shape), rows = t->shape[0];
+    int64_t width = tt_row_width(t->ndim, t->shape), rows = t->shape[0];
     int64_t step = width < BLOCK_BYTES / 4 ? BLOCK_BYTES / 4 / width : 1;
     float *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)width * sizeof *block, t->values->name);
     double *sum = tt_calloc_for((size_t)width, sizeof *sum, t->values->name);
@@ -221,7 +215,7 @@ static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, flo
 static int read_stored(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
                        char *data)
 {
-    int64_t width = width_of(t->ndim, t->shape), have = n;
+    int64_t width = tt_row_width(t->ndim, t->shape), have = n;
     float *mean = NULL;
     int rc = 0;
 
@@ -251,7 +245,7 @@ static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float 
     if (w->kind != TT_WEIGHTS_FROM_HF || w->model->params[param].hf_transform != TT_HF_EXPERTS)
         return read_stored(w, &stored[0], row, n, TT_F32, (char *)data);
     rows = stored[0].shape[0];
-    width = width_of(stored[0].ndim, stored[0].shape);
+    width = tt_row_width(stored[0].ndim, stored[0].shape);
     for (int64_t end = row + n, some; row < end && rc == 0; row += some, data += some * width) {
         some = rows - row % rows < end - row ? rows - row % rows : end - row;
         rc = read_stored(w, &stored[row / rows], row % rows, some, TT_F32, (char *)data);
@@ -323,7 +317,7 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
 {
     const struct tt_param *param;
     const struct tt_model_dims *d;
-    int64_t bytes = width_of(weight->ndim, weight->shape) * (int64_t)sizeof(float);
+    int64_t bytes = tt_row_width(weight->ndim, weight->shape) * (int64_t)sizeof(float);
 
     if (w->kind != TT_WEIGHTS_FROM_HF && w->kind != TT_WEIGHTS_FROM_GGUF)
         return weight->shape[0];
@@ -350,7 +344,7 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
 static int read_converted(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
                           enum tt_dtype dtype, char *data)
 {
-    int64_t width = width_of(weight->ndim, weight->shape), step = rows_at_once(w, weight);
+    int64_t width = tt_row_width(weight->ndim, weight->shape), step = rows_at_once(w, weight);
     float *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)width * sizeof *block, weight->name);
     int rc = block ? 0 : TT_ENOMEM;
 
@@ -368,7 +362,7 @@ static int read_converted(struct tt_weights *w, const struct tt_weight *weight, 
 static int read_mean(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
                      enum tt_dtype dtype, char *data)
 {
-    int64_t n = rows * width_of(weight->ndim, weight->shape);
+    int64_t n = rows * tt_row_width(weight->ndim, weight->shape);
     float *one = tt_calloc_for((size_t)n, sizeof *one, weight->name);
     double *sum = tt_calloc_for((size_t)n, sizeof *sum, weight->name), shares = 0.0;
     int rc = one && sum ? 0 : TT_ENOMEM;
@@ -397,7 +391,7 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
     if (!tt_cast_known(dtype, weight->dtype))
         return tt_cast_fail(weight->name, tt_dtype_size(weight->dtype) ? "read as floating-point numbers" : "read",
                             weight->dtype);
-    if (rows == 0 || width_of(weight->ndim, weight->shape) == 0)
+    if (rows == 0 || tt_row_width(weight->ndim, weight->shape) == 0)
         return 0;
     if (weights->kind == TT_WEIGHTS_MEAN)
         return read_mean(weights, weight, row_begin, rows, dtype, data);
@@ -415,7 +409,7 @@ int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight
                       enum tt_dtype dtype, tt_use_rows use, void *arg)
 {
     const struct tt_weights *first = weights->kind == TT_WEIGHTS_MEAN ? weights->of : weights;
-    int64_t width = width_of(weight->ndim, weight->shape), row_bytes = width * (int64_t)tt_dtype_size(dtype);
+    int64_t width = tt_row_width(weight->ndim, weight->shape), row_bytes = width * (int64_t)tt_dtype_size(dtype);
     int64_t most = first->kind == TT_WEIGHTS_STORED ? BLOCK_BYTES : EXPORT_BLOCK_BYTES;
     int64_t step = row_bytes > 0 && row_bytes < most ? most / row_bytes : 1;
     char *block = tt_calloc_for((size_t)(step < rows ? step : rows), (size_t)row_bytes, weight->name);

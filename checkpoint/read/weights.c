@@ -191,14 +191,6 @@ static const struct {
     {"wpe.", "is model_type gpt2?"},
 };
 
-static const char *advice_of(const char *name)
-{
-    for (size_t i = 0; i < sizeof advices / sizeof *advices; i++)
-        if (strstr(name, advices[i].part))
-            return advices[i].advice;
-    return "is model_type in config.json right?";
-}
-
 /* The length of the name of the weight to which elements or scales of that name belong; else of the whole name. */
 static size_t weight_name(const char *name)
 {
@@ -260,14 +252,17 @@ out:
 
 static int fail_foreign(const struct extra *e)
 {
-    const char *name = e->first[FOREIGN];
-    long block = block_of(e->model, name);
-    char *advice = block < e->model->dims.n_layers
-                       ? tt_strdup(advice_of(name))
-                       : tt_format("the model has %lld layers (num_hidden_layers in config.json, or %s), and the files "
-                                   "have more",
-                                   (long long)e->model->dims.n_layers, TT_KEY_NAME(model.n_layers));
+    const char *name = e->first[FOREIGN], *advice = "is model_type in config.json right?";
+    char more_layers[200];
 
+    for (size_t i = sizeof advices / sizeof *advices; i > 0; i--)
+        if (strstr(name, advices[i - 1].part))
+            advice = advices[i - 1].advice;
+    (void)snprintf(more_layers, sizeof more_layers,
+                   "the model has %lld layers (num_hidden_layers in config.json, or %s), and the files have more",
+                   (long long)e->model->dims.n_layers, TT_KEY_NAME(model.n_layers));
+    if (block_of(e->model, name) >= e->model->dims.n_layers)
+        advice = more_layers;
     (void)tt_fail(TT_EDATA,
                   "tensor '%s' of '%s' has no place in %s, which would compute something else than the model that the "
                   "weights are of (%d such tensor%s)\n"
@@ -275,7 +270,6 @@ static int fail_foreign(const struct extra *e)
                   "--leave-out of titan ckpt convert",
                   name, e->source->path, e->model->row->name, e->n[FOREIGN], e->n[FOREIGN] == 1 ? "" : "s", advice,
                   TT_KEY_NAME(checkpoint.initial_load_leave_out));
-    tt_free(advice);
     return TT_EDATA;
 }
 

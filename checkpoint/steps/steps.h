@@ -13,15 +13,15 @@
 /** The number in "step-120"; -1 when the name is not a step's (leading zeros, trailing characters). */
 int64_t tt_step_number(const char *name);
 
-/** The same, also for a step that was set aside (checkpoint/steps/steps.h). */
+/** The same, but the number of a step that was set aside too. */
 int64_t tt_step_number_aside(const char *name);
 
 /** folder/step-N; the caller frees. */
 char *tt_step_path(const char *folder, int64_t step);
 
 /**
- * All steps in a folder, good or damaged, in ascending order; a folder that does not exist has none. A step that a
- * newer line has replaced (tt_step_gives_way) is left out. The caller calls tt_free.
+ * All steps in a folder, good or damaged, in ascending order; a folder that does not exist has none. A step that has
+ * given way to a newer line (.parent-step-N-RUN, see below) is left out. The caller calls tt_free.
  */
 int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n) TT_MUST_CHECK;
 

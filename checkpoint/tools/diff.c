@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checkpoint/format/cast.h"
+#include "checkpoint/read/map.h"
 #include "checkpoint/read/source.h"
 #include "checkpoint/read/weights.h"
 #include "checkpoint/steps/steps.h"
@@ -77,8 +78,7 @@ static void compare_block(struct found *found, double atol, enum tt_dtype type_a
 
 static int compare_values(struct diff *d, const struct tt_weight *a, const struct tt_weight *b, struct found *found)
 {
-    struct tt_box one = tt_box_rows(a->ndim, a->shape, 0, 1);
-    int64_t width = tt_box_volume(&one), rows = a->ndim ? a->shape[0] : 1;
+    int64_t width = tt_row_width(a->ndim, a->shape), rows = a->ndim ? a->shape[0] : 1;
     int64_t step = width > 0 && width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
     void *x = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(a->dtype), a->name);
     void *y = tt_calloc_for((size_t)((step < rows ? step : rows) * width), tt_dtype_size(b->dtype), b->name);

@@ -7,6 +7,7 @@
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/manifest.h"
+#include "checkpoint/read/map.h"
 #include "checkpoint/read/source.h"
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/tools.h"
@@ -46,8 +47,7 @@ static void add_block(struct sums *s, enum tt_dtype dtype, const void *data, int
 static int stats_of(struct tt_source *source, const struct tt_manifest_tensor *tensor, double *done, double total,
                     json_t **ret_json)
 {
-    struct tt_box one = tt_box_rows(tensor->ndim, tensor->shape, 0, 1);
-    int64_t width = tt_box_volume(&one), rows = tensor->ndim ? tensor->shape[0] : 1;
+    int64_t width = tt_row_width(tensor->ndim, tensor->shape), rows = tensor->ndim ? tensor->shape[0] : 1;
     int64_t step = width > 0 && width < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / width : 1;
     struct sums s = {0};
     void *block = NULL;

@@ -51,7 +51,7 @@ enum tt_ckpt_depth {
 };
 
 /**
- * Compares a checkpoint with its manifest , and the Hugging Face folder in it with its own checksums.
+ * Compares a checkpoint with its manifest, and the Hugging Face folder in it with its own checksums.
  * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "digests": tensors compared, "seconds",
  *  "problems": [{"kind", "text"}]}
  * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite,
