@@ -52,15 +52,12 @@ static const struct tt_zip_entry *find_member(const struct tt_zip *zip, const ch
 static int find_byte_order(const struct item *item, bool *ret_little)
 {
     const struct tt_zip_entry *order = find_member(&item->zip, "byteorder");
-    char text[ORDER_BYTES];
+    char text[ORDER_BYTES] = {0};
     int rc = 0;
 
-    *ret_little = !order; /* before PyTorch 2.1 */
-    if (order && order->bytes == ORDER_BYTES) {
-        TT_TRY(tt_stretch_read(item->archive, order->begin, text, sizeof text));
-        *ret_little = memcmp(text, "little", sizeof text) == 0;
-    }
-out:
+    if (order && order->bytes == ORDER_BYTES)
+        rc = tt_stretch_read(item->archive, order->begin, text, sizeof text);
+    *ret_little = !order || memcmp(text, "little", sizeof text) == 0; /* PyTorch before 2.1 has no such entry */
     return rc;
 }
 

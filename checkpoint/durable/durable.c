@@ -461,12 +461,12 @@ out:
 
 int tt_output_publish(struct tt_output *output)
 {
-    int rc = 0;
+    int rc = tt_commit_sync_tree(output->folder);
 
-    TT_TRY(tt_commit_sync_tree(output->folder));
-    TT_TRY(tt_commit_publish(output->parent, output->temporary, output->name, output->aside, false, -1));
-    release(output);
-out:
+    if (rc == 0)
+        rc = tt_commit_publish(output->parent, output->temporary, output->name, output->aside, false, -1);
+    if (rc == 0)
+        release(output);
     return rc;
 }
 

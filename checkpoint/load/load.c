@@ -643,24 +643,21 @@ static int check_step(void *arg)
     return tt_step_check(c->path, c->manifest);
 }
 
-static int try_step(struct tt_comm *comm, const char *folder, int64_t step, struct attempt *attempt, json_t **ret_meta,
-                    bool *ret_damaged)
+/* Loads a step or, without a state, checks it on rank 0, which then has its manifest. */
+static int try_step(struct tt_comm *comm, const char *folder, int64_t step, struct attempt *attempt,
+                    struct tt_manifest *manifest, json_t **ret_meta, bool *ret_damaged)
 {
     char *path = tt_step_path(folder, step);
-    struct tt_manifest manifest = {0};
     int rc = 0;
 
     if (attempt->state) {
         rc = load_one(comm, path, TT_PATH_STEP, attempt, ret_meta, ret_damaged);
-    } else if ((rc = tt_patience_work(comm, comm->rank == 0, check_step, &(struct checking){path, &manifest})) == 0) {
-        rc = tt_manifest_share(comm, &manifest);
-        *ret_meta = rc == 0 ? json_incref(manifest.meta) : NULL;
     } else {
+        rc = tt_patience_work(comm, comm->rank == 0, check_step, &(struct checking){path, manifest});
         *ret_damaged = rc == TT_EDATA;
     }
     if (rc == TT_EIO)
         rc = fail_unreadable(rc, folder, step);
-    tt_manifest_release(&manifest);
     tt_free(path);
     return rc;
 }
@@ -669,22 +666,16 @@ static int try_step(struct tt_comm *comm, const char *folder, int64_t step, stru
 static int is_applied(struct tt_comm *comm, const char *folder, int64_t step, const struct tt_ckpt_request *request,
                       bool *ret_applied, bool *ret_damaged)
 {
-    char *path = tt_step_path(folder, step);
     struct tt_manifest manifest = {0};
     int64_t applied = 0;
     int rc = 0;
 
-    rc = tt_patience_work(comm, comm->rank == 0, check_step, &(struct checking){path, &manifest});
-    *ret_damaged = rc == TT_EDATA;
-    if (rc == TT_EIO)
-        rc = fail_unreadable(rc, folder, step);
-    TT_TRY(rc);
+    TT_TRY(try_step(comm, folder, step, &(struct attempt){0}, &manifest, NULL, ret_damaged));
     applied = comm->rank == 0 && tt_line_is_begun_with(manifest.meta, &request->line);
     TT_TRY(tt_comm_broadcast(comm, &applied, sizeof applied, 0));
     *ret_applied = applied != 0;
 out:
     tt_manifest_release(&manifest);
-    tt_free(path);
     return rc;
 }
 
@@ -694,6 +685,7 @@ static int try_request(struct tt_comm *comm, const struct view *view, int64_t st
                        bool *ret_damaged)
 {
     bool asks = request->line.load_step >= 0 || request->line.skip, is_there = false;
+    struct tt_manifest manifest = {0};
     int rc = 0;
 
     *ret_damaged = false;
@@ -705,10 +697,13 @@ static int try_request(struct tt_comm *comm, const struct view *view, int64_t st
     for (int i = 0; i < view->n; i++)
         is_there = is_there || view->steps[i] == found->step;
     TT_TRY(is_there ? 0 : fail_no_step(found->step, view));
-    rc = try_step(comm, view->folder, found->step, attempt, &found->meta, ret_damaged);
+    rc = try_step(comm, view->folder, found->step, attempt, &manifest, &found->meta, ret_damaged);
+    if (rc == 0 && !attempt->state && (rc = tt_manifest_share(comm, &manifest)) == 0)
+        found->meta = json_incref(manifest.meta);
     *ret_damaged = *ret_damaged && found->step == step && (found->applied || request->line.load_step < 0);
     found->skip = attempt->skip;
 out:
+    tt_manifest_release(&manifest);
     return rc;
 }
 

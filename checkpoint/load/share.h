@@ -8,9 +8,7 @@
 #include "core/comm/comm.h"
 #include "parallel/layout/mesh.h"
 
-/**
- * Passes on the bytes that one rank has read, so that storage delivers them only once.
- */
+/* Passes on the bytes that one rank has read, so that storage delivers them only once. */
 
 /**
  * Broadcasts rank 0's manifest (collective): it is input on rank 0 and output on the others, which release it. It is

@@ -282,10 +282,7 @@ static void note(const struct extra *e, enum kind kind, const char *why)
                 n == 1 ? "is" : "are", why, e->first[kind]);
 }
 
-/* TT_EDATA names a tensor that the model has no place for, and says what to do. Without an error: constants that follow
- * from the sizes, a tied head, and, with a note, parts beside the language model (vision towers, layers that predict
- * further tokens, other heads) and tensors that an expression of source->leave_out selects. TT_EUSAGE names an
- * expression that selects none. refuse false: the note names the other ones too. */
+/* Looks for tensors that the model has no place for, as tt_weights_import says. refuse false: notes name all of them. */
 static int check_hf_extra(const struct tt_source *source, const struct tt_model *model, bool refuse)
 {
     struct extra e = {.source = source, .model = model};
@@ -309,7 +306,7 @@ out:
     return rc;
 }
 
-/* The same of a checkpoint with titan's names. */
+/* The same for a checkpoint with titan's names. */
 static int check_titan_extra(const struct tt_source *source, const struct tt_model *model)
 {
     for (int i = 0; i < source->manifest.n_tensors; i++) {

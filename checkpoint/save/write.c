@@ -125,22 +125,6 @@ static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *fi
     }
 }
 
-/* Writes block b from the staging memory, or from the live state by way of `room`. */
-static int write_block(struct tt_ckpt_saving *s, enum tt_ckpt_group group, int b, char *room)
-{
-    struct tt_shard_file *file = &s->file[group];
-    char *bytes = s->staged[group] ? s->staged[group] + (int64_t)b * TT_SHARD_BLOCK : room;
-    int rc = 0;
-
-    if (b == file->n_blocks / 2)
-        TT_TRY(tt_fault("write", s->rank));
-    if (!s->staged[group])
-        fetch_block(s, file, b, room);
-    rc = put_bytes(s, group, b, bytes);
-out:
-    return rc;
-}
-
 /* The blocks of all local files as tiles of a team. The first failure is kept with its message, which
  * belongs to its thread. */
 struct tiles {
@@ -163,15 +147,22 @@ static enum tt_ckpt_group group_of(const struct tiles *t, int64_t tile)
     return tile < t->first[1] ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
 }
 
+/* Writes a block from the staging memory, or from the live state by way of the thread's room. */
 static void write_tile(void *arg, int64_t tile, int worker)
 {
     struct tiles *t = arg;
     enum tt_ckpt_group group = group_of(t, tile);
-    int expected = 0, rc;
+    struct tt_shard_file *file = &t->s->file[group];
+    int b = (int)tile - t->first[group], expected = 0, rc;
+    char *staged = t->s->staged[group];
+    char *bytes = staged ? staged + (int64_t)b * TT_SHARD_BLOCK : t->room + (int64_t)worker * TT_SHARD_BLOCK;
 
     if (atomic_load(&t->rc) < 0 || atomic_load(&t->s->stop))
         return;
-    rc = write_block(t->s, group, (int)tile - t->first[group], t->room + (int64_t)worker * TT_SHARD_BLOCK);
+    rc = b == file->n_blocks / 2 ? tt_fault("write", t->s->rank) : 0;
+    if (rc == 0 && !staged)
+        fetch_block(t->s, file, b, bytes);
+    rc = rc < 0 ? rc : put_bytes(t->s, group, b, bytes);
     if (rc < 0 && atomic_compare_exchange_strong(&t->rc, &expected, rc))
         t->message = tt_strdup(tt_error_message());
 }
