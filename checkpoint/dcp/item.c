@@ -68,7 +68,7 @@ static int item_open(struct item *item)
 
     TT_TRY(tt_zip_open(item->archive, &item->zip));
     if (!(entry = find_member(&item->zip, "data.pkl")))
-        return fail(item, "is not an object that torch.save has written: it has no data.pkl");
+        return fail(item, "was not written by torch.save: it has no data.pkl");
     if (entry->bytes > PICKLE_MOST)
         return fail(item, "has a data.pkl of more than 1 MiB");
     item->bytes = tt_calloc((size_t)entry->bytes + 1, 1);

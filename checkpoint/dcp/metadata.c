@@ -235,7 +235,7 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
 
         /* Empty chunks need no row, and many tensors may share one list of them, which would be read for each. */
         if (p->chunks_left-- == 0)
-            return fail(p, "it has more pieces than its bytes can describe, up to those of", key);
+            return fail(p, "it lists more pieces than its bytes can describe, at", key);
         if (!tt_pickle_is(chunk, TT_PY_CHUNK) ||
             !tt_pickle_sizes(tt_pickle_member(chunk, "offsets"), box.offset, TT_BOX_DIMS, &n_offsets) ||
             !tt_pickle_sizes(tt_pickle_member(chunk, "sizes"), box.shape, TT_BOX_DIMS, &n_sizes) ||

@@ -190,7 +190,7 @@ static int take(struct unpickler *m, size_t n, const uint8_t **ret_bytes)
     return 0;
 }
 
-/* The same as a number of n bytes, the lowest first. */
+/* Takes the next n bytes as a number, the lowest first. */
 static int take_number(struct unpickler *m, int n, uint64_t *ret_number)
 {
     const uint8_t *p = NULL;
@@ -370,7 +370,7 @@ static int op_real(struct unpickler *m, const struct op *op)
     return 0;
 }
 
-/* Text or bytes, whose length has so many bytes. */
+/* Text or bytes; the operand is the number of bytes of their length. */
 static int op_text(struct unpickler *m, const struct op *op)
 {
     const uint8_t *text = NULL;
@@ -474,7 +474,7 @@ static int op_stack_global(struct unpickler *m, const struct op *op)
     TT_TRY(pop(m, &name));
     TT_TRY(pop(m, &module));
     if (name->kind != TT_PICKLE_TEXT || module->kind != TT_PICKLE_TEXT)
-        return fail(m, "names a class by something else than text");
+        return fail(m, "names a class by something other than text");
     rc = push_class(m, module->text, module->size, name->text, name->size);
 out:
     return rc;
@@ -636,7 +636,7 @@ static int run(struct unpickler *m)
         TT_TRY(take(m, 1, &code));
         if (!ops[*code].run)
             TT_TRY(tt_fail(TT_EDATA,
-                           "'%s': its pickle has the opcode %s (0x%02x, at byte %zu), which PyTorch's do not have",
+                           "'%s': its pickle has the opcode %s (0x%02x, at byte %zu), which PyTorch does not write",
                            m->where, ops[*code].name ? ops[*code].name : "?", *code, m->at - 1));
         TT_TRY(ops[*code].run(m, &ops[*code]));
         if (m->pickle->n_blocks > BLOCKS_MOST)

@@ -73,7 +73,7 @@ static int find_directory(struct window *w, int64_t *ret_at, int64_t *ret_bytes,
 
     TT_TRY(look(w, total - END_BYTES, END_BYTES, total - WINDOW_BYTES, &p));
     if (tt_text_little(p, 4) != 0x06054b50)
-        return fail(w->archive, "is not one that torch.save has written, or is truncated");
+        return fail(w->archive, "was not written by torch.save, or is truncated");
     *ret_n = (int64_t)tt_text_little(p + 10, 2);
     *ret_bytes = (int64_t)tt_text_little(p + 12, 4);
     *ret_at = (int64_t)tt_text_little(p + 16, 4);
@@ -159,7 +159,7 @@ int tt_zip_open(const struct tt_stretch *archive, struct tt_zip *ret_zip)
 
     TT_TRY(find_directory(&w, &at, &bytes, &n));
     if (n < 0 || n > ENTRIES_MOST || bytes < 0 || bytes > DIRECTORY_MOST)
-        TT_TRY(fail(archive, "has a directory that is larger than any of torch.save"));
+        TT_TRY(fail(archive, "has a larger directory than torch.save writes"));
     directory = tt_calloc((size_t)bytes + 1, 1);
     TT_TRY(tt_stretch_read(archive, at, directory, (size_t)bytes));
     for (int64_t i = 0, done = 0; i < n; i++, done += used)

@@ -484,7 +484,7 @@ static int write_state(struct tt_copying *c, struct writer *w)
 
     tt_weights_stored(c->source[0], TT_CKPT_OPTIM, &moments);
     if (leave_averages_out(&moments))
-        tt_note("'%s' has averages of the weights, for which torchtitan has no key: they are left out\n"
+        tt_note("the averages of the weights in '%s' are left out, since torchtitan has no key for them\n"
                 "help: --ema writes them as the weights",
                 c->source[0]->path);
     if (moments.n == 0)
@@ -495,10 +495,9 @@ static int write_state(struct tt_copying *c, struct writer *w)
     if (c->model[0] && json_is_number(setting(c, "optimizer", "lr")) && setting(c, "optimizer", "name"))
         rc = write_options(c, w);
     else
-        tt_note(
-            "'%s' has no configuration of a run: the options of the optimizer, for which PyTorch asks when it resumes, "
-            "are left out",
-            c->source[0]->path);
+        tt_note("'%s' lacks the configuration of its run, so the options of the optimizer, which PyTorch needs to "
+                "resume, are left out",
+                c->source[0]->path);
 out:
     tt_weights_release(&moments);
     return rc;

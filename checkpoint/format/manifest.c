@@ -442,7 +442,8 @@ int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *whe
         if (!tt_box_checked_volume(t->shape, t->ndim, &volume) || volume > TT_MANIFEST_BYTES_MOST ||
             __builtin_mul_overflow(volume, (int64_t)tt_dtype_bits(t->dtype), &more) ||
             __builtin_add_overflow(bytes, more / 8, &bytes) || bytes > TT_MANIFEST_BYTES_MOST)
-            return tt_fail(TT_EDATA, "'%s': its tensors, up to '%s', have more bytes than any checkpoint", where,
+            return tt_fail(TT_EDATA,
+                           "'%s': the sizes of its tensors, up to '%s', add up to more than any checkpoint has", where,
                            t->name);
     }
     return 0;

@@ -42,9 +42,8 @@ struct tt_manifest_chunk {
     int64_t begin, end;
     uint32_t crc;
     bool has_crc;
-    uint32_t
-        order; /* 0: packed by rows; else (in PyTorch's only) the dimensions as they lie in the file, outermost first,
-                       in four bits each, the first in the lowest */
+    /* 0: packed by rows; else, in PyTorch's files, the dimensions from the outermost in four bits each, lowest first */
+    uint32_t order;
 };
 
 struct tt_manifest_tensor {
@@ -114,8 +113,8 @@ int tt_manifest_check_names(const struct tt_manifest *manifest, const char *wher
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
 /**
- * Checks that a file is there and has so many bytes. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if it
- * is no regular file, ret_kind stays.
+ * Checks that a file is there and has that size. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if it is
+ * not a regular file, ret_kind stays.
  */
 int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kind) TT_MUST_CHECK;
 

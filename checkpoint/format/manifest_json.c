@@ -240,7 +240,8 @@ static int read_chunk(struct reading *r, const struct tt_manifest_tensor *tensor
         if (!c.number[k].good)
             return fail_member(r->where, c.seen >> k & 1u, names[k], "an integer");
     if (!chunk_fits(r->manifest, tensor, &c))
-        return tt_fail(TT_EDATA, "'%s': tensor '%s': a chunk's numbers do not fit together", r->where, tensor->name);
+        return tt_fail(TT_EDATA, "'%s': tensor '%s': the numbers of a chunk contradict each other", r->where,
+                       tensor->name);
     c.box.ndim = c.n_shape;
     TT_PUSH(r->chunk, r->n_chunks, r->cap_chunks) = (struct tt_manifest_chunk){.file = (int)c.number[CHUNK_FILE].value,
                                                                                .box = c.box,
@@ -311,7 +312,7 @@ static int add_tensor(struct reading *r, const char *key, const struct tensor_en
 
     if (group == TT_CKPT_GROUPS || !tt_dtype_from_name(t->dtype, &dtype) || !tt_dtype_size(dtype) || !t->has_shape ||
         !tt_box_checked_volume(t->shape, t->ndim, &volume) || volume > INT64_MAX / 64 || !t->has_chunks)
-        return tt_fail(TT_EDATA, "'%s': tensor '%s' is not described as it should be", r->where, key);
+        return tt_fail(TT_EDATA, "'%s': the description of tensor '%s' is not valid", r->where, key);
     if (t->bad_digest)
         return tt_fail(TT_EDATA, "'%s': the digest of tensor '%s' is not 'sum64:' and 16 digits", r->where, key);
     *ret_tensor = tt_manifest_add_tensor(r->manifest, (enum tt_ckpt_group)group, name, dtype, t->ndim, t->shape);
@@ -560,7 +561,7 @@ static int check_files(const struct tt_manifest *manifest, const char *where)
     for (int i = 0; i < manifest->n_files && rc == 0; i++) {
         path[i] = manifest->file[i].path;
         if (__builtin_add_overflow(bytes, manifest->file[i].bytes, &bytes) || bytes > TT_MANIFEST_BYTES_MOST)
-            rc = tt_fail(TT_EDATA, "'%s': its files have more bytes together than any checkpoint", where);
+            rc = tt_fail(TT_EDATA, "'%s': the sizes of its files add up to more than any checkpoint has", where);
     }
     TT_TRY(rc);
     qsort(path, (size_t)manifest->n_files, sizeof *path, compare_texts);

@@ -351,7 +351,7 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
             TT_TRY(tt_fail(TT_EINTERNAL, "tensor '%s': impossible size, or two chunks in one file", t->name));
         if (t->dtype == TT_C128)
             TT_TRY(tt_fail(TT_EDATA,
-                           "tensor '%s' is complex128, a type that safetensors files do not have\n"
+                           "tensor '%s' is complex128, which safetensors files cannot store\n"
                            "help: leave it out, or keep PyTorch's form (--format dcp)",
                            t->name));
         t->begin = range[0] = at;

@@ -231,7 +231,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true",
                                TT_KEY_NAME(checkpoint.initial_load_in_hf));
     else if (rc < 0 && experts_differ(source, state, &wanted, &found))
-        rc = tt_error_add_hint(rc, "its layers have %lld experts, those of the model %lld; set %s and %s as they were",
+        rc = tt_error_add_hint(rc, "its layers have %lld experts and the model's have %lld; set %s and %s as they were",
                                (long long)found, (long long)wanted, TT_KEY_NAME(model.flavor),
                                TT_KEY_NAME(model.hf_assets_path));
     else if (rc < 0 && (strstr(listed(&missing), ".moe.expert_bias") || strstr(listed(&extra), ".moe.expert_bias")))
@@ -538,8 +538,8 @@ static int fail_unreadable(int code, const char *folder, int64_t step)
                    step, folder, tt_error_message());
 }
 
-/* titan's steps and PyTorch's in one folder would be taken for each other by other programs, and torchtitan's run would
- * lose its newest step to a run that it does not know. */
+/* Other programs would confuse titan's steps and PyTorch's in one folder, and torchtitan's run would lose its newest
+ * step to a run that it does not know. */
 static int check_origin(const struct view *view)
 {
     enum tt_path_kind kind;

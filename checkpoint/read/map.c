@@ -315,7 +315,7 @@ out:
 
 /* --- GGUF --- */
 
-/* The names that families have in common; those of a family's row (gguf_names) take their place. */
+/* The names that families share; names in the row of a family (gguf_names) replace them. */
 static const struct tt_gguf_name names[] = {
     {.ours = "tok_embeddings.weight", .theirs = "token_embd.weight"},
     {.ours = "pos_embeddings.weight", .theirs = "position_embd.weight"},

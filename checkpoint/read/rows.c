@@ -312,7 +312,7 @@ static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
 }
 
-/* The rows that are mapped at once where they are converted too: all of them, or those of a head or an expert. */
+/* The rows that are mapped at once where they are converted too: all of them, or the rows of a head or an expert. */
 static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
 {
     const struct tt_param *param;

@@ -14,7 +14,7 @@
 /**
  * A checkpoint opened for reading by one rank: a step with its manifest; plain safetensors files (a consolidated
  * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model; a GGUF file; or
- * a folder of PyTorch's, which is described as a manifest (checkpoint/dcp/scan.h).
+ * a PyTorch folder, described as a manifest (checkpoint/dcp/scan.h).
  *
  * Files are opened when they are needed, and then checked against the manifest.
  */
@@ -52,7 +52,7 @@ int tt_source_check_forms(const struct tt_source *source, bool optimizer) TT_MUS
 /** The same for one entry of "unread" (checkpoint/dcp/scan.h). */
 int tt_source_fail_form(const struct tt_source *source, const json_t *unread);
 
-/** The checksum that the chunks of a checkpoint have: CRC32C, or CRC-32 in PyTorch's. */
+/** The checksum of the chunks of a checkpoint: CRC32C, or CRC-32 in PyTorch's checkpoints. */
 uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const void *bytes, size_t size);
 
 /** Opens a path that tt_path_resolve has returned. Coverage and file sizes are checked. */

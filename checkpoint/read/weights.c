@@ -82,7 +82,7 @@ int tt_source_model(struct tt_source *source, const struct tt_told *told, struct
         rc = tt_fail(TT_EUSAGE, "'%s' is already a %s\nhelp: titan ckpt convert makes a titan checkpoint of it",
                      source->path, is_hf ? "Hugging Face folder" : "GGUF file");
     } else if (exists && (told->assets || told->model)) {
-        rc = tt_fail(TT_EUSAGE, "'%s' says itself which model it is\nhelp: leave out --%s", source->path,
+        rc = tt_fail(TT_EUSAGE, "'%s' already says which model it is\nhelp: leave out --%s", source->path,
                      told->assets ? "assets" : "model");
     } else if (exists) {
         rc = tt_model_json_load(path, ret_model);
@@ -264,8 +264,8 @@ static int fail_foreign(const struct extra *e)
     if (block_of(e->model, name) >= e->model->dims.n_layers)
         advice = more_layers;
     (void)tt_fail(TT_EDATA,
-                  "tensor '%s' of '%s' has no place in %s, which would compute something else than the model that the "
-                  "weights are of (%d such tensor%s)\n"
+                  "tensor '%s' of '%s' has no place in %s, which would compute something else without it (%d such "
+                  "tensor%s)\n"
                   "help: %s; to leave tensors out nevertheless, name them by regular expressions: %s when training, "
                   "--leave-out of titan ckpt convert",
                   name, e->source->path, e->model->row->name, e->n[FOREIGN], e->n[FOREIGN] == 1 ? "" : "s", advice,
@@ -282,7 +282,7 @@ static void note(const struct extra *e, enum kind kind, const char *why)
                 n == 1 ? "is" : "are", why, e->first[kind]);
 }
 
-/* Looks for tensors that the model has no place for, as tt_weights_import says. refuse false: notes name all of them. */
+/* Looks for tensors that the model has no place for, as tt_weights_import says. refuse false: notes name them. */
 static int check_hf_extra(const struct tt_source *source, const struct tt_model *model, bool refuse)
 {
     struct extra e = {.source = source, .model = model};
@@ -317,9 +317,8 @@ static int check_titan_extra(const struct tt_source *source, const struct tt_mod
             known = strcmp(model->params[p].name, t->name) == 0;
         if (!known)
             return tt_fail(TT_EDATA,
-                           "tensor '%s' of '%s' has no place in %s, which would compute something else than the model "
-                           "that the weights are of\n"
-                           "help: are --assets, or --model and --flavor, those of the checkpoint?",
+                           "tensor '%s' of '%s' has no place in %s, which would compute something else without it\n"
+                           "help: do --assets, or --model and --flavor, name the model of the checkpoint?",
                            t->name, source->path, model->row->name);
     }
     return 0;
@@ -570,7 +569,7 @@ static int find(struct tt_weights *w, const struct tt_param *param, int64_t expe
         return tt_fail(TT_EDATA, "tensor '%s' is %s, wanted %s for the model's %s\nhelp: %s%s", stored->values->name,
                        tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted), param->name,
                        may_grow(w, param, stored) ? "for new tokens, in training, set "
-                                                  : "are the dims those of the weights' config.json?",
+                                                  : "do the sizes of the model match the weights' config.json?",
                        may_grow(w, param, stored) ? TT_KEY_NAME(checkpoint.initial_load_extend_vocabulary) : "");
     if (!tt_cast_known(TT_F32, stored->dtype))
         return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16, or F8_E4M3 with scales", name,
@@ -684,7 +683,7 @@ static int find_params(struct tt_weights *w)
     return rc < 0 ? rc : check_tied(w);
 }
 
-/* Only the parameters of the model, in its order, of a folder of PyTorch's, which are stored under titan's names. */
+/* From a PyTorch folder, whose tensors have titan's names: only the parameters of the model, in its order. */
 static int from_dcp(struct tt_source *source, const struct tt_model *model, struct tt_weights *w)
 {
     int rc = 0;
@@ -747,7 +746,7 @@ out:
     return rc;
 }
 
-/* Finds the tensor of a part. ret_missing: the file lacks it, which is no fault if llama.cpp has no such tensor. */
+/* Finds the tensor of a part. ret_missing: the file lacks it, as a file may if llama.cpp has no such tensor. */
 static int find_part(struct tt_weights *w, int i, bool *ret_missing)
 {
     const struct tt_gguf_part *part = &w->gguf[i];

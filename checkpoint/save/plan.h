@@ -66,7 +66,7 @@ bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_c
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
 
-/** The same for one rank of each copy: those that hold the same shard as `rank`, and all that they write. */
+/** The part of the plan of the ranks, one per copy, that hold the same shard as `rank`: all that they write. */
 void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                         const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);

@@ -125,7 +125,7 @@ static struct piece *pieces_of(struct report *report, const struct tt_source *so
     return piece;
 }
 
-/* Reads a chunk. ret_good is false when its checksum is wrong, which is also reported. */
+/* Reads a chunk. If its checksum is wrong, reports that and sets ret_good to false. */
 static int verify_piece(struct report *report, struct tt_source *source, int number, const struct piece *piece,
                         uint32_t *ret_crc, bool *ret_good)
 {

@@ -283,7 +283,7 @@ static int read_kind(struct reader *r, const char *key, bool is_item, enum tt_gg
     return rc;
 }
 
-/* Steps over n values of a kind, which is no array. */
+/* Steps over n values of a kind other than array. */
 static int skip(struct reader *r, const char *key, enum tt_gguf_kind kind, uint64_t n)
 {
     const uint8_t *p = NULL;

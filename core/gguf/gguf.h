@@ -96,7 +96,7 @@ bool tt_gguf_is_path(const char *path);
  */
 int tt_gguf_open(const char *path, struct tt_gguf *ret_file) TT_MUST_CHECK;
 
-/** The same on bytes in memory, which must live as long. path is for messages. */
+/** The same on bytes in memory, which must outlive ret_file. path is for messages. */
 int tt_gguf_parse(const char *path, const void *bytes, size_t size, struct tt_gguf *ret_file) TT_MUST_CHECK;
 void tt_gguf_release(struct tt_gguf *file);
 

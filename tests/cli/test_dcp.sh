@@ -66,7 +66,7 @@ case_a_weight_without_a_place_is_an_error() {
     run ckpt convert theirs base --assets hf
     expect_ok
     run ckpt convert theirs other --assets small
-    expect_error 3 "tensor 'layers.1.[a-z_.0-9]*' of 'theirs' has no place in llama3" "help: are --assets"
+    expect_error 3 "tensor 'layers.1.[a-z_.0-9]*' of 'theirs' has no place in llama3" "help: do --assets"
     refuse_file other
 }
 
@@ -115,11 +115,11 @@ case_a_model_that_is_not_that_of_the_folder_is_refused() {
     run ckpt convert "$golden" base --assets assets
     expect_ok
     run ckpt convert base hf --assets assets
-    expect_error 2 "'base' says itself which model it is"
+    expect_error 2 "'base' already says which model it is"
     run ckpt convert base hf
     expect_ok
     run ckpt convert hf again --assets assets
-    expect_error 2 "'hf' says itself which model it is"
+    expect_error 2 "'hf' already says which model it is"
 }
 
 case_a_checkpoint_becomes_a_folder_of_pytorch() {
@@ -583,7 +583,7 @@ assert found["meta"]["torch"]["unread"] == []'
     expect_ok
     expect_out "^EQUAL: .* 13 tensors"
     run ckpt consolidate "$forms/read" weights
-    expect_error 3 "tensor 'complex128' is complex128, a type that safetensors files do not have"
+    expect_error 3 "tensor 'complex128' is complex128, which safetensors files cannot store"
     python3 - <<'EOF2' || not_as "the orders are wrong"
 import struct
 data = open("theirs/__0_0.distcp", "rb").read()

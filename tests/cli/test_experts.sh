@@ -132,7 +132,7 @@ case_a_run_with_another_number_of_experts_is_refused() {
     expect_ok
     for experts in 6 12; do
         with_config "s/\"num_local_experts\": 8/\"num_local_experts\": $experts/"
-        expect_error 3 "is not of this model" "its layers have 8 experts, those of the model $experts; set model.flavor"
+        expect_error 3 "is not of this model" "its layers have 8 experts and the model's have $experts; set model.flavor"
     done
 }
 
