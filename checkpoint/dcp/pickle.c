@@ -682,9 +682,9 @@ void tt_pickler_release(struct tt_pickler *pickler)
     *pickler = (struct tt_pickler){0};
 }
 
-void tt_pickler_add(struct tt_pickler *pickler, const char *ops)
+void tt_pickler_add(struct tt_pickler *pickler, const char *codes)
 {
-    tt_text_add(&pickler->text, "%s", ops);
+    tt_text_add(&pickler->text, "%s", codes);
 }
 
 void tt_pickler_class(struct tt_pickler *pickler, const char *module, const char *name)

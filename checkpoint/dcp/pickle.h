@@ -140,7 +140,7 @@ void tt_pickler_begin(struct tt_pickler *pickler);
 void tt_pickler_release(struct tt_pickler *pickler);
 
 /** Adds opcodes that have no operand; several are one text. */
-void tt_pickler_add(struct tt_pickler *pickler, const char *ops);
+void tt_pickler_add(struct tt_pickler *pickler, const char *codes);
 
 /** Push a value. A pickle has at most TT_PICKLER_CLASSES classes. */
 void tt_pickler_class(struct tt_pickler *pickler, const char *module, const char *name);
