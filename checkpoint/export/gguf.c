@@ -135,10 +135,8 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
     if (tt_json_parse(text, texts->size[TT_HF_GENERATION], tt_hf_text_names[TT_HF_GENERATION], &json) < 0)
         return; /* a file of Hugging Face's that is no JSON, which a note has said */
     ids = json_object_get(json, "eos_token_id");
-    if (json_is_integer(ids) && json_integer_value(ids) != eos)
-        *ret_turn = (int32_t)json_integer_value(ids);
-    for (size_t k = json_array_size(ids); k > 0; k--) {
-        const json_t *id = json_array_get(ids, k - 1);
+    for (size_t k = json_is_array(ids) ? json_array_size(ids) : 1; k > 0; k--) {
+        const json_t *id = json_is_array(ids) ? json_array_get(ids, k - 1) : ids;
 
         if (json_is_integer(id) && json_integer_value(id) != eos)
             *ret_turn = (int32_t)json_integer_value(id);

@@ -284,13 +284,12 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Lists the files that an index names, each once. */
+/* Lists the files that an index names, each once. The caller frees the names, after an error too. */
 static int index_names(const char *path, char ***ret_names, int *ret_n)
 {
     json_t *index = NULL, *map, *file;
     const char *tensor;
-    char **names = NULL;
-    int n = 0, cap = 0, kept = 0, rc = 0;
+    int n = 0, cap = 0, rc = 0;
 
     TT_TRY(tt_json_load(path, &index));
     map = json_object_get(index, "weight_map");
@@ -300,23 +299,19 @@ static int index_names(const char *path, char ***ret_names, int *ret_n)
 
         if (!name || !tt_text_ends(name, ".safetensors") || strchr(name, '/'))
             TT_TRY(tt_fail(TT_EDATA, "'%s': tensor '%s' is not mapped to a safetensors file", path, tensor));
-        TT_PUSH(names, n, cap) = tt_strdup(name);
+        TT_PUSH(*ret_names, n, cap) = tt_strdup(name);
+        *ret_n = n;
     }
     if (n)
-        qsort(names, (size_t)n, sizeof *names, compare_texts);
+        qsort(*ret_names, (size_t)n, sizeof **ret_names, compare_texts);
+    *ret_n = 0;
     for (int i = 0; i < n; i++) {
-        if (kept && strcmp(names[kept - 1], names[i]) == 0)
-            tt_free(names[i]);
+        if (*ret_n && strcmp((*ret_names)[*ret_n - 1], (*ret_names)[i]) == 0)
+            tt_free((*ret_names)[i]);
         else
-            names[kept++] = names[i];
+            (*ret_names)[(*ret_n)++] = (*ret_names)[i];
     }
-    n = kept;
-    *ret_names = names;
-    *ret_n = n;
-    names = NULL;
-    n = 0;
 out:
-    tt_names_free(names, n);
     json_decref(index);
     return rc;
 }
@@ -335,16 +330,14 @@ static int check_index(const char *folder, const struct tt_manifest *manifest)
     {
         if (tt_manifest_find(manifest, TT_CKPT_MODEL, tensor))
             continue;
-        if (strcmp(tensor, "lm_head.weight") == 0) {
+        if (strcmp(tensor, "lm_head.weight") == 0)
             tt_note("'%s' names '%s', which no file has; that is right if the output is tied to the embedding", path,
                     tensor);
-            continue;
-        }
-        rc = tt_fail(TT_EDATA,
-                     "'%s': tensor '%s' should be in '%s', but no file of the index has it\nhelp: is a file "
-                     "of another download among them?",
-                     path, tensor, json_string_value(file));
-        goto out;
+        else
+            TT_TRY(tt_fail(TT_EDATA,
+                           "'%s': tensor '%s' should be in '%s', but no file of the index has it\nhelp: is a file "
+                           "of another download among them?",
+                           path, tensor, json_string_value(file)));
     }
 out:
     json_decref(index);
@@ -356,39 +349,26 @@ out:
  * without either is sharded, and all its files count. */
 static int weight_names(const char *folder, char ***ret_names, int *ret_n, bool *ret_by_index)
 {
-    char *single = tt_format("%s/model.safetensors", folder), *index = tt_format("%s.index.json", single);
-    char **names = NULL;
-    bool has_single = false, has_index = false;
-    int n = 0, kept = 0, rc = 0;
+    char *index = tt_format("%s/model.safetensors.index.json", folder), **names = NULL;
+    bool has_single = false;
+    int n = 0, cap = 0, rc = 0;
 
-    TT_TRY(tt_path_exists(single, &has_single));
-    TT_TRY(tt_path_exists(index, &has_index));
-    if (has_single) {
-        names = tt_calloc(1, sizeof *names);
-        names[n++] = tt_strdup("model.safetensors");
-        kept = 1;
-    } else if (has_index) {
-        TT_TRY(index_names(index, &names, &n));
-        kept = n;
-        *ret_by_index = true;
-    } else {
+    TT_TRY(tt_path_has(folder, "model.safetensors", &has_single));
+    TT_TRY(tt_path_exists(index, ret_by_index));
+    *ret_by_index = *ret_by_index && !has_single;
+    if (has_single)
+        TT_PUSH(*ret_names, *ret_n, cap) = tt_strdup("model.safetensors");
+    else if (*ret_by_index)
+        TT_TRY(index_names(index, ret_names, ret_n));
+    else
         TT_TRY(tt_folder_list(folder, &names, &n));
-        for (int i = 0; i < n; i++) {
-            if (tt_text_ends(names[i], ".safetensors"))
-                names[kept++] = names[i];
-            else
-                tt_free(names[i]);
-        }
-    }
-    if (kept == 0) {
-        tt_names_free(names, 0);
+    for (int i = 0; i < n; i++)
+        if (tt_text_ends(names[i], ".safetensors"))
+            TT_PUSH(*ret_names, *ret_n, cap) = tt_strdup(names[i]);
+    if (*ret_n == 0)
         rc = tt_fail(TT_EDATA, "'%s' holds no .safetensors files", folder);
-        goto out;
-    }
-    *ret_names = names;
-    *ret_n = kept;
 out:
-    tt_free(single);
+    tt_names_free(names, n);
     tt_free(index);
     return rc;
 }

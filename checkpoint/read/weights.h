@@ -73,10 +73,10 @@ struct tt_weights {
     int n_of;
 };
 
-/* The caller releases ret_weights (tt_weights_release), after an error too. */
+/* These functions fill w, which the caller releases (tt_weights_release), after an error too. */
 
 /** As stored: every tensor of a group, sorted by name. */
-void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *ret_weights);
+void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *w);
 
 /**
  * In Hugging Face's names, from titan's: the whole model, with adapters merged into their weights, or the adapters
@@ -84,11 +84,11 @@ void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struc
  * adapters.
  */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters,
-                     struct tt_weights *ret_weights) TT_MUST_CHECK;
+                     struct tt_weights *w) TT_MUST_CHECK;
 
 /** The whole model in the names and the layout of a GGUF file. TT_EDATA as above. */
 int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model,
-                       struct tt_weights *ret_weights) TT_MUST_CHECK;
+                       struct tt_weights *w) TT_MUST_CHECK;
 
 /** What becomes of tensors that a Hugging Face folder has and the model does not. */
 enum tt_extra {
@@ -108,14 +108,14 @@ enum tt_extra {
  * TT_EUSAGE names an expression that selects none. Biases of experts that a GGUF file does not have are left out.
  */
 int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
-                      struct tt_weights *ret_weights) TT_MUST_CHECK;
+                      struct tt_weights *w) TT_MUST_CHECK;
 
 /**
  * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
  * [n] each, are borrowed. The first decides the dtypes. TT_EDATA names a weight that another one lacks or has in
  * another shape.
  */
-int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *ret_weights) TT_MUST_CHECK;
+int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *w) TT_MUST_CHECK;
 
 void tt_weights_release(struct tt_weights *weights);
 

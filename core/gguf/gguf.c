@@ -75,6 +75,7 @@ static int fail_missing(const struct tt_gguf *file, const char *key)
 static bool number_of(const struct tt_gguf_value *v, double *ret_real)
 {
     uint64_t bits = v->kind == TT_GGUF_STRING || v->kind == TT_GGUF_ARRAY ? 0 : tt_text_little(v->data, v->size);
+    int64_t number;
     double real;
 
     switch (v->kind) {
@@ -85,17 +86,12 @@ static bool number_of(const struct tt_gguf_value *v, double *ret_real)
         *ret_real = (double)bits;
         return bits <= UINT64_C(1) << 53;
     case TT_GGUF_I8:
-        *ret_real = (double)(int8_t)bits;
-        return true;
     case TT_GGUF_I16:
-        *ret_real = (double)(int16_t)bits;
-        return true;
     case TT_GGUF_I32:
-        *ret_real = (double)(int32_t)bits;
-        return true;
     case TT_GGUF_I64:
-        *ret_real = (double)(int64_t)bits;
-        return (int64_t)bits <= INT64_C(1) << 53 && (int64_t)bits >= -(INT64_C(1) << 53);
+        number = (int64_t)(bits << (64 - 8 * v->size)) >> (64 - 8 * v->size); /* with its sign */
+        *ret_real = (double)number;
+        return number <= INT64_C(1) << 53 && number >= -(INT64_C(1) << 53);
     case TT_GGUF_F32:
         *ret_real = (double)float_at(v->data);
         return isfinite(*ret_real);
