@@ -10,7 +10,6 @@
 #include "checkpoint/dcp/scan.h"
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/export/export.h"
-#include "checkpoint/export/hf.h"
 #include "checkpoint/export/internal.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/manifest.h"

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "checkpoint/durable/durable.h"
-#include "checkpoint/export/hf.h"
 #include "checkpoint/export/internal.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"

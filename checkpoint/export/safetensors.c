@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/export/hf.h"
 #include "checkpoint/export/internal.h"
 #include "checkpoint/format/digest.h"
 #include "checkpoint/format/manifest.h"
