@@ -192,7 +192,7 @@ static void overlapping_chunks(void **state)
 static void a_hole_between_chunks(void **state)
 {
     edit_manifest("{\"file\":2,\"offset\":[6,0],\"shape\":[1,5]", "{\"file\":2,\"offset\":[6,0],\"shape\":[0,5]");
-    expect_problem("manifest", "do not fit together"); /* the bytes of the chunk no longer match its shape */
+    expect_problem("manifest", "contradict each other"); /* the bytes of the chunk no longer match its shape */
 }
 
 static void a_chunk_outside_of_its_tensor(void **state)
