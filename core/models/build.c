@@ -3,6 +3,7 @@
  * What the files of families use: parameters are appended to a model's list, and layers to its graph; and the graphs
  * of a row's parts.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,19 +46,38 @@ struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char 
     return p;
 }
 
-int tt_params_affine(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t rows,
-                     int64_t columns, struct tt_normal normal)
+static void add_bias(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n)
 {
-    char *weight = tt_format("%s.weight", name), *bias = tt_format("%s.bias", name);
-    char *hf_weight = tt_format("%s.weight", hf_name), *hf_bias = tt_format("%s.bias", hf_name);
+    char *bias = tt_format("%s.bias", name), *hf_bias = tt_format("%s.bias", hf_name);
+
+    (void)tt_params_vector(model, block, bias, hf_bias, n, TT_PARAM_ZEROS);
+    tt_free(bias);
+    tt_free(hf_bias);
+}
+
+struct tt_param *tt_params_linear(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                  int64_t rows, int64_t columns, struct tt_normal normal, bool bias)
+{
+    char *weight = tt_format("%s.weight", name), *hf_weight = tt_format("%s.weight", hf_name);
+    int at = model->n_params;
 
     (void)tt_params_matrix(model, block, weight, hf_weight, rows, columns, normal);
-    (void)tt_params_vector(model, block, bias, hf_bias, rows, TT_PARAM_ZEROS);
+    if (bias)
+        add_bias(model, block, name, hf_name, rows);
     tt_free(weight);
-    tt_free(bias);
     tt_free(hf_weight);
-    tt_free(hf_bias);
-    return model->n_params - 2;
+    return &model->params[at];
+}
+
+void tt_params_norm(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n)
+{
+    char *weight = tt_format("%s.weight", name), *hf_weight = tt_format("%s.weight", hf_name);
+
+    (void)tt_params_vector(model, block, weight, hf_weight, n, TT_PARAM_ONES);
+    if (model->row->parts->norm == tt_build_layernorm)
+        add_bias(model, block, name, hf_name, n);
+    tt_free(weight);
+    tt_free(hf_weight);
 }
 
 struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
@@ -91,6 +111,32 @@ struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char 
 
     p->frozen = p->buffer = true;
     return p;
+}
+
+void tt_params_add(struct tt_model *m)
+{
+    const struct tt_model_row *row = m->row;
+    const struct tt_model_dims *d = &m->dims;
+    double head_std = 1.0 / sqrt((double)d->dim);
+    struct tt_normal plain = {.depth = 1.0}, positions = {.std = 0.01}, embeddings = {.std = 1.0};
+    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std};
+    struct tt_param *p;
+
+    if (row->plain_embeddings)
+        head = embeddings = plain;
+    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", row->hf_embeddings, d->vocab_size, d->dim,
+                         d->tied ? head : embeddings);
+    p->tied = d->tied == 1;
+    p->tp = TT_TP_ROWS;
+    if (row->learned_positions)
+        (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight",
+                               d->max_positions, d->dim, positions);
+    for (int l = 0; l < d->n_layers; l++)
+        row->parts->add_block(m, l);
+    tt_params_norm(m, TT_BLOCK_HEAD, "norm", row->hf_norm, d->dim);
+    if (!d->tied)
+        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head)->tp =
+            TT_TP_ROWS;
 }
 
 /* --- layers --- */
@@ -357,21 +403,21 @@ void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
 /* The graph of a row's parts: the embedding, blocks with two residuals, the last norm, the head. */
 static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
 {
-    const struct tt_model_row *row = model->row;
+    const struct tt_model_parts *parts = model->row->parts;
     struct tt_build b;
     int x;
 
     tt_build_begin(&b, model, batch, seq_len, graph);
     x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
-    if (row->learned_positions)
+    if (model->row->learned_positions)
         x = add_positions(&b, "positions", "pos_embeddings", x);
     for (int l = 0; l < model->dims.n_layers; l++) {
         tt_build_block(&b, l);
-        x = tt_build_add(&b, "attention_residual", x, row->attention(&b, l, row->norm(&b, "attention_norm", x)));
-        x = tt_build_add(&b, "out", x, row->feed_forward(&b, l, row->norm(&b, "ffn_norm", x)));
+        x = tt_build_add(&b, "attention_residual", x, parts->attention(&b, l, parts->norm(&b, "attention_norm", x)));
+        x = tt_build_add(&b, "out", x, parts->feed_forward(&b, l, parts->norm(&b, "ffn_norm", x)));
     }
     tt_build_block(&b, TT_NONE);
-    x = row->norm(&b, "norm", x);
+    x = parts->norm(&b, "norm", x);
     tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 

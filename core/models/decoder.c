@@ -8,16 +8,18 @@
 
 #include "core/models/internal.h"
 
+static const struct tt_normal plain = {.cut = 2.0, .depth = 1.0}; /* the cut is absolute, so it has no effect */
+
+static void add_matrix(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows, int64_t columns,
+                       struct tt_normal normal, enum tt_param_tp tp)
+{
+    tt_params_matrix(m, l, name, hf_name, rows, columns, normal)->tp = tp;
+}
+
 /* --- multi-head latent attention --- */
 
 /* Of the norms of latents: transformers has it whatever the configuration says. */
 static const float latent_eps = 1e-6F;
-
-static void add_projection(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows,
-                           int64_t columns, enum tt_param_tp tp)
-{
-    tt_params_matrix(m, l, name, hf_name, rows, columns, (struct tt_normal){.cut = 2.0, .depth = 1.0})->tp = tp;
-}
 
 /* Elements of a head of keys that are not rotated. */
 static int64_t plain_dim(const struct tt_model_dims *d)
@@ -32,21 +34,20 @@ static void add_latent_attention(struct tt_model *m, int l, struct tt_normal dee
     int64_t queries = d.n_heads * d.head_dim;
 
     if (d.mla.q_rank) {
-        add_projection(m, l, "attention.wq_a.weight", "self_attn.q_a_proj.weight", d.mla.q_rank, d.dim, TT_TP_WHOLE);
-        (void)tt_params_vector(m, l, "attention.q_norm.weight", "self_attn.q_a_layernorm.weight", d.mla.q_rank,
-                               TT_PARAM_ONES);
-        add_projection(m, l, "attention.wq_b.weight", "self_attn.q_b_proj.weight", queries, d.mla.q_rank, TT_TP_ROWS);
+        add_matrix(m, l, "attention.wq_a.weight", "self_attn.q_a_proj.weight", d.mla.q_rank, d.dim, plain, TT_TP_WHOLE);
+        tt_params_norm(m, l, "attention.q_norm", "self_attn.q_a_layernorm", d.mla.q_rank);
+        add_matrix(m, l, "attention.wq_b.weight", "self_attn.q_b_proj.weight", queries, d.mla.q_rank, plain,
+                   TT_TP_ROWS);
     } else {
-        add_projection(m, l, "attention.wq.weight", "self_attn.q_proj.weight", queries, d.dim, TT_TP_ROWS);
+        add_matrix(m, l, "attention.wq.weight", "self_attn.q_proj.weight", queries, d.dim, plain, TT_TP_ROWS);
     }
-    add_projection(m, l, "attention.wkv_a.weight", "self_attn.kv_a_proj_with_mqa.weight",
-                   d.mla.kv_rank + d.mla.rope_dim, d.dim, TT_TP_WHOLE);
-    (void)tt_params_vector(m, l, "attention.kv_norm.weight", "self_attn.kv_a_layernorm.weight", d.mla.kv_rank,
-                           TT_PARAM_ONES);
-    add_projection(m, l, "attention.wkv_b.weight", "self_attn.kv_b_proj.weight",
-                   d.n_heads * (plain_dim(&d) + d.mla.value_dim), d.mla.kv_rank, TT_TP_ROWS);
-    tt_params_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d.dim, d.n_heads * d.mla.value_dim, deep)
-        ->tp = TT_TP_COLUMNS;
+    add_matrix(m, l, "attention.wkv_a.weight", "self_attn.kv_a_proj_with_mqa.weight", d.mla.kv_rank + d.mla.rope_dim,
+               d.dim, plain, TT_TP_WHOLE);
+    tt_params_norm(m, l, "attention.kv_norm", "self_attn.kv_a_layernorm", d.mla.kv_rank);
+    add_matrix(m, l, "attention.wkv_b.weight", "self_attn.kv_b_proj.weight",
+               d.n_heads * (plain_dim(&d) + d.mla.value_dim), d.mla.kv_rank, plain, TT_TP_ROWS);
+    add_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d.dim, d.n_heads * d.mla.value_dim, deep,
+               TT_TP_COLUMNS);
 }
 
 static int latent_queries(struct tt_build *b, int x)
@@ -175,123 +176,87 @@ static int latent_attention(struct tt_build *b, int x)
 
 /* --- blocks --- */
 
-static void add_norm(struct tt_model *m, int block, const char *name, const char *hf_name, int64_t width)
+/* Adds q, k or v. Files for rotating halves have the rows of each head in a different order from that for pairs. */
+static void add_heads(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads, bool is_rotated)
 {
-    (void)tt_params_vector(m, block, name, hf_name, width, TT_PARAM_ONES);
-}
+    const struct tt_decoder *decoder = m->row->decoder;
+    struct tt_param *p =
+        tt_params_linear(m, l, name, hf_name, heads * m->dims.head_dim, m->dims.dim, plain, decoder->qkv_bias);
 
-/* Adds q or k. Files for rotating halves have the rows of each head in a different order from that for pairs. */
-static void add_rotated(struct tt_model *m, const struct tt_decoder *decoder, int block, const char *name,
-                        const char *hf_name, int64_t heads)
-{
-    struct tt_param *p = tt_params_matrix(m, block, name, hf_name, heads * m->dims.head_dim, m->dims.dim,
-                                          (struct tt_normal){.cut = 2.0, .depth = 1.0});
-
-    p->tp = TT_TP_ROWS;
-    if (decoder->rotate_half)
-        return;
-    p->hf_transform = TT_HF_ROPE_PAIRS;
-    p->hf_heads = (int)heads;
-}
-
-static void add_attention(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal deep)
-{
-    const struct tt_model_dims *d = &m->dims;
-
-    add_rotated(m, decoder, l, "attention.wq.weight", "self_attn.q_proj.weight", d->n_heads);
-    add_rotated(m, decoder, l, "attention.wk.weight", "self_attn.k_proj.weight", d->n_kv_heads);
-    if (decoder->qk_norm) {
-        add_norm(m, l, "attention.q_norm.weight", "self_attn.q_norm.weight", d->head_dim);
-        add_norm(m, l, "attention.k_norm.weight", "self_attn.k_norm.weight", d->head_dim);
+    for (; p < m->params + m->n_params; p++) {
+        p->tp = TT_TP_ROWS;
+        if (!is_rotated || decoder->rotate_half)
+            continue;
+        p->hf_transform = TT_HF_ROPE_PAIRS;
+        p->hf_heads = (int)heads;
     }
-    tt_params_matrix(m, l, "attention.wv.weight", "self_attn.v_proj.weight", d->n_kv_heads * d->head_dim, d->dim,
-                     (struct tt_normal){.cut = 2.0, .depth = 1.0})
-        ->tp = TT_TP_ROWS;
-    tt_params_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d->dim, d->n_heads * d->head_dim, deep)
-        ->tp = TT_TP_COLUMNS;
 }
 
-static void add_shared(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal plain,
-                       struct tt_normal deep)
+static void add_attention(struct tt_model *m, int l, struct tt_normal deep)
 {
-    const char *const *hf = decoder->hf_shared;
-    int64_t width = m->dims.moe.shared * m->dims.moe.ffn_dim, dim = m->dims.dim;
+    const struct tt_model_dims d = m->dims;
 
-    tt_params_matrix(m, l, "moe.shared_experts.w1.weight", hf[0], width, dim, plain)->tp = TT_TP_ROWS;
-    tt_params_matrix(m, l, "moe.shared_experts.w2.weight", hf[1], dim, width, deep)->tp = TT_TP_COLUMNS;
-    tt_params_matrix(m, l, "moe.shared_experts.w3.weight", hf[2], width, dim, deep)->tp = TT_TP_ROWS;
+    add_heads(m, l, "attention.wq", "self_attn.q_proj", d.n_heads, true);
+    add_heads(m, l, "attention.wk", "self_attn.k_proj", d.n_kv_heads, true);
+    if (m->row->decoder->qk_norm) {
+        tt_params_norm(m, l, "attention.q_norm", "self_attn.q_norm", d.head_dim);
+        tt_params_norm(m, l, "attention.k_norm", "self_attn.k_norm", d.head_dim);
+    }
+    add_heads(m, l, "attention.wv", "self_attn.v_proj", d.n_kv_heads, false);
+    add_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d.dim, d.n_heads * d.head_dim, deep,
+               TT_TP_COLUMNS);
 }
 
 /* torchtitan's order and init rules: the router begins as small as what is added to the residual. */
-static void add_experts(struct tt_model *m, const struct tt_decoder *decoder, int l, struct tt_normal plain,
-                        struct tt_normal deep)
+static void add_experts(struct tt_model *m, int l, struct tt_normal deep)
 {
-    const struct tt_model_dims *d = &m->dims;
-    const char *const *hf = decoder->hf_experts;
-    const char *hf_bias = d->moe.score == TT_SCORE_SIGMOID ? decoder->hf_bias : NULL;
+    const struct tt_decoder *of = m->row->decoder;
+    const struct tt_model_dims d = m->dims;
+    const char *const *hf = of->hf_experts, *const *shared = of->hf_shared;
+    int64_t width = d.moe.shared * d.moe.ffn_dim;
 
-    (void)tt_params_experts(m, l, "moe.experts.w1", hf[1], d->moe.experts, d->moe.ffn_dim, d->dim, plain);
-    (void)tt_params_experts(m, l, "moe.experts.w2", hf[2], d->moe.experts, d->dim, d->moe.ffn_dim, deep);
-    (void)tt_params_experts(m, l, "moe.experts.w3", hf[3], d->moe.experts, d->moe.ffn_dim, d->dim, deep);
-    (void)tt_params_matrix(m, l, "moe.router.gate.weight", hf[0], d->moe.experts, d->dim, deep);
-    if (d->moe.biased)
-        (void)tt_params_buffer(m, l, "moe.expert_bias", hf_bias, d->moe.experts);
-    if (d->moe.shared > 0)
-        add_shared(m, decoder, l, plain, deep);
+    (void)tt_params_experts(m, l, "moe.experts.w1", hf[1], d.moe.experts, d.moe.ffn_dim, d.dim, plain);
+    (void)tt_params_experts(m, l, "moe.experts.w2", hf[2], d.moe.experts, d.dim, d.moe.ffn_dim, deep);
+    (void)tt_params_experts(m, l, "moe.experts.w3", hf[3], d.moe.experts, d.moe.ffn_dim, d.dim, deep);
+    (void)tt_params_matrix(m, l, "moe.router.gate.weight", hf[0], d.moe.experts, d.dim, deep);
+    if (d.moe.biased)
+        (void)tt_params_buffer(m, l, "moe.expert_bias", d.moe.score == TT_SCORE_SIGMOID ? of->hf_bias : NULL,
+                               d.moe.experts);
+    if (width == 0)
+        return;
+    add_matrix(m, l, "moe.shared_experts.w1.weight", shared[0], width, d.dim, plain, TT_TP_ROWS);
+    add_matrix(m, l, "moe.shared_experts.w2.weight", shared[1], d.dim, width, deep, TT_TP_COLUMNS);
+    add_matrix(m, l, "moe.shared_experts.w3.weight", shared[2], width, d.dim, deep, TT_TP_ROWS);
 }
 
-static void add_block(struct tt_model *m, const struct tt_decoder *decoder, int l)
+static void add_block(struct tt_model *m, int l)
 {
-    const struct tt_model_dims *d = &m->dims;
-    struct tt_normal plain = {.cut = 2.0, .depth = 1.0};                  /* the cut is absolute, so it has no effect */
+    const struct tt_model_dims d = m->dims;
     struct tt_normal deep = {.cut = 2.0, .depth = sqrt(2.0 * (l + 1.0))}; /* the residual's share, by depth */
 
-    add_norm(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim);
-    if (d->mla.kv_rank)
-        add_latent_attention(m, l, deep);
-    else
-        add_attention(m, decoder, l, deep);
-    add_norm(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim);
-    if (tt_model_has_experts(d, l)) {
-        add_experts(m, decoder, l, plain, deep);
+    tt_params_norm(m, l, "attention_norm", "input_layernorm", d.dim);
+    (d.mla.kv_rank ? add_latent_attention : add_attention)(m, l, deep);
+    tt_params_norm(m, l, "ffn_norm", "post_attention_layernorm", d.dim);
+    if (tt_model_has_experts(&d, l)) {
+        add_experts(m, l, deep);
         return;
     }
-    tt_params_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d->ffn_dim, d->dim, plain)->tp =
-        TT_TP_ROWS;
-    tt_params_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d->ffn_dim, d->dim, deep)->tp = TT_TP_ROWS;
-    tt_params_matrix(m, l, "feed_forward.w2.weight", "mlp.down_proj.weight", d->dim, d->ffn_dim, deep)->tp =
-        TT_TP_COLUMNS;
-}
-
-void tt_decoder_params(struct tt_model *m)
-{
-    const struct tt_decoder *decoder = m->row->decoder;
-    const struct tt_model_dims *d = &m->dims;
-    double head_std = 1.0 / sqrt((double)d->dim);
-    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
-    struct tt_param *p;
-
-    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
-                         d->dim, d->tied ? head : embeddings);
-    p->tied = d->tied == 1;
-    p->tp = TT_TP_ROWS;
-    for (int l = 0; l < d->n_layers; l++)
-        add_block(m, decoder, l);
-    add_norm(m, TT_BLOCK_HEAD, "norm.weight", "model.norm.weight", d->dim);
-    if (!d->tied)
-        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head)->tp =
-            TT_TP_ROWS;
+    add_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d.ffn_dim, d.dim, plain, TT_TP_ROWS);
+    add_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d.ffn_dim, d.dim, deep, TT_TP_ROWS);
+    add_matrix(m, l, "feed_forward.w2.weight", "mlp.down_proj.weight", d.dim, d.ffn_dim, deep, TT_TP_COLUMNS);
 }
 
 static int grouped_attention(struct tt_build *b, int layer, int x)
 {
     const struct tt_decoder *decoder = b->model->row->decoder;
     const struct tt_model_dims *d = &b->model->dims;
+    int (*project)(struct tt_build *, const char *, const char *, int) =
+        decoder->qkv_bias ? tt_build_affine : tt_build_linear;
     int qkv[3];
 
-    qkv[0] = tt_build_linear(b, "attention.q", "attention.wq", x);
-    qkv[1] = tt_build_linear(b, "attention.k", "attention.wk", x);
-    qkv[2] = tt_build_linear(b, "attention.v", "attention.wv", x);
+    qkv[0] = project(b, "attention.q", "attention.wq", x);
+    qkv[1] = project(b, "attention.k", "attention.wk", x);
+    qkv[2] = project(b, "attention.v", "attention.wv", x);
     if (decoder->qk_norm) {
         qkv[0] = tt_build_rmsnorm(b, "attention.q_norm", qkv[0]);
         qkv[1] = tt_build_rmsnorm(b, "attention.k_norm", qkv[1]);
@@ -302,7 +267,7 @@ static int grouped_attention(struct tt_build *b, int layer, int x)
     return tt_build_linear(b, "attention.out", "attention.wo", x);
 }
 
-static int feed_forward(struct tt_build *b, int x)
+static int dense(struct tt_build *b, int x)
 {
     int gate = tt_build_linear(b, "feed_forward.gate", "feed_forward.w1", x);
     int up = tt_build_linear(b, "feed_forward.up", "feed_forward.w3", x);
@@ -341,12 +306,14 @@ static int experts(struct tt_build *b, int x)
     return tt_build_add(b, "moe.all", routed, tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden));
 }
 
-int tt_decoder_attention(struct tt_build *b, int layer, int x)
+static int attention(struct tt_build *b, int layer, int x)
 {
     return b->model->dims.mla.kv_rank ? latent_attention(b, x) : grouped_attention(b, layer, x);
 }
 
-int tt_decoder_feed_forward(struct tt_build *b, int layer, int x)
+static int feed_forward(struct tt_build *b, int layer, int x)
 {
-    return tt_model_has_experts(&b->model->dims, layer) ? experts(b, x) : feed_forward(b, x);
+    return tt_model_has_experts(&b->model->dims, layer) ? experts(b, x) : dense(b, x);
 }
+
+const struct tt_model_parts tt_decoder_parts = {add_block, tt_build_rmsnorm, attention, feed_forward};

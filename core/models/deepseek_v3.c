@@ -180,13 +180,12 @@ out:
     return rc;
 }
 
-static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *dims)
 {
     int rc = 0;
 
-    TT_TRY(tt_hf_read_decoder(config, where, ret_dims));
-    TT_TRY(read_mla(config, where, ret_dims));
-    TT_TRY(read_experts(config, where, ret_dims));
+    TT_TRY(read_mla(config, where, dims));
+    TT_TRY(read_experts(config, where, dims));
 out:
     return rc;
 }
@@ -214,7 +213,6 @@ static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_model_dims *d = &model->dims;
 
-    tt_hf_config_decoder(config, model);
     (void)json_object_del(config, "head_dim"); /* there, of what is rotated */
     (void)json_object_update_new(
         config, json_pack("{s:I, s:o, s:I, s:I, s:I, s:i}", "kv_lora_rank", (json_int_t)d->mla.kv_rank, "q_lora_rank",
@@ -259,21 +257,13 @@ static const struct tt_decoder decoder = {
 
 const struct tt_model_row tt_model_deepseek_v3 = {
     .name = "deepseek_v3",
-    .flavors = flavors,
-    .n_flavors = TT_COUNT(flavors),
-    .classes = classes,
-    .n_classes = TT_COUNT(classes),
-    .archs = archs,
-    .n_archs = TT_COUNT(archs),
+    TT_MODEL_TABLES,
+    TT_MODEL_LLAMA_NAMES,
+    .decoder = &decoder,
+    .parts = &tt_decoder_parts,
     .gguf_names = names,
     .n_gguf_names = TT_COUNT(names),
     .class_of = class_of,
-    .hf_blocks = "model.layers.",
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .decoder = &decoder,
-    .add_params = tt_decoder_params,
-    .norm = tt_build_rmsnorm,
-    .attention = tt_decoder_attention,
-    .feed_forward = tt_decoder_feed_forward,
 };

@@ -60,7 +60,7 @@ out:
     return rc;
 }
 
-static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *d)
 {
     static const struct tt_hf_key keys[] = {
         TT_HF_KEY("n_embd", "hidden_size", SIZE, dim),
@@ -72,18 +72,15 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
         TT_HF_KEY("layer_norm_epsilon", NULL, FLOAT, norm_eps),
         TT_HF_KEY("tie_word_embeddings", NULL, TIED, tied),
     };
-    struct tt_model_dims d = tt_hf_class(config)->dims;
     int rc = 0;
 
-    TT_TRY(tt_hf_check(config, where));
     TT_TRY(tt_hf_must_be(config, "activation_function", "gelu_new", where));
     TT_TRY(tt_hf_must_be_off(config, "scale_attn_by_inverse_layer_idx", where));
     TT_TRY(tt_hf_must_be_off(config, "add_cross_attention", where));
     TT_TRY(tt_hf_must_be_on(config, "scale_attn_weights", where));
     TT_TRY(note_dropout(config, where));
-    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, &d));
-    d.ffn_dim = d.ffn_dim ? d.ffn_dim : 4 * d.dim;
-    *ret_dims = d;
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
+    d->ffn_dim = d->ffn_dim ? d->ffn_dim : 4 * d->dim;
 out:
     return rc;
 }
@@ -110,8 +107,8 @@ struct place {
 static void add_affine(struct tt_model *m, int l, const char *name, struct place place, int64_t rows, int64_t columns,
                        double depth, enum tt_param_tp tp)
 {
-    int weight = tt_params_affine(m, l, name, place.hf_name, rows, columns, (struct tt_normal){.depth = depth});
-    struct tt_param *p = &m->params[weight];
+    struct tt_param *p =
+        tt_params_linear(m, l, name, place.hf_name, rows, columns, (struct tt_normal){.depth = depth}, true);
 
     p[0].hf_transform = TT_HF_TRANSPOSE;
     p[0].tp = tp;
@@ -125,37 +122,14 @@ static void add_block(struct tt_model *m, int l)
     const struct tt_model_dims *d = &m->dims;
     double deep = sqrt(2.0 * (double)d->n_layers); /* divides weights whose product is added to the residual */
 
-    (void)tt_params_vector(m, l, "attention_norm.weight", "ln_1.weight", d->dim, TT_PARAM_ONES);
-    (void)tt_params_vector(m, l, "attention_norm.bias", "ln_1.bias", d->dim, TT_PARAM_ZEROS);
+    tt_params_norm(m, l, "attention_norm", "ln_1", d->dim);
     add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);
     add_affine(m, l, "attention.wk", (struct place){"attn.c_attn", 1, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);
     add_affine(m, l, "attention.wv", (struct place){"attn.c_attn", 2, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);
     add_affine(m, l, "attention.wo", (struct place){"attn.c_proj", 0, 1}, d->dim, d->dim, deep, TT_TP_COLUMNS);
-    (void)tt_params_vector(m, l, "ffn_norm.weight", "ln_2.weight", d->dim, TT_PARAM_ONES);
-    (void)tt_params_vector(m, l, "ffn_norm.bias", "ln_2.bias", d->dim, TT_PARAM_ZEROS);
+    tt_params_norm(m, l, "ffn_norm", "ln_2", d->dim);
     add_affine(m, l, "feed_forward.w1", (struct place){"mlp.c_fc", 0, 1}, d->ffn_dim, d->dim, 1.0, TT_TP_ROWS);
     add_affine(m, l, "feed_forward.w2", (struct place){"mlp.c_proj", 0, 1}, d->dim, d->ffn_dim, deep, TT_TP_COLUMNS);
-}
-
-static void add_params(struct tt_model *m)
-{
-    const struct tt_model_dims *d = &m->dims;
-    struct tt_normal normal = {.depth = 1.0}, positions = {.std = 0.01};
-    struct tt_param *p;
-
-    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "transformer.wte.weight", d->vocab_size,
-                         d->dim, normal);
-    p->tied = d->tied == 1;
-    p->tp = TT_TP_ROWS;
-    (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight", d->max_positions,
-                           d->dim, positions);
-    for (int l = 0; l < d->n_layers; l++)
-        add_block(m, l);
-    (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.weight", "transformer.ln_f.weight", d->dim, TT_PARAM_ONES);
-    (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.bias", "transformer.ln_f.bias", d->dim, TT_PARAM_ZEROS);
-    if (!d->tied)
-        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, normal)->tp =
-            TT_TP_ROWS;
 }
 
 static int attention(struct tt_build *b, int layer, int x)
@@ -194,23 +168,20 @@ static const struct tt_gguf_name names[] = {
     {.ours = "feed_forward.w2.bias", .theirs = "ffn_down.bias"},
 };
 
+static const struct tt_model_parts parts = {add_block, tt_build_layernorm, attention, feed_forward};
+
 const struct tt_model_row tt_model_gpt2 = {
     .name = "gpt2",
-    .flavors = flavors,
-    .n_flavors = TT_COUNT(flavors),
-    .classes = classes,
-    .n_classes = TT_COUNT(classes),
-    .archs = archs,
-    .n_archs = TT_COUNT(archs),
+    TT_MODEL_TABLES,
     .gguf_names = names,
     .n_gguf_names = TT_COUNT(names),
     .hf_blocks = "transformer.h.",
     .hf_prefix = "transformer.",
+    .hf_embeddings = "transformer.wte.weight",
+    .hf_norm = "transformer.ln_f",
     .learned_positions = true,
+    .plain_embeddings = true,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .add_params = add_params,
-    .norm = tt_build_layernorm,
-    .attention = attention,
-    .feed_forward = feed_forward,
+    .parts = &parts,
 };

@@ -77,22 +77,7 @@ static int check_layer_types(const json_t *config, const char *where, int64_t la
     return 0;
 }
 
-/* What titan builds in one way only. */
-static int check(const void *config, const char *where)
-{
-    int rc = 0;
-
-    TT_TRY(tt_hf_check(config, where));
-    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
-    TT_TRY(tt_hf_must_be_on(config, "attention_bias", where));
-    TT_TRY(tt_hf_must_equal(config, "swiglu_alpha", 1.702, where));
-    TT_TRY(tt_hf_must_equal(config, "swiglu_limit", 7.0, where));
-    TT_TRY(tt_hf_router_logits(config, where));
-out:
-    return rc;
-}
-
-static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
+static int read_hf_config(const void *config, const char *where, struct tt_model_dims *d)
 {
     static const struct tt_hf_key keys[] = {
         TT_HF_KEY("head_dim", NULL, SIZE, head_dim),
@@ -100,15 +85,17 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
         TT_HF_KEY("num_experts", "num_local_experts", SIZE, moe.experts),
         TT_HF_KEY("num_experts_per_tok", NULL, SIZE, moe.top_k),
     };
-    struct tt_model_dims d = tt_hf_class(config)->dims;
     int rc = 0;
 
-    TT_TRY(check(config, where));
-    TT_TRY(tt_hf_sizes(config, where, &d));
-    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, &d));
-    TT_TRY(tt_hf_must_equal(config, "experts_per_token", (double)d.moe.top_k, where)); /* of the first files */
-    TT_TRY(check_layer_types(config, where, d.n_layers));
-    *ret_dims = d;
+    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
+    TT_TRY(tt_hf_must_be_on(config, "attention_bias", where));
+    TT_TRY(tt_hf_must_equal(config, "swiglu_alpha", 1.702, where));
+    TT_TRY(tt_hf_must_equal(config, "swiglu_limit", 7.0, where));
+    TT_TRY(tt_hf_router_logits(config, where));
+    TT_TRY(tt_hf_sizes(config, where, d));
+    TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
+    TT_TRY(tt_hf_must_equal(config, "experts_per_token", (double)d->moe.top_k, where)); /* of the first files */
+    TT_TRY(check_layer_types(config, where, d->n_layers));
 out:
     return rc;
 }
@@ -120,15 +107,13 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
     for (int64_t l = 0; l < d->n_layers; l++)
         (void)json_array_append_new(types, json_string(layer_type(l)));
-    tt_hf_config_decoder(config, model);
     if (d->rope.factor == 0.0) /* the class has YaRN where nothing is said */
         (void)json_object_set_new(config, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
     (void)json_object_update_new(
-        config, json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:b}", "attention_bias", true, "num_local_experts",
+        config, json_pack("{s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:b}", "attention_bias", true, "num_local_experts",
                           (json_int_t)d->moe.experts, "num_experts_per_tok", (json_int_t)d->moe.top_k,
-                          "experts_per_token", (json_int_t)d->moe.top_k, "sliding_window",
-                          (json_int_t)d->sliding_window, "layer_types", types, "swiglu_alpha", tt_json_number(1.702),
-                          "swiglu_limit", tt_json_number(7.0), "output_router_logits", false));
+                          "experts_per_token", (json_int_t)d->moe.top_k, "layer_types", types, "swiglu_alpha",
+                          tt_json_number(1.702), "swiglu_limit", tt_json_number(7.0), "output_router_logits", false));
 }
 
 /* --- parameters --- */
@@ -146,9 +131,9 @@ static void set_normal(struct tt_param *p, double depth)
 static void add_affine(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows, int64_t columns,
                        double depth)
 {
-    int p = tt_params_affine(m, l, name, hf_name, rows, columns, (struct tt_normal){.cut = 2.0, .depth = depth});
-
-    set_normal(&m->params[p + 1], depth);
+    set_normal(
+        tt_params_linear(m, l, name, hf_name, rows, columns, (struct tt_normal){.cut = 2.0, .depth = depth}, true) + 1,
+        depth);
 }
 
 /* A matrix (rows, columns) and a bias for each expert. */
@@ -174,36 +159,19 @@ static void add_block(struct tt_model *m, int l)
     double deep = sqrt(2.0 * (l + 1.0));
     int64_t q = d->n_heads * d->head_dim, kv = d->n_kv_heads * d->head_dim;
 
-    (void)tt_params_vector(m, l, "attention_norm.weight", "input_layernorm.weight", d->dim, TT_PARAM_ONES);
+    tt_params_norm(m, l, "attention_norm", "input_layernorm", d->dim);
     add_affine(m, l, "attention.wq", "self_attn.q_proj", q, d->dim, deep);
     add_affine(m, l, "attention.wk", "self_attn.k_proj", kv, d->dim, deep);
     add_affine(m, l, "attention.wv", "self_attn.v_proj", kv, d->dim, deep);
     set_normal(tt_params_vector(m, l, "attention.sinks", "self_attn.sinks", d->n_heads, TT_PARAM_NORMAL), deep);
     add_affine(m, l, "attention.wo", "self_attn.o_proj", d->dim, q, deep);
-    (void)tt_params_vector(m, l, "ffn_norm.weight", "post_attention_layernorm.weight", d->dim, TT_PARAM_ONES);
-    (void)tt_params_matrix(m, l, "moe.router.gate.weight", "mlp.router.weight", d->moe.experts, d->dim,
-                           (struct tt_normal){.cut = 2.0, .depth = deep});
-    (void)tt_params_vector(m, l, "moe.router.gate.bias", "mlp.router.bias", d->moe.experts, TT_PARAM_ZEROS);
+    tt_params_norm(m, l, "ffn_norm", "post_attention_layernorm", d->dim);
+    (void)tt_params_linear(m, l, "moe.router.gate", "mlp.router", d->moe.experts, d->dim,
+                           (struct tt_normal){.cut = 2.0, .depth = deep}, true);
     if (d->moe.biased)
         (void)tt_params_buffer(m, l, "moe.expert_bias", NULL, d->moe.experts);
     add_expert_layer(m, l, "mlp1", "gate_up_proj", 2 * d->moe.ffn_dim, d->dim, deep);
     add_expert_layer(m, l, "mlp2", "down_proj", d->dim, d->moe.ffn_dim, deep);
-}
-
-static void add_params(struct tt_model *m)
-{
-    const struct tt_model_dims *d = &m->dims;
-    double head_std = 1.0 / sqrt((double)d->dim);
-    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std}, embeddings = {.std = 1.0};
-
-    tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", "model.embed_tokens.weight", d->vocab_size,
-                     d->dim, d->tied ? head : embeddings)
-        ->tied = d->tied == 1;
-    for (int l = 0; l < d->n_layers; l++)
-        add_block(m, l);
-    (void)tt_params_vector(m, TT_BLOCK_HEAD, "norm.weight", "model.norm.weight", d->dim, TT_PARAM_ONES);
-    if (!d->tied)
-        (void)tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head);
 }
 
 /* --- the graph --- */
@@ -269,22 +237,16 @@ static const struct tt_gguf_name names[] = {
     {.ours = "moe.experts.mlp2_bias", .theirs = "ffn_down_exps.bias"},
 };
 
+static const struct tt_model_parts parts = {add_block, tt_build_rmsnorm, attention, feed_forward};
+
 const struct tt_model_row tt_model_gpt_oss = {
     .name = "gpt_oss",
-    .flavors = flavors,
-    .n_flavors = TT_COUNT(flavors),
-    .classes = classes,
-    .n_classes = TT_COUNT(classes),
-    .archs = archs,
-    .n_archs = TT_COUNT(archs),
+    TT_MODEL_TABLES,
     .gguf_names = names,
     .n_gguf_names = TT_COUNT(names),
-    .hf_blocks = "model.layers.",
+    TT_MODEL_LLAMA_NAMES,
     .undivided = true,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .add_params = add_params,
-    .norm = tt_build_rmsnorm,
-    .attention = attention,
-    .feed_forward = feed_forward,
+    .parts = &parts,
 };

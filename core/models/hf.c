@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/models/internal.h"
 
 const struct tt_hf_class *tt_hf_find_class(const char *model_type, const struct tt_model_row **ret_row)
 {
@@ -461,17 +462,6 @@ static int check_quantization(const json_t *config, const char *where)
                    where, method ? method : "(none)", conversion_of(method));
 }
 
-int tt_hf_check(const json_t *config, const char *where)
-{
-    int rc = 0;
-
-    TT_TRY(check_keys(config, where));
-    TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
-    TT_TRY(check_quantization(config, where));
-out:
-    return rc;
-}
-
 static bool is_windowed(const json_t *types, int64_t layer)
 {
     const char *type = json_string_value(json_array_get(types, (size_t)layer));
@@ -693,24 +683,6 @@ out:
     return rc;
 }
 
-int tt_hf_read_decoder(const void *config, const char *where, struct tt_model_dims *ret_dims)
-{
-    struct tt_model_dims d = tt_hf_class(config)->dims;
-    int rc = 0;
-
-    TT_TRY(tt_hf_check(config, where));
-    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
-    TT_TRY(tt_hf_must_be_off(config, "attention_bias", where));
-    TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
-    TT_TRY(tt_hf_sizes(config, where, &d));
-    TT_TRY(read_windows(config, where, &d));
-    if (!d.mla.kv_rank) /* there, of what is rotated */
-        TT_TRY(tt_hf_int(config, "head_dim", d.head_dim, where, &d.head_dim));
-    *ret_dims = d;
-out:
-    return rc;
-}
-
 /* Whether mlp_only_layers names a layer. */
 static bool is_listed(const json_t *layers, int64_t layer)
 {
@@ -763,14 +735,15 @@ int tt_hf_router_logits(const json_t *config, const char *where)
     return rc;
 }
 
-int tt_hf_experts(const json_t *config, bool have_width, const char *where, struct tt_model_dims *d)
+/* Of Qwen3's class, or of Mixtral's, whose experts are as wide as the feed-forward and whose gates are normalized. */
+static int read_experts(const json_t *config, const char *where, struct tt_model_dims *d)
 {
     static const struct tt_hf_key keys[] = {
         TT_HF_KEY("num_experts", "num_local_experts", SIZE, moe.experts),
         TT_HF_KEY("num_experts_per_tok", NULL, SIZE, moe.top_k),
         TT_HF_KEY("moe_intermediate_size", NULL, SIZE, moe.ffn_dim),
     };
-    bool normalized = !d->moe.gates_as_scored;
+    bool normalized = !d->moe.gates_as_scored, have_width = d->moe.ffn_dim > 0;
     int rc = 0;
 
     TT_TRY(tt_hf_read(config, keys, have_width ? 3 : 2, where, d));
@@ -781,6 +754,45 @@ int tt_hf_experts(const json_t *config, bool have_width, const char *where, stru
         TT_TRY(read_dense_layers(config, where, d->n_layers, &d->moe));
     }
     d->moe.gates_as_scored = !normalized;
+out:
+    return rc;
+}
+
+/* Refuses what Llama's blocks do not have. Windows are refused if the class has none. */
+static int read_decoder(const json_t *config, const struct tt_decoder *decoder, const char *where,
+                        struct tt_model_dims *d)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
+    TT_TRY((decoder->qkv_bias ? tt_hf_must_be_on : tt_hf_must_be_off)(config, "attention_bias", where));
+    TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
+    TT_TRY(tt_hf_sizes(config, where, d));
+    TT_TRY(read_windows(config, where, d));
+    if (d->mla.kv_rank) /* its head_dim is that of what is rotated, and experts have keys of their own */
+        return 0;
+    TT_TRY(tt_hf_int(config, "head_dim", d->head_dim, where, &d->head_dim));
+    if (d->moe.experts)
+        TT_TRY(read_experts(config, where, d));
+out:
+    return rc;
+}
+
+int tt_hf_read_dims(const json_t *config, const char *where, struct tt_model_dims *ret_dims)
+{
+    const struct tt_model_row *row;
+    const struct tt_hf_class *class = tt_hf_find_class(json_string_value(json_object_get(config, "model_type")), &row);
+    struct tt_model_dims d = class->dims;
+    int rc = 0;
+
+    TT_TRY(check_keys(config, where));
+    TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
+    TT_TRY(check_quantization(config, where));
+    if (row->decoder)
+        TT_TRY(read_decoder(config, row->decoder, where, &d));
+    if (row->read_hf_config)
+        TT_TRY(row->read_hf_config(config, where, &d));
+    *ret_dims = d;
 out:
     return rc;
 }
@@ -803,24 +815,6 @@ double tt_hf_decimal(float value)
 json_t *tt_hf_float(float value)
 {
     return tt_json_number(tt_hf_decimal(value));
-}
-
-/*
- * The members that every class has. Token ids are null, since absent ones would get the defaults of transformers, which
- * belong to another tokenizer. Keys that transformers 5 renamed are written with their names in 4, which both versions
- * read.
- */
-void *tt_model_hf_config(const struct tt_model *model)
-{
-    const struct tt_model_row *row = model->row;
-    const struct tt_hf_class *class = &row->classes[row->class_of ? row->class_of(&model->dims) : 0];
-    json_t *config =
-        json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", class->architecture, "model_type",
-                  class->type, "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size,
-                  "tie_word_embeddings", model->dims.tied == 1, "bos_token_id", "eos_token_id");
-
-    row->write_hf_config(model, config);
-    return config;
 }
 
 static json_t *yarn(const struct tt_rope *rope)
@@ -846,9 +840,11 @@ static json_t *rope_scaling(const struct tt_rope *rope)
                      "original_max_position_embeddings", (json_int_t)rope->original_max);
 }
 
-void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
+/* The sizes whose keys are Llama's, and RoPE in the spelling of transformers 4, which 5 converts. */
+static void write_decoder(json_t *config, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
+    const struct tt_decoder *decoder = model->row->decoder;
 
     (void)json_object_update_new(
         config, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o*}", "hidden_size", (json_int_t)d->dim,
@@ -859,5 +855,46 @@ void tt_hf_config_decoder(json_t *config, const struct tt_model *model)
     (void)json_object_update_new(
         config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", "rms_norm_eps", tt_hf_float(d->norm_eps), "rope_theta",
                           tt_json_number(d->rope.theta), "rope_scaling", rope_scaling(&d->rope), "hidden_act", "silu",
-                          "attention_bias", false, "attention_dropout", 0.0));
+                          "attention_bias", decoder && decoder->qkv_bias, "attention_dropout", 0.0));
+}
+
+static void write_windows(json_t *config, const struct tt_hf_windows *of, const struct tt_model_dims *d)
+{
+    json_t *types;
+
+    if (of->needs_use)
+        (void)json_object_set_new(config, "use_sliding_window", json_boolean(d->sliding_window > 0));
+    if (of->any)
+        (void)json_object_set_new(config, "sliding_window",
+                                  d->sliding_window > 0 ? json_integer(d->sliding_window) : json_null());
+    if (!of->by_layers || !d->sliding_window)
+        return;
+    types = json_array();
+    for (int64_t l = 0; l < d->n_layers; l++)
+        (void)json_array_append_new(types,
+                                    json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
+    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
+                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
+                                                   "layer_types", types));
+}
+
+/*
+ * Token ids are null, since absent ones would get the defaults of transformers, which belong to another tokenizer. Keys
+ * that transformers 5 renamed are written with their names in 4, which both versions read.
+ */
+void *tt_model_hf_config(const struct tt_model *model)
+{
+    const struct tt_model_row *row = model->row;
+    const struct tt_hf_class *class = &row->classes[row->class_of ? row->class_of(&model->dims) : 0];
+    json_t *config =
+        json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", class->architecture, "model_type",
+                  class->type, "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size,
+                  "tie_word_embeddings", model->dims.tied == 1, "bos_token_id", "eos_token_id");
+
+    if (has_word(class->reads, "decoder"))
+        write_decoder(config, model);
+    write_windows(config, &class->window, &model->dims);
+    if (row->write_hf_config)
+        row->write_hf_config(model, config);
+    return config;
 }

@@ -83,38 +83,20 @@ int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) T
 int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;
 
 /**
- * Refuses keys that the class does not read if they change what a model computes, by hf_keys.def (a note lists those
- * that are not in it), and what changes the computation in every architecture: quantized weights, dropout.
- */
-int tt_hf_check(const json_t *config, const char *where) TT_MUST_CHECK;
-
-/**
  * Reads the sizes whose keys are Llama's, the epsilon, whether the head is tied, and RoPE. dims: of the class; the
  * file's replace them.
  */
 int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /**
- * Reads a config.json with Llama's keys, as a row's read_hf_config; refuses what such a decoder does not have. Of a
- * class that has none, windows of attention are refused.
+ * Reads the dims of a config.json, one of whose class a family reads. Refuses keys that the class does not read if they
+ * change what a model computes, by hf_keys.def (a note lists keys that are not in it), and what changes the computation
+ * in every architecture: quantized weights, dropout.
  */
-int tt_hf_read_decoder(const void *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
-
-/**
- * Reads the sizes of experts: their number, and the number for each token. have_width: of Qwen3's class, their width,
- * norm_topk_prob, decoder_sparse_step and mlp_only_layers too; else Mixtral's, whose experts are as wide as the
- * feed-forward, and whose gates are normalized. dims: of the class; n_layers must be known.
- */
-int tt_hf_experts(const json_t *config, bool have_width, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
+int tt_hf_read_dims(const json_t *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
 
 /** A note if transformers would add a balance loss in training; the model itself is the same. */
 int tt_hf_router_logits(const json_t *config, const char *where) TT_MUST_CHECK;
-
-/**
- * The sizes of decoders whose keys are Llama's, and RoPE as rope_theta with rope_scaling: the spelling of transformers
- * 4, which 5 converts.
- */
-void tt_hf_config_decoder(json_t *config, const struct tt_model *model);
 
 /** A float as the shortest decimal that reads back as the same float: 1e-05, not 9.9999997e-06. */
 json_t *tt_hf_float(float value);

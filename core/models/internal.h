@@ -10,19 +10,18 @@
  * To add a family:
  *   1. core/models/<name>.c with the row tt_model_<name> (struct tt_model_row in model.h): flavors, one of them
  *      debugmodel; classes of config.json with their defaults and the keys that they read (hf.h, hf_keys.def), and how
- *      such a file is read and written; architectures of llama.cpp and names of its tensors that are not Llama's
- *      (gguf.h; none: GGUF is refused); add_params; norm, attention and feed_forward of a block, from the layers below.
- *      Llama's blocks are a struct tt_decoder; a difference is a new member of it. Layers that ranks cannot share:
- *      `undivided`.
+ *      keys that are not Llama's are read and written; architectures of llama.cpp and names of its tensors that are not
+ *      Llama's (gguf.h; none: GGUF is refused); add_block, which lists the parameters of a block; its norm, attention
+ *      and feed_forward, from the layers below. Llama's blocks are a struct tt_decoder; a difference is a new member of
+ *      it. Layers that ranks cannot share: `undivided`. If its head may be tied, its ops are in `carry` of
+ *      core/models/first_loss.c.
  *   2. Its name in TT_MODELS and in meson.build.
- *   3. tests/unit/test_models.c: parameter counts, Hugging Face names, initialization. Tests that hold for every family
- *      follow from the row. If its head may be tied, its ops are in `carry` of core/models/first_loss.c.
- *   4. A golden run: a class in `random_model` and a case in tests/golden/make_reference.py (needs PyTorch and
- *      transformers), named after the family or <name>_<word>, also with --bfloat16; then make_generate_reference.py.
- *      The tests find the folders in tests/golden/data.
- *   5. Its model_types in tests/unit/data/hf_classes.json (tests/interop/class_defaults.py TYPE... prints them), a base
- *      in mutate_configs.py, and a family in with_transformers.py and tests/cli/test_interop.sh.
- *   6. docs/installing.md, Limits; titan-train(1), INITIAL WEIGHTS.
+ *   3. Golden runs in tests/golden/data, <name> or <name>_<word>: tests/golden/make_reference.py says how. Without
+ *      experts there is a run <name>, of which ranks can divide all sizes by 2.
+ *   4. Its model_types in tests/unit/data/hf_classes.json (tests/interop/class_defaults.py prints them), with
+ *      published models.
+ *   5. titan-train(1), INITIAL WEIGHTS; docs/installing.md, Limits.
+ * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes.
  */
 #define TT_MODELS(X) X(llama3) X(qwen3) X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss)
 
@@ -33,11 +32,20 @@ TT_MODELS(TT_MODEL_DECLARE)
 /** The number of rows of a table. */
 #define TT_COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
+/** Members of a row: the file's tables flavors, classes and archs. */
+#define TT_MODEL_TABLES                                                                                     \
+    .flavors = flavors, .n_flavors = TT_COUNT(flavors), .classes = classes, .n_classes = TT_COUNT(classes), \
+    .archs = archs, .n_archs = TT_COUNT(archs)
+
+/** Members of a row: Hugging Face's names outside of the blocks, and the text before a block's number. */
+#define TT_MODEL_LLAMA_NAMES \
+    .hf_blocks = "model.layers.", .hf_embeddings = "model.embed_tokens.weight", .hf_norm = "model.norm"
+
 /** Every member of `with` that is not 0 (tied: not -1) replaces the same member of dims. */
 void tt_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with);
 
 /**
- * Functions for writing a model's add_params. What they return is valid until the next call, because model->params may
+ * Functions for writing a row's add_block. What they return is valid until the next call, because model->params may
  * move. In block `block`, names are relative: titan's get the prefix "layers.<block>.", and Hugging Face's the row's
  * hf_blocks and the number. Outside of the blocks (TT_BLOCK_*) names are complete.
  */
@@ -48,9 +56,9 @@ struct tt_normal {
 struct tt_param *tt_params_matrix(struct tt_model *model, int block, const char *name, const char *hf_name,
                                   int64_t rows, int64_t columns, struct tt_normal normal);
 
-/** A matrix "<name>.weight" and a bias of zeros. Returns the index of the matrix; that of the bias is the next. */
-int tt_params_affine(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t rows,
-                     int64_t columns, struct tt_normal normal);
+/** A matrix "<name>.weight" and, if `bias`, "<name>.bias" of zeros, which is the next parameter. */
+struct tt_param *tt_params_linear(struct tt_model *model, int block, const char *name, const char *hf_name,
+                                  int64_t rows, int64_t columns, struct tt_normal normal, bool bias);
 
 /** The matrices (rows, columns) of `experts` experts in one tensor; hf_name has a * for an expert's number. */
 struct tt_param *tt_params_experts(struct tt_model *model, int block, const char *name, const char *hf_name,
@@ -59,6 +67,12 @@ struct tt_param *tt_params_experts(struct tt_model *model, int block, const char
 /** A vector with all elements equal. */
 struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
                                   enum tt_param_init init);
+
+/** "<name>.weight", ones, and, if the row's norm is a LayerNorm, "<name>.bias" of zeros. */
+void tt_params_norm(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
+
+/** Lists all parameters of a new model: the embeddings, the blocks by the row's add_block, the last norm, the head. */
+void tt_params_add(struct tt_model *model);
 
 /** A vector of zeros that is a buffer. hf_name NULL: Hugging Face's class does not have it. */
 struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
@@ -141,9 +155,10 @@ void tt_build_head_loss(struct tt_build *b, const char *weight, int x);
 
 /**
  * Llama-style decoders: pre-norm blocks of grouped-query attention with RoPE and a SwiGLU feed-forward, RMSNorm, no
- * biases, and a head that may be tied. The members are what differs between architectures.
+ * biases. The members are what differs between architectures.
  */
 struct tt_decoder {
+    bool qkv_bias;       /* q, k and v have biases (Qwen2) */
     bool qk_norm;        /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
     bool rotate_half;    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1), rows permuted there */
     const char *hf_bias; /* Hugging Face's name of the biases of experts, of routers with sigmoids; NULL: its class has
@@ -152,12 +167,7 @@ struct tt_decoder {
     const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
 
-/**
- * Functions of a row with a decoder: the parameters, with torchtitan's names and init rules and Llama's names in
- * Hugging Face's files, and the parts of a block.
- */
-void tt_decoder_params(struct tt_model *model);
-int tt_decoder_attention(struct tt_build *b, int layer, int x);
-int tt_decoder_feed_forward(struct tt_build *b, int layer, int x);
+/** Parts of a row with a decoder; parameters have torchtitan's names and init rules, and Llama's names in files. */
+extern const struct tt_model_parts tt_decoder_parts;
 
 #endif

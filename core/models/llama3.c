@@ -64,12 +64,7 @@ static int class_of(const struct tt_model_dims *dims)
 
 static void write_hf_config(const struct tt_model *model, void *config)
 {
-    int64_t window = model->dims.sliding_window;
-
-    tt_hf_config_decoder(config, model);
-    if (window)
-        (void)json_object_set_new(config, "sliding_window", json_integer(window));
-    else
+    if (!model->dims.sliding_window)
         (void)json_object_set_new(config, "mlp_bias", json_false());
 }
 
@@ -80,20 +75,11 @@ static const struct tt_decoder decoder = {0};
 
 const struct tt_model_row tt_model_llama3 = {
     .name = "llama3",
-    .flavors = flavors,
-    .n_flavors = TT_COUNT(flavors),
-    .classes = classes,
-    .n_classes = TT_COUNT(classes),
-    .archs = archs,
-    .n_archs = TT_COUNT(archs),
-    .class_of = class_of,
-    .hf_blocks = "model.layers.",
-    .adaptable = true,
-    .read_hf_config = tt_hf_read_decoder,
-    .write_hf_config = write_hf_config,
+    TT_MODEL_TABLES,
+    TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
-    .add_params = tt_decoder_params,
-    .norm = tt_build_rmsnorm,
-    .attention = tt_decoder_attention,
-    .feed_forward = tt_decoder_feed_forward,
+    .parts = &tt_decoder_parts,
+    .class_of = class_of,
+    .adaptable = true,
+    .write_hf_config = write_hf_config,
 };

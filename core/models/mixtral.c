@@ -38,24 +38,12 @@ static const struct tt_hf_class classes[] = {
      .window = {.any = true}},
 };
 
-static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
-{
-    int rc = 0;
-
-    TT_TRY(tt_hf_read_decoder(config, where, ret_dims));
-    TT_TRY(tt_hf_experts(config, false, where, ret_dims));
-out:
-    return rc;
-}
-
 static void write_hf_config(const struct tt_model *model, void *config)
 {
-    tt_hf_config_decoder(config, model);
-    (void)json_object_update_new(
-        config, json_pack("{s:I, s:I, s:o, s:b, s:f}", "num_local_experts", (json_int_t)model->dims.moe.experts,
-                          "num_experts_per_tok", (json_int_t)model->dims.moe.top_k, "sliding_window",
-                          model->dims.sliding_window ? json_integer(model->dims.sliding_window) : json_null(),
-                          "output_router_logits", false, "router_jitter_noise", 0.0));
+    (void)json_object_update_new(config, json_pack("{s:I, s:I, s:b, s:f}", "num_local_experts",
+                                                   (json_int_t)model->dims.moe.experts, "num_experts_per_tok",
+                                                   (json_int_t)model->dims.moe.top_k, "output_router_logits", false,
+                                                   "router_jitter_noise", 0.0));
 }
 
 /* The same architecture as Llama's there, whose RoPE rotates pairs. */
@@ -77,21 +65,12 @@ static const struct tt_decoder decoder = {
 
 const struct tt_model_row tt_model_mixtral = {
     .name = "mixtral",
-    .flavors = flavors,
-    .n_flavors = TT_COUNT(flavors),
-    .classes = classes,
-    .n_classes = TT_COUNT(classes),
-    .archs = archs,
-    .n_archs = TT_COUNT(archs),
+    TT_MODEL_TABLES,
+    TT_MODEL_LLAMA_NAMES,
+    .decoder = &decoder,
+    .parts = &tt_decoder_parts,
     .gguf_names = names,
     .n_gguf_names = TT_COUNT(names),
-    .hf_blocks = "model.layers.",
     .adaptable = true,
-    .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
-    .decoder = &decoder,
-    .add_params = tt_decoder_params,
-    .norm = tt_build_rmsnorm,
-    .attention = tt_decoder_attention,
-    .feed_forward = tt_decoder_feed_forward,
 };

@@ -145,6 +145,16 @@ enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
 
 struct tt_build;
 
+/** The blocks of a family. */
+struct tt_model_parts {
+    /* Lists the parameters of a block (internal.h). */
+    void (*add_block)(struct tt_model *model, int block);
+    /* The parts of block `layer`, applied to x. The norm comes before both of the others, and before the head. */
+    int (*norm)(struct tt_build *b, const char *name, int x);
+    int (*attention)(struct tt_build *b, int layer, int x);
+    int (*feed_forward)(struct tt_build *b, int layer, int x);
+};
+
 /** A family: all that titan knows of it. */
 struct tt_model_row {
     const char *name; /* "llama3" */
@@ -152,32 +162,33 @@ struct tt_model_row {
     int n_flavors;
     const struct tt_hf_class *classes; /* that its config.json may be of (core/models/hf.h) */
     int n_classes;
-    const char *hf_blocks; /* the text before a block's number in Hugging Face's names */
-    const char *hf_prefix; /* a prefix of names that some files leave out; may be NULL */
+    const char *hf_blocks;               /* the text before a block's number in Hugging Face's names */
+    const char *hf_embeddings, *hf_norm; /* Hugging Face's names of tok_embeddings.weight, and of the last norm */
+    const char *hf_prefix;               /* a prefix of names that some files leave out; may be NULL */
     /* The architectures of llama.cpp that compute it (core/models/gguf.h), and its tensors' names that are not Llama's.
      */
     const struct tt_gguf_arch *archs;
     int n_archs;
     const struct tt_gguf_name *gguf_names;
     int n_gguf_names;
-    bool learned_positions;           /* max_positions rows of them, and a key and value head for each query head */
-    bool adaptable;                   /* it can have low-rank adapters: its linear layers are tt_lora_modules */
-    bool undivided;                   /* ranks divide neither its layers, nor its sequences, nor its experts */
+    bool learned_positions; /* max_positions rows of them, and a key and value head for each query head */
+    bool adaptable;         /* it can have low-rank adapters: its linear layers are tt_lora_modules */
+    bool plain_embeddings;  /* they and the head are initialised as other matrices; else by torchtitan's rules */
+    bool undivided;         /* ranks divide neither its layers, nor its sequences, nor its experts */
     const struct tt_decoder *decoder; /* if its blocks are Llama's: how they differ */
-    /* Reads the dims from a parsed config.json (json_t *). */
-    int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *ret_dims);
+    /*
+     * Reads the dims from a parsed config.json (json_t *). Before, they are those of the class, with the file's sizes
+     * of Llama's keys if the row has a decoder. NULL: these are all.
+     */
+    int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *dims);
     /* The number of the class that writes a model of these sizes; NULL: 0. */
     int (*class_of)(const struct tt_model_dims *dims);
     /*
-     * The reverse: adds to a new config.json (json_t *), which has the members of tt_model_hf_config, what transformers
-     * 4 and 5 need to load the exported weights.
+     * The reverse: adds to a new config.json (json_t *), which has Llama's keys if the class reads them, what
+     * transformers 4 and 5 need besides to load the exported weights. NULL: nothing.
      */
     void (*write_hf_config)(const struct tt_model *model, void *json);
-    void (*add_params)(struct tt_model *model);
-    /* The parts of block `layer`, applied to x. The norm comes before both of the others, and before the head. */
-    int (*norm)(struct tt_build *b, const char *name, int x);
-    int (*attention)(struct tt_build *b, int layer, int x);
-    int (*feed_forward)(struct tt_build *b, int layer, int x);
+    const struct tt_model_parts *parts;
 };
 
 struct tt_flavor {

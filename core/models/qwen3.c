@@ -72,41 +72,14 @@ static int class_of(const struct tt_model_dims *dims)
     return dims->moe.experts > 0;
 }
 
-static int read_hf_config(const void *config, const char *where, struct tt_model_dims *ret_dims)
-{
-    int rc = 0;
-
-    TT_TRY(tt_hf_read_decoder(config, where, ret_dims));
-    if (tt_hf_class(config) == &classes[1])
-        TT_TRY(tt_hf_experts(config, true, where, ret_dims));
-out:
-    return rc;
-}
-
-static void write_windows(json_t *config, const struct tt_model *model)
-{
-    const struct tt_model_dims *d = &model->dims;
-    int64_t window = d->sliding_window;
-    json_t *types;
-
-    (void)json_object_update_new(config, json_pack("{s:b, s:o}", "use_sliding_window", window > 0, "sliding_window",
-                                                   window > 0 ? json_integer(window) : json_null()));
-    if (!window || d->moe.experts) /* with experts all layers have it */
-        return;
-    types = json_array();
-    for (int64_t l = 0; l < d->n_layers; l++)
-        (void)json_array_append_new(types,
-                                    json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
-    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
-                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
-                                                   "layer_types", types));
-}
-
-static void write_experts(json_t *config, const struct tt_model *model)
+static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_moe *moe = &model->dims.moe;
-    json_t *dense = json_array();
+    json_t *dense;
 
+    if (!moe->experts)
+        return;
+    dense = json_array();
     for (int64_t l = 0; l < model->dims.n_layers; l++)
         if (!tt_model_has_experts(&model->dims, l))
             (void)json_array_append_new(dense, json_integer(l));
@@ -115,14 +88,6 @@ static void write_experts(json_t *config, const struct tt_model *model)
                           "num_experts_per_tok", (json_int_t)moe->top_k, "moe_intermediate_size",
                           (json_int_t)moe->ffn_dim, "norm_topk_prob", !moe->gates_as_scored, "decoder_sparse_step", 1,
                           "mlp_only_layers", dense, "output_router_logits", false));
-}
-
-static void write_hf_config(const struct tt_model *model, void *config)
-{
-    tt_hf_config_decoder(config, model);
-    if (model->dims.moe.experts)
-        write_experts(config, model);
-    write_windows(config, model);
 }
 
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
@@ -139,20 +104,11 @@ static const struct tt_decoder decoder = {.qk_norm = true,
 
 const struct tt_model_row tt_model_qwen3 = {
     .name = "qwen3",
-    .flavors = flavors,
-    .n_flavors = TT_COUNT(flavors),
-    .classes = classes,
-    .n_classes = TT_COUNT(classes),
-    .archs = archs,
-    .n_archs = TT_COUNT(archs),
-    .class_of = class_of,
-    .hf_blocks = "model.layers.",
-    .adaptable = true,
-    .read_hf_config = read_hf_config,
-    .write_hf_config = write_hf_config,
+    TT_MODEL_TABLES,
+    TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
-    .add_params = tt_decoder_params,
-    .norm = tt_build_rmsnorm,
-    .attention = tt_decoder_attention,
-    .feed_forward = tt_decoder_feed_forward,
+    .parts = &tt_decoder_parts,
+    .class_of = class_of,
+    .adaptable = true,
+    .write_hf_config = write_hf_config,
 };

@@ -524,7 +524,7 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
     }
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
     TT_TRY(check_model_type(row, type, path));
-    TT_TRY(row->read_hf_config(json, path, ret_dims));
+    TT_TRY(tt_hf_read_dims(json, path, ret_dims));
 out:
     json_decref(json);
     tt_free(path);
@@ -560,7 +560,7 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
     model->flavor = tt_strdup(flavor);
     model->title = tt_format("%s %s", row->name, flavor);
     model->dims = dims;
-    row->add_params(model);
+    tt_params_add(model);
     tt_lora_add(model);
     *ret_model = model;
 out:
