@@ -10,14 +10,13 @@ are nearly as likely, so that float32 must give the same tokens; `gap` is the sm
 largest two logits.
 """
 import json
-import pathlib
 import sys
 
 import numpy
 import torch
-from transformers import AutoModelForCausalLM
 
-DATA = pathlib.Path(__file__).resolve().parent / "data"
+from make_reference import DATA, open_model
+
 LENGTHS = [1, 2, 7, 40, 70]
 NEW_TOKENS = 40
 SMALLEST_GAP = 1e-3
@@ -38,10 +37,7 @@ def continue_greedily(model, prompt):
 
 
 def make(name):
-    has_experts = any(word in name for word in ("_moe", "deepseek", "gpt_oss"))
-    experts = {"experts_implementation": "eager"} if has_experts else {}
-    model = AutoModelForCausalLM.from_pretrained(DATA / name, dtype=torch.float64, attn_implementation="eager",
-                                                 **experts).eval()
+    model = open_model(DATA / name).eval()
     random = numpy.random.default_rng(5)
     limit = model.config.max_position_embeddings - NEW_TOKENS
     cases = []

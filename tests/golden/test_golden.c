@@ -335,7 +335,19 @@ static void follow_through(const char *const *names, int n_names, void (*use)(st
 #define FOLLOW_THROUGH(names, use, pipes, splits) \
     follow_through(names, COUNT(names), use, pipes, COUNT(pipes), splits, COUNT(splits))
 
-static const char *const dense[] = {"llama3", "llama3_tied_scaled", "qwen3", "gpt2"};
+/* Follows the run of each family without experts, which has the family's name, and one with a tied, scaled model. */
+static void follow_dense(const struct pipe *pipes, int n_pipes, const struct split *splits, int n_splits)
+{
+    static const char *const scaled = "llama3_tied_scaled";
+
+    for (int r = 0; r < tt_model_n_rows; r++)
+        if (tt_model_rows[r]->flavors[0].dims.moe.experts == 0)
+            follow_through(&tt_model_rows[r]->name, 1, NULL, pipes, n_pipes, splits, n_splits);
+    follow_through(&scaled, 1, NULL, pipes, n_pipes, splits, n_splits);
+}
+
+#define FOLLOW_DENSE(pipes, splits) follow_dense(pipes, COUNT(pipes), splits, COUNT(splits))
+
 static const char *const latents[] = {"deepseek_v3", "deepseek_v3_long"};
 
 /* Sliding windows in all layers; in the second model only every other layer has experts, and the last one has none. */
@@ -404,7 +416,7 @@ static void pipelines(void **state)
     };
     static const struct split splits[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 2, 1, ALWAYS, 0, 1}};
 
-    FOLLOW_THROUGH(dense, NULL, pipes, splits);
+    FOLLOW_DENSE(pipes, splits);
     FOLLOW_THROUGH(others, NULL, pipes, splits);
 }
 
@@ -416,8 +428,8 @@ static void tensor(void **state)
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {8, 2, 1, ALWAYS, 0, 1}};
     static const struct split piped_splits[] = {{4, 1, 1, DEFAULT, 1, 1}, {8, 2, 1, NEVER, 1, 1}};
 
-    FOLLOW_THROUGH(dense, NULL, shared, splits);
-    FOLLOW_THROUGH(dense, NULL, piped, piped_splits);
+    FOLLOW_DENSE(shared, splits);
+    FOLLOW_DENSE(piped, piped_splits);
 }
 
 /* Ranks share sequences: they exchange heads, or gather keys and values; also those of a pipeline or of a layer. */
@@ -429,8 +441,8 @@ static void context(void **state)
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
     static const struct split of_four[] = {{4, 1, 1, DEFAULT, 1, 1}};
 
-    FOLLOW_THROUGH(dense, NULL, ways, splits);
-    FOLLOW_THROUGH(dense, NULL, more, of_four);
+    FOLLOW_DENSE(ways, splits);
+    FOLLOW_DENSE(more, of_four);
     FOLLOW_THROUGH(qwen, reference_use_documents, ways, splits);
     follow_through(threes, 1, NULL, ways + 1, 1, splits, COUNT(splits));
 }
