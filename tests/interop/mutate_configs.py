@@ -65,7 +65,7 @@ BASES = {
     "qwen3_window": decoder("qwen3", head_dim=16, use_sliding_window=True, sliding_window=24, max_window_layers=1,
                             layer_types=["full_attention", "sliding_attention", "sliding_attention"]),
     "qwen3_moe": decoder("qwen3_moe", head_dim=16, moe_intermediate_size=24, num_experts=8, num_experts_per_tok=2,
-                         norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0], use_sliding_window=False,
+                         norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False,
                          sliding_window=24, attention_bias=False, router_aux_loss_coef=0.001,
                          output_router_logits=False),
     "mixtral": decoder("mixtral", head_dim=None, num_local_experts=8, num_experts_per_tok=2, sliding_window=None,
@@ -93,6 +93,14 @@ BASES = {
              "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False, "tie_word_embeddings": True,
              "summary_type": "cls_index", "use_cache": True, "bos_token_id": 1, "eos_token_id": 2},
 }
+
+# A class of which there is no base has the configuration of its golden run.
+for path in sorted((pathlib.Path(__file__).parent.parent / "golden/data").glob("*/config.json")):
+    made = json.loads(path.read_text())
+    if made["model_type"] not in {base["model_type"] for base in BASES.values()}:
+        BASES[path.parent.name] = {key: value for key, value in made.items()
+                                   if key not in ("architectures", "dtype", "transformers_version")}
+        BASES[path.parent.name]["vocab_size"] = VOCAB
 
 # Keys that a base does not have: of other families, and of older spellings.
 ADDED = {

@@ -49,7 +49,7 @@ def load(path):
                            type_k=F32, type_v=F32, flash_attn=False)
 
 
-def greedy(model, ids, count=16): # within the window of mistral_window, where the context of its file ends
+def greedy(model, ids, count=16): # within the window of mistral, where the context of its file ends
     model.reset()
     model.eval(ids)
     out = []

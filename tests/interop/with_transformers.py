@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: MIT
 """Folders that transformers writes and titan trains from, and folders that titan writes and transformers reads.
 
-    with_transformers.py make FAMILY TOKENIZER FOLDER    a small model with random weights, saved with the tokenizer
+    with_transformers.py classes                         the model_types of mutate_configs.py's bases
+    with_transformers.py make CLASS TOKENIZER FOLDER     a small model with random weights, saved with the tokenizer
     with_transformers.py compare SOURCE EXPORT PROMPT    what titan exported, against the folder that
                                                          training began from
     with_transformers.py chat EXPORT QUESTION            an answer of a model that titan trained on conversations
     with_transformers.py adapter BASE ADAPTER MERGED     adapters that titan exported, apart and merged, by PEFT
 
-FAMILY is llama, mistral, mistral_window, qwen3, deepseek_v2, deepseek_v3, gpt_oss or gpt2. `compare` loads EXPORT with
-AutoModelForCausalLM and AutoTokenizer, checks that the chat template and the generation configuration are those of
-SOURCE, and prints the ids of 24 greedy tokens after PROMPT; texts begin with BOS in EXPORT, as in training. `chat` asks
-with the chat template of EXPORT, checks that the answer ends by itself, and prints it as JSON. `adapter` checks that
-the logits of BASE with ADAPTER are those of MERGED, and not those of BASE, and prints 24 greedy tokens after the tokens
-1, 2, 3. Exit code 77 (skipped) when transformers or torch cannot be imported.
+`compare` loads EXPORT with AutoModelForCausalLM and AutoTokenizer, checks that the chat template and the generation
+configuration are those of SOURCE, and prints the ids of 24 greedy tokens after PROMPT; texts begin with BOS in EXPORT,
+as in training. `chat` asks with the chat template of EXPORT, checks that the answer ends by itself, and prints it as
+JSON. `adapter` checks that the logits of BASE with ADAPTER are those of MERGED, and not those of BASE, and prints 24
+greedy tokens after the tokens 1, 2, 3. Exit code 77 (skipped) when transformers or torch cannot be imported.
 """
 import json
 import sys
@@ -25,34 +25,22 @@ except ImportError as reason:
     print(f"skipped: {reason}")
     sys.exit(77)
 
+from mutate_configs import BASES
+
 MESSAGES = [{"role": "user", "content": "Who made the light?"}]
 
 
 def config_of(family, tokenizer):
-    sizes = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id,
-             "bos_token_id": tokenizer.bos_token_id}
-    if family == "gpt2":
-        return transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=256, **sizes)
-    sizes.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-                 num_key_value_heads=2,
-                 max_position_embeddings=256, tie_word_embeddings=False)
-    if family.startswith("deepseek"):
-        sizes.update(num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=8, n_shared_experts=1,
-                     num_experts_per_tok=2, n_group=4, topk_group=2, first_k_dense_replace=1, q_lora_rank=24,
-                     kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10)
-        if family == "deepseek_v3":
-            return transformers.DeepseekV3Config(num_mtp_layers=0, **sizes)
-        return transformers.DeepseekV2Config(topk_method="group_limited_greedy", routed_scaling_factor=2.0, **sizes)
-    if family == "gpt_oss":
-        return transformers.GptOssConfig(head_dim=16, num_local_experts=8, num_experts_per_tok=2, sliding_window=24,
-                                         **sizes)
-    if family == "qwen3":
-        return transformers.Qwen3Config(head_dim=16, **sizes)
-    if family == "mistral_window":
-        return transformers.MistralConfig(head_dim=32, sliding_window=24, **sizes)
-    if family == "mistral":
-        return transformers.MistralConfig(head_dim=32, sliding_window=None, **sizes)
-    return transformers.LlamaConfig(**sizes)
+    """The first base of the class, with the tokenizer's tokens, and as wide as blocks of quantized weights need."""
+    base = next(base for base in BASES.values() if base["model_type"] == family)
+    wide = {"n_embd": 64} if family == "gpt2" else {"hidden_size": 64, "intermediate_size": 128}
+    return transformers.AutoConfig.for_model(**{**base, **wide, "vocab_size": len(tokenizer), "pad_token_id": None,
+                                                "eos_token_id": tokenizer.eos_token_id,
+                                                "bos_token_id": tokenizer.bos_token_id})
+
+
+def classes():
+    print(*{base["model_type"]: 0 for base in BASES.values()}, sep="\n")
 
 
 def make(family, tokenizer_folder, folder):
@@ -116,4 +104,4 @@ def adapter(base, exported, merged):
 
 
 if __name__ == "__main__":
-    {"make": make, "compare": compare, "chat": chat, "adapter": adapter}[sys.argv[1]](*sys.argv[2:])
+    {"classes": classes, "make": make, "compare": compare, "chat": chat, "adapter": adapter}[sys.argv[1]](*sys.argv[2:])
