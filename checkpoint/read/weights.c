@@ -176,7 +176,7 @@ static bool is_beside(const struct tt_source *source, const struct tt_model *mod
 static const struct {
     const char *part, *advice;
 } advices[] = {
-    {"_proj.bias", "Qwen2 and its relatives have such biases; titan does not have these models"},
+    {"_proj.bias", "Qwen2 and its relatives have such biases: is model_type right?"},
     {"q_norm.", "is model_type qwen3, or another with norms of queries and keys?"},
     {"k_norm.", "is model_type qwen3, or another with norms of queries and keys?"},
     {".sinks", "is model_type gpt_oss?"},

@@ -6,13 +6,16 @@
                                          transformers 5.24 said of all that titan reads
     class_defaults.py --compare TABLE    exit code 1 if the installed transformers says something else
 
-For each class the keys that it saves with their values, and the sizes that its model has with them. Exit code 77
-(skipped) when transformers cannot be imported, or with --compare if it is older than version 5.
+For each class the keys that it saves with their values, and the sizes that its model has with them. The table may also
+have published models of a class: the part of their config.json that counts, and the parameters that transformers' model
+has with it (which --compare prints). Exit code 77 (skipped) when transformers cannot be imported, or with --compare if
+it is older than version 5 or torch is missing.
 """
 import json
 import sys
 
 try:
+    import torch
     import transformers
 except ImportError as reason:
     print(f"skipped: {reason}")
@@ -61,6 +64,12 @@ def sizes(config):
     return result
 
 
+def parameters(model_type, keys):
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(model_type, **keys))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def table(types):
     result = {}
     for model_type in types:
@@ -90,7 +99,9 @@ if __name__ == "__main__":
         wanted = json.load(file)
     found = json.loads(text(wanted))
     for name, of in found.items():
-        for part in ("keys", "sizes"):
+        of["published"] = {flavor: {**model, "parameters": parameters(name, model["config"])}
+                           for flavor, model in wanted[name].setdefault("published", {}).items()}
+        for part in ("keys", "sizes", "published"):
             for key in sorted(of[part].keys() | wanted[name][part].keys()):
                 if of[part].get(key) != wanted[name][part].get(key):
                     print(f"{name}: {key} is {of[part].get(key)}, was {wanted[name][part].get(key)}")

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/models/hf.h"
 #include "core/os/file.h"
 #include "model_help.h"
 
@@ -37,29 +38,6 @@ static void counts_and_flops_are_torchtitans(void **state)
         assert_true(tt_model_n_elements(model) == wanted[i].parameters);
         if (wanted[i].flops > 0.0)
             assert_true(tt_model_flops_per_token(model, wanted[i].seq_len) == wanted[i].flops);
-        tt_model_free(model);
-    }
-}
-
-/* Counts of transformers' models made from the published config.json. Torchtitan has the debugmodel of qwen3. */
-static void counts_of_the_other_models(void **state)
-{
-    static const struct {
-        const char *name, *flavor;
-        int64_t parameters;
-    } wanted[] = {
-        {"qwen3", "0.6B", 596049920},  {"qwen3", "1.7B", 1720574976}, {"qwen3", "4B", 4022468096},
-        {"qwen3", "8B", 8190735360},   {"qwen3", "14B", 14768307200}, {"qwen3", "32B", 32762123264},
-        {"gpt2", "124M", 124439808},   {"gpt2", "355M", 354823168},   {"gpt2", "774M", 774030080},
-        {"gpt2", "1558M", 1557611200},
-    };
-
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        struct tt_model *model = make_of(wanted[i].name, wanted[i].flavor, NULL);
-
-        if (tt_model_n_elements(model) != wanted[i].parameters)
-            fail_msg("%s %s has %lld parameters", wanted[i].name, wanted[i].flavor,
-                     (long long)tt_model_n_elements(model));
         tt_model_free(model);
     }
 }
@@ -570,6 +548,46 @@ static void check_hf_config(const struct tt_model *model)
     tt_model_free(back);
 }
 
+/* A model of the table, which transformers counted, is the flavor of that name. */
+static void check_published(const struct tt_model_row *row, const char *type, const char *flavor, json_t *of)
+{
+    json_t *config = json_object_get(of, "config");
+    struct tt_model *model = NULL, *same = make_of(row->name, flavor, NULL);
+    char *text;
+
+    (void)json_object_set_new(config, "model_type", json_string(type));
+    text = tt_json_text(config);
+    assert_int_equal(model_of_json(row->name, text, &model), 0);
+    if (tt_model_n_elements(model) != json_integer_value(json_object_get(of, "parameters")))
+        fail_msg("%s %s has %lld parameters", row->name, flavor, (long long)tt_model_n_elements(model));
+    if (!dims_equal(&model->dims, &same->dims))
+        fail_msg("%s %s has other sizes than %s", row->name, flavor, text);
+    tt_model_free(model);
+    tt_model_free(same);
+    tt_free(text);
+}
+
+static void counts_of_published_models_are_those_of_transformers(void **state)
+{
+    char *path = tt_format("%s/tests/unit/data/hf_classes.json", TT_SOURCE_DIR);
+    const char *type, *flavor;
+    json_t *table = NULL, *of, *model;
+
+    assert_int_equal(tt_json_load(path, &table), 0);
+    json_object_foreach(table, type, of)
+    {
+        const struct tt_model_row *row;
+
+        assert_non_null(tt_hf_find_class(type, &row));
+        json_object_foreach(json_object_get(of, "published"), flavor, model)
+        {
+            check_published(row, type, flavor, model);
+        }
+    }
+    json_decref(table);
+    tt_free(path);
+}
+
 /* Dynamic scaling leaves sequences of the first training's length as they are, and longer ones are refused. */
 static void linear_and_dynamic_scaling_are_read(void **state)
 {
@@ -670,7 +688,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_flops_are_torchtitans),
-        cmocka_unit_test(counts_of_the_other_models),
+        cmocka_unit_test(counts_of_published_models_are_those_of_transformers),
         cmocka_unit_test(flops_leave_out_learned_positions),
         cmocka_unit_test(flops_of_tied_and_causal),
         cmocka_unit_test(parameters_are_in_forward_order),

@@ -39,7 +39,7 @@ static int run(const char *arg, FILE *stream, char *text, size_t size)
 
 static void table_lists_every_flavor(void **state)
 {
-    char text[16384];
+    char text[65536];
 
     assert_int_equal(run(NULL, stdout, text, sizeof text), 0);
     assert_non_null(strstr(text, "llama3      debugmodel           6,163,712    256       6     16/16"));
@@ -61,7 +61,7 @@ static int n_flavors(void)
 
 static void json_has_the_same_numbers(void **state)
 {
-    char text[16384];
+    char text[65536];
     json_t *all = NULL, *last;
     int64_t value = 0;
 
@@ -79,7 +79,7 @@ static void json_has_the_same_numbers(void **state)
 
 static void seq_len_changes_the_flops(void **state)
 {
-    char text[16384];
+    char text[65536];
 
     assert_int_equal(run("--seq-len=8192", stdout, text, sizeof text), 0);
     assert_non_null(strstr(text, "57,914,449,920\n"));
