@@ -98,7 +98,7 @@ static int read_mla(const void *config, const char *where, struct tt_model_dims 
 
     TT_TRY(tt_hf_int(config, "qk_nope_head_dim", plain, where, &plain));
     TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
-    TT_TRY(tt_hf_must_be_on(config, "rope_interleave", where));
+    TT_TRY(tt_hf_must_be_flag(config, "rope_interleave", true, where));
     d->head_dim = plain + d->mla.rope_dim;
 out:
     return rc;
@@ -141,7 +141,7 @@ static int read_softmax(const void *config, const char *where, struct tt_moe *mo
     int rc = 0;
 
     TT_TRY(tt_hf_must_be(config, "scoring_func", "softmax", where));
-    TT_TRY(tt_hf_must_be_off(config, "norm_topk_prob", where));
+    TT_TRY(tt_hf_must_be_flag(config, "norm_topk_prob", false, where));
     TT_TRY(read_scale(config, where, moe));
     if (method && strcmp(method, "greedy") != 0) {
         TT_TRY(tt_hf_must_be(config, "topk_method", "group_limited_greedy", where));

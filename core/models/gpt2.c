@@ -75,9 +75,9 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     int rc = 0;
 
     TT_TRY(tt_hf_must_be(config, "activation_function", "gelu_new", where));
-    TT_TRY(tt_hf_must_be_off(config, "scale_attn_by_inverse_layer_idx", where));
-    TT_TRY(tt_hf_must_be_off(config, "add_cross_attention", where));
-    TT_TRY(tt_hf_must_be_on(config, "scale_attn_weights", where));
+    TT_TRY(tt_hf_must_be_flag(config, "scale_attn_by_inverse_layer_idx", false, where));
+    TT_TRY(tt_hf_must_be_flag(config, "add_cross_attention", false, where));
+    TT_TRY(tt_hf_must_be_flag(config, "scale_attn_weights", true, where));
     TT_TRY(note_dropout(config, where));
     TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
     d->ffn_dim = d->ffn_dim ? d->ffn_dim : 4 * d->dim;

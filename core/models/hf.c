@@ -346,24 +346,16 @@ int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, con
                    wanted);
 }
 
-int tt_hf_must_be_off(const json_t *config, const char *key, const char *where)
+int tt_hf_must_be_flag(const json_t *config, const char *key, bool wanted, const char *where)
 {
-    bool on = false;
-    int rc = tt_hf_bool(config, key, false, where, &on);
+    bool on = wanted;
+    int rc = tt_hf_bool(config, key, wanted, where, &on);
 
-    if (rc == 0 && on)
-        return tt_fail(TT_EDATA, "%s: %s true is not supported", where, key);
-    return rc;
-}
-
-int tt_hf_must_be_on(const json_t *config, const char *key, const char *where)
-{
-    bool on = true;
-    int rc = tt_hf_bool(config, key, true, where, &on);
-
-    if (rc == 0 && !on)
+    if (rc == 0 && on != wanted)
         return tt_fail(TT_EDATA, "%s: %s %s is not supported", where, key,
-                       json_is_null(json_object_get(config, key)) ? "null" : "false");
+                       on                                           ? "true"
+                       : json_is_null(json_object_get(config, key)) ? "null"
+                                                                    : "false");
     return rc;
 }
 
@@ -765,8 +757,8 @@ static int read_decoder(const json_t *config, const struct tt_decoder *decoder, 
     int rc = 0;
 
     TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
-    TT_TRY((decoder->qkv_bias ? tt_hf_must_be_on : tt_hf_must_be_off)(config, "attention_bias", where));
-    TT_TRY(tt_hf_must_be_off(config, "mlp_bias", where));
+    TT_TRY(tt_hf_must_be_flag(config, "attention_bias", decoder->qkv_bias, where));
+    TT_TRY(tt_hf_must_be_flag(config, "mlp_bias", false, where));
     TT_TRY(tt_hf_sizes(config, where, d));
     TT_TRY(read_windows(config, where, d));
     if (d->mla.kv_rank) /* its head_dim is that of what is rotated, and experts have keys of their own */

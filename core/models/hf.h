@@ -73,11 +73,8 @@ int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *w
 /** A string member that must be `wanted` if it is present. */
 int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where) TT_MUST_CHECK;
 
-/** A boolean member that must not be true: the model would have something that titan does not build. */
-int tt_hf_must_be_off(const json_t *config, const char *key, const char *where) TT_MUST_CHECK;
-
-/** A boolean member that must not be false. */
-int tt_hf_must_be_on(const json_t *config, const char *key, const char *where) TT_MUST_CHECK;
+/** A boolean member that must be `wanted` if it is present: titan builds the model in this way only. */
+int tt_hf_must_be_flag(const json_t *config, const char *key, bool wanted, const char *where) TT_MUST_CHECK;
 
 /** A number that must be `wanted` if it is present. */
 int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;

@@ -134,50 +134,28 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
                    TT_KEY_NAME(validation.seq_len), positions, TT_KEY_NAME(model.max_position_embeddings));
 }
 
-static void fill_constant(float value, int64_t n, float *data)
-{
-    for (int64_t i = 0; i < n; i++)
-        data[i] = value;
-}
-
-static void fill_normal(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
-{
-    struct tt_rng rng = tt_rng_make(seed, param->name);
-    double cut = param->cut / param->std;
-
-    if (cut > cut_beyond_reach)
-        cut = 0.0;
-    tt_rng_normals(&rng, (uint64_t)first, n, param->std, cut, data);
-}
-
-static void fill_uniform(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
-{
-    struct tt_rng rng = tt_rng_make(seed, param->name);
-
-    for (int64_t i = 0; i < n; i++)
-        data[i] = (float)(param->low + (param->high - param->low) * tt_rng_uniform(&rng, (uint64_t)(first + i)));
-}
-
 /* Fills n consecutive elements, from element `first` of the whole parameter on. */
 static void fill_run(const struct tt_param *param, uint64_t seed, int64_t first, int64_t n, float *data)
 {
+    struct tt_rng rng = tt_rng_make(seed, param->name);
+    float value = param->init == TT_PARAM_ONES ? 1.0F : param->init == TT_PARAM_ZEROS ? 0.0F : (float)param->low;
+
     switch (param->init) {
     case TT_PARAM_NONE:
         break;
-    case TT_PARAM_ONES:
-        fill_constant(1.0F, n, data);
-        break;
-    case TT_PARAM_ZEROS:
-        fill_constant(0.0F, n, data);
-        break;
     case TT_PARAM_NORMAL:
-        fill_normal(param, seed, first, n, data);
+        tt_rng_normals(&rng, (uint64_t)first, n, param->std,
+                       param->cut / param->std > cut_beyond_reach ? 0.0 : param->cut / param->std, data);
         break;
     case TT_PARAM_UNIFORM:
-        fill_uniform(param, seed, first, n, data);
+        for (int64_t i = 0; i < n; i++)
+            data[i] = (float)(param->low + (param->high - param->low) * tt_rng_uniform(&rng, (uint64_t)(first + i)));
         break;
+    case TT_PARAM_ONES:
+    case TT_PARAM_ZEROS:
     case TT_PARAM_CONSTANT:
-        fill_constant((float)param->low, n, data);
+        for (int64_t i = 0; i < n; i++)
+            data[i] = value;
         break;
     }
 }

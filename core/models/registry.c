@@ -356,23 +356,22 @@ static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, t
     return c.failed ? TT_EUSAGE : 0;
 }
 
-/* A tt_model_fault_fn that sets the error message from the first fault; arg is a bool *, false before. */
-static void first_fault_only(void *arg, const enum tt_key *keys, const char *message)
-{
-    bool *has_one = arg;
+/* The first fault, which sets the error message. One about sizes of a folder says where they are. */
+struct first_fault {
+    const char *folder; /* NULL: sizes are not a folder's */
+    bool has_one;
+};
 
-    (void)keys;
-    if (!*has_one)
+static void keep_first(void *arg, const enum tt_key *keys, const char *message)
+{
+    struct first_fault *first = arg;
+
+    if (!first->has_one && first->folder && *keys == TT_KEY(model.hf_assets_path))
+        (void)tt_fail(TT_EUSAGE, "%s%s: %s", first->folder, tt_gguf_is_path(first->folder) ? "" : "/config.json",
+                      message);
+    else if (!first->has_one)
         (void)tt_fail(TT_EUSAGE, "%s", message);
-    *has_one = true;
-}
-
-/* The same as check_dims, but sets the message of the first fault. */
-static int settle_dims(const struct tt_model_row *row, struct tt_model_dims *d)
-{
-    bool has_one = false;
-
-    return check_dims(row, d, first_fault_only, &has_one);
+    first->has_one = true;
 }
 
 /* --- the registry --- */
@@ -382,24 +381,16 @@ const struct tt_model_row *const tt_model_rows[] = {TT_MODELS(POINTER)};
 #undef POINTER
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
-/* "a, b, c" of at most 16 words, for messages. The caller frees. */
-static char *list_words(const char *const *words, int n)
-{
-    struct tt_text text = {0};
-
-    for (int i = 0; i < n; i++)
-        tt_text_add(&text, "%s%s", i ? ", " : "", words[i]);
-    return text.text ? text.text : tt_strdup("");
-}
-
 static int fail_unknown(const char *what, const char *word, const char *const *choices, int n)
 {
     const char *near = tt_text_meant(word, choices, n);
-    char *all = list_words(choices, n);
+    struct tt_text all = {0};
 
+    for (int i = 0; i < n; i++)
+        tt_text_add(&all, "%s%s", i ? ", " : "", choices[i]);
     (void)tt_fail(TT_EUSAGE, "unknown %s '%s'\nhelp: %s%s%sthe choices are %s", what, word, near ? "did you mean " : "",
-                  near ? near : "", near ? "? " : "", all);
-    tt_free(all);
+                  near ? near : "", near ? "? " : "", all.text);
+    tt_text_release(&all);
     return TT_EUSAGE;
 }
 
@@ -442,8 +433,8 @@ out:
     return rc;
 }
 
-/* "llama and mistral (model llama3), ..." */
-static char *list_model_types(void)
+/* Lists the known types: "llama and mistral (model.name llama3), ..." */
+static int fail_type(const char *where, const char *type)
 {
     struct tt_text text = {0};
 
@@ -457,30 +448,9 @@ static char *list_model_types(void)
                 tt_text_add(&text, " and %s", row->classes[c].copy);
         tt_text_add(&text, " (%s %s)", TT_KEY_NAME(model.name), row->name);
     }
-    return text.text;
-}
-
-static int fail_type(const char *where, const char *type)
-{
-    char *known = list_model_types();
-
-    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, known);
-    tt_free(known);
+    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, text.text);
+    tt_text_release(&text);
     return TT_EDATA;
-}
-
-/* Checks that config.json belongs to the requested model; otherwise names the model that would
- * accept it, if any. */
-static int check_model_type(const struct tt_model_row *row, const char *type, const char *where)
-{
-    const struct tt_model_row *of;
-
-    if (!tt_hf_find_class(type, &of))
-        return fail_type(where, type);
-    if (of == row)
-        return 0;
-    return tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", where, type, row->name,
-                   TT_KEY_NAME(model.name), of->name);
 }
 
 /* The dims of a GGUF file, which takes the place of a folder. */
@@ -503,6 +473,7 @@ out:
 
 static int read_hf_dims(const struct tt_model_row *row, const char *folder, struct tt_model_dims *ret_dims)
 {
+    const struct tt_model_row *of;
     char *path = NULL;
     json_t *json = NULL;
     const char *type = NULL;
@@ -523,8 +494,13 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
         goto out;
     }
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
-    TT_TRY(check_model_type(row, type, path));
-    TT_TRY(tt_hf_read_dims(json, path, ret_dims));
+    if (!tt_hf_find_class(type, &of))
+        rc = fail_type(path, type);
+    else if (of != row)
+        rc = tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", path, type, row->name,
+                     TT_KEY_NAME(model.name), of->name);
+    else
+        rc = tt_hf_read_dims(json, path, ret_dims);
 out:
     json_decref(json);
     tt_free(path);
@@ -551,10 +527,11 @@ static void name_without_flavor(struct tt_model *model, const struct tt_model_di
 static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
                       struct tt_model **ret_model)
 {
+    struct first_fault first = {0};
     struct tt_model *model;
     int rc = 0;
 
-    TT_TRY(settle_dims(row, &dims));
+    TT_TRY(check_dims(row, &dims, keep_first, &first));
     model = tt_calloc(1, sizeof *model);
     model->row = row;
     model->flavor = tt_strdup(flavor);
@@ -606,36 +583,18 @@ out:
     return rc;
 }
 
-/* The first fault of the sizes of a folder, which says where they are. */
-struct first_fault {
-    const char *folder;
-    bool has_one;
-};
-
-static void keep_first(void *arg, const enum tt_key *keys, const char *message)
-{
-    struct first_fault *first = arg;
-
-    if (!first->has_one && *keys == TT_KEY(model.hf_assets_path))
-        (void)tt_fail(TT_EUSAGE, "%s%s: %s", first->folder, tt_gguf_is_path(first->folder) ? "" : "/config.json",
-                      message);
-    else
-        first_fault_only(&first->has_one, keys, message);
-    first->has_one = true;
-}
-
 int tt_model_new(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                  struct tt_model **ret_model)
 {
-    bool has_one = true; /* find_dims has set the message; among sizes, the first fault sets it */
-    struct first_fault first = {hf_folder, false};
+    struct first_fault first = {.has_one = true}; /* find_dims sets the message itself */
     const struct tt_model_row *row = NULL;
     struct tt_model_dims dims = {0};
     int rc = 0;
 
-    TT_TRY(find_dims(name, flavor, hf_folder, first_fault_only, &has_one, &row, &dims));
+    TT_TRY(find_dims(name, flavor, hf_folder, keep_first, &first, &row, &dims));
     if (overrides)
         tt_dims_override(&dims, overrides);
+    first = (struct first_fault){.folder = hf_folder};
     if (strcmp(flavor, "hf") == 0)
         TT_TRY(check_dims(row, &dims, keep_first, &first));
     TT_TRY(make_model(row, flavor, dims, ret_model));
