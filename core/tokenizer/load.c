@@ -129,31 +129,31 @@ static int split_merge(const struct tt_tokenizer *t, const char *text, size_t si
 
 static int read_merge(struct tt_tokenizer *t, const json_t *merge, size_t index, const char *where)
 {
-    const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
+    const json_t *pair[2] = {json_array_get(merge, 0), json_array_get(merge, 1)};
+    const char *text = json_string_value(merge), *half[2] = {text, NULL};
+    size_t size[2] = {0, 0};
     struct tt_text sum = {0};
     int64_t ids[3];
-    size_t space = 0;
     int rc = 0;
 
-    if (json_is_string(merge)) {
-        const char *text = json_string_value(merge);
-        size_t size = json_string_length(merge);
-
+    if (text) {
         if (strncmp(text, "#version", 8) == 0)
             return 0;
-        TT_TRY(split_merge(t, text, size, index, where, &space));
-        ids[0] = tt_strmap_get(&t->vocab, text, space, -1);
-        ids[1] = tt_strmap_get(&t->vocab, text + space + 1, size - space - 1, -1);
-        tt_text_add_bytes(&sum, text, space);
-        tt_text_add_bytes(&sum, text + space + 1, size - space - 1);
-    } else if (json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right)) {
-        ids[0] = tt_strmap_get(&t->vocab, json_string_value(left), json_string_length(left), -1);
-        ids[1] = tt_strmap_get(&t->vocab, json_string_value(right), json_string_length(right), -1);
-        tt_text_add_bytes(&sum, json_string_value(left), json_string_length(left));
-        tt_text_add_bytes(&sum, json_string_value(right), json_string_length(right));
+        TT_TRY(split_merge(t, text, json_string_length(merge), index, where, &size[0]));
+        half[1] = text + size[0] + 1;
+        size[1] = json_string_length(merge) - size[0] - 1;
+    } else if (json_array_size(merge) == 2 && json_is_string(pair[0]) && json_is_string(pair[1])) {
+        for (int i = 0; i < 2; i++) {
+            half[i] = json_string_value(pair[i]);
+            size[i] = json_string_length(pair[i]);
+        }
     } else {
         rc = tt_fail(TT_EDATA, "%s: model.merges[%zu] is neither a string nor a pair of strings", where, index);
         goto out;
+    }
+    for (int i = 0; i < 2; i++) {
+        ids[i] = tt_strmap_get(&t->vocab, half[i], size[i], -1);
+        tt_text_add_bytes(&sum, half[i], size[i]);
     }
     ids[2] = tt_strmap_get(&t->vocab, sum.text, sum.size, -1);
     if (ids[0] < 0 || ids[1] < 0 || ids[2] < 0) {
@@ -743,46 +743,58 @@ out:
     return rc;
 }
 
-/* The chat template of a file of its own counts more than that of tokenizer_config.json. */
-static void set_chat_template(struct tt_tokenizer *t, char *text, char *where)
+/* The files of a tokenizer. */
+struct files {
+    char *json, *config, *chat;
+    size_t json_size, config_size, chat_size;
+};
+
+/* chat_where: of the chat template, which counts more than that of tokenizer_config.json; it is taken. */
+static int parse_files(struct files *files, const char *where, char *chat_where, struct tt_tokenizer **ret_tokenizer)
 {
-    tt_free(t->info.chat_template);
-    tt_free(t->info.chat_where);
-    t->info.chat_template = text;
-    t->info.chat_where = where;
+    int rc = tt_tokenizer_parse(files->json, files->json_size, files->config, files->config_size, where, ret_tokenizer);
+
+    if (rc < 0 || !files->chat) {
+        tt_free(chat_where);
+        return rc;
+    }
+    tt_free((*ret_tokenizer)->info.chat_template);
+    tt_free((*ret_tokenizer)->info.chat_where);
+    (*ret_tokenizer)->info.chat_template = files->chat;
+    (*ret_tokenizer)->info.chat_where = chat_where;
+    files->chat = NULL;
+    return 0;
+}
+
+static void release_files(struct files *files)
+{
+    tt_free(files->json);
+    tt_free(files->config);
+    tt_free(files->chat);
 }
 
 static int load_gguf(const char *path, struct tt_tokenizer **ret_tokenizer)
 {
-    char *json = NULL, *config = NULL, *chat = NULL;
-    size_t json_size = 0, config_size = 0, chat_size = 0;
+    struct files files = {0};
     struct tt_gguf file = {0};
     int rc = 0;
 
     TT_TRY(tt_gguf_open(path, &file));
-    TT_TRY(tt_gguf_tokenizer_file(&file, "tokenizer.json", &json, &json_size));
-    TT_TRY(tt_gguf_tokenizer_file(&file, "tokenizer_config.json", &config, &config_size));
-    TT_TRY(tt_gguf_tokenizer_file(&file, "chat_template.jinja", &chat, &chat_size));
-    if (!json) {
-        rc = tt_fail(TT_EDATA, "'%s' has no tokenizer", path);
-        goto out;
-    }
-    TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, path, ret_tokenizer));
-    if (chat)
-        set_chat_template(*ret_tokenizer, chat, tt_strdup(path));
-    chat = NULL;
+    TT_TRY(tt_gguf_tokenizer_file(&file, "tokenizer.json", &files.json, &files.json_size));
+    TT_TRY(tt_gguf_tokenizer_file(&file, "tokenizer_config.json", &files.config, &files.config_size));
+    TT_TRY(tt_gguf_tokenizer_file(&file, "chat_template.jinja", &files.chat, &files.chat_size));
+    rc = files.json ? parse_files(&files, path, tt_strdup(path), ret_tokenizer)
+                    : tt_fail(TT_EDATA, "'%s' has no tokenizer", path);
 out:
     tt_gguf_release(&file);
-    tt_free(json);
-    tt_free(config);
-    tt_free(chat);
+    release_files(&files);
     return rc;
 }
 
 int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
 {
-    char *json_path = NULL, *json = NULL, *config = NULL, *chat = NULL;
-    size_t json_size = 0, config_size = 0, chat_size = 0;
+    char *json_path = NULL;
+    struct files files = {0};
     bool is_folder = false, exists = false;
     int rc = 0;
 
@@ -807,20 +819,15 @@ int tt_tokenizer_load(const char *path, struct tt_tokenizer **ret_tokenizer)
         rc = fail_kind(path);
         goto out;
     }
-    TT_TRY(tt_file_read(json_path, &json, &json_size));
-    TT_TRY(read_config(json_path, &config, &config_size));
-    TT_TRY(read_beside(json_path, "chat_template.jinja", &chat, &chat_size));
-    TT_TRY(tt_tokenizer_parse(json, json_size, config, config_size, json_path, ret_tokenizer));
-    if (chat)
-        set_chat_template(*ret_tokenizer, chat, path_beside(json_path, "chat_template.jinja"));
-    chat = NULL;
+    TT_TRY(tt_file_read(json_path, &files.json, &files.json_size));
+    TT_TRY(read_config(json_path, &files.config, &files.config_size));
+    TT_TRY(read_beside(json_path, "chat_template.jinja", &files.chat, &files.chat_size));
+    TT_TRY(parse_files(&files, json_path, path_beside(json_path, "chat_template.jinja"), ret_tokenizer));
 out:
     if (rc < 0)
         rc = tt_path_blame_missing(rc, path, TT_KEY(model.hf_assets_path));
     tt_free(json_path);
-    tt_free(json);
-    tt_free(config);
-    tt_free(chat);
+    release_files(&files);
     return rc;
 }
 

@@ -72,33 +72,21 @@ static int new_step(struct tt_normalizer *n, const char *where, struct tt_normal
     return 0;
 }
 
-static int add_prepend(struct tt_normalizer *n, const json_t *json, const char *where)
-{
-    const char *prepend = tt_json_plain_string(json_object_get(json, "prepend"));
-    struct tt_normalizer_step *step = NULL;
-    int rc = 0;
-
-    if (!prepend)
-        return tt_fail(TT_EDATA, "%s: normalizer Prepend has no string prepend", where);
-    TT_TRY(new_step(n, where, &step));
-    step->to = tt_strdup(prepend);
-out:
-    return rc;
-}
-
-static int add_replace(struct tt_normalizer *n, const json_t *json, const char *where)
+/* Prepend, or Replace. */
+static int add_text(struct tt_normalizer *n, const json_t *json, bool replaces, const char *where)
 {
     const char *from = tt_json_plain_string(json_object_get(json_object_get(json, "pattern"), "String"));
-    const char *to = tt_json_plain_string(json_object_get(json, "content"));
+    const char *to = tt_json_plain_string(json_object_get(json, replaces ? "content" : "prepend"));
     struct tt_normalizer_step *step = NULL;
     int rc = 0;
 
-    if (!from || !*from || !to) {
+    if (!replaces && !to)
+        return tt_fail(TT_EDATA, "%s: normalizer Prepend has no string prepend", where);
+    if (replaces && (!from || !*from || !to))
         return tt_fail(TT_EDATA, "%s: normalizer Replace is supported with a string as pattern.String and as content",
                        where);
-    }
     TT_TRY(new_step(n, where, &step));
-    step->from = tt_strdup(from);
+    step->from = replaces ? tt_strdup(from) : NULL;
     step->to = tt_strdup(to);
 out:
     return rc;
@@ -135,10 +123,8 @@ static int add_steps(struct tt_normalizer *n, const json_t *json, const char *wh
             read_assigned(n);
         return 0;
     }
-    if (type && strcmp(type, "Prepend") == 0)
-        return add_prepend(n, json, where);
-    if (type && strcmp(type, "Replace") == 0)
-        return add_replace(n, json, where);
+    if (type && (strcmp(type, "Prepend") == 0 || strcmp(type, "Replace") == 0))
+        return add_text(n, json, strcmp(type, "Replace") == 0, where);
     if (!type || strcmp(type, "Sequence") != 0 || depth > DEEPEST_SEQUENCE) {
         return tt_fail(TT_EDATA,
                        "%s: normalizer '%s' is not supported (null, NFC, NFD, NFKC, NFKD, Prepend and Replace are)",

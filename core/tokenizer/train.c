@@ -371,12 +371,6 @@ static void drop_repeated(struct training *t)
             trained->merge[trained->n_merges++] = trained->merge[i];
 }
 
-static void count_tokens(struct training *t)
-{
-    for (int32_t w = 0; w < t->n_words; w++)
-        t->trained->text_tokens += t->length[w] * t->count[w];
-}
-
 static void training_release(struct training *t)
 {
     for (int i = 0; i < t->n_heap; i++)
@@ -409,7 +403,8 @@ int tt_bpe_train(const struct tt_word_counts *words, int64_t vocab_size, int n_s
     add_words(&t, &words->count, id_of_byte);
     learn(&t, vocab_size);
     drop_repeated(&t);
-    count_tokens(&t);
+    for (int32_t w = 0; w < t.n_words; w++)
+        ret_trained->text_tokens += t.length[w] * t.count[w];
     training_release(&t);
     return 0;
 }
@@ -493,13 +488,10 @@ int tt_bpe_write(const struct tt_bpe_trained *trained, const struct tt_word_coun
                   "padding", "added_tokens", describe_special(trained), "normalizer", "pre_tokenizer", words->json,
                   "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 1,
                   "use_regex", 1, "model", describe_model(trained));
-    int rc;
+    int rc = tt_folder_make(folder);
 
-    if ((rc = tt_folder_make(folder)) < 0) {
-        json_decref(json);
-        return rc;
-    }
-    TT_TRY(save(folder, json, describe_config(bos, eos)));
-out:
+    if (rc == 0)
+        return save(folder, json, describe_config(bos, eos));
+    json_decref(json);
     return rc;
 }
