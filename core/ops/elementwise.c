@@ -39,8 +39,7 @@ struct kind {
     int64_t tile;
     const char *wanted;
     bool differentiates;
-    bool pairs;             /* an element of h belongs to two of x */
-    enum tt_op_id gradient; /* of an op that can be differentiated: the op that does this */
+    bool pairs; /* an element of h belongs to two of x */
 };
 
 #define IN(i)        tt_call_in_at(call, i, part.begin)
@@ -64,13 +63,12 @@ KERNEL(swiglu_clamped_bwd, OUT_PAIRS(0), IN(0), IN_PAIRS(1))
 
 static const struct kind kinds[TT_OPS] = {
     [TT_OP_ADD] = {add, 1.0, LARGE_TILE, .wanted = "a, b of one shape"},
-    [TT_OP_SCALE] = {scale, 1.0, TILE, "x (N, D)", .gradient = TT_OP_SCALE},
-    [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, "x (N, F)", .gradient = TT_OP_GELU_BWD},
+    [TT_OP_SCALE] = {scale, 1.0, TILE, "x (N, D)"},
+    [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, "x (N, F)"},
     [TT_OP_GELU_BWD] = {gelu_bwd, 14.0, TILE, "dy, x (N, F)", .differentiates = true},
-    [TT_OP_SWIGLU] = {swiglu_fwd, 4.0, TILE, "g, u (N, F)", .gradient = TT_OP_SWIGLU_BWD},
+    [TT_OP_SWIGLU] = {swiglu_fwd, 4.0, TILE, "g, u (N, F)"},
     [TT_OP_SWIGLU_BWD] = {swiglu_bwd, 10.0, TILE, "dh, g, u (N, F)", .differentiates = true},
-    [TT_OP_SWIGLU_CLAMPED] = {swiglu_clamped_fwd, 6.0, TILE, "x (N, 2 F)", .pairs = true,
-                              .gradient = TT_OP_SWIGLU_CLAMPED_BWD},
+    [TT_OP_SWIGLU_CLAMPED] = {swiglu_clamped_fwd, 6.0, TILE, "x (N, 2 F)", .pairs = true},
     [TT_OP_SWIGLU_CLAMPED_BWD] = {swiglu_clamped_bwd, 14.0, TILE, "dh (N, F), x (N, 2 F)", .pairs = true,
                                   .differentiates = true},
 };
@@ -93,33 +91,6 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
         return tt_op_output(graph, node, 0, name, NULL, 2, half);
     for (int k = 0; k < (kind->differentiates ? node->n_in - 1 : 1); k++)
         TT_TRY(tt_op_output(graph, node, k, name, k ? "up" : NULL, x.ndim, x.shape));
-out:
-    return rc;
-}
-
-static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    enum tt_op_id op = kinds[forward.op].gradient;
-    int in[1 + TT_MAX_INPUTS] = {grad_out[0]}, grad[TT_MAX_INPUTS], n = kinds[op].differentiates ? forward.n_in : 0;
-    int rc = 0;
-
-    memcpy(in + 1, forward.in, (size_t)n * sizeof *in);
-    TT_TRY(tt_rule_node(graph, op, &forward, in, 1 + n, forward.in, forward.n_in, grad));
-    for (int i = 0; i < forward.n_in; i++)
-        TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
-out:
-    return rc;
-}
-
-/* The gradient passes through to both sides. */
-static int backward_of_add(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int rc = 0;
-
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
-    TT_TRY(tt_rule_add(graph, &forward, 1, grad_out[0], grad_in));
 out:
     return rc;
 }
@@ -147,24 +118,26 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 /* clang-format off */
 #define ROW(op) .name = (op), .infer = infer, .run = run, .cost = cost
+#define GRADIENT(op, n, ...) .backward = tt_rule_backward, .gradients = {{op, 0, n, {__VA_ARGS__}}}
 #define ONE     {TT_TYPE_COMPUTE}
 #define TWO     {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE}
 #define THREE   {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE}
 
 const struct tt_op_row tt_op_add = {
-    ROW("add"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward_of_add};
+    ROW("add"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = tt_rule_backward, .passes = 2};
 const struct tt_op_row tt_op_scale = {
-    ROW("scale"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward};
+    ROW("scale"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, GRADIENT(TT_OP_SCALE, 1, TT_DY0)};
 const struct tt_op_row tt_op_gelu = {
-    ROW("gelu"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward};
+    ROW("gelu"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, GRADIENT(TT_OP_GELU_BWD, 1, TT_DY0, TT_X0)};
 const struct tt_op_row tt_op_gelu_bwd = {
     ROW("gelu_bwd"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}};
 const struct tt_op_row tt_op_swiglu = {
-    ROW("swiglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = backward};
+    ROW("swiglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
+    GRADIENT(TT_OP_SWIGLU_BWD, 2, TT_DY0, TT_X0, TT_X1)};
 const struct tt_op_row tt_op_swiglu_bwd = {
     ROW("swiglu_bwd"), .in = THREE, .out = TWO, .cuts = TT_CUT_ANY, .alias = {1, 3}};
 const struct tt_op_row tt_op_swiglu_clamped = {
-    ROW("swiglu_clamped"), .in = ONE, .out = ONE, .backward = backward};
+    ROW("swiglu_clamped"), .in = ONE, .out = ONE, GRADIENT(TT_OP_SWIGLU_CLAMPED_BWD, 1, TT_DY0, TT_X0)};
 const struct tt_op_row tt_op_swiglu_clamped_bwd = {
     ROW("swiglu_clamped_bwd"), .in = TWO, .out = ONE, .alias = {2}};
 /* clang-format on */

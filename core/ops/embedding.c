@@ -17,7 +17,7 @@
 #include "core/math/tree.h"
 #include "core/ops/rule.h"
 
-enum { EMBEDDING_TILE_ROWS = 64, TILE_COLUMNS = 64, TILE_ELEMENTS = 16384, LINE = 64 /* bytes */ };
+enum { EMBEDDING_TILE_ROWS = 64, TILE_COLUMNS = 64, LINE = 64 /* bytes */ };
 
 static int embedding_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -30,17 +30,6 @@ static int embedding_infer(struct tt_graph *graph, struct tt_node *node, const c
         return tt_op_mismatch(graph, node, "tokens (B, T) I32, w (V, D)");
     shape[1] = tt_value_width(&graph->values[node->in[1]]);
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
-}
-
-static int embedding_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[3] = {grad_out[0], forward.in[0], grad_in[1]}, rc = 0, grad;
-
-    TT_TRY(tt_rule_node(graph, TT_OP_EMBEDDING_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
-    tt_rule_set(&forward, 1, grad, grad_in);
-out:
-    return rc;
 }
 
 static void gather_tile(const struct tt_call *call, struct tt_range part)
@@ -185,58 +174,27 @@ static void local_rows(const struct tt_call *call)
         rows[i] = (int32_t)(tokens[i] - own.begin);
 }
 
-/* to = a + b, tables. */
-struct sum {
-    float *to;
-    const float *a, *b;
-    int64_t n;
-};
-
-static void sum_tile(void *arg, int64_t tile, int worker)
+static void scatter_grain(void *arg, int64_t grain, float *to)
 {
-    const struct sum *sum = arg;
-    struct tt_range part = tt_tile_range(sum->n, TILE_ELEMENTS, tile);
+    const struct tt_call *call = arg;
+    struct tt_range part =
+        tt_tile_range(tt_value_rows(tt_call_in(call, 0)), tt_grain_size(&call->node->attr.rows), grain);
 
-    (void)worker;
-    tt_kernels()->add(sum->to + part.begin, sum->a + part.begin, sum->b + part.begin, part.n);
-}
-
-static void add(struct tt_team *team, float *to, const float *a, const float *b, int64_t n)
-{
-    tt_team_run(team, tt_tiles(n, TILE_ELEMENTS), sum_tile, &(struct sum){to, a, b, n});
-}
-
-/* The tree over the grains of rows, then the earlier gradient. */
-static void run_grains(const struct tt_call *call, int64_t grain)
-{
-    int64_t rows = tt_value_rows(tt_call_in(call, 0)), n = tt_value_elements(tt_call_out(call, 0));
-    float *stack = (float *)((char *)call->scratch + ids_bytes(call->graph, call->node));
-    int64_t grains = tt_tiles(rows, grain), depth = 0;
-
-    for (int64_t g = 0; g < grains; g++) {
-        struct tt_range part = tt_tile_range(rows, grain, g);
-        int64_t carries = g + 1 < grains ? tt_tree_carries(g) : depth;
-
-        scatter(&(struct part){call, stack + depth++ * n, NULL, part.begin, part.n});
-        for (; carries > 0; carries--, depth--)
-            add(call->team, stack + (depth - 2) * n, stack + (depth - 2) * n, stack + (depth - 1) * n, n);
-    }
-    if (call->in[2])
-        add(call->team, call->out[0], call->in[2], stack, n);
-    else
-        memcpy(call->out[0], stack, (size_t)n * sizeof *stack);
+    scatter(&(struct part){call, to, NULL, part.begin, part.n});
 }
 
 static void embedding_run_bwd(const struct tt_call *call)
 {
-    int64_t grain = tt_grain_size(&call->node->attr.rows);
+    int64_t grain = tt_grain_size(&call->node->attr.rows), rows = tt_value_rows(tt_call_in(call, 0));
+    float *stack = (float *)((char *)call->scratch + ids_bytes(call->graph, call->node));
 
     if (call->node->attr.peers.n > 1)
         local_rows(call);
     if (grain)
-        run_grains(call, grain);
+        tt_op_sum_grains(call->team, tt_tiles(rows, grain), tt_value_elements(tt_call_out(call, 0)), stack, call->in[2],
+                         call->out[0], scatter_grain, (void *)call);
     else
-        scatter(&(struct part){call, call->out[0], call->in[2], 0, tt_value_rows(tt_call_in(call, 0))});
+        scatter(&(struct part){call, call->out[0], call->in[2], 0, rows});
 }
 
 const struct tt_op_row tt_op_embedding = {
@@ -245,7 +203,8 @@ const struct tt_op_row tt_op_embedding = {
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .infer = embedding_infer,
-    .backward = embedding_backward,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_EMBEDDING_BWD, 1, 1, {TT_DY0, TT_X0, TT_DX1}}},
     .run = embedding_run,
     .cost = embedding_cost,
 };
@@ -303,30 +262,6 @@ static int position_infer(struct tt_graph *graph, struct tt_node *node, const ch
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
-/* The gradient of all rows; each peer has its own. */
-static int gather(struct tt_graph *graph, const struct tt_node *forward, int dy, int *ret_all)
-{
-    const struct tt_value part = graph->values[dy]; /* a copy: adding moves the array */
-    int64_t shape[2] = {tt_value_rows(&part) * forward->attr.peers.n, tt_value_width(&part)};
-    struct tt_node node = {.op = TT_OP_GATHER_ROWS,
-                           .backward = true,
-                           .block = forward->block,
-                           .n_in = 1,
-                           .in = {dy},
-                           .n_out = 1,
-                           .attr = {.peers = forward->attr.peers}};
-    char *name = tt_format("%s.gathered", part.name);
-    int rc = 0;
-
-    *ret_all = node.out[0] = tt_graph_value(graph, TT_VALUE_GRAD, part.dtype, name, 2, shape);
-    tt_free(name);
-    graph->values[*ret_all].producer = graph->n_nodes;
-    TT_TRY(tt_op_infer(graph, &node, ""));
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
-out:
-    return rc;
-}
-
 /* With peers every rank computes the gradient of the whole table. */
 static int position_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
@@ -337,8 +272,20 @@ static int position_backward(struct tt_graph *graph, int node, const int *grad_o
     TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
     if (!tt_rule_wanted(graph, forward.in[1]))
         return 0;
-    if (forward.attr.peers.n > 1)
-        TT_TRY(gather(graph, &forward, grad_out[0], &in[0]));
+    if (forward.attr.peers.n > 1) { /* which have the gradients of the other rows */
+        const struct tt_value *dy = &graph->values[grad_out[0]];
+        int64_t shape[2] = {tt_value_rows(dy) * forward.attr.peers.n, tt_value_width(dy)};
+
+        in[0] = tt_rule_value(graph, grad_out[0], "gathered", dy->dtype, 2, shape, false);
+        TT_TRY(tt_rule_push(graph, &(struct tt_node){.op = TT_OP_GATHER_ROWS,
+                                                     .backward = true,
+                                                     .block = forward.block,
+                                                     .n_in = 1,
+                                                     .in = {grad_out[0]},
+                                                     .n_out = 1,
+                                                     .out = {in[0]},
+                                                     .attr = {.peers = forward.attr.peers}}));
+    }
     forward.attr.peers = (struct tt_axis_peers){0};
     memcpy(in_grains, (int[3]){in[0], in[2], in[1]}, sizeof in_grains);
     TT_TRY(tt_rule_node(graph, grains ? TT_OP_EMBEDDING_BWD : TT_OP_POSITION_BWD, &forward, grains ? in_grains : in, 3,

@@ -18,30 +18,16 @@
 
 #include "core/ops/rule.h"
 
-/* y has `times` / `parts` as many rows as x. */
-static int infer_rows(struct tt_graph *graph, struct tt_node *node, const char *name, int times, int parts)
+static int infer_rows(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value *x = &graph->values[node->in[0]];
+    int times = node->op == TT_OP_SUM_ROWS ? 1 : node->attr.peers.n;
+    int parts = node->op == TT_OP_GATHER_ROWS ? 1 : node->attr.peers.n;
     int64_t rows = tt_value_rows(x), shape[2] = {rows * times / parts, tt_value_width(x)};
 
     if (node->attr.peers.axis == TT_AXIS_NONE || rows % parts != 0)
         return tt_op_mismatch(graph, node, "x with as many rows for each peer");
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
-}
-
-static int infer_gather(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    return infer_rows(graph, node, name, node->attr.peers.n, 1);
-}
-
-static int infer_scatter(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    return infer_rows(graph, node, name, 1, node->attr.peers.n);
-}
-
-static int infer_blocks(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    return infer_rows(graph, node, name, node->attr.peers.n, node->attr.peers.n);
 }
 
 static int infer_sum(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -51,18 +37,6 @@ static int infer_sum(struct tt_graph *graph, struct tt_node *node, const char *n
     if (!tt_op_acc_fits(graph, node, 1, tt_value_rows(&x), tt_value_width(&x)))
         return tt_op_mismatch(graph, node, "x, acc of one shape");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
-}
-
-/* The gradient of an exchange is another one, whose result is added to what x has already. */
-static int exchange_back(struct tt_graph *graph, enum tt_op_id op, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int rc = 0, grad;
-
-    TT_TRY(tt_rule_node(graph, op, &forward, grad_out, 1, forward.in, 1, &grad));
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
-out:
-    return rc;
 }
 
 /* The sum begins as soon as its terms are there, so that it travels while gradients of weights are computed. */
@@ -79,16 +53,6 @@ out:
     return rc;
 }
 
-static int backward_scatter(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    return exchange_back(graph, TT_OP_GATHER_ROWS, node, grad_out, grad_in);
-}
-
-static int backward_blocks(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    return exchange_back(graph, TT_OP_SWAP_BLOCKS, node, grad_out, grad_in);
-}
-
 #define ANY_TYPE (TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16))
 
 const struct tt_op_row tt_op_gather_rows = {
@@ -98,7 +62,7 @@ const struct tt_op_row tt_op_gather_rows = {
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .computes = ANY_TYPE | TT_COMPUTES(TT_I32),
-    .infer = infer_gather,
+    .infer = infer_rows,
     .backward = backward_gather,
 };
 
@@ -109,8 +73,9 @@ const struct tt_op_row tt_op_sum_rows = {
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_GRAPH},
     .computes = TT_COMPUTES(TT_F32),
-    .infer = infer_scatter,
-    .backward = backward_scatter,
+    .infer = infer_rows,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_GATHER_ROWS, 0, 1, {TT_DY0}}},
 };
 
 const struct tt_op_row tt_op_sum_all = {
@@ -131,8 +96,9 @@ const struct tt_op_row tt_op_swap_blocks = {
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .computes = ANY_TYPE,
-    .infer = infer_blocks,
-    .backward = backward_blocks,
+    .infer = infer_rows,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_SWAP_BLOCKS, 0, 1, {TT_DY0}}},
 };
 
 /*
@@ -151,19 +117,12 @@ static int grains_infer(struct tt_graph *graph, struct tt_node *node, const char
     return tt_op_output(graph, node, 0, name, NULL, 1, &width);
 }
 
-static void grains_run_tile(const struct tt_call *call, struct tt_range part)
+static struct tt_row_sums grains_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
-    const struct tt_value *x = tt_call_in(call, 0);
-    struct tt_row_blocks blocks = {.grains = tt_value_rows(x), .per_grain = 1};
-    const float *acc = call->in[1];
+    const struct tt_value *x = &graph->values[node->in[0]];
 
-    tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
-                      (const float *)call->in[0] + part.begin, tt_value_width(x), part.n);
-}
-
-static void grains_run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 0)), TT_SUM_COLUMNS, grains_run_tile);
+    return (struct tt_row_sums){
+        .blocks = {.grains = tt_value_rows(x), .per_grain = 1}, .columns = tt_value_width(x), .n = 1, .acc = 1};
 }
 
 const struct tt_op_row tt_op_add_grains = {
@@ -172,7 +131,8 @@ const struct tt_op_row tt_op_add_grains = {
     .out = {TT_TYPE_F32},
     .computes = TT_COMPUTES(TT_F32),
     .infer = grains_infer,
-    .run = grains_run,
+    .run = tt_op_run_sums,
+    .sums = grains_sums,
     .flops = 1.0,
     .alias = {2},
 };
@@ -198,17 +158,6 @@ static int pick_infer(struct tt_graph *graph, struct tt_node *node, const char *
         return tt_op_mismatch(graph, node, "x in as many blocks as there are peers, and its tokens");
     shape[0] = rows / n;
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
-}
-
-static int pick_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[2] = {grad_out[0], forward.in[1]}, rc = 0, grad;
-
-    TT_TRY(tt_rule_node(graph, TT_OP_PICK_ROWS_BWD, &forward, in, 2, forward.in, 1, &grad));
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
-out:
-    return rc;
 }
 
 static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -268,7 +217,8 @@ const struct tt_op_row tt_op_pick_rows = {
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
     .infer = pick_infer,
-    .backward = pick_backward,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_PICK_ROWS_BWD, 0, 1, {TT_DY0, TT_X1}}},
     .run = pick_run,
     .cost = pick_cost,
 };
@@ -307,16 +257,11 @@ static int reorder_infer(struct tt_graph *graph, struct tt_node *node, const cha
 
 static int reorder_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
-    const struct tt_node forward = graph->nodes[node];
-    struct tt_node back = forward;
-    int rc = 0, grad;
+    struct tt_node back = graph->nodes[node];
 
-    back.attr.reorder = (struct tt_reorder){forward.attr.reorder.b, forward.attr.reorder.a,
-                                            tt_value_rows(&graph->values[forward.in[0]])};
-    TT_TRY(tt_rule_node(graph, TT_OP_REORDER, &back, grad_out, 1, forward.in, 1, &grad));
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
-out:
-    return rc;
+    back.attr.reorder =
+        (struct tt_reorder){back.attr.reorder.b, back.attr.reorder.a, tt_value_rows(&graph->values[back.in[0]])};
+    return tt_rule_gradient(graph, &back, tt_op_reorder.gradients, grad_out, grad_in);
 }
 
 static int64_t block_bytes(const struct tt_call *call)
@@ -363,5 +308,6 @@ const struct tt_op_row tt_op_reorder = {
     .out = {TT_TYPE_COMPUTE},
     .infer = reorder_infer,
     .backward = reorder_backward,
+    .gradients = {{TT_OP_REORDER, 0, 1, {TT_DY0}}},
     .run = reorder_run,
 };

@@ -60,17 +60,6 @@ out:
     return rc;
 }
 
-static int backward_split(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[2] = {grad_out[0], grad_out[1]}, rc = 0, grad;
-
-    TT_TRY(tt_rule_node(graph, TT_OP_JOIN, &forward, in, 2, forward.in, 1, &grad));
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
-out:
-    return rc;
-}
-
 /* The sum of some heads' second parts of one row. */
 static void sum_heads(const struct tt_call *call, const struct widths *w, const char *from, int64_t heads, float *to)
 {
@@ -175,18 +164,6 @@ static int infer_join(struct tt_graph *graph, struct tt_node *node, const char *
     return tt_op_output(graph, node, 0, name, NULL, 2, out);
 }
 
-static int backward_join(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int rc = 0, grad[2];
-
-    TT_TRY(tt_rule_node(graph, TT_OP_SPLIT, &forward, grad_out, 1, forward.in, 2, grad));
-    for (int i = 0; i < 2; i++)
-        TT_TRY(tt_rule_add(graph, &forward, i, grad[i], grad_in));
-out:
-    return rc;
-}
-
 static void copy_or_clear(void *to, const void *from, size_t bytes)
 {
     if (from)
@@ -223,7 +200,8 @@ const struct tt_op_row tt_op_split = {
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
     .infer = infer_split,
-    .backward = backward_split,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_JOIN, 0, 1, {TT_DY0, TT_DY1}}},
     .run = run_split,
     .scratch_bytes = scratch_split,
 };
@@ -234,7 +212,8 @@ const struct tt_op_row tt_op_join = {
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_OUT,
     .infer = infer_join,
-    .backward = backward_join,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_SPLIT, 0, 2, {TT_DY0}}},
     .run = run_join,
 };
 
@@ -265,15 +244,10 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
-    const struct tt_node forward = graph->nodes[node];
-    struct tt_node back = forward;
-    int in[3] = {grad_out[0], forward.in[1], forward.in[2]}, rc = 0, grad;
+    struct tt_node back = graph->nodes[node];
 
-    back.attr.inverse = !forward.attr.inverse;
-    TT_TRY(tt_rule_node(graph, TT_OP_ROPE, &back, in, 3, forward.in, 1, &grad));
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad, grad_in));
-out:
-    return rc;
+    back.attr.inverse = !back.attr.inverse;
+    return tt_rule_gradient(graph, &back, tt_op_rope.gradients, grad_out, grad_in);
 }
 
 static void run_tile(const struct tt_call *call, struct tt_range part)
@@ -306,6 +280,7 @@ const struct tt_op_row tt_op_rope = {
     .cuts = TT_CUT_ANY,
     .infer = infer,
     .backward = backward,
+    .gradients = {{TT_OP_ROPE, 0, 1, {TT_DY0, TT_X1, TT_X2}}},
     .run = run,
     .flops = 3.0,
     .alias = {1},

@@ -8,15 +8,14 @@
  * RMSNORM_BWD:
  *   in   dy (N, G*D), x, w, rstd, acc_dx (N, G*D) or none, acc_dw (D) or none
  *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
- *   dw is summed over blocks of DW_ROWS rows, then over the blocks (tt_row_blocks_sum).
+ *   dw is summed over blocks of SUM_ROWS rows, then over the blocks (struct tt_row_sums).
  *   attr rows (N), out (G). With grains of both, dw is (grains of rows, D), without acc_dw: the ranks that share the
  *     groups add these one by one, and ADD_GRAINS ends the sum. So ranks that share the rows add the same terms.
  */
-#include "core/base/mem.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
-enum { DW_ROWS = 64 };
+enum { SUM_ROWS = 64 };
 
 static bool extents_fit(const struct tt_node *node, int64_t rows, int64_t groups)
 {
@@ -48,35 +47,12 @@ out:
     return rc;
 }
 
-static int push(struct tt_graph *graph, struct tt_node *node)
-{
-    int rc = 0;
-
-    for (int k = 0; k < node->n_out; k++)
-        graph->values[node->out[k]].producer = graph->n_nodes;
-    TT_TRY(tt_op_infer(graph, node, ""));
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = *node;
-out:
-    return rc;
-}
-
-/* A value for the sums of the grains of rows. */
-static int sums_value(struct tt_graph *graph, int w, int64_t sums, bool partial)
-{
-    int64_t shape[2] = {sums, tt_value_width(&graph->values[w])};
-    char *name = tt_format("%s.grad.terms", graph->values[w].name);
-    int id = tt_graph_value(graph, TT_VALUE_GRAD, TT_F32, name, 2, shape);
-
-    graph->values[id].partial = partial;
-    tt_free(name);
-    return id;
-}
-
 /* The sums of grains are added over the peers, if there are any, then as a tree. */
 static int backward_apart(struct tt_graph *graph, const struct tt_node *forward, int dy, int *grad_in, int64_t sums)
 {
     bool shared = forward->attr.peers.n > 1;
     int x = forward->in[0], w = forward->in[1], rc = 0, in[2], dw;
+    int64_t shape[2] = {sums, tt_value_width(&graph->values[w])};
     struct tt_node bwd = {.op = TT_OP_RMSNORM_BWD,
                           .backward = true,
                           .block = forward->block,
@@ -87,8 +63,8 @@ static int backward_apart(struct tt_graph *graph, const struct tt_node *forward,
     struct tt_node all = {.op = TT_OP_SUM_ALL, .backward = true, .block = forward->block, .n_in = 2, .n_out = 1};
 
     bwd.out[0] = tt_graph_grad_value(graph, x);
-    bwd.out[1] = in[0] = sums_value(graph, w, sums, shared);
-    TT_TRY(push(graph, &bwd));
+    bwd.out[1] = in[0] = tt_rule_value(graph, w, "grad.terms", TT_F32, 2, shape, shared);
+    TT_TRY(tt_rule_push(graph, &bwd));
     tt_rule_set(forward, 0, bwd.out[0], grad_in);
     if (!tt_rule_wanted(graph, w))
         goto out;
@@ -96,8 +72,8 @@ static int backward_apart(struct tt_graph *graph, const struct tt_node *forward,
         all.attr.peers = forward->attr.peers;
         all.in[0] = in[0];
         all.in[1] = TT_NONE;
-        all.out[0] = in[0] = sums_value(graph, w, sums, false);
-        TT_TRY(push(graph, &all));
+        all.out[0] = in[0] = tt_rule_value(graph, w, "grad.terms", TT_F32, 2, shape, false);
+        TT_TRY(tt_rule_push(graph, &all));
     }
     in[1] = grad_in[1];
     TT_TRY(tt_rule_node(graph, TT_OP_ADD_GRAINS, &(struct tt_node){.block = forward->block}, in, 2, &w, 1, &dw));
@@ -110,16 +86,10 @@ static int rms_backward(struct tt_graph *graph, int node, const int *grad_out, i
 {
     const struct tt_node forward = graph->nodes[node];
     int64_t sums = sums_apart(&forward, tt_value_rows(&graph->values[forward.in[0]]));
-    int in[6] = {grad_out[0], forward.in[0], forward.in[1], forward.out[1], grad_in[0], grad_in[1]};
-    int grad[2], rc = 0;
 
     if (sums)
         return backward_apart(graph, &forward, grad_out[0], grad_in, sums);
-    TT_TRY(tt_rule_node(graph, TT_OP_RMSNORM_BWD, &forward, in, 6, forward.in, 2, grad));
-    tt_rule_set(&forward, 0, grad[0], grad_in);
-    tt_rule_set(&forward, 1, grad[1], grad_in);
-out:
-    return rc;
+    return tt_rule_backward(graph, node, grad_out, grad_in);
 }
 
 static void rms_run_tile(const struct tt_call *call, struct tt_range part)
@@ -133,7 +103,7 @@ static void rms_run_tile(const struct tt_call *call, struct tt_range part)
 
 static void rms_run(const struct tt_call *call)
 {
-    tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 1)), DW_ROWS, rms_run_tile);
+    tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 1)), SUM_ROWS, rms_run_tile);
 }
 
 static int rms_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -168,70 +138,31 @@ static struct tt_row_blocks group_blocks_of(const struct tt_extent *extent, int6
                                   .grain_rows = rows * grain};
 }
 
+static void rms_block(const struct tt_call *call, struct tt_range rows, float *to)
+{
+    int64_t width = tt_value_width(tt_call_in(call, 2)), at = rows.begin * width;
+
+    TT_RUN_KERNEL(call, rmsnorm_bwd, tt_call_out_at(call, 0, at), to, tt_call_in_at(call, 4, at),
+                  tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2],
+                  tt_call_in_at(call, 3, rows.begin), rows.n, width);
+}
+
 /* Grains of rows, or of each row's groups, which are the heads of q and k; with both, those of a grain of rows. */
-static struct tt_row_blocks rms_blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+static struct tt_row_sums rms_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *rstd = &graph->values[node->in[3]];
     int64_t rows = tt_value_rows(rstd), groups = tt_value_width(rstd);
 
-    if (tt_grain_size(&node->attr.out))
-        return group_blocks_of(&node->attr.out, tt_grain_or(&node->attr.rows, rows), groups);
-    return tt_row_blocks_of(&node->attr.rows, rows, groups, DW_ROWS);
-}
-
-/* The number of sums that dw has. */
-static int64_t sums_of(const struct tt_graph *graph, const struct tt_node *node)
-{
-    int64_t sums = sums_apart(node, tt_value_rows(&graph->values[node->in[3]]));
-
-    return sums ? sums : 1;
-}
-
-static void rms_bwd_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_call *call = arg;
-    int64_t width = tt_value_width(tt_call_in(call, 2));
-    struct tt_row_blocks blocks = rms_blocks_of(call->graph, call->node);
-    int64_t of_sum = tt_row_blocks_count(&blocks), first = tile / of_sum * blocks.grains * blocks.grain_rows;
-    struct tt_range part = tt_row_block(&blocks, tile % of_sum);
-    int64_t at = (first + part.begin) * width;
-
-    (void)worker;
-    TT_RUN_KERNEL(call, rmsnorm_bwd, tt_call_out_at(call, 0, at), (float *)call->scratch + tile * width,
-                  tt_call_in_at(call, 4, at), tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2],
-                  tt_call_in_at(call, 3, first + part.begin), part.n, width);
-}
-
-static void dw_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_call *call = arg;
-    int64_t width = tt_value_width(tt_call_in(call, 2)), tiles = tt_tiles(width, TT_SUM_COLUMNS);
-    struct tt_row_blocks blocks = rms_blocks_of(call->graph, call->node);
-    struct tt_range part = tt_tile_range(width, TT_SUM_COLUMNS, tile % tiles);
-    const float *acc = call->in[5], *terms = call->scratch;
-
-    (void)worker;
-    terms += tile / tiles * tt_row_blocks_count(&blocks) * width;
-    tt_row_blocks_sum(&blocks, (float *)call->out[1] + tile / tiles * width + part.begin, acc ? acc + part.begin : NULL,
-                      terms + part.begin, width, part.n);
-}
-
-static void rms_run_bwd(const struct tt_call *call)
-{
-    struct tt_row_blocks blocks = rms_blocks_of(call->graph, call->node);
-    int64_t sums = sums_of(call->graph, call->node), width = tt_value_width(tt_call_in(call, 2));
-
-    tt_team_run(call->team, sums * tt_row_blocks_count(&blocks), rms_bwd_tile, (void *)call);
-    tt_team_run(call->team, sums * tt_tiles(width, TT_SUM_COLUMNS), dw_tile, (void *)call);
-}
-
-static int64_t rms_scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
-{
-    struct tt_row_blocks blocks = rms_blocks_of(graph, node);
-    int64_t width = tt_value_width(&graph->values[node->in[2]]);
-
-    (void)threads;
-    return sums_of(graph, node) * tt_row_blocks_count(&blocks) * width * (int64_t)sizeof(float);
+    return (struct tt_row_sums){.blocks =
+                                    tt_grain_size(&node->attr.out)
+                                        ? group_blocks_of(&node->attr.out, tt_grain_or(&node->attr.rows, rows), groups)
+                                        : tt_row_blocks_of(&node->attr.rows, rows, groups, SUM_ROWS),
+                                .columns = tt_value_width(&graph->values[node->in[2]]),
+                                .n = 1,
+                                .out = 1,
+                                .acc = 5,
+                                .sums = sums_apart(node, rows),
+                                .block = rms_block};
 }
 
 const struct tt_op_row tt_op_rmsnorm = {
@@ -242,6 +173,7 @@ const struct tt_op_row tt_op_rmsnorm = {
     .part = TT_PART_NORM,
     .infer = rms_infer,
     .backward = rms_backward,
+    .gradients = {{TT_OP_RMSNORM_BWD, 0, 2, {TT_DY0, TT_X0, TT_X1, TT_Y1, TT_DX0, TT_DX1}}},
     .run = rms_run,
     .flops = 4.0,
     .alias = {1},
@@ -254,9 +186,10 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .part = TT_PART_NORM,
     .infer = rms_infer_bwd,
-    .run = rms_run_bwd,
+    .run = tt_op_run_sums,
+    .sums = rms_sums,
     .flops = 10.0,
-    .scratch_bytes = rms_scratch_bwd,
+    .scratch_bytes = tt_op_sums_scratch,
     .alias = {5, 6},
 };
 
@@ -267,10 +200,8 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
  * LAYERNORM_BWD:
  *   in   dy (N, D), x, w, mean, rstd, acc_dx (N, D) or none, acc_dw (D) or none, acc_db (D) or none
  *   out  dx, dw (D), db (D), each = [its acc +] ... and may take its memory
- *   dw and db are summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr rows (N).
+ *   dw and db are summed like the dw of RMSNORM. attr rows (N).
  */
-
-enum { SUM_ROWS = 64 };
 
 static int layer_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -283,20 +214,6 @@ static int layer_infer(struct tt_graph *graph, struct tt_node *node, const char 
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "mean", 1, &rows));
     TT_TRY(tt_op_output(graph, node, 2, name, "rstd", 1, &rows));
-out:
-    return rc;
-}
-
-static int layer_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[8] = {grad_out[0],    forward.in[0], forward.in[1], forward.out[1],
-                 forward.out[2], grad_in[0],    grad_in[1],    grad_in[2]};
-    int grad[3], rc = 0;
-
-    TT_TRY(tt_rule_node(graph, TT_OP_LAYERNORM_BWD, &forward, in, 8, forward.in, 3, grad));
-    for (int i = 0; i < 3; i++)
-        tt_rule_set(&forward, i, grad[i], grad_in);
 out:
     return rc;
 }
@@ -335,63 +252,34 @@ out:
     return rc;
 }
 
-static struct tt_row_blocks layer_blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+static void layer_block(const struct tt_call *call, struct tt_range rows, float *to)
 {
-    return tt_row_blocks_of(&node->attr.rows, tt_value_rows(&graph->values[node->in[1]]), 1, SUM_ROWS);
-}
-
-/* Puts a block's dw and db into the scratch, side by side in row k for block k. */
-static void layer_bwd_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_call *call = arg;
-    int64_t width = tt_value_width(tt_call_in(call, 1));
-    struct tt_row_blocks blocks = layer_blocks_of(call->graph, call->node);
-    struct tt_range part = tt_row_block(&blocks, tile);
-    int64_t at = part.begin * width;
-    float *sums = (float *)call->scratch + tile * 2 * width;
+    int64_t width = tt_value_width(tt_call_in(call, 1)), at = rows.begin * width;
     struct tt_layernorm_grads of = {
         .dx = tt_call_out_at(call, 0, at),
-        .dw = sums,
-        .db = sums + width,
+        .dw = to,
+        .db = to + width,
         .acc = tt_call_in_at(call, 5, at),
         .dy = tt_call_in_at(call, 0, at),
         .x = tt_call_in_at(call, 1, at),
         .w = call->in[2],
-        .mean = tt_call_in_at(call, 3, part.begin),
-        .rstd = tt_call_in_at(call, 4, part.begin),
+        .mean = tt_call_in_at(call, 3, rows.begin),
+        .rstd = tt_call_in_at(call, 4, rows.begin),
     };
 
-    (void)worker;
-    TT_RUN_KERNEL(call, layernorm_bwd, &of, part.n, width);
+    TT_RUN_KERNEL(call, layernorm_bwd, &of, rows.n, width);
 }
 
-static void sum_tile(const struct tt_call *call, struct tt_range part)
+static struct tt_row_sums layer_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
-    int64_t width = tt_value_width(tt_call_in(call, 1));
-    struct tt_row_blocks blocks = layer_blocks_of(call->graph, call->node);
+    const struct tt_value *x = &graph->values[node->in[1]];
 
-    for (int k = 0; k < 2; k++) {
-        const float *acc = call->in[6 + k], *sums = (const float *)call->scratch + k * width + part.begin;
-
-        tt_row_blocks_sum(&blocks, (float *)call->out[1 + k] + part.begin, acc ? acc + part.begin : NULL, sums,
-                          2 * width, part.n);
-    }
-}
-
-static void layer_run_bwd(const struct tt_call *call)
-{
-    struct tt_row_blocks blocks = layer_blocks_of(call->graph, call->node);
-
-    tt_team_run(call->team, tt_row_blocks_count(&blocks), layer_bwd_tile, (void *)call);
-    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 1)), TT_SUM_COLUMNS, sum_tile);
-}
-
-static int64_t layer_scratch_bwd(const struct tt_graph *graph, const struct tt_node *node, int threads)
-{
-    struct tt_row_blocks blocks = layer_blocks_of(graph, node);
-
-    (void)threads;
-    return tt_row_blocks_count(&blocks) * 2 * tt_value_width(&graph->values[node->in[1]]) * (int64_t)sizeof(float);
+    return (struct tt_row_sums){.blocks = tt_row_blocks_of(&node->attr.rows, tt_value_rows(x), 1, SUM_ROWS),
+                                .columns = tt_value_width(x),
+                                .n = 2,
+                                .out = 1,
+                                .acc = 6,
+                                .block = layer_block};
 }
 
 const struct tt_op_row tt_op_layernorm = {
@@ -400,7 +288,8 @@ const struct tt_op_row tt_op_layernorm = {
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
     .infer = layer_infer,
-    .backward = layer_backward,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_LAYERNORM_BWD, 0, 3, {TT_DY0, TT_X0, TT_X1, TT_Y1, TT_Y2, TT_DX0, TT_DX1, TT_DX2}}},
     .run = layer_run,
     .flops = 7.0,
     .alias = {1},
@@ -413,8 +302,9 @@ const struct tt_op_row tt_op_layernorm_bwd = {
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
     .infer = layer_infer_bwd,
-    .run = layer_run_bwd,
+    .run = tt_op_run_sums,
+    .sums = layer_sums,
     .flops = 14.0,
-    .scratch_bytes = layer_scratch_bwd,
+    .scratch_bytes = tt_op_sums_scratch,
     .alias = {6, 7, 8},
 };

@@ -90,6 +90,35 @@ enum tt_op_exchange {
 /* Dimensions that may be cut, for tt_op_row.cuts. */
 enum { TT_CUT_ROWS = 1, TT_CUT_OUT = 2, TT_CUT_IN = 4, TT_CUT_ANY = 7 };
 
+/*
+ * What a node that computes gradients reads, in terms of the node that is differentiated: the gradient of an output
+ * (DY), an input (X), an output (Y), or the earlier gradient of an input (DX), to which it adds its own.
+ */
+enum tt_gradient_operand {
+    TT_DY0 = 1,
+    TT_DY1,
+    TT_X0 = 5,
+    TT_X1,
+    TT_X2,
+    TT_Y0 = 9,
+    TT_Y1,
+    TT_Y2,
+    TT_DX0 = 13,
+    TT_DX1,
+    TT_DX2
+};
+
+/* A node that computes the gradients of inputs first to first + n - 1. */
+struct tt_gradient {
+    enum tt_op_id op;
+    int first, n;
+    enum tt_gradient_operand in[TT_MAX_INPUTS]; /* up to the first 0 */
+};
+
+enum { TT_GRADIENTS = 2 };
+
+struct tt_row_sums;
+
 /* A set of element types, for tt_op_row.computes. */
 #define TT_COMPUTES(dtype) (1U << (dtype))
 
@@ -119,8 +148,13 @@ struct tt_op_row {
      * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum
      * of the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum
      * as its accumulate input). NULL: not differentiable (backward ops).
+     *
+     * tt_rule_backward does what two members say: the gradient of output 0 is that of the first `passes` inputs too,
+     * and `gradients` compute those of others. A node is left out if no input of it wants a gradient.
      */
     int (*backward)(struct tt_graph *graph, int node, const int *grad_out, int *grad_in);
+    int passes;
+    struct tt_gradient gradients[TT_GRADIENTS];
     /*
      * The same for an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node
      * for one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
@@ -131,6 +165,8 @@ struct tt_op_row {
     /* NULL: `flops` for each element of the first input, and the bytes of all operands. */
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     double flops;
+    /* What tt_op_run_sums, as `run`, sums over rows, and tt_op_sums_scratch makes room for (rule.h). */
+    struct tt_row_sums (*sums)(const struct tt_graph *graph, const struct tt_node *node);
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
     /*
      * alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. That

@@ -230,25 +230,46 @@ static bool is_gathered(const struct tt_graph *graph, const struct tt_value *val
     return value->producer != TT_NONE && tt_op_row(graph->nodes[value->producer].op)->exchange == TT_EXCHANGE_GATHER;
 }
 
+int tt_rule_value(struct tt_graph *graph, int of, const char *suffix, enum tt_dtype dtype, int ndim,
+                  const int64_t *shape, bool partial)
+{
+    char *name = tt_format("%s.%s", graph->values[of].name, suffix);
+    int id = tt_graph_value(graph, TT_VALUE_GRAD, dtype, name, ndim, shape);
+
+    graph->values[id].partial = partial;
+    tt_free(name);
+    return id;
+}
+
 int tt_graph_grad_value(struct tt_graph *graph, int of)
 {
     const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
-    bool param = value.kind == TT_VALUE_PARAM, summed = param && !value.constant;
-    bool partial = is_gathered(graph, &value);
-    char *name = tt_format("%s.grad", value.name);
-    int id = tt_graph_value(graph, summed ? TT_VALUE_PARAM_GRAD : TT_VALUE_GRAD,
-                            param || partial ? TT_F32
-                            : value.partial  ? graph->dtype
-                                             : value.dtype,
-                            name, value.ndim, value.shape);
+    bool param = value.kind == TT_VALUE_PARAM, partial = is_gathered(graph, &value);
+    int id = tt_rule_value(graph, of, "grad",
+                           param || partial ? TT_F32
+                           : value.partial  ? graph->dtype
+                                            : value.dtype,
+                           value.ndim, value.shape, partial);
 
-    graph->values[id].partial = partial;
-    if (summed) {
+    if (param && !value.constant) {
+        graph->values[id].kind = TT_VALUE_PARAM_GRAD;
         graph->values[id].param = value.param;
         graph->values[id].part = value.part;
     }
-    tt_free(name);
     return id;
+}
+
+int tt_rule_push(struct tt_graph *graph, const struct tt_node *node)
+{
+    struct tt_node checked = *node;
+    int rc = 0;
+
+    for (int k = 0; k < node->n_out; k++)
+        graph->values[node->out[k]].producer = graph->n_nodes;
+    TT_TRY(tt_op_infer(graph, &checked, ""));
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = checked;
+out:
+    return rc;
 }
 
 /* Is output k, the gradient of a value that `forward` reads, a term of a sum over the node's peers? */
@@ -260,67 +281,86 @@ static bool is_term(const struct tt_graph *graph, enum tt_op_id op, int k, const
            value->kind == TT_VALUE_PARAM && value->tp == TT_TP_WHOLE && !value->constant;
 }
 
-/* A value for this rank's term of the gradient of a parameter. */
-static int term_value(struct tt_graph *graph, int of)
-{
-    const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
-    char *name = tt_format("%s.grad.term", value.name);
-    int id = tt_graph_value(graph, TT_VALUE_GRAD, TT_F32, name, value.ndim, value.shape);
-
-    graph->values[id].partial = true;
-    tt_free(name);
-    return id;
-}
-
-/* The sum over the peers of a term, added to acc; ret_sum: its value. */
-static int add_sum(struct tt_graph *graph, const struct tt_node *forward, int of, int term, int acc, int *ret_sum)
-{
-    struct tt_node node = {.op = TT_OP_SUM_ALL,
-                           .backward = true,
-                           .block = forward->block,
-                           .n_in = 2,
-                           .in = {term, acc},
-                           .n_out = 1,
-                           .attr = {.peers = forward->attr.peers}};
-    int rc = 0;
-
-    *ret_sum = node.out[0] = tt_graph_grad_value(graph, of);
-    graph->values[*ret_sum].producer = graph->n_nodes;
-    TT_TRY(tt_op_infer(graph, &node, ""));
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
-out:
-    return rc;
-}
-
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out)
 {
     struct tt_node node = {
         .op = op, .backward = true, .block = forward->block, .n_in = n_in, .n_out = n_of, .attr = forward->attr};
+    struct tt_node sum = {.op = TT_OP_SUM_ALL,
+                          .backward = true,
+                          .block = forward->block,
+                          .n_in = 2,
+                          .n_out = 1,
+                          .attr = {.peers = forward->attr.peers}};
     int acc[TT_MAX_OUTPUTS], rc = 0;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
     node.attr.partial = false;
     for (int k = 0; k < n_of; k++) {
+        const struct tt_value value = graph->values[of[k]]; /* a copy: adding moves the array */
         int acc_in = tt_op_row(op)->alias[k] - 1;
 
-        acc[k] = TT_NONE;
         if (is_term(graph, op, k, forward, of[k])) {
             acc[k] = node.in[acc_in];
             node.in[acc_in] = TT_NONE;
-            node.out[k] = term_value(graph, of[k]);
+            node.out[k] = tt_rule_value(graph, of[k], "grad.term", TT_F32, value.ndim, value.shape, true);
         } else {
             node.out[k] = tt_graph_grad_value(graph, of[k]);
             node.attr.partial = node.attr.partial || graph->values[node.out[k]].partial;
         }
-        graph->values[node.out[k]].producer = graph->n_nodes;
     }
-    TT_TRY(tt_op_infer(graph, &node, ""));
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = node;
+    TT_TRY(tt_rule_push(graph, &node));
     memcpy(ret_out, node.out, (size_t)n_of * sizeof *ret_out);
-    for (int k = 0; k < n_of; k++)
-        if (is_term(graph, op, k, forward, of[k]))
-            TT_TRY(add_sum(graph, forward, of[k], node.out[k], acc[k], &ret_out[k]));
+    for (int k = 0; k < n_of; k++) {
+        if (!is_term(graph, op, k, forward, of[k]))
+            continue;
+        sum.in[0] = node.out[k];
+        sum.in[1] = acc[k];
+        ret_out[k] = sum.out[0] = tt_graph_grad_value(graph, of[k]);
+        TT_TRY(tt_rule_push(graph, &sum));
+    }
+out:
+    return rc;
+}
+
+int tt_rule_gradient(struct tt_graph *graph, const struct tt_node *forward, const struct tt_gradient *gradient,
+                     const int *grad_out, int *grad_in)
+{
+    const int *const operands[] = {grad_out, forward->in, forward->out, grad_in};
+    int in[TT_MAX_INPUTS], n_in = 0, grad[TT_MAX_OUTPUTS], rc = 0;
+    bool wanted = false, adds[TT_MAX_INPUTS] = {false};
+
+    for (int i = gradient->first; i < gradient->first + gradient->n; i++)
+        wanted = wanted || tt_rule_wanted(graph, forward->in[i]);
+    if (!wanted)
+        return 0;
+    for (; n_in < TT_MAX_INPUTS && gradient->in[n_in]; n_in++) {
+        int kind = (gradient->in[n_in] - TT_DY0) / (TT_X0 - TT_DY0),
+            i = (gradient->in[n_in] - TT_DY0) % (TT_X0 - TT_DY0);
+
+        in[n_in] = operands[kind][i];
+        adds[i] = adds[i] || operands[kind] == grad_in;
+    }
+    TT_TRY(tt_rule_node(graph, gradient->op, forward, in, n_in, &forward->in[gradient->first], gradient->n, grad));
+    for (int i = gradient->first; i < gradient->first + gradient->n; i++)
+        if (adds[i])
+            tt_rule_set(forward, i, grad[i - gradient->first], grad_in);
+        else
+            TT_TRY(tt_rule_add(graph, forward, i, grad[i - gradient->first], grad_in));
+out:
+    return rc;
+}
+
+int tt_rule_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    const struct tt_node forward = graph->nodes[node]; /* a copy: adding moves the array */
+    const struct tt_op_row *row = tt_op_row(forward.op);
+    int rc = 0;
+
+    for (int i = 0; i < row->passes; i++)
+        TT_TRY(tt_rule_add(graph, &forward, i, grad_out[0], grad_in));
+    for (int i = 0; i < TT_GRADIENTS && row->gradients[i].n; i++)
+        TT_TRY(tt_rule_gradient(graph, &forward, &row->gradients[i], grad_out, grad_in));
 out:
     return rc;
 }
@@ -414,7 +454,11 @@ double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node)
 
 /* --- grains, and the sums over them --- */
 
-enum { MOST_DEPTH = 8 }; /* of the stack of partial sums: enough for TT_MOST_GRAINS */
+enum {
+    MOST_DEPTH = 8,   /* of the stack of partial sums: enough for TT_MOST_GRAINS */
+    SUM_COLUMNS = 64, /* of a tile of sums by blocks */
+    SUM_TILE = 16384  /* elements of a tile of sums by arrays */
+};
 
 int64_t tt_grain_size(const struct tt_extent *extent)
 {
@@ -468,7 +512,7 @@ struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t ro
                                   .grain_rows = grain};
 }
 
-struct tt_range tt_row_block(const struct tt_row_blocks *blocks, int64_t i)
+static struct tt_range row_block(const struct tt_row_blocks *blocks, int64_t i)
 {
     int64_t in_grain = i % blocks->per_grain, left = blocks->grain_rows - in_grain * blocks->most;
 
@@ -476,10 +520,11 @@ struct tt_range tt_row_block(const struct tt_row_blocks *blocks, int64_t i)
                              left < blocks->most ? left : blocks->most};
 }
 
-void tt_row_blocks_sum(const struct tt_row_blocks *blocks, float *y, const float *acc, const float *x, int64_t stride,
+/* y[0, columns) = [acc +] the sum of the blocks' results: x + i * stride for block i. At most SUM_COLUMNS columns. */
+static void sum_blocks(const struct tt_row_blocks *blocks, float *y, const float *acc, const float *x, int64_t stride,
                        int64_t columns)
 {
-    float sums[MOST_DEPTH][TT_SUM_COLUMNS];
+    float sums[MOST_DEPTH][SUM_COLUMNS];
     int depth = 0;
 
     if (blocks->grains == 1) {
@@ -496,6 +541,100 @@ void tt_row_blocks_sum(const struct tt_row_blocks *blocks, float *y, const float
     }
     for (int64_t i = 0; i < columns; i++)
         y[i] = acc ? acc[i] + sums[0][i] : sums[0][i];
+}
+
+static struct tt_row_sums sums_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    struct tt_row_sums sums = tt_op_row(node->op)->sums(graph, node);
+
+    sums.sums = sums.sums ? sums.sums : 1;
+    return sums;
+}
+
+/* The blocks of one sum. */
+static int64_t blocks_of(const struct tt_row_sums *sums)
+{
+    return sums->blocks.grains * sums->blocks.per_grain;
+}
+
+static void block_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_row_sums sums = sums_of(call->graph, call->node);
+    struct tt_range rows = row_block(&sums.blocks, tile % blocks_of(&sums));
+
+    (void)worker;
+    rows.begin += tile / blocks_of(&sums) * sums.blocks.grains * sums.blocks.grain_rows;
+    sums.block(call, rows, (float *)call->scratch + tile * sums.n * sums.columns);
+}
+
+static void sum_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_row_sums sums = sums_of(call->graph, call->node);
+    int64_t tiles = tt_tiles(sums.columns, SUM_COLUMNS), k = tile / tiles % sums.n, sum = tile / tiles / sums.n;
+    struct tt_range part = tt_tile_range(sums.columns, SUM_COLUMNS, tile % tiles);
+    int64_t stride = sums.n * sums.columns;
+    const float *acc = call->in[sums.acc + k], *terms = sums.block ? call->scratch : call->in[0];
+
+    (void)worker;
+    sum_blocks(&sums.blocks, (float *)call->out[sums.out + k] + sum * sums.columns + part.begin,
+               acc ? acc + part.begin : NULL, terms + sum * blocks_of(&sums) * stride + k * sums.columns + part.begin,
+               stride, part.n);
+}
+
+void tt_op_run_sums(const struct tt_call *call)
+{
+    struct tt_row_sums sums = sums_of(call->graph, call->node);
+
+    if (sums.block)
+        tt_team_run(call->team, sums.sums * blocks_of(&sums), block_tile, (void *)call);
+    tt_team_run(call->team, sums.sums * sums.n * tt_tiles(sums.columns, SUM_COLUMNS), sum_tile, (void *)call);
+}
+
+int64_t tt_op_sums_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    struct tt_row_sums sums = sums_of(graph, node);
+
+    (void)threads;
+    return sums.sums * blocks_of(&sums) * sums.n * sums.columns * (int64_t)sizeof(float);
+}
+
+/* to = a + b */
+struct addition {
+    float *to;
+    const float *a, *b;
+    int64_t n;
+};
+
+static void add_tile(void *arg, int64_t tile, int worker)
+{
+    const struct addition *add = arg;
+    struct tt_range part = tt_tile_range(add->n, SUM_TILE, tile);
+
+    (void)worker;
+    tt_kernels()->add(add->to + part.begin, add->a + part.begin, add->b + part.begin, part.n);
+}
+
+void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, float *stack, const float *acc, float *y,
+                      void (*fn)(void *arg, int64_t grain, float *to), void *arg)
+{
+    int64_t depth = 0;
+
+    for (int64_t g = 0; g < grains; g++) {
+        int64_t carries = g + 1 < grains ? tt_tree_carries(g) : depth;
+
+        fn(arg, g, stack + depth++ * n);
+        for (; carries > 0; carries--, depth--) {
+            float *into = stack + (depth - 2) * n;
+
+            tt_team_run(team, tt_tiles(n, SUM_TILE), add_tile, &(struct addition){into, into, into + n, n});
+        }
+    }
+    if (acc)
+        tt_team_run(team, tt_tiles(n, SUM_TILE), add_tile, &(struct addition){y, acc, stack, n});
+    else
+        memcpy(y, stack, (size_t)n * sizeof *y);
 }
 
 /* --- the table, in the order of ops.def --- */

@@ -34,6 +34,21 @@ bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, in
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out) TT_MUST_CHECK;
 
+/**
+ * A new gradient called `of`.suffix, a term of a sum over ranks if it is partial; and a node with such outputs is
+ * checked and appended.
+ */
+int tt_rule_value(struct tt_graph *graph, int of, const char *suffix, enum tt_dtype dtype, int ndim,
+                  const int64_t *shape, bool partial);
+int tt_rule_push(struct tt_graph *graph, const struct tt_node *node) TT_MUST_CHECK;
+
+/** `backward` of a row that has `passes` and `gradients`. */
+int tt_rule_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in) TT_MUST_CHECK;
+
+/** Appends the node of one of `gradients`, if an input of `forward` wants it, and adds its outputs to grad_in. */
+int tt_rule_gradient(struct tt_graph *graph, const struct tt_node *forward, const struct tt_gradient *gradient,
+                     const int *grad_out, int *grad_in) TT_MUST_CHECK;
+
 /** Moves the last node to place `to`; its inputs are made before that. */
 void tt_rule_move_last(struct tt_graph *graph, int to);
 
@@ -106,7 +121,7 @@ int tt_vocabulary_owner(const struct tt_attr *attr, int64_t token);
 
 /**
  * Rows in blocks, for sums over rows: each block is one call of a kernel, the blocks of a grain are added in order, and
- * the grains as a tree. Block i has the rows [tt_row_block(…)].
+ * the grains as a tree.
  */
 struct tt_row_blocks {
     int64_t grains, per_grain; /* the number of blocks is their product */
@@ -121,21 +136,28 @@ struct tt_row_blocks {
  */
 struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups, int64_t most);
 
-struct tt_range tt_row_block(const struct tt_row_blocks *blocks, int64_t i);
+/**
+ * The sums of a node over rows, in float32: outputs out, out + 1, ... of `columns` elements, each = [its acc +] the sum
+ * of what the blocks give.
+ */
+struct tt_row_sums {
+    struct tt_row_blocks blocks;
+    int64_t columns;
+    int n, out, acc; /* outputs; the first output, and the input that is its acc */
+    int64_t sums;    /* sums that an output has one after the other, of so many times these blocks */
+    /* What a block of rows gives to each output, side by side. NULL: input 0 has it. */
+    void (*block)(const struct tt_call *call, struct tt_range rows, float *to);
+};
 
-/** The number of all blocks. */
-static inline int64_t tt_row_blocks_count(const struct tt_row_blocks *blocks)
-{
-    return blocks->grains * blocks->per_grain;
-}
-
-enum { TT_SUM_COLUMNS = 64 }; /* of a tile */
+/** `run` and `scratch_bytes` of a row that has `sums`. */
+void tt_op_run_sums(const struct tt_call *call);
+int64_t tt_op_sums_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads);
 
 /**
- * y[0, columns) = [acc +] the sum of the blocks' results: x + i * stride for block i. At most TT_SUM_COLUMNS columns.
- * acc is added to the whole sum.
+ * y[0, n) = [acc +] a sum over grains of arrays that are too large to sum by blocks. The grains are made one by one by
+ * fn, and added as a tree. stack: tt_tree_stack_depth(grains) arrays of n floats.
  */
-void tt_row_blocks_sum(const struct tt_row_blocks *blocks, float *y, const float *acc, const float *x, int64_t stride,
-                       int64_t columns);
+void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, float *stack, const float *acc, float *y,
+                      void (*fn)(void *arg, int64_t grain, float *to), void *arg);
 
 #endif

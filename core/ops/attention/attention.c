@@ -29,7 +29,7 @@ enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* the input */ };
  * value, so its score has the gradient -share * dot(do, o), and the gradient of a head's sink is the sum over rows.
  *   in   do, o (N, H*Ev), lse (N, H), sinks (H), acc (H) or none
  *   out  dsinks (H) = [acc +] the sum, may take acc's memory
- *   Summed over blocks of SUM_ROWS rows, then over the blocks (tt_row_blocks_sum). attr heads, rows (N).
+ *   Summed over blocks of SUM_ROWS rows, then over the blocks (struct tt_row_sums). attr heads, rows (N).
  */
 
 enum { SUM_ROWS = 64 };
@@ -63,15 +63,10 @@ out:
     return rc;
 }
 
-static int64_t rows_of(const struct tt_graph *graph, const struct tt_node *node)
-{
-    return tt_value_rows(&graph->values[node->in[DO]]);
-}
-
 static int sinks_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
-    int64_t rows = rows_of(graph, node), width = tt_value_width(&graph->values[node->in[DO]]);
-    int64_t heads = node->attr.heads;
+    const struct tt_value *dout = &graph->values[node->in[DO]];
+    int64_t rows = tt_value_rows(dout), width = tt_value_width(dout), heads = node->attr.heads;
 
     if (heads < 1 || width % heads != 0 || !tt_op_acc_fits(graph, node, O, rows, width) ||
         !tt_op_acc_fits(graph, node, LSE, rows, heads) || !tt_op_acc_fits(graph, node, BWD_SINKS, 1, heads) ||
@@ -80,48 +75,24 @@ static int sinks_infer(struct tt_graph *graph, struct tt_node *node, const char 
     return tt_op_output(graph, node, 0, name, NULL, 1, &heads);
 }
 
-static struct tt_row_blocks blocks_of(const struct tt_graph *graph, const struct tt_node *node)
+static void sinks_block(const struct tt_call *call, struct tt_range rows, float *to)
 {
-    return tt_row_blocks_of(&node->attr.rows, rows_of(graph, node), 1, SUM_ROWS);
-}
-
-static void block_tile(void *arg, int64_t tile, int worker)
-{
-    const struct tt_call *call = arg;
     int64_t heads = call->node->attr.heads, width = tt_value_width(tt_call_in(call, DO));
-    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-    struct tt_range part = tt_row_block(&blocks, tile);
 
-    (void)worker;
-    TT_RUN_KERNEL(call, sinks_bwd, (float *)call->scratch + tile * heads, tt_call_in_at(call, DO, part.begin * width),
-                  tt_call_in_at(call, O, part.begin * width), tt_call_in_at(call, LSE, part.begin * heads),
-                  call->in[BWD_SINKS], part.n, heads, width / heads);
+    TT_RUN_KERNEL(call, sinks_bwd, to, tt_call_in_at(call, DO, rows.begin * width),
+                  tt_call_in_at(call, O, rows.begin * width), tt_call_in_at(call, LSE, rows.begin * heads),
+                  call->in[BWD_SINKS], rows.n, heads, width / heads);
 }
 
-static void sum_tile(const struct tt_call *call, struct tt_range part)
+static struct tt_row_sums sinks_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
-    int64_t heads = call->node->attr.heads;
-    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-    const float *acc = call->in[ACC];
+    int64_t rows = tt_value_rows(&graph->values[node->in[DO]]);
 
-    tt_row_blocks_sum(&blocks, (float *)call->out[0] + part.begin, acc ? acc + part.begin : NULL,
-                      (const float *)call->scratch + part.begin, heads, part.n);
-}
-
-static void sinks_run(const struct tt_call *call)
-{
-    struct tt_row_blocks blocks = blocks_of(call->graph, call->node);
-
-    tt_team_run(call->team, tt_row_blocks_count(&blocks), block_tile, (void *)call);
-    tt_op_run_tiles(call, call->node->attr.heads, TT_SUM_COLUMNS, sum_tile);
-}
-
-static int64_t sinks_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
-{
-    struct tt_row_blocks blocks = blocks_of(graph, node);
-
-    (void)threads;
-    return tt_row_blocks_count(&blocks) * node->attr.heads * (int64_t)sizeof(float);
+    return (struct tt_row_sums){.blocks = tt_row_blocks_of(&node->attr.rows, rows, 1, SUM_ROWS),
+                                .columns = node->attr.heads,
+                                .n = 1,
+                                .acc = ACC,
+                                .block = sinks_block};
 }
 
 const struct tt_op_row tt_op_sinks_bwd = {
@@ -131,9 +102,10 @@ const struct tt_op_row tt_op_sinks_bwd = {
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,
     .part = TT_PART_ATTENTION,
     .infer = sinks_infer,
-    .run = sinks_run,
+    .run = tt_op_run_sums,
+    .sums = sinks_sums,
     .flops = 2.0,
-    .scratch_bytes = sinks_scratch,
+    .scratch_bytes = tt_op_sums_scratch,
     .alias = {5},
 };
 

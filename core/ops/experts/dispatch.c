@@ -38,19 +38,6 @@ out:
     return rc;
 }
 
-static int dispatch_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[3] = {grad_out[0], forward.out[1], grad_in[0]}, grad, rc = 0;
-
-    if (!tt_rule_wanted(graph, forward.in[0]))
-        return 0;
-    TT_TRY(tt_rule_node(graph, TT_OP_DISPATCH_BWD, &forward, in, 3, forward.in, 1, &grad));
-    tt_rule_set(&forward, 0, grad, grad_in);
-out:
-    return rc;
-}
-
 /*
  * Counts in `next` how many slots each expert has in each grain, or with `places` gives each slot the next row of
  * these.
@@ -139,7 +126,8 @@ const struct tt_op_row tt_op_dispatch = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_IDS},
     .infer = dispatch_infer,
-    .backward = dispatch_backward,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_DISPATCH_BWD, 0, 1, {TT_DY0, TT_Y1, TT_DX0}}},
     .run = dispatch_run,
 };
 
@@ -181,18 +169,6 @@ static int combine_infer(struct tt_graph *graph, struct tt_node *node, const cha
     if (!fits(graph, node, 0))
         return tt_op_mismatch(graph, node, "y (N k, D), gates (N, k), places (N, k)");
     return tt_op_output(graph, node, 0, name, NULL, 2, out);
-}
-
-static int combine_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[4] = {grad_out[0], forward.in[0], forward.in[1], forward.in[2]}, grad[2], rc = 0;
-
-    TT_TRY(tt_rule_node(graph, TT_OP_COMBINE_BWD, &forward, in, 4, forward.in, 2, grad));
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad[0], grad_in));
-    TT_TRY(tt_rule_add(graph, &forward, 1, grad[1], grad_in));
-out:
-    return rc;
 }
 
 static void combine_run_tile(const struct tt_call *call, struct tt_range part)
@@ -248,7 +224,8 @@ const struct tt_op_row tt_op_combine = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .infer = combine_infer,
-    .backward = combine_backward,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_COMBINE_BWD, 0, 2, {TT_DY0, TT_X0, TT_X1, TT_X2}}},
     .run = combine_run,
     .flops = 2.0,
 };
@@ -290,20 +267,6 @@ static int bias_infer(struct tt_graph *graph, struct tt_node *node, const char *
     if (!ends_fit(graph, node, 2) || !tt_op_acc_fits(graph, node, 1, node->attr.experts, tt_value_width(&x)))
         return tt_op_mismatch(graph, node, "x (R, M), b (X, M), ends (X)");
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
-}
-
-static int bias_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int in[3] = {grad_out[0], forward.in[2], grad_in[1]}, grad, rc = 0;
-
-    TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
-    if (!tt_rule_wanted(graph, forward.in[1]))
-        return 0;
-    TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_BIAS_BWD, &forward, in, 3, &forward.in[1], 1, &grad));
-    tt_rule_set(&forward, 1, grad, grad_in);
-out:
-    return rc;
 }
 
 static int64_t begin_of(const int32_t *ends, int64_t expert)
@@ -364,7 +327,9 @@ const struct tt_op_row tt_op_experts_bias = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
     .infer = bias_infer,
-    .backward = bias_backward,
+    .backward = tt_rule_backward,
+    .passes = 1,
+    .gradients = {{TT_OP_EXPERTS_BIAS_BWD, 1, 1, {TT_DY0, TT_X2, TT_DX1}}},
     .run = bias_run,
     .flops = 1.0,
     .alias = {1},

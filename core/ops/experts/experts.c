@@ -558,57 +558,19 @@ static bool sizes_of(const struct tt_graph *graph, const struct tt_node *node, s
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
-    struct sizes s;
-    int64_t y[2];
+    static const char *const wanted[TT_OPS] = {
+        [TT_OP_EXPERTS] = "x (R, K), w (X, M, K), ends (X)",
+        [TT_OP_EXPERTS_BWD_X] = "dy (R, M), w (X, M, K), ends (X), acc (R, K)",
+        [TT_OP_EXPERTS_BWD_W] = "dy (R, M), x (R, K), ends (X), acc (X, M, K)",
+    };
+    struct sizes s = {0};
+    bool fit = sizes_of(graph, node, &s);
+    const int64_t rows[2] = {s.rows, node->op == TT_OP_EXPERTS ? s.m : s.k}, weight[3] = {s.experts, s.m, s.k};
+    bool of_weight = node->op == TT_OP_EXPERTS_BWD_W;
 
-    if (!sizes_of(graph, node, &s))
-        return tt_op_mismatch(graph, node, "x (R, K), w (X, M, K), ends (X)");
-    y[0] = s.rows;
-    y[1] = s.m;
-    return tt_op_output(graph, node, 0, name, NULL, 2, y);
-}
-
-static int infer_bwd_x(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    struct sizes s;
-    int64_t dx[2];
-
-    if (!sizes_of(graph, node, &s))
-        return tt_op_mismatch(graph, node, "dy (R, M), w (X, M, K), ends (X), acc (R, K)");
-    dx[0] = s.rows;
-    dx[1] = s.k;
-    return tt_op_output(graph, node, 0, name, NULL, 2, dx);
-}
-
-static int infer_bwd_w(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    struct sizes s;
-    int64_t dw[3];
-
-    if (!sizes_of(graph, node, &s))
-        return tt_op_mismatch(graph, node, "dy (R, M), x (R, K), ends (X), acc (X, M, K)");
-    dw[0] = s.experts;
-    dw[1] = s.m;
-    dw[2] = s.k;
-    return tt_op_output(graph, node, 0, name, NULL, 3, dw);
-}
-
-static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
-{
-    const struct tt_node forward = graph->nodes[node];
-    int x = forward.in[0], w = forward.in[1], ends = forward.in[2], rc = 0, grad;
-    int in_x[4] = {grad_out[0], w, ends, grad_in[0]}, in_w[4] = {grad_out[0], x, ends, grad_in[1]};
-
-    if (tt_rule_wanted(graph, x)) {
-        TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_BWD_X, &forward, in_x, 4, &x, 1, &grad));
-        tt_rule_set(&forward, 0, grad, grad_in);
-    }
-    if (tt_rule_wanted(graph, w)) {
-        TT_TRY(tt_rule_node(graph, TT_OP_EXPERTS_BWD_W, &forward, in_w, 4, &w, 1, &grad));
-        tt_rule_set(&forward, 1, grad, grad_in);
-    }
-out:
-    return rc;
+    if (!fit)
+        return tt_op_mismatch(graph, node, wanted[node->op]);
+    return tt_op_output(graph, node, 0, name, NULL, of_weight ? 3 : 2, of_weight ? weight : rows);
 }
 
 /* The products of a node, without addresses. */
@@ -659,12 +621,11 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
 
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
-    struct sizes s = {0};
+    struct tt_pair_products products = experts_products_of(graph, node);
 
-    (void)sizes_of(graph, node, &s);
-    ret_cost->flops = 2.0 * (double)s.rows * (double)s.m * (double)s.k;
+    ret_cost->flops = 2.0 * (double)products.rows * (double)products.m * (double)products.k;
     ret_cost->bytes = tt_op_bytes(graph, node);
-    ret_cost->bf16 = tt_op_is_bf16(graph, node);
+    ret_cost->bf16 = products.bf16;
 }
 
 const struct tt_op_row tt_op_experts = {
@@ -674,7 +635,9 @@ const struct tt_op_row tt_op_experts = {
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
     .infer = infer,
-    .backward = backward,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_EXPERTS_BWD_X, 0, 1, {TT_DY0, TT_X1, TT_X2, TT_DX0}},
+                  {TT_OP_EXPERTS_BWD_W, 1, 1, {TT_DY0, TT_X0, TT_X2, TT_DX1}}},
     .run = experts_run,
     .cost = cost,
     .scratch_bytes = scratch,
@@ -685,7 +648,7 @@ const struct tt_op_row tt_op_experts_bwd_x = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .part = TT_PART_GEMM,
-    .infer = infer_bwd_x,
+    .infer = infer,
     .run = experts_run,
     .cost = cost,
     .scratch_bytes = scratch,
@@ -697,7 +660,7 @@ const struct tt_op_row tt_op_experts_bwd_w = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
     .part = TT_PART_GEMM,
-    .infer = infer_bwd_w,
+    .infer = infer,
     .run = experts_run,
     .cost = cost,
     .scratch_bytes = scratch,
