@@ -14,6 +14,19 @@
  * a source, and `ends` says which. y may be x. Gate and up have the first pairs of this rank's experts whose rows fit
  * into R, and are not written beyond them. With an even load these are nearly all; backward computes the others again.
  * So memory is that of a rank which has all experts.
+ *
+ * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. Gate and up are what it has left of them; what is missing, and hidden,
+ * is computed again.
+ *   in   dy (R, D), x (R, D), ends (X G) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none; gate and
+ *        up of EXPERTS_FFN, or none: then all of them is missing
+ *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
+ *        frozen only dx
+ *   attr those of EXPERTS_FFN; round_leaves: if there are peers, the gradient of each one's rows is rounded to bfloat16
+ *        before they are added; that of peers with blocks of the same tokens is one
+ *
+ * The order of the sums is that of SWIGLU_BWD, EXPERTS_BWD_X and EXPERTS_BWD_W: dx is that of w3, plus that of w1. The
+ * gradients that the rows of the peers give to a weight are added in the order of core/math/tree.h. With peers the node
+ * runs on windows, as EXPERTS_FFN does; scratch keeps sums from one window to the next.
  */
 #include <string.h>
 
@@ -22,13 +35,25 @@
 #include "core/ops/experts/experts.h"
 #include "core/ops/rule.h"
 
-enum { TILE = 4096, LINE = 16 };
-enum { X, ENDS, W1, W3, W2 }; /* inputs */
-enum { Y, GATE, UP };         /* outputs */
+enum { TILE = 4096, LINE = 16, WEIGHTS = 3, HIDDEN = 3 };
+enum { X, ENDS, W1, W3, W2 };                                                                /* inputs of EXPERTS_FFN */
+enum { Y, GATE, UP };                                                                        /* outputs */
+enum { DY, BWD_X, BWD_ENDS, BWD_W1, BWD_W3, BWD_W2, ACC, BWD_GATE = ACC + WEIGHTS, BWD_UP }; /* of EXPERTS_FFN_BWD */
+/*
+ * In scratch: hidden, and before it the gate of pairs whose gate is not kept; up in the same way, and then its
+ * gradient; the gradient of hidden, then of gate. EXPERTS_FFN has the first two.
+ */
+enum { H, DU, DG };
 
-static int ranks_of(const struct tt_node *node)
+static bool is_bwd(const struct tt_node *node)
 {
-    return node->attr.peers.n > 1 ? node->attr.peers.n : 1;
+    return node->op == TT_OP_EXPERTS_FFN_BWD;
+}
+
+/* An input of EXPERTS_FFN; in EXPERTS_FFN_BWD dy comes before them. */
+static const struct tt_value *value_of(const struct tt_graph *graph, const struct tt_node *node, int i)
+{
+    return &graph->values[node->in[i + is_bwd(node)]];
 }
 
 static bool is_weight(const struct tt_graph *graph, int value, int64_t experts, int64_t m, int64_t k)
@@ -41,11 +66,12 @@ static bool is_weight(const struct tt_graph *graph, int value, int64_t experts, 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[X]], w1 = graph->values[node->in[W1]];
-    int64_t experts = node->attr.experts, own = experts / ranks_of(node), width = tt_value_width(&x);
+    int ranks = node->attr.peers.n > 1 ? node->attr.peers.n : 1;
+    int64_t experts = node->attr.experts, own = experts / ranks, width = tt_value_width(&x);
     int64_t hidden[2] = {tt_value_rows(&x), w1.shape[1]};
     int rc = 0;
 
-    if (w1.ndim != 3 || own * ranks_of(node) != experts ||
+    if (w1.ndim != 3 || own * ranks != experts ||
         tt_value_elements(&graph->values[node->in[ENDS]]) != experts * tt_parts_grains(&node->attr.parts) ||
         !is_weight(graph, node->in[W1], own, w1.shape[1], width) ||
         !is_weight(graph, node->in[W3], own, w1.shape[1], width) ||
@@ -79,41 +105,72 @@ out:
     return rc;
 }
 
+static int bwd_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[BWD_X]];
+    const char *const suffixes[] = {"w1", "w3", "w2"};
+    int64_t rows = tt_value_rows(&x), width = graph->values[node->in[BWD_W1]].shape[1];
+    int rc = 0;
+
+    if (!tt_op_acc_fits(graph, node, DY, rows, tt_value_width(&x)) ||
+        !tt_op_acc_fits(graph, node, BWD_GATE, rows, width) || !tt_op_acc_fits(graph, node, BWD_UP, rows, width))
+        return tt_op_mismatch(graph, node,
+                              "dy, x (R, D), ends (X G), w1 and w3 (Y, M, D), w2 (Y, D, M), gate and up (R, M)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    for (int k = 0; k < node->n_out - 1; k++) {
+        const struct tt_value w = graph->values[node->in[BWD_W1 + k]];
+
+        if (!tt_op_acc_fits(graph, node, ACC + k, tt_value_rows(&w), tt_value_width(&w)))
+            return tt_op_mismatch(graph, node, "sums of gradients with the shapes of the weights");
+        TT_TRY(tt_op_output(graph, node, 1 + k, name, suffixes[k], w.ndim, w.shape));
+    }
+out:
+    return rc;
+}
+
 /* --- running --- */
 
-/* Gate and up of pairs, from row 0 of the window on: in the outputs, or in scratch. */
+/* Gate and up of pairs, from row 0 of the window on: outputs or inputs of the node, or in scratch. */
 struct hidden {
     struct tt_pairs pairs;
     char *gate, *up;
 };
 
-/* What a run works with. Scratch has hidden and an up of the rows of the window, and what the products need. */
+/* What a run works with. */
 struct work {
     struct tt_pairs_work of;
     int64_t d, m, rows;
+    const void *x, *w1, *w3;
+    char *sums[WEIGHTS], *hidden[HIDDEN]; /* in scratch, before what the products need */
     struct hidden kept, other;
-    char *hidden; /* also the gate of pairs that are not kept */
 };
 
-static int64_t most_rows(const struct tt_graph *graph, const struct tt_node *node)
-{
-    int64_t rows = tt_value_rows(&graph->values[node->in[X]]);
-
-    return node->attr.peers.n > 1 ? node->attr.window : rows;
-}
-
-/* Bytes of hidden or of up. */
+/* Bytes of each of the hidden arrays. */
 static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
-    const struct tt_value *w1 = &graph->values[node->in[W1]];
+    const struct tt_value *w1 = value_of(graph, node, W1);
+    int64_t rows = node->attr.peers.n > 1 ? node->attr.window : tt_value_rows(value_of(graph, node, X));
 
-    return tt_round_up(most_rows(graph, node) * w1->shape[1] * (int64_t)tt_dtype_size(w1->dtype),
-                       LINE * (int64_t)sizeof(float));
+    return tt_round_up(rows * w1->shape[1] * (int64_t)tt_dtype_size(w1->dtype), LINE * (int64_t)sizeof(float));
 }
 
-static int64_t element_bytes(const struct work *w)
+/* The products for the gradient of a weight (0 to 2: w1, w3, w2), without addresses. */
+static struct tt_pair_products weight_products(const struct tt_graph *graph, const struct tt_node *node, int weight)
 {
-    return (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
+    const struct tt_value *w = value_of(graph, node, W1 + weight);
+
+    return (struct tt_pair_products){
+        .op = TT_OP_EXPERTS_BWD_W, .bf16 = tt_op_is_bf16(graph, node), .m = w->shape[1], .k = w->shape[2]};
+}
+
+/* Bytes of the sums of a weight. */
+static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *node, int weight, int threads)
+{
+    struct tt_pair_products of = weight_products(graph, node, weight);
+
+    if (!is_bwd(node) || node->n_out == 1)
+        return 0;
+    return tt_round_up(tt_pairs_sums_floats(&node->attr, &of, threads), LINE) * (int64_t)sizeof(float);
 }
 
 /*
@@ -141,36 +198,58 @@ static int64_t most_rows_of_pairs(const struct tt_attr *attr, int64_t rows)
     return grain > rows ? grain : rows;
 }
 
+static void *element_of(const struct work *w, char *first, int64_t element)
+{
+    return first + element * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
+}
+
 static struct work work_of(const struct tt_call *call)
 {
-    const struct tt_value *w1 = tt_call_in(call, W1);
-    int64_t bytes = hidden_bytes(call->graph, call->node);
-    struct work w = {.d = w1->shape[2], .m = w1->shape[1], .hidden = call->scratch};
-    char *up = w.hidden + bytes;
+    const struct tt_graph *graph = call->graph;
+    const struct tt_node *node = call->node;
+    bool bwd = is_bwd(node);
+    const struct tt_value *w1 = value_of(graph, node, W1);
+    void *gate = bwd ? call->in[BWD_GATE] : call->out[GATE], *up = bwd ? call->in[BWD_UP] : call->out[UP];
+    int64_t kept = !gate ? 0 : tt_value_rows(bwd ? tt_call_in(call, BWD_GATE) : tt_call_out(call, GATE)), first;
+    struct work w = {.d = w1->shape[2],
+                     .m = w1->shape[1],
+                     .x = call->in[X + bwd],
+                     .w1 = call->in[W1 + bwd],
+                     .w3 = call->in[W3 + bwd]};
     struct tt_pairs parts[2];
-    int64_t kept;
+    char *at = call->scratch;
 
+    for (int i = 0; i < WEIGHTS; i++) {
+        w.sums[i] = at;
+        at += sums_bytes(graph, node, i, tt_team_threads(call->team));
+    }
+    for (int i = 0; i < (bwd ? HIDDEN : DG); i++, at += hidden_bytes(graph, node))
+        w.hidden[i] = at;
     w.of = (struct tt_pairs_work){.call = call,
-                                  .pairs = tt_pairs_of(call, ENDS),
-                                  .most = most_rows_of_pairs(&call->node->attr, tt_value_rows(tt_call_in(call, X))),
-                                  .bf16 = tt_op_is_bf16(call->graph, call->node),
-                                  .scratch = up + bytes};
+                                  .pairs = tt_pairs_of(call, ENDS + bwd),
+                                  .most = most_rows_of_pairs(&node->attr, tt_value_rows(value_of(graph, node, X))),
+                                  .bf16 = tt_op_is_bf16(graph, node),
+                                  .scratch = at};
     w.rows = tt_pairs_rows(&w.of.pairs);
-    cut_pairs(&w.of.pairs, tt_value_rows(tt_call_out(call, GATE)), parts);
-    kept = tt_pairs_rows(&parts[0]) ? parts[0].before * w.m * element_bytes(&w) : 0;
-    w.kept = (struct hidden){parts[0], (char *)call->out[GATE] + kept, (char *)call->out[UP] + kept};
-    w.other = (struct hidden){parts[1], w.hidden, up};
+    cut_pairs(&w.of.pairs, kept, parts);
+    first = tt_pairs_rows(&parts[0]) ? parts[0].before * w.m : 0;
+    w.kept = (struct hidden){parts[0], gate, up};
+    if (gate) {
+        w.kept.gate = element_of(&w, gate, first);
+        w.kept.up = element_of(&w, up, first);
+    }
+    w.other = (struct hidden){parts[1], w.hidden[H], w.hidden[DU]};
     return w;
 }
 
+/* Computes gate and up. */
 static void multiply(const struct work *w, const struct hidden *hidden)
 {
-    const struct tt_call *call = w->of.call;
     struct tt_pairs_work of = w->of;
 
     of.pairs = hidden->pairs;
-    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[X], call->in[W1], NULL, hidden->gate);
-    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[X], call->in[W3], NULL, hidden->up);
+    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, w->x, w->w1, NULL, hidden->gate);
+    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, w->x, w->w3, NULL, hidden->up);
 }
 
 /* Of a range of elements of rows of `width`, those in the rows of the pairs; n is not above 0 if there are none. */
@@ -183,15 +262,29 @@ static struct tt_range part_of_pairs(const struct tt_pairs *pairs, int64_t width
     return (struct tt_range){begin, (to < end ? to : end) - begin};
 }
 
-/* The part of a tile that is of those pairs. */
+/* Hidden, and in backward the gradients of gate and up, for the part of a tile that is of those pairs. */
 static void swiglu_of(const struct work *w, const struct hidden *from, struct tt_range tile)
 {
     struct tt_range part = part_of_pairs(&from->pairs, w->m, tile);
-    int64_t at = part.begin * element_bytes(w);
+    const void *gate, *up;
+    void *hidden, *dgate, *dup;
+    float made[TILE];
 
-    if (part.n > 0)
-        TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)(w->hidden + at), (void *)(from->gate + at),
-                      (void *)(from->up + at), part.n);
+    if (part.n <= 0)
+        return;
+    gate = element_of(w, from->gate, part.begin);
+    up = element_of(w, from->up, part.begin);
+    hidden = element_of(w, w->hidden[H], part.begin);
+    if (!is_bwd(w->of.call->node)) {
+        TT_RUN_KERNEL(w->of.call, swiglu_fwd, hidden, gate, up, part.n);
+        return;
+    }
+    dgate = element_of(w, w->hidden[DG], part.begin);
+    dup = element_of(w, w->hidden[DU], part.begin);
+    TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)made, gate, up, part.n);
+    TT_RUN_KERNEL(w->of.call, swiglu_bwd, dgate, dup, dgate, gate, up, part.n);
+    memcpy(hidden, made,
+           (size_t)((char *)element_of(w, hidden, part.n) - (char *)hidden)); /* gate may have been here */
 }
 
 static void swiglu_tile(void *arg, int64_t tile, int worker)
@@ -211,30 +304,74 @@ static void run(const struct tt_call *call)
     multiply(&w, &w.kept);
     multiply(&w, &w.other);
     tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), swiglu_tile, &w);
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.d, w.m, w.hidden, call->in[W2], NULL, call->out[Y]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS, w.d, w.m, w.hidden[H], call->in[W2], NULL, call->out[Y]);
+}
+
+static void gradients(const struct work *w)
+{
+    const struct tt_call *call = w->of.call;
+    const void *const dy[WEIGHTS] = {w->hidden[DG], w->hidden[DU], call->in[DY]};
+    const void *const x[WEIGHTS] = {call->in[BWD_X], call->in[BWD_X], w->hidden[H]};
+
+    for (int k = 0; k < WEIGHTS; k++) {
+        struct tt_pair_products of = weight_products(call->graph, call->node, k);
+
+        of.in[0] = dy[k];
+        of.in[1] = x[k];
+        of.acc = call->in[ACC + k];
+        of.out = call->out[1 + k];
+        of.scratch = w->of.scratch;
+        of.rows = w->of.most;
+        tt_pairs_gradients(call, &w->of.pairs, &of, (float *)(void *)w->sums[k]);
+    }
+}
+
+static void bwd_run(const struct tt_call *call)
+{
+    struct work w = work_of(call);
+    char *dgate = w.hidden[DG], *dup = w.hidden[DU];
+
+    multiply(&w, &w.other);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.d, w.m, call->in[DY], call->in[BWD_W2], NULL, dgate);
+    tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), swiglu_tile, &w);
+    if (call->node->n_out > 1)
+        gradients(&w);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.m, w.d, dup, call->in[BWD_W3], NULL, call->out[0]);
+    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.m, w.d, dgate, call->in[BWD_W1], call->out[0], call->out[0]);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_value *w1 = &graph->values[node->in[W1]];
-    struct tt_pair_products in = {.op = TT_OP_EXPERTS,
-                                  .bf16 = tt_op_is_bf16(graph, node),
-                                  .m = w1->shape[1],
-                                  .k = w1->shape[2],
-                                  .rows = most_rows_of_pairs(&node->attr, tt_value_rows(&graph->values[node->in[X]]))};
-    struct tt_pair_products out = {.op = TT_OP_EXPERTS, .bf16 = in.bf16, .m = in.k, .k = in.m, .rows = in.rows};
-    int64_t pairs = tt_pairs_count(&node->attr);
-    int64_t a = tt_pairs_scratch(&in, pairs, threads), b = tt_pairs_scratch(&out, pairs, threads);
+    const enum tt_op_id ops[] = {TT_OP_EXPERTS, TT_OP_EXPERTS_BWD_X, TT_OP_EXPERTS_BWD_W};
+    const struct tt_value *w1 = value_of(graph, node, W1);
+    int64_t most = 0;
 
-    return 2 * hidden_bytes(graph, node) + (a > b ? a : b);
+    for (int i = 0; i < 6; i++) {
+        struct tt_pair_products of = {.op = ops[i % 3],
+                                      .bf16 = tt_op_is_bf16(graph, node),
+                                      .m = w1->shape[i < 3 ? 1 : 2],
+                                      .k = w1->shape[i < 3 ? 2 : 1],
+                                      .rows = most_rows_of_pairs(&node->attr, tt_value_rows(value_of(graph, node, X)))};
+        int64_t bytes = tt_pairs_scratch(&of, tt_pairs_count(&node->attr), threads);
+
+        if (is_bwd(node) || of.op == TT_OP_EXPERTS)
+            most = bytes > most ? bytes : most;
+    }
+    for (int k = 0; k < WEIGHTS; k++)
+        most += sums_bytes(graph, node, k, threads);
+    return most + (is_bwd(node) ? HIDDEN : DG) * hidden_bytes(graph, node);
 }
 
-/* As if every expert had equally many rows. */
+/* As if every expert had equally many rows: three products; in backward three more for gradients of weights, and two
+ * for a gate and an up that nobody has kept. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
-    const struct tt_value *x = &graph->values[node->in[X]], *w1 = &graph->values[node->in[W1]];
+    int products = 3;
 
-    ret_cost->flops = 6.0 * (double)tt_value_elements(x) * (double)w1->shape[1];
+    if (is_bwd(node))
+        products += (node->n_out > 1 ? 3 : 0) + (node->in[BWD_GATE] == TT_NONE ? 2 : 0);
+    ret_cost->flops = 2.0 * products * (double)tt_value_elements(value_of(graph, node, X)) *
+                      (double)value_of(graph, node, W1)->shape[1];
     ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
@@ -256,252 +393,9 @@ bool tt_node_routes(const struct tt_graph *graph, int node, struct tt_routed *re
 {
     const struct tt_node *of = &graph->nodes[node];
 
-    *ret_routed = of->op == TT_OP_EXPERTS_FFN
-                      ? (struct tt_routed){1, {X}, ENDS, Y, 1}
-                      : (struct tt_routed){2, {0, 1}, 2, 0, of->n_out}; /* dy and x; see ffn_bwd.c */
+    *ret_routed = of->op == TT_OP_EXPERTS_FFN ? (struct tt_routed){1, {X}, ENDS, Y, 1}
+                                              : (struct tt_routed){2, {0, 1}, 2, 0, of->n_out}; /* dy and x */
     return (of->op == TT_OP_EXPERTS_FFN || of->op == TT_OP_EXPERTS_FFN_BWD) && of->attr.peers.n > 1;
-}
-
-/*
- * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. Gate and up are what it has left of them; what is missing, and hidden,
- * is computed again.
- *   in   dy (R, D), x (R, D), ends (X G) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none; gate and
- *        up of EXPERTS_FFN, or none: then all of them is missing
- *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
- *        frozen only dx
- *   attr those of EXPERTS_FFN; round_leaves: if there are peers, the gradient of each one's rows is rounded to bfloat16
- *        before they are added; that of peers with blocks of the same tokens is one
- *
- * The order of the sums is that of SWIGLU_BWD, EXPERTS_BWD_X and EXPERTS_BWD_W: dx is that of w3, plus that of w1. The
- * gradients that the rows of the peers give to a weight are added in the order of core/math/tree.h. With peers the node
- * runs on windows, as EXPERTS_FFN does; scratch keeps sums from one window to the next.
- */
-
-enum { WEIGHTS = 3, HIDDEN = 3 };
-enum { DY, BWD_X, BWD_ENDS, BWD_W1, BWD_W3, BWD_W2, ACC, BWD_GATE = ACC + WEIGHTS, BWD_UP }; /* inputs */
-/*
- * In scratch: hidden, and before it the gate of pairs whose gate is missing; the gradient of up, and before it up in
- * the same way; the gradient of hidden, then of gate.
- */
-enum { H, DU, DG };
-
-static int bwd_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    const struct tt_value x = graph->values[node->in[BWD_X]];
-    const char *const suffixes[] = {"w1", "w3", "w2"};
-    int64_t rows = tt_value_rows(&x), width = graph->values[node->in[BWD_W1]].shape[1];
-    int rc = 0;
-
-    if (!tt_op_acc_fits(graph, node, DY, rows, tt_value_width(&x)) ||
-        !tt_op_acc_fits(graph, node, BWD_GATE, rows, width) || !tt_op_acc_fits(graph, node, BWD_UP, rows, width))
-        return tt_op_mismatch(graph, node,
-                              "dy, x (R, D), ends (X G), w1 and w3 (Y, M, D), w2 (Y, D, M), gate and up (R, M)");
-    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
-    for (int k = 0; k < node->n_out - 1; k++) {
-        const struct tt_value w = graph->values[node->in[BWD_W1 + k]];
-
-        if (!tt_op_acc_fits(graph, node, ACC + k, tt_value_rows(&w), tt_value_width(&w)))
-            return tt_op_mismatch(graph, node, "sums of gradients with the shapes of the weights");
-        TT_TRY(tt_op_output(graph, node, 1 + k, name, suffixes[k], w.ndim, w.shape));
-    }
-out:
-    return rc;
-}
-
-/* --- running --- */
-
-/* Gate and up of pairs, from row 0 of the window on. */
-struct bwd_hidden {
-    struct tt_pairs pairs;
-    char *gate, *up;
-};
-
-struct bwd_work {
-    struct tt_pairs_work of;
-    int64_t d, m, rows;
-    char *sums[WEIGHTS];
-    char *hidden[HIDDEN];
-    struct bwd_hidden kept, missing; /* in the inputs, in scratch */
-};
-
-static int64_t bwd_hidden_bytes(const struct tt_graph *graph, const struct tt_node *node)
-{
-    const struct tt_value *w1 = &graph->values[node->in[BWD_W1]];
-    int64_t rows = node->attr.peers.n > 1 ? node->attr.window : tt_value_rows(&graph->values[node->in[BWD_X]]);
-
-    return tt_round_up(rows * w1->shape[1] * (int64_t)tt_dtype_size(w1->dtype), LINE * (int64_t)sizeof(float));
-}
-
-/* The products for the gradient of a weight (0 to 2: w1, w3, w2), without addresses. */
-static struct tt_pair_products weight_products(const struct tt_graph *graph, const struct tt_node *node, int weight)
-{
-    const struct tt_value *w = &graph->values[node->in[BWD_W1 + weight]];
-
-    return (struct tt_pair_products){
-        .op = TT_OP_EXPERTS_BWD_W, .bf16 = tt_op_is_bf16(graph, node), .m = w->shape[1], .k = w->shape[2]};
-}
-
-/* Bytes of the sums of a weight. */
-static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *node, int weight, int threads)
-{
-    struct tt_pair_products of = weight_products(graph, node, weight);
-
-    if (node->n_out == 1)
-        return 0;
-    return tt_round_up(tt_pairs_sums_floats(&node->attr, &of, threads), LINE) * (int64_t)sizeof(float);
-}
-
-static void *element_of(const struct bwd_work *w, char *first, int64_t element)
-{
-    return first + element * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
-}
-
-/* Finds out which pairs have their gate and up. */
-static void divide(struct bwd_work *w)
-{
-    const struct tt_call *call = w->of.call;
-    struct tt_pairs parts[2];
-    int64_t first;
-
-    cut_pairs(&w->of.pairs, call->in[BWD_GATE] ? tt_value_rows(tt_call_in(call, BWD_GATE)) : 0, parts);
-    first = tt_pairs_rows(&parts[0]) ? parts[0].before * w->m : 0;
-    w->kept = (struct bwd_hidden){parts[0], NULL, NULL};
-    if (call->in[BWD_GATE]) {
-        w->kept.gate = element_of(w, call->in[BWD_GATE], first);
-        w->kept.up = element_of(w, call->in[BWD_UP], first);
-    }
-    w->missing = (struct bwd_hidden){parts[1], w->hidden[H], w->hidden[DU]};
-}
-
-static struct bwd_work bwd_work_of(const struct tt_call *call)
-{
-    const struct tt_value *w1 = tt_call_in(call, BWD_W1);
-    struct bwd_work w = {.d = w1->shape[2], .m = w1->shape[1]};
-    char *at = call->scratch;
-
-    for (int i = 0; i < WEIGHTS; i++) {
-        w.sums[i] = at;
-        at += sums_bytes(call->graph, call->node, i, tt_team_threads(call->team));
-    }
-    for (int i = 0; i < HIDDEN; i++, at += bwd_hidden_bytes(call->graph, call->node))
-        w.hidden[i] = at;
-    w.of = (struct tt_pairs_work){.call = call,
-                                  .pairs = tt_pairs_of(call, BWD_ENDS),
-                                  .most = most_rows_of_pairs(&call->node->attr, tt_value_rows(tt_call_in(call, BWD_X))),
-                                  .bf16 = tt_op_is_bf16(call->graph, call->node),
-                                  .scratch = at};
-    w.rows = tt_pairs_rows(&w.of.pairs);
-    divide(&w);
-    return w;
-}
-
-/* Computes gate and up of the pairs that lack them. */
-static void compute_missing(const struct bwd_work *w)
-{
-    const struct tt_call *call = w->of.call;
-    struct tt_pairs_work of = w->of;
-
-    of.pairs = w->missing.pairs;
-    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[BWD_X], call->in[BWD_W1], NULL, w->missing.gate);
-    tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, call->in[BWD_X], call->in[BWD_W3], NULL, w->missing.up);
-}
-
-/* Hidden, and the gradients of gate and up, for the part of a tile that is of those pairs. */
-static void bwd_swiglu_of(const struct bwd_work *w, const struct bwd_hidden *from, struct tt_range tile)
-{
-    struct tt_range part = part_of_pairs(&from->pairs, w->m, tile);
-    const void *gate, *up;
-    void *hidden, *dgate, *dup;
-    float made[TILE];
-
-    if (part.n <= 0)
-        return;
-    gate = element_of(w, from->gate, part.begin);
-    up = element_of(w, from->up, part.begin);
-    hidden = element_of(w, w->hidden[H], part.begin);
-    dgate = element_of(w, w->hidden[DG], part.begin);
-    dup = element_of(w, w->hidden[DU], part.begin);
-    TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)made, gate, up, part.n);
-    TT_RUN_KERNEL(w->of.call, swiglu_bwd, dgate, dup, dgate, gate, up, part.n);
-    memcpy(hidden, made,
-           (size_t)((char *)element_of(w, hidden, part.n) - (char *)hidden)); /* gate may have been here */
-}
-
-static void bwd_swiglu_tile(void *arg, int64_t tile, int worker)
-{
-    const struct bwd_work *w = arg;
-    struct tt_range part = tt_tile_range(w->rows * w->m, TILE, tile);
-
-    (void)worker;
-    bwd_swiglu_of(w, &w->kept, part);
-    bwd_swiglu_of(w, &w->missing, part);
-}
-
-static void gradients(const struct bwd_work *w)
-{
-    const struct tt_call *call = w->of.call;
-    const void *const dy[WEIGHTS] = {w->hidden[DG], w->hidden[DU], call->in[DY]};
-    const void *const x[WEIGHTS] = {call->in[BWD_X], call->in[BWD_X], w->hidden[H]};
-
-    for (int k = 0; k < WEIGHTS; k++) {
-        struct tt_pair_products of = weight_products(call->graph, call->node, k);
-
-        of.in[0] = dy[k];
-        of.in[1] = x[k];
-        of.acc = call->in[ACC + k];
-        of.out = call->out[1 + k];
-        of.scratch = w->of.scratch;
-        of.rows = w->of.most;
-        tt_pairs_gradients(call, &w->of.pairs, &of, (float *)(void *)w->sums[k]);
-    }
-}
-
-static void bwd_run(const struct tt_call *call)
-{
-    struct bwd_work w = bwd_work_of(call);
-    char *dgate = w.hidden[DG], *dup = w.hidden[DU];
-
-    compute_missing(&w);
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.d, w.m, call->in[DY], call->in[BWD_W2], NULL, dgate);
-    tt_team_run(call->team, tt_tiles(w.rows * w.m, TILE), bwd_swiglu_tile, &w);
-    if (call->node->n_out > 1)
-        gradients(&w);
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.m, w.d, dup, call->in[BWD_W3], NULL, call->out[0]);
-    tt_pairs_multiply(&w.of, TT_OP_EXPERTS_BWD_X, w.m, w.d, dgate, call->in[BWD_W1], call->out[0], call->out[0]);
-}
-
-static int64_t bwd_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
-{
-    const struct tt_value *w1 = &graph->values[node->in[BWD_W1]];
-    int64_t most = 0;
-    const enum tt_op_id ops[] = {TT_OP_EXPERTS, TT_OP_EXPERTS_BWD_X, TT_OP_EXPERTS_BWD_W};
-
-    for (int i = 0; i < 6; i++) {
-        struct tt_pair_products of = {
-            .op = ops[i % 3],
-            .bf16 = tt_op_is_bf16(graph, node),
-            .m = w1->shape[i < 3 ? 1 : 2],
-            .k = w1->shape[i < 3 ? 2 : 1],
-            .rows = most_rows_of_pairs(&node->attr, tt_value_rows(&graph->values[node->in[BWD_X]]))};
-        int64_t bytes = tt_pairs_scratch(&of, tt_pairs_count(&node->attr), threads);
-
-        most = bytes > most ? bytes : most;
-    }
-    for (int k = 0; k < WEIGHTS; k++)
-        most += sums_bytes(graph, node, k, threads);
-    return most + HIDDEN * bwd_hidden_bytes(graph, node);
-}
-
-/* As if every expert had equally many rows: three products, three for gradients of weights, and two for a gate and an
- * up that nobody has kept. */
-static void bwd_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    const struct tt_value *x = &graph->values[node->in[BWD_X]], *w1 = &graph->values[node->in[BWD_W1]];
-    int products = (node->n_out > 1 ? 6 : 3) + (node->in[BWD_GATE] == TT_NONE ? 2 : 0);
-
-    ret_cost->flops = 2.0 * products * (double)tt_value_elements(x) * (double)w1->shape[1];
-    ret_cost->bytes = tt_op_bytes(graph, node);
-    ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
 const struct tt_op_row tt_op_experts_ffn_bwd = {
@@ -513,7 +407,7 @@ const struct tt_op_row tt_op_experts_ffn_bwd = {
     .part = TT_PART_GEMM,
     .infer = bwd_infer,
     .run = bwd_run,
-    .cost = bwd_cost,
-    .scratch_bytes = bwd_scratch,
+    .cost = cost,
+    .scratch_bytes = scratch,
     .alias = {1, 7, 8, 9},
 };
