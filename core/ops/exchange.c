@@ -16,7 +16,10 @@
  */
 #include <string.h>
 
+#include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
+
+enum { ACCUMULATE_TILE = 16384 };
 
 static int infer_rows(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -99,6 +102,44 @@ const struct tt_op_row tt_op_swap_blocks = {
     .infer = infer_rows,
     .backward = tt_rule_backward,
     .gradients = {{TT_OP_SWAP_BLOCKS, 0, 1, {TT_DY0}}},
+};
+
+/*
+ * ACCUMULATE: y = [acc +] x, a sum of gradients that goes on from an earlier one, which may be absent.
+ *   in   x, acc of one shape or none, in F32      out  y of that shape, may take acc's memory
+ */
+
+static void accumulate_tile(const struct tt_call *call, struct tt_range part)
+{
+    const float *x = (const float *)call->in[0] + part.begin, *acc = call->in[1];
+    float *y = (float *)call->out[0] + part.begin;
+
+    if (acc)
+        tt_kernels()->add(y, acc + part.begin, x, part.n);
+    else
+        memcpy(y, x, (size_t)part.n * sizeof *y);
+}
+
+static void accumulate_run(const struct tt_call *call)
+{
+    tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 0)), ACCUMULATE_TILE, accumulate_tile);
+}
+
+static void accumulate_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->flops = node->in[1] == TT_NONE ? 0.0 : tt_op_elements(graph, node);
+    ret_cost->bytes = tt_op_bytes(graph, node);
+}
+
+const struct tt_op_row tt_op_accumulate = {
+    .name = "accumulate",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_F32},
+    .computes = TT_COMPUTES(TT_F32),
+    .infer = infer_sum,
+    .run = accumulate_run,
+    .cost = accumulate_cost,
+    .alias = {2},
 };
 
 /*

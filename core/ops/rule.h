@@ -119,6 +119,9 @@ struct tt_range tt_vocabulary_of(const struct tt_attr *attr, int64_t local);
 /** The place of the peer that has a token's row. */
 int tt_vocabulary_owner(const struct tt_attr *attr, int64_t token);
 
+/** The rows of a chunk of HEAD_LOSS or HEAD_LOSS_GRAD: chunks do not reach from one grain of rows into the next. */
+int64_t tt_head_chunk_rows(const struct tt_graph *graph, const struct tt_node *node);
+
 /**
  * Rows in blocks, for sums over rows: each block is one call of a kernel, the blocks of a grain are added in order, and
  * the grains as a tree.

@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "core/math/round.h"
 #include "core/math/tree.h"
-#include "core/ops/head/head.h"
+#include "core/ops/rule.h"
 
 enum { MOST_DEPTH = 8 /* of the stack of dw's sums: enough for TT_MOST_GRAINS */ };
 

@@ -5,7 +5,7 @@
 #include "core/graph/graph.h"
 
 /**
- * Replaces the head of a graph by its phases (core/ops/head/head_phases.c) if its vocabulary has grains (tt_attr.out),
+ * Replaces the head of a graph by its phases (core/ops/head.c) if its vocabulary has grains (tt_attr.out),
  * so that ranks that each have a part of the vocabulary can exchange what the softmax needs. The tokens go through the
  * phases in chunks, so there are logits of one chunk at a time:
  *

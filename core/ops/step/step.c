@@ -21,6 +21,14 @@ const struct tt_step_row *tt_step_row(enum tt_step_op_id op)
     return rows[op];
 }
 
+void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
+{
+    const struct tt_step_row *row = tt_step_row(call->op);
+
+    ret_cost->bytes =
+        (row->numbers * (double)tt_dtype_size(call->dtype) + row->floats * (double)sizeof(float)) * (double)call->n;
+}
+
 /*
  * COUNT: adds to the counter of each expert the slots that it got.
  *   in   n int32, experts, negative where there is no token      out   int64 counters, one for each expert
@@ -37,12 +45,7 @@ static void count_run(const struct tt_step_call *call)
             counters[experts[i]]++;
 }
 
-static void count_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    ret_cost->bytes = (double)sizeof(int32_t) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_count = {.name = "count", .run = count_run, .cost = count_cost};
+const struct tt_step_row tt_step_op_count = {.name = "count", .run = count_run, .cost = tt_step_cost, .floats = 1.0};
 
 /*
  * FOLD: adds a sum of gradients to those that follow it in the tree over microbatches.
@@ -58,16 +61,15 @@ enum { TILE = 4096 };
 static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
-    int64_t begin = tile * TILE;
-    int64_t n = call->n - begin < TILE ? call->n - begin : TILE;
-    const float *sum = (const float *)call->sums[0] + begin;
+    struct tt_range part = tt_tile_range(call->n, TILE, tile);
+    const float *sum = (const float *)call->sums[0] + part.begin;
     float between[TILE];
 
     (void)worker;
     for (int64_t s = 1; s < call->parts; s++) {
-        float *level = (float *)call->sums[s] + begin, *into = s == call->parts - 1 ? level : between;
+        float *level = (float *)call->sums[s] + part.begin, *into = s == call->parts - 1 ? level : between;
 
-        tt_kernels()->add(into, level, sum, n);
+        tt_kernels()->add(into, level, sum, part.n);
         sum = into;
     }
 }
@@ -85,15 +87,15 @@ static void fold_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 static void add_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
-    int64_t begin = tile * TILE, n = call->n - begin < TILE ? call->n - begin : TILE;
-    const float *in = (const float *)call->in + begin;
-    float *out = (float *)call->out[0] + begin;
+    struct tt_range part = tt_tile_range(call->n, TILE, tile);
+    const float *in = (const float *)call->in + part.begin;
+    float *out = (float *)call->out[0] + part.begin;
 
     (void)worker;
     if (call->out[1])
-        tt_kernels()->add(out, (const float *)call->out[1] + begin, in, n);
+        tt_kernels()->add(out, (const float *)call->out[1] + part.begin, in, part.n);
     else
-        memcpy(out, in, (size_t)n * sizeof *out);
+        memcpy(out, in, (size_t)part.n * sizeof *out);
 }
 
 static void add(const struct tt_step_call *call)
@@ -128,30 +130,25 @@ struct conversion {
     int64_t n;
 };
 
-static int64_t tile_size(const struct conversion *c, int64_t tile)
-{
-    return c->n - tile * TILE < TILE ? c->n - tile * TILE : TILE;
-}
-
 static void narrow_tile(void *arg, int64_t tile, int worker)
 {
     const struct conversion *c = arg;
-    const float *from = (const float *)c->from + tile * TILE;
-    uint16_t *to = (uint16_t *)c->to + tile * TILE;
+    struct tt_range part = tt_tile_range(c->n, TILE, tile);
 
     (void)worker;
-    tt_kernels()->bf16_round(to, from, tile_size(c, tile));
+    tt_kernels()->bf16_round((uint16_t *)c->to + part.begin, (const float *)c->from + part.begin, part.n);
 }
 
 static void round_here_tile(void *arg, int64_t tile, int worker)
 {
     const struct conversion *c = arg;
-    float *data = (float *)c->to + tile * TILE;
+    struct tt_range part = tt_tile_range(c->n, TILE, tile);
+    float *data = (float *)c->to + part.begin;
     uint16_t rounded[TILE];
 
     (void)worker;
-    tt_kernels()->bf16_round(rounded, data, tile_size(c, tile));
-    tt_kernels()->bf16_widen(data, rounded, tile_size(c, tile));
+    tt_kernels()->bf16_round(rounded, data, part.n);
+    tt_kernels()->bf16_widen(data, rounded, part.n);
 }
 
 static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void *to, int64_t n)
@@ -203,22 +200,19 @@ enum { FOLD_TILE = 512, FOLD_DEPTH = 32 };
 static void fold_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
-    int64_t begin = tile * FOLD_TILE, n = call->n - begin < FOLD_TILE ? call->n - begin : FOLD_TILE;
+    struct tt_range part = tt_tile_range(call->n, FOLD_TILE, tile);
     float stack[FOLD_DEPTH][FOLD_TILE];
     int depth = 0;
 
     (void)worker;
     for (int64_t leaf = 0; leaf < call->parts; leaf++) {
-        const uint16_t *from = (const uint16_t *)call->in + leaf * call->stride + begin;
+        int carries = leaf + 1 < call->parts ? tt_tree_carries(leaf) : depth;
 
-        tt_kernels()->bf16_widen(stack[depth], from, n);
-        depth++;
-        for (int carries = tt_tree_carries(leaf); carries > 0; carries--, depth--)
-            tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
+        tt_kernels()->bf16_widen(stack[depth++], (const uint16_t *)call->in + leaf * call->stride + part.begin, part.n);
+        for (; carries > 0; carries--, depth--)
+            tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], part.n);
     }
-    for (; depth > 1; depth--)
-        tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], n);
-    memcpy((float *)call->out[0] + begin, stack[0], (size_t)n * sizeof(float));
+    memcpy((float *)call->out[0] + part.begin, stack[0], (size_t)part.n * sizeof(float));
 }
 
 static void fold_halves(const struct tt_step_call *call)
@@ -226,13 +220,8 @@ static void fold_halves(const struct tt_step_call *call)
     tt_team_run(call->team, tt_div_up(call->n, FOLD_TILE), fold_tile, (void *)call);
 }
 
-/* Reads float32 and writes bfloat16. */
-static void cost_of_round(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    ret_cost->bytes = (double)(sizeof(float) + sizeof(tt_bf16)) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_round = {.name = "round", .run = round_elsewhere, .cost = cost_of_round};
+const struct tt_step_row tt_step_op_round = {
+    .name = "round", .run = round_elsewhere, .cost = tt_step_cost, .floats = 1.5 /* one of them is a bfloat16 */};
 const struct tt_step_row tt_step_op_round_here = {.name = "round here", .run = round_here};
 const struct tt_step_row tt_step_op_narrow = {.name = "narrow", .run = narrow};
 const struct tt_step_row tt_step_op_fold_halves = {.name = "fold halves", .run = fold_halves};

@@ -53,12 +53,25 @@ struct tt_step_call {
     struct tt_team *team;
 };
 
+/* Elements that a thread updates. */
+struct tt_update_part {
+    const struct tt_rows *rows;
+    int64_t first; /* of the rows' elements */
+    int64_t begin; /* in the flat arrays */
+    int64_t index; /* in the whole parameter; tt_update_next sets it */
+    int64_t n;
+};
+
 struct tt_step_row {
     const char *name;
     /* Splits into tiles that depend on sizes only. Cannot fail. */
     void (*run)(const struct tt_step_call *call);
     /* From sizes alone: the addresses of call may be absent. NULL: never priced, since collectives hide it. */
     void (*cost)(const struct tt_step_call *call, struct tt_cost *ret_cost);
+    /* What tt_step_cost counts for each of n elements, read and written: numbers of `dtype`, and floats. */
+    double numbers, floats;
+    /* For tt_update_run (core/optim/optim.h): updates a part of the rows. */
+    void (*update)(const struct tt_step_call *call, struct tt_update_part part);
 };
 
 #define TT_STEP_OP(id, row) extern const struct tt_step_row tt_step_op_##row;
@@ -67,6 +80,9 @@ struct tt_step_row {
 
 /** The row of a step op. */
 const struct tt_step_row *tt_step_row(enum tt_step_op_id op);
+
+/** `cost` of a row that has `numbers` or `floats`. */
+void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost);
 
 /**
  * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes
