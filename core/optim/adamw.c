@@ -123,19 +123,14 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
     }
 }
 
-static void run(const struct tt_step_call *call)
-{
-    tt_update_run(call, update);
-}
+/* Parameter and two moments are read and written, the gradient is read. */
+#define STEP(op)                                                                                                  \
+    {                                                                                                             \
+        .name = (op), .run = tt_update_run, .update = update, .cost = tt_step_cost, .numbers = 6.0, .floats = 1.0 \
+    }
 
-static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    /* reads and writes parameter and two moments, reads the gradient */
-    ret_cost->bytes = (6.0 * (double)tt_dtype_size(call->dtype) + (double)sizeof(float)) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_adamw = {.name = "adamw", .run = run, .cost = cost};
-const struct tt_step_row tt_step_op_adam = {.name = "adam", .run = run, .cost = cost};
+const struct tt_step_row tt_step_op_adamw = STEP("adamw");
+const struct tt_step_row tt_step_op_adam = STEP("adam");
 
 /* --- the optimizers --- */
 

@@ -42,18 +42,12 @@ static void average_tile(void *arg, int64_t tile, int worker)
 
 static void average_run(const struct tt_step_call *call)
 {
-    struct tt_step_call copy = *call;
-
-    tt_team_run(call->team, tt_tiles(call->n, CHUNK), average_tile, &copy);
+    tt_team_run(call->team, tt_tiles(call->n, CHUNK), average_tile, (void *)call);
 }
 
-static void average_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    /* reads the weight, reads and writes the average */
-    ret_cost->bytes = (double)(tt_dtype_size(call->dtype) + 2 * sizeof(float)) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_average = {.name = "average", .run = average_run, .cost = average_cost};
+/* Weights are read, averages are read and written. */
+const struct tt_step_row tt_step_op_average = {
+    .name = "average", .run = average_run, .cost = tt_step_cost, .numbers = 1.0, .floats = 2.0};
 
 /*
  * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. Experts with less than the
@@ -87,9 +81,6 @@ static void balance_run(const struct tt_step_call *call)
     }
 }
 
-static void balance_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    ret_cost->bytes = (2.0 * sizeof(float) + sizeof(int64_t)) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_balance = {.name = "balance", .run = balance_run, .cost = balance_cost};
+/* Biases are read and written, loads are as large as two floats. */
+const struct tt_step_row tt_step_op_balance = {
+    .name = "balance", .run = balance_run, .cost = tt_step_cost, .floats = 4.0};

@@ -64,18 +64,9 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
         }
 }
 
-static void run(const struct tt_step_call *call)
-{
-    tt_update_run(call, update);
-}
-
-static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    /* reads and writes parameter and momentum, reads the gradient */
-    ret_cost->bytes = (4.0 * (double)tt_dtype_size(call->dtype) + (double)sizeof(float)) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_lion = {.name = "lion", .run = run, .cost = cost};
+/* Parameter and momentum are read and written, the gradient is read. */
+const struct tt_step_row tt_step_op_lion = {
+    .name = "lion", .run = tt_update_run, .update = update, .cost = tt_step_cost, .numbers = 4.0, .floats = 1.0};
 
 const struct tt_optim_row tt_optim_lion = {
     .update = TT_STEP_LION,

@@ -51,49 +51,36 @@ static inline float moved(const struct momentum_numbers *k, float grad, float *m
     return k->nesterov ? *m - k->mix * (*m - g) : *m;
 }
 
-static void move(const struct tt_step_call *call, const struct momentum_numbers *k, const struct tt_update_part *at)
-{
-    float *restrict grad = (float *)call->out[3] + at->begin;
-
-    if (call->dtype == TT_BF16) {
-        tt_bf16 *momentum = (tt_bf16 *)call->out[1] + at->begin;
-
-        for (int64_t i = 0; i < at->n; i++) {
-            float m = tt_bf16_to_float(momentum[i]);
-
-            grad[i] = moved(k, grad[i], &m);
-            momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(tt_update_random(call, at, i) >> 16));
-        }
-    } else {
-        float *restrict momentum = (float *)call->out[1] + at->begin;
-
-        for (int64_t i = 0; i < at->n; i++)
-            grad[i] = moved(k, grad[i], &momentum[i]);
-    }
-}
-
-static void move_part(const struct tt_step_call *call, struct tt_update_part part)
+static void move(const struct tt_step_call *call, struct tt_update_part part)
 {
     const struct momentum_numbers k = {call->scalars->clip, (float)(1.0 - call->scalars->momentum),
                                        call->scalars->nesterov};
     struct tt_update_part run;
 
-    while (tt_update_next(&part, &run))
-        move(call, &k, &run);
+    while (tt_update_next(&part, &run)) {
+        float *restrict grad = (float *)call->out[3] + run.begin;
+
+        if (call->dtype == TT_BF16) {
+            tt_bf16 *momentum = (tt_bf16 *)call->out[1] + run.begin;
+
+            for (int64_t i = 0; i < run.n; i++) {
+                float m = tt_bf16_to_float(momentum[i]);
+
+                grad[i] = moved(&k, grad[i], &m);
+                momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(tt_update_random(call, &run, i) >> 16));
+            }
+        } else {
+            float *restrict momentum = (float *)call->out[1] + run.begin;
+
+            for (int64_t i = 0; i < run.n; i++)
+                grad[i] = moved(&k, grad[i], &momentum[i]);
+        }
+    }
 }
 
-static void run_momentum(const struct tt_step_call *call)
-{
-    tt_update_run(call, move_part);
-}
-
-static void cost_of_momentum(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    /* reads and writes gradient and momentum */
-    ret_cost->bytes = 2.0 * (double)(tt_dtype_size(call->dtype) + sizeof(float)) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_muon = {.name = "muon", .run = run_momentum, .cost = cost_of_momentum};
+/* Gradient and momentum are read and written. */
+const struct tt_step_row tt_step_op_muon = {
+    .name = "muon", .run = tt_update_run, .update = move, .cost = tt_step_cost, .numbers = 2.0, .floats = 2.0};
 
 /* --- MUON_APPLY --- */
 
@@ -109,27 +96,7 @@ static double lr_factor(enum tt_adjust_choice how, double rows, double columns)
     }
 }
 
-static void apply(const struct tt_step_call *call, float keep, float step, const struct tt_update_part *at)
-{
-    const float *restrict update = (const float *)call->in + at->index;
-
-    if (call->dtype == TT_BF16) {
-        tt_bf16 *param = (tt_bf16 *)call->out[0] + at->begin;
-
-        for (int64_t i = 0; i < at->n; i++) {
-            float p = tt_bf16_to_float(param[i]) * keep - step * update[i];
-
-            param[i] = tt_bf16_from_float_random(p, (uint16_t)tt_update_random(call, at, i));
-        }
-    } else {
-        float *restrict param = (float *)call->out[0] + at->begin;
-
-        for (int64_t i = 0; i < at->n; i++)
-            param[i] = param[i] * keep - step * update[i];
-    }
-}
-
-static void apply_part(const struct tt_step_call *call, struct tt_update_part part)
+static void apply(const struct tt_step_call *call, struct tt_update_part part)
 {
     const struct tt_scalars *s = call->scalars;
     const struct tt_rows *rows = part.rows;
@@ -138,13 +105,24 @@ static void apply_part(const struct tt_step_call *call, struct tt_update_part pa
     const float step = (float)(lr * lr_factor(s->muon_lr, (double)call->n, (double)rows->stride));
     struct tt_update_part run;
 
-    while (tt_update_next(&part, &run))
-        apply(call, keep, step, &run);
-}
+    while (tt_update_next(&part, &run)) {
+        const float *restrict update = (const float *)call->in + run.index;
 
-static void run_apply(const struct tt_step_call *call)
-{
-    tt_update_run(call, apply_part);
+        if (call->dtype == TT_BF16) {
+            tt_bf16 *param = (tt_bf16 *)call->out[0] + run.begin;
+
+            for (int64_t i = 0; i < run.n; i++) {
+                float p = tt_bf16_to_float(param[i]) * keep - step * update[i];
+
+                param[i] = tt_bf16_from_float_random(p, (uint16_t)tt_update_random(call, &run, i));
+            }
+        } else {
+            float *restrict param = (float *)call->out[0] + run.begin;
+
+            for (int64_t i = 0; i < run.n; i++)
+                param[i] = param[i] * keep - step * update[i];
+        }
+    }
 }
 
 static void cost_of_apply(const struct tt_step_call *call, struct tt_cost *ret_cost)
@@ -156,7 +134,8 @@ static void cost_of_apply(const struct tt_step_call *call, struct tt_cost *ret_c
         (double)(2 * tt_dtype_size(call->dtype) + sizeof(float)) * (double)rows->rows * (double)rows->width;
 }
 
-const struct tt_step_row tt_step_op_muon_apply = {.name = "muon_apply", .run = run_apply, .cost = cost_of_apply};
+const struct tt_step_row tt_step_op_muon_apply = {
+    .name = "muon_apply", .run = tt_update_run, .update = apply, .cost = cost_of_apply};
 
 /*
  * ORTHOGONALIZE: replaces a matrix by one with about the same singular vectors and singular values near 1.
@@ -298,21 +277,14 @@ int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int thread
 
 /* --- the iteration --- */
 
-static int64_t end_of(int64_t tile, int64_t elements)
-{
-    int64_t end = (tile + 1) * CHUNK;
-
-    return end < elements ? end : elements;
-}
-
 static void sum_tile(void *arg, int64_t tile, int worker)
 {
     const struct work *w = arg;
-    int64_t end = end_of(tile, w->rows * w->columns);
+    struct tt_range part = tt_tile_range(w->rows * w->columns, CHUNK, tile);
     double sum = 0.0;
 
     (void)worker;
-    for (int64_t i = tile * CHUNK; i < end; i++)
+    for (int64_t i = part.begin; i < part.begin + part.n; i++)
         sum += (double)w->x[i] * (double)w->x[i];
     w->sums[tile] = sum;
 }
@@ -320,22 +292,23 @@ static void sum_tile(void *arg, int64_t tile, int worker)
 static void divide_tile(void *arg, int64_t tile, int worker)
 {
     const struct work *w = arg;
-    int64_t end = end_of(tile, w->rows * w->columns);
+    struct tt_range part = tt_tile_range(w->rows * w->columns, CHUNK, tile);
 
     (void)worker;
-    for (int64_t i = tile * CHUNK; i < end; i++)
+    for (int64_t i = part.begin; i < part.begin + part.n; i++)
         w->first[i] = w->x[i] / w->norm;
 }
 
 static void polynomial_tile(void *arg, int64_t tile, int worker)
 {
     const struct work *w = arg;
-    int64_t begin = tile * CHUNK, end = end_of(tile, w->side * w->side);
+    struct tt_range part = tt_tile_range(w->side * w->side, CHUNK, tile);
+    int64_t end = part.begin + part.n;
 
     (void)worker;
-    for (int64_t i = begin; i < end; i++)
+    for (int64_t i = part.begin; i < end; i++)
         w->poly[i] = B * w->gram[i] + C * w->poly[i];
-    for (int64_t i = tt_round_up(begin, w->side + 1); i < end; i += w->side + 1)
+    for (int64_t i = tt_round_up(part.begin, w->side + 1); i < end; i += w->side + 1)
         w->poly[i] += A;
 }
 
@@ -398,14 +371,13 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
     const struct tt_rows *part = call->rows;
-    int64_t row, end;
+    struct tt_range rows;
 
     (void)worker;
     for (; tile >= n_tiles(part); part++)
         tile -= n_tiles(part);
-    row = tile * ROWS;
-    end = row + ROWS < part->rows ? row + ROWS : part->rows;
-    for (; row < end; row++)
+    rows = tt_tile_range(part->rows, ROWS, tile);
+    for (int64_t row = rows.begin; row < rows.begin + rows.n; row++)
         memcpy((float *)call->out[0] + part->index + row * part->stride,
                (const float *)call->in + part->begin + row * part->width, (size_t)part->width * sizeof(float));
 }

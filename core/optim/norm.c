@@ -72,16 +72,13 @@ static void sum_tile(void *arg, int64_t tile, int worker)
     struct squares *s = arg;
     const struct tt_rows *rows = s->rows;
     struct tt_exact sum = {{0}, 0};
-    int64_t row, end;
+    struct tt_range part;
 
     (void)worker;
     for (; tile >= n_tiles(rows); rows++)
         tile -= n_tiles(rows);
-    row = tile * rows_per_tile(rows);
-    end = row + rows_per_tile(rows);
-    if (end > rows->rows)
-        end = rows->rows;
-    for (; row < end; row++)
+    part = tt_tile_range(rows->rows, rows_per_tile(rows), tile);
+    for (int64_t row = part.begin; row < part.begin + part.n; row++)
         add_row(rows, s->grad + rows->begin + row * rows->width, &sum);
     tt_exact_normalize(&sum);
     (void)pthread_mutex_lock(&s->lock);
@@ -114,11 +111,6 @@ static void run_sum(const struct tt_step_call *call)
     tt_exact_normalize(sum);
 }
 
-/* Of both: reads the array. */
-static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
-{
-    ret_cost->bytes = (double)sizeof(float) * (double)call->n;
-}
-
-const struct tt_step_row tt_step_op_squares = {.name = "squares", .run = run_squares, .cost = cost};
-const struct tt_step_row tt_step_op_sum = {.name = "sum", .run = run_sum, .cost = cost};
+const struct tt_step_row tt_step_op_squares = {
+    .name = "squares", .run = run_squares, .cost = tt_step_cost, .floats = 1.0};
+const struct tt_step_row tt_step_op_sum = {.name = "sum", .run = run_sum, .cost = tt_step_cost, .floats = 1.0};

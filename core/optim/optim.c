@@ -50,11 +50,6 @@ bool tt_optim_has_moment(const char *name)
 
 enum { CHUNK = 1 << 14 }; /* elements per tile */
 
-struct update {
-    const struct tt_step_call *call;
-    void (*fn)(const struct tt_step_call *call, struct tt_update_part part);
-};
-
 static int64_t n_chunks(const struct tt_rows *rows)
 {
     return tt_div_up(rows->rows * rows->width, CHUNK);
@@ -62,27 +57,24 @@ static int64_t n_chunks(const struct tt_rows *rows)
 
 static void update_tile(void *arg, int64_t tile, int worker)
 {
-    const struct update *u = arg;
-    const struct tt_rows *rows = u->call->rows;
-    int64_t first, left;
+    const struct tt_step_call *call = arg;
+    const struct tt_rows *rows = call->rows;
+    struct tt_range part;
 
     (void)worker;
     for (; tile >= n_chunks(rows); rows++)
         tile -= n_chunks(rows);
-    first = tile * CHUNK;
-    left = rows->rows * rows->width - first;
-    u->fn(u->call, (struct tt_update_part){rows, first, rows->begin + first, 0, left < CHUNK ? left : CHUNK});
+    part = tt_tile_range(rows->rows * rows->width, CHUNK, tile);
+    tt_step_row(call->op)->update(call, (struct tt_update_part){rows, part.begin, rows->begin + part.begin, 0, part.n});
 }
 
-void tt_update_run(const struct tt_step_call *call,
-                   void (*fn)(const struct tt_step_call *call, struct tt_update_part part))
+void tt_update_run(const struct tt_step_call *call)
 {
-    struct update u = {call, fn};
     int64_t tiles = 0;
 
     for (int i = 0; i < call->n_rows; i++)
         tiles += n_chunks(&call->rows[i]);
-    tt_team_run(call->team, tiles, update_tile, &u);
+    tt_team_run(call->team, tiles, update_tile, (void *)call);
 }
 
 bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run)

@@ -77,18 +77,8 @@ bool tt_optim_has_moment(const char *name);
 
 /* --- for the step ops of optimizers --- */
 
-/* Elements that a thread updates. */
-struct tt_update_part {
-    const struct tt_rows *rows;
-    int64_t first; /* of the rows' elements */
-    int64_t begin; /* in the flat arrays */
-    int64_t index; /* in the whole parameter; tt_update_next sets it */
-    int64_t n;
-};
-
-/** Calls fn on the team for all parts of the rows of a call. */
-void tt_update_run(const struct tt_step_call *call,
-                   void (*fn)(const struct tt_step_call *call, struct tt_update_part part));
+/** `run` of a row that has `update`, which the team calls for all parts of the rows of a call. */
+void tt_update_run(const struct tt_step_call *call);
 
 /** Takes from a part the next elements that are neighbours in the whole parameter too; false: none is left. */
 bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run);
