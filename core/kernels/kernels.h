@@ -264,6 +264,15 @@ struct tt_kernels {
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 
+/* The name of a variant for x86-64, by the instruction set that a file is compiled for. */
+#if defined(__AVX512BF16__)
+#define TT_ISA(name) name##_avx512_bf16
+#elif defined(__AVX512F__)
+#define TT_ISA(name) name##_avx512
+#else
+#define TT_ISA(name) name##_avx2
+#endif
+
 /*
  * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a kernel,
  * write it over x86/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in x86/table.c.

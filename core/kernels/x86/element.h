@@ -108,55 +108,33 @@ VF_INLINE void bf16_store_n(tt_bf16 *x, vf a, int64_t n)
 #endif
 
 #if defined(TT_ELEMENT_BF16)
-
 typedef tt_bf16 element;
-#define TT_TYPED(name) TT_ISA(name##_bf16)
-
-VF_INLINE vf element_load(const element *x)
-{
-    return bf16_load(x);
-}
-
-VF_INLINE void element_store(element *x, vf a)
-{
-    bf16_store(x, a);
-}
-
-VF_INLINE vf element_load_n(const element *x, int64_t n)
-{
-    return bf16_load_n(x, n);
-}
-
-VF_INLINE void element_store_n(element *x, vf a, int64_t n)
-{
-    bf16_store_n(x, a, n);
-}
-
+#define TT_TYPED(name)   TT_ISA(name##_bf16)
+#define ELEMENT_OP(name) bf16_##name
 #else
-
 typedef float element;
-#define TT_TYPED(name) TT_ISA(name)
+#define TT_TYPED(name)   TT_ISA(name)
+#define ELEMENT_OP(name) vf_##name
+#endif
 
 VF_INLINE vf element_load(const element *x)
 {
-    return vf_load(x);
+    return ELEMENT_OP(load)(x);
 }
 
 VF_INLINE void element_store(element *x, vf a)
 {
-    vf_store(x, a);
+    ELEMENT_OP(store)(x, a);
 }
 
 VF_INLINE vf element_load_n(const element *x, int64_t n)
 {
-    return vf_load_n(x, n);
+    return ELEMENT_OP(load_n)(x, n);
 }
 
 VF_INLINE void element_store_n(element *x, vf a, int64_t n)
 {
-    vf_store_n(x, a, n);
+    ELEMENT_OP(store_n)(x, a, n);
 }
-
-#endif
 
 #endif

@@ -21,14 +21,6 @@
 
 #include "core/kernels/kernels.h"
 
-#if defined(__AVX512BF16__)
-#define TT_ISA(name) name##_avx512_bf16
-#elif defined(__AVX512F__)
-#define TT_ISA(name) name##_avx512
-#else
-#define TT_ISA(name) name##_avx2
-#endif
-
 #define VF_INLINE static inline __attribute__((always_inline, unused))
 
 #if defined(__clang__)
@@ -38,30 +30,86 @@
 #endif
 
 #if defined(__AVX512F__)
-
-#define VF_LANES INT64_C(16) /* 64 bits, like the indices that it is multiplied with */
+#define VF_LANES    INT64_C(16) /* 64 bits, like the indices that it is multiplied with */
+#define VF_OP(name) _mm512_##name
 typedef __m512 vf;
 typedef __mmask16 vmask; /* of the lanes */
+#else
+#define VF_LANES    INT64_C(8)
+#define VF_OP(name) _mm256_##name
+typedef __m256 vf;
+typedef __m256i vmask; /* all bits of a lane */
+#endif
 
 VF_INLINE vf vf_zero(void)
 {
-    return _mm512_setzero_ps();
+    return VF_OP(setzero_ps)();
 }
 
 VF_INLINE vf vf_set(float x)
 {
-    return _mm512_set1_ps(x);
+    return VF_OP(set1_ps)(x);
 }
 
 VF_INLINE vf vf_load(const float *x)
 {
-    return _mm512_loadu_ps(x);
+    return VF_OP(loadu_ps)(x);
 }
 
 VF_INLINE void vf_store(float *x, vf a)
 {
-    _mm512_storeu_ps(x, a);
+    VF_OP(storeu_ps)(x, a);
 }
+
+VF_INLINE vf vf_add(vf a, vf b)
+{
+    return VF_OP(add_ps)(a, b);
+}
+
+VF_INLINE vf vf_sub(vf a, vf b)
+{
+    return VF_OP(sub_ps)(a, b);
+}
+
+VF_INLINE vf vf_mul(vf a, vf b)
+{
+    return VF_OP(mul_ps)(a, b);
+}
+
+VF_INLINE vf vf_div(vf a, vf b)
+{
+    return VF_OP(div_ps)(a, b);
+}
+
+VF_INLINE vf vf_sqrt(vf a)
+{
+    return VF_OP(sqrt_ps)(a);
+}
+
+/* a b + c, rounded once. */
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return VF_OP(fmadd_ps)(a, b, c);
+}
+
+/* c - a b, rounded once. */
+VF_INLINE vf vf_fnma(vf a, vf b, vf c)
+{
+    return VF_OP(fnmadd_ps)(a, b, c);
+}
+
+/* The maximum; b if either is NaN. */
+VF_INLINE vf vf_max(vf a, vf b)
+{
+    return VF_OP(max_ps)(a, b);
+}
+
+VF_INLINE vf vf_min(vf a, vf b)
+{
+    return VF_OP(min_ps)(a, b);
+}
+
+#if defined(__AVX512F__)
 
 /* The lanes below n; n <= 0: none, n >= VF_LANES: all. */
 VF_INLINE vmask vf_first(int64_t n)
@@ -87,54 +135,6 @@ VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 VF_INLINE vf vf_select(vmask mask, vf a, vf b)
 {
     return _mm512_mask_mov_ps(b, mask, a);
-}
-
-VF_INLINE vf vf_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-VF_INLINE vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-
-VF_INLINE vf vf_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-VF_INLINE vf vf_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-
-VF_INLINE vf vf_sqrt(vf a)
-{
-    return _mm512_sqrt_ps(a);
-}
-
-/* a b + c, rounded once. */
-VF_INLINE vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-/* c - a b, rounded once. */
-VF_INLINE vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
-
-/* The maximum; b if either is NaN. */
-VF_INLINE vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-
-VF_INLINE vf vf_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
 }
 
 /* a < b; false for NaN. */
@@ -169,30 +169,6 @@ VF_INLINE __m256 vf_half_max(vf a)
 
 #else
 
-#define VF_LANES INT64_C(8)
-typedef __m256 vf;
-typedef __m256i vmask; /* all bits of a lane */
-
-VF_INLINE vf vf_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-
-VF_INLINE vf vf_set(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
-VF_INLINE vf vf_load(const float *x)
-{
-    return _mm256_loadu_ps(x);
-}
-
-VF_INLINE void vf_store(float *x, vf a)
-{
-    _mm256_storeu_ps(x, a);
-}
-
 VF_INLINE vmask vf_first(int64_t n)
 {
     int bound = n >= VF_LANES ? VF_LANES : n <= 0 ? 0 : (int)n;
@@ -217,51 +193,6 @@ VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
 VF_INLINE vf vf_select(vmask mask, vf a, vf b)
 {
     return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(mask));
-}
-
-VF_INLINE vf vf_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-
-VF_INLINE vf vf_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-
-VF_INLINE vf vf_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-
-VF_INLINE vf vf_div(vf a, vf b)
-{
-    return _mm256_div_ps(a, b);
-}
-
-VF_INLINE vf vf_sqrt(vf a)
-{
-    return _mm256_sqrt_ps(a);
-}
-
-VF_INLINE vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-
-VF_INLINE vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm256_fnmadd_ps(a, b, c);
-}
-
-VF_INLINE vf vf_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-
-VF_INLINE vf vf_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
 }
 
 VF_INLINE vmask vf_less(vf a, vf b)

@@ -3,7 +3,6 @@
  * The slots that an instruction set replaces.
  */
 #include "core/kernels/kernels.h"
-#include "core/kernels/x86/simd.h"
 
 #define SLOT(name) .name = TT_ISA(tt_##name)
 
