@@ -24,15 +24,6 @@ bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *re
     return true;
 }
 
-void tt_tree_fold(float *const *leaves, int64_t n, int64_t count)
-{
-    struct tt_tree_walk walk = tt_tree_walk_make(n);
-    int64_t into, from;
-
-    while (tt_tree_walk_next(&walk, &into, &from))
-        tt_tree_add(leaves[into], leaves[into], leaves[from], count);
-}
-
 int tt_tree_carries(int64_t index)
 {
     int carries = 0;

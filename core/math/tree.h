@@ -28,13 +28,10 @@ struct tt_tree_walk tt_tree_walk_make(int64_t n);
 /** The next addition; false when none is left. */
 bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *ret_from);
 
-/** Sums n arrays of count floats in this order, in place; the sum is in leaves[0], the others are used up. */
-void tt_tree_fold(float *const *leaves, int64_t n, int64_t count);
-
 /**
  * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches). Push leaf
  * `index` (from 0), then add the top of the stack to the entry below it this many times. After the last leaf, add down
- * until one entry is left. The sums are the same as tt_tree_fold's.
+ * until one entry is left. The sums are the same as the walk's.
  */
 int tt_tree_carries(int64_t index);
 

@@ -13,7 +13,6 @@
 
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
-#include "core/math/tree.h"
 #include "core/models/model.h"
 #include "core/passes/autodiff.h"
 #include "core/passes/divide.h"
@@ -21,6 +20,7 @@
 #include "core/passes/recompute.h"
 #include "core/passes/stage.h"
 #include "tests/grad/interp.h"
+#include "tests/help/tree.h"
 
 enum { GRAINS = 8, BATCH = 2, SEQ_LEN = 144, MESSAGES = 6 };
 
@@ -246,7 +246,7 @@ static float *sum_of(const struct side *side, int value, int64_t begin, int64_t 
 
     for (int r = 0; r < side->n; r++)
         terms[r] = floats_of(side, r, value, begin, n);
-    tt_tree_fold(terms, side->n, n);
+    fold_tree(terms, side->n, n);
     for (int r = 1; r < side->n; r++)
         tt_free(terms[r]);
     return terms[0];

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/math/tree.h"
 #include "parallel/comm/collectives.h"
 #include "tests/help/mesh.h"
+#include "tests/help/tree.h"
 #include "tests/par/layout.h"
 
 /* The group of all ranks. */
@@ -34,7 +34,7 @@ static float *expected_sum(uint64_t seed, int n_leaves, int64_t first, int64_t n
         leaves[leaf] = tt_calloc((size_t)n, sizeof(float));
         leaf_fill(seed, leaf, first, n, leaves[leaf]);
     }
-    tt_tree_fold(leaves, n_leaves, n);
+    fold_tree(leaves, n_leaves, n);
     sum = leaves[0];
     for (int leaf = 1; leaf < n_leaves; leaf++)
         tt_free(leaves[leaf]);

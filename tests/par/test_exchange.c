@@ -13,7 +13,6 @@
 
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
-#include "core/math/tree.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
@@ -22,6 +21,7 @@
 #include "parallel/planner/cost.h"
 #include "tests/help/mesh.h"
 #include "tests/help/threads.h"
+#include "tests/help/tree.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 #define EXPECT(condition)                                                                       \
@@ -85,7 +85,7 @@ static float summed(const struct trial *t, int64_t i)
         terms[r] = given(t, r, i);
         leaves[r] = &terms[r];
     }
-    tt_tree_fold(leaves, t->ranks, 1);
+    fold_tree(leaves, t->ranks, 1);
     return terms[0];
 }
 

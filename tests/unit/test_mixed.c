@@ -15,8 +15,8 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
-#include "core/math/tree.h"
 #include "core/ops/step/step.h"
+#include "tests/help/tree.h"
 
 static struct tt_team *team;
 
@@ -143,7 +143,7 @@ static void sums_are_the_trees(void **state)
             for (int i = 0; i < N; i++)
                 wide[leaf][i] = of_bits((uint32_t)leaves[leaf * STRIDE + i] << 16);
         }
-        tt_tree_fold(rows, n_leaves, N);
+        fold_tree(rows, n_leaves, N);
         fold_halves(leaves, n_leaves, STRIDE, N, found);
         assert_memory_equal(found, wide[0], sizeof found);
     }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "core/math/tree.h"
+#include "tests/help/tree.h"
 
 enum { MOST_LEAVES = 64, TEXT_BYTES = 1024 };
 
@@ -188,7 +189,7 @@ static void fold_adds_in_this_order(void **state)
     float a[] = {16777216.0F}, b[] = {1.0F}, c[] = {1.0F}, d[] = {1.0F};
     float *leaves[] = {a, b, c, d};
 
-    tt_tree_fold(leaves, 4, 1);
+    fold_tree(leaves, 4, 1);
     assert_true(a[0] == 16777218.0F); /* (2^24 + 1) + (1 + 1); added one by one, the sum stays 2^24 */
 }
 
