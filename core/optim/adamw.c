@@ -22,14 +22,6 @@
 #include "core/math/rng.h"
 #include "core/optim/optim.h"
 
-/* The random bits of element i; 16 of them for each of param, exp_avg and exp_avg_sq, the lowest first. */
-static uint64_t random_bits(const struct tt_adamw_rounding *rounding, int64_t i)
-{
-    const struct tt_rng rng = {rounding->seed, rounding->stream};
-
-    return tt_rng_bits(&rng, rounding->first + (uint64_t)i);
-}
-
 /* Callers pass `decoupled` as a constant, so that the loops have no branch. */
 static inline void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, float *restrict param,
                                 const float *restrict grad, float *restrict exp_avg, float *restrict exp_avg_sq,
@@ -67,6 +59,7 @@ void tt_adamw_bf16_generic(const struct tt_adamw_numbers *numbers, const struct 
                            tt_bf16 *param, const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
 {
     enum { BLOCK = 256 };
+    const struct tt_rng rng = {rounding->seed, rounding->stream};
     float p[BLOCK], m[BLOCK], v[BLOCK];
 
     for (int64_t at = 0; at < n; at += BLOCK) {
@@ -77,7 +70,7 @@ void tt_adamw_bf16_generic(const struct tt_adamw_numbers *numbers, const struct 
         tt_bf16_widen_generic(v, exp_avg_sq + at, size);
         tt_adamw_generic(numbers, p, grad + at, m, v, size);
         for (int64_t i = 0; i < size; i++) {
-            uint64_t bits = random_bits(rounding, at + i);
+            uint64_t bits = tt_rng_bits(&rng, rounding->first + (uint64_t)(at + i)); /* 16 for each of the three */
 
             param[at + i] = tt_bf16_from_float_random(p[i], (uint16_t)bits);
             exp_avg[at + i] = tt_bf16_from_float_random(m[i], (uint16_t)(bits >> 16));

@@ -12,8 +12,8 @@
  * To add an optimizer:
  *   1. A line in TT_OPTIMIZERS (core/keys/choices.h): constant, row, word of optimizer.name.
  *   2. A line in core/ops/step/step.def for its step op.
- *   3. core/optim/<name>.c, and its line in meson.build: the step op on elements of a shard (tt_update_run,
- *      tt_update_next, tt_update_random; gradient in in[0], parameter in out[0], moments in out[1] and out[2]), and the
+ *   3. core/optim/<name>.c, and its line in meson.build: the step op, whose `update` works on elements of a shard
+ *      (tt_update_next, tt_update_random; gradient in `in`, parameter in out[0], moments in out[1] and out[2]), and the
  *      row tt_optim_<name>: step op, names of its moments in checkpoints, options that PyTorch reads. adamw.c and
  *      lion.c are examples.
  *   4. Numbers that no other optimizer has: keys of section optimizer (schema.def has a checklist), and members of
@@ -86,7 +86,7 @@ bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run)
 /** The random bits of element i of a run, 16 for each array that is rounded at random, the lowest first. */
 uint64_t tt_update_random(const struct tt_step_call *call, const struct tt_update_part *run, int64_t i);
 
-/** The scratch memory that TT_STEP_ORTHOGONALIZE needs for a matrix, with a team of so many threads. */
+/** The scratch memory that TT_STEP_ORTHOGONALIZE needs for a matrix, with a team of `threads` threads. */
 int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int threads);
 
 /* --- the learning rate --- */
