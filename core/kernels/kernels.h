@@ -131,7 +131,7 @@ struct tt_attention_shape {
     int64_t value_stride; /* of rows of v in attention_fwd and attention_row; 0: value_dim */
     float scale;          /* of the scores; 0: 1 / sqrt(E) */
     int64_t begin, end;
-    int64_t window;     /* a row sees so many keys at most, the last of which is its own; 0: all of its document */
+    int64_t window;     /* the most keys that a row sees, its own the last; 0: all of its document */
     const float *sinks; /* of attention_fwd's head, or of attention_row's heads; NULL: none */
 };
 

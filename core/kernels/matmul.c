@@ -16,7 +16,7 @@ enum {
     HALF_MIN = 256,               /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
     SERIAL_FLOPS = 2 * 1000000,   /* a smaller product is cheaper than waking the team */
     OF_MANY_FLOPS = 2 * 64000000, /* of a tile of one of many products, about a millisecond */
-    OF_MANY_MIN = 192 /* of the dimension that is cut; its tiles have so many flops that packing is little */
+    OF_MANY_MIN = 192 /* of the dimension that is cut; next to the flops of these tiles packing costs little */
 };
 
 /* --- tiles --- */

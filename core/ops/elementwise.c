@@ -95,7 +95,7 @@ out:
     return rc;
 }
 
-/* The elements of the narrower operand: with pairs those of h. */
+/* The elements of the narrower operand: of h, if there are pairs. */
 static int64_t elements(const struct tt_graph *graph, const struct tt_node *node)
 {
     int64_t in = tt_value_elements(&graph->values[node->in[0]]), out = tt_value_elements(&graph->values[node->out[0]]);
@@ -113,7 +113,6 @@ static void run(const struct tt_call *call)
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = kinds[node->op].flops * (double)elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
 /* clang-format off */

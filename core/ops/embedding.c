@@ -2,7 +2,7 @@
  *
  * EMBEDDING: row tokens[i] of the table for every token.
  *   in   tokens (B, T) I32 in [0, V), which the loader has checked; w (V, D)      out  x (N, D)
- *   attr rows (N), out (V), peers: w is this rank's part of the rows (tt_vocabulary_of), and those of other tokens
+ *   attr rows (N), out (V), peers: w is this rank's part of the rows (own_tokens), and those of other tokens
  *     are 0
  *
  * EMBEDDING_BWD: the gradient of the table, or of this rank's part of it.
@@ -18,6 +18,24 @@
 #include "core/ops/rule.h"
 
 enum { EMBEDDING_TILE_ROWS = 64, TILE_COLUMNS = 64, LINE = 64 /* bytes */ };
+
+/* Tokens of every peer but the last, which may have fewer. */
+static int64_t tokens_of_peer(const struct tt_attr *attr)
+{
+    return tt_grain_size(&attr->out) * (attr->out.grains / attr->peers.n);
+}
+
+/* The tokens whose rows this rank has, by its place among the peers. local: how many they are. */
+static struct tt_range own_tokens(const struct tt_attr *attr, int64_t local)
+{
+    return (struct tt_range){attr->peers.n > 1 ? attr->peers.index * tokens_of_peer(attr) : 0, local};
+}
+
+/* The place of the peer that has a token's row. */
+static int owner_of(const struct tt_attr *attr, int64_t token)
+{
+    return attr->peers.n <= 1 ? 0 : (int)(token / tokens_of_peer(attr));
+}
 
 static int embedding_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
@@ -36,7 +54,7 @@ static void gather_tile(const struct tt_call *call, struct tt_range part)
 {
     const struct tt_value *out = tt_call_out(call, 0);
     int64_t width = tt_value_width(out);
-    struct tt_range own = tt_vocabulary_of(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
+    struct tt_range own = own_tokens(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
     size_t bytes = (size_t)width * tt_dtype_size(out->dtype);
     const int32_t *tokens = call->in[0];
 
@@ -50,14 +68,8 @@ static void gather_tile(const struct tt_call *call, struct tt_range part)
     }
 }
 
-static void embedding_run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_out(call, 0)), EMBEDDING_TILE_ROWS, gather_tile);
-}
-
 static void embedding_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
-    ret_cost->flops = 0.0;
     ret_cost->bytes = 2.0 * (double)tt_value_bytes(&graph->values[node->out[0]]) +
                       (double)tt_value_bytes(&graph->values[node->in[0]]);
 }
@@ -83,6 +95,7 @@ struct part {
     const struct tt_call *call;
     float *dw;
     const float *acc;
+    const int32_t *tokens; /* or positions: the rows of dw */
     int64_t begin, n;
 };
 
@@ -107,8 +120,8 @@ static void scatter_own(const struct part *p, const struct tt_range *columns)
 {
     const struct tt_call *call = p->call;
     int64_t width = tt_value_width(tt_call_in(call, 0)), end = p->begin + p->n;
-    struct tt_range own = tt_vocabulary_of(&call->node->attr, tt_value_rows(tt_call_out(call, 0)));
-    const int32_t *tokens = call->in[1], *rows = call->scratch;
+    struct tt_range own = own_tokens(&call->node->attr, tt_value_rows(tt_call_out(call, 0)));
+    const int32_t *tokens = p->tokens, *rows = call->scratch;
 
     for (int64_t i = p->begin; i < end; i++) {
         int64_t begin = i;
@@ -134,8 +147,8 @@ static void scatter_tile(void *arg, int64_t tile, int worker)
         scatter_own(p, &columns);
     else
         TT_RUN_KERNEL(call, scatter_add, p->dw + columns.begin,
-                      tt_call_in_at(call, 0, p->begin * width + columns.begin), (const int32_t *)call->in[1] + p->begin,
-                      p->n, width, columns.n);
+                      tt_call_in_at(call, 0, p->begin * width + columns.begin), p->tokens + p->begin, p->n, width,
+                      columns.n);
 }
 
 static void scatter(struct part *p)
@@ -166,7 +179,7 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
 
 static void local_rows(const struct tt_call *call)
 {
-    struct tt_range own = tt_vocabulary_of(&call->node->attr, tt_value_rows(tt_call_out(call, 0)));
+    struct tt_range own = own_tokens(&call->node->attr, tt_value_rows(tt_call_out(call, 0)));
     const int32_t *tokens = call->in[1];
     int32_t *rows = call->scratch;
 
@@ -180,7 +193,7 @@ static void scatter_grain(void *arg, int64_t grain, float *to)
     struct tt_range part =
         tt_tile_range(tt_value_rows(tt_call_in(call, 0)), tt_grain_size(&call->node->attr.rows), grain);
 
-    scatter(&(struct part){call, to, NULL, part.begin, part.n});
+    scatter(&(struct part){call, to, NULL, call->in[1], part.begin, part.n});
 }
 
 static void embedding_run_bwd(const struct tt_call *call)
@@ -194,7 +207,7 @@ static void embedding_run_bwd(const struct tt_call *call)
         tt_op_sum_grains(call->team, tt_tiles(rows, grain), tt_value_elements(tt_call_out(call, 0)), stack, call->in[2],
                          call->out[0], scatter_grain, (void *)call);
     else
-        scatter(&(struct part){call, call->out[0], call->in[2], 0, rows});
+        scatter(&(struct part){call, call->out[0], call->in[2], call->in[1], 0, rows});
 }
 
 const struct tt_op_row tt_op_embedding = {
@@ -205,7 +218,9 @@ const struct tt_op_row tt_op_embedding = {
     .infer = embedding_infer,
     .backward = tt_rule_backward,
     .gradients = {{TT_OP_EMBEDDING_BWD, 1, 1, {TT_DY0, TT_X0, TT_DX1}}},
-    .run = embedding_run,
+    .run = tt_op_run_rows,
+    .tile = gather_tile,
+    .tile_rows = EMBEDDING_TILE_ROWS,
     .cost = embedding_cost,
 };
 
@@ -222,10 +237,103 @@ const struct tt_op_row tt_op_embedding_bwd = {
 };
 
 /*
+ * PICK_ROWS: of n blocks of rows, each from a peer that looked up its part of the vocabulary, the rows that were
+ * found. Row r of the result is that of token peers.index N + r, from the block of the peer that has the token.
+ *   in   x (n N, D), in n blocks, tokens (n N)      out  y (N, D)
+ *
+ * PICK_ROWS_BWD: puts every row back into the block that it is from; other rows are 0.
+ *   in   dy (N, D), tokens                          out  dx (n N, D)
+ *   attr out (V), peers: n and this rank's place
+ */
+
+static int pick_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *x = &graph->values[node->in[0]];
+    int64_t rows = tt_value_rows(x), n = node->attr.peers.n, shape[2] = {0, tt_value_width(x)};
+
+    if (n < 1 || rows % n != 0 || tt_value_elements(&graph->values[node->in[1]]) != rows)
+        return tt_op_mismatch(graph, node, "x (n N, D) in a block for each peer, tokens (n N)");
+    shape[0] = rows / n;
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static int pick_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *dy = &graph->values[node->in[0]];
+    int64_t shape[2] = {tt_value_rows(dy) * node->attr.peers.n, tt_value_width(dy)};
+
+    if (tt_value_elements(&graph->values[node->in[1]]) != shape[0])
+        return tt_op_mismatch(graph, node, "dy (N, D), and the tokens of all peers");
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+/* A tile is a range of the own rows; forward from the blocks, backward to them. */
+static void pick_run_tile(const struct tt_call *call, struct tt_range part)
+{
+    bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
+    const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
+    int64_t own = tt_value_rows(rows), width = tt_value_width(rows);
+    const int32_t *tokens = (const int32_t *)call->in[1] + call->node->attr.peers.index * own;
+    size_t bytes = (size_t)width * tt_dtype_size(rows->dtype);
+
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        int owner = owner_of(&call->node->attr, tokens[r]);
+
+        if (!back) {
+            memcpy(tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, (owner * own + r) * width), bytes);
+            continue;
+        }
+        for (int b = 0; b < call->node->attr.peers.n; b++) {
+            void *to = tt_call_out_at(call, 0, (b * own + r) * width);
+
+            if (b == owner)
+                memcpy(to, tt_call_in_at(call, 0, r * width), bytes);
+            else
+                memset(to, 0, bytes);
+        }
+    }
+}
+
+static void pick_run(const struct tt_call *call)
+{
+    bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
+    const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
+
+    tt_op_run_tiles(call, tt_value_rows(rows), EMBEDDING_TILE_ROWS, pick_run_tile);
+}
+
+static void pick_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    ret_cost->bytes = 2.0 * (double)tt_value_bytes(&graph->values[node->out[0]]);
+}
+
+const struct tt_op_row tt_op_pick_rows = {
+    .name = "pick_rows",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_OUT,
+    .infer = pick_infer,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_PICK_ROWS_BWD, 0, 1, {TT_DY0, TT_X1}}},
+    .run = pick_run,
+    .cost = pick_cost,
+};
+
+const struct tt_op_row tt_op_pick_rows_bwd = {
+    .name = "pick_rows_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_OUT,
+    .infer = pick_infer_bwd,
+    .run = pick_run,
+    .cost = pick_cost,
+};
+
+/*
  * POSITION: adds row n % T of a table of learned positions to row n, or the row that positions name.
  *   in   x (N, D), w (P, D) with P >= T, positions (N) or absent
  *   out  y (N, D), may take x's memory
- *   attr seq_len T, from_position, peers: x is the part of this rank's place; positions are those of all rows.
+ *   attr seq_len T, from_position, peers: x is this rank's part of the rows; positions are of all rows.
  *        If there are positions, the rows of a sequence need not lie together, and rows may be in grains
  *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
  *   table, and those beyond scalars->rows are passed on.
@@ -398,39 +506,12 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
         memcpy(dw, acc, (size_t)part.n * sizeof *dw);
 }
 
-/* dw = acc, or 0: a tile is a range of elements. */
-static void position_begin_tile(const struct tt_call *call, struct tt_range part)
-{
-    float *dw = (float *)call->out[0] + part.begin;
-
-    if (call->in[1])
-        memcpy(dw, (const float *)call->in[1] + part.begin, (size_t)part.n * sizeof *dw);
-    else
-        memset(dw, 0, (size_t)part.n * sizeof *dw);
-}
-
-/* A tile is a range of columns. */
-static void document_rows_bwd_tile(const struct tt_call *call, struct tt_range part)
-{
-    int64_t width = tt_value_width(tt_call_in(call, 0));
-
-    TT_RUN_KERNEL(call, scatter_add, (float *)call->out[0] + part.begin, tt_call_in_at(call, 0, part.begin),
-                  call->in[2], tt_value_rows(tt_call_in(call, 0)), width, part.n);
-}
-
-static void run_documents_bwd(const struct tt_call *call)
-{
-    if (call->in[1] != call->out[0])
-        tt_op_run_tiles(call, tt_value_elements(tt_call_out(call, 0)), TILE, position_begin_tile);
-    tt_op_run_tiles(call, tt_value_width(tt_call_in(call, 0)), TILE_COLUMNS, document_rows_bwd_tile);
-}
-
 static void position_run_bwd(const struct tt_call *call)
 {
     int64_t n = sequence(call), rest = tt_value_elements(tt_call_out(call, 0)) - n;
 
     if (call->in[2])
-        run_documents_bwd(call);
+        scatter(&(struct part){call, call->out[0], call->in[1], call->in[2], 0, tt_value_rows(tt_call_in(call, 0))});
     else
         tt_team_run(call->team, tt_tiles(n, TILE) + tt_tiles(rest, TILE), bwd_tile, (void *)call);
 }

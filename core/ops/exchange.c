@@ -29,7 +29,7 @@ static int infer_rows(struct tt_graph *graph, struct tt_node *node, const char *
     int64_t rows = tt_value_rows(x), shape[2] = {rows * times / parts, tt_value_width(x)};
 
     if (node->attr.peers.axis == TT_AXIS_NONE || rows % parts != 0)
-        return tt_op_mismatch(graph, node, "x with as many rows for each peer");
+        return tt_op_mismatch(graph, node, "x with the same number of rows for each peer");
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
@@ -128,7 +128,6 @@ static void accumulate_run(const struct tt_call *call)
 static void accumulate_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = node->in[1] == TT_NONE ? 0.0 : tt_op_elements(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
 const struct tt_op_row tt_op_accumulate = {
@@ -179,102 +178,6 @@ const struct tt_op_row tt_op_add_grains = {
 };
 
 /*
- * PICK_ROWS: of n blocks of rows, each from a peer that looked up its part of the vocabulary, the rows that were
- * found. Row r of the result is that of token peers.index N + r, from the block of the peer that has the token.
- *   in   x (n N, D), in n blocks, tokens (n N)      out  y (N, D)
- *
- * PICK_ROWS_BWD: puts every row back into the block that it is from; other rows are 0.
- *   in   dy (N, D), tokens                          out  dx (n N, D)
- *   attr out (V), peers: n and this rank's place
- */
-
-enum { TILE_ROWS = 64 };
-
-static int pick_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    const struct tt_value *x = &graph->values[node->in[0]];
-    int64_t rows = tt_value_rows(x), n = node->attr.peers.n, shape[2] = {0, tt_value_width(x)};
-
-    if (n < 1 || rows % n != 0 || tt_value_elements(&graph->values[node->in[1]]) != rows)
-        return tt_op_mismatch(graph, node, "x in as many blocks as there are peers, and its tokens");
-    shape[0] = rows / n;
-    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
-}
-
-static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    const struct tt_value *dy = &graph->values[node->in[0]];
-    int64_t shape[2] = {tt_value_rows(dy) * node->attr.peers.n, tt_value_width(dy)};
-
-    if (tt_value_elements(&graph->values[node->in[1]]) != shape[0])
-        return tt_op_mismatch(graph, node, "dy (N, D), and the tokens of all peers");
-    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
-}
-
-/* A tile is a range of the own rows; forward from the blocks, backward to them. */
-static void pick_run_tile(const struct tt_call *call, struct tt_range part)
-{
-    bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
-    const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
-    int64_t own = tt_value_rows(rows), width = tt_value_width(rows);
-    const int32_t *tokens = (const int32_t *)call->in[1] + call->node->attr.peers.index * own;
-    size_t bytes = (size_t)width * tt_dtype_size(rows->dtype);
-
-    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
-        int owner = tt_vocabulary_owner(&call->node->attr, tokens[r]);
-
-        if (!back) {
-            memcpy(tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, (owner * own + r) * width), bytes);
-            continue;
-        }
-        for (int b = 0; b < call->node->attr.peers.n; b++) {
-            void *to = tt_call_out_at(call, 0, (b * own + r) * width);
-
-            if (b == owner)
-                memcpy(to, tt_call_in_at(call, 0, r * width), bytes);
-            else
-                memset(to, 0, bytes);
-        }
-    }
-}
-
-static void pick_run(const struct tt_call *call)
-{
-    bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
-    const struct tt_value *rows = back ? tt_call_in(call, 0) : tt_call_out(call, 0);
-
-    tt_op_run_tiles(call, tt_value_rows(rows), TILE_ROWS, pick_run_tile);
-}
-
-static void pick_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    ret_cost->flops = 0.0;
-    ret_cost->bytes = 2.0 * (double)tt_value_bytes(&graph->values[node->out[0]]);
-}
-
-const struct tt_op_row tt_op_pick_rows = {
-    .name = "pick_rows",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
-    .out = {TT_TYPE_COMPUTE},
-    .cuts = TT_CUT_OUT,
-    .infer = pick_infer,
-    .backward = tt_rule_backward,
-    .gradients = {{TT_OP_PICK_ROWS_BWD, 0, 1, {TT_DY0, TT_X1}}},
-    .run = pick_run,
-    .cost = pick_cost,
-};
-
-const struct tt_op_row tt_op_pick_rows_bwd = {
-    .name = "pick_rows_bwd",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
-    .out = {TT_TYPE_COMPUTE},
-    .cuts = TT_CUT_OUT,
-    .infer = infer_bwd,
-    .run = pick_run,
-    .cost = pick_cost,
-};
-
-/*
  * REORDER: the same elements in another order: blocks [a][b] of x become [b][a] in y. Context parallelism needs it
  * around an exchange: rows (R, n W) become n blocks (n R, W) of columns, one for each peer, and rows in the order
  * [piece][sequence][position] become [sequence][piece][position].
@@ -312,7 +215,7 @@ static int64_t block_bytes(const struct tt_call *call)
     return tt_value_bytes(tt_call_out(call, 0)) / (how->a * how->b);
 }
 
-/* The blocks of a tile: as many as fill it. */
+/* The number of blocks that fill a tile. */
 static int64_t tile_blocks(const struct tt_call *call)
 {
     int64_t bytes = block_bytes(call);

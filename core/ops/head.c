@@ -103,7 +103,8 @@ static int64_t half_row(const struct head *head)
     return tt_round_up(tt_div_up(head->vocab, 2), LINE);
 }
 
-struct head head_of(const struct tt_graph *graph, const struct tt_node *node, int x, int w, int64_t rows, bool grad)
+static struct head head_of(const struct tt_graph *graph, const struct tt_node *node, int x, int w, int64_t rows,
+                           bool grad)
 {
     struct head head = {.bf16 = tt_op_is_bf16(graph, node),
                         .rows = rows,
@@ -132,12 +133,12 @@ struct head head_of(const struct tt_graph *graph, const struct tt_node *node, in
     return head;
 }
 
-int64_t slice_floats(const struct head *head)
+static int64_t slice_floats(const struct head *head)
 {
     return head->in_rows ? 0 : vocab_grains(head) * head->slices * head->slice_step;
 }
 
-int64_t worker_floats(const struct head *head)
+static int64_t worker_floats(const struct head *head)
 {
     struct tt_matmul products[3] = {logits_product(head, head->rows), dw_product(head, head->rows),
                                     dx_product(head, head->rows, head->vocab_grain)};
@@ -153,7 +154,7 @@ int64_t worker_floats(const struct head *head)
 
 /* --- the products of a chunk --- */
 
-void multiply_logits(const struct chunk *chunk)
+static void multiply_logits(const struct chunk *chunk)
 {
     struct tt_matmul product = logits_product(chunk->head, chunk->n);
 
@@ -217,7 +218,7 @@ static int64_t dx_tiles(const struct chunk *chunk)
     return tiles;
 }
 
-/* The product that has this tile, and the tile's number in it: those of dx, which are longer, then those of dw. */
+/* The product that has this tile, and the tile's number in it. The tiles of dx come first, since they take longer. */
 static struct tt_matmul product_of(const struct chunk *chunk, int64_t *tile)
 {
     for (int64_t i = 0; i < dx_slices(chunk); i++) {
@@ -273,7 +274,7 @@ static void dx_sum_tile(void *arg, int64_t tile, int worker)
         dx_sum_row(chunk, row);
 }
 
-void multiply_grads(const struct chunk *chunk)
+static void multiply_grads(const struct chunk *chunk)
 {
     struct tt_matmul dw = chunk_dw(chunk);
     int64_t dw_tiles = chunk->dw ? tt_matmul_tiles(&dw) : 0;
@@ -294,7 +295,7 @@ void multiply_grads(const struct chunk *chunk)
  *
  * Logits exist for CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned
  * into their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw
- * adds them in order. The products are those of head.h. If N has grains, each grain has its own chunks, and dw is a
+ * adds them in order. If N has grains, each grain has its own chunks, and dw is a
  * tree over the grains. If V has grains, tt_graph_phase_head replaces the node (core/passes/phases.h): here the softmax
  * is over the local rows of w.
  *   attr rows (N), out (V), z_loss
@@ -334,7 +335,7 @@ out:
     return rc;
 }
 
-/* Replaces the evaluating op by the training op, which also gives the gradients of x and w. */
+/* Replaces the evaluating op by the training op, which gives the gradients of x and w too. */
 static int backward_of_loss(struct tt_graph *graph, int node, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
@@ -498,7 +499,6 @@ static void loss_cost(const struct tt_graph *graph, const struct tt_node *node, 
     double products = node->n_out; /* the logits, dx and dw */
 
     ret_cost->flops = products * 2.0 * (double)tt_value_rows(x) * (double)tt_value_elements(w);
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->inner = (double)tt_value_width(w);
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
@@ -578,7 +578,7 @@ const struct tt_op_row tt_op_logits = {
 };
 
 /*
- * The head in phases, for a vocabulary in grains (attr out), of which each of the peers has as many. A chunk of the
+ * The head in phases, for a vocabulary in grains (attr out), which the peers share equally. A chunk of the
  * tokens has R rows, from attr.first_row on. core/passes/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
  *
  * HEAD_LOGITS: the logits of this rank's part of the vocabulary, and what the loss must know of them.
@@ -704,7 +704,6 @@ static int64_t scratch_logits(const struct tt_graph *graph, const struct tt_node
 static void cost_logits(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = 2.0 * tt_op_elements(graph, node) * (double)tt_value_width(&graph->values[node->in[1]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 

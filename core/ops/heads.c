@@ -189,11 +189,6 @@ static void join_tile(const struct tt_call *call, struct tt_range part)
     }
 }
 
-static void run_join(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_out(call, 0)), TILE_ROWS, join_tile);
-}
-
 const struct tt_op_row tt_op_split = {
     .name = "split",
     .in = {TT_TYPE_COMPUTE},
@@ -214,7 +209,9 @@ const struct tt_op_row tt_op_join = {
     .infer = infer_join,
     .backward = tt_rule_backward,
     .gradients = {{TT_OP_SPLIT, 0, 2, {TT_DY0}}},
-    .run = run_join,
+    .run = tt_op_run_rows,
+    .tile = join_tile,
+    .tile_rows = TILE_ROWS,
 };
 
 /*
@@ -223,7 +220,7 @@ const struct tt_op_row tt_op_join = {
  *   out  of x's shape, may take x's memory
  *   attr heads, head_dim (E), prefix (the last R = E - prefix elements of a head are rotated), seq_len (without
  *        positions row n is at position n % seq_len; with from_position at scalars->position + n), inverse,
- *        rotate_half, peers: x is the part of this rank's place; positions are those of all rows
+ *        rotate_half, peers: x is this rank's part of the rows; positions are of all rows
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
@@ -268,11 +265,6 @@ static void run_tile(const struct tt_call *call, struct tt_range part)
                   part.n);
 }
 
-static void run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, run_tile);
-}
-
 const struct tt_op_row tt_op_rope = {
     .name = "rope",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
@@ -281,7 +273,9 @@ const struct tt_op_row tt_op_rope = {
     .infer = infer,
     .backward = backward,
     .gradients = {{TT_OP_ROPE, 0, 1, {TT_DY0, TT_X1, TT_X2}}},
-    .run = run,
+    .run = tt_op_run_rows,
+    .tile = run_tile,
+    .tile_rows = TILE_ROWS,
     .flops = 3.0,
     .alias = {1},
 };

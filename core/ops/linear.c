@@ -228,7 +228,6 @@ static void linear_cost(const struct tt_graph *graph, const struct tt_node *node
     for (int i = 0; i < product.n_more; i++)
         inner += more[i].k;
     ret_cost->flops = 2.0 * tt_op_elements(graph, node) * (double)inner;
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->inner = (double)product.k;
     ret_cost->bf16 = product.bf16;
 }
@@ -373,7 +372,6 @@ static void head_linear_cost(const struct tt_graph *graph, const struct tt_node 
     struct tt_matmul product = head_linear_product_of(graph, node);
 
     ret_cost->flops = 2.0 * node->attr.heads * (double)product.m * (double)product.n * (double)product.k;
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = product.bf16;
 }
 
@@ -419,11 +417,6 @@ static void bias_run_tile(const struct tt_call *call, struct tt_range part)
                       width);
 }
 
-static void bias_run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, bias_run_tile);
-}
-
 static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value *dy = &graph->values[node->in[0]];
@@ -461,7 +454,9 @@ const struct tt_op_row tt_op_bias = {
     .backward = tt_rule_backward,
     .passes = 1,
     .gradients = {{TT_OP_BIAS_BWD, 1, 1, {TT_DY0, TT_DX1}}},
-    .run = bias_run,
+    .run = tt_op_run_rows,
+    .tile = bias_run_tile,
+    .tile_rows = TILE_ROWS,
     .flops = 1.0,
     .alias = {1},
 };

@@ -147,7 +147,8 @@ static void rms_block(const struct tt_call *call, struct tt_range rows, float *t
                   tt_call_in_at(call, 3, rows.begin), rows.n, width);
 }
 
-/* Grains of rows, or of each row's groups, which are the heads of q and k; with both, those of a grain of rows. */
+/* The grains are of rows, or of each row's groups, which are the heads of q and k. If both have grains, each grain of
+ * rows has a sum of its own. */
 static struct tt_row_sums rms_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *rstd = &graph->values[node->in[3]];
@@ -229,11 +230,6 @@ static void layer_run_tile(const struct tt_call *call, struct tt_range part)
                   width, call->node->attr.eps);
 }
 
-static void layer_run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), SUM_ROWS, layer_run_tile);
-}
-
 static int layer_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[1]];
@@ -290,7 +286,9 @@ const struct tt_op_row tt_op_layernorm = {
     .infer = layer_infer,
     .backward = tt_rule_backward,
     .gradients = {{TT_OP_LAYERNORM_BWD, 0, 3, {TT_DY0, TT_X0, TT_X1, TT_Y1, TT_Y2, TT_DX0, TT_DX1, TT_DX2}}},
-    .run = layer_run,
+    .run = tt_op_run_rows,
+    .tile = layer_run_tile,
+    .tile_rows = SUM_ROWS,
     .flops = 7.0,
     .alias = {1},
 };

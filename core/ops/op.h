@@ -4,6 +4,7 @@
 
 #include "core/graph/graph.h"
 #include "core/keys/choices.h"
+#include "core/math/round.h"
 #include "core/os/team.h"
 
 /**
@@ -46,7 +47,7 @@ struct tt_cost {
     double flops; /* multiplications and additions; causal attention counts only what the mask leaves */
     double bytes; /* read and written at least once */
     double inner; /* length of the sums that the flops are products of; 0: unknown, or no products */
-    bool bf16;    /* the flops are those of products of bfloat16, or of attention in it */
+    bool bf16;    /* the flops are of products, or of attention, in bfloat16 */
 };
 
 /* What it takes to run an op twice, against keeping its outputs (core/passes/recompute.h). */
@@ -108,10 +109,10 @@ enum tt_gradient_operand {
     TT_DX2
 };
 
-/* A node that computes the gradients of inputs first to first + n - 1. */
+/* How the gradients of inputs first to first + n - 1 are computed. */
 struct tt_gradient {
     enum tt_op_id op;
-    int first, n;
+    int first, n;                               /* the outputs of the op are these gradients */
     enum tt_gradient_operand in[TT_MAX_INPUTS]; /* up to the first 0 */
 };
 
@@ -129,10 +130,10 @@ struct tt_op_row {
     enum tt_op_type
         in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
-    int may_lack; /* so many of the last inputs are optional, and nodes may be added without them */
+    int may_lack; /* the number of last inputs that are optional: nodes may be added without them */
     /*
-     * Of a backward op: it computes so many of its last inputs itself if they are absent. So a selective recomputation
-     * leaves them out, instead of keeping them (core/passes/recompute.h).
+     * Of a backward op: the number of last inputs that it computes itself if they are absent. Selective recomputation
+     * leaves them out instead of keeping them (core/passes/recompute.h).
      */
     int remakes;
     enum tt_op_exchange exchange;
@@ -149,22 +150,25 @@ struct tt_op_row {
      * of the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum
      * as its accumulate input). NULL: not differentiable (backward ops).
      *
-     * tt_rule_backward does what two members say: the gradient of output 0 is that of the first `passes` inputs too,
-     * and `gradients` compute those of others. A node is left out if no input of it wants a gradient.
+     * tt_rule_backward follows two members: the first `passes` inputs get the gradient of output 0 as it is, and the
+     * nodes of `gradients` compute the gradients of other inputs. A node that no input needs is left out.
      */
     int (*backward)(struct tt_graph *graph, int node, const int *grad_out, int *grad_in);
     int passes;
     struct tt_gradient gradients[TT_GRADIENTS];
     /*
-     * The same for an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node
+     * `backward` of an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node
      * for one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
      */
     int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
     /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. NULL: an exchange. */
     void (*run)(const struct tt_call *call);
-    /* NULL: `flops` for each element of the first input, and the bytes of all operands. */
+    /* Changes what differs from `flops` for each element of the first input, and the bytes of all operands. */
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     double flops;
+    /* tt_op_run_rows, as `run`, has the team call `tile` for ranges of `tile_rows` rows of output `tiled`. */
+    void (*tile)(const struct tt_call *call, struct tt_range rows);
+    int tile_rows, tiled;
     /* What tt_op_run_sums, as `run`, sums over rows, and tt_op_sums_scratch makes room for (rule.h). */
     struct tt_row_sums (*sums)(const struct tt_graph *graph, const struct tt_node *node);
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */

@@ -400,7 +400,8 @@ bool tt_rule_wanted(const struct tt_graph *graph, int value)
     return !graph->values[value].constant;
 }
 
-double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node)
+/* Bytes of all inputs and outputs of a node. */
+static double bytes_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     double bytes = 0.0;
 
@@ -435,16 +436,21 @@ void tt_op_run_tiles(const struct tt_call *call, int64_t n, int64_t size,
     tt_team_run(call->team, tt_tiles(n, size), run_tile, &t);
 }
 
+void tt_op_run_rows(const struct tt_call *call)
+{
+    const struct tt_op_row *row = tt_op_row(call->node->op);
+
+    tt_op_run_tiles(call, tt_value_rows(tt_call_out(call, row->tiled)), row->tile_rows, row->tile);
+}
+
 void tt_op_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_op_row *row = tt_op_row(node->op);
 
-    if (row->cost) {
-        row->cost(graph, node, ret_cost);
-        return;
-    }
     ret_cost->flops = row->flops > 0.0 ? row->flops * (double)tt_value_elements(&graph->values[node->in[0]]) : 0.0;
-    ret_cost->bytes = tt_op_bytes(graph, node);
+    ret_cost->bytes = bytes_of(graph, node);
+    if (row->cost)
+        row->cost(graph, node, ret_cost);
 }
 
 double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node)
@@ -480,24 +486,6 @@ bool tt_grain_fits(const struct tt_extent *extent, int64_t local)
         return extent->whole == 0 || extent->whole == local;
     return extent->grains <= TT_MOST_GRAINS && local <= extent->whole &&
            (local % size == 0 || local % size == extent->whole % size);
-}
-
-/* Tokens of every peer but the last, which may have fewer. */
-static int64_t tokens_of_peer(const struct tt_attr *attr)
-{
-    return tt_grain_size(&attr->out) * (attr->out.grains / attr->peers.n);
-}
-
-struct tt_range tt_vocabulary_of(const struct tt_attr *attr, int64_t local)
-{
-    if (attr->peers.n <= 1)
-        return (struct tt_range){0, local};
-    return (struct tt_range){attr->peers.index * tokens_of_peer(attr), local};
-}
-
-int tt_vocabulary_owner(const struct tt_attr *attr, int64_t token)
-{
-    return attr->peers.n <= 1 ? 0 : (int)(token / tokens_of_peer(attr));
 }
 
 struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups, int64_t most)

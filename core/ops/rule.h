@@ -2,7 +2,6 @@
 #ifndef TT_OPS_RULE_H
 #define TT_OPS_RULE_H
 
-#include "core/math/round.h"
 #include "core/ops/op.h"
 
 /**
@@ -20,7 +19,7 @@ int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char
 /** TT_EINTERNAL with what the op wants and the shapes of its inputs. */
 int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, const char *wanted);
 
-/** Is input i, the position of every row in its document, absent or of as many rows? */
+/** Is input i, the position of every row in its document, absent or of this many rows? */
 bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows);
 
 /** Is input i absent (an optional accumulator), or a matrix (or vector, rows 1) of this shape? */
@@ -69,9 +68,6 @@ bool tt_rule_wanted(const struct tt_graph *graph, int value);
  */
 int tt_graph_grad_value(struct tt_graph *graph, int of);
 
-/** Bytes of all inputs and outputs of a node. */
-double tt_op_bytes(const struct tt_graph *graph, const struct tt_node *node);
-
 /** Elements of a node's first output, as a flop count. */
 double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node);
 
@@ -85,6 +81,9 @@ void *tt_call_out_at(const struct tt_call *call, int k, int64_t at);
 /** Calls fn on the team for ranges of `size` of n items. */
 void tt_op_run_tiles(const struct tt_call *call, int64_t n, int64_t size,
                      void (*fn)(const struct tt_call *call, struct tt_range part));
+
+/** `run` of a row that has `tile`. */
+void tt_op_run_rows(const struct tt_call *call);
 
 /* Runs the kernel of that name for the type that the call's node computes in. */
 #define TT_RUN_KERNEL(call, name, ...)                  \
@@ -109,15 +108,6 @@ bool tt_grain_fits(const struct tt_extent *extent, int64_t local);
 
 /** The extent from which tiles are derived: tt_grain_size, or the local extent if that is 0. */
 int64_t tt_grain_or(const struct tt_extent *extent, int64_t local);
-
-/**
- * The tokens whose rows of the vocabulary this rank has: `local` rows of attr->out, those of its place among
- * attr->peers. Without peers these are all.
- */
-struct tt_range tt_vocabulary_of(const struct tt_attr *attr, int64_t local);
-
-/** The place of the peer that has a token's row. */
-int tt_vocabulary_owner(const struct tt_attr *attr, int64_t token);
 
 /** The rows of a chunk of HEAD_LOSS or HEAD_LOSS_GRAD: chunks do not reach from one grain of rows into the next. */
 int64_t tt_head_chunk_rows(const struct tt_graph *graph, const struct tt_node *node);
@@ -147,7 +137,7 @@ struct tt_row_sums {
     struct tt_row_blocks blocks;
     int64_t columns;
     int n, out, acc; /* outputs; the first output, and the input that is its acc */
-    int64_t sums;    /* sums that an output has one after the other, of so many times these blocks */
+    int64_t sums;    /* each output has this many sums one after the other, each with its own blocks; 0: one */
     /* What a block of rows gives to each output, side by side. NULL: input 0 has it. */
     void (*block)(const struct tt_call *call, struct tt_range rows, float *to);
 };

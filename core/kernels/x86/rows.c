@@ -248,8 +248,8 @@ void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t row
 /*
  * --- the rows that experts share ---
  *
- * The rows of a token lie far apart, so those of the
- * next token are fetched meanwhile. Every row's bits depend on its own operands only.
+ * The rows of a token lie far apart, so the rows of the next token are fetched meanwhile. Every row's bits depend on
+ * its own operands only.
  */
 
 enum { MIX_ROWS_LINE = 64 / sizeof(element) /* elements of a cache line */ };

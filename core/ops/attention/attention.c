@@ -11,15 +11,17 @@
  * A sink is a score that takes its share of a row's softmax and has no value (Xiao et al. 2023). With it in lse,
  * backward needs no more of it; its own gradient is SINKS_BWD's.
  *
- * A tile is TT_ATTENTION_ROWS rows of a piece of a head. The backward op is backward.c.
+ * A tile is TT_ATTENTION_ROWS rows of a piece of a head.
  */
 #include "core/ops/attention/attention.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/base/mem.h"
 #include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
+#include "core/math/tree.h"
 #include "core/ops/rule.h"
 
 enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* the input */ };
@@ -35,11 +37,7 @@ enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* the input */ };
 enum { SUM_ROWS = 64 };
 enum { DO, O, LSE, BWD_SINKS, ACC }; /* inputs */
 
-/*
- * The sinks of heads [first, first + n) as floats, from an input of the call: in place, or widened to `to`, which has
- * room for them. NULL if the input is absent.
- */
-static const float *widened_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, float *to)
+const float *tt_attention_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, float *to)
 {
     if (!call->in[input])
         return NULL;
@@ -111,13 +109,21 @@ const struct tt_op_row tt_op_sinks_bwd = {
 
 /* --- ATTENTION --- */
 
-struct tt_attention_pieces tt_attention_pieces_of(const struct tt_attr *attr, int64_t keys)
+/* The pieces of the sequences of a node, for which `keys` rows of keys are there. */
+struct pieces {
+    struct tt_pieces of;
+    int64_t sequences;
+    int64_t length;     /* of a piece */
+    int64_t first, own; /* the places of the queries' pieces */
+};
+
+static struct pieces pieces_of(const struct tt_attr *attr, int64_t keys)
 {
-    return (struct tt_attention_pieces){.of = attr->pieces,
-                                        .sequences = keys / attr->seq_len,
-                                        .length = attr->seq_len / tt_pieces_count(&attr->pieces),
-                                        .first = tt_pieces_first(&attr->pieces),
-                                        .own = tt_pieces_own(&attr->pieces)};
+    return (struct pieces){.of = attr->pieces,
+                           .sequences = keys / attr->seq_len,
+                           .length = attr->seq_len / tt_pieces_count(&attr->pieces),
+                           .first = tt_pieces_first(&attr->pieces),
+                           .own = tt_pieces_own(&attr->pieces)};
 }
 
 static bool pieces_fit(const struct tt_attr *attr, int64_t rows, int64_t keys)
@@ -131,7 +137,8 @@ static bool pieces_fit(const struct tt_attr *attr, int64_t rows, int64_t keys)
            rows * tt_pieces_count(pieces) == keys * tt_pieces_own(pieces);
 }
 
-bool tt_attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
+/* Do inputs q, q + 1 and q + 2 of the node have the shapes of q, k and v, and input `positions`, if any, its own? */
+static bool attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
 {
     const struct tt_attr *attr = &node->attr;
     int64_t rows = tt_value_rows(&graph->values[node->in[q]]), keys = tt_value_rows(&graph->values[node->in[q + 1]]);
@@ -153,7 +160,7 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
     int64_t lse[2] = {tt_value_rows(&q), node->attr.heads}, out[TT_MAX_DIMS];
     int rc = 0;
 
-    if (!tt_attention_fits(graph, node, 0, 3) || !tt_op_acc_fits(graph, node, SINKS, 1, node->attr.heads))
+    if (!attention_fits(graph, node, 0, 3) || !tt_op_acc_fits(graph, node, SINKS, 1, node->attr.heads))
         return tt_op_mismatch(graph, node,
                               "q (N, H*E), k (B*T, K*E), v (B*T, K*Ev), H a multiple of K, positions (N), sinks (H)");
     memcpy(out, q.shape, sizeof out);
@@ -217,30 +224,22 @@ struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
                                        .window = attr->sliding_window};
 }
 
-static int64_t fwd_floats(const struct tt_attention_shape *shape)
+static int64_t larger(int64_t a, int64_t b)
 {
-    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t portable = TT_ATTENTION_ROWS * tile;
-    int64_t vectors = TT_ATTENTION_PANEL * (2 * tt_attention_widest(shape) + TT_ATTENTION_BLOCK + 3);
-
-    return portable > vectors ? portable : vectors;
+    return a > b ? a : b;
 }
 
-/* With room for widened rows of q, k, v and o. */
-static int64_t fwd_bf16_floats(const struct tt_attention_shape *shape)
-{
-    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
-    int64_t dim = tt_attention_lines(tt_attention_widest(shape));
-    int64_t portable = TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim;
-    int64_t vectors =
-        TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) + INT64_C(2) * TT_ATTENTION_BLOCK * dim;
-
-    return portable > vectors ? portable : vectors;
-}
-
+/* In bfloat16 with room for widened rows of q, k, v and o. */
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf16)
 {
-    return bf16 ? fwd_bf16_floats(shape) : fwd_floats(shape);
+    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
+    int64_t widest = tt_attention_widest(shape), dim = tt_attention_lines(widest);
+
+    if (!bf16)
+        return larger(TT_ATTENTION_ROWS * tile, TT_ATTENTION_PANEL * (2 * widest + TT_ATTENTION_BLOCK + 3));
+    return larger(TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim,
+                  TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) +
+                      INT64_C(2) * TT_ATTENTION_BLOCK * dim);
 }
 
 /*
@@ -248,7 +247,7 @@ int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf
  * whose distance is a power of two share few sets of a cache. Scratch: k (B, K, T, E), v (B, K, T, Ev), then each
  * worker's own.
  */
-int64_t tt_attention_heads_bytes(const struct tt_graph *graph, const struct tt_node *node, int input)
+static int64_t heads_bytes(const struct tt_graph *graph, const struct tt_node *node, int input)
 {
     return tt_round_up(tt_value_bytes(&graph->values[node->in[input]]), LINE);
 }
@@ -260,23 +259,24 @@ static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *
     return tt_attention_lines(tt_attention_fwd_scratch(&shape, tt_op_is_bf16(graph, node))) * (int64_t)sizeof(float);
 }
 
-/* A tile is a range of the rows of k and v. `k`: the input that k is, v is the next. */
-struct by_heads {
-    const struct tt_call *call;
-    int k;
-};
+/* The input that k is; v is the next. */
+static int k_of(const struct tt_node *node)
+{
+    return node->op == TT_OP_ATTENTION ? 1 : 2;
+}
 
+/* A tile is a range of the rows of k and v. */
 static void gather_tile(void *arg, int64_t tile, int worker)
 {
-    const struct by_heads *by = arg;
-    const struct tt_call *call = by->call;
-    const struct tt_value *k = tt_call_in(call, by->k);
+    const struct tt_call *call = arg;
+    int first = k_of(call->node);
+    const struct tt_value *k = tt_call_in(call, first);
     const struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
-    struct tt_attention_pieces pieces = tt_attention_pieces_of(&call->node->attr, tt_value_rows(k));
+    struct pieces pieces = pieces_of(&call->node->attr, tt_value_rows(k));
     struct tt_range part = tt_tile_range(tt_value_rows(k), GATHER_ROWS, tile);
     int64_t element = (int64_t)tt_dtype_size(k->dtype);
     int64_t row_bytes[2] = {shape.head_dim * element, tt_attention_value_dim(&shape) * element};
-    char *to[2] = {call->scratch, (char *)call->scratch + tt_attention_heads_bytes(call->graph, call->node, by->k)};
+    char *to[2] = {call->scratch, (char *)call->scratch + heads_bytes(call->graph, call->node, first)};
 
     (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
@@ -288,21 +288,22 @@ static void gather_tile(void *arg, int64_t tile, int worker)
             int64_t to_row = (sequence * shape.kv_heads + head) * shape.seq_len + key;
 
             for (int i = 0; i < 2; i++)
-                memcpy(to[i] + to_row * row_bytes[i], (const char *)call->in[by->k + i] + at * row_bytes[i],
+                memcpy(to[i] + to_row * row_bytes[i], (const char *)call->in[first + i] + at * row_bytes[i],
                        (size_t)row_bytes[i]);
         }
     }
 }
 
-void tt_attention_by_heads(const struct tt_call *call, int k)
+/* Copies k and v to the start of the scratch of a call, by heads: k (B, K, T, E), then v (B, K, T, Ev). */
+static void gather_heads(const struct tt_call *call)
 {
-    struct by_heads by = {call, k};
+    int64_t rows = tt_value_rows(tt_call_in(call, k_of(call->node)));
 
-    tt_team_run(call->team, tt_tiles(tt_value_rows(tt_call_in(call, k)), GATHER_ROWS), gather_tile, &by);
+    tt_team_run(call->team, tt_tiles(rows, GATHER_ROWS), gather_tile, (void *)call);
 }
 
 /* The i-th own piece, as a place among the own ones, in the order in which their rows become shorter. */
-static int64_t by_length(const struct tt_attention_pieces *pieces, int64_t i)
+static int64_t by_length(const struct pieces *pieces, int64_t i)
 {
     if (tt_pieces_of_grain(&pieces->of) == 1)
         return pieces->own - 1 - i;
@@ -313,7 +314,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
-    struct tt_attention_pieces pieces = tt_attention_pieces_of(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
+    struct pieces pieces = pieces_of(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
     int64_t all = pieces.sequences * shape.heads, blocks = tt_tiles(pieces.length, TT_ATTENTION_ROWS);
     int64_t sequence = tile % all / shape.heads, head = tile % shape.heads;
     /* the longest rows first, so that no thread is left with a long one */
@@ -324,13 +325,13 @@ static void run_tile(void *arg, int64_t tile, int worker)
     int64_t width = tt_attention_value_dim(&shape), at = row * shape.heads + head;
     int64_t gathered =
         (sequence * shape.kv_heads + kv_head) * shape.seq_len * (int64_t)tt_dtype_size(tt_call_in(call, 1)->dtype);
-    const char *k = call->scratch, *v = k + tt_attention_heads_bytes(call->graph, call->node, 1);
-    const char *workers = v + tt_attention_heads_bytes(call->graph, call->node, 2);
+    const char *k = call->scratch, *v = k + heads_bytes(call->graph, call->node, 1);
+    const char *workers = v + heads_bytes(call->graph, call->node, 2);
     void *scratch = (char *)call->scratch + (workers - k) + worker * worker_bytes(call->graph, call->node);
     float sink;
 
     shape.positions = tt_call_in_at(call, 3, row);
-    shape.sinks = widened_sinks(call, SINKS, head, 1, &sink);
+    shape.sinks = tt_attention_sinks(call, SINKS, head, 1, &sink);
     shape.begin = tt_piece_at(&pieces.of, pieces.first + place) * pieces.length;
     shape.end = shape.begin + pieces.length;
     TT_RUN_KERNEL(call, attention_fwd, tt_call_out_at(call, 0, at * width), tt_call_out_at(call, 1, at),
@@ -341,17 +342,16 @@ static void run_tile(void *arg, int64_t tile, int worker)
 static void run(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
-    struct tt_attention_pieces pieces = tt_attention_pieces_of(attr, tt_value_rows(tt_call_in(call, 1)));
+    struct pieces pieces = pieces_of(attr, tt_value_rows(tt_call_in(call, 1)));
 
-    tt_attention_by_heads(call, 1);
+    gather_heads(call);
     tt_team_run(call->team, pieces.own * pieces.sequences * attr->heads * tt_tiles(pieces.length, TT_ATTENTION_ROWS),
                 run_tile, (void *)call);
 }
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    return tt_attention_heads_bytes(graph, node, 1) + tt_attention_heads_bytes(graph, node, 2) +
-           threads * worker_bytes(graph, node);
+    return heads_bytes(graph, node, 1) + heads_bytes(graph, node, 2) + threads * worker_bytes(graph, node);
 }
 
 /* Pairs (row, key) of the first `rows` rows of a sequence. */
@@ -376,8 +376,7 @@ static double pairs_of_piece(const struct tt_attr *attr, double begin, double le
  */
 static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 {
-    int k = node->op == TT_OP_ATTENTION ? 1 : 2;
-    struct tt_attention_pieces pieces = tt_attention_pieces_of(&node->attr, tt_value_rows(&graph->values[node->in[k]]));
+    struct pieces pieces = pieces_of(&node->attr, tt_value_rows(&graph->values[node->in[k_of(node)]]));
     double sum = 0.0;
 
     for (int64_t i = 0; i < pieces.own; i++)
@@ -387,13 +386,12 @@ static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 }
 
 /* Two products in forward; five in backward, two of which are as wide as values. */
-void tt_attention_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
     double keys = 2.0 * (double)shape.head_dim, values = 2.0 * (double)tt_attention_value_dim(&shape);
 
     ret_cost->flops = (node->op == TT_OP_ATTENTION ? keys + values : 3.0 * keys + 2.0 * values) * pairs(graph, node);
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->inner = (double)shape.head_dim;
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
@@ -409,229 +407,493 @@ const struct tt_op_row tt_op_attention = {
     .infer = infer,
     .backward = backward,
     .run = run,
-    .cost = tt_attention_cost,
+    .cost = cost,
     .scratch_bytes = scratch,
 };
 
 /*
- * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. Earlier runs
- * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
- *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev),
- *        sinks (H) or absent      out  o (T, H*Ev)
- *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), seq_len (C), sliding_window
- * v and v_cache may be absent: the values are the first Ev elements of the keys (a latent that all heads share).
+ * ATTENTION_BWD: computes the probabilities again from lse, tile by tile.
+ *   in   do, q, k, v, o, lse, positions or absent      out  dq, dk, dv      (shapes as above)
  *
- * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
- * single row is divided among key/value heads (attention_row), so each cached row is read once. Several rows are
- * computed as causal attention in training (attention_fwd). The caches are the only inputs that a node writes.
+ * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
+ * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
+ * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy. Sequences in grains are
+ * the work of run_pieces.
  */
 
-enum { CACHED_SINKS = 5 /* the input */ };
-enum { LATENT_HEADS = 4 /* of a tile, where all heads share the keys: enough to read these once for several */ };
+enum {
+    TASKS_WANTED = 32,
+    KEYS_MIN = 256, /* of a range, on average; with fewer, the sums of dq and the packing of q cost too much */
+};
 
-/* In bfloat16 with room for the heads' rows of q and o and a row of k or v as floats. */
-int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
+struct split {
+    int64_t rows, sequences;
+    int64_t parts; /* of the query heads of a key/value head */
+    int64_t heads; /* in each part */
+    int64_t ranges;
+};
+
+/* The number of ranges of a sequence; tasks: their number without ranges. */
+static int64_t ranges_of(int64_t seq_len, int64_t tasks)
 {
-    int64_t floats = shape->heads / shape->kv_heads * keys;
+    int64_t ranges = 1;
 
-    return bf16 ? floats + (2 * shape->heads / shape->kv_heads + 1) * tt_attention_widest(shape) : floats;
+    while (tasks * ranges < TASKS_WANTED && seq_len / (2 * ranges) >= KEYS_MIN)
+        ranges *= 2;
+    return ranges;
 }
 
-static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
+static struct split split_of(const struct tt_attr *attr, const struct tt_attention_shape *shape, int64_t rows)
+{
+    int64_t group = shape->heads / shape->kv_heads;
+    struct split split = {.rows = rows, .sequences = rows / shape->seq_len, .parts = 1, .ranges = 1};
+    int64_t tasks = tt_grain_or(&attr->rows, rows) / shape->seq_len * tt_grain_or(&attr->out, shape->kv_heads);
+
+    while (split.parts < group && (tasks * split.parts < TASKS_WANTED || group % split.parts != 0))
+        split.parts++;
+    split.heads = group / split.parts;
+    split.ranges = ranges_of(shape->seq_len, tasks * split.parts);
+    return split;
+}
+
+/* The first key of range i of n. Ranges have equal work, so they grow, because fewer rows see later keys. */
+static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
+{
+    double share = 1.0 - sqrt(1.0 - (double)i / (double)n);
+
+    if (i == n)
+        return seq_len;
+    return (int64_t)(share * (double)seq_len) / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
+}
+
+/* The keys of the longest of n ranges. */
+static int64_t longest_range(int64_t seq_len, int64_t n)
+{
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t keys = range_begin(seq_len, i + 1, n) - range_begin(seq_len, i, n);
+
+        most = keys > most ? keys : most;
+    }
+    return most;
+}
+
+/* In bfloat16 with room for widened rows of q, do, k and v, or for pairs of them. */
+int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
+{
+    int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
+    int64_t widest = tt_attention_widest(shape), dim = tt_attention_lines(widest);
+    int64_t panels = tt_tiles(keys, TT_ATTENTION_PANEL), rows = tt_attention_lines(shape->seq_len);
+    int64_t strip = rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP;
+
+    if (!bf16)
+        return larger(tile * 2 * TT_ATTENTION_ROWS, strip * (2 * widest + dim + 2) +
+                                                        TT_ATTENTION_PANEL * (2 * widest + dim) +
+                                                        INT64_C(2) * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
+                                                        2 * panels * TT_ATTENTION_PANEL * widest);
+    return larger(INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim,
+                  strip * (3 * dim + 2) +
+                      TT_ATTENTION_PANEL * (4 * dim + INT64_C(4) * TT_ATTENTION_BLOCK + 2 * panels * dim));
+}
+
+/*
+ * --- sequences in pieces ---
+ *
+ * Sequences in grains, which ranks may share: queries are those of some grains, keys and values those
+ * of all. The gradients of keys and values are sums over rows. Each grain has one term, and the terms are added as a
+ * tree, which ranks continue; so the bits do not depend on who has which grain.
+ *
+ * A task is a key/value head of a sequence, with all its query heads, and a range of its keys. It computes the terms of
+ * one grain after the other into a stack. dq of the ranges is added in order at the end. The number of ranges depends
+ * on the whole sequence only, and not on the heads of this rank.
+  */
+
+struct piece_work {
+    const struct tt_call *call;
+    struct tt_attention_shape shape;
+    struct pieces pieces;
+    int64_t kv_heads, ranges;
+    bool bf16;
+    bool dq_is_output; /* of range 0; else its place in scratch is the first */
+    int64_t dq, term;  /* floats of dq, and of a term of dk and dv */
+    int64_t values;    /* where dv is in a term */
+    int64_t widths[2]; /* of a key and a value */
+    int64_t kernel, worker;
+    float *dqs, *workers; /* in scratch */
+};
+
+static int grains_own(const struct piece_work *run)
+{
+    return run->pieces.of.own;
+}
+
+static struct piece_work run_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_attr *attr = &node->attr;
-    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), q = (int64_t)attr->heads * attr->head_dim;
-    int64_t kv = (int64_t)attr->kv_heads * attr->head_dim, width = attr->value_dim ? attr->value_dim : attr->head_dim;
+    int64_t keys = tt_value_rows(&graph->values[node->in[2]]), longest, tasks;
+    struct piece_work run = {.shape = tt_attention_shape_of(attr),
+                             .pieces = pieces_of(attr, keys),
+                             .kv_heads = attr->kv_heads,
+                             .bf16 = tt_op_is_bf16(graph, node),
+                             .dq_is_output = graph->values[node->out[0]].dtype == TT_F32};
 
-    if (node->in[2] == TT_NONE && (node->in[4] != TT_NONE || width > attr->head_dim))
-        return false;
-    return attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
-           tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
-           tt_op_acc_fits(graph, node, 2, rows, attr->kv_heads * width) &&
-           tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
-           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, width) &&
-           tt_op_acc_fits(graph, node, CACHED_SINKS, 1, attr->heads);
+    run.shape.kv_heads = 1; /* the rows of a key/value head are contiguous */
+    tasks = run.pieces.sequences * tt_grain_or(&attr->out, attr->kv_heads) * attr->pieces.head_ranks;
+    run.ranges = ranges_of(attr->seq_len, tasks);
+    longest = longest_range(attr->seq_len, run.ranges);
+    run.dq = tt_attention_lines(tt_value_elements(&graph->values[node->in[1]]));
+    run.widths[0] = attr->head_dim;
+    run.widths[1] = tt_attention_value_dim(&run.shape);
+    run.values = tt_attention_lines(longest * run.widths[0]);
+    run.term = run.values + tt_attention_lines(longest * run.widths[1]);
+    run.kernel = tt_attention_lines(tt_attention_bwd_scratch(&run.shape, longest, run.bf16));
+    run.worker = run.kernel + (tt_tree_stack_depth(grains_own(&run)) + 1) * run.term;
+    return run;
 }
 
-static int cached_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+static float *piece_dq_of(const struct piece_work *run, int64_t range)
 {
-    const struct tt_value q = graph->values[node->in[0]];
-    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-    int64_t out[2] = {tt_value_rows(&q), shape.heads * tt_attention_value_dim(&shape)};
+    int64_t at = range - (run->dq_is_output ? 1 : 0);
 
-    if (!shapes_fit(graph, node))
-        return tt_op_mismatch(graph, node,
-                              "q (T, H*E), k (T, K*E), v (T, K*Ev), caches (K, C, E) and (K, C, Ev), T <= C, H a "
-                              "multiple of K, sinks (H)");
-    return tt_op_output(graph, node, 0, name, NULL, 2, out);
+    return at < 0 ? run->call->out[0] : run->dqs + at * run->dq;
 }
 
-static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
+struct task {
+    const struct piece_work *run;
+    int64_t sequence, kv_head, range;
+    int64_t begin, keys; /* of the range */
+    float *kernel, *terms;
+};
+
+/* dk of a place of the stack (k 0), or dv (k 1). */
+static float *term_of(const struct task *task, int64_t place, int k)
 {
-    return tt_value_rows(&graph->values[node->in[0]]) == 1;
+    return task->terms + place * task->run->term + k * task->run->values;
 }
 
-/* Floats of one worker's scratch for the kernel, whole cache lines. */
-static int64_t kernel_floats(const struct tt_graph *graph, const struct tt_node *node)
+static void add_terms(const struct task *task, int64_t into, int64_t from)
 {
-    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-    bool bf16 = tt_op_is_bf16(graph, node);
+    for (int k = 0; k < 2; k++) {
+        float *to = term_of(task, into, k);
 
-    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len, bf16)
-                                                     : tt_attention_fwd_scratch(&shape, bf16));
+        tt_kernels()->add(to, to, term_of(task, from, k), task->keys * task->run->widths[k]);
+    }
 }
 
-/* The same with the sinks of a tile's heads. */
-static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+/* The rows of the own piece at `place` against the keys of the range. */
+static void run_piece(const struct task *task, int64_t place, struct tt_attention_shape shape, int64_t to)
 {
-    return kernel_floats(graph, node) + (node->in[CACHED_SINKS] == TT_NONE ? 0 : tt_attention_lines(node->attr.heads));
+    const struct piece_work *run = task->run;
+    const struct tt_call *call = run->call;
+    const struct pieces *pieces = &run->pieces;
+    int64_t row = (place * pieces->sequences + task->sequence) * pieces->length;
+    int64_t heads = shape.heads / run->kv_heads, head = row * shape.heads + task->kv_head * heads;
+    int64_t q_at = head * run->widths[0], o_at = head * run->widths[1];
+    int64_t by_heads = (task->sequence * run->kv_heads + task->kv_head) * shape.seq_len *
+                       (int64_t)tt_dtype_size(tt_call_in(call, 2)->dtype);
+    const char *keys = call->scratch, *values = keys + heads_bytes(call->graph, call->node, 2);
+    const void *k = keys + by_heads * run->widths[0], *v = values + by_heads * run->widths[1];
+    const void *dout = tt_call_in_at(call, 0, o_at), *q = tt_call_in_at(call, 1, q_at);
+    const void *o = tt_call_in_at(call, 4, o_at);
+    const float *lse = tt_call_in_at(call, 5, head);
+    float *dq = piece_dq_of(run, task->range) + q_at, *dk = term_of(task, to, 0), *dv = term_of(task, to, 1);
+
+    shape.positions = tt_call_in_at(call, 6, row);
+    if (run->bf16)
+        tt_kernels()->attention_bwd_bf16(&(struct tt_attention_bf16_grads){dq, dk, dv, dout, q, k, v, o, lse}, &shape,
+                                         heads, task->begin, task->keys, task->kernel);
+    else
+        tt_kernels()->attention_bwd(&(struct tt_attention_grads){dq, dk, dv, dout, q, k, v, o, lse}, &shape, heads,
+                                    task->begin, task->keys, task->kernel);
 }
 
-/* A worker's scratch. */
-static float *scratch_of(const struct tt_call *call, int worker)
+/* The terms of own grain g: those of its pieces, except of one whose rows all come before the keys. */
+static void run_grain(const struct task *task, int64_t g, int64_t to)
 {
-    return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
+    const struct piece_work *run = task->run;
+    const struct pieces *pieces = &run->pieces;
+    int64_t n = tt_pieces_of_grain(&pieces->of), spare = tt_tree_stack_depth(grains_own(run));
+    struct tt_attention_shape shape = run->shape;
+    bool is_there = false;
+
+    for (int64_t place = g * n; place < (g + 1) * n; place++) {
+        shape.begin = tt_piece_at(&pieces->of, pieces->first + place) * pieces->length;
+        shape.end = shape.begin + pieces->length;
+        if (shape.end <= task->begin)
+            continue;
+        run_piece(task, place, shape, is_there ? spare : to);
+        if (is_there)
+            add_terms(task, to, spare);
+        is_there = true;
+    }
+    if (!is_there)
+        memset(term_of(task, to, 0), 0, (size_t)run->term * sizeof(float));
 }
 
-/* The sinks of the heads of a tile; widened, they lie behind the scratch of the kernel. */
-static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
+/* The sums go to the rows of the keys, which are in the order of pieces. */
+static void store_sums(const struct task *task)
 {
-    return widened_sinks(call, CACHED_SINKS, first, n,
-                         scratch_of(call, worker) + kernel_floats(call->graph, call->node));
-}
+    const struct piece_work *run = task->run;
+    const struct pieces *pieces = &run->pieces;
 
-/* The shape for the kernels. Where there is no v, its rows are the first columns of those of k. */
-static struct tt_attention_shape shape_of(const struct tt_call *call)
-{
-    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+    for (int64_t j = 0; j < task->keys; j++) {
+        int64_t key = task->begin + j, place = tt_piece_place(&pieces->of, key / pieces->length);
+        int64_t row = (place * pieces->sequences + task->sequence) * pieces->length + key % pieces->length;
 
-    if (!call->in[2])
-        shape.value_stride = shape.head_dim;
-    return shape;
-}
+        for (int k = 0; k < 2; k++) {
+            int64_t dim = run->widths[k];
+            const float *sum = term_of(task, 0, k) + j * dim;
+            void *to = tt_call_out_at(run->call, 1 + k, (row * run->kv_heads + task->kv_head) * dim);
 
-/* The cached values from a row of the caches of all key/value heads on. */
-static const void *values_at(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t row)
-{
-    return tt_call_in_at(call, call->in[2] ? 4 : 3, row * tt_attention_value_stride(shape));
-}
-
-static int64_t element_bytes(const struct tt_call *call)
-{
-    return (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype);
-}
-
-/* The new rows of k and v, gathered by heads. */
-static void append(const struct tt_call *call)
-{
-    const struct tt_attr *attr = &call->node->attr;
-    const struct tt_attention_shape shape = tt_attention_shape_of(attr);
-
-    for (int i = 1; i <= 2 && call->in[i]; i++) {
-        int64_t bytes = (i == 1 ? shape.head_dim : tt_attention_value_dim(&shape)) * element_bytes(call);
-        const char *from = call->in[i];
-        char *to = (char *)call->in[i + 2] + call->scalars->position * bytes;
-
-        for (int64_t row = 0; row < call->scalars->rows; row++) {
-            for (int64_t head = 0; head < attr->kv_heads; head++, from += bytes)
-                memcpy(to + (head * attr->seq_len + row) * bytes, from, (size_t)bytes);
+            if (tt_call_out(run->call, 1 + k)->dtype == TT_F32)
+                memcpy(to, sum, (size_t)dim * sizeof *sum);
+            else
+                tt_kernels()->bf16_round(to, sum, dim);
         }
     }
 }
 
-/* Number of heads in a tile of a single row: all that share keys. A latent is shared by all heads: then only a few. */
-static int64_t heads_of_tile(const struct tt_call *call)
+static void piece_run_task(void *arg, int64_t tile, int worker)
 {
-    const struct tt_attr *attr = &call->node->attr;
+    const struct piece_work *run = arg;
+    int64_t groups = run->kv_heads * run->pieces.sequences, range = tile / groups, T = run->shape.seq_len;
+    struct task task = {.run = run,
+                        .sequence = tile / run->kv_heads % run->pieces.sequences,
+                        .kv_head = tile % run->kv_heads,
+                        .range = range,
+                        .begin = range_begin(T, range, run->ranges),
+                        .kernel = run->workers + worker * run->worker};
+    int depth = 0;
 
-    return call->in[2] ? attr->heads / attr->kv_heads : LATENT_HEADS;
+    task.keys = range_begin(T, range + 1, run->ranges) - task.begin;
+    task.terms = task.kernel + run->kernel;
+    for (int g = 0; g < grains_own(run); g++) {
+        int carries = g + 1 < grains_own(run) ? tt_tree_carries(g) : depth;
+
+        run_grain(&task, g, depth++);
+        for (; carries > 0; carries--, depth--)
+            add_terms(&task, depth - 2, depth - 1);
+    }
+    store_sums(&task);
 }
 
-static void row_tile(void *arg, int64_t tile, int worker)
+/* dq of the ranges that a row sees. */
+static void piece_sum_task(void *arg, int64_t tile, int worker)
 {
-    const struct tt_call *call = arg;
-    struct tt_attention_shape shape = shape_of(call), of_tile = shape;
-    struct tt_range heads = tt_tile_range(shape.heads, heads_of_tile(call), tile);
-    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads), keys = call->scalars->position + 1;
-    int64_t first = shape.window > 0 && keys > shape.window ? keys - shape.window : 0;
-    int64_t at = kv_head * shape.seq_len + first;
+    const struct piece_work *run = arg;
+    const struct pieces *pieces = &run->pieces;
+    int64_t rows = pieces->own * pieces->sequences * pieces->length, width = run->shape.heads * run->shape.head_dim;
+    struct tt_range part = tt_tile_range(rows, SUM_ROWS, tile);
 
-    of_tile.heads = heads.n;
-    of_tile.kv_heads = 1;
-    of_tile.sinks = sinks_of(call, heads.begin, heads.n, worker);
-    TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, heads.begin * tt_attention_value_dim(&shape)),
-                  tt_call_in_at(call, 0, heads.begin * shape.head_dim), tt_call_in_at(call, 3, at * shape.head_dim),
-                  values_at(call, &shape, at), &of_tile, keys - first, scratch_of(call, worker));
+    (void)worker;
+    for (int64_t row = part.begin; row < part.begin + part.n; row++) {
+        int64_t place = pieces->first + row / (pieces->sequences * pieces->length);
+        int64_t at = tt_piece_at(&pieces->of, place) * pieces->length + row % pieces->length;
+        float *dq = piece_dq_of(run, 0) + row * width;
+
+        for (int64_t i = 1; i < run->ranges; i++)
+            if (at >= range_begin(run->shape.seq_len, i, run->ranges))
+                tt_kernels()->add(dq, dq, piece_dq_of(run, i) + row * width, width);
+        if (!run->dq_is_output)
+            tt_kernels()->bf16_round(tt_call_out_at(run->call, 0, row * width), dq, width);
+    }
 }
 
-/* p - bytes: the address of the sequence's first row if all rows existed. A number, since C forbids such a pointer. */
-static uintptr_t before(const void *p, int64_t bytes)
+static void run_pieces(const struct tt_call *call)
 {
-    return (uintptr_t)p - (uintptr_t)bytes;
+    struct piece_work run = run_of(call->graph, call->node);
+    int64_t rows = run.pieces.own * run.pieces.sequences * run.pieces.length;
+
+    run.call = call;
+    run.dqs = (float *)((char *)call->scratch + heads_bytes(call->graph, call->node, 2) +
+                        heads_bytes(call->graph, call->node, 3));
+    run.workers = run.dqs + (run.ranges - (run.dq_is_output ? 1 : 0)) * run.dq;
+    gather_heads(call);
+    tt_team_run(call->team, run.ranges * run.pieces.sequences * run.kv_heads, piece_run_task, &run);
+    if (run.ranges > 1 || !run.dq_is_output)
+        tt_team_run(call->team, tt_tiles(rows, SUM_ROWS), piece_sum_task, &run);
 }
 
-/* The kernel counts rows of q and o from the beginning of the sequence, but only the newest rows exist. */
-static void rows_tile(void *arg, int64_t tile, int worker)
+static int64_t pieces_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    const struct tt_call *call = arg;
-    struct tt_attention_shape shape = shape_of(call);
-    int64_t blocks = tt_tiles(call->scalars->rows, TT_ATTENTION_ROWS), position = call->scalars->position;
-    int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
-    /* the longest rows first, so that no thread is left with a long one */
-    struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
-    int64_t rows_missing = position * shape.heads - head, k_at = kv_head * shape.seq_len * shape.head_dim;
-    int64_t missing = rows_missing * shape.head_dim * element_bytes(call);
-    int64_t o_missing = rows_missing * tt_attention_value_dim(&shape) * element_bytes(call);
-    float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
+    struct piece_work run = run_of(graph, node);
 
-    shape.sinks = sinks_of(call, head, 1, worker);
-    TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], o_missing),
-                  (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
-                  tt_call_in_at(call, 3, k_at), values_at(call, &shape, kv_head * shape.seq_len), &shape,
-                  position + part.begin, part.n, scratch_of(call, worker));
+    return heads_bytes(graph, node, 2) + heads_bytes(graph, node, 3) +
+           ((run.ranges - (run.dq_is_output ? 1 : 0)) * run.dq + threads * run.worker) * (int64_t)sizeof(float);
 }
 
-static void cached_run(const struct tt_call *call)
-{
-    const struct tt_attr *attr = &call->node->attr;
-    int64_t rows = call->scalars->rows, width = tt_value_width(tt_call_out(call, 0));
-    int64_t spare = tt_value_rows(tt_call_in(call, 0)) - rows;
+/* --- whole sequences --- */
 
-    append(call);
-    if (is_single(call->graph, call->node)) {
-        tt_team_run(call->team, tt_tiles(attr->heads, heads_of_tile(call)), row_tile, (void *)call);
+static int bwd_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value q = graph->values[node->in[1]], k = graph->values[node->in[2]],
+                          v = graph->values[node->in[3]];
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    int64_t out = shape.heads * tt_attention_value_dim(&shape);
+    int rc = 0;
+
+    if (!attention_fits(graph, node, 1, 6) || !tt_op_acc_fits(graph, node, 0, tt_value_rows(&q), out) ||
+        !tt_op_acc_fits(graph, node, 4, tt_value_rows(&q), out) ||
+        !tt_op_acc_fits(graph, node, 5, tt_value_rows(&q), node->attr.heads))
+        return tt_op_mismatch(graph, node,
+                              "do, o (N, H*Ev), q (N, H*E), k (B*T, K*E), v (B*T, K*Ev), lse (N, H), positions (N)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, q.ndim, q.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "k", k.ndim, k.shape));
+    TT_TRY(tt_op_output(graph, node, 2, name, "v", v.ndim, v.shape));
+out:
+    return rc;
+}
+
+/*
+ * Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. In bfloat16 range 0 and
+ * part 0 are there too, since the kernel's gradients are floats.
+ */
+struct layout {
+    int64_t outputs;    /* 1 if range 0 and part 0 are the node's outputs, otherwise 0 */
+    int64_t dq, dk, dv; /* floats of one */
+    int64_t worker;
+    int64_t first_worker;
+};
+
+static struct layout layout_of(const struct tt_attention_shape *shape, const struct split *split, bool bf16)
+{
+    struct layout layout = {.outputs = bf16 ? 0 : 1,
+                            .dq = tt_attention_lines(split->rows * shape->heads * shape->head_dim),
+                            .dk = tt_attention_lines(split->rows * shape->kv_heads * shape->head_dim),
+                            .dv = tt_attention_lines(split->rows * shape->kv_heads * tt_attention_value_dim(shape))};
+    int64_t keys = longest_range(shape->seq_len, split->ranges);
+
+    layout.worker = tt_attention_lines(tt_attention_bwd_scratch(shape, keys, bf16));
+    layout.first_worker =
+        (split->ranges - layout.outputs) * layout.dq + (split->parts - layout.outputs) * (layout.dk + layout.dv);
+    return layout;
+}
+
+struct work {
+    const struct tt_call *call;
+    struct tt_attention_shape shape;
+    struct split split;
+    struct layout layout;
+};
+
+static float *dq_of(const struct work *run, int64_t range)
+{
+    int64_t outputs = run->layout.outputs;
+
+    return range < outputs ? run->call->out[0] : (float *)run->call->scratch + (range - outputs) * run->layout.dq;
+}
+
+/* k: 1 for dk, 2 for dv */
+static float *dk_of(const struct work *run, int k, int64_t part)
+{
+    int64_t outputs = run->layout.outputs, others = run->split.parts - outputs;
+
+    if (part < outputs)
+        return run->call->out[k];
+    return (float *)run->call->scratch + (run->split.ranges - outputs) * run->layout.dq +
+           (k == 1 ? (part - outputs) * run->layout.dk : others * run->layout.dk + (part - outputs) * run->layout.dv);
+}
+
+static void run_task(void *arg, int64_t tile, int worker)
+{
+    const struct work *run = arg;
+    const struct tt_call *call = run->call;
+    struct tt_attention_shape of = run->shape, *shape = &of;
+    int64_t part = tile % run->split.parts, kv_head = tile / run->split.parts % shape->kv_heads;
+    int64_t sequence = tile / (run->split.parts * shape->kv_heads) % run->split.sequences;
+    int64_t range = tile / (run->split.parts * shape->kv_heads * run->split.sequences);
+    int64_t begin = range_begin(shape->seq_len, range, run->split.ranges);
+    int64_t end = range_begin(shape->seq_len, range + 1, run->split.ranges);
+    int64_t row = sequence * shape->seq_len;
+    int64_t head = (kv_head * run->split.parts + part) * run->split.heads;
+    int64_t width = tt_attention_value_dim(shape), query = row * shape->heads + head,
+            key = row * shape->kv_heads + kv_head, to = key + begin * shape->kv_heads;
+    int64_t q_at = query * shape->head_dim, k_at = key * shape->head_dim, o_at = query * width, v_at = key * width;
+    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + to * shape->head_dim;
+    float *dv = dk_of(run, 2, part) + to * width;
+    float *scratch = (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker;
+    const void *dout = tt_call_in_at(call, 0, o_at), *q = tt_call_in_at(call, 1, q_at);
+    const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, v_at), *o = tt_call_in_at(call, 4, o_at);
+    const float *lse = tt_call_in_at(call, 5, row * shape->heads + head);
+
+    of.positions = tt_call_in_at(call, 6, row);
+    if (run->layout.outputs)
+        tt_kernels()->attention_bwd(&(struct tt_attention_grads){dq, dk, dv, dout, q, k, v, o, lse}, shape,
+                                    run->split.heads, begin, end - begin, scratch);
+    else
+        tt_kernels()->attention_bwd_bf16(&(struct tt_attention_bf16_grads){dq, dk, dv, dout, q, k, v, o, lse}, shape,
+                                         run->split.heads, begin, end - begin, scratch);
+}
+
+static void sum_task(void *arg, int64_t tile, int worker)
+{
+    const struct work *run = arg;
+    struct tt_range part = tt_tile_range(run->split.rows, SUM_ROWS, tile);
+    int64_t q_width = run->shape.heads * run->shape.head_dim;
+    int64_t widths[] = {0, run->shape.kv_heads * run->shape.head_dim,
+                        run->shape.kv_heads * tt_attention_value_dim(&run->shape)};
+
+    (void)worker;
+    for (int64_t row = part.begin; row < part.begin + part.n; row++) {
+        float *dq = dq_of(run, 0) + row * q_width;
+
+        for (int64_t i = 1; i < run->split.ranges; i++) {
+            if (row % run->shape.seq_len >= range_begin(run->shape.seq_len, i, run->split.ranges))
+                tt_kernels()->add(dq, dq, dq_of(run, i) + row * q_width, q_width);
+        }
+        for (int k = 1; k <= 2; k++) {
+            int64_t k_width = widths[k];
+            float *dk = dk_of(run, k, 0) + row * k_width;
+
+            for (int64_t i = 1; i < run->split.parts; i++)
+                tt_kernels()->add(dk, dk, dk_of(run, k, i) + row * k_width, k_width);
+            if (!run->layout.outputs)
+                tt_kernels()->bf16_round(tt_call_out_at(run->call, k, row * k_width), dk, k_width);
+        }
+        if (!run->layout.outputs)
+            tt_kernels()->bf16_round(tt_call_out_at(run->call, 0, row * q_width), dq, q_width);
+    }
+}
+
+static void bwd_run(const struct tt_call *call)
+{
+    struct work run = {.call = call, .shape = tt_attention_shape_of(&call->node->attr)};
+
+    if (call->node->attr.pieces.grains > 1) {
+        run_pieces(call);
         return;
     }
-    tt_team_run(call->team, tt_tiles(rows, TT_ATTENTION_ROWS) * attr->heads, rows_tile, (void *)call);
-    memset(tt_call_out_at(call, 0, rows * width), 0, (size_t)(spare * width * element_bytes(call)));
+    run.split = split_of(&call->node->attr, &run.shape, tt_value_rows(tt_call_in(call, 1)));
+    run.layout = layout_of(&run.shape, &run.split, tt_op_is_bf16(call->graph, call->node));
+    tt_team_run(call->team, run.split.sequences * run.shape.kv_heads * run.split.parts * run.split.ranges, run_task,
+                &run);
+    if (run.split.parts > 1 || run.split.ranges > 1 || !run.layout.outputs)
+        tt_team_run(call->team, tt_tiles(run.split.rows, SUM_ROWS), sum_task, &run);
 }
 
-static int64_t cached_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+static int64_t bwd_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), lse = rows == 1 ? 0 : rows * node->attr.heads;
+    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    struct split split;
+    struct layout layout;
 
-    return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
+    if (node->attr.pieces.grains > 1)
+        return pieces_scratch(graph, node, threads);
+    split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
+    layout = layout_of(&shape, &split, tt_op_is_bf16(graph, node));
+    return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
 }
 
-/* The cost with a full cache. */
-static void cached_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
-    double rows = (double)tt_value_rows(&graph->values[node->in[0]]);
-
-    ret_cost->flops = 2.0 * rows * (double)(shape.heads * (shape.head_dim + tt_attention_value_dim(&shape))) *
-                      (double)node->attr.seq_len;
-    ret_cost->bytes = tt_op_bytes(graph, node);
-}
-
-const struct tt_op_row tt_op_cached_attention = {
-    .name = "cached_attention",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
-    .may_lack = 1,
-    .out = {TT_TYPE_COMPUTE},
-    .weight = TT_WEIGHT_ATTENTION,
-    .infer = cached_infer,
-    .run = cached_run,
-    .cost = cached_cost,
-    .scratch_bytes = cached_scratch,
+const struct tt_op_row tt_op_attention_bwd = {
+    .name = "attention_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32,
+           TT_TYPE_IDS},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ROWS | TT_CUT_OUT,
+    .part = TT_PART_ATTENTION,
+    .infer = bwd_infer,
+    .run = bwd_run,
+    .cost = cost,
+    .scratch_bytes = bwd_scratch,
 };

@@ -116,11 +116,6 @@ static void dispatch_sum_tile(const struct tt_call *call, struct tt_range part)
                   (const int32_t *)call->in[1] + part.begin * k, NULL, part.n, k, width);
 }
 
-static void dispatch_run_bwd(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 1)), DISPATCH_TILE_ROWS, dispatch_sum_tile);
-}
-
 const struct tt_op_row tt_op_dispatch = {
     .name = "dispatch",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
@@ -136,7 +131,9 @@ const struct tt_op_row tt_op_dispatch_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .infer = dispatch_infer_bwd,
-    .run = dispatch_run_bwd,
+    .run = tt_op_run_rows,
+    .tile = dispatch_sum_tile,
+    .tile_rows = DISPATCH_TILE_ROWS,
     .flops = 1.0,
     .alias = {3},
 };
@@ -180,11 +177,6 @@ static void combine_run_tile(const struct tt_call *call, struct tt_range part)
                   width);
 }
 
-static void combine_run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 1)), COMBINE_TILE_ROWS, combine_run_tile);
-}
-
 static int combine_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value y = graph->values[node->in[1]], gates = graph->values[node->in[2]];
@@ -208,15 +200,9 @@ static void bwd_tile(const struct tt_call *call, struct tt_range part)
                   width);
 }
 
-static void combine_run_bwd(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 2)), COMBINE_TILE_ROWS, bwd_tile);
-}
-
 static void combine_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     ret_cost->flops = 3.0 * (double)tt_value_elements(&graph->values[node->in[1]]);
-    ret_cost->bytes = tt_op_bytes(graph, node);
 }
 
 const struct tt_op_row tt_op_combine = {
@@ -226,7 +212,9 @@ const struct tt_op_row tt_op_combine = {
     .infer = combine_infer,
     .backward = tt_rule_backward,
     .gradients = {{TT_OP_COMBINE_BWD, 0, 2, {TT_DY0, TT_X0, TT_X1, TT_X2}}},
-    .run = combine_run,
+    .run = tt_op_run_rows,
+    .tile = combine_run_tile,
+    .tile_rows = COMBINE_TILE_ROWS,
     .flops = 2.0,
 };
 
@@ -235,7 +223,10 @@ const struct tt_op_row tt_op_combine_bwd = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .infer = combine_infer_bwd,
-    .run = combine_run_bwd,
+    .run = tt_op_run_rows,
+    .tile = bwd_tile,
+    .tile_rows = COMBINE_TILE_ROWS,
+    .tiled = 1,
     .cost = combine_cost_bwd,
     .alias = {2},
 };
@@ -288,11 +279,6 @@ static void bias_run_tile(const struct tt_call *call, struct tt_range part)
     }
 }
 
-static void bias_run(const struct tt_call *call)
-{
-    tt_op_run_tiles(call, tt_value_rows(tt_call_in(call, 0)), BIAS_TILE_ROWS, bias_run_tile);
-}
-
 static int bias_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     int64_t db[2] = {node->attr.experts, tt_value_width(&graph->values[node->in[0]])};
@@ -330,7 +316,9 @@ const struct tt_op_row tt_op_experts_bias = {
     .backward = tt_rule_backward,
     .passes = 1,
     .gradients = {{TT_OP_EXPERTS_BIAS_BWD, 1, 1, {TT_DY0, TT_X2, TT_DX1}}},
-    .run = bias_run,
+    .run = tt_op_run_rows,
+    .tile = bias_run_tile,
+    .tile_rows = BIAS_TILE_ROWS,
     .flops = 1.0,
     .alias = {1},
 };

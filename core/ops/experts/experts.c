@@ -210,14 +210,6 @@ void tt_experts_run(struct tt_team *team, const struct tt_experts_products *prod
     tt_team_run(team, tiles, run_tile, &run);
 }
 
-/* The tiles of a product with that many rows, at least 1. Reads op, bf16, m and k. */
-static int64_t tiles_of_rows(const struct tt_experts_products *products, int64_t rows)
-{
-    struct tt_expert_rows of = {.rows = rows > 0 ? rows : 1};
-
-    return tiles_of(products, &of);
-}
-
 int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, int64_t rows)
 {
     struct tt_matmul most = product_of(products, rows);
@@ -347,7 +339,7 @@ static int64_t experts_at_once(const struct tt_pair_products *products, int64_t 
 {
     enum { TILES = 4 }; /* of each thread */
     struct tt_experts_products of = {.op = products->op, .bf16 = products->bf16, .m = products->m, .k = products->k};
-    int64_t most = tt_div_up((int64_t)TILES * threads, tiles_of_rows(&of, 1));
+    int64_t most = tt_div_up((int64_t)TILES * threads, tiles_of(&of, &(struct tt_expert_rows){.rows = 1}));
 
     if (threads == 1)
         return 1;
@@ -368,7 +360,7 @@ int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_pr
            products->k;
 }
 
-/* What the gradients of a weight of all experts are made with. A level of the sums has those of all experts at once. */
+/* What makes the gradients of a weight of all experts. A level of the sums holds one sum for each expert at once. */
 struct gradients {
     const struct tt_call *call;
     const struct tt_pairs *pairs;
@@ -624,7 +616,6 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     struct tt_pair_products products = experts_products_of(graph, node);
 
     ret_cost->flops = 2.0 * (double)products.rows * (double)products.m * (double)products.k;
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = products.bf16;
 }
 

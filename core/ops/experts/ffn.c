@@ -15,8 +15,8 @@
  * into R, and are not written beyond them. With an even load these are nearly all; backward computes the others again.
  * So memory is that of a rank which has all experts.
  *
- * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. Gate and up are what it has left of them; what is missing, and hidden,
- * is computed again.
+ * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. It reads the part of gate and up that EXPERTS_FFN kept, and computes
+ * the rest and hidden again.
  *   in   dy (R, D), x (R, D), ends (X G) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none; gate and
  *        up of EXPERTS_FFN, or none: then all of them is missing
  *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
@@ -372,7 +372,6 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
         products += (node->n_out > 1 ? 3 : 0) + (node->in[BWD_GATE] == TT_NONE ? 2 : 0);
     ret_cost->flops = 2.0 * products * (double)tt_value_elements(value_of(graph, node, X)) *
                       (double)value_of(graph, node, W1)->shape[1];
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 

@@ -145,6 +145,11 @@ static bool balances(const struct tt_attr *attr)
     return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.global_batch > 0.0F;
 }
 
+static bool has_losses(const struct tt_attr *attr)
+{
+    return balances(attr) || attr->losses.z > 0.0F;
+}
+
 /* The rows of the microbatch, if a rank has `rows` of them. */
 static int64_t all_rows_of(const struct tt_attr *attr, int64_t rows)
 {
@@ -156,7 +161,7 @@ bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows)
     return (attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F) && all_rows_of(attr, rows) != rows;
 }
 
-/* The rows by which the factors are made: of the microbatch if the losses are apart, else those of this rank. */
+/* The number of rows that the factors count: of the microbatch if the losses are apart, else of this rank. */
 static int64_t loss_rows_of(const struct tt_attr *attr, int64_t rows)
 {
     return tt_router_losses_apart(attr, rows) ? all_rows_of(attr, rows) : rows;
@@ -175,7 +180,7 @@ bool tt_node_counted(const struct tt_graph *graph, int node, struct tt_router_co
                              (router && !tt_router_losses_apart(&of->attr, tt_value_rows(&graph->values[of->out[0]]))));
 }
 
-/* Whether the losses are possible for a router of so many tokens, which are those of all ranks. */
+/* Whether a router can have the losses; rows: the tokens of all ranks. */
 static bool losses_fit(const struct tt_attr *attr, int64_t rows)
 {
     const struct tt_router_losses *l = &attr->losses;
@@ -253,7 +258,7 @@ void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int
         float *term = factors + term_of(attr, row, rows) * experts;
 
         for (int j = 0; j < attr->top_k; j++, ids++) { /* exact: a microbatch has less than 2^24 slots of an expert */
-            if (tt_id_is_padding(*ids))
+            if (*ids < 0)
                 continue;
             term[*ids] += 1.0F;
             all[*ids] += 1.0F;
@@ -352,7 +357,7 @@ static bool options_fit(const struct tt_attr *attr, int64_t experts)
            r->kept_groups <= r->groups && attr->top_k <= r->kept_groups * (experts / r->groups);
 }
 
-/* Labels are of this rank's rows, or also of those of other ranks with the same sequences. */
+/* Labels are of this rank's rows, or of the rows of all ranks with the same sequences. */
 static bool labels_fit(const struct tt_graph *graph, const struct tt_node *node, int64_t rows)
 {
     return node->n_in <= LABELS || node->in[LABELS] == TT_NONE ||
@@ -377,7 +382,7 @@ static int router_infer(struct tt_graph *graph, struct tt_node *node, const char
     TT_TRY(tt_op_output(graph, node, 0, name, "experts", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 1, name, "gates", 2, chosen));
     TT_TRY(tt_op_output(graph, node, 2, name, NULL, 2, scores));
-    if (tt_router_has_losses(&node->attr))
+    if (has_losses(&node->attr))
         TT_TRY(tt_op_output(graph, node, 3, name, "losses", 2, losses));
 out:
     return rc;
@@ -546,7 +551,7 @@ static void losses_tile(const struct tt_call *call, struct tt_range part)
             tt_router_losses_apart(attr, rows) ? (struct tt_token_factors){0}
                                                : tt_router_token_factors(attr, call->scratch, r, rows, experts),
             &(struct tt_loss_token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
-                                    tt_id_is_padding(((const int32_t *)call->out[0])[r * attr->top_k])},
+                                    ((const int32_t *)call->out[0])[r * attr->top_k] < 0},
             r, rows, experts, losses);
 }
 
@@ -583,7 +588,6 @@ static void router_cost(const struct tt_graph *graph, const struct tt_node *node
     struct tt_matmul product = product_of(graph, node);
 
     ret_cost->flops = 2.0 * (double)product.m * (double)product.n * (double)product.k;
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = product.bf16;
 }
 
@@ -599,7 +603,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     if (w.ndim != 2 || tt_value_width(&x) != w.shape[1] || tt_value_rows(&scores) != n ||
         tt_value_width(&scores) != w.shape[0] || !tt_op_acc_fits(graph, node, 0, n, k) ||
         !tt_op_acc_fits(graph, node, 1, n, k) || !tt_op_acc_fits(graph, node, 2, n, k) ||
-        (node->in[8] == TT_NONE) == tt_router_has_losses(&node->attr) || !tt_grain_fits(&node->attr.rows, n) ||
+        (node->in[8] == TT_NONE) == has_losses(&node->attr) || !tt_grain_fits(&node->attr.rows, n) ||
         (node->in[9] == TT_NONE) == tt_router_losses_apart(&node->attr, n) ||
         !tt_op_acc_fits(graph, node, 9, all_rows_of(&node->attr, n), k) ||
         !tt_op_acc_fits(graph, node, ACC_OF_LOGIT_BIAS, 1, w.shape[0]) ||
@@ -685,7 +689,7 @@ static void logits_tile(const struct tt_call *call, struct tt_range part)
         logits_grad(&call->node->attr, (const float *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
                     (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
-        if (losses && !tt_id_is_padding(((const int32_t *)call->in[1])[r * k]))
+        if (losses && ((const int32_t *)call->in[1])[r * k] >= 0)
             add_loss_grad(attr, tt_router_token_factors(attr, factors, r, loss_rows_of(attr, rows), experts),
                           (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
                           call->scalars->inv_tokens, dlogits + r * experts);
@@ -757,7 +761,6 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
 
     products_of(graph, node, &dx, &dw);
     ret_cost->flops = 4.0 * (double)dx.m * (double)dx.n * (double)dx.k;
-    ret_cost->bytes = tt_op_bytes(graph, node);
     ret_cost->bf16 = dx.bf16;
 }
 
@@ -822,7 +825,7 @@ static void balance_run_tile(const struct tt_call *call, struct tt_range part)
         tt_router_loss_terms(
             &call->node->attr, tt_router_token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
             &(struct tt_loss_token){(const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
-                                    tt_id_is_padding(ids[r * call->node->attr.top_k])},
+                                    ids[r * call->node->attr.top_k] < 0},
             r, rows, experts, call->out[0]);
 }
 

@@ -31,12 +31,6 @@ enum {
     TT_ROUTER_LOSS_ROWS
 };
 
-static inline bool tt_router_has_losses(const struct tt_attr *attr)
-{
-    return attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F || attr->losses.z > 0.0F ||
-           attr->losses.global_batch > 0.0F;
-}
-
 /** Whether there are losses of sequences or microbatches and other ranks have rows, so that ROUTER_LOSSES has the
  * terms. */
 bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows);
@@ -83,14 +77,9 @@ void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors fa
                           const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses);
 
 /**
- * The ids of padding are stored as their complements, which are negative: its rows go to experts like any others, since
- * shapes are static, but nothing is counted of them. Whether an id is so, and its expert.
+ * The expert of an id. The ids of padding are stored as their complements, which are negative: its rows go to experts
+ * like any others, since shapes are static, but nothing is counted of them.
  */
-static inline bool tt_id_is_padding(int32_t id)
-{
-    return id < 0;
-}
-
 static inline int32_t tt_id_expert(int32_t id)
 {
     return id < 0 ? ~id : id;

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. Earlier runs
+ * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
+ *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev),
+ *        sinks (H) or absent      out  o (T, H*Ev)
+ *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), seq_len (C), sliding_window
+ * v and v_cache may be absent: the values are the first Ev elements of the keys (a latent that all heads share).
+ *
+ * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
+ * single row is divided among key/value heads (attention_row), so each cached row is read once. Several rows are
+ * computed as causal attention in training (attention_fwd). The caches are the only inputs that a node writes.
+ */
+#include <string.h>
+
+#include "core/ops/attention/attention.h"
+#include "core/ops/rule.h"
+
+enum {
+    SINKS = 5 /* the input */,
+    LATENT_HEADS = 4 /* of a tile, where all heads share the keys: enough to read these once for several */
+};
+
+/* In bfloat16 with room for the heads' rows of q and o and a row of k or v as floats. */
+int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
+{
+    int64_t floats = shape->heads / shape->kv_heads * keys;
+
+    return bf16 ? floats + (2 * shape->heads / shape->kv_heads + 1) * tt_attention_widest(shape) : floats;
+}
+
+static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_attr *attr = &node->attr;
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), q = (int64_t)attr->heads * attr->head_dim;
+    int64_t kv = (int64_t)attr->kv_heads * attr->head_dim, width = attr->value_dim ? attr->value_dim : attr->head_dim;
+
+    if (node->in[2] == TT_NONE && (node->in[4] != TT_NONE || width > attr->head_dim))
+        return false;
+    return attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
+           tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
+           tt_op_acc_fits(graph, node, 2, rows, attr->kv_heads * width) &&
+           tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
+           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, width) &&
+           tt_op_acc_fits(graph, node, SINKS, 1, attr->heads);
+}
+
+static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value q = graph->values[node->in[0]];
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    int64_t out[2] = {tt_value_rows(&q), shape.heads * tt_attention_value_dim(&shape)};
+
+    if (!shapes_fit(graph, node))
+        return tt_op_mismatch(graph, node,
+                              "q (T, H*E), k (T, K*E), v (T, K*Ev), caches (K, C, E) and (K, C, Ev), T <= C, H a "
+                              "multiple of K, sinks (H)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, out);
+}
+
+static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_value_rows(&graph->values[node->in[0]]) == 1;
+}
+
+/* Floats of one worker's scratch for the kernel, whole cache lines. */
+static int64_t kernel_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    bool bf16 = tt_op_is_bf16(graph, node);
+
+    return tt_attention_lines(is_single(graph, node) ? tt_attention_row_scratch(&shape, shape.seq_len, bf16)
+                                                     : tt_attention_fwd_scratch(&shape, bf16));
+}
+
+/* The same with the sinks of a tile's heads. */
+static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return kernel_floats(graph, node) + (node->in[SINKS] == TT_NONE ? 0 : tt_attention_lines(node->attr.heads));
+}
+
+/* A worker's scratch. */
+static float *scratch_of(const struct tt_call *call, int worker)
+{
+    return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
+}
+
+/* The sinks of the heads of a tile; widened, they lie behind the scratch of the kernel. */
+static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
+{
+    return tt_attention_sinks(call, SINKS, first, n, scratch_of(call, worker) + kernel_floats(call->graph, call->node));
+}
+
+/* The shape for the kernels. Where there is no v, its rows are the first columns of those of k. */
+static struct tt_attention_shape shape_of(const struct tt_call *call)
+{
+    struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);
+
+    if (!call->in[2])
+        shape.value_stride = shape.head_dim;
+    return shape;
+}
+
+/* The cached values from a row of the caches of all key/value heads on. */
+static const void *values_at(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t row)
+{
+    return tt_call_in_at(call, call->in[2] ? 4 : 3, row * tt_attention_value_stride(shape));
+}
+
+static int64_t element_bytes(const struct tt_call *call)
+{
+    return (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype);
+}
+
+/* The new rows of k and v, gathered by heads. */
+static void append(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    const struct tt_attention_shape shape = tt_attention_shape_of(attr);
+
+    for (int i = 1; i <= 2 && call->in[i]; i++) {
+        int64_t bytes = (i == 1 ? shape.head_dim : tt_attention_value_dim(&shape)) * element_bytes(call);
+        const char *from = call->in[i];
+        char *to = (char *)call->in[i + 2] + call->scalars->position * bytes;
+
+        for (int64_t row = 0; row < call->scalars->rows; row++) {
+            for (int64_t head = 0; head < attr->kv_heads; head++, from += bytes)
+                memcpy(to + (head * attr->seq_len + row) * bytes, from, (size_t)bytes);
+        }
+    }
+}
+
+/* Number of heads in a tile of a single row: all that share keys. A latent is shared by all heads: then only a few. */
+static int64_t heads_of_tile(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+
+    return call->in[2] ? attr->heads / attr->kv_heads : LATENT_HEADS;
+}
+
+static void row_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_attention_shape shape = shape_of(call), of_tile = shape;
+    struct tt_range heads = tt_tile_range(shape.heads, heads_of_tile(call), tile);
+    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads), keys = call->scalars->position + 1;
+    int64_t first = shape.window > 0 && keys > shape.window ? keys - shape.window : 0;
+    int64_t at = kv_head * shape.seq_len + first;
+
+    of_tile.heads = heads.n;
+    of_tile.kv_heads = 1;
+    of_tile.sinks = sinks_of(call, heads.begin, heads.n, worker);
+    TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, heads.begin * tt_attention_value_dim(&shape)),
+                  tt_call_in_at(call, 0, heads.begin * shape.head_dim), tt_call_in_at(call, 3, at * shape.head_dim),
+                  values_at(call, &shape, at), &of_tile, keys - first, scratch_of(call, worker));
+}
+
+/* p - bytes: the address of the sequence's first row if all rows existed. A number, since C forbids such a pointer. */
+static uintptr_t before(const void *p, int64_t bytes)
+{
+    return (uintptr_t)p - (uintptr_t)bytes;
+}
+
+/* The kernel counts rows of q and o from the beginning of the sequence, but only the newest rows exist. */
+static void rows_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_call *call = arg;
+    struct tt_attention_shape shape = shape_of(call);
+    int64_t blocks = tt_tiles(call->scalars->rows, TT_ATTENTION_ROWS), position = call->scalars->position;
+    int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
+    /* the longest rows first, so that no thread is left with a long one */
+    struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
+    int64_t rows_missing = position * shape.heads - head, k_at = kv_head * shape.seq_len * shape.head_dim;
+    int64_t missing = rows_missing * shape.head_dim * element_bytes(call);
+    int64_t o_missing = rows_missing * tt_attention_value_dim(&shape) * element_bytes(call);
+    float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
+
+    shape.sinks = sinks_of(call, head, 1, worker);
+    TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], o_missing),
+                  (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
+                  tt_call_in_at(call, 3, k_at), values_at(call, &shape, kv_head * shape.seq_len), &shape,
+                  position + part.begin, part.n, scratch_of(call, worker));
+}
+
+static void run(const struct tt_call *call)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    int64_t rows = call->scalars->rows, width = tt_value_width(tt_call_out(call, 0));
+    int64_t spare = tt_value_rows(tt_call_in(call, 0)) - rows;
+
+    append(call);
+    if (is_single(call->graph, call->node)) {
+        tt_team_run(call->team, tt_tiles(attr->heads, heads_of_tile(call)), row_tile, (void *)call);
+        return;
+    }
+    tt_team_run(call->team, tt_tiles(rows, TT_ATTENTION_ROWS) * attr->heads, rows_tile, (void *)call);
+    memset(tt_call_out_at(call, 0, rows * width), 0, (size_t)(spare * width * element_bytes(call)));
+}
+
+static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), lse = rows == 1 ? 0 : rows * node->attr.heads;
+
+    return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
+}
+
+/* The cost with a full cache. */
+static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
+    double rows = (double)tt_value_rows(&graph->values[node->in[0]]);
+
+    ret_cost->flops = 2.0 * rows * (double)(shape.heads * (shape.head_dim + tt_attention_value_dim(&shape))) *
+                      (double)node->attr.seq_len;
+}
+
+const struct tt_op_row tt_op_cached_attention = {
+    .name = "cached_attention",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .may_lack = 1,
+    .out = {TT_TYPE_COMPUTE},
+    .weight = TT_WEIGHT_ATTENTION,
+    .infer = infer,
+    .run = run,
+    .cost = cost,
+    .scratch_bytes = scratch,
+};
