@@ -156,7 +156,7 @@ static int save_picture(const struct command *c)
 
     if (!tt_args_has(c->args, "svg"))
         return 0;
-    title = tt_format("%s on %s, stack %s", c->in.model, c->in.machine.machine.name, c->in.stack.stack.name);
+    title = tt_format("%s on %s, stack %s", c->in.model, c->in.machine.name, c->in.stack.name);
     rc = tt_cluster_picture_save(&c->picture, title, tt_args_last(c->args, "svg"));
     tt_free(title);
     return rc;
@@ -247,7 +247,7 @@ static int calibrate(struct command *c, int ranks)
         return 0;
     TT_TRY(tt_file_read(log, &text, &size));
     TT_TRY(tt_cluster_job_of(&c->in, ranks, &job));
-    TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack.stack, &c->calibration));
+    TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack, &c->calibration));
     if (!c->list && !tt_args_has(c->args, "emit"))
         print_calibration(&c->calibration);
 out:
@@ -265,24 +265,20 @@ static json_t *calibration_json(const struct tt_cluster_calibration *c)
                      c->bytes > 0 ? json_real(c->bytes) : json_null(), "predicted_memory_bytes", c->predicted_bytes);
 }
 
-/* Writes the machine, and the stack. */
+static int save_json(const char *path, json_t *json)
+{
+    int rc = path ? tt_json_save(path, json) : 0;
+
+    json_decref(json);
+    return rc;
+}
+
+/* Writes the machine and the stack, if they are asked for. */
 static int save(const struct command *c)
 {
-    const char *machine = tt_args_last(c->args, "save"), *stack = tt_args_last(c->args, "save_stack");
-    json_t *json;
-    int rc = 0;
+    int rc = save_json(tt_args_last(c->args, "save"), tt_cluster_machine_json(&c->in.machine));
 
-    if (machine) {
-        json = tt_cluster_machine_json(&c->in.machine.machine);
-        rc = tt_json_save(machine, json);
-        json_decref(json);
-    }
-    if (rc == 0 && stack) {
-        json = tt_cluster_stack_json(&c->in.stack.stack);
-        rc = tt_json_save(stack, json);
-        json_decref(json);
-    }
-    return rc;
+    return rc < 0 ? rc : save_json(tt_args_last(c->args, "save_stack"), tt_cluster_stack_json(&c->in.stack));
 }
 
 int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)

@@ -73,22 +73,15 @@ out:
 
 static void recomputation(const struct tt_config *cfg, struct tt_cluster_job *job)
 {
-    switch (cfg->activation_checkpoint.mode) {
-    case TT_AC_NONE:
-        job->again = TT_AGAIN_NONE;
-        break;
-    case TT_AC_FULL:
-        job->again = TT_AGAIN_FULL;
-        break;
-    case TT_AC_AUTO:
-        job->again = TT_AGAIN_OP;
-        break;
-    case TT_AC_SELECTIVE:
-        job->again = cfg->activation_checkpoint.selective_ac_option == 0 ? TT_AGAIN_OP : TT_AGAIN_LAYERS;
-        if (job->again == TT_AGAIN_LAYERS)
-            job->again_layers = floor(job->shape.layers / (double)cfg->activation_checkpoint.selective_ac_option);
-        break;
-    }
+    enum tt_ac_choice mode = cfg->activation_checkpoint.mode;
+    double option = (double)cfg->activation_checkpoint.selective_ac_option; /* 0: op */
+
+    job->again = mode == TT_AC_NONE                 ? TT_AGAIN_NONE
+                 : mode == TT_AC_FULL               ? TT_AGAIN_FULL
+                 : mode == TT_AC_AUTO || option < 1 ? TT_AGAIN_OP
+                                                    : TT_AGAIN_LAYERS;
+    if (job->again == TT_AGAIN_LAYERS)
+        job->again_layers = floor(job->shape.layers / option);
 }
 
 static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
@@ -221,8 +214,8 @@ int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt
     struct tt_cluster_job job = in->foreign.job;
     int rc = 0;
 
-    job.machine = &in->machine.machine;
-    job.stack = &in->stack.stack;
+    job.machine = &in->machine;
+    job.stack = &in->stack;
     if (job.kernel == 2 && job.stack->number[TT_S_KERNEL].value >= 2)
         job.kernel = -1; /* the stack's fused kernel is not slower than FlashAttention 2 */
     TT_TRY(find_shape(in, &job.shape));
@@ -337,7 +330,7 @@ static int read_stack(struct tt_cluster_inputs *in, const char *name)
         TT_TRY(tt_cluster_stack_load(name, &in->stack));
     else {
         TT_TRY(tt_cluster_stack_find(name, &built_in));
-        in->stack.stack = *built_in;
+        in->stack = *built_in;
     }
 out:
     return rc;
@@ -355,11 +348,11 @@ int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_arg
         TT_TRY(tt_cluster_machine_load(name, &in->machine));
     else {
         TT_TRY(tt_cluster_machine_find(name, &built_in));
-        in->machine.machine = *built_in;
+        in->machine = *built_in;
     }
     for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
         TT_TRY(tt_file_read(log, &text, &size));
-        TT_TRY(tt_cluster_machine_take_nccl(&in->machine.machine, text, log, "measured: nccl-tests"));
+        TT_TRY(tt_cluster_machine_take_nccl(&in->machine, text, log, "measured: nccl-tests"));
         tt_free(text);
         text = NULL;
     }
@@ -469,7 +462,7 @@ static void add_default(struct tt_cluster_inputs *in)
 static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
                          const char *file)
 {
-    struct tt_cluster_number *number = in->stack.stack.number;
+    struct tt_cluster_number *number = in->stack.number;
     double exposed;
     int rc = 0;
 
@@ -479,7 +472,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
     in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->foreign.job.shape) / 1e9);
     if (!tt_args_has(args, "stack")) /* fused attention came after A100 */
-        TT_TRY(read_stack(in, tt_text_begins(in->machine.machine.name, "a100") ? "megatron-2023" : "megatron-bridge"));
+        TT_TRY(read_stack(in, tt_text_begins(in->machine.name, "a100") ? "megatron-2023" : "megatron-bridge"));
     if (!in->foreign.distributed_optimizer) {
         number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
         number[TT_S_STATE_SHARD].value = 0;
@@ -557,7 +550,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     if (in->foreign.has_shape)
         add_sizes(in);
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
-    is_titan = strcmp(in->stack.stack.name, "titan") == 0;
+    is_titan = strcmp(in->stack.name, "titan") == 0;
     TT_TRY(check_own_keys(in->cfg, args, is_titan, is_titan && !in->foreign.has_shape, &in->notes));
     TT_TRY(tt_config_locate(in->cfg, stages_of(in)));
     if (!in->model)
@@ -576,8 +569,8 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     tt_free((void *)in->with.override);
     tt_cluster_foreign_release(&in->foreign);
     tt_cluster_notes_release(&in->notes);
-    json_decref(in->machine.json);
-    json_decref(in->stack.json);
+    json_decref(in->machine.file);
+    json_decref(in->stack.file);
     tt_free(in->model);
     tt_config_free(in->cfg);
 }

@@ -11,8 +11,8 @@
 struct tt_cluster_inputs {
     struct tt_config *cfg;
     char *model; /* for people: "llama3 8B", "deepseek-v3-671b" */
-    struct tt_cluster_machine_file machine;
-    struct tt_cluster_stack_file stack;
+    struct tt_cluster_machine machine;
+    struct tt_cluster_stack stack;
     struct tt_cluster_foreign foreign; /* what cfg cannot say; the shape is also the one of --model */
     double ep;                         /* with such a shape: ranks that share its experts */
     double *stage_layers;              /* of n_stages stages if the configuration lists modules; else NULL */

@@ -374,42 +374,43 @@ static int take_schema_1(struct reader *r, const json_t *json)
     return 0;
 }
 
-int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file)
+int tt_cluster_machine_load(const char *path, struct tt_cluster_machine *ret_machine)
 {
     static const char *const parts[] = {"device", "node", "levels", "noise", "storage", "reliability"};
-    struct tt_cluster_machine_file file = {.json = NULL};
-    struct tt_cluster_machine *m = &file.machine;
+    struct tt_cluster_machine m = {.file = NULL};
     const struct tt_cluster_machine *base = NULL;
-    struct reader r = {.file = path, .machine = m};
+    struct reader r = {.file = path, .machine = &m};
     const char *name, *base_name;
+    json_t *file = NULL;
     int64_t schema;
     int rc = 0;
 
-    TT_TRY(tt_json_load(path, &file.json));
-    TT_TRY(read_head(&machine_kind, path, file.json, &schema, &name, &base_name));
+    TT_TRY(tt_json_load(path, &file));
+    TT_TRY(read_head(&machine_kind, path, file, &schema, &name, &base_name));
     if (base_name && tt_cluster_machine_find(base_name, &base) < 0)
         TT_TRY(tt_wrap(TT_EDATA, "%s: base", path));
     if (base)
-        *m = *base;
-    m->name = name;
+        m = *base;
+    m.name = name;
     if (schema == 1)
-        TT_TRY(take_schema_1(&r, file.json));
-    r.origin = json_object_get(file.json, "origin");
-    TT_TRY(check_names(path, file.json, parts, sizeof parts / sizeof *parts, others, sizeof others / sizeof *others));
+        TT_TRY(take_schema_1(&r, file));
+    r.origin = json_object_get(file, "origin");
+    TT_TRY(check_names(path, file, parts, sizeof parts / sizeof *parts, others, sizeof others / sizeof *others));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (json_object_get(file.json, parts[i]))
-            TT_TRY(walk(&r, parts[i], json_object_get(file.json, parts[i])));
-    TT_TRY(check_numbers(&machine_kind, path, m->number, r.given, base || schema == 1));
+        if (json_object_get(file, parts[i]))
+            TT_TRY(walk(&r, parts[i], json_object_get(file, parts[i])));
+    TT_TRY(check_numbers(&machine_kind, path, m.number, r.given, base || schema == 1));
     for (int i = 0; i < 2; i++)
-        if (m->ramp[i].n > 0 && !(m->ramp[i].devices > 1))
+        if (m.ramp[i].n > 0 && !(m.ramp[i].devices > 1))
             TT_TRY(tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
                            path, i));
-    if (m->number[TT_M_DEVICES].value < 1)
+    if (m.number[TT_M_DEVICES].value < 1)
         TT_TRY(tt_fail(TT_EDATA, "%s: %s has to be at least 1", path, machine_keys[TT_M_DEVICES].path));
-    *ret_file = file;
+    m.file = file;
+    *ret_machine = m;
     return 0;
 out:
-    json_decref(file.json);
+    json_decref(file);
     return rc;
 }
 
@@ -479,35 +480,36 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
 
 /* --- stack files --- */
 
-int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file)
+int tt_cluster_stack_load(const char *path, struct tt_cluster_stack *ret_stack)
 {
     static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "origin"};
-    struct tt_cluster_stack_file file = {.json = NULL};
+    struct tt_cluster_stack stack = {.file = NULL};
     const struct tt_cluster_stack *base = NULL;
     bool given[TT_STACK_KEYS] = {false};
     const char *name, *base_name, *key;
-    json_t *numbers, *value;
+    json_t *file = NULL, *numbers, *value;
     int64_t schema;
     int rc = 0;
 
-    TT_TRY(tt_json_load(path, &file.json));
-    TT_TRY(read_head(&stack_kind, path, file.json, &schema, &name, &base_name));
-    TT_TRY(check_names(path, file.json, parts, sizeof parts / sizeof *parts, NULL, 0));
+    TT_TRY(tt_json_load(path, &file));
+    TT_TRY(read_head(&stack_kind, path, file, &schema, &name, &base_name));
+    TT_TRY(check_names(path, file, parts, sizeof parts / sizeof *parts, NULL, 0));
     if (base_name && tt_cluster_stack_find(base_name, &base) < 0)
         TT_TRY(tt_wrap(TT_EDATA, "%s: base", path));
     if (base)
-        file.stack = *base;
-    file.stack.name = file.stack.title = name;
-    numbers = json_object_get(file.json, "numbers");
+        stack = *base;
+    stack.name = stack.title = name;
+    numbers = json_object_get(file, "numbers");
     if (numbers && !json_is_object(numbers))
         TT_TRY(tt_fail(TT_EDATA, "%s: numbers has to be an object", path));
     json_object_foreach(numbers, key, value)
-        TT_TRY(take(&stack_kind, path, key, value, json_object_get(file.json, "origin"), file.stack.number, given));
-    TT_TRY(check_numbers(&stack_kind, path, file.stack.number, given, base != NULL));
-    *ret_file = file;
+        TT_TRY(take(&stack_kind, path, key, value, json_object_get(file, "origin"), stack.number, given));
+    TT_TRY(check_numbers(&stack_kind, path, stack.number, given, base != NULL));
+    stack.file = file;
+    *ret_stack = stack;
     return 0;
 out:
-    json_decref(file.json);
+    json_decref(file);
     return rc;
 }
 

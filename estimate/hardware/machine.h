@@ -40,18 +40,21 @@ struct tt_cluster_ramp {
     } point[TT_RAMP_POINTS]; /* by ascending bytes */
 };
 
-/* One kind of device, in nodes on a network of two levels. */
+/* One kind of device, in nodes on a network of two levels. The texts of one from a file are in `file`, which its owner
+ * releases (json_decref). */
 struct tt_cluster_machine {
     const char *name, *title;
     struct tt_cluster_number number[TT_MACHINE_KEYS];
     struct tt_cluster_ramp ramp[2]; /* of the links in a node; of the network */
     double exchange_share[2];       /* share of their rates that all-to-all reaches; 0: the share of rings */
+    json_t *file;                   /* NULL: it is built in */
 };
 
 /* What a training program saves, launches, overlaps and keeps. */
 struct tt_cluster_stack {
     const char *name, *title;
     struct tt_cluster_number number[TT_STACK_KEYS];
+    json_t *file; /* the same */
 };
 
 /** Whether the stack is of Megatron's kind, in which ranks of data parallelism have copies of the parameters. */
@@ -65,20 +68,13 @@ const struct tt_cluster_stack *tt_cluster_stack_at(int index);
 int tt_cluster_machine_find(const char *name, const struct tt_cluster_machine **ret_machine) TT_MUST_CHECK;
 int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_stack) TT_MUST_CHECK;
 
-/* A machine from a file, with the tree that its texts are in. Zero-initialise; the tree is the caller's (json_decref).
- */
-struct tt_cluster_machine_file {
-    struct tt_cluster_machine machine;
-    json_t *json;
-};
-
 /**
  * Reads a machine file of schema 2: a JSON object with "type": "machine", "schema": 2, "name", and the numbers of
  * machine_keys.def at their paths ("levels.0.share" is in the first object of the list "levels"). With "base", the name
  * of a built-in machine, missing numbers are that machine's. "origin" may have a text for each path. TT_EDATA names the
  * file and the path of a number that is missing, unknown or negative; TT_EIO.
  */
-int tt_cluster_machine_load(const char *path, struct tt_cluster_machine_file *ret_file) TT_MUST_CHECK;
+int tt_cluster_machine_load(const char *path, struct tt_cluster_machine *ret_machine) TT_MUST_CHECK;
 
 /** The machine in the form that tt_cluster_machine_load reads, with all origins. The caller's (json_decref). */
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
@@ -92,18 +88,12 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
                                  const char *origin) TT_MUST_CHECK;
 
-/* The same of a stack. */
-struct tt_cluster_stack_file {
-    struct tt_cluster_stack stack;
-    json_t *json;
-};
-
 /**
  * Reads a stack file: a JSON object with "type": "stack", "schema": 2, "name", and in "numbers" the numbers of
  * stack_keys.def. With "base", the name of a built-in stack, missing numbers are that stack's. "origin" may have a text
  * for each key. TT_EDATA names the file and a number that is missing, unknown or negative; TT_EIO.
  */
-int tt_cluster_stack_load(const char *path, struct tt_cluster_stack_file *ret_file) TT_MUST_CHECK;
+int tt_cluster_stack_load(const char *path, struct tt_cluster_stack *ret_stack) TT_MUST_CHECK;
 
 /** The stack in the form that tt_cluster_stack_load reads, with all origins. The caller's (json_decref). */
 json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack);
