@@ -304,26 +304,21 @@ static void megatron(struct tt_text *out, const struct tt_config *cfg, const str
                 job->stack->number[TT_S_STATE_SHARD].value > 0 ? " --use-distributed-optimizer" : "");
 }
 
-static bool titan_has(const char *family, const char *flavor)
-{
-    for (int i = 0; i < tt_model_n_rows; i++)
-        for (int k = 0; k < tt_model_rows[i]->n_flavors; k++)
-            if (strcmp(tt_model_rows[i]->name, family) == 0 && strcmp(tt_model_rows[i]->flavors[k].name, flavor) == 0)
-                return true;
-    return false;
-}
-
 /* Whether the trainer has the model by name: the sizes that --model names are in no configuration. */
 static int check_model(const struct tt_config *cfg, const char *model, bool toml)
 {
     const char *family, *flavor;
-    bool by_name = model && tt_cluster_recipe_model(model, &family, &flavor);
+    bool by_name = model && tt_cluster_recipe_model(model, &family, &flavor), titan_has = false;
 
+    for (int i = 0; by_name && i < tt_model_n_rows; i++)
+        for (int k = 0; k < tt_model_rows[i]->n_flavors; k++)
+            titan_has = titan_has || (strcmp(tt_model_rows[i]->name, family) == 0 &&
+                                      strcmp(tt_model_rows[i]->flavors[k].name, flavor) == 0);
     if (toml && !by_name && (model || sizes(NULL, cfg) > 0))
         return tt_fail(TT_EUSAGE,
                        "estimate: the model has sizes of its own, which torchtitan's files cannot say\nhelp: "
                        "use a flavor, or --emit titan");
-    if (!toml && model && !(by_name && titan_has(family, flavor)))
+    if (!toml && model && !titan_has)
         return tt_fail(TT_EUSAGE,
                        "estimate: titan has no flavor '%s'\nhelp: leave --model out and name a model of "
                        "titan's in the configuration",

@@ -6,6 +6,9 @@
 #include "core/base/text.h"
 #include "estimate/formats/formats.h"
 
+/* An unknown key or flag of any trainer that has one of these words might change the cost. NULL ends them. */
+extern const char *const tt_costly_words[];
+
 /* The flags of Megatron-LM that are read. */
 enum tt_megatron_flag {
 #define X(id, name, kind) TT_FLAG_##id,
@@ -13,8 +16,6 @@ enum tt_megatron_flag {
 #undef X
     TT_MEGATRON_FLAGS
 };
-
-extern const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS];
 
 /* Zero-initialise but for the notes and what is given. */
 struct tt_megatron_flags {

@@ -17,7 +17,7 @@
 
 /* --- flags as text: which are read, left out, or free --- */
 
-const char *const tt_megatron_flag_names[TT_MEGATRON_FLAGS] = {
+static const char *const names[TT_MEGATRON_FLAGS] = {
 #define X(id, name, kind) name,
 #include "estimate/formats/megatron_flags.def"
 #undef X
@@ -30,52 +30,22 @@ static const char *const harmless[] = {
 };
 
 static const struct {
-    const char *names, *value, *why;
+    const char *flags, *value, *why;
 } left_out[] = {
-#define NOTE(names, value, why) {names, value, why},
+#define NOTE(flags, value, why) {flags, value, why},
 #include "estimate/formats/megatron_flags.def"
 #undef NOTE
 };
 
-/* A flag that has one of these words and is not known might change the cost. */
-static const char *const costly[] = {"activation-check",
-                                     "adapter",
-                                     "attention",
-                                     "bf16",
-                                     "checkpoint-act",
-                                     "cuda-graph",
-                                     "deepspeed",
-                                     "dtype",
-                                     "expert",
-                                     "fp16",
-                                     "fp32",
-                                     "fp4",
-                                     "fp8",
-                                     "fsdp",
-                                     "hidden",
-                                     "hybrid",
-                                     "int4",
-                                     "int8",
-                                     "layers",
-                                     "lora",
-                                     "mamba",
-                                     "mixed",
-                                     "moe",
-                                     "mtp",
-                                     "mxfp",
-                                     "offload",
-                                     "optimizer",
-                                     "overlap",
-                                     "parallel",
-                                     "peft",
-                                     "pipeline",
-                                     "precision",
-                                     "quant",
-                                     "recompute",
-                                     "sharding",
-                                     "tensor-",
-                                     "tp-comm",
-                                     "zero"};
+/* A flag that is not known might change the cost if it has one of these words, or of tt_costly_words. */
+static const char *const costly[] = {
+    "activation-check", "attention", "checkpoint-act", "cuda-graph", "deepspeed", "fp16",  "fp32", "hidden",
+    "hybrid",           "int4",      "int8",           "layers",     "mamba",     "mixed", "mxfp", "optimizer",
+    "overlap",          "pipeline",  "sharding",       "tensor-",    "tp-comm"};
+
+const char *const tt_costly_words[] = {"adapter", "bf16",      "dtype", "expert",    "fp4",     "fp8",
+                                       "fsdp",    "lora",      "moe",   "mtp",       "offload", "parallel",
+                                       "peft",    "precision", "quant", "recompute", "zero",    NULL};
 
 static const enum tt_megatron_kind kind_of[] = {
 #define X(id, name, kind) TT_FLAG_IS_##kind,
@@ -98,7 +68,7 @@ static bool is_named(const char *written, const char *name, bool is_beginning)
 static int find(const char *written)
 {
     for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
-        if (is_named(written, tt_megatron_flag_names[i], false))
+        if (is_named(written, names[i], false))
             return i;
     return -1;
 }
@@ -106,10 +76,14 @@ static int find(const char *written)
 /* Whether a name has a word that might change the cost. */
 static bool is_costly(const char *name)
 {
-    for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
-        for (const char *at = name; *at && *at != '='; at++)
+    for (const char *at = name; *at && *at != '='; at++) {
+        for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
             if (is_named(at, costly[i], true))
                 return true;
+        for (int i = 0; tt_costly_words[i]; i++)
+            if (tt_text_begins(at, tt_costly_words[i]))
+                return true;
+    }
     return false;
 }
 
@@ -131,16 +105,21 @@ enum tt_megatron_kind tt_megatron_flag_kind(const char *name)
 
 /* --- reading --- */
 
+static void note(struct tt_megatron_flags *f, const char *name, const char *value, const char *why)
+{
+    char *key = tt_format("--%s", name);
+
+    tt_cluster_note(f->notes, key, value, why);
+    tt_free(key);
+}
+
 /* A flag that is left out, unless its value is the usual one. */
 static bool take_note(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-        if (tt_text_is_listed(name, left_out[i].names)) {
-            char *key = tt_format("--%s", name);
-
+        if (tt_text_is_listed(name, left_out[i].flags)) {
             if (!*left_out[i].value || strcmp(value, left_out[i].value) != 0)
-                tt_cluster_note(f->notes, key, strcmp(left_out[i].value, "false") == 0 ? "" : value, left_out[i].why);
-            tt_free(key);
+                note(f, name, strcmp(left_out[i].value, "false") == 0 ? "" : value, left_out[i].why);
             return true;
         }
     return false;
@@ -149,32 +128,27 @@ static bool take_note(struct tt_megatron_flags *f, const char *name, const char 
 /* Flags that look like one that is read are misspelt, and those with a costly word cannot be left out; others are. */
 static void take_unknown(struct tt_megatron_flags *f, const char *name, const char *value)
 {
-    const char *near = tt_text_nearest(name, tt_megatron_flag_names, TT_MEGATRON_FLAGS);
+    const char *near = tt_text_nearest(name, names, TT_MEGATRON_FLAGS);
     bool is_misspelt = near && tt_text_distance(name, near) <= 2;
-    char *key = tt_format("--%s", name);
 
     if (is_misspelt || (is_costly(name) && !is_free(name))) {
-        tt_text_add(&f->unknown, "%s%s", f->unknown.size ? ", " : "", key);
+        tt_text_add(&f->unknown, "%s--%s", f->unknown.size ? ", " : "", name);
         if (*value)
             tt_text_add(&f->unknown, " %s", value);
         if (near)
             tt_text_add(&f->unknown, " (did you mean --%s?)", near);
     } else if (!is_free(name))
-        tt_cluster_note(f->notes, key, value, "it is not known here, and taken not to matter");
-    tt_free(key);
+        note(f, name, value, "it is not known here, and taken not to matter");
 }
 
 static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     for (int i = 0; i < f->given->n_ignored; i++) {
         const char *ignored = f->given->ignored[i] + (tt_text_begins(f->given->ignored[i], "--") ? 2 : 0);
-        char *key;
 
         if (!is_named(ignored, name, false))
             continue;
-        key = tt_format("--%s", name);
-        tt_cluster_note(f->notes, key, value, "--ignore-flag leaves it out");
-        tt_free(key);
+        note(f, name, value, "--ignore-flag leaves it out");
         return true;
     }
     return false;
@@ -276,10 +250,9 @@ static int check_number(const struct tt_megatron_flags *f, enum tt_megatron_flag
     double value = strtod(text, &end);
 
     if (end == text || *end || !(value >= 0) || value > 1e15 || floor(value) != value)
-        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not a whole number that is not negative",
-                       tt_megatron_flag_names[flag], text);
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not a whole number of at least 0", names[flag], text);
     if (is_positive && !(value > 0))
-        return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0", tt_megatron_flag_names[flag]);
+        return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s has to be above 0", names[flag]);
     return 0;
 }
 
@@ -301,7 +274,7 @@ static int check_required(const struct tt_megatron_flags *f)
 
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
         if (!given(f, required[i]))
-            return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", tt_megatron_flag_names[required[i]]);
+            return tt_fail(TT_EUSAGE, "estimate: Megatron's flag --%s is missing", names[required[i]]);
     return 0;
 }
 
@@ -347,7 +320,7 @@ static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag
         return tt_fail(TT_EUSAGE,
                        "estimate: --%s '%s' is not understood, or not of %.0f layers\nhelp: for instance "
                        "[0]*3+[1]*%.0f",
-                       tt_megatron_flag_names[flag], f->value[flag], layers, fmax(1, layers - 3));
+                       names[flag], f->value[flag], layers, fmax(1, layers - 3));
     return 0;
 }
 
@@ -407,7 +380,7 @@ static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s
     s->window = strtod(text, &end);
     if (end == text || (*end && *end != ',') || !(s->window > 0) || !(s->window < 1e9))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not understood\nhelp: for instance 128,0",
-                       tt_megatron_flag_names[TT_FLAG_WINDOW], f->value[TT_FLAG_WINDOW]));
+                       names[TT_FLAG_WINDOW], f->value[TT_FLAG_WINDOW]));
     s->window_layers = s->layers;
     if (skip && strchr(skip, '['))
         TT_TRY(pattern(f, TT_FLAG_WINDOW_SKIP, s->layers, &every));
@@ -451,9 +424,8 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m
     TT_TRY(tt_cluster_shape_of_hf(config, "Megatron's flags", s));
     s->mtp_layers = number(f, TT_FLAG_MTP_LAYERS, 0);
     if (s->mtp_layers > layers)
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f",
-                       tt_megatron_flag_names[TT_FLAG_MTP_LAYERS], s->mtp_layers,
-                       tt_megatron_flag_names[TT_FLAG_LAYERS], layers));
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f", names[TT_FLAG_MTP_LAYERS],
+                       s->mtp_layers, names[TT_FLAG_LAYERS], layers));
     s->positions = 0; /* learned unless a flag says otherwise */
     if (!given(f, TT_FLAG_ROTARY) && !given(f, TT_FLAG_NO_POSITIONS) &&
         strcmp(text_of(f, TT_FLAG_POSITION_TYPE, "learned_absolute"), "learned_absolute") == 0)
@@ -479,7 +451,7 @@ static int stages(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
     m->stages_of_a_rank = each > 0 ? own / each : number(f, TT_FLAG_VIRTUAL_STAGES, 1);
     if (each > 0 && fmod(own, each) != 0)
         return tt_fail(TT_EUSAGE, "estimate: --%s %.0f does not divide the %g layers of a rank",
-                       tt_megatron_flag_names[TT_FLAG_VIRTUAL_LAYERS], each, own);
+                       names[TT_FLAG_VIRTUAL_LAYERS], each, own);
     set(m, "parallelism.pipeline_parallel_microbatch_size", micro);
     set(m, "training.local_batch_size",
         micro * pp); /* no fewer microbatches than stages; the step's are from its batch */
@@ -514,22 +486,22 @@ static int layout(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
         return tt_fail(TT_EUSAGE,
                        "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f, or not at "
                        "all\nhelp: leave the flag out, or give 1",
-                       tt_megatron_flag_names[TT_FLAG_EXPERT_TP], expert_tp, tp);
+                       names[TT_FLAG_EXPERT_TP], expert_tp, tp);
     return pp > 1 ? stages(f, m, pp, micro) : 0;
 }
 
 /* Megatron's default is the core of attention alone. */
 static int selective(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
-    const char *names = text_of(f, TT_FLAG_RECOMPUTE_MODULES, "core_attn");
+    const char *parts = text_of(f, TT_FLAG_RECOMPUTE_MODULES, "core_attn");
 
-    m->job.again_modules = tt_cluster_modules(names);
+    m->job.again_modules = tt_cluster_modules(parts);
     m->job.again = m->job.again_modules == TT_MODULE_CORE_ATTENTION ? TT_AGAIN_ATTENTION : TT_AGAIN_MODULES;
     if (m->job.again_modules == 0)
         return tt_fail(TT_EUSAGE,
                        "estimate: --%s '%s' is none of core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and "
                        "shared_experts",
-                       tt_megatron_flag_names[TT_FLAG_RECOMPUTE_MODULES], names);
+                       names[TT_FLAG_RECOMPUTE_MODULES], parts);
     return 0;
 }
 
@@ -545,7 +517,7 @@ static int kernel(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
         m->job.kernel = 3;
     else if (*name && strcmp(name, "auto") != 0)
         return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is none of flash, fused, unfused, local and auto",
-                       tt_megatron_flag_names[TT_FLAG_BACKEND], name);
+                       names[TT_FLAG_BACKEND], name);
     return 0;
 }
 
@@ -567,8 +539,8 @@ static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_fo
     if (strcmp(granularity, "selective") == 0)
         return selective(f, m);
     if (strcmp(granularity, "full") != 0)
-        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither full nor selective",
-                       tt_megatron_flag_names[TT_FLAG_RECOMPUTE], granularity);
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither full nor selective", names[TT_FLAG_RECOMPUTE],
+                       granularity);
     m->job.again = TT_AGAIN_FULL;
     if (strcmp(method, "block") == 0 && ranks_layers < m->job.shape.layers) {
         m->job.again = TT_AGAIN_LAYERS;
@@ -584,8 +556,7 @@ static int precision(const struct tt_megatron_flags *f)
     if (given(f, TT_FLAG_BF16) && given(f, TT_FLAG_FP16))
         return tt_fail(TT_EUSAGE, "estimate: --bf16 and --fp16 are both given\nhelp: give one of them");
     if (strcmp(format, "hybrid") != 0 && strcmp(format, "e4m3") != 0)
-        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither hybrid nor e4m3", tt_megatron_flag_names[TT_FLAG_FP8],
-                       format);
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is neither hybrid nor e4m3", names[TT_FLAG_FP8], format);
     return 0;
 }
 

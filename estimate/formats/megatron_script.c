@@ -242,24 +242,20 @@ static void take_mark(struct gather *g, const char *word, struct tt_cluster_note
         need(g, mark, u->name ? u->name : "flags");
 }
 
-/* Whether a flag that follows the script wins. */
-static bool is_replaced(const struct gather *g, const char *flag)
-{
-    for (int i = 0; i < g->given->n_words; i++) {
-        const char *word = g->given->words[i];
-        size_t n = strlen(flag);
-
-        if (tt_text_begins(word, "--") && strncmp(word + 2, flag, n) == 0 && (!word[2 + n] || word[2 + n] == '='))
-            return true;
-    }
-    return false;
-}
-
+/* A flag whose value is unknown, unless one that follows the script wins. */
 static void need_of_flag(struct gather *g, const char *flag, int unknown)
 {
     enum tt_megatron_kind kind = tt_megatron_flag_kind(flag);
+    bool is_needed = kind >= TT_FLAG_IS_SIZE && kind <= TT_FLAG_IS_VALUE;
+    size_t n = strlen(flag);
 
-    if (kind >= TT_FLAG_IS_SIZE && kind <= TT_FLAG_IS_VALUE && !is_replaced(g, flag))
+    for (int i = 0; i < g->given->n_words; i++) {
+        const char *word = g->given->words[i];
+
+        if (tt_text_begins(word, "--") && strncmp(word + 2, flag, n) == 0 && (!word[2 + n] || word[2 + n] == '='))
+            is_needed = false;
+    }
+    if (is_needed)
         need(g, unknown, keep(g, tt_format("--%s", flag)));
 }
 
@@ -398,17 +394,6 @@ static int find_variables(struct gather *g, struct words *ret_words)
     return rc;
 }
 
-static void note_assumed(struct gather *g, struct tt_cluster_notes *notes)
-{
-    for (int i = 0; i < g->script->assumed.n; i++) {
-        const char *name = keep(g, tt_format("$%s", g->script->assumed.word[i]));
-
-        tt_cluster_note(notes, name, "", "the script tests it, nothing sets it, and it is taken as not set");
-    }
-    if (g->script->source)
-        tt_cluster_note(notes, "source", readable(g, g->script->source), "the file is not read");
-}
-
 int tt_megatron_flags_script(struct tt_megatron_flags *f, const char *path, const char *text,
                              const struct tt_cluster_given *given)
 {
@@ -429,7 +414,11 @@ int tt_megatron_flags_script(struct tt_megatron_flags *f, const char *path, cons
     take(&g, &found, &words, f->notes);
     if (g.n_needs > 0)
         TT_TRY(fail_needs(&g));
-    note_assumed(&g, f->notes);
+    for (int i = 0; i < script.assumed.n; i++)
+        tt_cluster_note(f->notes, keep(&g, tt_format("$%s", script.assumed.word[i])), "",
+                        "the script tests it, nothing sets it, and it is taken as not set");
+    if (script.source)
+        tt_cluster_note(f->notes, "source", readable(&g, script.source), "the file is not read");
     rc = tt_megatron_flags_words(f, words.n, words.item);
 out:
     for (int i = 0; i < g.n_needs; i++)

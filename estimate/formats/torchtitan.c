@@ -15,7 +15,7 @@
 #include "core/base/text.h"
 #include "core/config/yaml.h"
 #include "core/os/file.h"
-#include "estimate/formats/formats.h"
+#include "estimate/formats/internal.h"
 #include "estimate/model/job.h"
 
 /* --- keys and values, from TOML, JSON and flags --- */
@@ -240,38 +240,18 @@ static const struct {
 #include "estimate/formats/torchtitan_keys.def"
 };
 
-/* A key with one of these words, or of one of these sections, might change the cost. */
+/* A key with one of these words or of tt_costly_words, or of one of these sections, might change the cost. */
 static const char *const costly[] = {"activation_checkpoint.",
                                      "compile.",
                                      "experimental.",
                                      "parallelism.",
                                      "training.",
-                                     "adapter",
-                                     "bf16",
                                      "bfloat16",
-                                     "cpu_offload",
-                                     "dtype",
-                                     "expert",
                                      "float4",
-                                     "fp4",
-                                     "fp8",
-                                     "fsdp",
                                      "graph",
-                                     "lora",
-                                     "mixed_precision",
-                                     "moe",
-                                     "mtp",
-                                     "nvfp4",
-                                     "offload",
-                                     "parallel",
-                                     "peft",
-                                     "precision",
                                      "qat",
-                                     "quant",
-                                     "recompute",
                                      "shard",
-                                     "sparse",
-                                     "zero"};
+                                     "sparse"};
 
 /* Whether a key is an option of low precision, which counts only if some of it is on. */
 static bool is_of_float8(const char *key)
@@ -283,6 +263,9 @@ static bool is_costly(const char *key)
 {
     for (size_t i = 0; i < sizeof costly / sizeof *costly; i++)
         if (strstr(key, costly[i]))
+            return true;
+    for (int i = 0; tt_costly_words[i]; i++)
+        if (strstr(key, tt_costly_words[i]))
             return true;
     return false;
 }
