@@ -350,20 +350,16 @@ int tt_check_address_space(const struct tt_doctor *d, struct tt_finding *f)
 
 int tt_check_stack(const struct tt_doctor *d, struct tt_finding *f)
 {
-    static const rlim_t least = (rlim_t)4 << 20;
-
     (void)d;
-    if (add_limit(f, RLIMIT_STACK, true) < least)
+    if (add_limit(f, RLIMIT_STACK, true) < (rlim_t)4 << 20)
         tt_finding_add(f, "which is little, so titan computes on threads with 8 MiB");
     return 0;
 }
 
 int tt_check_open_files(const struct tt_doctor *d, struct tt_finding *f)
 {
-    static const rlim_t least = 1024;
-
     (void)d;
-    if (add_limit(f, RLIMIT_NOFILE, false) < least)
+    if (add_limit(f, RLIMIT_NOFILE, false) < 1024)
         tt_finding_warn(f, "launchers and checkpoints of many ranks need more: ulimit -n 4096");
     return 0;
 }

@@ -237,30 +237,11 @@ static json_t *to_json(const struct tt_backtest *t)
 
 /* --- the command --- */
 
-static int print(const struct tt_args *args, const struct tt_csv *tables, const char *const *where, int n)
-{
-    struct tt_backtest test;
-    int rc = tt_backtest_score(tables, where, n, &test);
-
-    if (rc < 0)
-        return rc;
-    if (tt_args_has(args, "json"))
-        rc = tt_cli_print_json(to_json(&test));
-    else {
-        print_rows(&test);
-        print_excluded(&test);
-        print_assumed(&test);
-        print_sweeps(&test);
-        print_summary(&test);
-    }
-    tt_backtest_release(&test);
-    return rc;
-}
-
 int tt_print_backtest(const struct tt_args *args)
 {
     struct tt_csv tables[2] = {{0}, {0}};
     const char *where[2] = {"the built-in table of runs", "the built-in table of layouts"};
+    struct tt_backtest test = {0};
     char *text = NULL;
     size_t size = 0;
     int rc = 0;
@@ -272,13 +253,22 @@ int tt_print_backtest(const struct tt_args *args)
         where[0] = args->word[0];
         TT_TRY(tt_file_read(where[0], &text, &size));
         TT_TRY(tt_csv_parse(text, size, where[0], &tables[0]));
-        rc = print(args, tables, where, 1);
     } else {
         TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where[0], &tables[0]));
         TT_TRY(tt_csv_parse(tt_backtest_layouts, tt_backtest_layouts_size, where[1], &tables[1]));
-        rc = print(args, tables, where, 2);
+    }
+    TT_TRY(tt_backtest_score(tables, where, args->n_words == 1 ? 1 : 2, &test));
+    if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(to_json(&test));
+    else {
+        print_rows(&test);
+        print_excluded(&test);
+        print_assumed(&test);
+        print_sweeps(&test);
+        print_summary(&test);
     }
 out:
+    tt_backtest_release(&test);
     tt_csv_release(&tables[0]);
     tt_csv_release(&tables[1]);
     tt_free(text);

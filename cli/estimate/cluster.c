@@ -149,19 +149,6 @@ static int draw(struct command *c, const struct tt_cluster_layout *layout)
     return c->alone && tt_args_has(c->args, "svg") ? tt_cluster_picture_lanes(&c->picture, layout) : 0;
 }
 
-static int save_picture(const struct command *c)
-{
-    char *title;
-    int rc;
-
-    if (!tt_args_has(c->args, "svg"))
-        return 0;
-    title = tt_format("%s on %s, stack %s", c->in.model, c->in.machine.name, c->in.stack.name);
-    rc = tt_cluster_picture_save(&c->picture, title, tt_args_last(c->args, "svg"));
-    tt_free(title);
-    return rc;
-}
-
 static int one(struct command *c, int ranks)
 {
     struct tt_cluster_view view = {.model = c->in.model};
@@ -287,6 +274,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     struct tt_csv table = {0};
     const char *where = "the built-in table of runs";
     json_t *notes;
+    char *title = NULL;
     bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack"), searches = tt_args_has(args, "search");
     int rc = 0;
 
@@ -312,7 +300,10 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
         if (!c.list && i + 1 < n)
             tt_print("\n");
     }
-    TT_TRY(save_picture(&c));
+    if (tt_args_has(args, "svg")) {
+        title = tt_format("%s on %s, stack %s", c.in.model, c.in.machine.name, c.in.stack.name);
+        TT_TRY(tt_cluster_picture_save(&c.picture, title, tt_args_last(args, "svg")));
+    }
     if (c.list) {
         notes = json_array();
         for (int i = 0; i < c.in.notes.n; i++) {
@@ -329,6 +320,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     if (rc == 0 && !c.any)
         rc = tt_error_exit_code(TT_EFIT);
 out:
+    tt_free(title);
     json_decref(c.list);
     tt_backtest_release(&c.test);
     tt_csv_release(&table);

@@ -197,7 +197,8 @@ static void bars(const struct tt_cluster_picture *p, double top, struct tt_text 
     }
     most *= 1.25;                                /* room for the words behind a bar */
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) { /* the legend */
-        double x = 20 + i % 6 * 180.0, y = top + 10 + i / 6 * 18.0;
+        int column = i % 6, row = i / 6;
+        double x = 20 + column * 180.0, y = top + 10 + row * 18.0;
 
         tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10,
                     colors[i]);

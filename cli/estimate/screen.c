@@ -420,15 +420,6 @@ static json_t *changes_json(const struct tt_cluster_view *view)
     return list;
 }
 
-static json_t *course_json(const struct tt_cluster_course *c)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", c->tokens, "steps", c->steps,
-                     "days", c->days, "device_hours", c->device_hours, "goodput", c->goodput, "failures", c->failures,
-                     "hours_between_failures", c->failure_hours, "checkpoint_bytes", c->checkpoint_bytes,
-                     "checkpoint_write_s", c->write_sec, "checkpoint_blocked_s", c->blocked_sec,
-                     "checkpoint_interval_steps", c->interval_steps);
-}
-
 static json_t *evidence_json(const struct tt_cluster_view *view)
 {
     json_t *list = json_array();
@@ -470,8 +461,14 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_layout *l = &view->layout;
     double flops = tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec;
-    json_t *o = prediction_json(l);
+    const struct tt_cluster_course *c = &view->course;
+    json_t *o = prediction_json(l), *run;
 
+    run = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "tokens", c->tokens, "steps", c->steps,
+                    "days", c->days, "device_hours", c->device_hours, "goodput", c->goodput, "failures", c->failures,
+                    "hours_between_failures", c->failure_hours, "checkpoint_bytes", c->checkpoint_bytes,
+                    "checkpoint_write_s", c->write_sec, "checkpoint_blocked_s", c->blocked_sec,
+                    "checkpoint_interval_steps", c->interval_steps);
     (void)json_object_update_new(
         o, json_pack("{s:o, s:f, s:s, s:s, s:f, s:[ff], s:o, s:s, s:f, s:f}", "model", tt_json_string(view->model),
                      "parameters", tt_cluster_params(&l->job.shape), "machine", l->job.machine->name, "stack",
@@ -481,7 +478,7 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
                      "model_flops_per_s_per_device", flops, "mfu", flops / tt_cluster_peak_flops(&l->job)));
     (void)json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o, s:o}", "memory_planned", view->planned,
                                               "stage_bytes", stages_json(view), "changes", changes_json(view), "run",
-                                              course_json(&view->course), "evidence", evidence_json(view)));
+                                              run, "evidence", evidence_json(view)));
     return o;
 }
 

@@ -286,25 +286,18 @@ out:
 /* The dump folder, or the nearest folder above it that exists, which is on the same file system. */
 static int storage_folder(const char *dump_folder, char **ret_folder)
 {
-    char *folder = tt_strdup(dump_folder);
+    char *folder = tt_strdup(dump_folder), *slash;
     bool is_folder = false;
     int rc = 0;
 
     for (;;) {
-        char *slash = strrchr(folder, '/');
-
         TT_TRY(tt_path_is_folder(folder, &is_folder));
-        if (is_folder)
+        slash = strrchr(folder, '/');
+        if (is_folder || !slash || slash == folder)
             break;
-        if (!slash || slash == folder) {
-            tt_free(folder);
-            folder = tt_strdup(slash ? "/" : ".");
-            break;
-        }
         *slash = 0;
     }
-    *ret_folder = folder;
-    folder = NULL;
+    *ret_folder = tt_strdup(is_folder ? folder : slash ? "/" : ".");
 out:
     tt_free(folder);
     return rc;

@@ -115,10 +115,10 @@ static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_r
     return devices != 0 ? devices < 0 : work != 0 ? work < 0 : a < b;
 }
 
-/* A step that waits for the host says little about GEMMs; `titan estimate --calibrate` refuses it too. */
-static bool says_little(const struct tt_backtest_row *row)
+/* A step that waits for the host says little about GEMMs. */
+static bool says_little(const struct tt_cluster_time *time)
 {
-    return row->time.host > 0.3 * row->time.total;
+    return time->host > 0.3 * time->total;
 }
 
 /* The other three predictions of a row. */
@@ -128,7 +128,7 @@ static void calibrate(struct tt_backtest *t, int row, double *buf, double *media
     int n = 0, smallest = -1;
 
     for (int i = 0; i < t->n; i++) {
-        if (!counts(&t->run[i]) || !same_family(&t->run[i], run) || says_little(&t->row[i]))
+        if (!counts(&t->run[i]) || !same_family(&t->run[i], run) || says_little(&t->row[i].time))
             continue;
         if (smallest < 0 || is_smaller(&t->run[i], &t->run[smallest]))
             smallest = i;
@@ -225,23 +225,6 @@ static void score_sweep(struct tt_backtest *t, int first, int end, double *buf)
 
 /* --- all --- */
 
-static void score_fits(struct tt_backtest *t, int row)
-{
-    const struct tt_cluster_run *run = &t->run[row];
-    const struct tt_cluster_memory *m = &t->row[row].memory;
-    bool fits = tt_cluster_fits(m) != TT_FIT_NO;
-
-    if (run->failed || !(m->total > 0))
-        return;
-    if (!run->layout_of_sweep && !run->oom) {
-        t->ran++;
-        t->ran_refused += !fits;
-        return;
-    }
-    t->fits[fits][!run->oom]++;
-    t->false_fits_far += run->oom && m->total * 1.05 <= m->usable;
-}
-
 static struct tt_score collect(const struct tt_backtest *t, size_t offset, bool plain, double *buf)
 {
     int n = 0;
@@ -262,8 +245,21 @@ static void score_all(struct tt_backtest *t, double *buf, double *medians)
     for (int i = 0; i < t->n; i++)
         if (!t->run[i].layout_of_sweep && counts(&t->run[i]))
             calibrate(t, i, buf, medians);
-    for (int i = 0; i < t->n; i++)
-        score_fits(t, i);
+    for (int i = 0; i < t->n; i++) {
+        const struct tt_cluster_run *run = &t->run[i];
+        const struct tt_cluster_memory *m = &t->row[i].memory;
+        bool fits = tt_cluster_fits(m) != TT_FIT_NO;
+
+        if (run->failed || !(m->total > 0))
+            continue;
+        if (run->layout_of_sweep || run->oom) {
+            t->fits[fits][!run->oom]++;
+            t->false_fits_far += run->oom && m->total * 1.05 <= m->usable;
+        } else {
+            t->ran++;
+            t->ran_refused += !fits;
+        }
+    }
     t->plain = collect(t, offsetof(struct tt_backtest_row, error), true, buf);
     t->special = collect(t, offsetof(struct tt_backtest_row, error), false, buf);
     t->left_out = collect(t, offsetof(struct tt_backtest_row, left_out), true, buf);
@@ -415,7 +411,7 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
     sec = tt_cluster_tokens(job) / c.tokens_per_sec / tt_cluster_devices(job);
     tt_cluster_step(job, &time);
     c.error = time.total / sec - 1;
-    if (time.host > 0.3 * time.total)
+    if (says_little(&time))
         return tt_fail(TT_EDATA,
                        "%s cannot be used: the host takes %.0f %% of the predicted step, so it says little about "
                        "products\nhelp: use a run with larger microbatches",

@@ -22,10 +22,7 @@ struct tt_csv {
 int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv *ret_csv) TT_MUST_CHECK;
 void tt_csv_release(struct tt_csv *csv);
 
-/*
- * Measured runs: a row of published_runs.csv or layout_sweeps.csv as a job, with what was measured. The columns are in
- * titan-estimate(1), BACK-TESTS.
- */
+/* A row of a table of measured runs as a job, with what was measured; titan-predictions(7) describes the columns. */
 struct tt_cluster_run {
     const char *id;     /* of the row, or of the sweep; in the table */
     const char *source; /* the table's, too */

@@ -119,7 +119,7 @@ struct cells {
         tflops_per_gpu, peak_mem_gib;
 };
 
-/* Columns of numbers, their defaults and their limits, beyond which sums overflow. */
+/* Columns of numbers, their defaults, and their limits, beyond which sums overflow. */
 static const struct {
     const char *name;
     size_t offset; /* in struct cells */
@@ -177,11 +177,11 @@ static int read_cells(const struct tt_csv *csv, const char *where, int row, stru
 
 /* --- rows --- */
 
-/* Of a row without one; nothing is predicted for it. */
+/* The machine of a row that names none of the tables; nothing is predicted for it. */
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
                                                           .title = "a device that titan has no table of"};
 
-/* Copies the word of a cell without its ?, and returns whether it is there and has none. */
+/* Copies the word of a cell without its "?", which marks a guess. Returns whether there is a word without one. */
 static bool is_stated(const char *cell, char *word, size_t size)
 {
     size_t n = strcspn(cell, "?");

@@ -402,8 +402,9 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine *ret_mac
     TT_TRY(check_numbers(&machine_kind, path, m.number, r.given, base || schema == 1));
     for (int i = 0; i < 2; i++)
         if (m.ramp[i].n > 0 && !(m.ramp[i].devices > 1))
-            TT_TRY(tt_fail(TT_EDATA, "%s: levels.%d.ramp_devices is missing\nhelp: of how many devices the ramp is",
-                           path, i));
+            TT_TRY(tt_fail(TT_EDATA,
+                           "%s: levels.%d.ramp_devices is missing\nhelp: give the devices that measured the ramp", path,
+                           i));
     if (m.number[TT_M_DEVICES].value < 1)
         TT_TRY(tt_fail(TT_EDATA, "%s: %s has to be at least 1", path, machine_keys[TT_M_DEVICES].path));
     m.file = file;

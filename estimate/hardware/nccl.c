@@ -95,19 +95,6 @@ static void find_name(struct reader *r, const char *line, size_t length)
     }
 }
 
-static void read_rank(struct reader *r, const char *const *token, int n)
-{
-    int on = find(token, n, "on");
-
-    r->ranks++;
-    if (on < 0 || on + 1 == n)
-        return;
-    for (int i = 0; i < r->n_hosts; i++)
-        if (strcmp(r->host[i], token[on + 1]) == 0)
-            return;
-    TT_PUSH(r->host, r->n_hosts, r->cap_hosts) = tt_strdup(token[on + 1]);
-}
-
 /* A number above 0 of a column; 0: the row has no such column, or no such number there. */
 static double positive(const char *const *token, int n, int column)
 {
@@ -141,14 +128,17 @@ static int read_line(struct reader *r, const char *line, size_t length)
 {
     const char *token[TOKENS];
     char buf[512];
-    int n = split(line, length, buf, sizeof buf, token), bus, algorithm;
+    int n = split(line, length, buf, sizeof buf, token), bus, algorithm, on;
 
     r->line++;
     find_name(r, line, length);
     if (n == 0)
         return 0;
     if (strcmp(token[0], "Rank") == 0) {
-        read_rank(r, token, n);
+        r->ranks++;
+        on = find(token, n, "on");
+        if (on >= 0 && on + 1 < n && find((const char *const *)r->host, r->n_hosts, token[on + 1]) < 0)
+            TT_PUSH(r->host, r->n_hosts, r->cap_hosts) = tt_strdup(token[on + 1]);
         return 0;
     }
     bus = find(token, n, "busbw");
@@ -175,14 +165,12 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
 {
     struct tt_cluster_number *v = m->number;
     double node = v[TT_M_DEVICES].value, near, rate, scale = 1;
-    /* those that are listed, or as many as follow from the factor between the two bandwidths */
+    /* the number that is listed, or that follows from the factor between the two bandwidths */
     double devices = r->ranks > 1 ? r->ranks : round(t->operation == SUM ? 2 / (2 - t->factor) : 1 / (1 - t->factor));
     bool far = devices > node || r->n_hosts > 1;
 
     if (!(devices >= 2) || devices > 1e6)
-        return tt_fail(TT_EDATA,
-                       "%s: of how many devices a table is does not follow from it\nhelp: keep the lines "
-                       "'#  Rank'",
+        return tt_fail(TT_EDATA, "%s: a table does not show how many devices took part\nhelp: keep the lines '#  Rank'",
                        where);
     near = far && r->n_hosts > 1 ? fmin(node, devices / r->n_hosts) : fmin(node, devices);
     rate = far ? v[TT_M_NODE_NET].value * near / node : v[TT_M_UP_RATE].value;

@@ -278,24 +278,23 @@ static int find_class(const json_t *file, const json_t *config, const char *wher
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const char *name = json_string_value(json_array_get(json_object_get(file, "architectures"), 0));
     struct tt_text known = {0};
-    int rc;
+    int rc = 0;
 
+    *ret_class = NULL;
     if (!type && config != file)
         type = json_string_value(json_object_get(file, "model_type"));
     if (!type && !name)
         type = "llama";
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         tt_text_add(&known, " %s", classes[i].type);
-        if (type && strcmp(type, classes[i].type) == 0) {
+        if (type && strcmp(type, classes[i].type) == 0)
             *ret_class = &classes[i];
-            tt_text_release(&known);
-            return 0;
-        }
     }
-    rc = tt_fail(TT_EDATA,
-                 "%s is of the class %s (model_type %s), whose layers titan does not know\nhelp: it knows the "
-                 "model types%s",
-                 where, name ? name : "?", type ? type : "not given", known.text);
+    if (!*ret_class)
+        rc = tt_fail(TT_EDATA,
+                     "%s is of the class %s (model_type %s), whose layers titan does not know\nhelp: it knows the "
+                     "model types%s",
+                     where, name ? name : "?", type ? type : "not given", known.text);
     tt_text_release(&known);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "estimate/script/internal.h"
 
 enum { MOST_TURNS = 1000, MOST_COMMANDS = 200000, DEEPEST = 50 };
@@ -62,17 +63,6 @@ static int stop(struct tt_shell *sh, enum tt_shell_stop how)
     return 1;
 }
 
-static void shift(struct tt_shell *sh, const char *by)
-{
-    struct tt_script_words *args = &sh->state.args;
-    long n = by ? strtol(by, NULL, 10) : 1;
-
-    n = n < 0 ? 0 : n > args->n ? args->n : n;
-    args->word += n;
-    args->n -= (int)n;
-    args->cap = args->n; /* it moves when it grows */
-}
-
 static void record(struct tt_shell *sh, const struct tt_script_words *words)
 {
     struct tt_shell_state *s = &sh->state;
@@ -88,22 +78,17 @@ static void record(struct tt_shell *sh, const struct tt_script_words *words)
 /* Commands of the shell that set something. 1, 0, -1 as a status; -2: it is another command. */
 static int built_in(struct tt_shell *sh, const char *const *raw, int n, const struct tt_script_words *words)
 {
-    static const char *const quiet[] = {"echo",  "printf", "mkdir",  "cd",       "rm",    "ls",    "sleep",
-                                        "wait",  "trap",   "ulimit", "true",     ":",     "umask", "alias",
-                                        "shopt", "touch",  "date",   "hostname", "module"};
-    static const char *const sets[] = {"export", "declare", "local", "readonly", "typeset"};
     const char *name = words->n ? words->word[0] : "";
 
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (strcmp(name, sets[i]) == 0) {
-            for (int k = 1; k < n; k++)
-                if (is_assignment(raw[k]))
-                    assign(sh, raw[k]);
-            return 1;
-        }
-    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
-        if (strcmp(name, quiet[i]) == 0)
-            return 1;
+    if (tt_text_is_listed(name, "export|declare|local|readonly|typeset")) {
+        for (int k = 1; k < n; k++)
+            if (is_assignment(raw[k]))
+                assign(sh, raw[k]);
+        return 1;
+    }
+    if (tt_text_is_listed(name, "echo|printf|mkdir|cd|rm|ls|sleep|wait|trap|ulimit|true|:|umask|alias|shopt|touch|date|"
+                                "hostname|module"))
+        return 1;
     if (strcmp(name, "[") == 0 || strcmp(name, "test") == 0)
         return tt_shell_test(sh, raw + 1, n - 1 - (*name == '['), false);
     if (strcmp(name, "false") == 0)
@@ -115,7 +100,13 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     if (strcmp(name, "break") == 0 || strcmp(name, "continue") == 0)
         return stop(sh, *name == 'b' ? TT_STOP_LOOP : TT_STOP_TURN);
     if (strcmp(name, "shift") == 0) {
-        shift(sh, words->n > 1 ? words->word[1] : NULL);
+        struct tt_script_words *args = &sh->state.args;
+        long by = words->n > 1 ? strtol(words->word[1], NULL, 10) : 1;
+
+        by = by < 0 ? 0 : by > args->n ? args->n : by;
+        args->word += by;
+        args->n -= (int)by;
+        args->cap = args->n; /* it moves when it grows */
         return 1;
     }
     if (strcmp(name, "unset") == 0) {
@@ -123,7 +114,7 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
             tt_shell_unset(sh, words->word[i]);
         return 1;
     }
-    if (strcmp(name, "read") == 0 || strcmp(name, "mapfile") == 0 || strcmp(name, "readarray") == 0) {
+    if (tt_text_is_listed(name, "read|mapfile|readarray")) {
         for (int i = 1; i < words->n; i++)
             if (strspn(words->word[i], TT_SHELL_LETTERS) == strlen(words->word[i]))
                 tt_shell_set_word(sh, words->word[i], tt_shell_unknown(sh, TT_WHY_PROGRAM, NULL));

@@ -34,16 +34,6 @@ void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char
     words->word[words->n++] = word;
 }
 
-static bool is_same(const struct tt_script_words *a, const struct tt_script_words *b)
-{
-    if (a->n != b->n)
-        return false;
-    for (int i = 0; i < a->n; i++)
-        if (strcmp(a->word[i], b->word[i]) != 0)
-            return false;
-    return true;
-}
-
 /* --- variables --- */
 
 static struct tt_script_variable *find(struct tt_shell_state *state, const char *name)
@@ -166,7 +156,9 @@ static bool values_of(const struct tt_shell_state *states, int n, const char *na
         const struct tt_script_variable *v = find(&state, name);
 
         value[i] = v && v->is_set ? v->value : (struct tt_script_words){0};
-        differ = differ || !is_same(&value[0], &value[i]);
+        differ = differ || value[i].n != value[0].n;
+        for (int k = 0; !differ && k < value[i].n; k++)
+            differ = strcmp(value[i].word[k], value[0].word[k]) != 0;
     }
     return differ;
 }
