@@ -60,6 +60,13 @@ int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dt
     return id;
 }
 
+void tt_graph_append(struct tt_graph *graph, const struct tt_node *node)
+{
+    for (int k = 0; k < node->n_out; k++)
+        graph->values[node->out[k]].producer = graph->n_nodes;
+    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = *node;
+}
+
 int tt_graph_out(const struct tt_graph *graph, int node)
 {
     return graph->nodes[node].out[0];

@@ -234,6 +234,9 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
+/** Adds a copy of a node at the end; its outputs, which the graph has already, are now made by it. */
+void tt_graph_append(struct tt_graph *graph, const struct tt_node *node);
+
 /** The first output of a node. */
 int tt_graph_out(const struct tt_graph *graph, int node);
 

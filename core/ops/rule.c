@@ -155,11 +155,9 @@ int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const 
     int rc = 0;
 
     TT_TRY(tt_op_infer(graph, &added, name));
-    for (int k = 0; k < added.n_out; k++) {
-        graph->values[added.out[k]].producer = graph->n_nodes;
+    for (int k = 0; k < added.n_out; k++)
         graph->values[added.out[k]].constant = inputs_are_constant(graph, &added);
-    }
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = added;
+    tt_graph_append(graph, &added);
 out:
     return rc;
 }

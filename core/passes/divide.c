@@ -12,6 +12,36 @@
 #include "core/ops/op.h"
 #include "core/ops/rule.h"
 
+/* --- nodes of the new graph --- */
+
+static int add_node(struct tt_graph *graph, const struct tt_node *node, const char *name, int *ret_value)
+{
+    int rc = 0;
+
+    TT_TRY(tt_graph_try_node(graph, node, name));
+    *ret_value = tt_graph_out(graph, graph->n_nodes - 1);
+out:
+    return rc;
+}
+
+/* *value = what an exchange of it gives. */
+static int exchange(struct tt_graph *graph, enum tt_op_id op, struct tt_axis_peers peers, const char *name, int *value)
+{
+    struct tt_node node = {.op = op, .block = graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = peers}};
+
+    return add_node(graph, &node, name, value);
+}
+
+/* *value = its rows from all ranks. */
+static int gather(struct tt_graph *graph, struct tt_axis_peers peers, int *value)
+{
+    char *name = tt_format("%s.gathered", graph->values[*value].name);
+    int rc = exchange(graph, TT_OP_GATHER_ROWS, peers, name, value);
+
+    tt_free(name);
+    return rc;
+}
+
 /*
  * --- sequences: context parallelism ---
  *
@@ -49,18 +79,9 @@ struct sequence_pass {
     bool gathers;
     struct tt_pieces pieces; /* of this rank */
     int64_t batch, seq_len;
+    int64_t all_rows, own_rows;
     int *copies; /* by value of the whole graph; TT_NONE: not there yet */
 };
-
-static int64_t all_rows(const struct sequence_pass *p)
-{
-    return p->batch * p->seq_len;
-}
-
-static int64_t own_rows(const struct sequence_pass *p)
-{
-    return all_rows(p) / p->peers.n;
-}
 
 /* The ids of this rank's tokens: each piece has its part of all sequences. */
 static int add_input(struct sequence_pass *p, const char *name)
@@ -87,30 +108,13 @@ static void copy_sequence_leaf(struct sequence_pass *p, int id)
     p->copies[id] = copy;
 }
 
-static int add_node(struct sequence_pass *p, const struct tt_node *node, const char *name, int *ret_value)
-{
-    int rc = 0;
-
-    TT_TRY(tt_graph_try_node(p->graph, node, name));
-    *ret_value = tt_graph_out(p->graph, p->graph->n_nodes - 1);
-out:
-    return rc;
-}
-
 /* *value = its blocks in another order; nothing if there is one block on either side. */
 static int reorder(struct sequence_pass *p, struct tt_reorder how, const char *name, int *value)
 {
     struct tt_node node = {
         .op = TT_OP_REORDER, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.reorder = how}};
 
-    return how.a > 1 && how.b > 1 ? add_node(p, &node, name, value) : 0;
-}
-
-static int exchange_sequences(struct sequence_pass *p, enum tt_op_id op, const char *name, int *value)
-{
-    struct tt_node node = {.op = op, .block = p->graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = p->peers}};
-
-    return add_node(p, &node, name, value);
+    return how.a > 1 && how.b > 1 ? add_node(p->graph, &node, name, value) : 0;
 }
 
 /* From this rank's part of the sequences to whole sequences of its heads. */
@@ -119,35 +123,14 @@ static int to_heads(struct sequence_pass *p, int *value)
     char *name = tt_format("%s.heads", p->graph->values[*value].name);
     int rc = 0;
 
-    TT_TRY(reorder(p, (struct tt_reorder){own_rows(p), p->peers.n, all_rows(p)}, name, value));
-    TT_TRY(exchange_sequences(p, TT_OP_SWAP_BLOCKS, name, value));
+    TT_TRY(reorder(p, (struct tt_reorder){p->own_rows, p->peers.n, p->all_rows}, name, value));
+    TT_TRY(exchange(p->graph, TT_OP_SWAP_BLOCKS, p->peers, name, value));
 out:
     tt_free(name);
     return rc;
 }
 
-/* The way back. */
-static int to_sequences(struct sequence_pass *p, const char *name, int *value)
-{
-    int rc = 0;
-
-    TT_TRY(exchange_sequences(p, TT_OP_SWAP_BLOCKS, name, value));
-    TT_TRY(reorder(p, (struct tt_reorder){p->peers.n, own_rows(p), own_rows(p)}, name, value));
-out:
-    return rc;
-}
-
-/* The rows of all ranks. */
-static int gather_sequences(struct sequence_pass *p, int *value)
-{
-    char *name = tt_format("%s.gathered", p->graph->values[*value].name);
-    int rc = exchange_sequences(p, TT_OP_GATHER_ROWS, name, value);
-
-    tt_free(name);
-    return rc;
-}
-
-/* Attention to whole sequences of this rank's heads. */
+/* Attention to whole sequences of this rank's heads, and the way back to its part of the sequences. */
 static int exchange_heads(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
 {
     int n = p->peers.n, rc = 0;
@@ -158,48 +141,30 @@ static int exchange_heads(struct sequence_pass *p, struct tt_node *node, const c
     for (int i = 0; i < 3; i++)
         TT_TRY(to_heads(p, &node->in[i]));
     if (node->in[3] != TT_NONE)
-        TT_TRY(gather_sequences(p, &node->in[3]));
+        TT_TRY(gather(p->graph, p->peers, &node->in[3]));
     node->attr.pieces = (struct tt_pieces){p->grains, p->pieces.mirrored, 0, p->grains, n};
     node->attr.out = (struct tt_extent){node->attr.kv_heads, n};
     node->attr.heads /= n;
     node->attr.kv_heads /= n;
-    TT_TRY(add_node(p, node, name, ret_value));
-    TT_TRY(to_sequences(p, name, ret_value));
-out:
-    return rc;
-}
-
-/* Attention of this rank's queries to the keys of all ranks. */
-static int gather_keys(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
-{
-    int rc = 0;
-
-    TT_TRY(gather_sequences(p, &node->in[1]));
-    TT_TRY(gather_sequences(p, &node->in[2]));
-    TT_TRY(add_node(p, node, name, ret_value));
+    TT_TRY(add_node(p->graph, node, name, ret_value));
+    TT_TRY(exchange(p->graph, TT_OP_SWAP_BLOCKS, p->peers, name, ret_value));
+    TT_TRY(reorder(p, (struct tt_reorder){p->peers.n, p->own_rows, p->own_rows}, name, ret_value));
 out:
     return rc;
 }
 
 static int divide_attention(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
 {
-    node->attr.pieces = p->pieces;
-    if (p->peers.n == 1)
-        return add_node(p, node, name, ret_value);
-    return p->gathers ? gather_keys(p, node, name, ret_value) : exchange_heads(p, node, name, ret_value);
-}
+    int rc = 0;
 
-/* Products of experts are of grains, and the gradient of a router's weight is a sum over them. */
-static void set_tokens(const struct sequence_pass *p, const struct tt_node *node, struct tt_attr *attr)
-{
-    attr->parts.grains = p->pieces.own;
-    if (node->op != TT_OP_ROUTER)
-        return;
-    attr->rows = (struct tt_extent){all_rows(p), p->grains};
-    attr->first_row = p->peers.index * own_rows(p);
-    attr->pieces = p->pieces;
-    if (p->peers.n > 1)
-        attr->sequence_peers = p->peers;
+    node->attr.pieces = p->pieces;
+    if (p->peers.n > 1 && !p->gathers)
+        return exchange_heads(p, node, name, ret_value);
+    for (int i = 1; i <= 2 && p->peers.n > 1; i++) /* the keys and values of all ranks */
+        TT_TRY(gather(p->graph, p->peers, &node->in[i]));
+    rc = add_node(p->graph, node, name, ret_value);
+out:
+    return rc;
 }
 
 static int divide_sequence_node(struct sequence_pass *p, const struct tt_node *node)
@@ -221,39 +186,31 @@ static int divide_sequence_node(struct sequence_pass *p, const struct tt_node *n
     case ATTENTION:
         return divide_attention(p, &part, name, &p->copies[node->out[0]]);
     case SUMMED:
-        part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
+        part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
         break;
     case POSITIONED:
         part.in[POSITIONS] = p->graph->positions;
         if (node->op == TT_OP_POSITION)
-            part.attr.rows = (struct tt_extent){all_rows(p), p->grains};
+            part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
         break;
-    case ROUTED:
-        set_tokens(p, node, &part.attr);
+    case ROUTED: /* products of experts are of grains, and the gradient of a router's weight is a sum over them */
+        part.attr.parts.grains = p->pieces.own;
+        if (node->op != TT_OP_ROUTER)
+            break;
+        part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
+        part.attr.first_row = p->peers.index * p->own_rows;
+        part.attr.pieces = p->pieces;
+        if (p->peers.n > 1)
+            part.attr.sequence_peers = p->peers;
         break;
     case LOCAL:
         break;
     }
-    TT_TRY(add_node(p, &part, name, &p->copies[node->out[0]]));
+    TT_TRY(add_node(p->graph, &part, name, &p->copies[node->out[0]]));
     for (int k = 1; k < node->n_out; k++)
         p->copies[node->out[k]] = p->graph->nodes[p->graph->n_nodes - 1].out[k];
 out:
     return rc;
-}
-
-static int check_sequences(const struct tt_graph *whole, const struct tt_divisions *divisions)
-{
-    const struct tt_division *cp = &divisions->cp;
-    int64_t seq_len = whole->tokens == TT_NONE ? 0 : whole->values[whole->tokens].shape[1];
-    int64_t pieces = cp->grains * (int64_t)(divisions->mirrored ? 2 : 1);
-
-    if (cp->grains > TT_MOST_GRAINS || cp->peers.n < 1 || cp->grains % cp->peers.n != 0)
-        return tt_fail(TT_EINTERNAL, "%d grains of a sequence cannot be divided among %d ranks", cp->grains,
-                       cp->peers.n);
-    if (seq_len == 0 || seq_len % pieces != 0)
-        return tt_fail(TT_EINTERNAL, "sequences of %lld tokens cannot be divided into %lld pieces", (long long)seq_len,
-                       (long long)pieces);
-    return 0;
 }
 
 static void begin_sequences(struct sequence_pass *p)
@@ -264,6 +221,8 @@ static void begin_sequences(struct sequence_pass *p)
 
     p->batch = whole->values[whole->tokens].shape[0];
     p->seq_len = whole->values[whole->tokens].shape[1];
+    p->all_rows = p->batch * p->seq_len;
+    p->own_rows = p->all_rows / p->peers.n;
     p->copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p->copies);
     for (int v = 0; v < whole->n_values; v++)
         p->copies[v] = TT_NONE;
@@ -286,10 +245,16 @@ static int divide_sequences(const struct tt_graph *whole, const struct tt_divisi
 {
     const struct tt_division *cp = &divisions->cp;
     struct sequence_pass p = {.whole = whole, .peers = cp->peers, .grains = cp->grains, .gathers = divisions->gathers};
-    int rc = check_sequences(whole, divisions), own;
+    int64_t seq_len = whole->tokens == TT_NONE ? 0 : whole->values[whole->tokens].shape[1];
+    int64_t pieces = cp->grains * (int64_t)(divisions->mirrored ? 2 : 1);
+    int rc = 0, own;
 
-    if (rc < 0)
-        return rc;
+    if (cp->grains > TT_MOST_GRAINS || cp->peers.n < 1 || cp->grains % cp->peers.n != 0)
+        return tt_fail(TT_EINTERNAL, "%d grains of a sequence cannot be divided among %d ranks", cp->grains,
+                       cp->peers.n);
+    if (seq_len == 0 || seq_len % pieces != 0)
+        return tt_fail(TT_EINTERNAL, "sequences of %lld tokens cannot be divided into %lld pieces", (long long)seq_len,
+                       (long long)pieces);
     own = cp->grains / cp->peers.n;
     p.pieces = (struct tt_pieces){cp->grains, divisions->mirrored, cp->peers.index * own, own, 1};
     p.graph = tt_graph_new();
@@ -384,11 +349,6 @@ struct pass {
     struct copy *copies; /* by value of the whole graph */
 };
 
-static bool is_shared(const struct pass *p)
-{
-    return p->peers.n > 1;
-}
-
 /* The size of this rank's part of a dimension; `whole` without grains. TT_NONE: no whole number of grains. */
 static int64_t part_of(const struct pass *p, int64_t whole, bool last_is_shorter)
 {
@@ -444,28 +404,6 @@ static int copy_leaf(struct pass *p, int id)
     return 0;
 }
 
-static int exchange(struct pass *p, enum tt_op_id op, int value, const char *name, int *ret_value)
-{
-    struct tt_node node = {.op = op, .block = p->graph->block, .n_in = 1, .in = {value}, .attr = {.peers = p->peers}};
-    int rc = 0;
-
-    TT_TRY(tt_graph_try_node(p->graph, &node, name));
-    *ret_value = tt_graph_out(p->graph, p->graph->n_nodes - 1);
-out:
-    return rc;
-}
-
-static int gather(struct pass *p, struct copy *copy)
-{
-    char *name = tt_format("%s.gathered", p->graph->values[copy->value].name);
-    int rc = 0;
-
-    TT_TRY(exchange(p, TT_OP_GATHER_ROWS, copy->value, name, &copy->gathered));
-out:
-    tt_free(name);
-    return rc;
-}
-
 /* Whether a GEMM reads a value in rows that other nodes read whole. A router precedes the nodes that read the value
  * whole, so its gradient is added after theirs in any case. */
 static bool is_read_in_rows(const struct pass *p, int id)
@@ -483,17 +421,13 @@ static bool is_read_in_rows(const struct pass *p, int id)
  * A rank alone gathers nothing. But where several ranks gather a value, its gradient is first summed over grains, and
  * other gradients are added afterwards. A copy for the readers gives the sums the same order here.
  */
-static int copy_apart(struct pass *p, struct copy *copy)
+static int copy_apart(struct tt_graph *graph, int *value)
 {
     const struct tt_attr exactly = {.scale = 1.0F};
-    struct tt_node node = {
-        .op = TT_OP_SCALE, .block = p->graph->block, .n_in = 1, .in = {copy->value}, .attr = exactly};
-    char *name = tt_format("%s.copied", p->graph->values[copy->value].name);
-    int rc = 0;
+    struct tt_node node = {.op = TT_OP_SCALE, .block = graph->block, .n_in = 1, .in = {*value}, .attr = exactly};
+    char *name = tt_format("%s.copied", graph->values[*value].name);
+    int rc = add_node(graph, &node, name, value);
 
-    TT_TRY(tt_graph_try_node(p->graph, &node, name));
-    copy->gathered = tt_graph_out(p->graph, p->graph->n_nodes - 1);
-out:
     tt_free(name);
     return rc;
 }
@@ -502,17 +436,18 @@ out:
 static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
 {
     struct copy *copy = &p->copies[id];
+    bool shared = p->peers.n > 1;
     int rc = 0;
 
-    if (copy->state == wanted ||
-        (!is_shared(p) && (p->graph->values[copy->value].constant || !is_read_in_rows(p, id)))) {
+    if (copy->state == wanted || (!shared && (p->graph->values[copy->value].constant || !is_read_in_rows(p, id)))) {
         *ret_value = copy->value;
         return 0;
     }
-    if (copy->gathered == TT_NONE)
-        TT_TRY(is_shared(p) ? gather(p, copy) : copy_apart(p, copy));
+    if (copy->gathered == TT_NONE) {
+        copy->gathered = copy->value;
+        rc = shared ? gather(p->graph, p->peers, &copy->gathered) : copy_apart(p->graph, &copy->gathered);
+    }
     *ret_value = copy->gathered;
-out:
     return rc;
 }
 
@@ -526,21 +461,17 @@ static bool can_be(const struct pass *p, int id, enum state wanted)
     return state == wanted || (state == ROWS && wanted == WHOLE && p->whole->values[id].kind != TT_VALUE_PARAM);
 }
 
-static bool fits(const struct pass *p, const struct form *form, const struct tt_node *node)
-{
-    if (form->op != node->op)
-        return false;
-    for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] != TT_NONE && !can_be(p, node->in[i], form->in[i]))
-            return false;
-    return true;
-}
-
+/* The first form that fits the node, or NULL. */
 static const struct form *form_of(const struct pass *p, const struct tt_node *node)
 {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (fits(p, &forms[i], node))
-            return &forms[i];
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        bool fits = forms[f].op == node->op;
+
+        for (int i = 0; fits && i < node->n_in; i++)
+            fits = node->in[i] == TT_NONE || can_be(p, node->in[i], forms[f].in[i]);
+        if (fits)
+            return &forms[f];
+    }
     return NULL;
 }
 
@@ -572,56 +503,34 @@ static struct tt_extent extent(const struct pass *p, const struct form *form, un
     return (struct tt_extent){whole, p->grains};
 }
 
-static bool divides(const struct tt_extent *extent)
-{
-    return extent->grains <= 1 || extent->whole % extent->grains == 0;
-}
-
-/* Tells routers and experts which tokens this rank has. */
-static void set_parts(const struct pass *p, const struct tt_node *node, struct tt_attr *attr)
-{
-    if (!is_shared(p) || (node->op != TT_OP_ROUTER && node->op != TT_OP_DISPATCH && node->op != TT_OP_EXPERTS))
-        return;
-    attr->parts.blocks = p->peers.n;
-    attr->parts.block = p->peers.index;
-    if (node->op == TT_OP_ROUTER)
-        attr->first_row += p->peers.index * (tt_value_rows(&p->whole->values[node->in[0]]) / p->peers.n);
-}
-
 /* The attributes of a node's part. */
 static int set_attr(const struct pass *p, const struct form *form, const struct tt_node *node, struct tt_attr *attr)
 {
     const struct tt_value *x = &p->whole->values[node->in[0]];
     const struct tt_extent *extents[] = {&attr->rows, &attr->in, &attr->out};
-    bool vocabulary = node->op == TT_OP_EMBEDDING || node->op == TT_OP_HEAD_LOSS;
+    bool vocabulary = node->op == TT_OP_EMBEDDING || node->op == TT_OP_HEAD_LOSS, shared = p->peers.n > 1;
 
     attr->rows = extent(p, form, TT_CUT_ROWS, attr->rows, tt_value_rows(x));
     attr->in = extent(p, form, TT_CUT_IN, attr->in, tt_value_width(x));
     if (form->cuts & TT_CUT_OUT)
         attr->out = extent(p, form, TT_CUT_OUT, attr->out, whole_out(p, node));
     for (int i = 0; i < (vocabulary ? 2 : 3); i++)
-        if (!divides(extents[i]))
+        if (extents[i]->grains > 1 && extents[i]->whole % extents[i]->grains != 0)
             return no_grains(p->whole->values[node->out[0]].name, extents[i]->whole, extents[i]->grains);
-    if (form->peers && is_shared(p))
+    if (form->peers && shared)
         attr->peers = p->peers;
-    set_parts(p, node, attr);
-    attr->partial = form->out == TERM && is_shared(p);
+    if (shared && (node->op == TT_OP_ROUTER || node->op == TT_OP_DISPATCH || node->op == TT_OP_EXPERTS)) {
+        attr->parts.blocks = p->peers.n; /* which tokens this rank has */
+        attr->parts.block = p->peers.index;
+    }
+    if (shared && node->op == TT_OP_ROUTER)
+        attr->first_row += p->peers.index * (tt_value_rows(x) / p->peers.n);
+    attr->partial = form->out == TERM && shared;
     if (form->out == COLUMNS) {
         attr->heads /= p->peers.n;
         attr->kv_heads /= p->peers.n;
     }
     return 0;
-}
-
-static void note_outputs(struct pass *p, const struct tt_node *node, enum state state)
-{
-    const struct tt_node *made = &p->graph->nodes[p->graph->n_nodes - 1];
-
-    for (int k = 0; k < node->n_out; k++) {
-        p->copies[node->out[k]].value = made->out[k];
-        p->copies[node->out[k]].state = state;
-        note_place(p, node->out[k], made->out[k]);
-    }
 }
 
 /* Sends the embeddings that each rank looked up in its part of the vocabulary to the ranks of the rows. */
@@ -632,8 +541,8 @@ static int looked_up(struct pass *p, struct tt_node *node, const char *name)
     int rc = 0;
 
     pick.attr.rows = (struct tt_extent){0};
-    TT_TRY(tt_graph_try_node(p->graph, node, found));
-    TT_TRY(exchange(p, TT_OP_SWAP_BLOCKS, tt_graph_out(p->graph, p->graph->n_nodes - 1), blocks, &pick.in[0]));
+    TT_TRY(add_node(p->graph, node, found, &pick.in[0]));
+    TT_TRY(exchange(p->graph, TT_OP_SWAP_BLOCKS, p->peers, blocks, &pick.in[0]));
     pick.in[1] = node->in[0];
     TT_TRY(tt_graph_try_node(p->graph, &pick, name));
 out:
@@ -648,8 +557,8 @@ static int summed(struct pass *p, const struct tt_node *node, const char *name)
     char *term = tt_format("%s.term", name);
     int rc = 0, sum;
 
-    TT_TRY(tt_graph_try_node(p->graph, node, term));
-    TT_TRY(exchange(p, TT_OP_SUM_ROWS, tt_graph_out(p->graph, p->graph->n_nodes - 1), name, &sum));
+    TT_TRY(add_node(p->graph, node, term, &sum));
+    TT_TRY(exchange(p->graph, TT_OP_SUM_ROWS, p->peers, name, &sum));
 out:
     tt_free(term);
     return rc;
@@ -659,7 +568,9 @@ static int divide_node(struct pass *p, const struct tt_node *node)
 {
     const char *name = p->whole->values[node->out[0]].name;
     struct tt_node part = {.op = node->op, .block = node->block, .n_in = node->n_in, .attr = node->attr};
+    const struct tt_node *made;
     const struct form *form;
+    bool shared = p->peers.n > 1;
     int rc = 0;
 
     for (int i = 0; i < node->n_in; i++)
@@ -675,51 +586,38 @@ static int divide_node(struct pass *p, const struct tt_node *node)
             TT_TRY(bring(p, node->in[i], form->in[i], &part.in[i]));
     }
     TT_TRY(set_attr(p, form, node, &part.attr));
-    if (is_shared(p) && node->op == TT_OP_EMBEDDING)
+    if (shared && node->op == TT_OP_EMBEDDING)
         TT_TRY(looked_up(p, &part, name));
-    else if (is_shared(p) && form->out == TERM)
+    else if (shared && form->out == TERM)
         TT_TRY(summed(p, &part, name));
     else
         TT_TRY(tt_graph_try_node(p->graph, &part, name));
-    note_outputs(p, node, form->out == TERM ? ROWS : form->out);
+    made = &p->graph->nodes[p->graph->n_nodes - 1];
+    for (int k = 0; k < node->n_out; k++) {
+        p->copies[node->out[k]].value = made->out[k];
+        p->copies[node->out[k]].state = form->out == TERM ? ROWS : form->out;
+        note_place(p, node->out[k], made->out[k]);
+    }
 out:
     return rc;
-}
-
-static int check(const struct tt_graph *whole, const struct tt_divisions *divisions)
-{
-    const struct tt_division *tp = &divisions->tp;
-
-    if (tp->grains > TT_MOST_GRAINS || (tp->peers.n > 1 && (tp->grains < 1 || tp->grains % tp->peers.n != 0)))
-        return tt_fail(TT_EINTERNAL, "%d grains cannot be divided among %d ranks", tp->grains, tp->peers.n);
-    for (int n = 0; n < whole->n_nodes; n++)
-        if (whole->nodes[n].backward)
-            return tt_fail(TT_EINTERNAL, "a graph is divided before it is differentiated");
-    return 0;
-}
-
-static void begin(struct pass *p, const struct tt_graph *whole, const struct tt_division *division)
-{
-    *p = (struct pass){.whole = whole, .graph = tt_graph_new(), .peers = division->peers, .grains = division->grains};
-    if (p->peers.n < 1)
-        p->peers = (struct tt_axis_peers){.n = 1};
-    if (p->grains < 1)
-        p->grains = 1;
-    p->copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p->copies);
-    for (int v = 0; v < whole->n_values; v++)
-        p->copies[v] = (struct copy){.value = TT_NONE, .gathered = TT_NONE};
-    p->graph->dtype = whole->dtype;
-    p->graph->documents = whole->documents;
-    p->graph->rope = whole->rope;
 }
 
 static int divide_layers(const struct tt_graph *whole, const struct tt_division *tp, struct tt_graph **ret_graph)
 {
     const int inputs[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table};
-    struct pass p;
+    struct pass p = {.whole = whole, .graph = tt_graph_new(), .peers = tp->peers, .grains = tp->grains};
     int rc = 0;
 
-    begin(&p, whole, tp);
+    if (p.peers.n < 1)
+        p.peers = (struct tt_axis_peers){.n = 1};
+    if (p.grains < 1)
+        p.grains = 1;
+    p.copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p.copies);
+    for (int v = 0; v < whole->n_values; v++)
+        p.copies[v] = (struct copy){.value = TT_NONE, .gathered = TT_NONE};
+    p.graph->dtype = whole->dtype;
+    p.graph->documents = whole->documents;
+    p.graph->rope = whole->rope;
     for (int i = 0; i < 4; i++) /* in the order of the whole graph, read by a node or not */
         if (inputs[i] != TT_NONE)
             TT_TRY(copy_leaf(&p, inputs[i]));
@@ -736,16 +634,21 @@ out:
 
 int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *divisions, struct tt_graph **ret_graph)
 {
+    const struct tt_division *tp = &divisions->tp;
     bool cuts_sequences = divisions->cp.grains > 1 || divisions->cp.peers.n > 1;
-    bool cuts_layers = divisions->tp.grains > 1 || divisions->tp.peers.n > 1;
+    bool cuts_layers = tp->grains > 1 || tp->peers.n > 1;
     struct tt_graph *sequences = NULL;
     int rc = 0;
 
-    TT_TRY(check(whole, divisions));
+    if (tp->grains > TT_MOST_GRAINS || (tp->peers.n > 1 && (tp->grains < 1 || tp->grains % tp->peers.n != 0)))
+        return tt_fail(TT_EINTERNAL, "%d grains cannot be divided among %d ranks", tp->grains, tp->peers.n);
+    for (int n = 0; n < whole->n_nodes; n++)
+        if (whole->nodes[n].backward)
+            return tt_fail(TT_EINTERNAL, "a graph is divided before it is differentiated");
     if (cuts_sequences)
         TT_TRY(divide_sequences(whole, divisions, &sequences));
     if (cuts_layers || !cuts_sequences) {
-        TT_TRY(divide_layers(sequences ? sequences : whole, &divisions->tp, ret_graph));
+        TT_TRY(divide_layers(sequences ? sequences : whole, tp, ret_graph));
     } else {
         *ret_graph = sequences;
         sequences = NULL;
@@ -824,25 +727,11 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
         node->attr.window = grain; /* an expert has each of these tokens once at most */
 }
 
-/* Takes nodes out of the graph. */
-static void remove_nodes(struct tt_graph *graph, const bool *gone)
-{
-    int n = 0;
-
-    for (int i = 0; i < graph->n_nodes; i++) {
-        for (int k = 0; k < graph->nodes[i].n_out; k++)
-            graph->values[graph->nodes[i].out[k]].producer = gone[i] ? TT_NONE : n;
-        if (!gone[i])
-            graph->nodes[n++] = graph->nodes[i];
-    }
-    graph->n_nodes = n;
-}
-
 int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_division *division)
 {
     bool *gone = NULL;
     struct found f;
-    int rc = 0;
+    int left = 0, rc = 0;
 
     if (division->peers.n <= 1)
         return 0;
@@ -858,7 +747,13 @@ int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_divi
         replace(graph, division, &f);
         gone[f.gate] = gone[f.up] = gone[f.hidden] = true;
     }
-    remove_nodes(graph, gone);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int k = 0; k < graph->nodes[n].n_out; k++)
+            graph->values[graph->nodes[n].out[k]].producer = gone[n] ? TT_NONE : left;
+        if (!gone[n])
+            graph->nodes[left++] = graph->nodes[n];
+    }
+    graph->n_nodes = left;
     for (int n = 0; n < graph->n_nodes; n++)
         if (graph->nodes[n].op == TT_OP_EXPERTS)
             TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),

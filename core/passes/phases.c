@@ -4,8 +4,6 @@
  */
 #include "core/passes/phases.h"
 
-#include <string.h>
-
 #include "core/base/mem.h"
 #include "core/math/round.h"
 #include "core/math/tree.h"
@@ -13,15 +11,9 @@
 
 enum { MOST_DEPTH = 8 /* of the stack of dw's sums: enough for TT_MOST_GRAINS */ };
 
-struct pass {
-    struct tt_graph *graph;
-    struct tt_node *nodes; /* the new list */
-    int n_nodes, cap_nodes;
-};
-
 /* A head, and the progress of its chunks: the latest value of each sum, or TT_NONE. */
 struct head {
-    struct pass *pass;
+    struct tt_graph *graph;
     struct tt_node node;
     bool grad, in_place; /* dx takes x's place */
     bool sums_grains;    /* dw is a sum over grains of rows */
@@ -30,13 +22,6 @@ struct head {
     int dw; /* of this grain of rows, or of all of them */
 };
 
-static void append(struct pass *p, const struct tt_node *node)
-{
-    for (int k = 0; k < node->n_out; k++)
-        p->graph->values[node->out[k]].producer = p->n_nodes;
-    TT_PUSH(p->nodes, p->n_nodes, p->cap_nodes) = *node;
-}
-
 /* Checks the node against its op's row, which adds the outputs that it does not have, and appends it. */
 static int add_node(struct head *head, struct tt_node *node, const char *name)
 {
@@ -44,8 +29,8 @@ static int add_node(struct head *head, struct tt_node *node, const char *name)
 
     node->backward = head->node.backward;
     node->block = head->node.block;
-    TT_TRY(tt_op_infer(head->pass->graph, node, name));
-    append(head->pass, node);
+    TT_TRY(tt_op_infer(head->graph, node, name));
+    tt_graph_append(head->graph, node);
 out:
     return rc;
 }
@@ -62,28 +47,14 @@ static int value_like(struct tt_graph *graph, int of)
     return id;
 }
 
-/* The attributes of a chunk's nodes. The chunks cut the rows, so no op needs to know their grains. */
-static struct tt_attr chunk_attr(const struct head *head, int64_t begin, int64_t rows)
-{
-    struct tt_attr attr = head->node.attr;
-
-    attr.rows = (struct tt_extent){0};
-    attr.partial = false;
-    attr.first_row = begin;
-    attr.chunk_rows = rows;
-    return attr;
-}
-
 /* The logits and the sums of all peers; ret_values: both. */
 static int add_logits(struct head *head, const struct tt_attr *attr, int *ret_values)
 {
-    struct tt_node logits = {.op = TT_OP_HEAD_LOGITS, .n_in = 3, .attr = *attr};
+    struct tt_node logits = {
+        .op = TT_OP_HEAD_LOGITS, .n_in = 3, .in = {head->x, head->node.in[1], head->node.in[2]}, .attr = *attr};
     struct tt_node gather = {.op = TT_OP_GATHER_ROWS, .n_in = 1, .attr.peers = attr->peers};
     int rc = 0;
 
-    logits.in[0] = head->x;
-    logits.in[1] = head->node.in[1];
-    logits.in[2] = head->node.in[2];
     TT_TRY(add_node(head, &logits, "logits"));
     ret_values[0] = logits.out[0];
     ret_values[1] = gather.in[0] = logits.out[1];
@@ -97,23 +68,17 @@ out:
 
 static int add_loss(struct head *head, const struct tt_attr *attr, int sums, bool last)
 {
-    struct tt_node node = {.op = TT_OP_HEAD_CHUNK, .n_in = 3, .n_out = 1, .attr = *attr};
-    int rc = 0;
+    struct tt_node node = {
+        .op = TT_OP_HEAD_CHUNK, .n_in = 3, .in = {sums, head->node.in[2], head->loss}, .n_out = 1, .attr = *attr};
 
-    node.in[0] = sums;
-    node.in[1] = head->node.in[2];
-    node.in[2] = head->loss;
-    node.out[0] = last ? head->node.out[0] : value_like(head->pass->graph, head->node.out[0]);
-    TT_TRY(add_node(head, &node, ""));
-    head->loss = node.out[0];
-out:
-    return rc;
+    node.out[0] = head->loss = last ? head->node.out[0] : value_like(head->graph, head->node.out[0]);
+    return add_node(head, &node, "");
 }
 
 /* A new value for the sum of dw that this chunk ends in. */
 static int new_dw(const struct head *head, bool last)
 {
-    struct tt_graph *graph = head->pass->graph;
+    struct tt_graph *graph = head->graph;
     int id;
 
     if (last && !head->sums_grains)
@@ -129,13 +94,15 @@ static int new_dw(const struct head *head, bool last)
 /* values: logits and sums. */
 static int add_grad(struct head *head, const struct tt_attr *attr, const int *values, bool last)
 {
-    struct tt_graph *graph = head->pass->graph;
-    struct tt_node node = {.op = TT_OP_HEAD_CHUNK_GRAD, .n_in = 8, .n_out = 3, .attr = *attr};
-    const int in[8] = {values[0],        values[1],  head->in_place ? TT_NONE : head->x,  head->node.in[1],
-                       head->node.in[2], head->loss, head->in_place ? head->x : head->dx, head->dw};
+    struct tt_graph *graph = head->graph;
+    struct tt_node node = {.op = TT_OP_HEAD_CHUNK_GRAD,
+                           .n_in = 8,
+                           .in = {values[0], values[1], head->in_place ? TT_NONE : head->x, head->node.in[1],
+                                  head->node.in[2], head->loss, head->in_place ? head->x : head->dx, head->dw},
+                           .n_out = 3,
+                           .attr = *attr};
     int rc = 0;
 
-    memcpy(node.in, in, sizeof in);
     node.attr.partial = head->node.attr.partial;
     node.out[0] = last ? head->node.out[0] : value_like(graph, head->node.out[0]);
     node.out[1] = last ? head->node.out[1] : value_like(graph, head->node.out[1]);
@@ -159,11 +126,14 @@ static int add_chunks(struct head *head, int64_t begin, int64_t end)
     int rc = 0;
 
     for (int64_t rows; begin < end; begin += rows) {
+        struct tt_attr attr = head->node.attr;
         int values[2];
-        struct tt_attr attr;
 
         rows = end - begin < head->chunk_rows ? end - begin : head->chunk_rows;
-        attr = chunk_attr(head, begin, rows);
+        attr.rows = (struct tt_extent){0}; /* the chunks cut the rows, so no op needs to know their grains */
+        attr.partial = false;
+        attr.first_row = begin;
+        attr.chunk_rows = rows;
         TT_TRY(add_logits(head, &attr, values));
         if (head->grad)
             TT_TRY(add_grad(head, &attr, values, begin + rows == head->rows));
@@ -177,11 +147,8 @@ out:
 /* sum = [acc +] x */
 static int add_sum(struct head *head, int acc, int x, int sum)
 {
-    struct tt_node node = {.op = TT_OP_ACCUMULATE, .n_in = 2, .n_out = 1};
+    struct tt_node node = {.op = TT_OP_ACCUMULATE, .n_in = 2, .in = {x, acc}, .n_out = 1, .out = {sum}};
 
-    node.in[0] = x;
-    node.in[1] = acc;
-    node.out[0] = sum;
     return add_node(head, &node, "");
 }
 
@@ -214,11 +181,10 @@ out:
     return rc;
 }
 
-static int add_phases(struct pass *p, const struct tt_node *node)
+static int add_phases(struct tt_graph *graph, const struct tt_node *node)
 {
-    const struct tt_graph *graph = p->graph;
     bool grad = node->op == TT_OP_HEAD_LOSS_GRAD;
-    struct head head = {.pass = p, .node = *node, .grad = grad, .loss = TT_NONE, .dx = TT_NONE};
+    struct head head = {.graph = graph, .node = *node, .grad = grad, .loss = TT_NONE, .dx = TT_NONE};
 
     head.x = node->in[0];
     head.dw = grad ? node->in[3] : TT_NONE;
@@ -232,23 +198,20 @@ static int add_phases(struct pass *p, const struct tt_node *node)
 
 int tt_graph_phase_head(struct tt_graph *graph)
 {
-    struct pass p = {.graph = graph};
-    int rc = 0;
+    struct tt_node *nodes = graph->nodes;
+    int n_nodes = graph->n_nodes, rc = 0;
 
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct tt_node *node = &graph->nodes[n];
+    graph->nodes = NULL; /* the new list */
+    graph->n_nodes = graph->cap_nodes = 0;
+    for (int n = 0; n < n_nodes; n++) {
+        const struct tt_node *node = &nodes[n];
 
         if ((node->op == TT_OP_HEAD_LOSS || node->op == TT_OP_HEAD_LOSS_GRAD) && node->attr.out.grains > 1)
-            TT_TRY(add_phases(&p, node));
+            TT_TRY(add_phases(graph, node));
         else
-            append(&p, node);
+            tt_graph_append(graph, node);
     }
-    tt_free(graph->nodes);
-    graph->nodes = p.nodes;
-    graph->n_nodes = p.n_nodes;
-    graph->cap_nodes = p.cap_nodes;
-    p.nodes = NULL;
 out:
-    tt_free(p.nodes);
+    tt_free(nodes);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Activation checkpointing as a pass: chooses the forward nodes that may run again and the values that stay (choose),
- * then writes a new list of nodes, with copies where backward nodes need them (rewrite).
+ * Activation checkpointing as a pass: chooses the forward nodes that may run again and the values that stay, then
+ * writes a new list of nodes, with copies where backward nodes need them.
  */
 #include "core/passes/recompute.h"
 
@@ -11,7 +11,8 @@
 struct pass {
     struct tt_graph *graph;
     struct tt_recompute how;
-    int n_old;         /* nodes before the pass */
+    struct tt_node *old; /* the nodes before the pass */
+    int n_old;
     int *producer;     /* value -> old node that writes it, or TT_NONE */
     bool *again;       /* old node: may run again */
     bool *stays;       /* value: backward reads the original */
@@ -21,8 +22,6 @@ struct pass {
     int *copy_of;      /* value -> its copy, or TT_NONE */
     int *asked;        /* stack of old nodes whose inputs have not been asked for */
     int n_asked;
-    struct tt_node *nodes; /* the new list */
-    int n_nodes, cap_nodes;
 };
 
 /* --- choose --- */
@@ -66,25 +65,23 @@ static bool may_run_again(const struct pass *p, const struct tt_node *node)
 
 static void choose(struct pass *p)
 {
-    const struct tt_graph *graph = p->graph;
-
     for (int n = 0; n < p->n_old; n++)
-        for (int i = 0; i < graph->nodes[n].n_in; i++) {
-            int value = graph->nodes[n].in[i];
+        for (int i = 0; i < p->old[n].n_in; i++) {
+            int value = p->old[n].in[i];
             int producer = value == TT_NONE ? TT_NONE : p->producer[value];
 
             if (producer == TT_NONE)
                 continue;
-            if (graph->nodes[n].backward)
+            if (p->old[n].backward)
                 p->in_backward[value] = true;
-            else if (graph->nodes[n].block != graph->nodes[producer].block)
+            else if (p->old[n].block != p->old[producer].block)
                 p->stays[value] = true; /* the output of a block */
         }
     for (int n = 0; n < p->n_old; n++)
-        p->again[n] = may_run_again(p, &graph->nodes[n]);
+        p->again[n] = may_run_again(p, &p->old[n]);
 }
 
-/* --- rewrite --- */
+/* --- the new list --- */
 
 /* Requests a value that a backward node reads; puts its producer, and what that needs, on the stack. */
 static void ask(struct pass *p, int value)
@@ -97,13 +94,6 @@ static void ask(struct pass *p, int value)
     p->asked[p->n_asked++] = producer;
 }
 
-static void append(struct pass *p, const struct tt_node *node)
-{
-    for (int k = 0; k < node->n_out; k++)
-        p->graph->values[node->out[k]].producer = p->n_nodes;
-    TT_PUSH(p->nodes, p->n_nodes, p->cap_nodes) = *node;
-}
-
 /* Makes a node of the backward part read copies if they exist. */
 static void redirect(const struct pass *p, struct tt_node *node)
 {
@@ -114,7 +104,7 @@ static void redirect(const struct pass *p, struct tt_node *node)
 
 static void append_copy(struct pass *p, int old)
 {
-    struct tt_node node = p->graph->nodes[old];
+    struct tt_node node = p->old[old];
 
     redirect(p, &node);
     node.backward = true;
@@ -129,27 +119,19 @@ static void append_copy(struct pass *p, int old)
         tt_free(name);
     }
     p->copied[old] = true;
-    append(p, &node);
-}
-
-/* Removes the inputs that a backward node can compute itself, and that would stay for it alone. */
-static void leave_out(const struct pass *p, struct tt_node *node)
-{
-    int n = tt_op_row(node->op)->remakes;
-
-    if (p->how.mode != TT_RECOMPUTE_SELECTIVE || !block_is_chosen(p, node->block))
-        return;
-    for (int i = node->n_in - n; i < node->n_in; i++)
-        node->in[i] = TT_NONE;
+    tt_graph_append(p->graph, &node);
 }
 
 /* Appends a backward node, after the copies that it is the first to need, in the order of the forward pass. */
 static void append_backward(struct pass *p, int old)
 {
-    struct tt_node node = p->graph->nodes[old];
+    struct tt_node node = p->old[old];
     int first = p->n_old, last = TT_NONE;
 
-    leave_out(p, &node);
+    /* leave out the inputs that the node can compute itself, and that would stay for it alone */
+    if (p->how.mode == TT_RECOMPUTE_SELECTIVE && block_is_chosen(p, node.block))
+        for (int i = node.n_in - tt_op_row(node.op)->remakes; i < node.n_in; i++)
+            node.in[i] = TT_NONE;
     for (int i = 0; i < node.n_in; i++)
         ask(p, node.in[i]);
     while (p->n_asked > 0) {
@@ -157,36 +139,20 @@ static void append_backward(struct pass *p, int old)
 
         first = n < first ? n : first;
         last = n > last ? n : last;
-        for (int i = 0; i < p->graph->nodes[n].n_in; i++)
-            ask(p, p->graph->nodes[n].in[i]);
+        for (int i = 0; i < p->old[n].n_in; i++)
+            ask(p, p->old[n].in[i]);
     }
     for (int n = first; n <= last; n++)
         if (p->wanted[n] && !p->copied[n])
             append_copy(p, n);
     redirect(p, &node);
-    append(p, &node);
-}
-
-static void rewrite(struct pass *p)
-{
-    struct tt_graph *graph = p->graph;
-
-    for (int n = 0; n < p->n_old; n++) {
-        if (graph->nodes[n].backward)
-            append_backward(p, n);
-        else
-            append(p, &graph->nodes[n]);
-    }
-    tt_free(graph->nodes);
-    graph->nodes = p->nodes;
-    graph->n_nodes = p->n_nodes;
-    graph->cap_nodes = p->cap_nodes;
+    tt_graph_append(p->graph, &node);
 }
 
 void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recompute)
 {
     size_t n_nodes = (size_t)graph->n_nodes + 1, n_values = (size_t)graph->n_values + 1;
-    struct pass p = {.graph = graph, .how = *recompute, .n_old = graph->n_nodes};
+    struct pass p = {.graph = graph, .how = *recompute, .old = graph->nodes, .n_old = graph->n_nodes};
 
     if (recompute->mode == TT_RECOMPUTE_NONE)
         return;
@@ -203,7 +169,15 @@ void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recom
         p.copy_of[v] = TT_NONE;
     }
     choose(&p);
-    rewrite(&p);
+    graph->nodes = NULL; /* the new list */
+    graph->n_nodes = graph->cap_nodes = 0;
+    for (int n = 0; n < p.n_old; n++) {
+        if (p.old[n].backward)
+            append_backward(&p, n);
+        else
+            tt_graph_append(graph, &p.old[n]);
+    }
+    tt_free(p.old);
     tt_free(p.again);
     tt_free(p.wanted);
     tt_free(p.copied);

@@ -26,8 +26,13 @@ static int *id_of(const struct cut *cut, int stage, int value)
 
 static int copy_value(const struct cut *cut, int stage, int value)
 {
-    const struct tt_value *from = &cut->whole->values[value];
+    const struct tt_graph *whole = cut->whole;
+    const struct tt_value *from = &whole->values[value];
     struct tt_graph *graph = cut->stages[stage].graph;
+    const int places[] = {whole->tokens,     whole->labels,     whole->positions,
+                          whole->rope_table, whole->token_loss, whole->logits};
+    int *const to[] = {&graph->tokens,     &graph->labels,     &graph->positions,
+                       &graph->rope_table, &graph->token_loss, &graph->logits};
     int id = tt_graph_value(graph, from->kind, from->dtype, from->name, from->ndim, from->shape);
 
     graph->values[id].param = from->param;
@@ -35,18 +40,9 @@ static int copy_value(const struct cut *cut, int stage, int value)
     graph->values[id].constant = from->constant;
     graph->values[id].partial = from->partial;
     graph->values[id].tp = from->tp;
-    if (value == cut->whole->tokens)
-        graph->tokens = id;
-    if (value == cut->whole->labels)
-        graph->labels = id;
-    if (value == cut->whole->positions)
-        graph->positions = id;
-    if (value == cut->whole->rope_table)
-        graph->rope_table = id;
-    if (value == cut->whole->token_loss)
-        graph->token_loss = id;
-    if (value == cut->whole->logits)
-        graph->logits = id;
+    for (int i = 0; i < 6; i++)
+        if (value == places[i])
+            *to[i] = id;
     *id_of(cut, stage, value) = id;
     return id;
 }
@@ -69,14 +65,12 @@ static int bring(struct cut *cut, int stage, int value)
 
 static int copy_node(struct cut *cut, int node, int stage)
 {
-    struct tt_graph *graph;
     struct tt_node copy = cut->whole->nodes[node];
 
     if (copy.backward)
         return tt_fail(TT_EINTERNAL, "a graph is cut into stages before it is differentiated");
     if (stage < 0 || stage >= cut->n_stages)
         return tt_fail(TT_EINTERNAL, "node %d is in stage %d of %d", node, stage, cut->n_stages);
-    graph = cut->stages[stage].graph;
     for (int i = 0; i < copy.n_in; i++) {
         if (copy.in[i] == TT_NONE)
             continue;
@@ -88,9 +82,8 @@ static int copy_node(struct cut *cut, int node, int stage)
     for (int k = 0; k < copy.n_out; k++) {
         cut->made_in[copy.out[k]] = stage;
         copy.out[k] = copy_value(cut, stage, copy.out[k]);
-        graph->values[copy.out[k]].producer = graph->n_nodes;
     }
-    TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = copy;
+    tt_graph_append(cut->stages[stage].graph, &copy);
     return 0;
 }
 
@@ -146,37 +139,32 @@ void tt_graph_stages_by_block(const struct tt_graph *graph, int n_stages, int *r
     }
 }
 
-/* `next` is the stage after, or NULL. */
-static int differentiate(struct tt_stage *stage, const struct tt_stage *next)
-{
-    struct tt_graph *graph = stage->graph;
-    struct tt_seed *seeds = tt_calloc((size_t)stage->n_out + 1, sizeof *seeds);
-    int n = 0, rc = 0;
-
-    for (int i = 0; i < stage->n_out; i++) {
-        if (next->in[i].grad == TT_NONE)
-            continue;
-        stage->out[i].grad = tt_graph_grad_value(graph, stage->out[i].value);
-        seeds[n++] = (struct tt_seed){stage->out[i].value, stage->out[i].grad};
-    }
-    if (graph->token_loss != TT_NONE)
-        seeds[n++] = (struct tt_seed){graph->token_loss, TT_GRAD_OF_LOSS};
-    stage->grad = tt_calloc((size_t)graph->n_values + 1, sizeof *stage->grad);
-    TT_TRY(tt_graph_differentiate(graph, seeds, n, stage->grad));
-    for (int i = 0; i < stage->n_in; i++)
-        stage->in[i].grad = stage->grad[stage->in[i].value];
-out:
-    tt_free(seeds);
-    return rc;
-}
-
 int tt_stages_differentiate(struct tt_stage *stages, int n_stages)
 {
+    struct tt_seed *seeds = NULL;
     int rc = 0;
 
-    for (int s = n_stages - 1; s >= 0; s--)
-        TT_TRY(differentiate(&stages[s], s + 1 < n_stages ? &stages[s + 1] : NULL));
+    for (int s = n_stages - 1; s >= 0; s--) {
+        struct tt_stage *stage = &stages[s];
+        struct tt_graph *graph = stage->graph;
+        int n = 0;
+
+        seeds = tt_realloc(seeds, (size_t)stage->n_out + 1, sizeof *seeds);
+        for (int i = 0; i < stage->n_out; i++) {
+            if (stage[1].in[i].grad == TT_NONE)
+                continue;
+            stage->out[i].grad = tt_graph_grad_value(graph, stage->out[i].value);
+            seeds[n++] = (struct tt_seed){stage->out[i].value, stage->out[i].grad};
+        }
+        if (graph->token_loss != TT_NONE)
+            seeds[n++] = (struct tt_seed){graph->token_loss, TT_GRAD_OF_LOSS};
+        stage->grad = tt_calloc((size_t)graph->n_values + 1, sizeof *stage->grad);
+        TT_TRY(tt_graph_differentiate(graph, seeds, n, stage->grad));
+        for (int i = 0; i < stage->n_in; i++)
+            stage->in[i].grad = stage->grad[stage->in[i].value];
+    }
 out:
+    tt_free(seeds);
     return rc;
 }
 
