@@ -29,6 +29,15 @@ void tt_graph_free(struct tt_graph *graph)
     tt_free(graph);
 }
 
+int *tt_ids_new(size_t n)
+{
+    int *ids = tt_calloc(n + 1, sizeof *ids);
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = TT_NONE;
+    return ids;
+}
+
 int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape)
 {

@@ -221,6 +221,9 @@ struct tt_graph {
 struct tt_graph *tt_graph_new(void);
 void tt_graph_free(struct tt_graph *graph);
 
+/** An array of n ids, all TT_NONE. The caller's (tt_free). */
+int *tt_ids_new(size_t n);
+
 /** Adds a value; name is copied. Returns its id. */
 int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);

@@ -223,9 +223,7 @@ static void begin_sequences(struct sequence_pass *p)
     p->seq_len = whole->values[whole->tokens].shape[1];
     p->all_rows = p->batch * p->seq_len;
     p->own_rows = p->all_rows / p->peers.n;
-    p->copies = tt_calloc((size_t)whole->n_values + 1, sizeof *p->copies);
-    for (int v = 0; v < whole->n_values; v++)
-        p->copies[v] = TT_NONE;
+    p->copies = tt_ids_new((size_t)whole->n_values);
     p->graph->dtype = whole->dtype;
     p->graph->rope = whole->rope;
     p->graph->documents = whole->documents;

@@ -162,12 +162,10 @@ void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recom
     p.asked = tt_calloc(n_nodes, sizeof *p.asked);
     p.stays = tt_calloc(n_values, sizeof *p.stays);
     p.in_backward = tt_calloc(n_values, sizeof *p.in_backward);
-    p.copy_of = tt_calloc(n_values, sizeof *p.copy_of);
+    p.copy_of = tt_ids_new(n_values);
     p.producer = tt_calloc(n_values, sizeof *p.producer);
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 0; v < graph->n_values; v++)
         p.producer[v] = graph->values[v].producer;
-        p.copy_of[v] = TT_NONE;
-    }
     choose(&p);
     graph->nodes = NULL; /* the new list */
     graph->n_nodes = graph->cap_nodes = 0;

@@ -90,16 +90,12 @@ static int copy_node(struct cut *cut, int node, int stage)
 int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages, struct tt_stage *ret_stages)
 {
     struct cut cut = {.whole = graph, .stages = ret_stages, .n_stages = n_stages};
-    size_t n_values = (size_t)graph->n_values, n_ids = (size_t)n_stages * n_values;
+    size_t n_values = (size_t)graph->n_values;
     const int inputs[] = {graph->tokens, graph->labels, graph->positions};
     int rc = 0;
 
-    cut.made_in = tt_calloc(n_values + 1, sizeof *cut.made_in);
-    cut.id = tt_calloc(n_ids + 1, sizeof *cut.id);
-    for (size_t v = 0; v < n_values; v++)
-        cut.made_in[v] = TT_NONE;
-    for (size_t i = 0; i < n_ids; i++)
-        cut.id[i] = TT_NONE;
+    cut.made_in = tt_ids_new(n_values);
+    cut.id = tt_ids_new((size_t)n_stages * n_values);
     for (int s = 0; s < n_stages; s++) {
         ret_stages[s] = (struct tt_stage){.number = s, .graph = tt_graph_new()};
         ret_stages[s].graph->dtype = graph->dtype;

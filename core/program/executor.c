@@ -35,23 +35,6 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
     }
 }
 
-static struct tt_rows rows_of(const struct tt_unit_param *place)
-{
-    int64_t width = tt_box_row_elements(&place->box);
-    bool columns = place->box.ndim == 2;
-
-    return (struct tt_rows){.begin = place->offset,
-                            .rows = place->box.shape[0],
-                            .width = width,
-                            .stride = place->width,
-                            .grain = place->grain,
-                            .adds = place->adds_squares,
-                            .stream = place->stream,
-                            .index = place->box.offset[0] * place->width + (columns ? place->box.offset[1] : 0),
-                            .lr_factor = place->lr_factor,
-                            .no_decay = place->no_decay};
-}
-
 /* The parts of a matrix as they are gathered, one rank's after another's: where each begins, and where it is in the
  * matrix. NULL: nothing has to be assembled. */
 static struct tt_rows *parts_of(const struct tt_layout *layout, const struct tt_unit_param *place)
@@ -91,8 +74,21 @@ static void bind_rows(struct tt_executor *ex)
         ex->parts[u] = tt_calloc((size_t)unit->n_trained + 1, sizeof(struct tt_rows *));
         ex->n_rows[u] = unit->n_trained;
         for (int i = 0; i < unit->n_trained; i++) {
-            ex->rows[u][i] = rows_of(&unit->params[i]);
-            ex->parts[u][i] = parts_of(layout, &unit->params[i]);
+            const struct tt_unit_param *place = &unit->params[i];
+            const struct tt_box *box = &place->box;
+
+            ex->rows[u][i] =
+                (struct tt_rows){.begin = place->offset,
+                                 .rows = box->shape[0],
+                                 .width = tt_box_row_elements(box),
+                                 .stride = place->width,
+                                 .grain = place->grain,
+                                 .adds = place->adds_squares,
+                                 .stream = place->stream,
+                                 .index = box->offset[0] * place->width + (box->ndim == 2 ? box->offset[1] : 0),
+                                 .lr_factor = place->lr_factor,
+                                 .no_decay = place->no_decay};
+            ex->parts[u][i] = parts_of(layout, place);
         }
     }
 }
@@ -135,8 +131,8 @@ static void fill_constants(struct tt_executor *ex)
     }
 }
 
-int tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region, void *step_region,
-                    struct tt_team *team, struct tt_device_stream *stream, struct tt_executor **ret_executor)
+struct tt_executor *tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region,
+                                    void *step_region, struct tt_team *team, struct tt_device_stream *stream)
 {
     struct tt_executor *ex = tt_calloc(1, sizeof *ex);
 
@@ -157,8 +153,7 @@ int tt_executor_new(const struct tt_program *program, struct tt_state *state, vo
     bind_rows(ex);
     make_routing(ex);
     fill_constants(ex);
-    *ret_executor = ex;
-    return 0;
+    return ex;
 }
 
 void tt_executor_free(struct tt_executor *ex)
@@ -232,33 +227,30 @@ bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n)
     return finite;
 }
 
-static void bad_parameter_of(const struct tt_executor *ex, const struct tt_stage *stage, struct tt_bad_value *bad)
-{
-    const struct tt_program *p = ex->program;
-    const struct tt_graph *graph = stage->graph;
-
-    bad->order = stage->number;
-    for (int v = 0; v < graph->n_values && !bad->name[0]; v++) {
-        const struct tt_value *value = &graph->values[v];
-        const struct tt_unit_param *place;
-
-        if (value->kind != TT_VALUE_PARAM)
-            continue;
-        place = tt_layout_param(p->layout, value->param);
-        if (!tt_running_all_finite(
-                tt_state_unit_dtype(TT_STATE_PARAM, &p->layout->units[p->layout->unit_of[value->param]],
-                                    ex->state->dtype),
-                tt_state_at(ex->state, TT_STATE_PARAM, p->layout->unit_of[value->param], place->offset),
-                tt_box_volume(&place->box)))
-            (void)snprintf(bad->name, sizeof bad->name, "parameter %s", value->name);
-    }
-}
-
 void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value *ret_bad)
 {
+    const struct tt_layout *layout = ex->program->layout;
+
     *ret_bad = (struct tt_bad_value){0}; /* the failed run has already waited for the stream */
-    for (int s = 0; s < ex->program->n_stages && !ret_bad->name[0]; s++)
-        bad_parameter_of(ex, &ex->program->stages[s], ret_bad);
+    for (int s = 0; s < ex->program->n_stages && !ret_bad->name[0]; s++) {
+        const struct tt_graph *graph = ex->program->stages[s].graph;
+
+        ret_bad->order = ex->program->stages[s].number;
+        for (int v = 0; v < graph->n_values && !ret_bad->name[0]; v++) {
+            const struct tt_value *value = &graph->values[v];
+            const struct tt_unit_param *place;
+            int unit;
+
+            if (value->kind != TT_VALUE_PARAM)
+                continue;
+            unit = layout->unit_of[value->param];
+            place = tt_layout_param(layout, value->param);
+            if (!tt_running_all_finite(tt_state_unit_dtype(TT_STATE_PARAM, &layout->units[unit], ex->state->dtype),
+                                       tt_state_at(ex->state, TT_STATE_PARAM, unit, place->offset),
+                                       tt_box_volume(&place->box)))
+                (void)snprintf(ret_bad->name, sizeof ret_bad->name, "parameter %s", value->name);
+        }
+    }
 }
 
 /* --- the walk --- */
@@ -269,18 +261,6 @@ void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
     tt_device_launch_step(ex->stream, &call);
 }
 
-/* Ends the collectives that are under way at instruction i, so that nothing writes to memory any more. */
-static int finish_exchanges(struct tt_executor *ex, int i)
-{
-    const struct tt_program *p = ex->program;
-    int rc = 0;
-
-    for (int w = i; w < p->n_instrs && rc == 0; w++)
-        if (tt_instr_row(&p->instrs[w])->waits && p->instrs[w].begin < i)
-            rc = tt_running_wait(ex, p->instrs[w].begin);
-    return rc;
-}
-
 /*
  * Finds out, at a few places of the step (tt_program_asks), whether the step should be abandoned. Up to each of these
  * places all ranks have begun the same exchanges (parallel/engine/agree.h). The step is not abandoned after the ranks
@@ -288,19 +268,22 @@ static int finish_exchanges(struct tt_executor *ex, int i)
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {
+    const struct tt_program *p = ex->program;
     double most;
     int rc = 0;
 
-    *decided |= tt_instr_row(&ex->program->instrs[i])->decides;
-    if (!step->asked_to_stop || ex->bad || *decided || !tt_program_asks(ex->program, i))
+    *decided |= tt_instr_row(&p->instrs[i])->decides;
+    if (!step->asked_to_stop || ex->bad || *decided || !tt_program_asks(p, i))
         return 0;
     most = -(double)step->asked_to_stop();
     if (ex->exchange.most)
         TT_TRY(ex->exchange.most(ex->exchange.ctx, &most));
-    if (most > 0.0) {
-        TT_TRY(finish_exchanges(ex, i));
-        rc = -(int)most;
-    }
+    if (most <= 0.0)
+        return 0;
+    for (int w = i; w < p->n_instrs; w++) /* nothing may write to memory any more */
+        if (tt_instr_row(&p->instrs[w])->waits && p->instrs[w].begin < i)
+            TT_TRY(tt_running_wait(ex, p->instrs[w].begin));
+    rc = -(int)most;
 out:
     return rc;
 }
@@ -341,13 +324,12 @@ out:
 
 int tt_executor_run(struct tt_executor *ex, struct tt_step *step)
 {
-    int rc = 0;
+    int rc;
 
     step->scalars.loads = ex->loads;
-    TT_TRY(walk(ex, step, false));
-    if (step->loads) /* all routers have run, since the sums were awaited */
+    rc = walk(ex, step, false);
+    if (rc == 0 && step->loads) /* all routers have run, since the sums were awaited */
         memcpy(ex->loads, step->loads, (size_t)tt_layout_loads(ex->program->layout) * sizeof *ex->loads);
-out:
     return rc;
 }
 

@@ -22,13 +22,12 @@
 struct tt_executor;
 
 /**
- * Binds a program to memory and has its constants filled. const_region and step_region have at least the program's
+ * Binds a program to memory and has its constants filled. The caller's (tt_executor_free). const_region and step_region have at least the program's
  * const_bytes and step_bytes and are 64-byte aligned. All arguments must outlive the executor except the stream, which
  * must be freed first, since it may still have work of the executor.
  */
-int tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region, void *step_region,
-                    struct tt_team *team, struct tt_device_stream *stream,
-                    struct tt_executor **ret_executor) TT_MUST_CHECK;
+struct tt_executor *tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region,
+                                    void *step_region, struct tt_team *team, struct tt_device_stream *stream);
 void tt_executor_free(struct tt_executor *executor);
 
 /** Installs the collectives. Not needed if there is one rank. */

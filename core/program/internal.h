@@ -78,11 +78,6 @@ static inline const struct tt_graph *tt_lower_graph(const struct tt_walk *w, con
     return w->in.stages[from->stage].graph;
 }
 
-/* instr/update.c */
-
-/** Adds the instructions that bring the averages of the weights up to date, if there are averages. */
-void tt_lower_averages(struct tt_walk *w);
-
 /* lower.c */
 
 /** A new buffer that lives from the next instruction on. Returns its id. */

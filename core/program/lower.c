@@ -73,51 +73,18 @@ out:
 
 /* --- values that are the same --- */
 
-static int number(const struct tt_walk *w, int stage, int value)
-{
-    return w->first_value[stage] + value;
-}
-
 static void join(struct tt_walk *w, int stage, int value, int with_stage, int with)
 {
     if (value != TT_NONE && with != TT_NONE)
-        w->same_as[number(w, stage, value)] = w->same_as[number(w, with_stage, with)];
-}
-
-/* A stage's inputs and constants are shared with the first stage that has them. */
-static void join_given(struct tt_walk *w, int stage)
-{
-    const struct tt_graph *graph = w->in.stages[stage].graph;
-
-    for (int s = stage - 1; s >= 0; s--) {
-        const struct tt_graph *before = w->in.stages[s].graph;
-
-        join(w, stage, graph->tokens, s, before->tokens);
-        join(w, stage, graph->labels, s, before->labels);
-        join(w, stage, graph->positions, s, before->positions);
-        join(w, stage, graph->rope_table, s, before->rope_table);
-    }
-}
-
-/* Joins values from the first stage to the last, since a value may pass through a stage, and gradients the other
- * way. */
-static void join_boundaries(struct tt_walk *w)
-{
-    const struct tt_stage *stages = w->in.stages;
-
-    for (int s = 1; s < w->in.n_stages; s++)
-        for (int i = 0; continues(&w->in, s - 1) && i < stages[s].n_in; i++)
-            join(w, s, stages[s].in[i].value, s - 1, stages[s - 1].out[i].value);
-    for (int s = w->in.n_stages - 2; s >= 0; s--)
-        for (int i = 0; continues(&w->in, s) && i < stages[s].n_out; i++)
-            join(w, s, stages[s].out[i].grad, s + 1, stages[s + 1].in[i].grad);
+        w->same_as[w->first_value[stage] + value] = w->same_as[w->first_value[with_stage] + with];
 }
 
 /* Numbers the values of all stages and finds those that are the same. TT_EINTERNAL for stages that cannot be one
  * program. */
-static int lower_join_stages(struct tt_walk *w)
+static int join_stages(struct tt_walk *w)
 {
     const struct tt_lowering *in = &w->in;
+    const struct tt_stage *stages = in->stages;
     int rc = 0;
 
     TT_TRY(check_neighbours(in));
@@ -125,15 +92,28 @@ static int lower_join_stages(struct tt_walk *w)
     w->first_value = tt_calloc((size_t)in->n_stages, sizeof *w->first_value);
     for (int s = 0; s < in->n_stages; s++) {
         w->first_value[s] = w->n_values;
-        w->n_values += in->stages[s].graph->n_values;
-        w->carries = w->carries || in->stages[s].graph->carries;
+        w->n_values += stages[s].graph->n_values;
+        w->carries = w->carries || stages[s].graph->carries;
     }
     w->same_as = tt_calloc((size_t)w->n_values + 1, sizeof *w->same_as);
     for (int v = 0; v < w->n_values; v++)
         w->same_as[v] = v;
     for (int s = 1; s < in->n_stages; s++)
-        join_given(w, s);
-    join_boundaries(w);
+        for (int first = s - 1; first >= 0; first--) { /* the first stage that has an input or a constant shares it */
+            const struct tt_graph *graph = stages[s].graph, *before = stages[first].graph;
+
+            join(w, s, graph->tokens, first, before->tokens);
+            join(w, s, graph->labels, first, before->labels);
+            join(w, s, graph->positions, first, before->positions);
+            join(w, s, graph->rope_table, first, before->rope_table);
+        }
+    /* values from the first stage to the last, since a value may pass through a stage, and gradients the other way */
+    for (int s = 1; s < in->n_stages; s++)
+        for (int i = 0; continues(in, s - 1) && i < stages[s].n_in; i++)
+            join(w, s, stages[s].in[i].value, s - 1, stages[s - 1].out[i].value);
+    for (int s = in->n_stages - 2; s >= 0; s--)
+        for (int i = 0; continues(in, s) && i < stages[s].n_out; i++)
+            join(w, s, stages[s].out[i].grad, s + 1, stages[s + 1].in[i].grad);
 out:
     return rc;
 }
@@ -313,20 +293,11 @@ int tt_lower_output(struct tt_walk *w, const struct tt_instr *from, int k)
 
 /* --- before and after the walk --- */
 
-static int *filled(size_t n)
-{
-    int *array = tt_calloc(n + 1, sizeof *array);
-
-    for (size_t i = 0; i < n; i++)
-        array[i] = TT_NONE;
-    return array;
-}
-
 /* Finds the last reader of each value, in the order of the schedule. A weight part may read long after the rest of
  * backward. */
 static void find_last_readers(struct tt_walk *w, const struct tt_schedule *schedule)
 {
-    w->last_reader = filled((size_t)w->in.microbatches * (size_t)w->n_values);
+    w->last_reader = tt_ids_new((size_t)w->in.microbatches * (size_t)w->n_values);
     for (int i = 0; i < schedule->n; i++) {
         const struct tt_instr *instr = &schedule->instrs[i];
         const struct tt_node *node = instr->node == TT_NONE ? NULL : &tt_lower_graph(w, instr)->nodes[instr->node];
@@ -352,22 +323,22 @@ static void prepare(struct tt_walk *w, const struct tt_schedule *schedule)
     size_t n_owned = (size_t)w->in.microbatches * n_units;
 
     find_last_readers(w, schedule);
-    w->value_buffer = filled((size_t)w->in.microbatches * (size_t)w->n_values);
+    w->value_buffer = tt_ids_new((size_t)w->in.microbatches * (size_t)w->n_values);
     w->grad_buffer = tt_calloc(n_owned + 1, sizeof *w->grad_buffer);
     for (size_t i = 0; i < n_owned; i++)
-        w->grad_buffer[i] = filled((size_t)layout->units[i % n_units].n_grads);
-    w->unit_grad = filled(n_owned);
-    w->param_shard = filled(n_units);
-    w->unsharded = filled(n_params);
-    w->update = filled(n_params);
-    w->kept = filled(n_units);
+        w->grad_buffer[i] = tt_ids_new((size_t)layout->units[i % n_units].n_grads);
+    w->unit_grad = tt_ids_new(n_owned);
+    w->param_shard = tt_ids_new(n_units);
+    w->unsharded = tt_ids_new(n_params);
+    w->update = tt_ids_new(n_params);
+    w->kept = tt_ids_new(n_units);
     for (int k = 0; k < TT_PURPOSES; k++)
-        w->begun[k] = filled(n_units);
-    w->transfer_begun = filled((size_t)w->in.microbatches * (size_t)w->in.n_stages * TT_PURPOSES);
+        w->begun[k] = tt_ids_new(n_units);
+    w->transfer_begun = tt_ids_new((size_t)w->in.microbatches * (size_t)w->in.n_stages * TT_PURPOSES);
     w->block = w->in.block > 1 ? w->in.block : 1;
     w->n_leaves = w->carries ? 1 : w->in.microbatches / w->block;
-    w->block_sums = filled(n_owned / (size_t)w->block * (size_t)tt_tree_nodes(w->block));
-    w->partial = filled(n_units * (size_t)tt_tree_nodes(w->n_leaves));
+    w->block_sums = tt_ids_new(n_owned / (size_t)w->block * (size_t)tt_tree_nodes(w->block));
+    w->partial = tt_ids_new(n_units * (size_t)tt_tree_nodes(w->n_leaves));
 }
 
 static void release(struct tt_walk *w)
@@ -413,13 +384,11 @@ static void add_given_values(struct tt_walk *w, int stage)
     const struct tt_graph *graph = w->in.stages[stage].graph;
 
     for (int v = 0; v < graph->n_values; v++) {
-        const struct tt_value *value = &graph->values[v];
+        enum tt_value_kind kind = graph->values[v].kind;
 
-        if (value->kind == TT_VALUE_CONST)
-            (void)given_buffer(w, TT_MEMORY_CONST, stage, v, TT_NONE);
-        if (value->kind == TT_VALUE_CACHE)
-            (void)given_buffer(w, TT_MEMORY_CACHE, stage, v, TT_NONE);
-        for (int mb = 0; value->kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {
+        if (kind == TT_VALUE_CONST || kind == TT_VALUE_CACHE)
+            (void)given_buffer(w, kind == TT_VALUE_CONST ? TT_MEMORY_CONST : TT_MEMORY_CACHE, stage, v, TT_NONE);
+        for (int mb = 0; kind == TT_VALUE_INPUT && mb < w->in.microbatches; mb++) {
             int buffer = given_buffer(w, TT_MEMORY_INPUT, stage, v, mb);
 
             if (v == graph->tokens)
@@ -461,13 +430,6 @@ static void keep_logits(struct tt_walk *w)
         p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
 }
 
-/* Puts a buffer at the end of a region that is kept between runs. */
-static void place_at_end(struct tt_buffer *buffer, int64_t *region_bytes)
-{
-    buffer->offset = *region_bytes;
-    *region_bytes += tt_arena_bytes(buffer->bytes);
-}
-
 static void place_buffers(struct tt_program *p)
 {
     struct tt_buffer *step = tt_calloc((size_t)p->n_buffers + 1, sizeof *step);
@@ -476,13 +438,15 @@ static void place_buffers(struct tt_program *p)
 
     for (int b = 0; b < p->n_buffers; b++) {
         struct tt_buffer *buffer = &p->buffers[b];
+        int64_t *kept = buffer->kind == TT_MEMORY_CONST   ? &p->const_bytes
+                        : buffer->kind == TT_MEMORY_CACHE ? &p->cache_bytes
+                                                          : NULL; /* a region that is kept between runs */
 
         if (buffer->root != b)
             continue;
-        if (buffer->kind == TT_MEMORY_CONST) {
-            place_at_end(buffer, &p->const_bytes);
-        } else if (buffer->kind == TT_MEMORY_CACHE) {
-            place_at_end(buffer, &p->cache_bytes);
+        if (kept) {
+            buffer->offset = *kept;
+            *kept += tt_arena_bytes(buffer->bytes);
         } else if (tt_memory_is_of_step(buffer->kind)) {
             from[n] = b;
             step[n] = *buffer;
@@ -547,12 +511,12 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     p->shard_dtype = lowering->shard_dtype;
     p->param_dtype = lowering->param_dtype;
     p->reduce_dtype = lowering->reduce_dtype;
-    p->tokens = filled((size_t)lowering->microbatches);
-    p->labels = filled((size_t)lowering->microbatches);
-    p->positions = filled((size_t)lowering->microbatches);
+    p->tokens = tt_ids_new((size_t)lowering->microbatches);
+    p->labels = tt_ids_new((size_t)lowering->microbatches);
+    p->positions = tt_ids_new((size_t)lowering->microbatches);
     for (int b = 0; b < schedule->n_buckets; b++)
         TT_PUSH(p->buckets, p->n_buckets, p->cap_buckets) = tt_bucket_copy(&schedule->buckets[b]);
-    TT_TRY(lower_join_stages(&w));
+    TT_TRY(join_stages(&w));
     prepare(&w, schedule);
     add_given_buffers(&w);
     for (; w.at < schedule->n; w.at++) {
@@ -564,7 +528,11 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
                           : tt_fail(TT_EINTERNAL, "a schedule cannot hold '%s'", row->name));
     }
     tt_lower_await_all(&w);
-    tt_lower_averages(&w);
+    for (int u = 0; u < p->layout->n_units && lowering->averages; u++)
+        if (p->layout->units[u].trained_elements > 0)
+            tt_lower_begin(&w,
+                           &(struct tt_instr){
+                               .kind = TT_AVERAGE, .node = TT_NONE, .unit = u, .bucket = TT_NONE, .begin = TT_NONE});
     mark_runs(&w);
     keep_logits(&w);
     place_buffers(p);

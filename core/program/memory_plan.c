@@ -8,8 +8,6 @@
  *   that is cheap.
  * The plan is a function of the buffers alone, so every rank and every run gets the same one.
  */
-#include "core/program/memory_plan.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +15,12 @@
 #include "core/program/instr/instr.h"
 #include "core/program/program.h"
 
-/* --- lists of placed buffers, sorted by offset: one for each block of instructions, and one of all buffers --- */
+/*
+ * --- the placed buffers of an arena, with their lives, for finding room for the next one ---
+ *
+ * A step is cut into blocks of instructions, each with a list of the buffers that live in it. So a buffer with a short
+ * life is compared with few others, and one with a long life with all.
+ */
 
 enum {
     AT_A_TIME = 32,     /* placed buffers that are examined at once */
@@ -39,7 +42,7 @@ struct list {
     int n, cap;
 };
 
-struct tt_placed {
+struct placed {
     struct list all, blocks[BLOCKS];
     struct item *late; /* not yet in `all`, in any order: they are added when somebody looks there */
     int n_late, cap_late;
@@ -76,31 +79,23 @@ static void release(struct list *list)
     tt_free(list->end);
 }
 
-struct tt_placed *tt_placed_new(int n_buffers, int n_instrs)
+/* For n_buffers of a program of n_instrs. The caller's (placed_free). */
+static struct placed *placed_new(int n_buffers, int n_instrs)
 {
-    struct tt_placed *p = tt_calloc(1, sizeof *p);
+    struct placed *p = tt_calloc(1, sizeof *p);
     int blocks = n_buffers / FOR_A_BLOCK + 1;
 
     p->block_instrs = n_instrs / (blocks < BLOCKS ? blocks : BLOCKS) + 1;
     return p;
 }
 
-void tt_placed_free(struct tt_placed *p)
+static void placed_free(struct placed *p)
 {
-    if (!p)
-        return;
     for (int b = 0; b < BLOCKS; b++)
         release(&p->blocks[b]);
     release(&p->all);
     tt_free(p->late);
     tt_free(p);
-}
-
-void tt_placed_clear(struct tt_placed *p)
-{
-    for (int b = 0; b < BLOCKS; b++)
-        p->blocks[b].n = 0;
-    p->all.n = p->n_late = 0;
 }
 
 /* --- adding --- */
@@ -143,7 +138,7 @@ static int compare_items(const void *a, const void *b)
 }
 
 /* Merges the late ones, from the end. */
-static void merge_late(struct tt_placed *p)
+static void merge_late(struct placed *p)
 {
     struct list *all = &p->all;
     int to = all->n + p->n_late, from = all->n, late = p->n_late;
@@ -164,11 +159,9 @@ static void merge_late(struct tt_placed *p)
     p->n_late = 0;
 }
 
-void tt_placed_add(struct tt_placed *p, int first, int last, int64_t offset, int64_t end)
+static void placed_add(struct placed *p, struct item item)
 {
-    struct item item = {offset, end, first, last};
-
-    for (int b = first / p->block_instrs; b <= last / p->block_instrs; b++)
+    for (int b = item.first / p->block_instrs; b <= item.last / p->block_instrs; b++)
         insert(&p->blocks[b], &item);
     TT_PUSH(p->late, p->n_late, p->cap_late) = item;
 }
@@ -207,10 +200,10 @@ static int64_t lowest_of(const struct list *list, int *at, const struct item *wa
     return low;
 }
 
-int64_t tt_placed_lowest(struct tt_placed *p, int first, int last, int64_t bytes)
+/* The lowest offset at which a buffer of wanted.end bytes is free for its life. */
+static int64_t placed_lowest(struct placed *p, struct item wanted)
 {
-    const struct item wanted = {0, bytes, first, last};
-    int begin = first / p->block_instrs, n = last / p->block_instrs - begin + 1, at[MOST_OF_BLOCKS] = {0};
+    int begin = wanted.first / p->block_instrs, n = wanted.last / p->block_instrs - begin + 1, at[MOST_OF_BLOCKS] = {0};
     int64_t low = 0, before;
 
     if (n > MOST_OF_BLOCKS) {
@@ -249,19 +242,6 @@ static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
     for (int i = 1; i < n_instrs; i++)
         live[i] += live[i - 1];
     return live;
-}
-
-static int64_t most_of(const int64_t *live, int first, int last, int *ret_at)
-{
-    int64_t most = 0;
-
-    *ret_at = first;
-    for (int i = first; i <= last; i++)
-        if (live[i] > most) {
-            most = live[i];
-            *ret_at = i;
-        }
-    return most;
 }
 
 /* The most of every PEAK_INSTRS instructions, for many questions about lives. The caller's. */
@@ -338,19 +318,21 @@ static void rank(const struct tt_buffer *buffers, int n, enum importance by, con
 }
 
 /* Places each buffer at the lowest offset that is free for its whole life; quadratic. */
-static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct tt_placed *placed)
+static int64_t plan_in_order(struct tt_buffer *buffers, const struct ranked *order, int n, struct placed *placed)
 {
     int64_t high = 0;
 
-    tt_placed_clear(placed);
+    for (int b = 0; b < BLOCKS; b++)
+        placed->blocks[b].n = 0;
+    placed->all.n = placed->n_late = 0;
     for (int k = 0; k < n; k++) {
         struct tt_buffer *b = &buffers[order[k].index];
         int64_t bytes = tt_arena_bytes(b->bytes);
 
-        b->offset = tt_placed_lowest(placed, b->first, b->last, bytes);
+        b->offset = placed_lowest(placed, (struct item){0, bytes, b->first, b->last});
         if (b->offset + bytes > high)
             high = b->offset + bytes;
-        tt_placed_add(placed, b->first, b->last, b->offset, b->offset + bytes);
+        placed_add(placed, (struct item){b->offset, b->offset + bytes, b->first, b->last});
     }
     return high;
 }
@@ -446,10 +428,8 @@ struct events {
 
 static struct events group(const struct tt_buffer *buffers, int n, int n_instrs, bool by_first)
 {
-    struct events events = {tt_calloc((size_t)n_instrs + 1, sizeof(int)), tt_calloc((size_t)n + 1, sizeof(int))};
+    struct events events = {tt_ids_new((size_t)n_instrs), tt_calloc((size_t)n + 1, sizeof(int))};
 
-    for (int i = 0; i < n_instrs; i++)
-        events.head[i] = TT_NONE;
     for (int b = n - 1; b >= 0; b--) {
         int at = by_first ? buffers[b].first : buffers[b].last;
 
@@ -488,7 +468,7 @@ struct search {
     int n_roots; /* buffers that have memory of their own */
     const int64_t *live, *peaks;
     struct ranked *order;
-    struct tt_placed *placed;
+    struct placed *placed;
     int64_t *best; /* offsets of the best plan so far */
     int64_t best_high;
 };
@@ -544,8 +524,13 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
     s.best = tt_calloc((size_t)n + 1, sizeof *s.best);
     for (int b = 0; b < n; b++)
         s.n_roots += buffers[b].root == b;
-    s.placed = tt_placed_new(s.n_roots, n_instrs);
-    *ret_live_bytes = most_of(live, 0, n_instrs - 1, ret_peak);
+    s.placed = placed_new(s.n_roots, n_instrs);
+    *ret_live_bytes = *ret_peak = 0;
+    for (int i = 0; i < n_instrs; i++)
+        if (live[i] > *ret_live_bytes) {
+            *ret_live_bytes = live[i];
+            *ret_peak = i;
+        }
     keep_if_better(&s, plan_in_time_order(buffers, n, n_instrs));
     if (s.n_roots <= QUADRATIC_LIMIT)
         search(&s, *ret_live_bytes);
@@ -553,7 +538,7 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
         if (buffers[b].root == b)
             buffers[b].offset = s.best[b];
     tt_free(s.order);
-    tt_placed_free(s.placed);
+    placed_free(s.placed);
     tt_free(s.best);
     tt_free(live);
     tt_free(peaks);

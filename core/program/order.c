@@ -138,27 +138,12 @@ static bool is_of_pass(const struct tt_graph *graph, const struct tt_node *node,
     return !weights_apart || tt_order_is_weight_part(graph, node) == (pass == TT_PASS_WEIGHTS);
 }
 
-/* A node that adds to the gradients of the previous microbatch must come after it. */
-static int check_carry(const struct pass_over *p, const struct tt_turn *turn, int node)
-{
-    const struct tt_graph *graph = p->stages[turn->stage].graph;
-    char text[80];
-
-    if (!graph->carries || param_grads(graph, &graph->nodes[node]) == 0)
-        return 0;
-    if (turn->microbatch != p->carried[turn->stage][node]++)
-        return tt_fail(TT_EINTERNAL,
-                       "the order of compute has %s before that of the microbatch whose gradients it "
-                       "adds to",
-                       name_of(p, *turn, text));
-    return 0;
-}
-
 static int add_turn(struct pass_over *p, int t)
 {
     const struct tt_turn *turn = &p->order->turns[t];
     const struct tt_graph *graph = p->stages[turn->stage].graph;
     bool weights_apart = *passes_of(p, p->all, turn) & 1U << TT_PASS_WEIGHTS;
+    char text[80];
     int rc = 0;
 
     TT_TRY(check_turn(p, turn));
@@ -166,24 +151,15 @@ static int add_turn(struct pass_over *p, int t)
     for (int node = 0; node < graph->n_nodes; node++) {
         if (!is_of_pass(graph, &graph->nodes[node], turn->pass, weights_apart))
             continue;
-        TT_TRY(check_carry(p, turn, node));
+        if (graph->carries && param_grads(graph, &graph->nodes[node]) > 0 &&
+            turn->microbatch != p->carried[turn->stage][node]++)
+            return tt_fail(TT_EINTERNAL,
+                           "the order of compute has %s before that of the microbatch whose gradients it adds to",
+                           name_of(p, *turn, text));
         TT_PUSH(p->positions, p->n, p->cap) = (struct tt_position){t, turn->microbatch, turn->stage, node};
     }
 out:
     return rc;
-}
-
-static int note_all_turns(struct pass_over *p)
-{
-    for (int t = 0; t < p->order->n; t++) {
-        const struct tt_turn *turn = &p->order->turns[t];
-
-        if (turn->stage < 0 || turn->stage >= p->n_stages)
-            return tt_fail(TT_EINTERNAL, "the order of compute has a turn of stage %d, and there are %d", turn->stage,
-                           p->n_stages);
-        *passes_of(p, p->all, turn) |= 1U << turn->pass;
-    }
-    return 0;
 }
 
 int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
@@ -198,7 +174,14 @@ int tt_order_positions(const struct tt_order *order, const struct tt_stage *stag
     p.carried = tt_calloc((size_t)n_stages, sizeof *p.carried);
     for (int s = 0; s < n_stages; s++)
         p.carried[s] = tt_calloc((size_t)stages[s].graph->n_nodes + 1, sizeof **p.carried);
-    TT_TRY(note_all_turns(&p));
+    for (int t = 0; t < order->n; t++) {
+        const struct tt_turn *turn = &order->turns[t];
+
+        if (turn->stage < 0 || turn->stage >= n_stages)
+            TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has a turn of stage %d, and there are %d", turn->stage,
+                           n_stages));
+        *passes_of(&p, p.all, turn) |= 1U << turn->pass;
+    }
     for (int t = 0; t < order->n; t++)
         TT_TRY(add_turn(&p, t));
     TT_TRY(check_complete(&p));

@@ -65,19 +65,14 @@ void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages
     add(schedule, instr);
 }
 
-void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit)
-{
-    add(schedule, (struct tt_instr){.kind = kind, .node = TT_NONE, .unit = unit, .bucket = TT_NONE});
-}
-
-void tt_schedule_add_gradients(struct tt_schedule *schedule, int microbatch, int unit)
+void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int unit)
 {
     add(schedule,
-        (struct tt_instr){.kind = TT_ADD, .microbatch = microbatch, .node = TT_NONE, .unit = unit, .bucket = TT_NONE});
+        (struct tt_instr){.kind = kind, .microbatch = microbatch, .node = TT_NONE, .unit = unit, .bucket = TT_NONE});
 }
 
-static void add_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
-                           int microbatch, int unit, int bucket)
+void tt_schedule_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
+                            int microbatch, int unit, int bucket)
 {
     add(schedule, (struct tt_instr){.kind = kind,
                                     .purpose = purpose,
@@ -85,16 +80,6 @@ static void add_collective(struct tt_schedule *schedule, enum tt_instr_kind kind
                                     .node = TT_NONE,
                                     .unit = bucket == TT_NONE ? unit : schedule->buckets[bucket].units[0],
                                     .bucket = bucket});
-}
-
-void tt_schedule_begin(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket)
-{
-    add_collective(schedule, TT_BEGIN, purpose, microbatch, unit, bucket);
-}
-
-void tt_schedule_wait(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket)
-{
-    add_collective(schedule, TT_WAIT, purpose, microbatch, unit, bucket);
 }
 
 void tt_schedule_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,

@@ -214,11 +214,8 @@ struct tt_schedule {
  * count of its experts. */
 void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
 
-/** Adds an instruction that neither runs a node nor belongs to a collective. */
-void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int unit);
-
-/** Adds TT_ADD: a unit's whole gradients of a microbatch are added to the sum over the microbatches of its block. */
-void tt_schedule_add_gradients(struct tt_schedule *schedule, int microbatch, int unit);
+/** Adds an instruction that neither runs a node nor belongs to a collective. microbatch: 0 if it is of none. */
+void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int unit);
 
 /** A copy of a bucket, with units of its own (tt_free). */
 struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket);
@@ -230,9 +227,9 @@ int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
 void tt_schedule_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
                           int microbatch, int stage);
 
-/** Begins or awaits the collective of a bucket, or of the unit alone if bucket is TT_NONE. */
-void tt_schedule_begin(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
-void tt_schedule_wait(struct tt_schedule *schedule, enum tt_purpose purpose, int microbatch, int unit, int bucket);
+/** Begins (TT_BEGIN) or awaits (TT_WAIT) the collective of a bucket, or of the unit alone if bucket is TT_NONE. */
+void tt_schedule_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
+                            int microbatch, int unit, int bucket);
 
 void tt_schedule_release(struct tt_schedule *schedule);
 

@@ -81,20 +81,6 @@ static int32_t rows_of_pair(const struct tt_routing *r, int rank, int pair)
     return rows;
 }
 
-/* Takes the next pairs that fit into a rank's window. */
-static void extend(struct tt_routing *r, int rank)
-{
-    int64_t rows = 0;
-    int pair = r->first[rank] = r->end[rank];
-
-    for (; pair < r->n_pairs; pair++) {
-        rows += rows_of_pair(r, rank, pair);
-        if (rows > r->window)
-            break;
-    }
-    r->end[rank] = pair;
-}
-
 bool tt_routing_next(struct tt_routing *r)
 {
     int own = r->ranks.index;
@@ -102,8 +88,13 @@ bool tt_routing_next(struct tt_routing *r)
     int32_t rows = 0;
 
     for (int rank = 0; rank < r->ranks.n; rank++) {
+        int64_t left = r->window;
+
         any = any || r->end[rank] < r->n_pairs;
-        extend(r, rank);
+        r->first[rank] = r->end[rank];
+        for (; r->end[rank] < r->n_pairs; r->end[rank]++) /* the next pairs that fit into its window */
+            if ((left -= rows_of_pair(r, rank, r->end[rank])) < 0)
+                break;
     }
     for (int pair = r->first[own]; pair < r->end[own]; pair++)
         r->pairs[pair] = rows += rows_of_pair(r, own, pair);

@@ -9,35 +9,31 @@
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
 
-const char *tt_state_name(enum tt_state_array array)
-{
-    static const char *const names[TT_STATE_ARRAYS] = {
-#define TT_STATE(id, name, elements, type, kind) name,
+enum type { TYPE_STATE, TYPE_F32 };
+
+static const struct {
+    const char *name;
+    enum type type;
+    enum tt_memory_kind kind;
+} rows[TT_STATE_ARRAYS] = {
+#define TT_STATE(id, name, elements, type, kind) {name, TYPE_##type, TT_MEMORY_##kind},
 #include "core/program/state.def"
 #undef TT_STATE
-    };
-    return names[array];
+};
+
+const char *tt_state_name(enum tt_state_array array)
+{
+    return rows[array].name;
 }
 
 enum tt_memory_kind tt_state_kind(enum tt_state_array array)
 {
-    static const enum tt_memory_kind kinds[TT_STATE_ARRAYS] = {
-#define TT_STATE(id, name, elements, type, kind) TT_MEMORY_##kind,
-#include "core/program/state.def"
-#undef TT_STATE
-    };
-    return kinds[array];
+    return rows[array].kind;
 }
 
 enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype)
 {
-    enum { TYPE_STATE, TYPE_F32 };
-    static const int types[TT_STATE_ARRAYS] = {
-#define TT_STATE(id, name, elements, type, kind) TYPE_##type,
-#include "core/program/state.def"
-#undef TT_STATE
-    };
-    return types[array] == TYPE_F32 ? TT_F32 : dtype;
+    return rows[array].type == TYPE_F32 ? TT_F32 : dtype;
 }
 
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)
@@ -53,11 +49,6 @@ static int64_t elements_of(enum tt_state_array array, const struct tt_unit *unit
 #undef TT_STATE
     };
     return lengths[array];
-}
-
-bool tt_state_has(enum tt_state_array array, const struct tt_unit *unit, const struct tt_unit_param *param)
-{
-    return param->offset < elements_of(array, unit);
 }
 
 static int64_t unit_bytes(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)

@@ -77,9 +77,6 @@ enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype);
 /** The type of a unit's part of it. */
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype);
 
-/** Whether an array has this parameter of the unit. */
-bool tt_state_has(enum tt_state_array array, const struct tt_unit *unit, const struct tt_unit_param *param);
-
 /** Where an element of a unit's flat shard lies in an array. */
 static inline void *tt_state_at(const struct tt_state *state, enum tt_state_array array, int unit, int64_t element)
 {

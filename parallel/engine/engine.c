@@ -753,7 +753,7 @@ static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, i
     if (!track->program)
         return 0;
     microbatches = track->program->microbatches;
-    TT_TRY(tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream, &track->executor));
+    track->executor = tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream);
     *at += tt_arena_bytes(track->program->const_bytes);
     track->samples = make_samples(mesh, e->rank, batch, seq_len, microbatches, documents, track->executor, *at);
     *at += bytes_of_samples(mesh, batch, seq_len, microbatches, documents);

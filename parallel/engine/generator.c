@@ -144,8 +144,8 @@ int tt_generator_allocate(struct tt_generator *g)
     constants = at + m.cache;
     at = constants + m.constants;
     if (g->prompt.program)
-        TT_TRY(tt_executor_new(g->prompt.program, &g->state, constants, at, g->team, g->stream, &g->prompt.executor));
-    TT_TRY(tt_executor_new(g->token.program, &g->state, constants, at, g->team, g->stream, &g->token.executor));
+        g->prompt.executor = tt_executor_new(g->prompt.program, &g->state, constants, at, g->team, g->stream);
+    g->token.executor = tt_executor_new(g->token.program, &g->state, constants, at, g->team, g->stream);
 out:
     return rc;
 }

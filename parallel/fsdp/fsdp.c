@@ -21,23 +21,23 @@ static void finish_muon(struct tt_schedule *schedule, int unit)
 {
     if (unit == TT_NONE)
         return;
-    tt_schedule_wait(schedule, TT_GATHER_UPDATES, 0, unit, TT_NONE);
-    tt_schedule_add(schedule, TT_MUON, unit);
+    tt_schedule_collective(schedule, TT_WAIT, TT_GATHER_UPDATES, 0, unit, TT_NONE);
+    tt_schedule_add(schedule, TT_MUON, 0, unit);
 }
 
 void tt_fsdp_update(const struct tt_layout *layout, struct tt_schedule *schedule)
 {
     int previous = TT_NONE;
 
-    tt_schedule_add(schedule, TT_CLIP, TT_NONE);
+    tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE);
     for (int u = 0; u < layout->n_units; u++)
         if (layout->units[u].buffers)
-            tt_schedule_add(schedule, TT_BALANCE, u);
+            tt_schedule_add(schedule, TT_BALANCE, 0, u);
     for (int u = tt_layout_trained(layout, 0); u < layout->n_units; u = tt_layout_trained(layout, u + 1)) {
-        tt_schedule_add(schedule, TT_OPTIMIZER, u);
+        tt_schedule_add(schedule, TT_OPTIMIZER, 0, u);
         if (layout->units[u].first_matrix == layout->units[u].n_trained)
             continue;
-        tt_schedule_begin(schedule, TT_GATHER_UPDATES, 0, u, TT_NONE);
+        tt_schedule_collective(schedule, TT_BEGIN, TT_GATHER_UPDATES, 0, u, TT_NONE);
         finish_muon(schedule, previous);
         previous = u;
     }
@@ -76,7 +76,7 @@ static void unshard(struct walk *w, int unit)
 {
     if (w->gathering[unit])
         return;
-    tt_schedule_begin(w->schedule, TT_UNSHARD, 0, unit, TT_NONE);
+    tt_schedule_collective(w->schedule, TT_BEGIN, TT_UNSHARD, 0, unit, TT_NONE);
     w->gathering[unit] = true;
     w->ready[unit] = false;
 }
@@ -84,7 +84,7 @@ static void unshard(struct walk *w, int unit)
 /* kind: TT_RESHARD or TT_KEEP */
 static void reshard(struct walk *w, enum tt_instr_kind kind, int unit)
 {
-    tt_schedule_add(w->schedule, kind, unit);
+    tt_schedule_add(w->schedule, kind, 0, unit);
     w->gathering[unit] = false;
 }
 
@@ -114,7 +114,7 @@ static void begin_use(struct walk *w, int at)
         return;
     unshard(w, unit);
     if (!w->ready[unit]) {
-        tt_schedule_wait(w->schedule, TT_UNSHARD, 0, unit, TT_NONE);
+        tt_schedule_collective(w->schedule, TT_WAIT, TT_UNSHARD, 0, unit, TT_NONE);
         w->ready[unit] = true;
     }
     prefetch(w, at);
@@ -127,7 +127,7 @@ static void wait_for_reduce(struct walk *w)
     if (w->reducing == TT_NONE)
         return;
     use = &w->u->uses[w->reducing];
-    tt_schedule_wait(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
+    tt_schedule_collective(w->schedule, TT_WAIT, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
     w->reducing = TT_NONE;
 }
 
@@ -158,9 +158,9 @@ static void end_use(struct walk *w, int at)
         wait_for_reduce(w); /* only one reduce-scatter is in flight, which bounds their memory */
     free_after(w, at);
     if (use->adds)
-        tt_schedule_add_gradients(w->schedule, tt_use_microbatch(w->u, use), use->unit);
+        tt_schedule_add(w->schedule, TT_ADD, tt_use_microbatch(w->u, use), use->unit);
     if (use->completes) {
-        tt_schedule_begin(w->schedule, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
+        tt_schedule_collective(w->schedule, TT_BEGIN, TT_REDUCE, tt_use_microbatch(w->u, use), use->unit, TT_NONE);
         w->reducing = at;
     }
 }
@@ -235,13 +235,13 @@ static void schedule_update(const struct tt_layout *layout, struct tt_schedule *
     int u = tt_layout_trained(layout, 0);
 
     if (u < layout->n_units)
-        tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
+        tt_schedule_collective(schedule, TT_BEGIN, TT_ALL_REDUCE, 0, u, TT_NONE);
     for (int next; u < layout->n_units; u = next) {
         next = tt_layout_trained(layout, u + 1);
         if (next < layout->n_units)
-            tt_schedule_begin(schedule, TT_ALL_REDUCE, 0, next, TT_NONE);
-        tt_schedule_wait(schedule, TT_ALL_REDUCE, 0, u, TT_NONE);
-        tt_schedule_add(schedule, TT_NORM, u);
+            tt_schedule_collective(schedule, TT_BEGIN, TT_ALL_REDUCE, 0, next, TT_NONE);
+        tt_schedule_collective(schedule, TT_WAIT, TT_ALL_REDUCE, 0, u, TT_NONE);
+        tt_schedule_add(schedule, TT_NORM, 0, u);
     }
     tt_fsdp_update(layout, schedule);
 }
@@ -261,7 +261,7 @@ void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
     if (u->order->trains)
         schedule_update(u->layout, schedule);
     else
-        tt_schedule_add(schedule, TT_CLIP, TT_NONE);
+        tt_schedule_add(schedule, TT_CLIP, 0, TT_NONE);
     tt_free(w.gathering);
     tt_free(w.ready);
     tt_free(w.ends_at);

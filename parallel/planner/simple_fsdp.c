@@ -590,12 +590,12 @@ static struct handle handle_of(struct walk *b, const int *units, int n)
 
 static void begin(struct walk *b, enum tt_purpose purpose, int mb, struct handle units)
 {
-    tt_schedule_begin(&b->plan.schedule, purpose, mb, units.unit, units.bucket);
+    tt_schedule_collective(&b->plan.schedule, TT_BEGIN, purpose, mb, units.unit, units.bucket);
 }
 
 static void await(struct walk *b, enum tt_purpose purpose, int mb, struct handle units)
 {
-    tt_schedule_wait(&b->plan.schedule, purpose, mb, units.unit, units.bucket);
+    tt_schedule_collective(&b->plan.schedule, TT_WAIT, purpose, mb, units.unit, units.bucket);
 }
 
 static const int *units_of(const struct walk *b, const struct handle *units, int *ret_n)
@@ -614,7 +614,7 @@ static void fly(struct walk *b, int pos, struct flight flight)
 static void add_norm(struct walk *b, int unit)
 {
     if (b->u->layout->units[unit].shared_grad == TT_NONE)
-        tt_schedule_add(&b->plan.schedule, TT_NORM, unit);
+        tt_schedule_add(&b->plan.schedule, TT_NORM, 0, unit);
 }
 
 /* Continues with units whose sums are complete on this rank: the all-reduce over replicas, or the norm. */
@@ -753,7 +753,7 @@ static void release_after(struct walk *b, int pos)
 
         b->live -= r->bytes;
         if (last && r->pos == list->items[r->gather].last)
-            tt_schedule_add(&b->plan.schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD,
+            tt_schedule_add(&b->plan.schedule, list->items[r->gather].keeps ? TT_KEEP : TT_RESHARD, 0,
                             list->items[r->gather].unit);
     }
 }
@@ -817,7 +817,7 @@ static void reduce_after(struct walk *b, int pos)
         const struct tt_complete *complete = &b->u->complete[c];
 
         if (complete->adds)
-            tt_schedule_add_gradients(&b->plan.schedule, b->u->positions[pos].microbatch, complete->unit);
+            tt_schedule_add(&b->plan.schedule, TT_ADD, b->u->positions[pos].microbatch, complete->unit);
         b->live -= complete->frees * b->facts->unit_grad_bytes[complete->unit];
         if (!complete->reduces)
             continue;
@@ -850,7 +850,7 @@ static void walk(struct walk *b)
         wait_oldest(b, b->u->n_positions);
     for (int u = 0; u < b->u->layout->n_units; u++)
         if (b->u->layout->units[u].shared_grad != TT_NONE)
-            tt_schedule_add(&b->plan.schedule, TT_NORM, u);
+            tt_schedule_add(&b->plan.schedule, TT_NORM, 0, u);
     tt_fsdp_update(b->u->layout, &b->plan.schedule);
 }
 

@@ -278,7 +278,7 @@ static int run_rank(struct tt_comm *comm, void *arg)
     state.dtype = r.graph->values[0].dtype;
     (void)tt_state_add(&state, TT_STATE_PARAM, &r.layout, param);
     state.sums = sums;
-    TT_TRY(tt_executor_new(r.program, &state, NULL, region, team, stream, &ex));
+    ex = tt_executor_new(r.program, &state, NULL, region, team, stream);
     TT_TRY(tt_transfers_new(comm, &r.mesh, r.program, &state, ex, &transfers));
     for (int again = 0; again < 2; again++) {
         fill(&r, index, state.array[TT_STATE_PARAM][0]);

@@ -397,7 +397,10 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
         static const struct tt_unit_param nowhere;
         const struct tt_param *param = &w->job->model->params[p];
         const struct tt_unit_param *place = tt_layout_has(layout, p) ? tt_layout_param(layout, p) : &nowhere;
-        bool exists = place != &nowhere && tt_state_has(array, &layout->units[layout->unit_of[p]], place);
+        bool exists = place != &nowhere &&
+                      (array == TT_STATE_PARAM ||
+                       (!param->frozen &&
+                        (array == TT_STATE_EMA || tt_optim_row(param->optim)->moments[array - TT_STATE_MOMENT])));
         const void *stored =
             exists ? tt_state_at(state, array, layout->unit_of[p], place->offset) : (const void *)&nowhere;
         int64_t n = exists ? tt_box_volume(&place->box) : 0;

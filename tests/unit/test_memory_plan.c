@@ -14,7 +14,6 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
-#include "core/program/memory_plan.h"
 #include "core/program/program.h"
 
 enum { MOST = 700 };
@@ -129,50 +128,6 @@ static void live_buffers_never_overlap(void **state)
     assert_true(worst < 1.12);
 }
 
-/* The lowest offset at which no placed buffer that lives at the same time overlaps, found by trying 0 and all ends. */
-static int64_t lowest_by_hand(const struct tt_buffer *placed, int n, const struct tt_buffer *b)
-{
-    int64_t lowest = INT64_MAX;
-
-    for (int k = -1; k < n; k++) {
-        int64_t at = k < 0 ? 0 : placed[k].offset + placed[k].bytes;
-        bool free = at < lowest;
-
-        for (int i = 0; i < n && free; i++)
-            free = placed[i].last < b->first || placed[i].first > b->last || placed[i].offset >= at + b->bytes ||
-                   placed[i].offset + placed[i].bytes <= at;
-        lowest = free ? at : lowest;
-    }
-    return lowest;
-}
-
-/* Lives of one instruction, of some, and of nearly all, in a short and in a long program. */
-static void the_lowest_place_is_found(void **state)
-{
-    enum { N = 300 };
-    struct tt_buffer placed[N];
-    struct tt_rng rng = tt_rng_make(4, "lives");
-    uint64_t at = 0;
-
-    for (int n_instrs = 50; n_instrs <= 5000; n_instrs *= 10) {
-        struct tt_placed *p = tt_placed_new(N, n_instrs);
-
-        for (int round = 0; round < 2; round++, tt_placed_clear(p))
-            for (int k = 0; k < N; k++) {
-                int first = (int)draw(&rng, &at, n_instrs), most = k % 3 == 0   ? 1
-                                                                   : k % 3 == 1 ? n_instrs / 40 + 1
-                                                                                : n_instrs;
-                int last = first + (int)draw(&rng, &at, most);
-
-                placed[k] = buffer(k, 64 * (1 + draw(&rng, &at, 30)), first, last < n_instrs ? last : n_instrs - 1);
-                placed[k].offset = tt_placed_lowest(p, first, placed[k].last, placed[k].bytes);
-                assert_int_equal(placed[k].offset, lowest_by_hand(placed, k, &placed[k]));
-                tt_placed_add(p, first, placed[k].last, placed[k].offset, placed[k].offset + placed[k].bytes);
-            }
-        tt_placed_free(p);
-    }
-}
-
 static void the_same_lifetimes_give_the_same_plan(void **state)
 {
     static struct tt_buffer a[MOST], b[MOST];
@@ -231,13 +186,9 @@ static void parts_and_empty_buffers_need_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_lowest_place_is_found),
-        cmocka_unit_test(live_buffers_never_overlap),
-        cmocka_unit_test(the_same_lifetimes_give_the_same_plan),
-        cmocka_unit_test(a_chain_needs_two_buffers),
-        cmocka_unit_test(nested_lifetimes_are_a_stack),
-        cmocka_unit_test(a_late_large_buffer_is_placed_first),
-        cmocka_unit_test(parts_and_empty_buffers_need_no_room),
+        cmocka_unit_test(live_buffers_never_overlap),          cmocka_unit_test(the_same_lifetimes_give_the_same_plan),
+        cmocka_unit_test(a_chain_needs_two_buffers),           cmocka_unit_test(nested_lifetimes_are_a_stack),
+        cmocka_unit_test(a_late_large_buffer_is_placed_first), cmocka_unit_test(parts_and_empty_buffers_need_no_room),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

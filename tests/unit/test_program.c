@@ -100,21 +100,21 @@ static void buckets_move_several_units_at_once(void **state)
         int all = tt_schedule_bucket(&schedule, units, 4);
 
         assert_int_equal(lowering.layout->n_units, 4);
-        tt_schedule_begin(&schedule, TT_UNSHARD, 0, TT_NONE, all);
-        tt_schedule_wait(&schedule, TT_UNSHARD, 0, TT_NONE, all);
+        tt_schedule_collective(&schedule, TT_BEGIN, TT_UNSHARD, 0, TT_NONE, all);
+        tt_schedule_collective(&schedule, TT_WAIT, TT_UNSHARD, 0, TT_NONE, all);
         for (int mb = 0; mb < 3; mb++) {
             for (int n = 0; n < lowering.stages[0].graph->n_nodes; n++)
                 tt_schedule_run(&schedule, lowering.stages, mb, 0, n);
-            tt_schedule_begin(&schedule, TT_REDUCE, mb, TT_NONE, all);
-            tt_schedule_wait(&schedule, TT_REDUCE, mb, TT_NONE, all);
+            tt_schedule_collective(&schedule, TT_BEGIN, TT_REDUCE, mb, TT_NONE, all);
+            tt_schedule_collective(&schedule, TT_WAIT, TT_REDUCE, mb, TT_NONE, all);
         }
-        tt_schedule_begin(&schedule, TT_ALL_REDUCE, 0, TT_NONE, all);
-        tt_schedule_wait(&schedule, TT_ALL_REDUCE, 0, TT_NONE, all);
+        tt_schedule_collective(&schedule, TT_BEGIN, TT_ALL_REDUCE, 0, TT_NONE, all);
+        tt_schedule_collective(&schedule, TT_WAIT, TT_ALL_REDUCE, 0, TT_NONE, all);
         for (int u = 0; u < 4; u++)
-            tt_schedule_add(&schedule, TT_NORM, u);
-        tt_schedule_add(&schedule, TT_CLIP, TT_NONE);
+            tt_schedule_add(&schedule, TT_NORM, 0, u);
+        tt_schedule_add(&schedule, TT_CLIP, 0, TT_NONE);
         for (int u = 0; u < 4; u++)
-            tt_schedule_add(&schedule, TT_OPTIMIZER, u);
+            tt_schedule_add(&schedule, TT_OPTIMIZER, 0, u);
         assert_int_equal(tt_program_new(&lowering, &schedule, &program), 0);
         assert_int_equal(tt_program_check(program), 0);
         names_run(program, "((0+1)+2) over replicas");
@@ -234,8 +234,8 @@ static void a_collective_is_begun_before_it_is_awaited(void **state)
     struct tt_schedule schedule = {0};
     struct tt_program *program = NULL;
 
-    tt_schedule_begin(&schedule, TT_UNSHARD, 0, 1, TT_NONE);
-    tt_schedule_wait(&schedule, TT_UNSHARD, 0, 0, TT_NONE);
+    tt_schedule_collective(&schedule, TT_BEGIN, TT_UNSHARD, 0, 1, TT_NONE);
+    tt_schedule_collective(&schedule, TT_WAIT, TT_UNSHARD, 0, 0, TT_NONE);
     assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "'wait unshard' of tok_embeddings, which it has not begun"));
     schedule.instrs[0].purpose = TT_UNSHARD_KEPT;

@@ -184,52 +184,49 @@ const struct tt_instr_row tt_instr_begin = {
 
 /* --- TT_WAIT --- */
 
-/* A wait has the operands of its TT_BEGIN, so that they live until then. */
-static void add_wait(struct tt_walk *w, const struct tt_instr *from, int begin)
+/* Adds the wait for a TT_BEGIN, as a copy of `wait`. It has the same operands, so that they live until then. */
+static void add_wait(struct tt_walk *w, struct tt_instr wait, int begin)
 {
     struct tt_program *p = w->program;
-    int n = p->instrs[begin].n_operands, n_units;
-    const int *units = tt_instr_units(p->buckets, from, &n_units);
 
-    tt_lower_begin(w, from);
-    p->instrs[p->n_instrs - 1].begin = begin;
-    for (int i = 0; i < n; i++)
+    wait.kind = TT_WAIT;
+    wait.begin = begin;
+    wait.collective = (struct tt_collective_desc){0};
+    tt_lower_begin(w, &wait);
+    for (int i = 0; i < p->instrs[begin].n_operands; i++)
         tt_lower_operand(w, p->operands[p->instrs[begin].operands + i]);
-    if (n_units > 0 && tt_collective_travels(&p->instrs[begin].collective))
-        w->tag_taken[p->instrs[begin].collective.tag] = false;
-    for (int i = 0; i < n_units; i++)
-        w->begun[from->purpose][units[i]] = TT_NONE;
-}
-
-static int await_transfer(struct tt_walk *w, const struct tt_instr *from)
-{
-    int *begin = tt_lower_transfer_begun(w, from);
-
-    if (*begin == TT_NONE)
-        return tt_fail(TT_EINTERNAL, "the schedule has '%s' of microbatch %d, which it has not begun",
-                       tt_purpose_row(from->purpose)->wait_name, from->microbatch);
-    add_wait(w, from, *begin);
-    *begin = TT_NONE;
-    return 0;
 }
 
 static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_purpose_row *row = tt_purpose_row(from->purpose);
+    bool of_stages = row->among == TT_AMONG_STAGES;
+    int *begun = of_stages ? tt_lower_transfer_begun(w, from) : &w->begun[from->purpose][from->unit];
+    int begin = *begun, n;
+    const int *units = tt_instr_units(w->program->buckets, from, &n);
     struct tt_collective_desc desc;
-    int begin;
 
-    if (row->among == TT_AMONG_STAGES)
-        return await_transfer(w, from);
+    if (of_stages) {
+        if (begin == TT_NONE)
+            return tt_fail(TT_EINTERNAL, "the schedule has '%s' of microbatch %d, which it has not begun",
+                           row->wait_name, from->microbatch);
+        add_wait(w, *from, begin);
+        *begun = TT_NONE;
+        return 0;
+    }
     if (row->carries == TT_CARRIES_GRADS)
         tt_lower_await_grads(w, from);
     desc = tt_lower_describe(w, from->purpose, &from->unit, 1);
-    begin = w->begun[from->purpose][from->unit];
-    if (begin != TT_NONE)
-        add_wait(w, from, begin);
-    else if (tt_collective_travels(&desc))
+    if (begin != TT_NONE) {
+        add_wait(w, *from, begin);
+        if (tt_collective_travels(&w->program->instrs[begin].collective))
+            w->tag_taken[w->program->instrs[begin].collective.tag] = false;
+        for (int i = 0; i < n; i++)
+            w->begun[from->purpose][units[i]] = TT_NONE;
+    } else if (tt_collective_travels(&desc)) {
         return tt_fail(TT_EINTERNAL, "the schedule has '%s' of %s, which it has not begun", row->wait_name,
                        w->in.layout->units[from->unit].name);
+    }
     return row->arrived ? row->arrived(w, from, begin) : 0;
 }
 
@@ -238,13 +235,11 @@ static int examine_exchange(struct tt_executor *ex, const struct tt_instr *begin
 {
     const struct tt_node *node = tt_instr_node(ex->program, begin);
     const struct tt_value *out = &tt_instr_graph(ex->program, begin)->values[node->out[0]];
-    int rc = 0;
+    int rc = tt_device_synchronize(ex->stream);
 
-    TT_TRY(tt_device_synchronize(ex->stream));
-    if (tt_running_order(ex, begin) < ex->bad->order &&
+    if (rc == 0 && tt_running_order(ex, begin) < ex->bad->order &&
         !tt_running_all_finite(out->dtype, tt_running_address(ex, begin)[node->n_in], tt_value_elements(out)))
         *ex->bad = (struct tt_bad_value){.order = tt_running_order(ex, begin)};
-out:
     return rc;
 }
 
@@ -345,61 +340,48 @@ static int tag_of(const struct crossing *c, int microbatch)
            c->grads;
 }
 
-static void lower_transfer(struct tt_walk *w, const struct tt_instr *from)
+/* Adds the TT_BEGIN `begin` of a transfer to or from the rank at place `peer` of the pipeline. */
+static void begin_transfer(struct tt_walk *w, struct tt_instr begin, int peer, enum tt_dtype dtype, int64_t bytes,
+                           int tag)
 {
-    const struct tt_stage *stage = &w->in.stages[from->stage];
-    struct crossing c = crossing_of(stage, from->purpose);
-    struct tt_instr begin = *from;
-
-    begin.collective = (struct tt_collective_desc){.op = tt_purpose_row(from->purpose)->op,
+    begin.collective = (struct tt_collective_desc){.op = tt_purpose_row(begin.purpose)->op,
                                                    .group = TT_GROUP_PP,
                                                    .ranks = 2,
-                                                   .peer = c.peer->pp,
-                                                   .dtype = w->in.param_dtype,
-                                                   .tag = tag_of(&c, from->microbatch)};
-    for (int i = 0; i < c.n; i++)
-        if (carried(&c, i) != TT_NONE)
-            begin.collective.bytes += tt_value_bytes(&stage->graph->values[carried(&c, i)]);
-    begin.collective.shard_bytes = begin.collective.bytes;
+                                                   .peer = peer,
+                                                   .dtype = dtype,
+                                                   .bytes = bytes,
+                                                   .shard_bytes = bytes,
+                                                   .tag = tag};
     tt_lower_begin(w, &begin);
 }
 
-static int lower_send(struct tt_walk *w, const struct tt_instr *from)
+static int lower_transfer(struct tt_walk *w, const struct tt_instr *from)
 {
-    const struct tt_stage *stage = &w->in.stages[from->stage];
-    struct crossing c = crossing_of(stage, from->purpose);
+    const struct tt_value *values = tt_lower_graph(w, from)->values;
+    struct crossing c = crossing_of(&w->in.stages[from->stage], from->purpose);
+    bool sends = tt_purpose_row(from->purpose)->op == TT_SEND;
+    int64_t bytes = 0;
 
-    for (int i = 0; i < c.n; i++)
-        if (carried(&c, i) != TT_NONE)
+    for (int i = 0; i < c.n; i++) {
+        if (carried(&c, i) == TT_NONE)
+            continue;
+        bytes += tt_value_bytes(&values[carried(&c, i)]);
+        if (sends)
             tt_lower_await(w, tt_lower_input(w, from, carried(&c, i)), false);
-    lower_transfer(w, from);
+    }
+    begin_transfer(w, *from, c.peer->pp, w->in.param_dtype, bytes, tag_of(&c, from->microbatch));
     for (int i = 0; i < c.n; i++) {
         int buffer;
 
         if (carried(&c, i) == TT_NONE)
             continue;
-        buffer = tt_lower_input(w, from, carried(&c, i));
+        buffer = sends ? tt_lower_input(w, from, carried(&c, i)) : tt_lower_value(w, from, carried(&c, i));
         if (buffer == TT_NONE)
-            return tt_fail(TT_EINTERNAL, "the schedule sends '%s' before it is there",
-                           stage->graph->values[carried(&c, i)].name);
+            return tt_fail(TT_EINTERNAL, "the schedule sends '%s' before it is there", values[carried(&c, i)].name);
         tt_lower_operand(w, buffer);
     }
     return 0;
 }
-
-static int lower_receive(struct tt_walk *w, const struct tt_instr *from)
-{
-    const struct tt_stage *stage = &w->in.stages[from->stage];
-    struct crossing c = crossing_of(stage, from->purpose);
-
-    lower_transfer(w, from);
-    for (int i = 0; i < c.n; i++)
-        if (carried(&c, i) != TT_NONE)
-            tt_lower_operand(w, tt_lower_value(w, from, carried(&c, i)));
-    return 0;
-}
-
-/* --- runs --- */
 
 /* --- tied weights --- */
 
@@ -413,28 +395,10 @@ static int begin_tied(struct tt_walk *w, const struct tt_instr *from, enum tt_pu
 
     begin.kind = TT_BEGIN;
     begin.purpose = purpose;
-    begin.collective = (struct tt_collective_desc){.op = tt_purpose_row(purpose)->op,
-                                                   .group = TT_GROUP_PP,
-                                                   .ranks = 2,
-                                                   .peer = unit->shared_pp,
-                                                   .dtype = TT_F32,
-                                                   .bytes = w->program->buffers[buffer].bytes,
-                                                   .shard_bytes = w->program->buffers[buffer].bytes,
-                                                   .tag = TT_TAG_TIED + from_last - TT_TAG_COLLECTIVE};
-    tt_lower_begin(w, &begin);
+    begin_transfer(w, begin, unit->shared_pp, TT_F32, w->program->buffers[buffer].bytes,
+                   TT_TAG_TIED + from_last - TT_TAG_COLLECTIVE);
     tt_lower_operand(w, buffer);
     return w->program->n_instrs - 1;
-}
-
-static void wait_tied(struct tt_walk *w, int begin, int buffer)
-{
-    struct tt_instr wait = w->program->instrs[begin];
-
-    wait.kind = TT_WAIT;
-    wait.begin = begin;
-    wait.collective = (struct tt_collective_desc){0};
-    tt_lower_begin(w, &wait);
-    tt_lower_operand(w, buffer);
 }
 
 int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int own)
@@ -442,8 +406,8 @@ int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int o
     int other = tt_lower_buffer(w, TT_MEMORY_STAGING, w->program->buffers[own].bytes);
     int sending = begin_tied(w, from, TT_SEND_TIED, own), receiving = begin_tied(w, from, TT_RECEIVE_TIED, other);
 
-    wait_tied(w, sending, own);
-    wait_tied(w, receiving, other);
+    add_wait(w, w->program->instrs[sending], sending);
+    add_wait(w, w->program->instrs[receiving], receiving);
     return other;
 }
 
@@ -451,19 +415,16 @@ int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int o
 
 #define OF_STAGES(text, operation) \
     .name = (text), .wait_name = "wait " text, .op = (operation), .among = TT_AMONG_STAGES, .rare = true
+#define OF_BOUNDARY(text, operation) \
+    OF_STAGES(text, operation), .of_microbatch = true, .subject = tt_transfer_text, .lower = lower_transfer
 
-const struct tt_purpose_row tt_purpose_send_values = {OF_STAGES("send", TT_SEND), .of_microbatch = true,
-                                                      .subject = tt_transfer_text, .lower = lower_send};
+const struct tt_purpose_row tt_purpose_send_values = {OF_BOUNDARY("send", TT_SEND)};
 
-const struct tt_purpose_row tt_purpose_receive_values = {OF_STAGES("receive", TT_RECEIVE), .of_microbatch = true,
-                                                         .subject = tt_transfer_text, .lower = lower_receive};
+const struct tt_purpose_row tt_purpose_receive_values = {OF_BOUNDARY("receive", TT_RECEIVE)};
 
-const struct tt_purpose_row tt_purpose_send_grads = {OF_STAGES("send gradient", TT_SEND), .of_microbatch = true,
-                                                     .subject = tt_transfer_text, .lower = lower_send};
+const struct tt_purpose_row tt_purpose_send_grads = {OF_BOUNDARY("send gradient", TT_SEND)};
 
-const struct tt_purpose_row tt_purpose_receive_grads = {OF_STAGES("receive gradient", TT_RECEIVE),
-                                                        .of_microbatch = true, .subject = tt_transfer_text,
-                                                        .lower = lower_receive};
+const struct tt_purpose_row tt_purpose_receive_grads = {OF_BOUNDARY("receive gradient", TT_RECEIVE)};
 
 const struct tt_purpose_row tt_purpose_send_tied = {OF_STAGES("send tied", TT_SEND), .carries = TT_CARRIES_SUMS};
 
@@ -567,17 +528,10 @@ out:
 /* Adds the wait for the k-th of the exchanges under way. */
 static void await(struct tt_walk *w, int k)
 {
-    struct tt_program *p = w->program;
-    int begin = w->exchanging[k];
-    struct tt_instr wait = p->instrs[begin];
+    struct tt_instr wait = w->program->instrs[w->exchanging[k]];
 
-    wait.kind = TT_WAIT;
     wait.node = TT_NONE;
-    wait.begin = begin;
-    wait.collective = (struct tt_collective_desc){0};
-    tt_lower_begin(w, &wait);
-    for (int i = 0; i < p->instrs[begin].n_operands; i++)
-        tt_lower_operand(w, p->operands[p->instrs[begin].operands + i]);
+    add_wait(w, wait, w->exchanging[k]);
     w->n_exchanging--;
     for (int i = k; i < w->n_exchanging; i++)
         w->exchanging[i] = w->exchanging[i + 1];

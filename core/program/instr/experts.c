@@ -176,24 +176,6 @@ static int share_ends(struct tt_executor *ex, int32_t *own)
     return swap(ex, &r->there, &r->back);
 }
 
-/* One round: the rows go to the experts, the node runs, and its output comes back. */
-static int run_round(struct tt_executor *ex, const struct tt_call *call, const struct tt_routed_rows *in, int n_in,
-                     const struct tt_routed_rows *out)
-{
-    struct tt_routing *r = &ex->routing;
-    int rc = 0;
-
-    tt_routing_list(r, in, n_in);
-    TT_TRY(swap(ex, &r->there, &r->back));
-    if (r->end[r->ranks.index] > r->first[r->ranks.index])
-        tt_device_launch(ex->stream, call);
-    TT_TRY(tt_device_synchronize(ex->stream));
-    tt_routing_list(r, out, 1);
-    TT_TRY(swap(ex, &r->back, &r->there));
-out:
-    return rc;
-}
-
 static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, struct tt_call *call,
                       const struct tt_routed *routed)
 {
@@ -214,8 +196,15 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
     tt_routing_begin(r, &ranks, node->attr.window);
     TT_TRY(share_ends(ex, call->in[routed->ends]));
     call->in[routed->ends] = r->pairs;
-    while (tt_routing_next(r))
-        TT_TRY(run_round(ex, call, in, routed->n_in, &out));
+    while (tt_routing_next(r)) { /* the rows go to the experts, the node runs, and its output comes back */
+        tt_routing_list(r, in, routed->n_in);
+        TT_TRY(swap(ex, &r->there, &r->back));
+        if (r->end[ranks.index] > r->first[ranks.index])
+            tt_device_launch(ex->stream, call);
+        TT_TRY(tt_device_synchronize(ex->stream));
+        tt_routing_list(r, &out, 1);
+        TT_TRY(swap(ex, &r->back, &r->there));
+    }
 out:
     return rc;
 }
@@ -289,29 +278,24 @@ static int lower_count(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Adds the terms of the router's losses. */
-static void add_losses(struct tt_executor *ex, const float *losses, int64_t tokens)
-{
-    for (int k = 0; k < TT_ROUTER_LOSSES; k++)
-        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_SUM,
-                                                  .n = tokens,
-                                                  .in = losses + k * tokens,
-                                                  .out = {&ex->state->sums[TT_SUM_ROUTER + k]}});
-}
-
 static int run_count(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
     struct tt_step_call count = call_of(ex->program, instr);
     int producer = experts_of(ex->program, instr)->producer;
     int layer = tt_instr_graph(ex->program, instr)->nodes[producer].block;
+    int64_t tokens = tt_value_rows(experts_of(ex->program, instr));
+    const float *losses = tt_running_address(ex, instr)[1];
 
     (void)step;
     count.in = tt_running_address(ex, instr)[0];
     count.out[0] = tt_sums_loads(ex->state->sums) + (int64_t)layer * ex->program->layout->experts;
     tt_running_step(ex, count);
-    if (tt_running_address(ex, instr)[1])
-        add_losses(ex, tt_running_address(ex, instr)[1], tt_value_rows(experts_of(ex->program, instr)));
+    for (int k = 0; losses && k < TT_ROUTER_LOSSES; k++)
+        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_SUM,
+                                                  .n = tokens,
+                                                  .in = losses + k * tokens,
+                                                  .out = {&ex->state->sums[TT_SUM_ROUTER + k]}});
     return 0;
 }
 

@@ -12,10 +12,8 @@
 
 /* --- norm, clip, update --- */
 
-/*
- * Adds the finished sum of a unit's gradients as an operand. It is as long as the unit's trained parameters: the second
- * parts of tied weights, which follow the others, are left out.
- */
+/* Adds the finished sum of a unit's gradients as an operand; the instruction does not use the second parts of tied
+ * weights, which follow the others. */
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {
     tt_lower_begin(w, from);
@@ -23,13 +21,18 @@ static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Part k of a unit's finished sum. */
-static int part_of_sum(struct tt_walk *w, int unit, int k)
+/* A part of a unit's finished sum, in elements. */
+static int part_of_sum(struct tt_walk *w, int unit, int64_t offset, int64_t n)
+{
+    return tt_lower_part(w, tt_lower_sum(w, unit), offset * (int64_t)sizeof(float), n * (int64_t)sizeof(float));
+}
+
+/* Gradient k of a unit's finished sum. */
+static int grad_of_sum(struct tt_walk *w, int unit, int k)
 {
     const struct tt_unit_grad *grad = &w->in.layout->units[unit].grads[k];
 
-    return tt_lower_part(w, tt_lower_sum(w, unit), grad->offset * (int64_t)sizeof(float),
-                         grad->chunk * (int64_t)sizeof(float));
+    return part_of_sum(w, unit, grad->offset, grad->chunk);
 }
 
 /* A tied weight's gradient is two sums over microbatches and ranks, which are added here, once. */
@@ -49,12 +52,12 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
     const struct tt_unit *unit = &layout->units[from->unit];
 
     for (int k = unit->n_trained; k < unit->n_grads; k++) {
-        int second = part_of_sum(w, from->unit, k);
+        int second = grad_of_sum(w, from->unit, k);
 
-        add_sums(w, from, second, part_of_sum(w, from->unit, tt_layout_grad(layout, unit->grads[k].param, 0)));
+        add_sums(w, from, second, grad_of_sum(w, from->unit, tt_layout_grad(layout, unit->grads[k].param, 0)));
     }
     if (unit->shared_grad != TT_NONE) {
-        int own = part_of_sum(w, from->unit, unit->shared_grad);
+        int own = grad_of_sum(w, from->unit, unit->shared_grad);
 
         add_sums(w, from, tt_lower_exchange_tied(w, from, own), own);
     }
@@ -276,8 +279,8 @@ static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
     for (int i = 0; i < n; i++) { /* Muon's part of a unit's finished sum: this rank's part of the updates */
         const struct tt_unit *unit = &w->in.layout->units[units[i]];
 
-        tt_lower_operand(w, tt_lower_part(w, tt_lower_sum(w, units[i]), unit->matrices_begin * (int64_t)sizeof(float),
-                                          (unit->trained_elements - unit->matrices_begin) * (int64_t)sizeof(float)));
+        tt_lower_operand(w,
+                         part_of_sum(w, units[i], unit->matrices_begin, tt_purpose_elements(unit, TT_GATHER_UPDATES)));
     }
     return 0;
 }
@@ -293,15 +296,6 @@ const struct tt_purpose_row tt_purpose_gather_updates = {
 };
 
 /* --- TT_MUON --- */
-
-/* Without a gather the finished sum has the whole matrices. */
-static int whole_update(struct tt_walk *w, int u, const struct tt_unit_param *param)
-{
-    if (w->update[param->param] != TT_NONE)
-        return w->update[param->param];
-    return tt_lower_part(w, tt_lower_sum(w, u), param->offset * (int64_t)sizeof(float),
-                         param->chunk * (int64_t)sizeof(float));
-}
 
 /* The matrix that is assembled at the begin of the scratch memory; 0: it was gathered whole. */
 static int64_t assembled_bytes(const struct tt_unit_param *param)
@@ -329,8 +323,12 @@ static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
 
     tt_lower_begin(w, from);
     for (int k = unit->first_matrix; k < unit->n_trained; k++) {
-        tt_lower_operand(w, whole_update(w, from->unit, &unit->params[k]));
-        w->update[unit->params[k].param] = TT_NONE;
+        const struct tt_unit_param *param = &unit->params[k];
+        int *whole = &w->update[param->param];
+
+        /* without a gather the finished sum has the whole matrices */
+        tt_lower_operand(w, *whole == TT_NONE ? part_of_sum(w, from->unit, param->offset, param->chunk) : *whole);
+        *whole = TT_NONE;
     }
     tt_lower_operand(w, tt_lower_made(w, TT_MEMORY_SCRATCH, scratch_bytes(w->program, unit)));
     return 0;
@@ -405,28 +403,11 @@ const struct tt_instr_row tt_instr_muon = {
     .run = run_muon,
 };
 
-/* --- averages of the weights --- */
-
-/* The averages of the weights (EMA), after all parameters have their new values. */
+/* --- TT_AVERAGE: the averages of the weights (EMA), after all parameters have their new values --- */
 
 static struct tt_step_call average_of(const struct tt_program *program, const struct tt_instr *instr)
 {
-    return (struct tt_step_call){.op = TT_STEP_AVERAGE,
-                                 .n = program->layout->units[instr->unit].trained_elements,
-                                 .dtype = program->shard_dtype};
-}
-
-void tt_lower_averages(struct tt_walk *w)
-{
-    const struct tt_layout *layout = w->in.layout;
-
-    for (int u = 0; u < layout->n_units && w->in.averages; u++) {
-        const struct tt_instr average = {
-            .kind = TT_AVERAGE, .node = TT_NONE, .unit = u, .bucket = TT_NONE, .begin = TT_NONE};
-
-        if (layout->units[u].trained_elements > 0)
-            tt_lower_begin(w, &average);
-    }
+    return of_shard(program, instr, TT_STEP_AVERAGE);
 }
 
 static int run_average(struct tt_executor *ex, int i, struct tt_step *step)
