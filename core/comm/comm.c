@@ -60,10 +60,8 @@ double tt_comm_clock(struct tt_comm *comm)
     return comm->clock_sec;
 }
 
-/* --- signs of life --- */
-
 /*
- * Signs of life: whether the ranks of a job are alive and whether the job makes progress.
+ * --- signs of life: whether the ranks of a job are alive and whether the job makes progress ---
  *
  * The ranks form a binomial tree, in which the parent of rank r is r without its lowest set bit. Two neighbours pass
  * one small message back and forth, about once a second, whenever either of them polls. It carries the progress of the
@@ -102,33 +100,23 @@ struct neighbour {
 struct tt_pulse {
     double next_look;
     int n;
-    bool has_parent; /* neighbour[0]; all lower ranks are on its side */
-    struct neighbour neighbour[];
+    bool has_parent;                /* neighbour[0]; all lower ranks are on its side */
+    struct neighbour neighbour[32]; /* the parent, and a child for each bit of a rank */
 };
-
-static int count_neighbours(int rank, int size)
-{
-    int n = rank > 0;
-
-    for (int bit = 1; bit < size && !(rank & bit); bit <<= 1)
-        n += rank + bit < size;
-    return n;
-}
 
 /* comm has more than one rank. Freed after the transport has ended all transfers. */
 static struct tt_pulse *pulse_new(const struct tt_comm *comm)
 {
-    int rank = comm->rank, n = count_neighbours(rank, comm->size), i = 0;
-    struct tt_pulse *p = tt_calloc(1, sizeof *p + (size_t)n * sizeof p->neighbour[0]);
+    struct tt_pulse *p = tt_calloc(1, sizeof *p);
+    int rank = comm->rank;
 
-    p->n = n;
     p->has_parent = rank > 0;
     if (rank > 0)
-        p->neighbour[i++].rank = rank & (rank - 1);
+        p->neighbour[p->n++].rank = rank & (rank - 1);
     for (int bit = 1; bit < comm->size && !(rank & bit); bit <<= 1)
         if (rank + bit < comm->size)
-            p->neighbour[i++].rank = rank + bit;
-    for (i = 0; i < n; i++) {
+            p->neighbour[p->n++].rank = rank + bit;
+    for (int i = 0; i < p->n; i++) {
         struct neighbour *b = &p->neighbour[i];
 
         b->my_turn = rank < b->rank;
@@ -224,26 +212,15 @@ out:
     return rc;
 }
 
-/* Keeps this thread's error message, since the caller may be about to report another error. */
-static int exchange_quietly(struct tt_comm *comm, struct neighbour *b, double now)
-{
-    static _Thread_local char kept[TT_ERROR_MESSAGE_BYTES];
-    int rc;
-
-    memcpy(kept, tt_error_message(), strlen(tt_error_message()) + 1);
-    rc = exchange(comm, b, now);
-    if (rc < 0)
-        (void)tt_fail(rc, "%s", kept);
-    return rc;
-}
-
 /*
  * Exchanges the signs of life that are due; cheap when none is. Polls the transport for them, since they must arrive
  * even if no transfer is under way.
  */
 static void beat(struct tt_comm *comm, double now)
 {
+    static _Thread_local char kept[TT_ERROR_MESSAGE_BYTES];
     struct tt_pulse *p;
+    int rc;
 
     if (comm->size == 1)
         return;
@@ -259,11 +236,15 @@ static void beat(struct tt_comm *comm, double now)
         return; /* the next call that advances the transport gets the error again */
     }
     comm->looks = false;
+    /* keep this thread's error message, since the caller may be about to report another error */
+    memcpy(kept, tt_error_message(), strlen(tt_error_message()) + 1);
     for (int i = 0; i < p->n; i++) {
         struct neighbour *b = &p->neighbour[i];
 
-        if (!b->is_gone && exchange_quietly(comm, b, now) < 0)
-            b->is_gone = true;
+        if (b->is_gone || (rc = exchange(comm, b, now)) >= 0)
+            continue;
+        b->is_gone = true;
+        (void)tt_fail(rc, "%s", kept);
     }
 }
 
@@ -281,12 +262,6 @@ static int64_t pulse_progress(const struct tt_comm *comm)
 static int pulse_silent(const struct tt_comm *comm, double now)
 {
     return comm->pulse ? sum_up(comm, NULL, now).silent : -1;
-}
-
-/* The lowest rank known to work outside of the communicator; -1: none. */
-static int pulse_working(const struct tt_comm *comm)
-{
-    return comm->pulse ? sum_up(comm, NULL, comm->clock_sec).working : -1;
 }
 
 /*
@@ -353,7 +328,7 @@ static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
  */
 static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
 {
-    int silent = pulse_silent(comm, now), working = pulse_working(comm);
+    int silent = pulse_silent(comm, now), working = comm->pulse ? sum_up(comm, NULL, now).working : -1;
     int rank = silent >= 0 ? silent : working >= 0 ? working : peer;
     char text[512];
 
@@ -577,11 +552,11 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
     comm->ops->abort(comm, exit_code, message);
 }
 
-/* --- work beside the communicator --- */
-
 /*
- * Work that does not communicate, in a thread of its own, while the caller answers the other ranks. Each call makes a
- * thread; the work reads and writes files, a few times per save.
+ * --- work beside the communicator ---
+ *
+ * It runs in a thread of its own, while the caller answers the other ranks. Each call makes a thread, a few times per
+ * save.
  */
 
 struct job {
@@ -673,22 +648,19 @@ out:
     return job.rc;
 }
 
-/* --- small collectives --- */
-
 /*
- * The small collectives, over the point-to-point functions of struct tt_comm_ops.
+ * --- small collectives ---
  *
  * They run along a binomial tree: counted from the root, rank r receives from r without its lowest set bit. They carry
  * a few hundred bytes once a step, so only their latency matters: 2 log2(size) messages in a row.
  */
 
-static int send_control(struct tt_comm *comm, const void *bytes, size_t size, int peer)
+static int send_control(struct tt_comm *comm, void *bytes, size_t size, int peer)
 {
-    struct tt_segment segment = {NULL, size};
+    struct tt_segment segment = {bytes, size};
     struct tt_request request = {{0}};
     int rc = 0;
 
-    memcpy(&segment.data, &bytes, sizeof bytes); /* segments are not const; sending only reads */
     TT_TRY(tt_comm_give_way(comm, comm->ops->send_begin(comm, &segment, 1, peer, TT_TAG_CONTROL, &request)));
     comm->control_bytes += (int64_t)size;
     rc = tt_comm_wait(comm, &request, peer);
@@ -794,15 +766,21 @@ static void fold_max(void *into, const void *from, int n)
         a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
 }
 
-int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n)
+/* The same in parts, without room for all words. */
+static int all_reduce_parts(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
 {
     int64_t received[MOST_WORDS];
     int rc = 0;
 
-    for (int i = 0; i < n; i += MOST_WORDS)
-        TT_TRY(all_reduce_words(comm, values + i, received, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_sum));
-out:
+    for (int i = 0; i < n && rc == 0; i += MOST_WORDS)
+        rc = all_reduce_words(comm, (char *)words + (size_t)i * 8, received, n - i < MOST_WORDS ? n - i : MOST_WORDS,
+                              fold);
     return rc;
+}
+
+int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n)
+{
+    return all_reduce_parts(comm, values, n, fold_sum);
 }
 
 int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room, int n)
@@ -812,13 +790,7 @@ int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room
 
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n)
 {
-    int64_t received[MOST_WORDS];
-    int rc = 0;
-
-    for (int i = 0; i < n; i += MOST_WORDS)
-        TT_TRY(all_reduce_words(comm, values + i, received, n - i < MOST_WORDS ? n - i : MOST_WORDS, fold_max));
-out:
-    return rc;
+    return all_reduce_parts(comm, values, n, fold_max);
 }
 
 int tt_comm_barrier(struct tt_comm *comm)
@@ -867,12 +839,7 @@ out:
     return rc;
 }
 
-/* --- one rank --- */
-
-/*
- * The communicator of a single rank. Collectives of one rank send no messages, so any transfer here is a caller's
- * mistake.
- */
+/* --- one rank: its collectives send no messages, so any transfer here is a caller's mistake --- */
 
 static int refuse(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
                   struct tt_request *ret_request)

@@ -121,41 +121,26 @@ out:
     return rc;
 }
 
-static int post_message(struct tt_collective *c, struct message *m)
-{
-    const struct tt_segment *segments = &c->segments[m->first_segment];
-    struct tt_comm *comm = c->comm;
-    int rc;
-
-    if (m->read)
-        rc = post_read(c, m);
-    else if (m->send)
-        rc = comm->ops->send_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
-    else
-        rc = comm->ops->recv_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request);
-    if (rc == 0 && m->send)
-        *c->sent_bytes += m->bytes;
-    return rc;
-}
-
 static int post_stage(struct tt_collective *c)
 {
     const struct stage *stage = &c->stages[c->current];
+    struct tt_comm *comm = c->comm;
     int rc = 0;
 
-    for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++)
-        TT_TRY(post_message(c, &c->messages[i]));
+    for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
+        struct message *m = &c->messages[i];
+        const struct tt_segment *segments = &c->segments[m->first_segment];
+
+        if (m->read)
+            TT_TRY(post_read(c, m));
+        else if (m->send)
+            TT_TRY(comm->ops->send_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request));
+        else
+            TT_TRY(comm->ops->recv_begin(comm, segments, m->n_segments, m->peer, c->tag, &m->request));
+        *c->sent_bytes += m->send ? m->bytes : 0;
+    }
 out:
     return rc;
-}
-
-static void do_work(const struct work *work)
-{
-    if (work->b)
-        tt_tree_add((float *)(void *)work->into, (const float *)(const void *)work->a,
-                    (const float *)(const void *)work->b, work->bytes / (int64_t)sizeof(float));
-    else
-        memcpy(work->into, work->a, (size_t)work->bytes);
 }
 
 /* Reads at most one batch, or none if this poll has read one already (*has_read). Sends the receipt after the last. */
@@ -186,35 +171,27 @@ out:
     return rc;
 }
 
-static int test_message(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
-{
-    struct tt_comm *comm = c->comm;
-    bool sent = false;
-    int rc = 0;
-
-    if (m->read && !m->send)
-        return test_reading(c, m, has_read, ret_done);
-    TT_TRY(comm->ops->test(comm, &m->request, &sent));
-    TT_TRY(comm->ops->test(comm, &m->receipt, ret_done)); /* done at once if there is none */
-    *ret_done = *ret_done && sent;
-out:
-    return rc;
-}
-
 /* The first message of the current stage that is not complete, or NULL. Tests all of them, since a test may read
  * data. */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
     const struct stage *stage = &c->stages[c->current];
     struct message *pending = NULL;
+    struct tt_comm *comm = c->comm;
     bool has_read = false;
     int rc = 0;
 
     for (int i = stage->first_message; i < stage->first_message + stage->n_messages; i++) {
         struct message *m = &c->messages[i];
-        bool done = false;
+        bool sent = true, done = false;
 
-        TT_TRY(test_message(c, m, &has_read, &done));
+        if (m->read && !m->send) {
+            TT_TRY(test_reading(c, m, &has_read, &done));
+        } else {
+            TT_TRY(comm->ops->test(comm, &m->request, &sent));
+            TT_TRY(comm->ops->test(comm, &m->receipt, &done)); /* done at once if there is none */
+            done = done && sent;
+        }
         if (!done && !pending)
             pending = m;
     }
@@ -235,8 +212,15 @@ static int advance(struct tt_collective *c, struct message **ret_pending)
         TT_TRY(pending_message(c, &pending));
         if (pending)
             break;
-        for (int i = stage->first_work; i < stage->first_work + stage->n_work; i++)
-            do_work(&c->work[i]);
+        for (int i = stage->first_work; i < stage->first_work + stage->n_work; i++) {
+            const struct work *work = &c->work[i];
+
+            if (work->b)
+                tt_tree_add((float *)(void *)work->into, (const float *)(const void *)work->a,
+                            (const float *)(const void *)work->b, work->bytes / (int64_t)sizeof(float));
+            else
+                memcpy(work->into, work->a, (size_t)work->bytes);
+        }
         c->current++;
         if (c->current == c->n_stages) {
             c->under_way = false;
@@ -393,18 +377,6 @@ static char *cursor_data(const struct cursor *cursor)
     return (char *)cursor->list.items[cursor->item].data + cursor->offset;
 }
 
-/* Cuts a wire of moderate size into messages that need no handshake. A large wire has long messages, each with one
- * handshake (mpi.c). */
-static void choose_cuts(struct wire *wire, int64_t eager_bytes, int64_t incoming)
-{
-    wire->large_bytes = LARGE_PIECE_BYTES;
-    wire->message_bytes = INT64_MAX;
-    if (eager_bytes && incoming <= MOST_EAGER * eager_bytes)
-        wire->message_bytes = eager_bytes;
-    else if (eager_bytes)
-        wire->large_bytes = eager_bytes + 1;
-}
-
 /*
  * Makes one end of a wire. Both ends must pass the same numbers, which alone decide whether the data is read
  * (tt_comm.read_bytes) or sent, and where it is cut.
@@ -414,11 +386,28 @@ static void choose_cuts(struct wire *wire, int64_t eager_bytes, int64_t incoming
 static struct wire wire_make(struct tt_collective *c, bool send, int member, int64_t bytes, int senders)
 {
     const struct tt_comm *comm = c->comm;
-    struct wire wire = {.collective = c, .send = send, .member = member};
+    struct wire wire = {
+        .collective = c, .send = send, .member = member, .large_bytes = LARGE_PIECE_BYTES, .message_bytes = INT64_MAX};
 
     wire.read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
-    choose_cuts(&wire, comm->eager_bytes, senders * bytes);
+    /* a wire of moderate size has messages that need no handshake, a large one long messages with one each (mpi.c) */
+    if (comm->eager_bytes && senders * bytes <= MOST_EAGER * comm->eager_bytes)
+        wire.message_bytes = comm->eager_bytes;
+    else if (comm->eager_bytes)
+        wire.large_bytes = comm->eager_bytes + 1;
     return wire;
+}
+
+struct tt_segment_list *tt_segment_blocks(void *data, int n, int64_t bytes)
+{
+    struct tt_segment_list *lists = tt_calloc((size_t)n, sizeof *lists + sizeof(struct tt_segment));
+    struct tt_segment *segments = (struct tt_segment *)(void *)(lists + n);
+
+    for (int i = 0; i < n; i++) {
+        segments[i] = (struct tt_segment){(char *)data + i * bytes, (size_t)bytes};
+        lists[i] = (struct tt_segment_list){&segments[i], 1};
+    }
+    return lists;
 }
 
 static int64_t list_bytes(struct tt_segment_list list)
@@ -637,23 +626,18 @@ static void build_direct(struct tt_collective *c, const struct tt_group *group, 
                          struct tt_segment_list out, char *scratch, int64_t shard_bytes)
 {
     int n = group->n, me = group->index;
-    struct tt_segment *leaves = tt_calloc((size_t)n, sizeof *leaves);
-    struct tt_segment_list *receive = tt_calloc((size_t)n, sizeof *receive);
+    struct tt_segment_list *receive = tt_segment_blocks(scratch, n, shard_bytes);
     struct tt_segment_list *cuts = repeat_list(blocks[me], n);
     struct tt_tree_walk walk = tt_tree_walk_make(n);
     int64_t into, from;
 
     /* This member's block is copied to the scratch too, so that every leaf is one array. */
-    for (int member = 0; member < n; member++) {
-        leaves[member] = (struct tt_segment){scratch + member * shard_bytes, (size_t)shard_bytes};
-        receive[member] = (struct tt_segment_list){&leaves[member], 1};
-    }
     add_stage(c);
     build_exchange(c, group, receive, cuts, blocks, blocks);
     add_work(c, receive[me], blocks[me], NULL);
     while (tt_tree_walk_next(&walk, &into, &from))
-        add_work(c, into == 0 && 2 * walk.stride >= n ? out : receive[into], receive[into], leaves[from].data);
-    tt_free(leaves);
+        add_work(c, into == 0 && 2 * walk.stride >= n ? out : receive[into], receive[into],
+                 receive[from].items[0].data);
     tt_free(receive);
     tt_free(cuts);
 }
@@ -713,16 +697,11 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
                       int64_t block_bytes, void *receive, struct tt_collective **ret_collective)
 {
     int n = group->n, me = group->index, rc = 0;
-    struct tt_segment *places = tt_calloc((size_t)n, sizeof *places);
-    struct tt_segment_list *lists = tt_calloc((size_t)n, sizeof *lists);
+    struct tt_segment_list *lists = tt_segment_blocks(receive, n, block_bytes);
     struct tt_segment_list *cuts = repeat_list(blocks[me], n);
     struct tt_collective *c;
 
     TT_TRY(check_lists(group, blocks, block_bytes, "all-to-all"));
-    for (int member = 0; member < n; member++) {
-        places[member] = (struct tt_segment){(char *)receive + member * block_bytes, (size_t)block_bytes};
-        lists[member] = (struct tt_segment_list){&places[member], 1};
-    }
     c = collective_new(comm, group, tag);
     *ret_collective = c;
     if (block_bytes > 0) {
@@ -731,7 +710,6 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
         add_work(c, lists[me], blocks[me], NULL);
     }
 out:
-    tt_free(places);
     tt_free(lists);
     tt_free(cuts);
     return rc;
@@ -831,30 +809,15 @@ int tt_swap_begin(struct tt_collective *c, const struct tt_group *group, const s
     return tt_collective_begin(c);
 }
 
-int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes)
-{
-    if (n == 1)
-        return 0;
-    return (n & (n - 1)) == 0 ? n / 2 * shard_bytes : n * shard_bytes;
-}
-
-int64_t tt_all_reduce_scratch(int n, int64_t bytes)
-{
-    return tt_reduce_scatter_scratch(n, slice_bytes_of(n, bytes));
-}
-
-int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes)
-{
-    if (op == TT_SEND || op == TT_RECEIVE)
-        return op == TT_SEND ? bytes : 0;
-    return op == TT_ALL_SUM ? (int64_t)2 * (n - 1) * slice_bytes_of(n, bytes) : (n - 1) * bytes;
-}
-
 int64_t tt_instr_payload(const struct tt_instr *instr)
 {
     const struct tt_collective_desc *desc = &instr->collective;
 
-    return tt_collective_travels(desc) ? tt_collective_payload(desc->op, desc->ranks, desc->bytes) : 0;
+    if (!tt_collective_travels(desc) || desc->op == TT_RECEIVE)
+        return 0;
+    if (desc->op == TT_ALL_SUM)
+        return (int64_t)2 * (desc->ranks - 1) * slice_bytes_of(desc->ranks, desc->bytes);
+    return desc->op == TT_SEND ? desc->bytes : (desc->ranks - 1) * desc->bytes;
 }
 
 int64_t tt_program_payload(const struct tt_program *program)
@@ -868,10 +831,12 @@ int64_t tt_program_payload(const struct tt_program *program)
 
 int64_t tt_collective_staging(const struct tt_collective_desc *desc)
 {
-    if (desc->op == TT_ALL_SUM)
-        return tt_all_reduce_scratch(desc->ranks, desc->bytes);
-    if (desc->op != TT_REDUCE_SCATTER || !tt_collective_travels(desc))
+    int n = desc->ranks;
+    bool every_leaf = n & (n - 1) || desc->dtype != TT_F32; /* build_direct; halves are added by the executor */
+
+    if (!tt_collective_travels(desc) || (desc->op != TT_ALL_SUM && desc->op != TT_REDUCE_SCATTER))
         return 0;
-    return desc->dtype == TT_F32 ? tt_reduce_scatter_scratch(desc->ranks, desc->bytes)
-                                 : desc->ranks * desc->bytes; /* every leaf */
+    if (desc->op == TT_ALL_SUM)
+        return (n & (n - 1) ? n : n / 2) * slice_bytes_of(n, desc->bytes);
+    return (every_leaf ? n : n / 2) * desc->bytes;
 }

@@ -36,6 +36,9 @@ struct tt_segment_list {
     int n;
 };
 
+/** n lists of one segment each: blocks of `bytes` bytes, back to back from `data` on. The caller's, as one (tt_free). */
+struct tt_segment_list *tt_segment_blocks(void *data, int n, int64_t bytes);
+
 /**
  * All-gather: every member's shard arrives on every member.
  *   send     this member's (padded) shard: shard_bytes in all, the same on every member, in any segments
@@ -53,7 +56,7 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
  *            afterwards (of the padding too, whose sums are computed and ignored)
  *   out      where the sum is put, shard_bytes, in any segments; may be the memory of this member's block,
  *            segment by segment
- *   scratch  tt_reduce_scatter_scratch() bytes, 4-byte aligned
+ *   scratch  tt_collective_staging() bytes, 4-byte aligned
  */
 int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, int tag,
                           const struct tt_segment_list *blocks, struct tt_segment_list out, void *scratch,
@@ -71,7 +74,7 @@ int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int ta
  * All-reduce (sum of float32) in place: a reduce-scatter over group->n equal slices, then an all-gather, so that all
  * members have the same bits.
  *   values   any number of floats, in segments of the same sizes on every member
- *   scratch  tt_all_reduce_scratch() bytes, 4-byte aligned
+ *   scratch  tt_collective_staging() bytes, 4-byte aligned
  */
 int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,
                       void *scratch, struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -94,22 +97,18 @@ int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag,
 int tt_swap_begin(struct tt_collective *collective, const struct tt_group *group, const struct tt_segment_list *give,
                   const struct tt_segment_list *take) TT_MUST_CHECK;
 
-/** Bytes of scratch that a member of a group of n needs. */
-int64_t tt_reduce_scatter_scratch(int n, int64_t shard_bytes);
-int64_t tt_all_reduce_scratch(int n, int64_t bytes);
-
 /**
- * Payload bytes that every member sends: (n - 1) x bytes, or for an all-reduce 2 (n - 1) slices of ceil(floats / n)
- * floats; for a transfer, all bytes at the sender and 0 at the receiver. The only formula: comm->payload_bytes counts
- * exactly this.
+ * Payload bytes that every member sends in the collective of an instruction: (n - 1) x bytes, or for an all-reduce
+ * 2 (n - 1) slices of ceil(floats / n) floats; for a transfer, all bytes at the sender and 0 at the receiver. The only
+ * formula: comm->payload_bytes counts exactly this.
  */
-int64_t tt_collective_payload(enum tt_collective_op op, int n, int64_t bytes);
-
-/** The same of one instruction (0 if it sends nothing), and of a whole run of the program. */
 int64_t tt_instr_payload(const struct tt_instr *instr);
+
+/** The same of a whole run of the program. */
 int64_t tt_program_payload(const struct tt_program *program);
 
-/** The staging memory of a collective, for tt_lowering.staging. */
+/** The scratch of a reduce-scatter or an all-reduce, for tt_lowering.staging; 0 of another collective. In bfloat16 it is
+ * the memory in which all members' blocks arrive. */
 int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
 /** Begins the collective; TT_EINTERNAL when it is still under way. */

@@ -64,19 +64,18 @@ struct parted {
     struct parted *next; /* in the list of transfers with parts to post, oldest first, or of unused ones */
 };
 
-struct mpi_comm;
-
 struct parts {
-    struct mpi_comm *comm;
     struct parted *first, *unused;
     struct tt_segment *scratch;
     int cap;
 };
 
-/* --- the launcher --- */
-
-/* Launchers (Open MPI's mpirun, PMIx, PMI, Slurm) tell a process its rank and their number in environment variables,
- * which are known before MPI is initialised. */
+/*
+ * --- the launcher ---
+ *
+ * Launchers (Open MPI's mpirun, PMIx, PMI, Slurm) tell a process its rank and their number in environment variables,
+ * which are known before MPI is initialised.
+ */
 
 /* The number of ranks that the launcher started, or 0 if unknown; *ret_variable is the variable that says so. */
 static int launched_ranks(const char **ret_variable)
@@ -107,9 +106,9 @@ static int launched_rank(void)
     return 0;
 }
 
-/* --- a watch over the start --- */
-
 /*
+ * --- a watch over the start ---
+ *
  * Ends a process whose MPI library does not return from its start: such a call cannot be cancelled, and no communicator
  * exists yet that could end the job. The watch counts ticks of SIGALRM and the interval timer. Ticks that are due while
  * the process is stopped arrive as one, so that time does not count.
@@ -119,8 +118,6 @@ enum { TICK_USEC = 250000, TICKS_A_SEC = 4, MESSAGE_BYTES = 1024, MOST_RANKS_APA
 
 static struct {
     volatile sig_atomic_t ticks_left;
-    int exit_code;
-    size_t bytes;
     char message[MESSAGE_BYTES];
     struct sigaction before;
 } watch;
@@ -130,26 +127,29 @@ static void tick(int signal_number)
     (void)signal_number;
     if (--watch.ticks_left > 0)
         return;
-    (void)tt_file_put(STDERR_FILENO, watch.message, watch.bytes);
-    _exit(watch.exit_code);
+    (void)tt_file_put(STDERR_FILENO, watch.message, strlen(watch.message));
+    _exit(tt_error_exit_code(TT_ECOMM));
 }
 
 /*
- * After `seconds`, writes the message to standard error and exits with exit_code. Higher ranks wait a little longer, so
- * that one rank reports for all. The message is copied.
+ * After timeout_sec, writes a message to standard error and exits as after a communication error. Higher ranks wait a
+ * little longer, so that one rank reports for all.
  */
-static void start_watch_begin(double seconds, int rank, int exit_code, const char *message)
+static void start_watch_begin(double timeout_sec)
 {
     const struct itimerval ticking = {{0, TICK_USEC}, {0, TICK_USEC}};
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
-    int apart = (rank < MOST_RANKS_APART ? rank : MOST_RANKS_APART) * SEC_APART;
-    double ticks = (seconds + apart) * TICKS_A_SEC + 1.0;
+    int rank = launched_rank(), apart = (rank < MOST_RANKS_APART ? rank : MOST_RANKS_APART) * SEC_APART;
+    double ticks = (timeout_sec + apart) * TICKS_A_SEC + 1.0;
+    char host[256] = "";
 
+    (void)gethostname(host, sizeof host - 1);
+    (void)snprintf(watch.message, sizeof watch.message,
+                   "titan: error: rank %d on %s: MPI has not started within %.0f s (%s)\n"
+                   "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
+                   "limited (ulimit -v, a control group)\n",
+                   rank, host, timeout_sec, TT_KEY_NAME(comm.init_timeout_seconds));
     watch.ticks_left = ticks < 1e9 ? (sig_atomic_t)ticks : 1000000000;
-    watch.exit_code = exit_code;
-    (void)snprintf(watch.message, sizeof watch.message - 1, "%.*s", (int)sizeof watch.message - 2, message);
-    watch.bytes = strlen(watch.message);
-    watch.message[watch.bytes++] = '\n';
     (void)sigemptyset(&action.sa_mask);
     (void)sigaction(SIGALRM, &action, &watch.before);
     (void)setitimer(ITIMER_REAL, &ticking, NULL);
@@ -161,176 +161,6 @@ static void start_watch_end(void)
 
     (void)setitimer(ITIMER_REAL, &never, NULL);
     (void)sigaction(SIGALRM, &watch.before, NULL);
-}
-
-/* --- transfers in parts --- */
-
-/* The first transfer before `end` with the same peer, tag and direction whose parts are not all posted. */
-static const struct parted *ahead(const struct parts *parts, const struct parted *end, int peer, int tag, bool send)
-{
-    const struct parted *t = parts->first;
-
-    while (t != end && !(t->peer == peer && t->tag == tag && t->send == send))
-        t = t->next;
-    return t == end ? NULL : t;
-}
-
-static struct parted *parted_new(struct parts *parts)
-{
-    struct parted *t = parts->unused;
-
-    if (!t)
-        return tt_calloc(1, sizeof *t);
-    parts->unused = t->next;
-    *t = (struct parted){.segments = t->segments, .cap = t->cap};
-    return t;
-}
-
-static void copy_segments(struct parted *t, const struct tt_segment *segments, int n)
-{
-    if (n > t->cap) {
-        t->segments = tt_realloc(t->segments, (size_t)n, sizeof *t->segments);
-        t->cap = n;
-    }
-    t->n = n;
-    for (int i = 0; i < n; i++) {
-        t->segments[i] = segments[i];
-        t->bytes += segments[i].bytes;
-    }
-    t->n_parts = t->bytes > PART_BYTES ? (int)tt_div_up((int64_t)t->bytes, PART_BYTES) : 1;
-}
-
-/* Puts the segments of the next part into parts->scratch; returns their number. */
-static int cut(struct parts *parts, struct parted *t)
-{
-    size_t left = PART_BYTES;
-    int n = 0;
-
-    while (t->segment < t->n && left > 0) {
-        const struct tt_segment *s = &t->segments[t->segment];
-        size_t bytes = s->bytes - t->done < left ? s->bytes - t->done : left;
-
-        if (bytes > 0)
-            TT_PUSH(parts->scratch, n, parts->cap) = (struct tt_segment){(char *)s->data + t->done, bytes};
-        left -= bytes;
-        t->done += bytes;
-        if (t->done == s->bytes) {
-            t->segment++;
-            t->done = 0;
-        }
-    }
-    return n;
-}
-
-static int post_part(struct mpi_comm *me, const struct tt_segment *segments, int n, struct parted *whole);
-static int post_ready(struct mpi_comm *me, struct parted *whole);
-
-static int post(struct parts *parts, struct parted *t)
-{
-    int rc = 0;
-
-    while (t->ready && t->n_posted < t->n_parts && t->n_under_way < PARTS_AT_ONCE) {
-        int n = cut(parts, t);
-
-        TT_TRY(post_part(parts->comm, parts->scratch, n, t));
-        t->n_posted++;
-        t->n_under_way++;
-    }
-out:
-    return rc;
-}
-
-/* Posts the parts that may be posted now. */
-static int parts_feed(struct parts *parts)
-{
-    struct parted **link = &parts->first;
-    int rc = 0;
-
-    while (*link) {
-        struct parted *t = *link;
-
-        if (!ahead(parts, t, t->peer, t->tag, t->send))
-            TT_TRY(post(parts, t));
-        if (t->n_posted == t->n_parts)
-            *link = t->next;
-        else
-            link = &t->next;
-    }
-out:
-    return rc;
-}
-
-/* Begins a transfer; ret_parted is valid until parts_test says that it is done. */
-static int parts_begin(struct parts *parts, const struct tt_segment *segments, int n, int peer, int tag, bool send,
-                       struct parted **ret_parted)
-{
-    struct parted *t = parted_new(parts), **link = &parts->first;
-    int rc = 0;
-
-    t->peer = peer;
-    t->tag = tag;
-    t->send = send;
-    copy_segments(t, segments, n);
-    while (*link)
-        link = &(*link)->next;
-    *link = t;
-    t->next = NULL;
-    *ret_parted = t;
-    t->ready = !send || t->n_parts == 1;
-    t->wanted = send ? 0 : (int64_t)t->bytes;
-    if (t->n_parts > 1) {
-        TT_TRY(post_ready(parts->comm, t));
-        t->n_under_way++;
-    }
-    rc = parts_feed(parts);
-out:
-    return rc;
-}
-
-/* A part or the ready message is complete, with the code rc and its error message. */
-static void parts_end(struct parted *t, int rc)
-{
-    t->n_under_way--;
-    if (rc >= 0 || t->rc < 0)
-        return;
-    t->rc = rc;
-    t->message = tt_strdup(tt_error_message());
-}
-
-static void parts_ready(struct parted *t, int rc)
-{
-    if (rc >= 0 && t->send && t->wanted != (int64_t)t->bytes)
-        rc = tt_fail(TT_EINTERNAL, "message to rank %d, tag %d: %zu bytes sent, %lld expected", t->peer, t->tag,
-                     t->bytes, (long long)t->wanted);
-    t->ready = rc >= 0;
-    parts_end(t, rc);
-}
-
-/* Whether the whole transfer is done. Returns the error of a failed part. A failed transfer may have other parts under
- * way, so it is not reused; the job is about to end. */
-static int parts_test(struct parts *parts, struct parted *t, bool *ret_done)
-{
-    *ret_done = t->rc < 0 || (t->n_posted == t->n_parts && t->n_under_way == 0);
-    if (t->rc < 0)
-        return tt_fail(t->rc, "%s", t->message);
-    if (*ret_done) {
-        t->next = parts->unused;
-        parts->unused = t;
-    }
-    return 0;
-}
-
-/* Releases all memory; nothing may be under way. */
-static void parts_release(struct parts *parts)
-{
-    while (parts->unused) {
-        struct parted *t = parts->unused;
-
-        parts->unused = t->next;
-        tt_free(t->segments);
-        tt_free(t);
-    }
-    tt_free(parts->scratch);
 }
 
 /* --- messages --- */
@@ -479,24 +309,139 @@ out:
     return rc;
 }
 
-static int post_part(struct mpi_comm *me, const struct tt_segment *segments, int n, struct parted *whole)
-{
-    int index;
+/* --- transfers in parts --- */
 
-    return begin_message(me, segments, n,
-                         (struct slot){.peer = whole->peer, .tag = whole->tag, .send = whole->send, .whole = whole},
-                         &index);
+/* The first transfer before `end` with the same peer, tag and direction whose parts are not all posted. */
+static const struct parted *ahead(const struct mpi_comm *me, const struct parted *end, int peer, int tag, bool send)
+{
+    const struct parted *t = me->parts.first;
+
+    while (t != end && !(t->peer == peer && t->tag == tag && t->send == send))
+        t = t->next;
+    return t == end ? NULL : t;
 }
 
-static int post_ready(struct mpi_comm *me, struct parted *whole)
+/* Puts the segments of the next part into parts->scratch; returns their number. */
+static int cut(struct parts *parts, struct parted *t)
 {
-    struct tt_segment wanted = {&whole->wanted, sizeof whole->wanted};
-    int index;
+    size_t left = PART_BYTES;
+    int n = 0;
 
-    return begin_message(
-        me, &wanted, 1,
-        (struct slot){.peer = whole->peer, .tag = whole->tag, .send = !whole->send, .is_ready = true, .whole = whole},
-        &index);
+    while (t->segment < t->n && left > 0) {
+        const struct tt_segment *s = &t->segments[t->segment];
+        size_t bytes = s->bytes - t->done < left ? s->bytes - t->done : left;
+
+        if (bytes > 0)
+            TT_PUSH(parts->scratch, n, parts->cap) = (struct tt_segment){(char *)s->data + t->done, bytes};
+        left -= bytes;
+        t->done += bytes;
+        if (t->done == s->bytes) {
+            t->segment++;
+            t->done = 0;
+        }
+    }
+    return n;
+}
+
+/* Posts the parts that may be posted now. */
+static int parts_feed(struct mpi_comm *me)
+{
+    struct parted **link = &me->parts.first;
+    int rc = 0, index;
+
+    while (*link) {
+        struct parted *t = *link;
+        const struct slot part = {.peer = t->peer, .tag = t->tag, .send = t->send, .whole = t};
+        bool ready = t->ready && !ahead(me, t, t->peer, t->tag, t->send);
+
+        while (ready && t->n_posted < t->n_parts && t->n_under_way < PARTS_AT_ONCE) {
+            int n = cut(&me->parts, t);
+
+            TT_TRY(begin_message(me, me->parts.scratch, n, part, &index));
+            t->n_posted++;
+            t->n_under_way++;
+        }
+        if (t->n_posted == t->n_parts)
+            *link = t->next;
+        else
+            link = &t->next;
+    }
+out:
+    return rc;
+}
+
+/* Begins a transfer; ret_parted is valid until parts_test says that it is done. */
+static int parts_begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
+                       struct parted **ret_parted)
+{
+    struct parted *t = me->parts.unused, **link = &me->parts.first;
+    int rc = 0, index;
+
+    if (t)
+        me->parts.unused = t->next;
+    else
+        t = tt_calloc(1, sizeof *t);
+    *t = (struct parted){
+        .peer = wanted.peer, .tag = wanted.tag, .send = wanted.send, .segments = t->segments, .n = n, .cap = t->cap};
+    if (n > t->cap) {
+        t->segments = tt_realloc(t->segments, (size_t)n, sizeof *t->segments);
+        t->cap = n;
+    }
+    for (int i = 0; i < n; i++) {
+        t->segments[i] = segments[i];
+        t->bytes += segments[i].bytes;
+    }
+    t->n_parts = t->bytes > PART_BYTES ? (int)tt_div_up((int64_t)t->bytes, PART_BYTES) : 1;
+    t->ready = !t->send || t->n_parts == 1;
+    t->wanted = t->send ? 0 : (int64_t)t->bytes;
+    while (*link)
+        link = &(*link)->next;
+    *link = *ret_parted = t;
+    if (t->n_parts > 1) {
+        struct tt_segment ready = {&t->wanted, sizeof t->wanted};
+
+        wanted.send = !t->send;
+        wanted.is_ready = true;
+        wanted.whole = t;
+        TT_TRY(begin_message(me, &ready, 1, wanted, &index));
+        t->n_under_way++;
+    }
+    rc = parts_feed(me);
+out:
+    return rc;
+}
+
+/* A part or the ready message is complete, with the code rc and its error message. */
+static void parts_end(struct parted *t, int rc)
+{
+    t->n_under_way--;
+    if (rc >= 0 || t->rc < 0)
+        return;
+    t->rc = rc;
+    t->message = tt_strdup(tt_error_message());
+}
+
+static void parts_ready(struct parted *t, int rc)
+{
+    if (rc >= 0 && t->send && t->wanted != (int64_t)t->bytes)
+        rc = tt_fail(TT_EINTERNAL, "message to rank %d, tag %d: %zu bytes sent, %lld expected", t->peer, t->tag,
+                     t->bytes, (long long)t->wanted);
+    t->ready = rc >= 0;
+    parts_end(t, rc);
+}
+
+/* Whether the whole transfer is done. Returns the error of a failed part. A failed transfer may have other parts under
+ * way, so it is not reused; the job is about to end. */
+static int parts_test(struct parts *parts, struct parted *t, bool *ret_done)
+{
+    *ret_done = t->rc < 0 || (t->n_posted == t->n_parts && t->n_under_way == 0);
+    if (t->rc < 0)
+        return tt_fail(t->rc, "%s", t->message);
+    if (*ret_done) {
+        t->next = parts->unused;
+        parts->unused = t;
+    }
+    return 0;
 }
 
 static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, struct slot wanted,
@@ -508,8 +453,8 @@ static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, 
 
     for (int i = 0; i < n; i++)
         bytes += segments[i].bytes;
-    if (bytes > PART_BYTES || ahead(&me->parts, NULL, wanted.peer, wanted.tag, wanted.send)) /* must not overtake */
-        rc = parts_begin(&me->parts, segments, n, wanted.peer, wanted.tag, wanted.send, &whole);
+    if (bytes > PART_BYTES || ahead(me, NULL, wanted.peer, wanted.tag, wanted.send)) /* must not overtake */
+        rc = parts_begin(me, segments, n, wanted, &whole);
     else
         rc = begin_message(me, segments, n, wanted, &index);
     ret_request->state[0] = (uintptr_t)index;
@@ -531,12 +476,15 @@ static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, i
                  ret_request);
 }
 
-/* MPI reports a message that is longer than its buffer; this finds one that is shorter. */
-static int check_received(const struct mpi_comm *me, const struct slot *slot)
+/* The result of a complete message. MPI reports one that is longer than its buffer; this finds one that is shorter. */
+static int check_message(const struct mpi_comm *me, const struct slot *slot)
 {
     MPI_Count received = 0;
     int error;
 
+    if (slot->status.MPI_ERROR != MPI_SUCCESS)
+        return tt_wrap(fail_mpi(slot->status.MPI_ERROR, slot->send ? "sending" : "receiving"),
+                       "rank %d, rank %d, tag %d, %zu bytes", me->base.rank, slot->peer, slot->tag, slot->bytes);
     if (slot->send)
         return 0;
     if ((error = MPI_Get_elements_x(&slot->status, MPI_BYTE, &received)) != MPI_SUCCESS)
@@ -545,15 +493,6 @@ static int check_received(const struct mpi_comm *me, const struct slot *slot)
         return tt_fail(TT_EINTERNAL, "rank %d: message from rank %d, tag %d: %lld bytes sent, %zu expected",
                        me->base.rank, slot->peer, slot->tag, (long long)received, slot->bytes);
     return 0;
-}
-
-/* The result of a complete message. */
-static int check_message(const struct mpi_comm *me, const struct slot *slot)
-{
-    if (slot->status.MPI_ERROR == MPI_SUCCESS)
-        return check_received(me, slot);
-    return tt_wrap(fail_mpi(slot->status.MPI_ERROR, slot->send ? "sending" : "receiving"),
-                   "rank %d, rank %d, tag %d, %zu bytes", me->base.rank, slot->peer, slot->tag, slot->bytes);
 }
 
 static void free_slot(struct mpi_comm *me, int index)
@@ -591,7 +530,7 @@ static int advance(struct tt_comm *comm)
             free_slot(me, me->completed[i] + 1);
         }
     }
-    return parts_feed(&me->parts);
+    return parts_feed(me);
 }
 
 static int test(struct tt_comm *comm, struct tt_request *request, bool *ret_done)
@@ -631,18 +570,6 @@ static void stop(struct tt_comm *comm, int exit_code, const char *message)
     abort(); /* MPI_Abort does not return from a working library */
 }
 
-/* Nothing else is under way at the end of a job. */
-static void end_pulses(struct mpi_comm *me)
-{
-    for (int i = 0; i < me->n_used; i++) {
-        if (me->requests[i] == MPI_REQUEST_NULL)
-            continue;
-        if (!me->slots[i].send)
-            (void)MPI_Cancel(&me->requests[i]);
-        (void)MPI_Request_free(&me->requests[i]);
-    }
-}
-
 static void free_tables(struct mpi_comm *me)
 {
     tt_free(me->host_leader);
@@ -658,11 +585,22 @@ static void release(struct tt_comm *comm)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
 
-    end_pulses(me);
+    for (int i = 0; i < me->n_used; i++) { /* only signs of life are under way at the end of a job */
+        if (me->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        if (!me->slots[i].send)
+            (void)MPI_Cancel(&me->requests[i]);
+        (void)MPI_Request_free(&me->requests[i]);
+    }
     (void)MPI_Comm_free(&me->ready);
     (void)MPI_Comm_free(&me->comm);
     (void)MPI_Finalize();
-    parts_release(&me->parts);
+    for (struct parted *t = me->parts.unused, *next; t; t = next) {
+        next = t->next;
+        tt_free(t->segments);
+        tt_free(t);
+    }
+    tt_free(me->parts.scratch);
     tt_peer_memory_free(me->memory);
     free_tables(me);
     tt_free(me);
@@ -744,20 +682,6 @@ static void prefer_eager_messages(void)
     (void)setenv("OMPI_MCA_btl_tcp_eager_limit", limit, 0);
 }
 
-/* Until the ranks are connected, calls of MPI may never return. */
-static void watch_start(double timeout_sec)
-{
-    char message[1024], host[256] = "";
-
-    (void)gethostname(host, sizeof host - 1);
-    (void)snprintf(message, sizeof message,
-                   "titan: error: rank %d on %s: MPI has not started within %.0f s (%s)\n"
-                   "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
-                   "limited (ulimit -v, a control group)",
-                   launched_rank(), host, timeout_sec, TT_KEY_NAME(comm.init_timeout_seconds));
-    start_watch_begin(timeout_sec, launched_rank(), tt_error_exit_code(TT_ECOMM), message);
-}
-
 int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
 {
     struct mpi_comm *me = NULL;
@@ -768,7 +692,7 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     if (initialized)
         return tt_fail(TT_EINTERNAL, "MPI is initialised twice");
     prefer_eager_messages();
-    watch_start(timeout_sec);
+    start_watch_begin(timeout_sec); /* until the ranks are connected, calls of MPI may never return */
     if ((error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) != MPI_SUCCESS) {
         rc = fail_mpi(error, "MPI_Init_thread");
         goto out;
@@ -786,12 +710,11 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     TT_TRY(connect_ranks(me));
     TT_TRY(find_hosts(me));
     start_watch_end(); /* from now on the communicator's timeout applies */
-    me->parts.comm = me;
     slots_grow(me, FIRST_SLOTS);
     blocks_grow(me, FIRST_BLOCKS);
     TT_TRY(tt_peer_memory_new(&me->base, &me->memory));
-    me->base.reachable = tt_peer_memory_reachable(me->memory);
-    me->base.hosts = tt_peer_memory_hosts(me->memory);
+    me->base.reachable = me->memory->reachable;
+    me->base.hosts = me->memory->hosts;
     me->base.read_bytes = READ_BYTES;
     me->base.eager_bytes = EAGER_BYTES;
     me->base.control_bytes = 0;

@@ -25,15 +25,6 @@ struct card {
     uint64_t number;  /* random, to detect a process of another namespace with the same pid */
 };
 
-struct tt_peer_memory {
-    uint64_t number;
-    int64_t *pids;
-    bool *reachable;
-    const char **hosts; /* [ranks] into names */
-    char **names;       /* each host once */
-    int n_names, cap_names;
-};
-
 int tt_peer_memory_read(const struct tt_peer_memory *memory, int peer, uint64_t address, void *into, size_t bytes)
 {
     char *to = into;
@@ -54,16 +45,6 @@ int tt_peer_memory_read(const struct tt_peer_memory *memory, int peer, uint64_t 
         bytes -= (size_t)n;
     }
     return 0;
-}
-
-const bool *tt_peer_memory_reachable(const struct tt_peer_memory *memory)
-{
-    return memory->reachable;
-}
-
-const char *const *tt_peer_memory_hosts(const struct tt_peer_memory *memory)
-{
-    return memory->hosts;
 }
 
 void tt_peer_memory_free(struct tt_peer_memory *memory)
@@ -96,31 +77,17 @@ static void intern_hosts(struct tt_peer_memory *memory, const struct card *cards
     }
 }
 
-static bool wanted(void)
-{
-    const char *text = getenv("TITAN_PEER_MEMORY");
-
-    return !text || strcmp(text, "off") != 0;
-}
-
-static void write_card(struct tt_peer_memory *memory, struct card *card)
-{
-    if (getrandom(&memory->number, sizeof memory->number, 0) != (ssize_t)sizeof memory->number)
-        memory->number = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)memory;
-    (void)gethostname(card->host, HOST_BYTES - 1);
-    card->pid = getpid();
-    card->address = (uint64_t)(uintptr_t)&memory->number;
-    card->number = memory->number;
-}
-
 /* Fills in pids, and for each rank whether this one can read its memory, as a byte 0 or 1. */
 static void try_peers(struct tt_peer_memory *memory, const struct tt_comm *comm, const struct card *cards, char *can)
 {
+    const char *text = getenv("TITAN_PEER_MEMORY");
+    bool wanted = !text || strcmp(text, "off") != 0;
+
     for (int rank = 0; rank < comm->size; rank++) {
         uint64_t number = 0;
 
         memory->pids[rank] = cards[rank].pid;
-        can[rank] = rank != comm->rank && wanted() && tt_comm_same_host(comm, rank, comm->rank) &&
+        can[rank] = rank != comm->rank && wanted && tt_comm_same_host(comm, rank, comm->rank) &&
                     tt_peer_memory_read(memory, rank, cards[rank].address, &number, sizeof number) == 0 &&
                     number == cards[rank].number;
     }
@@ -164,7 +131,12 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
     memory->reachable = tt_calloc(size, sizeof *memory->reachable);
     /* If Yama restricts processes (ptrace_scope 1), let the launcher's other processes on this host read this one. */
     (void)prctl(PR_SET_PTRACER, (unsigned long)getppid(), 0, 0, 0);
-    write_card(memory, &mine);
+    if (getrandom(&memory->number, sizeof memory->number, 0) != (ssize_t)sizeof memory->number)
+        memory->number = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)memory;
+    (void)gethostname(mine.host, HOST_BYTES - 1);
+    mine.pid = getpid();
+    mine.address = (uint64_t)(uintptr_t)&memory->number;
+    mine.number = memory->number;
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* all ranks call prctl before any of them reads */
     try_peers(memory, comm, cards, can);
     TT_TRY(compare(comm, can, memory->reachable));

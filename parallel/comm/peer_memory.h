@@ -9,7 +9,14 @@
  * leaves no files, and reaches any memory of the peer. If the kernel refuses (seccomp, ptrace_scope, separate process
  * namespaces), no rank is reachable and messages are used instead.
  */
-struct tt_peer_memory;
+struct tt_peer_memory {
+    bool *reachable;    /* [comm->size] */
+    const char **hosts; /* [comm->size] the name of each rank's host: one of names */
+    char **names;       /* each host once */
+    int n_names, cap_names;
+    int64_t *pids;
+    uint64_t number; /* random, for the other ranks to read */
+};
 
 /**
  * Collective over comm: ranks of the same host try to read a random number from each other's memory.
@@ -19,12 +26,6 @@ struct tt_peer_memory;
  */
 int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory) TT_MUST_CHECK;
 void tt_peer_memory_free(struct tt_peer_memory *memory);
-
-/** [comm->size] whether each rank is reachable; owned by memory. */
-const bool *tt_peer_memory_reachable(const struct tt_peer_memory *memory);
-
-/** [comm->size] the name of each rank's host; owned by memory. */
-const char *const *tt_peer_memory_hosts(const struct tt_peer_memory *memory);
 
 /**
  * Copies bytes at an address of a reachable rank. Any thread may call it. Returns 0 or an errno, and sets no message.

@@ -19,9 +19,8 @@
 struct round {
     struct tt_comm *comm;
     struct tt_group group;
-    struct tt_segment *blocks; /* [ranks], back to back in data */
-    struct tt_segment_list *lists;
-    char *data, *other, *cache; /* cache: written to empty the caches */
+    struct tt_segment_list *lists; /* [ranks] blocks, back to back in data */
+    char *data, *other, *cache;    /* cache: written to empty the caches */
     size_t bytes, other_bytes;
     struct tt_collective *collective; /* NULL: copies */
 };
@@ -40,39 +39,19 @@ int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes)
     return bytes / n_ranks * (n_ranks - 1) * (kind == TT_MEASURE_ALL_REDUCE ? 2 : 1);
 }
 
-static int new_collective(struct round *b, enum tt_measured kind)
-{
-    struct tt_segment whole = {b->data, b->bytes};
-    int me = b->group.index;
-
-    switch (kind) {
-    case TT_MEASURE_ALL_GATHER:
-        return tt_all_gather_new(b->comm, &b->group, TT_TAG_COLLECTIVE, b->lists[me], b->lists, &b->collective);
-    case TT_MEASURE_REDUCE_SCATTER:
-        return tt_reduce_scatter_new(b->comm, &b->group, TT_TAG_COLLECTIVE, b->lists, b->lists[me], b->other,
-                                     &b->collective);
-    case TT_MEASURE_ALL_REDUCE:
-        return tt_all_reduce_new(b->comm, &b->group, TT_TAG_COLLECTIVE, (struct tt_segment_list){&whole, 1}, b->other,
-                                 &b->collective);
-    default:
-        return 0;
-    }
-}
-
 /* Collective. It may be released after an error too. Errors: as tt_measure. */
 static int round_init(struct round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
 {
-    int n = comm->size, rc = 0;
-    size_t block = (size_t)(bytes / n / ALIGNMENT * ALIGNMENT);
+    int n = comm->size, me = comm->rank, rc = 0;
+    size_t block = (size_t)(bytes / n / ALIGNMENT * ALIGNMENT), scratch;
+    struct tt_segment whole;
 
     b->comm = comm;
     b->bytes = block * (size_t)n;
-    b->other_bytes = b->bytes > (size_t)tt_all_reduce_scratch(n, (int64_t)b->bytes)
-                         ? b->bytes
-                         : (size_t)tt_all_reduce_scratch(n, (int64_t)b->bytes);
-    b->group = (struct tt_group){n, comm->rank, tt_calloc((size_t)n, sizeof(int))};
-    b->blocks = tt_calloc((size_t)n, sizeof *b->blocks);
-    b->lists = tt_calloc((size_t)n, sizeof *b->lists);
+    scratch = (size_t)tt_collective_staging(
+        &(struct tt_collective_desc){.op = TT_ALL_SUM, .ranks = n, .bytes = (int64_t)b->bytes});
+    b->other_bytes = b->bytes > scratch ? b->bytes : scratch;
+    b->group = (struct tt_group){n, me, tt_calloc((size_t)n, sizeof(int))};
     b->data = tt_map(b->bytes + ALIGNMENT);
     b->other = tt_map(b->other_bytes + ALIGNMENT);
     b->cache = tt_map(CACHE_BYTES);
@@ -83,12 +62,22 @@ static int round_init(struct round *b, struct tt_comm *comm, enum tt_measured ki
         return rc;
     memset(b->data, 0, b->bytes);
     memset(b->other, 0, b->other_bytes);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         b->group.ranks[i] = i;
-        b->blocks[i] = (struct tt_segment){b->data + (size_t)i * block, block};
-        b->lists[i] = (struct tt_segment_list){&b->blocks[i], 1};
+    b->lists = tt_segment_blocks(b->data, n, (int64_t)block);
+    whole = (struct tt_segment){b->data, b->bytes};
+    switch (kind) {
+    case TT_MEASURE_ALL_GATHER:
+        return tt_all_gather_new(comm, &b->group, TT_TAG_COLLECTIVE, b->lists[me], b->lists, &b->collective);
+    case TT_MEASURE_REDUCE_SCATTER:
+        return tt_reduce_scatter_new(comm, &b->group, TT_TAG_COLLECTIVE, b->lists, b->lists[me], b->other,
+                                     &b->collective);
+    case TT_MEASURE_ALL_REDUCE:
+        return tt_all_reduce_new(comm, &b->group, TT_TAG_COLLECTIVE, (struct tt_segment_list){&whole, 1}, b->other,
+                                 &b->collective);
+    default:
+        return 0;
     }
-    return new_collective(b, kind);
 }
 
 static void round_release(struct round *b)
@@ -97,7 +86,6 @@ static void round_release(struct round *b)
     tt_unmap(b->data, b->bytes + ALIGNMENT);
     tt_unmap(b->other, b->other_bytes + ALIGNMENT);
     tt_unmap(b->cache, CACHE_BYTES);
-    tt_free(b->blocks);
     tt_free(b->lists);
     tt_group_release(&b->group);
 }
@@ -147,9 +135,9 @@ out:
     return rc;
 }
 
-/* --- transfers that meet compute --- */
-
 /*
+ * --- transfers that meet compute ---
+ *
  * The cost of a transfer to the thread that computes meanwhile. The thread runs GEMMs until the collective is complete;
  * the time that they take beyond their usual time is the transfer's share.
  */

@@ -13,9 +13,9 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/layout/mesh.h"
 
-/* --- exchanges inside of a layer --- */
-
 /*
+ * --- exchanges inside of a layer ---
+ *
  * The collective of an exchange inside of a layer (core/program/instr/collective.c), in the memory of its operands.
  * Both sides are blocks of whole rows of one matrix, so the part of every member is one segment. The caller's
  * (tt_collective_free). Collective over the group.
@@ -27,22 +27,18 @@ static int exchange_new(struct tt_comm *comm, const struct tt_group *group, int 
     int64_t bytes = instr->collective.bytes;
     void *in = tt_executor_operand(executor, i, 0), *out = tt_executor_operand(executor, i, instr->n_operands - 2);
     void *staging = tt_executor_operand(executor, i, instr->n_operands - 1);
-    struct tt_segment *segments = tt_calloc((size_t)group->n, sizeof *segments), whole = {in, (size_t)bytes};
-    struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists), all = {&whole, 1};
+    struct tt_segment whole = {in, (size_t)bytes};
+    struct tt_segment_list all = {&whole, 1};
+    struct tt_segment_list *lists =
+        tt_segment_blocks(instr->collective.op == TT_ALL_GATHER ? out : in, group->n, bytes); /* one for each member */
     int rc = 0;
 
-    for (int m = 0; m < group->n; m++) { /* a block for each member */
-        char *blocks = instr->collective.op == TT_ALL_GATHER ? out : in;
-
-        segments[m] = (struct tt_segment){blocks + m * bytes, (size_t)bytes};
-        lists[m] = (struct tt_segment_list){&segments[m], 1};
-    }
     switch (instr->collective.op) {
     case TT_ALL_GATHER:
         rc = tt_all_gather_new(comm, group, tag, all, lists, ret_collective);
         break;
     case TT_REDUCE_SCATTER: /* a sum that is to be rounded stays at the place of this rank's block */
-        whole.data = tt_exchange_rounds(program, instr) ? segments[group->index].data : out;
+        whole.data = tt_exchange_rounds(program, instr) ? lists[group->index].items[0].data : out;
         rc = tt_reduce_scatter_new(comm, group, tag, lists, all, staging, ret_collective);
         break;
     case TT_ALL_SUM:
@@ -51,7 +47,6 @@ static int exchange_new(struct tt_comm *comm, const struct tt_group *group, int 
     default:
         rc = tt_all_to_all_new(comm, group, tag, lists, bytes, out, ret_collective);
     }
-    tt_free(segments);
     tt_free(lists);
     return rc;
 }
@@ -128,7 +123,8 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
     return t->lists;
 }
 
-/* A flat array of each unit, from operand `first` on, with `size` bytes for every element of its flat shard. */
+/* A flat array of each unit, with `size` bytes for every element of its flat shard: from operand `first` on, or with
+ * TT_NONE this rank's shards in the state. */
 static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, size_t size)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -137,21 +133,9 @@ static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, siz
 
     for (int u = 0; u < n; u++)
         t->flat[u] = (struct tt_segment){
-            tt_executor_operand(t->executor, i, first + u),
+            first == TT_NONE ? t->state->array[TT_STATE_PARAM][units[u]]
+                             : tt_executor_operand(t->executor, i, first + u),
             size * (size_t)tt_purpose_elements(&t->program->layout->units[units[u]], instr->purpose)};
-    return (struct tt_segment_list){t->flat, n};
-}
-
-/* This rank's flat shards of the units' parameters. */
-static struct tt_segment_list own_shards(struct tt_transfers *t, const struct tt_instr *instr)
-{
-    int n;
-    const int *units = tt_instr_units(t->program->buckets, instr, &n);
-
-    for (int u = 0; u < n; u++)
-        t->flat[u] = (struct tt_segment){t->state->array[TT_STATE_PARAM][units[u]],
-                                         tt_dtype_size(t->program->shard_dtype) *
-                                             (size_t)t->program->layout->units[units[u]].shard_elements};
     return (struct tt_segment_list){t->flat, n};
 }
 
@@ -168,8 +152,9 @@ static int new_gather(struct tt_transfers *t, int i)
     size_t chunks = (size_t)(t->program->layout->groups[instr->collective.group].n / group->n);
     struct tt_segment_list send = instr->n_operands > first_kept
                                       ? flat(t, i, first_kept, chunks * tt_dtype_size(instr->collective.dtype))
-                                  : instr->collective.dtype != t->program->shard_dtype ? receive[group->index]
-                                                                                       : own_shards(t, instr);
+                                  : instr->collective.dtype != t->program->shard_dtype
+                                      ? receive[group->index]
+                                      : flat(t, i, TT_NONE, tt_dtype_size(t->program->shard_dtype));
 
     return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }
@@ -323,22 +308,13 @@ static int swap_wait(void *ctx)
     return rc < 0 ? tt_wrap(rc, "rows of experts") : 0;
 }
 
-static bool has_routed(const struct tt_program *program)
-{
-    for (int i = 0; i < program->n_instrs; i++) {
-        const struct tt_instr *instr = &program->instrs[i];
-
-        if (instr->node != TT_NONE && tt_node_routed_bytes(tt_instr_graph(program, instr), instr->node) > 0)
-            return true;
-    }
-    return false;
-}
-
+/* If ranks share experts. */
 static int new_swap(struct tt_transfers *t)
 {
     struct tt_group *group = &t->groups[TT_GROUP_EP];
+    int64_t most;
 
-    if (!has_routed(t->program))
+    if (tt_program_routed_bytes(t->program, &most) == 0)
         return 0;
     *group = tt_mesh_group(t->mesh, t->comm->rank, TT_GROUP_EP);
     t->give = tt_calloc((size_t)group->n, sizeof *t->give);
@@ -379,40 +355,27 @@ static void release_building(struct tt_transfers *t)
     t->lists = NULL;
 }
 
-static int most_ranks(const struct tt_program *program)
-{
-    int most = 1;
-
-    for (int i = 0; i < program->n_instrs; i++)
-        if (program->instrs[i].collective.ranks > most)
-            most = program->instrs[i].collective.ranks;
-    return most;
-}
-
-/* The most values that cross a boundary. */
-static int most_crossing(const struct tt_program *program)
-{
-    int most = 0;
-
-    for (int s = 0; s < program->n_stages; s++) {
-        most = program->stages[s].n_in > most ? program->stages[s].n_in : most;
-        most = program->stages[s].n_out > most ? program->stages[s].n_out : most;
-    }
-    return most;
-}
-
 int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,
                      struct tt_state *state, struct tt_executor *executor, struct tt_transfers **ret_transfers)
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, swap_begin, swap_wait, sum, most};
-    int pieces = 0, rc = 0, ranks = most_ranks(program);
+    int pieces = 0, ranks = 1, crossing = 0, rc = 0; /* the most of a collective; the most values of a boundary */
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));
     for (int u = 0; u < program->layout->n_units; u++)
         pieces += program->layout->units[u].n_params + program->layout->units[u].n_grads;
-    t->segments = tt_calloc((size_t)ranks * (size_t)pieces + (size_t)most_crossing(program), sizeof *t->segments);
+    for (int i = 0; i < program->n_instrs; i++)
+        if (program->instrs[i].collective.ranks > ranks)
+            ranks = program->instrs[i].collective.ranks;
+    for (int s = 0; s < program->n_stages; s++) {
+        const struct tt_stage *stage = &program->stages[s];
+        int most = stage->n_in > stage->n_out ? stage->n_in : stage->n_out;
+
+        crossing = most > crossing ? most : crossing;
+    }
+    t->segments = tt_calloc((size_t)ranks * (size_t)pieces + (size_t)crossing, sizeof *t->segments);
     t->flat = tt_calloc((size_t)program->layout->n_units, sizeof *t->flat);
     t->lists = tt_calloc((size_t)ranks, sizeof *t->lists);
     t->room = tt_calloc((size_t)tt_sums_shared_words(program->layout), sizeof *t->room);

@@ -14,6 +14,17 @@
 #include "tests/help/tree.h"
 #include "tests/par/layout.h"
 
+/* The scratch of a collective of float32, and the payload of a member. */
+static size_t scratch_of(enum tt_collective_op op, int n, int64_t bytes)
+{
+    return (size_t)tt_collective_staging(&(struct tt_collective_desc){.op = op, .ranks = n, .bytes = bytes});
+}
+
+static int64_t payload_of(enum tt_collective_op op, int n, int64_t bytes)
+{
+    return tt_instr_payload(&(struct tt_instr){.collective = {.op = op, .ranks = n, .bytes = bytes}});
+}
+
 /* The group of all ranks. */
 static struct tt_group world_group(const struct tt_comm *comm)
 {
@@ -69,7 +80,7 @@ static int gather_once(struct tt_comm *comm, const struct tt_group *group, int64
         comm->payload_bytes = 0;
         TT_TRY(tt_collective_begin(gather));
         TT_TRY(tt_collective_wait(gather));
-        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_ALL_GATHER, group->n, floats * 4));
+        COMM_EXPECT(comm->payload_bytes == payload_of(TT_ALL_GATHER, group->n, floats * 4));
         COMM_EXPECT(comm->payload_bytes == (group->n - 1) * floats * 4);
         for (int member = 0; member < group->n; member++) {
             leaf_fill(round, member, 0, floats, wanted);
@@ -109,8 +120,8 @@ static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int6
     struct layout out = layout_make(200 + (uint64_t)comm->rank, 1, floats);
     struct layout *blocks = tt_calloc((size_t)group->n, sizeof *blocks);
     struct tt_segment_list *lists = tt_calloc((size_t)group->n, sizeof *lists);
-    int64_t scratch_bytes = tt_reduce_scatter_scratch(group->n, floats * 4);
-    char *scratch = tt_calloc((size_t)scratch_bytes + 16, 1);
+    size_t scratch_bytes = scratch_of(TT_REDUCE_SCATTER, group->n, floats * 4);
+    char *scratch = tt_calloc(scratch_bytes + 16, 1);
     float *values = tt_calloc((size_t)floats, sizeof(float)), *wanted = NULL;
     struct tt_collective *scatter = NULL;
     int rc = 0;
@@ -130,7 +141,7 @@ static int scatter_once(struct tt_comm *comm, const struct tt_group *group, int6
         comm->payload_bytes = 0;
         TT_TRY(tt_collective_begin(scatter));
         TT_TRY(tt_collective_wait(scatter));
-        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_REDUCE_SCATTER, group->n, floats * 4));
+        COMM_EXPECT(comm->payload_bytes == payload_of(TT_REDUCE_SCATTER, group->n, floats * 4));
         COMM_EXPECT(comm->payload_bytes == (group->n - 1) * floats * 4);
         wanted = expected_sum(round, group->n, group->index * floats, floats);
         layout_get(in_place ? &blocks[group->index] : &out, values);
@@ -172,7 +183,7 @@ out:
 static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, int64_t floats)
 {
     struct layout layout = layout_make(4, 400 + (uint64_t)comm->rank, floats);
-    void *scratch = tt_calloc((size_t)tt_all_reduce_scratch(group->n, floats * 4), 1);
+    void *scratch = tt_calloc(scratch_of(TT_ALL_SUM, group->n, floats * 4), 1);
     float *values = tt_calloc((size_t)floats, sizeof(float)), *wanted = NULL;
     int64_t slice = (floats + group->n - 1) / group->n;
     struct tt_collective *reduce = NULL;
@@ -185,7 +196,7 @@ static int all_reduce_once(struct tt_comm *comm, const struct tt_group *group, i
         comm->payload_bytes = 0;
         TT_TRY(tt_collective_begin(reduce));
         TT_TRY(tt_collective_wait(reduce));
-        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_ALL_SUM, group->n, floats * 4));
+        COMM_EXPECT(comm->payload_bytes == payload_of(TT_ALL_SUM, group->n, floats * 4));
         COMM_EXPECT(comm->payload_bytes == (int64_t)2 * (group->n - 1) * slice * 4);
         wanted = expected_sum(round, group->n, 0, floats);
         layout_get(&layout, values);
@@ -223,8 +234,8 @@ static int hybrid_on_mesh(struct tt_comm *comm, const struct tt_mesh *mesh)
     struct tt_group shard = tt_mesh_group(mesh, comm->rank, TT_GROUP_FSDP);
     struct tt_group replicate = tt_mesh_group(mesh, comm->rank, TT_GROUP_REPLICATE);
     float *whole = tt_calloc((size_t)(shard.n * n_floats), sizeof(float)), *wanted = NULL;
-    void *scratch = tt_calloc((size_t)tt_reduce_scatter_scratch(shard.n, n_floats * 4), 1);
-    void *scratch2 = tt_calloc((size_t)tt_all_reduce_scratch(replicate.n, n_floats * 4), 1);
+    void *scratch = tt_calloc(scratch_of(TT_REDUCE_SCATTER, shard.n, n_floats * 4), 1);
+    void *scratch2 = tt_calloc(scratch_of(TT_ALL_SUM, replicate.n, n_floats * 4), 1);
     struct tt_segment *items = tt_calloc((size_t)shard.n, sizeof *items);
     struct tt_segment_list *lists = tt_calloc((size_t)shard.n, sizeof *lists);
     struct tt_collective *scatter = NULL, *reduce = NULL, *gather = NULL;
@@ -321,7 +332,7 @@ static int transfer_once(struct tt_comm *comm, const struct tt_group *group, int
         TT_TRY(tt_collective_begin(receive));
         TT_TRY(tt_collective_wait(receive));
         TT_TRY(tt_collective_wait(send));
-        COMM_EXPECT(comm->payload_bytes == tt_collective_payload(TT_SEND, 2, bytes));
+        COMM_EXPECT(comm->payload_bytes == payload_of(TT_SEND, 2, bytes));
         COMM_EXPECT(are_bytes(in, bytes, before, group->index));
     }
 out:
@@ -429,7 +440,7 @@ static int many_under_way(struct tt_comm *comm)
 
     for (int i = 0; i < LANES; i++) {
         layouts[i] = layout_make((uint64_t)i, 10 * (uint64_t)comm->rank + (uint64_t)i, lane_floats);
-        scratch[i] = tt_calloc((size_t)tt_all_reduce_scratch(group.n, lane_floats * 4), 1);
+        scratch[i] = tt_calloc(scratch_of(TT_ALL_SUM, group.n, lane_floats * 4), 1);
         TT_TRY(tt_all_reduce_new(comm, &group, TT_TAG_COLLECTIVE + i, layout_list(&layouts[i]), scratch[i], &lanes[i]));
     }
     for (uint64_t round = 0; round < 5; round++) {
