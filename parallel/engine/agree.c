@@ -159,33 +159,18 @@ struct comparison {
 };
 
 /*
- * The error that names the first difference of two ranks' lists.
+ * Names the first difference of the lists of `rank` and `first`. All ranks know that they differ, but only these two
+ * have the lists. Takes the list.
  *   where  "in group dp_shard its exchange"
  *   there  "on rank 0 it is"
  */
-static int name_difference(const struct comparison *c, const char *where, const char *there,
-                           const struct exchanges *own, int other, const struct exchanges *others)
-{
-    char mine[200], theirs[200];
-    int i = 0, number = 1;
-
-    while (i < own->n && i < others->n &&
-           memcmp(&own->items[i].same, &others->items[i].same, sizeof own->items[i].same) == 0)
-        number += own->items[i++].same.op != QUESTION;
-    return tt_fail(TT_EUSAGE,
-                   "rank %d plans %s differently from rank %d: %s %d is %s, %s %s\n"
-                   "help: every rank must read the same %s and be the same titan",
-                   c->comm->rank, c->what, other, where, number, describe(own, i, mine), there,
-                   describe(others, i, theirs), TT_KEY_NAME(parallelism.machine_file));
-}
-
-/* All ranks know that `rank` and `first` differ, but only these two have the lists. Takes the list. */
 static int explain(const struct comparison *c, struct exchanges own, int first, int rank, const char *where,
                    const char *there)
 {
     struct exchanges others = {.n = own.n};
     struct tt_comm *comm = c->comm;
-    int rc = 0;
+    char mine[200], theirs[200];
+    int i = 0, number = 1, rc = 0;
 
     TT_TRY(tt_comm_broadcast(comm, &others.n, sizeof others.n, first));
     others.items = tt_calloc((size_t)others.n + 1, sizeof *others.items);
@@ -193,8 +178,15 @@ static int explain(const struct comparison *c, struct exchanges own, int first, 
         memcpy(others.items, own.items, (size_t)own.n * sizeof *own.items);
     if (others.n)
         TT_TRY(tt_comm_broadcast(comm, others.items, (size_t)others.n * sizeof *others.items, first));
+    while (i < own.n && i < others.n &&
+           memcmp(&own.items[i].same, &others.items[i].same, sizeof own.items[i].same) == 0)
+        number += own.items[i++].same.op != QUESTION;
     if (comm->rank == rank)
-        rc = name_difference(c, where, there, &own, first, &others);
+        rc = tt_fail(TT_EUSAGE,
+                     "rank %d plans %s differently from rank %d: %s %d is %s, %s %s\n"
+                     "help: every rank must read the same %s and be the same titan",
+                     rank, c->what, first, where, number, describe(&own, i, mine), there, describe(&others, i, theirs),
+                     TT_KEY_NAME(parallelism.machine_file));
     rc = tt_comm_agree(comm, rc);
 out:
     tt_free(own.items);
@@ -236,7 +228,7 @@ static int compare_transfers(const struct comparison *c)
     int places = tt_mesh_size(c->mesh, TT_GROUP_PP), rc = 0;
     uint64_t *own = tt_calloc(2 * (size_t)places, sizeof *own);
     uint64_t *all = tt_calloc(2 * (size_t)places * (size_t)comm->size, sizeof *all);
-    char where[80], there[40];
+    char there[40];
 
     for (int place = 0; place < places; place++) {
         own[place] = hash_of(transfers_with(c->program, place, TT_SEND));
@@ -250,12 +242,11 @@ static int compare_transfers(const struct comparison *c)
 
             if (all[(2 * rank + 1) * places + place] == all[2 * sender * places + receiver])
                 continue;
-            (void)snprintf(where, sizeof where, "of its receives from there, in the order of tags, number");
             (void)snprintf(there, sizeof there, "and rank %d sends", sender);
             rc = explain(c,
                          comm->rank == sender ? transfers_with(c->program, receiver, TT_SEND)
                                               : transfers_with(c->program, place, TT_RECEIVE),
-                         sender, rank, where, there);
+                         sender, rank, "of its receives from there, in the order of tags, number", there);
             goto out;
         }
 out:

@@ -27,6 +27,8 @@
 #include "parallel/planner/planner.h"
 
 /*
+ * --- samples ---
+ *
  * The samples of a program's microbatches, which the caller of the engine writes. With context parallelism
  * (core/graph/pieces.h) all ranks of TT_GROUP_CP get the same whole sequences here, and before a run each rank copies
  * its pieces into the inputs of the program. Otherwise the samples are those inputs.
@@ -39,8 +41,6 @@ struct samples {
     int32_t *tokens, *labels, *positions; /* [microbatches], each (batch, seq_len); NULL if not needed */
 };
 
-/* --- samples --- */
-
 /* Bytes of the whole samples, a multiple of 64; 0 if the samples are the inputs of the program. */
 static int64_t bytes_of_samples(const struct tt_mesh *mesh, int64_t batch, int64_t seq_len, int microbatches,
                                 bool documents)
@@ -50,27 +50,6 @@ static int64_t bytes_of_samples(const struct tt_mesh *mesh, int64_t batch, int64
     if (mesh->cp_grains <= 1)
         return 0;
     return tt_arena_bytes((int64_t)sizeof(int32_t) * arrays * microbatches * batch * seq_len);
-}
-
-/* The samples of a rank in `memory`, bytes_of_samples() of the same arguments. The executor must outlive them. */
-static struct samples make_samples(const struct tt_mesh *mesh, int rank, int64_t batch, int64_t seq_len,
-                                   int microbatches, bool documents, const struct tt_executor *executor, void *memory)
-{
-    struct tt_place cp = tt_mesh_place(mesh, rank, TT_GROUP_CP);
-    struct samples s = {.executor = executor,
-                        .batch = batch,
-                        .seq_len = seq_len,
-                        .microbatches = microbatches,
-                        .pieces = {mesh->cp_grains, mesh->cp_mirrored, 0, mesh->cp_grains / cp.n, 1}};
-    int64_t n = microbatches * batch * seq_len;
-
-    s.pieces.first = cp.index * s.pieces.own;
-    if (s.pieces.grains > 1) {
-        s.tokens = memory;
-        s.labels = s.tokens + n;
-        s.positions = documents ? s.labels + n : NULL;
-    }
-    return s;
 }
 
 /* The arrays of microbatch a, (batch, seq_len). Waits until the device has done all earlier work. */
@@ -116,17 +95,6 @@ static void shard_samples(const struct samples *s)
 }
 
 /* --- graphs --- */
-
-/* Notes the gradient of each parameter that the stage reads; for a tied weight, the gradient of the embedding's use. */
-static void note_gradients(const struct tt_stage *stage, int *param_grad)
-{
-    for (int v = 0; v < stage->graph->n_values; v++) {
-        const struct tt_value *value = &stage->graph->values[v];
-
-        if (value->kind == TT_VALUE_PARAM && value->part == 0)
-            param_grad[value->param] = stage->grad[v];
-    }
-}
 
 /* The split of a graph over ranks. */
 struct parts {
@@ -205,19 +173,16 @@ static int cut_model(const struct tt_engine_options *o, const struct parts *part
     for (int p = 0; p < o->model->n_params; p++)
         param_grad[p] = TT_NONE;
     for (int s = 0; s < n_stages; s++)
-        note_gradients(&stages[s], param_grad);
+        for (int v = 0; v < stages[s].graph->n_values; v++) {
+            const struct tt_value *value = &stages[s].graph->values[v];
+
+            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* of a tied weight the embedding's use */
+                param_grad[value->param] = stages[s].grad[v];
+        }
 out:
     tt_free(stage_of);
     tt_graph_free(graph);
     return rc;
-}
-
-static int check_gradients(const struct tt_model *model, const int *param_grad)
-{
-    for (int p = 0; p < model->n_params; p++)
-        if (param_grad[p] == TT_NONE && !model->params[p].frozen)
-            return tt_fail(TT_EINTERNAL, "parameter %s has no gradient", model->params[p].name);
-    return 0;
 }
 
 /* Releases the stages of other ranks, and notes the neighbours that are there. Returns the number of own stages. */
@@ -282,8 +247,9 @@ static int make_graphs(const struct tt_engine_options *o, int rank, enum tt_grap
             tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &stages[0].graph, param_grad));
     else
         TT_TRY(cut_model(o, &parts, n, batch, seq_len, stages, param_grad));
-    if (trains)
-        TT_TRY(check_gradients(o->model, param_grad));
+    for (int p = 0; trains && p < o->model->n_params; p++)
+        if (param_grad[p] == TT_NONE && !o->model->params[p].frozen)
+            TT_TRY(tt_fail(TT_EINTERNAL, "parameter %s has no gradient", o->model->params[p].name));
     if (o->places)
         n = keep_own(o->places, tt_mesh_place(&o->mesh, rank, TT_GROUP_PP).index, stages);
     for (int s = 0; s < n; s++)
@@ -318,16 +284,6 @@ static struct tt_order order_in_pipeline(const struct tt_pipeline *pipeline, int
     return order;
 }
 
-/* The index among a rank's stages of stage `number` of the model. */
-static int own_index(const struct tt_stage *stages, int number)
-{
-    int s = 0;
-
-    while (stages[s].number != number)
-        s++;
-    return s;
-}
-
 /* The microbatches of one run through the pipeline; 0: there is none. */
 static int run_microbatches(const struct tt_engine_options *options, enum tt_graph_mode mode, int microbatches)
 {
@@ -354,8 +310,11 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
         orders[rank] = order_in_pipeline(pipeline, rank, mode, microbatches);
     for (int t = 0; t < orders[pp].n; t++) {
         const struct tt_turn *turn = &orders[pp].turns[t];
+        int own = 0; /* the stage's index among this rank's */
 
-        tt_order_add(ret_order, turn->microbatch, own_index(stages, turn->stage), turn->pass);
+        while (stages[own].number != turn->stage)
+            own++;
+        tt_order_add(ret_order, turn->microbatch, own, turn->pass);
     }
     *ret_crossings = tt_crossings_make(ret_order, stages, &peers);
     for (int rank = 0; rank < pipeline->ranks; rank++)
@@ -400,27 +359,6 @@ out:
     return rc;
 }
 
-/*
- * After a step of the executor has failed with TT_ENONFINITE: names the first bad value of all ranks in this thread's
- * error message (collective). Returns TT_ENONFINITE, or TT_ECOMM.
- */
-static int explain(struct tt_comm *comm, struct tt_executor *executor, struct tt_step *step)
-{
-    struct tt_bad_value found;
-    char first[512];
-    int rc = 0;
-
-    (void)snprintf(first, sizeof first, "%s", tt_error_message());
-    /* parameters of all ranks come first: a rank that gathers a bad one would name a result of it */
-    tt_executor_bad_parameter(executor, &found);
-    TT_TRY(agree_on_culprit(comm, first, &found));
-    TT_TRY(tt_executor_explain(executor, step, &found));
-    TT_TRY(agree_on_culprit(comm, first, &found));
-    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
-out:
-    return rc;
-}
-
 /* --- the planner --- */
 
 /*
@@ -433,7 +371,7 @@ static int plan_ahead(const struct tt_engine_options *options, struct tt_layout 
                       struct tt_program **program)
 {
     bool *reshard = tt_calloc((size_t)layout->n_units, sizeof *reshard);
-    struct tt_planned planned = {0};
+    struct tt_program *planned;
     struct tt_planner planner = {.lowering = lowering,
                                  .usage = usage,
                                  .eager = *program,
@@ -448,13 +386,11 @@ static int plan_ahead(const struct tt_engine_options *options, struct tt_layout 
     for (int u = 0; u < layout->n_units; u++)
         reshard[u] = layout->units[u].reshard_after_forward;
     TT_TRY(tt_planner_run(&planner, &planned));
-    for (int u = 0; u < layout->n_units; u++)
-        layout->units[u].reshard_after_forward = planned.reshard[u];
     tt_program_free(*program);
-    *program = planned.program;
-    planned.program = NULL;
+    *program = planned;
+    for (int u = 0; u < layout->n_units; u++)
+        layout->units[u].reshard_after_forward = reshard[u];
 out:
-    tt_planned_release(&planned);
     tt_free(reshard);
     return rc;
 }
@@ -619,16 +555,6 @@ static int first_that_shares(const struct tt_engine *e)
     return tt_mesh_member(&e->options.mesh, e->rank, TT_GROUP_TP, 0);
 }
 
-/* A schedule names nodes by their numbers, so graphs must have the same ones. */
-static int check_nodes(const struct track *track, const struct track *first)
-{
-    for (int s = 0; s < track->n_stages; s++)
-        if (track->n_stages != first->n_stages || track->stages[s].graph->n_nodes != first->stages[s].graph->n_nodes)
-            return tt_fail(TT_EINTERNAL, "the graphs of ranks that share layers differ in stage %d",
-                           track->stages[s].number);
-    return 0;
-}
-
 /*
  * Ranks that share layers exchange in the same order, so they need the same schedule. But the planner's choice depends
  * on costs, and the last rank may have fewer rows of the vocabulary than the others. So each rank plans as the first of
@@ -644,7 +570,11 @@ static int plan_like_first(struct tt_engine *e)
 
     TT_TRY(new_engine(o, e->comm, first_that_shares(e), true, &first));
     TT_TRY(make_graphs(o, e->rank, TT_GRAPH_TRAIN, o->local_batch, o->seq_len, &track->stages, &track->n_stages));
-    TT_TRY(check_nodes(track, &first->train));
+    for (int s = 0; s < track->n_stages; s++) /* a schedule names nodes by their numbers */
+        if (track->n_stages != first->train.n_stages ||
+            track->stages[s].graph->n_nodes != first->train.stages[s].graph->n_nodes)
+            TT_TRY(tt_fail(TT_EINTERNAL, "the graphs of ranks that share layers differ in stage %d",
+                           track->stages[s].number));
     for (int u = 0; u < e->layout->n_units; u++)
         e->layout->units[u].reshard_after_forward = first->layout->units[u].reshard_after_forward;
     lowering = lowering_of(e, TT_GRAPH_TRAIN, o->microbatches, track);
@@ -747,6 +677,8 @@ static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, i
                       char *step_region)
 {
     const struct tt_mesh *mesh = &e->options.mesh;
+    struct tt_place cp = tt_mesh_place(mesh, e->rank, TT_GROUP_CP);
+    struct samples *s = &track->samples;
     bool documents = e->options.documents;
     int rc = 0, microbatches;
 
@@ -755,7 +687,17 @@ static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, i
     microbatches = track->program->microbatches;
     track->executor = tt_executor_new(track->program, &e->state, *at, step_region, e->team, e->stream);
     *at += tt_arena_bytes(track->program->const_bytes);
-    track->samples = make_samples(mesh, e->rank, batch, seq_len, microbatches, documents, track->executor, *at);
+    *s = (struct samples){.executor = track->executor,
+                          .batch = batch,
+                          .seq_len = seq_len,
+                          .microbatches = microbatches,
+                          .pieces = {mesh->cp_grains, mesh->cp_mirrored, 0, mesh->cp_grains / cp.n, 1}};
+    s->pieces.first = cp.index * s->pieces.own;
+    if (s->pieces.grains > 1) {
+        s->tokens = (int32_t *)(void *)*at;
+        s->labels = s->tokens + microbatches * batch * seq_len;
+        s->positions = documents ? s->labels + microbatches * batch * seq_len : NULL;
+    }
     *at += bytes_of_samples(mesh, batch, seq_len, microbatches, documents);
     if (e->comm->size > 1)
         TT_TRY(
@@ -878,7 +820,19 @@ int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
 
 int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
 {
-    return explain(e->comm, e->train.executor, step);
+    struct tt_bad_value found;
+    char first[512];
+    int rc = 0;
+
+    (void)snprintf(first, sizeof first, "%s", tt_error_message());
+    /* parameters of all ranks come first: a rank that gathers a bad one would name a result of it */
+    tt_executor_bad_parameter(e->train.executor, &found);
+    TT_TRY(agree_on_culprit(e->comm, first, &found));
+    TT_TRY(tt_executor_explain(e->train.executor, step, &found));
+    TT_TRY(agree_on_culprit(e->comm, first, &found));
+    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
+out:
+    return rc;
 }
 
 int tt_engine_synchronize(const struct tt_engine *e)

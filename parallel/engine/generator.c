@@ -160,11 +160,6 @@ const struct tt_layout *tt_generator_layout(const struct tt_generator *g)
     return g->layout;
 }
 
-const struct tt_program *tt_generator_program(const struct tt_generator *g, bool several)
-{
-    return several ? g->prompt.program : g->token.program;
-}
-
 int64_t tt_generator_position(const struct tt_generator *g)
 {
     return g->position;
@@ -192,15 +187,6 @@ static int feed_some(struct tt_generator *g, const struct track *track, const in
     return tt_executor_run(track->executor, &step);
 }
 
-static int check_finite(const struct tt_generator *g, const float *logits)
-{
-    for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)
-        if (!isfinite(logits[v]))
-            return tt_fail(TT_ENONFINITE, "the logits after token %lld are not finite: are the weights?",
-                           (long long)g->position);
-    return 0;
-}
-
 int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, const float **ret_logits)
 {
     const struct track *track = NULL;
@@ -215,7 +201,10 @@ int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, 
         TT_TRY(feed_some(g, track, tokens + i, some));
     }
     TT_TRY(tt_executor_logits(track->executor, ret_logits));
-    TT_TRY(check_finite(g, *ret_logits));
+    for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)
+        if (!isfinite((*ret_logits)[v]))
+            return tt_fail(TT_ENONFINITE, "the logits after token %lld are not finite: are the weights?",
+                           (long long)g->position);
 out:
     return rc;
 }
@@ -262,8 +251,8 @@ static void place(const struct collecting *c, const struct part *part, int64_t a
     int64_t run = tt_box_run(&part->box, &whole);
 
     for (int64_t i = 0, some; i < n; i += some) {
-        int64_t left = run - (at + i) % run, place = tt_box_position(&part->box, at + i, &whole);
-        char *there = to + place * (int64_t)tt_dtype_size(dtype);
+        int64_t left = run - (at + i) % run;
+        char *there = to + tt_box_position(&part->box, at + i, &whole) * (int64_t)tt_dtype_size(dtype);
         const char *here = bytes + i * (int64_t)tt_dtype_size(part->dtype);
 
         some = left < n - i ? left : n - i;
@@ -298,17 +287,6 @@ out:
     return rc;
 }
 
-static int move_part(const struct collecting *c, const struct part *part)
-{
-    int64_t n = tt_box_volume(&part->box), most = BLOCK / (int64_t)tt_dtype_size(part->dtype);
-    int rc = 0;
-
-    for (int64_t at = 0; at < n; at += most)
-        TT_TRY(move_block(c, part, at, n - at < most ? n - at : most));
-out:
-    return rc;
-}
-
 int tt_collect_weights(const struct tt_engine_options *options, struct tt_engine *engine, struct tt_comm *comm,
                        struct tt_generator *generator)
 {
@@ -331,8 +309,10 @@ int tt_collect_weights(const struct tt_engine_options *options, struct tt_engine
                 .box = tt_placement_box(&options->mesh, &placement, model->params[p].ndim, model->params[p].shape, i),
                 .holder = tt_placement_rank(&options->mesh, &placement, i, 0),
                 .dtype = model->params[p].buffer ? TT_F32 : options->shard_dtype};
+            int64_t n = tt_box_volume(&part.box), most = BLOCK / (int64_t)tt_dtype_size(part.dtype);
 
-            TT_TRY(move_part(&c, &part));
+            for (int64_t at = 0; at < n; at += most)
+                TT_TRY(move_block(&c, &part, at, n - at < most ? n - at : most));
         }
     }
 out:

@@ -49,9 +49,6 @@ int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 
-/** The program for several tokens (NULL if prompt_rows is 1), or for one, for tests. */
-const struct tt_program *tt_generator_program(const struct tt_generator *generator, bool several);
-
 /** The number of tokens that have been fed, and of those for which there is room. */
 int64_t tt_generator_position(const struct tt_generator *generator);
 int64_t tt_generator_room(const struct tt_generator *generator);

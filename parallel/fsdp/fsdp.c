@@ -53,7 +53,7 @@ struct walk {
     int next;        /* first use that has not begun */
     bool *gathering; /* [unit] its unshard has begun, and it was not resharded since */
     bool *ready;     /* [unit] its unshard is complete */
-    int *ends_at;    /* [position] first use that ends after it, TT_NONE if none */
+    int *ends_at;    /* [position] first use that ends after it, TT_NONE if none; in order */
     int *next_end;   /* [use] next one that ends after the same position */
     bool *stays;     /* [use] the unit is used again in the same run through the pipeline */
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
@@ -167,21 +167,6 @@ static void end_use(struct walk *w, int at)
 
 /* --- the walk --- */
 
-/* Lists, for each position, the uses that end after it, in order. Uses without nodes are in no list. */
-static void chain_by_last(const struct walk *w)
-{
-    for (int pos = 0; pos < w->u->n_positions; pos++)
-        w->ends_at[pos] = TT_NONE;
-    for (int at = w->u->n_uses - 1; at >= 0; at--) {
-        const struct tt_use *use = &w->u->uses[at];
-
-        if (use->after)
-            continue;
-        w->next_end[at] = w->ends_at[use->last];
-        w->ends_at[use->last] = at;
-    }
-}
-
 /* Finds the uses that are not their unit's last use in the run. Uses end in the order of their last positions. */
 static void find_stays(const struct walk *w)
 {
@@ -209,8 +194,15 @@ static void walk(struct walk *w)
 {
     int crossing = 0;
 
-    chain_by_last(w);
     find_stays(w);
+    for (int at = w->u->n_uses - 1; at >= 0; at--) { /* uses without nodes are in no list */
+        int *end = &w->ends_at[w->u->uses[at].last];
+
+        if (w->u->uses[at].after)
+            continue;
+        w->next_end[at] = *end;
+        *end = at;
+    }
     for (int pos = 0; pos < w->u->n_positions; pos++) {
         const struct tt_position *at = &w->u->positions[pos];
 
@@ -254,7 +246,7 @@ void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *schedule)
 
     w.gathering = tt_calloc(n_units, sizeof *w.gathering);
     w.ready = tt_calloc(n_units, sizeof *w.ready);
-    w.ends_at = tt_calloc((size_t)u->n_positions + 1, sizeof *w.ends_at);
+    w.ends_at = tt_ids_new((size_t)u->n_positions);
     w.next_end = tt_calloc((size_t)u->n_uses + 1, sizeof *w.next_end);
     w.stays = tt_calloc((size_t)u->n_uses + 1, sizeof *w.stays);
     walk(&w);

@@ -25,15 +25,6 @@ struct scan {
     bool *read;      /* [unit] whether a position reads it */
 };
 
-static int *filled(size_t n)
-{
-    int *array = tt_calloc(n + 1, sizeof *array);
-
-    for (size_t i = 0; i < n; i++)
-        array[i] = TT_NONE;
-    return array;
-}
-
 /* --- the pass --- */
 
 static struct tt_use *touch(struct scan *s, int unit, int pos)
@@ -106,18 +97,6 @@ static void note_gradients(struct scan *s, int pos)
 
 /* --- complete gradients --- */
 
-/* The backward turn that belongs to a forward turn. */
-static int backward_of(const struct tt_order *order, int turn)
-{
-    const struct tt_turn *forward = &order->turns[turn];
-    int t = turn;
-
-    while (order->turns[t].microbatch != forward->microbatch || order->turns[t].stage != forward->stage ||
-           order->turns[t].pass != TT_PASS_BACKWARD)
-        t++;
-    return t;
-}
-
 /* reduces: whether the microbatch completes its block. */
 static void note_complete(struct scan *s, int mb, int unit, bool reduces)
 {
@@ -126,8 +105,12 @@ static void note_complete(struct scan *s, int mb, int unit, bool reduces)
     bool adds = s->block > 1;
 
     if (tt_use_pass(u, &u->uses[use]) == TT_PASS_FORWARD) {
-        int backward = backward_of(u->order, u->uses[use].turn);
+        const struct tt_turn *turns = u->order->turns, *forward = &turns[u->uses[use].turn];
+        int backward = u->uses[use].turn;
 
+        while (turns[backward].microbatch != forward->microbatch || turns[backward].stage != forward->stage ||
+               turns[backward].pass != TT_PASS_BACKWARD)
+            backward++;
         use = u->n_uses;
         TT_PUSH(u->uses, u->n_uses, u->cap_uses) = (struct tt_use){.unit = unit,
                                                                    .turn = backward,
@@ -164,18 +147,14 @@ static int compare_complete(const void *a, const void *b)
 {
     const struct tt_complete *x = a, *y = b;
 
-    return x->pos != y->pos ? (x->pos < y->pos ? -1 : 1) : x->unit < y->unit ? -1 : x->unit > y->unit;
+    return x->pos != y->pos ? x->pos - y->pos : x->unit - y->unit;
 }
 
 static int compare_uses(const void *a, const void *b)
 {
     const struct tt_use *x = a, *y = b;
 
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    if (x->after != y->after)
-        return x->after ? 1 : -1;
-    return x->unit < y->unit ? -1 : x->unit > y->unit;
+    return x->first != y->first ? x->first - y->first : x->after != y->after ? x->after - y->after : x->unit - y->unit;
 }
 
 /* Adds gradients as lowering will, in the order of completion, to count the sums that each addition uses up. */
@@ -183,7 +162,7 @@ static void count_frees(const struct scan *s)
 {
     struct tt_usage *u = s->u;
     int n_blocks = u->order->microbatches / s->block, nodes = (int)tt_tree_nodes(s->block);
-    int *sums = filled((size_t)u->layout->n_units * (size_t)n_blocks * (size_t)nodes), neighbours[TT_TREE_LEVELS];
+    int *sums = tt_ids_new((size_t)u->layout->n_units * (size_t)n_blocks * (size_t)nodes), neighbours[TT_TREE_LEVELS];
 
     for (int c = 0; c < u->n_complete; c++) {
         struct tt_complete *complete = &u->complete[c];
@@ -194,19 +173,6 @@ static void count_frees(const struct scan *s)
             complete->frees = tt_tree_put(tree, s->block, mb % s->block, mb, neighbours);
     }
     tt_free(sums);
-}
-
-static void sort(struct tt_usage *u)
-{
-    if (u->n_uses)
-        qsort(u->uses, (size_t)u->n_uses, sizeof *u->uses, compare_uses);
-    if (u->n_complete)
-        qsort(u->complete, (size_t)u->n_complete, sizeof *u->complete, compare_complete);
-    for (int pos = 0, c = 0; pos <= u->n_positions; pos++) {
-        while (c < u->n_complete && u->complete[c].pos < pos)
-            c++;
-        u->complete_from[pos] = c;
-    }
 }
 
 /* --- the usage --- */
@@ -233,30 +199,17 @@ static int scan_positions(struct scan *s)
         for (int unit = 0; unit < u->layout->n_units; unit++)
             if (trained(s, unit))
                 note_block(s, mb, unit);
-    sort(u);
+    if (u->n_uses)
+        qsort(u->uses, (size_t)u->n_uses, sizeof *u->uses, compare_uses);
+    if (u->n_complete)
+        qsort(u->complete, (size_t)u->n_complete, sizeof *u->complete, compare_complete);
+    for (int pos = 0, c = 0; pos <= u->n_positions; pos++) {
+        while (c < u->n_complete && u->complete[c].pos < pos)
+            c++;
+        u->complete_from[pos] = c;
+    }
     count_frees(s);
     return 0;
-}
-
-static void begin_scan(struct scan *s)
-{
-    const struct tt_layout *layout = s->u->layout;
-    size_t n_units = (size_t)layout->n_units, microbatches = (size_t)s->u->order->microbatches;
-
-    s->use_of = filled(n_units);
-    s->begun = tt_calloc(2 * microbatches * (size_t)layout->n_params + 1, sizeof *s->begun);
-    s->last_write = filled(microbatches * n_units);
-    s->last_use = filled(microbatches * n_units);
-    s->read = tt_calloc(n_units + 1, sizeof *s->read);
-}
-
-static void end_scan(struct scan *s)
-{
-    tt_free(s->use_of);
-    tt_free(s->begun);
-    tt_free(s->last_write);
-    tt_free(s->last_use);
-    tt_free(s->read);
 }
 
 int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
@@ -264,17 +217,26 @@ int tt_usage_make(const struct tt_order *order, const struct tt_stage *stages, i
 {
     struct tt_usage u = {.order = order, .stages = stages, .layout = layout};
     struct scan s = {.u = &u, .block = block};
+    size_t n_units = (size_t)layout->n_units, microbatches = (size_t)order->microbatches;
     int rc = 0;
 
     TT_TRY(tt_order_positions(order, stages, n_stages, &u.positions, &u.n_positions));
     u.complete_from = tt_calloc((size_t)u.n_positions + 1, sizeof *u.complete_from);
     u.begins_grad = tt_calloc((size_t)u.n_positions + 1, sizeof *u.begins_grad);
-    begin_scan(&s);
+    s.use_of = tt_ids_new(n_units);
+    s.begun = tt_calloc(2 * microbatches * (size_t)layout->n_params + 1, sizeof *s.begun);
+    s.last_write = tt_ids_new(microbatches * n_units);
+    s.last_use = tt_ids_new(microbatches * n_units);
+    s.read = tt_calloc(n_units + 1, sizeof *s.read);
     TT_TRY(scan_positions(&s));
     *ret_usage = u;
     u = (struct tt_usage){0};
 out:
-    end_scan(&s);
+    tt_free(s.use_of);
+    tt_free(s.begun);
+    tt_free(s.last_write);
+    tt_free(s.last_use);
+    tt_free(s.read);
     tt_usage_release(&u);
     return rc;
 }

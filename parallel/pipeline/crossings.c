@@ -46,10 +46,8 @@ static int *turn_of(const struct lookup *l, int microbatch, int stage, enum tt_p
 static struct lookup look_up(const struct tt_peers *peers, int microbatches)
 {
     size_t n = (size_t)microbatches * (size_t)peers->n_stages * 3;
-    struct lookup l = {peers, microbatches, tt_calloc(n + 1, sizeof *l.turn)};
+    struct lookup l = {peers, microbatches, tt_ids_new(n)};
 
-    for (size_t i = 0; i < n; i++)
-        l.turn[i] = TT_NONE;
     for (int r = 0; r < peers->ranks; r++)
         for (int t = 0; t < peers->orders[r].n; t++) {
             const struct tt_turn *turn = &peers->orders[r].turns[t];

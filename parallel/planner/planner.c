@@ -653,7 +653,7 @@ out:
 
 /* --- the choice --- */
 
-int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned)
+int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
 {
     struct search search = {.in = in};
     struct choice choice = {0};
@@ -663,15 +663,11 @@ int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned)
     search.fsdp = (struct tt_simple_fsdp){
         .lowering = in->lowering, .facts = &search.facts, .machine = in->machine, .prefetch = in->prefetch};
     TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &choice) : choose_as_given(&search, in->reshard, &choice));
-    *ret_planned = (struct tt_planned){choice.found.program, choice.reshard};
+    memcpy(in->reshard, choice.reshard, (size_t)in->usage->layout->n_units * sizeof *in->reshard);
+    *ret_program = choice.found.program;
+    choice.found.program = NULL;
 out:
+    release_choice(&choice);
     tt_step_facts_release(&search.facts);
     return rc;
-}
-
-void tt_planned_release(struct tt_planned *planned)
-{
-    tt_program_free(planned->program);
-    tt_free(planned->reshard);
-    *planned = (struct tt_planned){0};
 }

@@ -17,22 +17,16 @@ struct tt_planner {
     int prefetch;         /* buckets to gather ahead of the one in use */
     int64_t bucket_bytes; /* most bytes of whole parameters in a bucket; 0: from the cost table */
     int64_t step_limit;   /* most bytes of a step's transient memory; INT64_MAX: no limit */
-    const bool *reshard;  /* [n_units] whether to free the unit between forward and backward */
+    bool *reshard;        /* [n_units] whether to free the unit between forward and backward */
     /*
-     * Choose the units to keep instead: the step must fit step_limit, which is then the only memory limit, and exchange
-     * should delay compute least. The result is never slower than the program for `reshard`, if that fits.
+     * Change `reshard`: the step must fit step_limit, which is then the only memory limit, and exchange should delay
+     * compute least. The result is never slower than the program for the given units, if that fits.
      */
     bool choose_reshard;
 };
 
-struct tt_planned {
-    struct tt_program *program;
-    bool *reshard; /* [n_units] whether the program frees the unit between forward and backward */
-};
-
-/** Makes the program, which is the caller's (tt_planned_release). Not collective: equal input gives the same program on
+/** Makes the program, which is the caller's (tt_program_free). Not collective: equal input gives the same program on
  * every rank. */
-int tt_planner_run(const struct tt_planner *in, struct tt_planned *ret_planned) TT_MUST_CHECK;
-void tt_planned_release(struct tt_planned *planned);
+int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
 
 #endif

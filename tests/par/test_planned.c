@@ -256,7 +256,7 @@ static void plans_keep_their_targets(void **state)
     }
 }
 
-static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limit, const bool *reshard)
+static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limit, bool *reshard)
 {
     const struct tt_program *program = tt_engine_program(eager);
     const struct tt_lowering lowering = {.stages = program->stages,
@@ -274,15 +274,14 @@ static struct tt_program *plan_within(struct tt_engine *eager, int64_t step_limi
                                        .prefetch = 1,
                                        .step_limit = step_limit,
                                        .reshard = reshard};
-    struct tt_planned planned = {0};
+    struct tt_program *planned = NULL;
 
     assert_int_equal(
         fixture_check(tt_usage_make(&order, program->stages, program->n_stages, program->layout, 1, &usage)), 0);
     assert_int_equal(fixture_check(tt_planner_run(&planner, &planned)), 0);
     tt_usage_release(&usage);
     tt_order_release(&order);
-    tt_free(planned.reshard);
-    return planned.program;
+    return planned;
 }
 
 /* If the state alone exceeds the limit of a rank, the plan that needs least is taken, not the last one tried. */

@@ -58,9 +58,6 @@ static struct tt_generator *make_generator_in(enum tt_dtype dtype, const struct 
     struct tt_generator *g = NULL;
 
     assert_int_equal(check(tt_generator_new(&options, &g)), 0);
-    if (tt_generator_program(g, true))
-        assert_int_equal(check(tt_program_check(tt_generator_program(g, true))), 0);
-    assert_int_equal(check(tt_program_check(tt_generator_program(g, false))), 0);
     assert_int_equal(check(tt_generator_allocate(g)), 0);
     assert_int_equal(check(tt_init_params(NULL, tt_generator_layout(g), model, TT_INIT_META, SEED, dtype,
                                           tt_generator_state(g)->array[TT_STATE_PARAM])),
