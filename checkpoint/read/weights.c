@@ -207,7 +207,6 @@ struct extra {
     const struct tt_source *source;
     const struct tt_model *model;
     struct tt_patterns leave_out;
-    bool *used; /* per expression */
     int n[N_KINDS];
     const char *first[N_KINDS];
 };
@@ -225,8 +224,6 @@ static int sort_tensor(struct extra *e, const struct tt_manifest_tensor *t, enum
         return 0;
     if (e->source->leave_out)
         TT_TRY(tt_patterns_find(&e->leave_out, 0, t->name, &pattern));
-    if (pattern != TT_NONE)
-        e->used[pattern] = true;
     *ret_kind = pattern != TT_NONE ? ASKED : is_beside(e->source, e->model, t->name) ? BESIDE : FOREIGN;
 out:
     return rc;
@@ -243,9 +240,8 @@ static int sort_tensors(struct extra *e)
         if (e->n[kind]++ == 0)
             e->first[kind] = e->source->manifest.tensor[i].name;
     }
-    for (int p = 0; e->source->leave_out && p < e->leave_out.words.n; p++)
-        if (!e->used[p])
-            TT_TRY(tt_patterns_fail_unused(&e->leave_out, p, "unused tensor of the files", "lm_head.bias"));
+    if (e->source->leave_out)
+        rc = tt_patterns_check_used(&e->leave_out, "unused tensor of the files", "lm_head.bias");
 out:
     return rc;
 }
@@ -288,10 +284,8 @@ static int check_hf_extra(const struct tt_source *source, const struct tt_model 
     struct extra e = {.source = source, .model = model};
     int rc = 0;
 
-    if (source->leave_out) {
+    if (source->leave_out)
         TT_TRY(tt_patterns_init(TT_KEY(checkpoint.initial_load_leave_out), *source->leave_out, &e.leave_out));
-        e.used = tt_calloc((size_t)source->leave_out->n + 1, sizeof *e.used);
-    }
     TT_TRY(sort_tensors(&e));
     note(&e, BESIDE, "not part of the language model");
     note(&e, ASKED, "as asked for");
@@ -302,7 +296,6 @@ static int check_hf_extra(const struct tt_source *source, const struct tt_model 
 out:
     if (source->leave_out)
         tt_patterns_release(&e.leave_out);
-    tt_free(e.used);
     return rc;
 }
 

@@ -64,24 +64,11 @@ static bool is_possible(const struct rule *rule)
     return rule->init != TT_PARAM_UNIFORM || rule->arg[0] < rule->arg[1];
 }
 
-static int fail_rule(const char *text)
+static int read_rule(void *arg, int i, const char *text, const char *what)
 {
-    return tt_fail_key(TT_EUSAGE, TT_KEY(model.init_rules),
-                       "'%s' is not a rule such as attention.wo=normal(0.01)\nhelp: write regex=what with what one of "
-                       "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
-                       "constant(VALUE), zeros, ones",
-                       text);
-}
+    size_t n = what ? strcspn(what, "(") : 0;
 
-/* The expression may have a '=' in it, so the last '=' separates it from the rule. */
-static int read_rule(const char *text, struct rule *ret_rule, char **ret_regex)
-{
-    const char *equals = strrchr(text, '='), *what = equals ? equals + 1 : "";
-    size_t n = strcspn(what, "(");
-
-    if (!equals || equals == text)
-        return fail_rule(text);
-    for (int k = 0; k < N_KINDS; k++) {
+    for (int k = 0; k < N_KINDS && what; k++) {
         struct rule rule = {.init = kinds[k].init};
         int args;
 
@@ -90,11 +77,14 @@ static int read_rule(const char *text, struct rule *ret_rule, char **ret_regex)
         args = read_arguments(what + n, rule.arg);
         if (args < kinds[k].fewest || args > kinds[k].most || !is_possible(&rule))
             break;
-        *ret_rule = rule;
-        *ret_regex = tt_strndup(text, (size_t)(equals - text));
+        ((struct rule *)arg)[i] = rule;
         return 0;
     }
-    return fail_rule(text);
+    return tt_fail_key(TT_EUSAGE, TT_KEY(model.init_rules),
+                       "'%s' is not a rule such as attention.wo=normal(0.01)\nhelp: write regex=what with what one of "
+                       "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
+                       "constant(VALUE), zeros, ones",
+                       text);
 }
 
 static void set_rule(struct tt_param *param, const struct rule *rule)
@@ -110,38 +100,23 @@ static void set_rule(struct tt_param *param, const struct rule *rule)
     }
 }
 
-static int apply(struct tt_model *model, struct tt_words regexes, const struct rule *rules)
-{
-    int *index = tt_calloc((size_t)model->n_params, sizeof *index);
-    int rc = tt_patterns_of_params(TT_KEY(model.init_rules), regexes, model, "rule", index);
-
-    for (int p = 0; p < model->n_params && rc == 0; p++)
-        if (index[p] != TT_NONE)
-            set_rule(&model->params[p], &rules[index[p]]);
-    tt_free(index);
-    return rc;
-}
-
 int tt_init_rules_apply(struct tt_model *model, double init_std, struct tt_words words)
 {
-    struct tt_words regexes = {.is_list = true, .word = tt_calloc((size_t)words.n + 1, sizeof(char *))};
     struct rule *rules = tt_calloc((size_t)words.n + 1, sizeof *rules);
+    int *index = tt_calloc((size_t)model->n_params, sizeof *index);
     int rc = 0;
 
     for (int p = 0; p < model->n_params && !isnan(init_std); p++)
         if (model->params[p].depth > 0.0)
             model->params[p].std = init_std / model->params[p].depth;
-    for (int i = 0; i < words.n; i++) {
-        TT_TRY(read_rule(words.word[i], &rules[i], &regexes.word[i]));
-        regexes.n++;
-    }
-    if (regexes.n)
-        rc = apply(model, regexes, rules);
+    if (words.n)
+        TT_TRY(tt_patterns_of_rules(TT_KEY(model.init_rules), words, model, "rule", read_rule, rules, index));
+    for (int p = 0; p < model->n_params && words.n; p++)
+        if (index[p] != TT_NONE)
+            set_rule(&model->params[p], &rules[index[p]]);
 out:
-    for (int i = 0; i < regexes.n; i++)
-        tt_free(regexes.word[i]);
-    tt_free((void *)regexes.word);
     tt_free(rules);
+    tt_free(index);
     return rc;
 }
 
@@ -269,15 +244,6 @@ static void fill_unit(struct tt_team *team, const struct tt_model *model, const 
 
 /* --- a rank's part of it --- */
 
-/* Rounds the elements of the packed box `to` out of the packed box `from` that contains it. */
-static void round_box(const struct tt_box *to, tt_bf16 *rounded, const struct tt_box *from, const float *whole)
-{
-    int64_t run = tt_box_run(to, from), n = tt_box_volume(to);
-
-    for (int64_t at = 0; at < n; at += run)
-        tt_kernels()->bf16_round(rounded + at, whole + tt_box_position(to, at, from), run);
-}
-
 /* Copies a rank's parts from the whole of a unit. */
 static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole,
                            enum tt_dtype dtype, void *shard)
@@ -285,10 +251,13 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
     for (int i = 0; i < unit->n_params; i++) {
         const struct tt_unit_param *place = &unit->params[i];
         struct tt_box box = whole_of(&model->params[place->param]);
+        int64_t run = tt_box_run(&place->box, &box), n = tt_box_volume(&place->box);
+        bool rounds = dtype == TT_BF16 && !unit->buffers;
 
-        if (dtype == TT_BF16 && !unit->buffers)
-            round_box(&place->box, (tt_bf16 *)shard + place->offset, &box, whole);
-        else
+        for (int64_t at = 0; rounds && at < n; at += run)
+            tt_kernels()->bf16_round((tt_bf16 *)shard + place->offset + at,
+                                     whole + tt_box_position(&place->box, at, &box), run);
+        if (!rounds)
             tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
         whole += elements(model, place);
     }
@@ -299,16 +268,16 @@ static void fill_shards(struct tt_team *team, const struct tt_layout *layout, co
 {
     for (int p = 0; p < layout->n_params; p++) {
         const struct tt_unit_param *place;
+        enum tt_dtype stored;
         void *shard;
 
         if (!tt_layout_has(layout, p))
             continue;
         place = tt_layout_param(layout, p);
         shard = param[layout->unit_of[p]];
-        if (dtype == TT_BF16 && !model->params[p].buffer)
-            fill(team, &model->params[p], seed, &place->box, TT_BF16, (tt_bf16 *)shard + place->offset);
-        else
-            fill(team, &model->params[p], seed, &place->box, TT_F32, (float *)shard + place->offset);
+        stored = model->params[p].buffer ? TT_F32 : dtype;
+        fill(team, &model->params[p], seed, &place->box, stored,
+             (char *)shard + place->offset * (int64_t)tt_dtype_size(stored));
     }
 }
 
@@ -329,17 +298,6 @@ static void fill_whole(struct tt_team *team, const struct tt_layout *layout, con
     }
 }
 
-static int check_rules(const struct tt_model *model)
-{
-    for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].init == TT_PARAM_NONE)
-            return tt_fail(TT_EINTERNAL,
-                           "parameter %s of %s has no rule for its first value\nhelp: give it one in the model's "
-                           "add_params, or load the weights from a checkpoint",
-                           model->params[p].name, model->row->name);
-    return 0;
-}
-
 int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                    enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param)
 {
@@ -347,7 +305,12 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
     float *buffer = NULL;
     int rc = 0;
 
-    TT_TRY(check_rules(model));
+    for (int p = 0; p < model->n_params; p++)
+        if (model->params[p].init == TT_PARAM_NONE)
+            TT_TRY(tt_fail(TT_EINTERNAL,
+                           "parameter %s of %s has no rule for its first value\nhelp: give it one in the model's "
+                           "add_params, or load the weights from a checkpoint",
+                           model->params[p].name, model->row->name));
     if (how == TT_INIT_META) {
         fill_shards(team, layout, model, seed, dtype, param);
         goto out;

@@ -21,6 +21,7 @@ int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns 
     int rc = 0;
 
     p.regex = tt_calloc((size_t)words.n, sizeof(struct tt_regex *));
+    p.used = tt_calloc((size_t)words.n + 1, sizeof *p.used);
     TT_TRY(tt_matcher_new(&p.matcher));
     for (int i = 0; i < words.n; i++)
         TT_TRY(tt_regex_new(words.word[i], strlen(words.word[i]), NULL, &p.regex[i]));
@@ -37,6 +38,7 @@ void tt_patterns_release(struct tt_patterns *p)
     for (int i = 0; p->regex && i < p->words.n; i++)
         tt_regex_free(p->regex[i]);
     tt_free(p->regex);
+    tt_free(p->used);
     tt_matcher_free(p->matcher);
     *p = (struct tt_patterns){0};
 }
@@ -52,6 +54,22 @@ int tt_patterns_find(struct tt_patterns *p, int first, const char *name, int *re
         TT_TRY(tt_matcher_find(p->matcher, p->regex[i], name, strlen(name), &found, &begin, &end));
         if (found)
             *ret_index = i;
+        p->used[i] |= found;
+    }
+out:
+    return rc;
+}
+
+int tt_patterns_match_all(struct tt_patterns *p, const char *name, bool *ret_any)
+{
+    int rc = 0;
+
+    *ret_any = false;
+    for (int i = TT_NONE;;) {
+        TT_TRY(tt_patterns_find(p, i + 1, name, &i));
+        if (i == TT_NONE)
+            break;
+        *ret_any = true;
     }
 out:
     return rc;
@@ -60,96 +78,92 @@ out:
 int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct tt_model *model, const char *what,
                           int *ret_index)
 {
-    bool *used = tt_calloc((size_t)words.n + 1, sizeof *used);
     struct tt_patterns patterns = {0};
     char wanted[80];
     int rc = 0;
 
-    TT_TRY(tt_patterns_init(key, words, &patterns));
-    for (int p = 0; p < model->n_params; p++) {
-        TT_TRY(tt_patterns_find(&patterns, 0, model->params[p].name, &ret_index[p]));
-        if (ret_index[p] != TT_NONE)
-            used[ret_index[p]] = true;
-    }
     (void)snprintf(wanted, sizeof wanted, "parameter that an earlier %s has not taken", what);
-    for (int i = 0; i < words.n; i++)
-        if (!used[i])
-            TT_TRY(tt_patterns_fail_unused(&patterns, i, wanted, "layers.0.attention.wq.weight"));
+    TT_TRY(tt_patterns_init(key, words, &patterns));
+    for (int p = 0; p < model->n_params; p++)
+        TT_TRY(tt_patterns_find(&patterns, 0, model->params[p].name, &ret_index[p]));
+    rc = tt_patterns_check_used(&patterns, wanted, "layers.0.attention.wq.weight");
 out:
     tt_patterns_release(&patterns);
-    tt_free(used);
     return rc;
 }
 
-int tt_patterns_fail_unused(const struct tt_patterns *p, int i, const char *what, const char *example)
+int tt_patterns_check_used(const struct tt_patterns *p, const char *what, const char *example)
 {
-    return tt_fail_key(TT_EUSAGE, p->key, "'%s' matches no %s\nhelp: names look like %s", p->words.word[i], what,
-                       example);
+    for (int i = 0; i < p->words.n; i++)
+        if (!p->used[i])
+            return tt_fail_key(TT_EUSAGE, p->key, "'%s' matches no %s\nhelp: names look like %s", p->words.word[i],
+                               what, example);
+    return 0;
+}
+
+/* The expression of a rule may have a '=' in it, so the last '=' separates it from its value. */
+int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt_model *model, const char *what,
+                         int (*read)(void *arg, int i, const char *rule, const char *value), void *arg, int *ret_index)
+{
+    struct tt_words regexes = {.is_list = true, .word = tt_calloc((size_t)rules.n + 1, sizeof(char *))};
+    int rc = 0;
+
+    for (int i = 0; i < rules.n; i++) {
+        const char *rule = rules.word[i], *equals = strrchr(rule, '=');
+
+        TT_TRY(read(arg, i, rule, equals && equals != rule ? equals + 1 : NULL));
+        regexes.word[regexes.n++] = tt_strndup(rule, (size_t)(equals - rule));
+    }
+    rc = tt_patterns_of_params(key, regexes, model, what, ret_index);
+out:
+    for (int i = 0; i < regexes.n; i++)
+        tt_free(regexes.word[i]);
+    tt_free((void *)regexes.word);
+    return rc;
 }
 
 /* --- parameter groups of the optimizer --- */
 
-/* Tries every expression on every name, to find the expressions that select nothing. */
 static int apply_no_decay(struct tt_model *model, struct tt_words words)
 {
-    bool *used = tt_calloc((size_t)words.n + 1, sizeof *used);
     struct tt_patterns patterns = {0};
+    bool any;
     int rc = 0;
 
     TT_TRY(tt_patterns_init(TT_KEY(optimizer.no_decay), words, &patterns));
     for (int p = 0; p < model->n_params; p++) {
-        for (int i = TT_NONE;;) {
-            TT_TRY(tt_patterns_find(&patterns, i + 1, model->params[p].name, &i));
-            if (i == TT_NONE)
-                break;
-            used[i] = model->params[p].no_decay = true;
-        }
+        TT_TRY(tt_patterns_match_all(&patterns, model->params[p].name, &any));
+        model->params[p].no_decay |= any;
     }
-    for (int i = 0; i < words.n; i++)
-        if (!used[i])
-            TT_TRY(tt_patterns_fail_unused(&patterns, i, "parameter", "layers.0.attention.wq.weight"));
+    rc = tt_patterns_check_used(&patterns, "parameter", "layers.0.attention.wq.weight");
 out:
     tt_patterns_release(&patterns);
-    tt_free(used);
     return rc;
 }
 
-/* The expression may have a '=' in it, so the last '=' separates it from the factor. */
-static int read_factor(const char *text, double *ret_factor, char **ret_regex)
+static int read_factor(void *arg, int i, const char *rule, const char *value)
 {
-    const char *equals = strrchr(text, '=');
     char *end = NULL;
-    double factor = equals ? strtod(equals + 1, &end) : 0.0;
+    double factor = value ? strtod(value, &end) : 0.0;
 
-    if (!equals || equals == text || end == equals + 1 || *end || !isfinite(factor) || factor < 0.0)
+    if (!value || end == value || *end || !isfinite(factor) || factor < 0.0)
         return tt_fail_key(TT_EUSAGE, TT_KEY(optimizer.lr_factors),
                            "'%s' is not an expression with a factor, such as tok_embeddings=0.1\nhelp: write "
                            "regex=factor with a factor of at least 0",
-                           text);
-    *ret_factor = factor;
-    *ret_regex = tt_strndup(text, (size_t)(equals - text));
+                           rule);
+    ((double *)arg)[i] = factor;
     return 0;
 }
 
 static int apply_factors(struct tt_model *model, struct tt_words words)
 {
-    struct tt_words regexes = {.is_list = true, .word = tt_calloc((size_t)words.n, sizeof(char *))};
     double *factor = tt_calloc((size_t)words.n, sizeof *factor);
     int *index = tt_calloc((size_t)model->n_params, sizeof *index);
-    int rc = 0;
+    int rc = tt_patterns_of_rules(TT_KEY(optimizer.lr_factors), words, model, "factor", read_factor, factor, index);
 
-    for (int i = 0; i < words.n; i++) {
-        TT_TRY(read_factor(words.word[i], &factor[i], &regexes.word[i]));
-        regexes.n++;
-    }
-    TT_TRY(tt_patterns_of_params(TT_KEY(optimizer.lr_factors), regexes, model, "factor", index));
-    for (int p = 0; p < model->n_params; p++)
+    for (int p = 0; p < model->n_params && rc == 0; p++)
         if (index[p] != TT_NONE)
             model->params[p].lr_factor = factor[index[p]];
-out:
-    for (int i = 0; i < regexes.n; i++)
-        tt_free(regexes.word[i]);
-    tt_free((void *)regexes.word);
     tt_free(factor);
     tt_free(index);
     return rc;

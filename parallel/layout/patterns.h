@@ -13,6 +13,7 @@ struct tt_patterns {
     enum tt_key key; /* of the policy; errors carry it */
     struct tt_words words;
     struct tt_regex **regex; /* one per word */
+    bool *used;              /* [word] it has been found */
     struct tt_matcher *matcher;
 };
 
@@ -24,6 +25,12 @@ void tt_patterns_release(struct tt_patterns *patterns);
 /** *ret_index is the first expression, from `first` on, that matches in name, or TT_NONE. */
 int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, int *ret_index) TT_MUST_CHECK;
 
+/** Whether any expression matches in name. Tries all of them, to find the expressions that select nothing. */
+int tt_patterns_match_all(struct tt_patterns *patterns, const char *name, bool *ret_any) TT_MUST_CHECK;
+
+/** TT_EUSAGE if an expression has matched no `what`; `example` shows what their names look like. */
+int tt_patterns_check_used(const struct tt_patterns *patterns, const char *what, const char *example) TT_MUST_CHECK;
+
 /**
  * ret_index [n_params] is for each parameter the first expression that matches its name, or TT_NONE. TT_EUSAGE names an
  * expression that is bad, or one that no parameter is left for; `what` is the word for an expression in that message.
@@ -31,8 +38,13 @@ int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, 
 int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct tt_model *model, const char *what,
                           int *ret_index) TT_MUST_CHECK;
 
-/** Always TT_EUSAGE: expression i matches no `what`; `example` shows what their names look like. */
-int tt_patterns_fail_unused(const struct tt_patterns *patterns, int i, const char *what, const char *example);
+/**
+ * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value NULL: the rule has no '='
+ * after an expression, which is an error.
+ */
+int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt_model *model, const char *what,
+                         int (*read)(void *arg, int i, const char *rule, const char *value), void *arg,
+                         int *ret_index) TT_MUST_CHECK;
 
 /**
  * Sets the parameter groups of the optimizer, by the names of parameters.

@@ -100,13 +100,6 @@ static int64_t block_key(const struct tt_model *model, int param)
     return block == TT_BLOCK_EMBEDDINGS && model->dims.tied == 1 ? TT_BLOCK_HEAD : block;
 }
 
-/* Whether the parameter is one of norm and output, where backward begins. A tied embedding is, since it is the
- * output's weight. */
-static bool wrap_is_head(const struct tt_model *model, int param)
-{
-    return block_key(model, param) == TT_BLOCK_HEAD;
-}
-
 static void by_block(const struct tt_model *model, int64_t bytes, int64_t *ret_keys)
 {
     (void)bytes;
@@ -174,20 +167,6 @@ static bool row_matches(const struct tt_wrap_row *row, const char *name, int64_t
     return strncmp(row->name, name, n) == 0 && tt_text_to_bytes(name + n, ret_bytes) && *ret_bytes > 0;
 }
 
-static int fail_unknown(const char *name)
-{
-    struct tt_text choices = {0};
-    int rc;
-
-    for (int i = 0; i < tt_wrap_n_rows; i++)
-        tt_text_add(&choices, "%s%s%s", i ? ", " : "", tt_wrap_rows[i].name,
-                    strchr(tt_wrap_rows[i].name, ':') ? "<bytes>" : "");
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.fsdp_wrap_policy),
-                     "'%s' is not a wrap policy\nhelp: use %s, or a list of regular expressions", name, choices.text);
-    tt_text_release(&choices);
-    return rc;
-}
-
 /* Keys of expressions are larger than the keys of blocks. */
 static int by_patterns(const struct tt_model *model, struct tt_words words, int64_t *ret_keys)
 {
@@ -211,7 +190,9 @@ static int by_patterns(const struct tt_model *model, struct tt_words words, int6
  */
 static int wrap_keys(const struct tt_model *model, const char *name, struct tt_words patterns, int64_t *ret_keys)
 {
+    struct tt_text choices = {0};
     int64_t bytes = 0;
+    int rc;
 
     if (patterns.n)
         return by_patterns(model, patterns, ret_keys);
@@ -220,7 +201,13 @@ static int wrap_keys(const struct tt_model *model, const char *name, struct tt_w
             tt_wrap_rows[i].keys(model, bytes, ret_keys);
             return 0;
         }
-    return fail_unknown(name);
+    for (int i = 0; i < tt_wrap_n_rows; i++)
+        tt_text_add(&choices, "%s%s%s", i ? ", " : "", tt_wrap_rows[i].name,
+                    strchr(tt_wrap_rows[i].name, ':') ? "<bytes>" : "");
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.fsdp_wrap_policy),
+                     "'%s' is not a wrap policy\nhelp: use %s, or a list of regular expressions", name, choices.text);
+    tt_text_release(&choices);
+    return rc;
 }
 
 /* --- names of units --- */
@@ -268,30 +255,23 @@ static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model
     return count;
 }
 
-static int count_without_buffers(const struct tt_model *model)
-{
-    int n = 0;
-
-    for (int p = 0; p < model->n_params; p++)
-        n += !model->params[p].buffer;
-    return n;
-}
-
 /* A unit's name for people: "layers.3", "model", "norm+output", "layers.0.attention.wq..layers.1.attention.wk". */
 static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model, const struct tt_unit *unit,
                        const int *block_params)
 {
     enum { MOST_NAMES = 3 };
-    int block = model->params[unit->params[0].param].block;
+    int block = model->params[unit->params[0].param].block, n_params = 0; /* of the model, without buffers */
     struct tt_text name = {0};
 
+    for (int p = 0; p < model->n_params; p++)
+        n_params += !model->params[p].buffer;
     if (unit->buffers)
         return tt_strdup("buffers");
     if (is_shared(mesh, model, unit->params[0].param) && is_block(model, unit, block, unit->n_params))
         return tt_format("layers.%d.experts", block);
     if (block >= 0 && is_block(model, unit, block, block_params[block]))
         return tt_format("layers.%d", block);
-    if (unit->n_params == count_without_buffers(model))
+    if (unit->n_params == n_params)
         return tt_strdup("model");
     add_short_name(&name, model, unit->params[0].param);
     for (int i = 1; i < unit->n_params && unit->n_params <= MOST_NAMES; i++) {
@@ -525,10 +505,12 @@ out:
 
 /* --- the units that stay gathered --- */
 
+/* Whether it has a parameter of norm and output, where backward begins. A tied embedding is one, since it is the
+ * output's weight. */
 static bool has_head(const struct tt_model *model, const struct tt_unit *unit)
 {
     for (int i = 0; i < unit->n_params; i++)
-        if (wrap_is_head(model, unit->params[i].param))
+        if (block_key(model, unit->params[i].param) == TT_BLOCK_HEAD)
             return true;
     return false;
 }
@@ -541,11 +523,10 @@ static bool has_last_layer(const struct tt_model *model, const struct tt_unit *u
     return has_head(model, unit);
 }
 
-/* Tries every expression on every name, to find the expressions that select nothing. */
 static int keep_selected(struct tt_layout *layout, const struct tt_model *model, struct tt_words words, bool in_stages)
 {
     struct tt_patterns patterns = {0};
-    bool *used = tt_calloc((size_t)words.n, sizeof *used);
+    bool any;
     int rc = 0;
 
     TT_TRY(tt_patterns_init(TT_KEY(parallelism.fsdp_reshard_after_forward), words, &patterns));
@@ -554,23 +535,15 @@ static int keep_selected(struct tt_layout *layout, const struct tt_model *model,
 
         unit->reshard_after_forward = true;
         for (int k = -1; k < unit->n_params; k++) {
-            const char *name = k < 0 ? unit->name : model->params[unit->params[k].param].name;
-
-            for (int i = TT_NONE;;) {
-                TT_TRY(tt_patterns_find(&patterns, i + 1, name, &i));
-                if (i == TT_NONE)
-                    break;
-                used[i] = true;
-                unit->reshard_after_forward = false;
-            }
+            TT_TRY(
+                tt_patterns_match_all(&patterns, k < 0 ? unit->name : model->params[unit->params[k].param].name, &any));
+            unit->reshard_after_forward &= !any;
         }
     }
-    for (int i = 0; i < words.n; i++)
-        if (!used[i] && !in_stages)
-            TT_TRY(tt_patterns_fail_unused(&patterns, i, "unit and none of its parameters", layout->units[0].name));
+    if (!in_stages)
+        rc = tt_patterns_check_used(&patterns, "unit and none of its parameters", layout->units[0].name);
 out:
     tt_patterns_release(&patterns);
-    tt_free(used);
     return rc;
 }
 
