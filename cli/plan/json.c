@@ -153,10 +153,10 @@ static json_t *pipeline(const struct tt_plan_view *v)
     stages = json_array();
     for (int s = 0; s < p->n_stages; s++)
         (void)json_array_append_new(stages, json_integer(p->rank_of_stage[s]));
-    return json_pack("{s:s, s:i, s:i, s:o, s:i, s:I, s:i, s:I, s:I, s:o, s:o}", "schedule", tt_pipeline_row_name(p),
-                     "ranks", p->ranks, "microbatches", p->microbatches, "rank_of_stage", stages, "largest_rank",
-                     v->all.rank, "largest_peak_bytes", (json_int_t)v->all.memory.total, "largest_sender",
-                     v->all.sender, "largest_payload_bytes", (json_int_t)v->all.payload_bytes, "payload_bytes_all",
+    return json_pack("{s:s, s:i, s:i, s:o, s:i, s:I, s:i, s:I, s:I, s:o, s:o}", "schedule", p->schedule->name, "ranks",
+                     p->ranks, "microbatches", p->microbatches, "rank_of_stage", stages, "largest_rank", v->all.rank,
+                     "largest_peak_bytes", (json_int_t)v->all.memory.total, "largest_sender", v->all.sender,
+                     "largest_payload_bytes", (json_int_t)v->all.payload_bytes, "payload_bytes_all",
                      (json_int_t)v->all.payload_sum, "run_s", tt_json_number(v->all.run.makespan), "bubble_share",
                      tt_json_number(v->all.run.bubble_share));
 }

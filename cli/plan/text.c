@@ -50,10 +50,9 @@ static void print_pipeline(const struct tt_plan_view *v)
     struct tt_text shown = {0};
 
     tt_job_rank_text(&v->job, v->rank, &shown);
-    tt_print_broken(10,
-                    "pipeline  %s, %" PRId64 " run%s a step, each of %d microbatches through %d stages; shown: %s\n",
-                    tt_pipeline_row_name(pipeline), runs, runs == 1 ? "" : "s", pipeline->microbatches,
-                    pipeline->n_stages, shown.text);
+    tt_print_broken(
+        10, "pipeline  %s, %" PRId64 " run%s a step, each of %d microbatches through %d stages; shown: %s\n",
+        pipeline->schedule->name, runs, runs == 1 ? "" : "s", pipeline->microbatches, pipeline->n_stages, shown.text);
     tt_text_release(&shown);
     for (int s = 0; s < pipeline->n_stages; s++) {
         struct tt_text stage = {0};

@@ -204,7 +204,7 @@ static void print_pipeline(struct tt_text *out, const struct tt_setup *s)
         return;
     add_stages(s, &stages);
     tt_text_add(out, "  pipeline %s on %d ranks, %d stages with %s layers, runs of %d microbatch%s\n",
-                tt_pipeline_row_name(s->job.pipeline), s->job.pipeline->ranks, s->job.pipeline->n_stages, stages.text,
+                s->job.pipeline->schedule->name, s->job.pipeline->ranks, s->job.pipeline->n_stages, stages.text,
                 s->job.pipeline->microbatches, s->job.pipeline->microbatches == 1 ? "" : "es");
     tt_text_release(&stages);
 }
@@ -477,7 +477,7 @@ static void add_batch(const struct tt_setup *s, struct tt_text *out)
     for (int dim = 0; dim < TT_MESH_DEGREES; dim++)
         if (job->mesh.size[dim] > 1)
             tt_text_add(out, ", %s %d", tt_mesh_dim_name(dim), job->mesh.size[dim]);
-    tt_text_add(out, "%s%s\n", job->pipeline ? " " : "", job->pipeline ? tt_pipeline_row_name(job->pipeline) : "");
+    tt_text_add(out, "%s%s\n", job->pipeline ? " " : "", job->pipeline ? job->pipeline->schedule->name : "");
 }
 
 static void add_curve(const struct tt_setup *s, struct tt_text *out)

@@ -17,7 +17,7 @@ struct pending {
  * A rank's order under construction. Chunk i is the rank's i-th stage in the order of the model. Every pass of a chunk
  * takes the microbatches in ascending order, so chunk and pass identify the next turn.
  */
-struct lane {
+struct tt_lane {
     struct tt_pipeline *pipeline;
     struct tt_order *order;
     int rank;
@@ -27,30 +27,27 @@ struct lane {
     int n_pending, cap_pending;
 };
 
-static struct lane lane_begin(struct tt_pipeline *pipeline, int rank)
+void tt_pipeline_generate(struct tt_pipeline *pipeline, int rank)
 {
-    struct lane lane = {.pipeline = pipeline, .order = &pipeline->orders[rank], .rank = rank};
+    struct tt_lane lane = {.pipeline = pipeline,
+                           .order = &pipeline->orders[rank],
+                           .rank = rank,
+                           .chunks = pipeline->n_stages / pipeline->ranks};
 
-    lane.chunks = pipeline->n_stages / pipeline->ranks;
     lane.next = tt_calloc((size_t)lane.chunks, sizeof *lane.next);
-    return lane;
+    pipeline->schedule->generate(&lane);
+    tt_free(lane.next);
+    tt_free(lane.pending);
 }
 
-static void lane_end(struct lane *lane)
-{
-    tt_free(lane->next);
-    tt_free(lane->pending);
-    *lane = (struct lane){0};
-}
-
-static int stage_of(const struct lane *lane, int chunk)
+static int stage_of(const struct tt_lane *lane, int chunk)
 {
     const struct tt_pipeline *p = lane->pipeline;
 
     return p->schedule->v && chunk == 1 ? 2 * p->ranks - 1 - lane->rank : lane->rank + chunk * p->ranks;
 }
 
-static struct tt_turn add(struct lane *lane, int chunk, enum tt_pass pass)
+static struct tt_turn add(struct tt_lane *lane, int chunk, enum tt_pass pass)
 {
     struct tt_turn turn = {lane->next[chunk][pass]++, stage_of(lane, chunk), pass};
 
@@ -61,20 +58,20 @@ static struct tt_turn add(struct lane *lane, int chunk, enum tt_pass pass)
 }
 
 /* Adds the next n turns of one pass. */
-static void lane_forward(struct lane *lane, int chunk, int n)
+static void lane_forward(struct tt_lane *lane, int chunk, int n)
 {
     for (int i = 0; i < n; i++)
         (void)add(lane, chunk, TT_PASS_FORWARD);
 }
 
-static void lane_backward(struct lane *lane, int chunk, int n)
+static void lane_backward(struct tt_lane *lane, int chunk, int n)
 {
     for (int i = 0; i < n; i++)
         (void)add(lane, chunk, TT_PASS_BACKWARD);
 }
 
 /* Adds the input part of a backward, whose weight part comes later. */
-static void lane_input(struct lane *lane, int chunk)
+static void lane_input(struct tt_lane *lane, int chunk)
 {
     struct tt_turn turn = add(lane, chunk, TT_PASS_BACKWARD);
 
@@ -82,7 +79,7 @@ static void lane_input(struct lane *lane, int chunk)
 }
 
 /* Adds the oldest pending weight part of a chunk, or with TT_NONE of all chunks; nothing if none is pending. */
-static void lane_weight(struct lane *lane, int chunk)
+static void lane_weight(struct tt_lane *lane, int chunk)
 {
     int i = 0;
 
@@ -103,15 +100,24 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+/* For schedules that need a number of microbatches; `other` can do with fewer. */
+static int check_least(const struct tt_pipeline_row *row, int ranks, int microbatches, int wanted, const char *other)
+{
+    if (microbatches >= wanted)
+        return 0;
+    return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
+                       "schedule %s on %d ranks needs at least %d microbatches, found %d\n"
+                       "help: raise %s or lower %s, or use schedule %s",
+                       row->name, ranks, wanted, microbatches, TT_KEY_NAME(training.local_batch_size),
+                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size), other);
+}
+
 /* --- GPipe: all forward, all backward --- */
 
-static void generate_gpipe(struct tt_pipeline *pipeline, int rank)
+static void generate_gpipe(struct tt_lane *lane)
 {
-    struct lane lane = lane_begin(pipeline, rank);
-
-    lane_forward(&lane, 0, pipeline->microbatches);
-    lane_backward(&lane, 0, pipeline->microbatches);
-    lane_end(&lane);
+    lane_forward(lane, 0, lane->pipeline->microbatches);
+    lane_backward(lane, 0, lane->pipeline->microbatches);
 }
 
 const struct tt_pipeline_row tt_pipeline_gpipe = {.name = "GPipe", .generate = generate_gpipe};
@@ -120,28 +126,19 @@ const struct tt_pipeline_row tt_pipeline_gpipe = {.name = "GPipe", .generate = g
 
 static int check_1f1b(const struct tt_pipeline_row *row, int ranks, int microbatches)
 {
-    (void)row;
-    if (microbatches >= ranks)
-        return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
-                       "schedule 1F1B on %d ranks needs at least %d microbatches, found %d\n"
-                       "help: raise %s or lower %s, or use schedule GPipe",
-                       ranks, ranks, microbatches, TT_KEY_NAME(training.local_batch_size),
-                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size));
+    return check_least(row, ranks, microbatches, ranks, "GPipe");
 }
 
-static void generate_1f1b(struct tt_pipeline *pipeline, int rank)
+static void generate_1f1b(struct tt_lane *lane)
 {
-    struct lane lane = lane_begin(pipeline, rank);
-    int n = pipeline->microbatches, warm_up = least(n, pipeline->ranks - rank);
+    int n = lane->pipeline->microbatches, warm_up = least(n, lane->pipeline->ranks - lane->rank);
 
-    lane_forward(&lane, 0, warm_up);
+    lane_forward(lane, 0, warm_up);
     for (int i = warm_up; i < n; i++) {
-        lane_backward(&lane, 0, 1);
-        lane_forward(&lane, 0, 1);
+        lane_backward(lane, 0, 1);
+        lane_forward(lane, 0, 1);
     }
-    lane_backward(&lane, 0, warm_up);
-    lane_end(&lane);
+    lane_backward(lane, 0, warm_up);
 }
 
 const struct tt_pipeline_row tt_pipeline_1f1b = {.name = "1F1B", .check = check_1f1b, .generate = generate_1f1b};
@@ -149,16 +146,15 @@ const struct tt_pipeline_row tt_pipeline_1f1b = {.name = "1F1B", .check = check_
 /* --- LoopedBFS: GPipe over several stages, all microbatches in one stage before the next --- */
 
 /* Backward takes the microbatches in descending order, as torch's does. */
-static void generate_looped_bfs(struct tt_pipeline *pipeline, int rank)
+static void generate_looped_bfs(struct tt_lane *lane)
 {
-    struct lane lane = lane_begin(pipeline, rank);
+    int n = lane->pipeline->microbatches;
 
-    for (int chunk = 0; chunk < lane.chunks; chunk++)
-        lane_forward(&lane, chunk, pipeline->microbatches);
-    for (int chunk = lane.chunks - 1; chunk >= 0; chunk--)
-        for (int mb = pipeline->microbatches - 1; mb >= 0; mb--)
-            tt_order_add(lane.order, mb, rank + chunk * pipeline->ranks, TT_PASS_BACKWARD);
-    lane_end(&lane);
+    for (int chunk = 0; chunk < lane->chunks; chunk++)
+        lane_forward(lane, chunk, n);
+    for (int chunk = lane->chunks - 1; chunk >= 0; chunk--)
+        for (int mb = n - 1; mb >= 0; mb--)
+            tt_order_add(lane->order, mb, stage_of(lane, chunk), TT_PASS_BACKWARD);
 }
 
 const struct tt_pipeline_row tt_pipeline_looped_bfs = {
@@ -186,7 +182,7 @@ static int check_rounds(const struct tt_pipeline_row *row, int ranks, int microb
 }
 
 /* The number of first turns that are only forward: until a microbatch comes back, `hop` turns for each later rank. */
-static int warm_up_of(const struct lane *lane, int hop)
+static int warm_up_of(const struct tt_lane *lane, int hop)
 {
     const struct tt_pipeline *p = lane->pipeline;
     int each = p->microbatches / rounds_of(p->ranks, p->microbatches);
@@ -195,7 +191,7 @@ static int warm_up_of(const struct lane *lane, int hop)
 }
 
 /* The chunk of the i-th turn of a pass; backward goes through the chunks from the last to the first. */
-static int chunk_of(const struct lane *lane, int i, bool backward)
+static int chunk_of(const struct tt_lane *lane, int i, bool backward)
 {
     const struct tt_pipeline *p = lane->pipeline;
     int each = p->microbatches / rounds_of(p->ranks, p->microbatches), chunk = i / each % lane->chunks;
@@ -203,40 +199,36 @@ static int chunk_of(const struct lane *lane, int i, bool backward)
     return backward ? lane->chunks - 1 - chunk : chunk;
 }
 
-static void generate_interleaved_1f1b(struct tt_pipeline *pipeline, int rank)
+static void generate_interleaved_1f1b(struct tt_lane *lane)
 {
-    struct lane lane = lane_begin(pipeline, rank);
-    int all = pipeline->microbatches * lane.chunks, warm_up = warm_up_of(&lane, 2);
+    int all = lane->pipeline->microbatches * lane->chunks, warm_up = warm_up_of(lane, 2);
 
     for (int i = 0; i < warm_up + all; i++) {
         if (i < all)
-            lane_forward(&lane, chunk_of(&lane, i, false), 1);
+            lane_forward(lane, chunk_of(lane, i, false), 1);
         if (i >= warm_up)
-            lane_backward(&lane, chunk_of(&lane, i - warm_up, true), 1);
+            lane_backward(lane, chunk_of(lane, i - warm_up, true), 1);
     }
-    lane_end(&lane);
 }
 
 const struct tt_pipeline_row tt_pipeline_interleaved_1f1b = {
     .name = "Interleaved1F1B", .multi = true, .check = check_rounds, .generate = generate_interleaved_1f1b};
 
 /* Rank r is always r weight parts behind. */
-static void generate_interleaved_zero_bubble(struct tt_pipeline *pipeline, int rank)
+static void generate_interleaved_zero_bubble(struct tt_lane *lane)
 {
-    struct lane lane = lane_begin(pipeline, rank);
-    int all = pipeline->microbatches * lane.chunks, warm_up = warm_up_of(&lane, 1);
+    int all = lane->pipeline->microbatches * lane->chunks, warm_up = warm_up_of(lane, 1);
 
     for (int i = 0; i < warm_up + all; i++) {
         if (i < all)
-            lane_forward(&lane, chunk_of(&lane, i, false), 1);
+            lane_forward(lane, chunk_of(lane, i, false), 1);
         if (i >= warm_up)
-            lane_input(&lane, chunk_of(&lane, i - warm_up, true));
-        if (i >= warm_up + rank)
-            lane_weight(&lane, TT_NONE);
+            lane_input(lane, chunk_of(lane, i - warm_up, true));
+        if (i >= warm_up + lane->rank)
+            lane_weight(lane, TT_NONE);
     }
-    while (lane.n_pending > 0)
-        lane_weight(&lane, TT_NONE);
-    lane_end(&lane);
+    while (lane->n_pending > 0)
+        lane_weight(lane, TT_NONE);
 }
 
 const struct tt_pipeline_row tt_pipeline_interleaved_zero_bubble = {.name = "InterleavedZeroBubble",
@@ -251,18 +243,19 @@ const struct tt_pipeline_row tt_pipeline_interleaved_zero_bubble = {.name = "Int
  * The stages go down the ranks and come back, so rank 0 has both ends of the model.
  */
 
-/* --- ZBVZeroBubble --- */
-
 /* The input part of a backward, directly followed by its weight part. */
-static void both_parts(struct lane *lane, int chunk)
+static void both_parts(struct tt_lane *lane, int chunk)
 {
     lane_input(lane, chunk);
     lane_weight(lane, chunk);
 }
 
-static void warm_up_zbv(struct lane *lane)
+/* Made for at least 2 ranks - 1 microbatches; turns of microbatches that do not exist are left out. */
+static void generate_zbv_zero_bubble(struct tt_lane *lane)
 {
-    int after = lane->pipeline->ranks - lane->rank;
+    const struct tt_pipeline *p = lane->pipeline;
+    int after = p->ranks - lane->rank;
+    int n = p->microbatches > 2 * p->ranks - 1 ? p->microbatches : 2 * p->ranks - 1;
 
     lane_forward(lane, 0, 2 * after - 1);
     for (int i = 0; i < lane->rank; i++) {
@@ -273,35 +266,21 @@ static void warm_up_zbv(struct lane *lane)
         lane_forward(lane, 1, 1);
         both_parts(lane, 1);
     }
-}
-
-/* Made for at least 2 ranks - 1 microbatches; turns of microbatches that do not exist are left out. */
-static void generate_zbv_zero_bubble(struct tt_pipeline *pipeline, int rank)
-{
-    struct lane lane = lane_begin(pipeline, rank);
-    int least = 2 * pipeline->ranks - 1, n = pipeline->microbatches > least ? pipeline->microbatches : least;
-
-    warm_up_zbv(&lane);
-    while (lane.next[1][TT_PASS_FORWARD] < n) {
-        if (lane.next[0][TT_PASS_FORWARD] < n)
-            lane_forward(&lane, 0, 1);
-        both_parts(&lane, 0);
-        lane_forward(&lane, 1, 1);
-        both_parts(&lane, 1);
+    while (lane->next[1][TT_PASS_FORWARD] < n) {
+        if (lane->next[0][TT_PASS_FORWARD] < n)
+            lane_forward(lane, 0, 1);
+        both_parts(lane, 0);
+        lane_forward(lane, 1, 1);
+        both_parts(lane, 1);
     }
-    for (int i = 0; i < rank; i++) {
-        lane_input(&lane, 0);
-        lane_input(&lane, 1);
+    for (int i = 0; i < lane->rank; i++) {
+        lane_input(lane, 0);
+        lane_input(lane, 1);
     }
-    for (int i = rank; i < pipeline->ranks; i++) {
-        lane_input(&lane, 0);
-        lane_weight(&lane, 0);
-    }
-    for (int i = 0; i < n; i++)
-        lane_weight(&lane, 1);
-    for (int i = 0; i < n; i++)
-        lane_weight(&lane, 0);
-    lane_end(&lane);
+    for (int i = 0; i < after; i++)
+        both_parts(lane, 0);
+    for (int i = 0; i < 2 * n; i++)
+        lane_weight(lane, i < n);
 }
 
 const struct tt_pipeline_row tt_pipeline_zbv_zero_bubble = {
@@ -311,17 +290,11 @@ const struct tt_pipeline_row tt_pipeline_zbv_zero_bubble = {
 
 static int check_dual_pipe_v(const struct tt_pipeline_row *row, int ranks, int microbatches)
 {
-    (void)row;
-    if (microbatches >= 2 * ranks)
-        return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
-                       "schedule DualPipeV on %d ranks needs at least %d microbatches, found %d\n"
-                       "help: raise %s or lower %s, or use schedule ZBVZeroBubble",
-                       ranks, 2 * ranks, microbatches, TT_KEY_NAME(training.local_batch_size),
-                       TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size));
+    return check_least(row, ranks, microbatches, 2 * ranks, "ZBVZeroBubble");
 }
 
-static void warm_up_dual_pipe_v(struct lane *lane)
+/* Where torch overlaps a forward with a backward, the forward comes first here. */
+static void generate_dual_pipe_v(struct tt_lane *lane)
 {
     int after = lane->pipeline->ranks - lane->rank - 1;
 
@@ -335,46 +308,29 @@ static void warm_up_dual_pipe_v(struct lane *lane)
         lane_weight(lane, TT_NONE);
         lane_forward(lane, 1, 1);
     }
-}
-
-/* At the end, weight parts fill the time until backwards arrive. */
-static void cool_down_dual_pipe_v(struct lane *lane)
-{
-    int after = lane->pipeline->ranks - lane->rank - 1;
-
+    while (lane->next[0][TT_PASS_FORWARD] < lane->pipeline->microbatches) {
+        lane_forward(lane, 0, 1);
+        lane_backward(lane, 1, 1);
+        lane_forward(lane, 1, 1);
+        lane_backward(lane, 0, 1);
+    }
+    for (int i = 0; i < after; i++) {
+        lane_backward(lane, 1, 1);
+        lane_forward(lane, 1, 1);
+        lane_backward(lane, 0, 1);
+    }
     /* the first half of these backwards are whole; they begin with chunk 1 */
     for (int i = 0; i < 2 * (lane->rank + 1); i++)
         if (i < lane->rank + 1)
             lane_backward(lane, i % 2 == 0, 1);
         else
             lane_input(lane, i % 2 == 0);
-    for (int i = 0; i < after; i++) {
+    for (int i = 0; i < after; i++) { /* weight parts fill the time until backwards arrive */
         lane_weight(lane, TT_NONE);
         lane_input(lane, 0);
     }
     while (lane->n_pending > 0)
         lane_weight(lane, TT_NONE);
-}
-
-/* Where torch overlaps a forward with a backward, the forward comes first here. */
-static void generate_dual_pipe_v(struct tt_pipeline *pipeline, int rank)
-{
-    struct lane lane = lane_begin(pipeline, rank);
-
-    warm_up_dual_pipe_v(&lane);
-    while (lane.next[0][TT_PASS_FORWARD] < pipeline->microbatches) {
-        lane_forward(&lane, 0, 1);
-        lane_backward(&lane, 1, 1);
-        lane_forward(&lane, 1, 1);
-        lane_backward(&lane, 0, 1);
-    }
-    for (int i = rank + 1; i < pipeline->ranks; i++) {
-        lane_backward(&lane, 1, 1);
-        lane_forward(&lane, 1, 1);
-        lane_backward(&lane, 0, 1);
-    }
-    cool_down_dual_pipe_v(&lane);
-    lane_end(&lane);
 }
 
 const struct tt_pipeline_row tt_pipeline_dual_pipe_v = {.name = "DualPipeV",

@@ -595,17 +595,6 @@ out:
     return rc;
 }
 
-void tt_pipeline_csv_add(const struct tt_pipeline *pipeline, struct tt_text *text)
-{
-    for (int rank = 0; rank < pipeline->ranks; rank++)
-        for (int t = 0; t < pipeline->orders[rank].n; t++) {
-            const struct tt_turn *turn = &pipeline->orders[rank].turns[t];
-
-            tt_text_add(text, "%d%c%d%s", turn->stage, tt_pipeline_letter(pipeline, turn), turn->microbatch,
-                        t + 1 < pipeline->orders[rank].n ? "," : "\n");
-        }
-}
-
 /* --- the table, and a pipeline from it --- */
 
 #define TT_PIPELINE_SCHEDULE(id, row) extern const struct tt_pipeline_row tt_pipeline_##row;
@@ -678,8 +667,12 @@ static int check_stages(const struct tt_pipeline_row *row, int ranks, int n_stag
     return 0;
 }
 
-static void note_weight_parts(struct tt_pipeline *p)
+static int generate(struct tt_pipeline *p)
 {
+    for (int stage = 0; stage < p->n_stages; stage++)
+        p->rank_of_stage[stage] = p->schedule->v && stage >= p->ranks ? 2 * p->ranks - 1 - stage : stage % p->ranks;
+    for (int rank = 0; rank < p->ranks; rank++)
+        tt_pipeline_generate(p, rank);
     for (int rank = 0; rank < p->ranks; rank++)
         for (int t = 0; t < p->orders[rank].n; t++) {
             const struct tt_turn *turn = &p->orders[rank].turns[t];
@@ -687,15 +680,6 @@ static void note_weight_parts(struct tt_pipeline *p)
             if (turn->pass == TT_PASS_WEIGHTS)
                 p->weights_apart[turn->stage * p->microbatches + turn->microbatch] = true;
         }
-}
-
-static int generate(struct tt_pipeline *p)
-{
-    for (int stage = 0; stage < p->n_stages; stage++)
-        p->rank_of_stage[stage] = p->schedule->v && stage >= p->ranks ? 2 * p->ranks - 1 - stage : stage % p->ranks;
-    for (int rank = 0; rank < p->ranks; rank++)
-        p->schedule->generate(p, rank);
-    note_weight_parts(p);
     return tt_pipeline_check(p, NULL);
 }
 
@@ -711,22 +695,6 @@ static int check_file(const struct tt_pipeline_row *row, const char *csv_path)
                            "help: use schedule %s or %s to read the file",
                            row->name, csv_path, tt_pipeline_csv_single.name, tt_pipeline_csv.name);
     return 0;
-}
-
-/* The schedule is part of the configuration, so a missing file is a usage error. */
-static int read_file(struct tt_pipeline *p, const char *path)
-{
-    char *text = NULL;
-    size_t size;
-    int rc = 0;
-
-    if ((rc = tt_file_read(path, &text, &size)) < 0)
-        TT_TRY(tt_fail_key(rc == TT_EDATA ? TT_EUSAGE : rc, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s",
-                           tt_error_message()));
-    TT_TRY(tt_pipeline_csv_parse(text, size, path, p));
-out:
-    tt_free(text);
-    return rc;
 }
 
 /* Appends the microbatches of a stage's turns of a pass to list, in their order. Returns their number. */
@@ -768,6 +736,8 @@ int tt_pipeline_new(enum tt_pipeline_schedule schedule, const char *csv_path, in
                     struct tt_pipeline **ret_pipeline)
 {
     struct tt_pipeline *p = tt_calloc(1, sizeof *p);
+    char *text = NULL;
+    size_t size;
     int rc = 0;
 
     *p = (struct tt_pipeline){
@@ -779,14 +749,15 @@ int tt_pipeline_new(enum tt_pipeline_schedule schedule, const char *csv_path, in
     TT_TRY(check_file(p->schedule, csv_path));
     if (p->schedule->check)
         TT_TRY(p->schedule->check(p->schedule, ranks, microbatches));
-    if (csv_path)
-        TT_TRY(read_file(p, csv_path));
-    else
-        TT_TRY(generate(p));
+    if (csv_path && (rc = tt_file_read(csv_path, &text, &size)) < 0) /* a missing file is a usage error */
+        TT_TRY(tt_fail_key(rc == TT_EDATA ? TT_EUSAGE : rc, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s",
+                           tt_error_message()));
+    TT_TRY(csv_path ? tt_pipeline_csv_parse(text, size, csv_path, p) : generate(p));
     TT_TRY(check_overtaking(p));
     *ret_pipeline = p;
     p = NULL;
 out:
+    tt_free(text);
     tt_pipeline_free(p);
     return rc;
 }
@@ -813,11 +784,6 @@ struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, in
                 if (pipeline->rank_of_stage[stage] == rank)
                     tt_order_add(&order, mb, stage, TT_PASS_FORWARD);
     return order;
-}
-
-const char *tt_pipeline_row_name(const struct tt_pipeline *pipeline)
-{
-    return pipeline->schedule->name;
 }
 
 bool tt_pipeline_ascends(const struct tt_pipeline *pipeline)

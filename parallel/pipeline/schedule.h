@@ -28,6 +28,8 @@ struct tt_pipeline {
     bool *weights_apart;     /* [n_stages * microbatches]: the weight part is a turn of its own */
 };
 
+struct tt_lane; /* of orders.c: the order of a rank, under construction */
+
 struct tt_pipeline_row {
     const char *name; /* torchtitan's */
     bool multi;       /* a rank may have several stages */
@@ -35,8 +37,8 @@ struct tt_pipeline_row {
     bool splits;      /* some backwards are two turns, with the weight part apart */
     /* Fails if the schedule cannot have these numbers; NULL: it can have any. */
     int (*check)(const struct tt_pipeline_row *row, int ranks, int microbatches);
-    /* Adds all turns of one rank to its order; NULL: the orders are in a CSV file, which also places the stages. */
-    void (*generate)(struct tt_pipeline *pipeline, int rank);
+    /* Adds all turns of a rank; NULL: the orders are in a CSV file, which also places the stages. */
+    void (*generate)(struct tt_lane *lane);
 };
 
 const struct tt_pipeline_row *tt_pipeline_row(enum tt_pipeline_schedule schedule);
@@ -56,8 +58,8 @@ int tt_pipeline_new(enum tt_pipeline_schedule schedule, const char *csv_path, in
                     struct tt_pipeline **ret_pipeline) TT_MUST_CHECK;
 void tt_pipeline_free(struct tt_pipeline *pipeline);
 
-/** The schedule's name, as the configuration has it. */
-const char *tt_pipeline_row_name(const struct tt_pipeline *pipeline);
+/** Fills in the order of a rank by the row of the pipeline's schedule. */
+void tt_pipeline_generate(struct tt_pipeline *pipeline, int rank);
 
 /**
  * Whether every stage takes the microbatches in ascending order, in forward and in backward, so that gradients can be
@@ -142,8 +144,5 @@ int tt_pipeline_check(const struct tt_pipeline *pipeline, struct tt_turn_at *ret
  * Errors: TT_EUSAGE, with line and cell.
  */
 int tt_pipeline_csv_parse(const char *text, size_t size, const char *name, struct tt_pipeline *pipeline) TT_MUST_CHECK;
-
-/** Adds a pipeline's orders as such a file. */
-void tt_pipeline_csv_add(const struct tt_pipeline *pipeline, struct tt_text *text);
 
 #endif

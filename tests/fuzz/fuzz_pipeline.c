@@ -9,6 +9,7 @@
 #include "core/base/mem.h"
 #include "fuzz.h"
 #include "parallel/pipeline/schedule.h"
+#include "tests/help/pipeline.h"
 
 enum { RANKS = 2, STAGES = 4, MICROBATCHES = 4 };
 
@@ -23,7 +24,7 @@ static char *read_and_write(const char *text, size_t size)
     struct tt_text out = {0};
 
     if (tt_pipeline_csv_parse(text, size, "fuzz.csv", &pipeline) == 0)
-        tt_pipeline_csv_add(&pipeline, &out);
+        pipeline_write(&pipeline, &out);
     for (int rank = 0; rank < RANKS; rank++)
         tt_order_release(&orders[rank]);
     return out.text;

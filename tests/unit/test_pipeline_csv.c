@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "parallel/pipeline/schedule.h"
+#include "tests/help/pipeline.h"
 
 static char path[] = "/tmp/titan-test-csv-XXXXXX";
 
@@ -41,7 +42,7 @@ static void expect_file(const struct tt_pipeline *pipeline, const char *wanted)
 {
     struct tt_text text = {0};
 
-    tt_pipeline_csv_add(pipeline, &text);
+    pipeline_write(pipeline, &text);
     assert_string_equal(text.text, wanted);
     tt_text_release(&text);
 }
@@ -65,7 +66,7 @@ static void what_is_written_is_read(void **state)
         int ranks = cases[i].ranks, n_stages = ranks * cases[i].chunks;
 
         assert_int_equal(tt_pipeline_new(cases[i].schedule, NULL, ranks, n_stages, 8, &made), 0);
-        tt_pipeline_csv_add(made, &text);
+        pipeline_write(made, &text);
         again = pipeline_of(text.text, ranks, n_stages, 8);
         expect_file(again, text.text);
         assert_memory_equal(again->rank_of_stage, made->rank_of_stage, (size_t)n_stages * sizeof(int));

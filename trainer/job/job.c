@@ -258,7 +258,7 @@ static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
         TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(training.gradient_sync),
                            "last_microbatch, but %s computes backward in another order than that of the microbatches\n"
                            "help: use every_run, every_microbatch or auto",
-                           tt_pipeline_row_name(job->pipeline)));
+                           job->pipeline->schedule->name));
     job->microbatches *= run;
     job->microbatch_size /= run;
     job->places = tt_calloc(1, sizeof *job->places);
