@@ -128,7 +128,7 @@ void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_pr
         struct normal normal = {.sec = 0.0};
         double of_term[TERMS] = {0.0};
 
-        if (!counts(&samples[i]) || tt_op_prices_find(prices, samples[i].op, samples[i].dtype))
+        if (!counts(&samples[i]) || tt_op_prices_sec(prices, samples[i].op, samples[i].dtype, &samples[i].work) >= 0.0)
             continue;
         for (int j = i; j < n; j++)
             if (counts(&samples[j]) && samples[j].dtype == samples[i].dtype &&
@@ -146,20 +146,19 @@ void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_pr
 
 /* --- prices of ops: use --- */
 
-const struct tt_op_price *tt_op_prices_find(const struct tt_op_prices *prices, const char *op, enum tt_dtype dtype)
-{
-    for (int i = 0; i < prices->n; i++)
-        if (prices->of[i].dtype == dtype && strcmp(prices->of[i].op, op) == 0)
-            return &prices->of[i];
-    return NULL;
-}
-
-double tt_op_price_sec(const struct tt_op_price *price, const struct tt_cost *work)
+double tt_op_prices_sec(const struct tt_op_prices *prices, const char *op, enum tt_dtype dtype,
+                        const struct tt_cost *work)
 {
     double terms[TERMS];
 
     terms_of(work, terms);
-    return price->flop_sec * terms[0] + price->byte_sec * terms[1] + price->sum_sec * terms[2];
+    for (int i = 0; i < prices->n; i++) {
+        const struct tt_op_price *p = &prices->of[i];
+
+        if (p->dtype == dtype && strcmp(p->op, op) == 0)
+            return p->flop_sec * terms[0] + p->byte_sec * terms[1] + p->sum_sec * terms[2];
+    }
+    return -1.0;
 }
 
 /* --- prices of ops: files --- */
@@ -169,21 +168,7 @@ const char *tt_op_price_dtype(enum tt_dtype dtype)
     return dtype == TT_BF16 ? "bfloat16" : "float32";
 }
 
-/* The prices in a machine file: [{"op", "dtype", "flop_s", "byte_s", "sum_s"}, ...]. The caller's (json_decref). */
-static json_t *op_prices_to_json(const struct tt_op_prices *prices)
-{
-    json_t *array = json_array();
-
-    for (int i = 0; i < prices->n; i++) {
-        const struct tt_op_price *p = &prices->of[i];
-
-        (void)json_array_append_new(array, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", p->op, "dtype",
-                                                     tt_op_price_dtype(p->dtype), "flop_s", p->flop_sec, "byte_s",
-                                                     p->byte_sec, "sum_s", p->sum_sec));
-    }
-    return array;
-}
-
+/* A price in a machine file: {"op", "dtype", "flop_s", "byte_s", "sum_s"}. */
 static int read_price(const json_t *json, const char *path, struct tt_op_price *ret_price)
 {
     struct tt_op_price price = {.op = ""};
@@ -211,23 +196,6 @@ static int read_price(const json_t *json, const char *path, struct tt_op_price *
                            numbers[i].key, op, *numbers[i].value);
     }
     *ret_price = price;
-out:
-    return rc;
-}
-
-/* Reads that array; path is for messages. Errors: TT_EDATA. */
-static int op_prices_read(const json_t *array, const char *path, struct tt_op_prices *ret_prices)
-{
-    size_t n = json_array_size(array);
-    int rc = 0;
-
-    ret_prices->n = 0;
-    if (!json_is_array(array) || n > TT_MOST_OP_PRICES)
-        return tt_fail(TT_EDATA, "%s: ops is not an array of at most %d prices", path, TT_MOST_OP_PRICES);
-    for (size_t i = 0; i < n; i++) {
-        TT_TRY(read_price(json_array_get(array, i), path, &ret_prices->of[i]));
-        ret_prices->n++;
-    }
 out:
     return rc;
 }
@@ -303,8 +271,10 @@ static int read_measured(const json_t *json, const char *path, struct tt_machine
             return tt_fail(TT_EDATA, "%s: transfer_stretch is %g, wanted a number of at least 1", path,
                            machine->transfer_stretch);
     }
-    if (ops)
-        rc = op_prices_read(ops, path, &machine->ops);
+    if (ops && (!json_is_array(ops) || json_array_size(ops) > TT_MOST_OP_PRICES))
+        return tt_fail(TT_EDATA, "%s: ops is not an array of at most %d prices", path, TT_MOST_OP_PRICES);
+    for (size_t i = 0; i < json_array_size(ops); i++)
+        TT_TRY(read_price(json_array_get(ops, i), path, &machine->ops.of[machine->ops.n++]));
 out:
     return rc;
 }
@@ -358,6 +328,7 @@ static bool meets(const struct tt_machine *machine)
 json_t *tt_machine_to_json(const struct tt_machine *machine)
 {
     json_t *json = json_pack("{s:s, s:i, s:o*}", "type", "machine", "schema", 1, "name", json_string(machine->name));
+    json_t *ops = machine->ops.n ? json_array() : NULL;
 
     for (int i = 0; i < N_NUMBERS; i++)
         (void)json_object_set_new(json, numbers[i].key, json_real(number_of(machine, i)));
@@ -365,8 +336,15 @@ json_t *tt_machine_to_json(const struct tt_machine *machine)
         (void)json_object_set_new(json, "transfer_share", json_real(machine->transfer_share));
         (void)json_object_set_new(json, "transfer_stretch", json_real(machine->transfer_stretch));
     }
-    if (machine->ops.n)
-        (void)json_object_set_new(json, "ops", op_prices_to_json(&machine->ops));
+    for (int i = 0; i < machine->ops.n; i++) {
+        const struct tt_op_price *p = &machine->ops.of[i];
+
+        (void)json_array_append_new(ops, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", p->op, "dtype",
+                                                   tt_op_price_dtype(p->dtype), "flop_s", p->flop_sec, "byte_s",
+                                                   p->byte_sec, "sum_s", p->sum_sec));
+    }
+    if (ops)
+        (void)json_object_set_new(json, "ops", ops);
     return json;
 }
 
@@ -398,29 +376,20 @@ uint64_t tt_machine_hash(const struct tt_machine *machine)
 static double work_sec(const struct tt_machine *machine, const char *op, enum tt_dtype dtype,
                        const struct tt_cost *work, int threads)
 {
-    const struct tt_op_price *price = machine->ops.n ? tt_op_prices_find(&machine->ops, op, dtype) : NULL;
+    double measured = tt_op_prices_sec(&machine->ops, op, dtype, work);
     double compute = work->flops / ((work->bf16 ? machine->bgemm_flops : machine->sgemm_flops) * threads),
            memory = work->bytes / machine->memory_bytes_per_sec;
 
-    if (price)
-        return tt_op_price_sec(price, work) / threads;
+    if (measured >= 0.0)
+        return measured / threads;
     return compute > memory ? compute : memory;
-}
-
-/* The exchange of a node whose experts ranks share; no compute overlaps it. */
-static double routed_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node)
-{
-    int64_t bytes = tt_node_routed_bytes(graph, node);
-
-    return bytes == 0
-               ? 0.0
-               : TT_ROUTED_CALLS * (machine->call_sec + (graph->nodes[node].attr.peers.n - 1) * machine->message_sec) +
-                     (double)bytes / machine->link_bytes_per_sec;
 }
 
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
 {
+    int64_t routed = tt_node_routed_bytes(graph, node);
     struct tt_cost cost = {0};
+    double sec;
 
     if (tt_op_row(graph->nodes[node].op)->exchange != TT_EXCHANGE_NONE) {
         struct tt_collective_desc desc = tt_node_collective(graph, node);
@@ -428,8 +397,11 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
         return tt_cost_collective_sec(machine, desc.op, desc.ranks, desc.bytes);
     }
     tt_op_cost(graph, &graph->nodes[node], &cost);
-    return work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads) +
-           routed_sec(machine, graph, node);
+    sec = work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads);
+    if (routed) /* no compute overlaps the exchange of a node whose experts ranks share */
+        sec += TT_ROUTED_CALLS * (machine->call_sec + (graph->nodes[node].attr.peers.n - 1) * machine->message_sec) +
+               (double)routed / machine->link_bytes_per_sec;
+    return sec;
 }
 
 double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads)
@@ -447,18 +419,6 @@ double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_g
     return fmax(sec, worst);
 }
 
-/* The number of messages of a reduce-scatter, one after another. */
-static int reduce_messages(int n)
-{
-    int log2 = 0;
-
-    if (n & (n - 1))
-        return n - 1;
-    while (1 << log2 < n)
-        log2++;
-    return log2;
-}
-
 static double gather_sec(const struct tt_machine *m, int n, double shard)
 {
     return (n - 1) * (m->message_sec + shard / m->link_bytes_per_sec);
@@ -466,8 +426,12 @@ static double gather_sec(const struct tt_machine *m, int n, double shard)
 
 static double reduce_sec(const struct tt_machine *m, int n, double shard)
 {
-    return reduce_messages(n) * m->message_sec +
-           (n - 1) * shard * (1.0 / m->link_bytes_per_sec + 3.0 / m->memory_bytes_per_sec);
+    int messages = n - 1; /* one after another */
+
+    if ((n & (n - 1)) == 0)
+        for (messages = 0; 1 << messages < n; messages++)
+            ;
+    return messages * m->message_sec + (n - 1) * shard * (1.0 / m->link_bytes_per_sec + 3.0 / m->memory_bytes_per_sec);
 }
 
 double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collective_op op, int n, int64_t bytes)

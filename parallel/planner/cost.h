@@ -46,11 +46,9 @@ struct tt_op_sample {
  */
 void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_prices *ret_prices);
 
-/** NULL: the op was not measured in this type. */
-const struct tt_op_price *tt_op_prices_find(const struct tt_op_prices *prices, const char *op, enum tt_dtype dtype);
-
-/** Seconds of one thread. */
-double tt_op_price_sec(const struct tt_op_price *price, const struct tt_cost *work);
+/** Seconds of one thread; -1: the op was not measured in this type. */
+double tt_op_prices_sec(const struct tt_op_prices *prices, const char *op, enum tt_dtype dtype,
+                        const struct tt_cost *work);
 
 /** "float32" or "bfloat16", as in configurations. */
 const char *tt_op_price_dtype(enum tt_dtype dtype);

@@ -42,8 +42,10 @@ struct plan_need {
 };
 
 /*
- * The search for one program. Candidates are planned and ranked by predicted time, and the best are lowered until one
- * keeps its target. The sections below set targets and may search several times.
+ * --- the search for one program ---
+ *
+ * Candidates are planned and ranked by predicted time, and the best are lowered until one keeps its target. The
+ * sections below set targets and may search several times.
  */
 
 enum {
@@ -160,16 +162,6 @@ static int make_candidates(const struct search *s, struct target target, double 
     return n;
 }
 
-/* Predicts the seconds of the best candidate, and returns whether it keeps the target. Lowers nothing. */
-static bool predict(const struct search *s, struct target target, double *ret_step_sec)
-{
-    struct ranked list[MOST_CANDIDATES];
-
-    (void)make_candidates(s, target, 1.0, list);
-    *ret_step_sec = list[0].plan.step_sec;
-    return list[0].plan.fits;
-}
-
 /* The need of the candidate of least memory, which frees early and gathers late. */
 static struct plan_need least_need(const struct search *s, const bool *reshard)
 {
@@ -194,11 +186,6 @@ static double predicted_sec(const struct search *s, const struct tt_program *pro
     return sec;
 }
 
-static bool keeps(struct target target, const struct tt_program *program)
-{
-    return program->step_bytes <= target.step_bytes && tt_program_exchanged_bytes(program) <= target.exchanged_bytes;
-}
-
 /* Compares two programs that do not keep the target: first by memory, then by memory for exchange. */
 static bool comes_closer(struct target target, const struct tt_program *a, const struct tt_program *b)
 {
@@ -219,7 +206,8 @@ static int judge(const struct search *s, struct target target, struct tt_candida
 
     lowering.free_early = true;
     TT_TRY(tt_program_new(&lowering, &plan.schedule, &program));
-    found->keeps = keeps(target, program);
+    found->keeps =
+        program->step_bytes <= target.step_bytes && tt_program_exchanged_bytes(program) <= target.exchanged_bytes;
     if (!found->program || found->keeps || comes_closer(target, program, found->program)) {
         tt_program_free(found->program);
         found->program = program;
@@ -229,14 +217,6 @@ out:
     tt_plan_release(&plan);
     tt_program_free(program);
     return rc;
-}
-
-static bool is_among(const struct ranked *r, const struct ranked *list, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (is_same(r, &list[i]))
-            return true;
-    return false;
 }
 
 /* Runs up to `rounds` rounds of candidates (at most ROUNDS). If none keeps the target, tries the candidate of
@@ -253,10 +233,14 @@ static int search_program(const struct search *s, struct target target, int roun
         int n = make_candidates(s, target, tightness[round], list);
 
         for (int i = 0, turn = 0; i < n && turn < LOWERED_A_ROUND && !found.keeps; i++) {
+            int k = 0;
+
             if (i && is_same(&list[i], &list[i - 1]))
                 continue;
             turn++;
-            if (is_among(&list[i], judged, n_judged)) /* the tighter limit changed nothing */
+            while (k < n_judged && !is_same(&list[i], &judged[k]))
+                k++;
+            if (k < n_judged) /* the tighter limit changed nothing */
                 continue;
             judged[n_judged++] = list[i];
             TT_TRY(judge(s, target, list[i].candidate, &found));
@@ -273,9 +257,9 @@ out:
     return rc;
 }
 
-/* --- with a given reshard policy --- */
-
 /*
+ * --- with a given reshard policy ---
+ *
  * Tries targets from the hardest to the easiest, and takes the first plan that keeps its target without being slower
  * than the eager engine. If there is none, the best plan is compared with the eager engine's own schedule.
  */
@@ -328,31 +312,21 @@ static void keep_better(int64_t step_limit, struct found *best, struct found *ne
 
 /* --- the eager engine's schedule --- */
 
-static int lower_eager(const struct search *s, const struct tt_schedule *schedule, bool free_early,
-                       struct found *ret_found)
-{
-    struct tt_lowering lowering = *s->in->lowering;
-    int rc = 0;
-
-    *ret_found = (struct found){0};
-    lowering.free_early = free_early;
-    TT_TRY(tt_program_new(&lowering, schedule, &ret_found->program));
-    ret_found->step_sec = predicted_sec(s, ret_found->program);
-out:
-    return rc;
-}
-
-/* *ret_eager is the eager engine's program; *ret_early is the same schedule with memory freed after its last read, as
+/* ret_found[0] is the eager engine's program; ret_found[1] is the same schedule with memory freed after its last read, as
  * plans do. */
-static int make_eager(const struct search *s, const bool *reshard, struct found *ret_eager, struct found *ret_early)
+static int make_eager(const struct search *s, const bool *reshard, struct found ret_found[2])
 {
     const struct tt_fsdp fsdp = {.usage = s->in->usage, .reshard = reshard, .prefetch = s->in->prefetch};
+    struct tt_lowering lowering = *s->in->lowering;
     struct tt_schedule schedule = {0};
     int rc = 0;
 
     tt_fsdp_schedule(&fsdp, &schedule);
-    TT_TRY(lower_eager(s, &schedule, false, ret_eager));
-    TT_TRY(lower_eager(s, &schedule, true, ret_early));
+    for (int early = 0; early < 2; early++) {
+        lowering.free_early = early;
+        TT_TRY(tt_program_new(&lowering, &schedule, &ret_found[early].program));
+        ret_found[early].step_sec = predicted_sec(s, ret_found[early].program);
+    }
 out:
     tt_schedule_release(&schedule);
     return rc;
@@ -387,9 +361,9 @@ out:
     return rc;
 }
 
-/* --- no plan is within the limit --- */
-
 /*
+ * --- no plan is within the limit ---
+ *
  * Makes *best smaller: first with plans made without a limit; then, if some plan might be within the limit, with limits
  * somewhat below the memory of *best. Only lowering tells the memory of a plan, so several limits are tried.
  */
@@ -413,9 +387,9 @@ out:
     return rc;
 }
 
-/* --- the plan --- */
-
 /*
+ * --- the plan ---
+ *
  * Plans a program for a given reshard policy and compares it with the eager engine's program for that policy:
  *   it never takes more memory, and is within step_limit if any plan is;
  *   it is never predicted to be slower, if eager's is within step_limit too;
@@ -426,24 +400,24 @@ out:
  */
 static int plan_as_given(const struct search *s, const bool *reshard, int64_t step_limit, struct found *ret_found)
 {
-    struct found eager = {0}, early = {0}, best = {0};
+    struct found eager[2] = {{0}}, best = {0};
     struct target target = {.reshard = reshard, .step_bytes = step_limit};
     int rc = 0;
 
-    TT_TRY(make_eager(s, reshard, &eager, &early));
-    if (eager.program->step_bytes < target.step_bytes)
-        target.step_bytes = eager.program->step_bytes;
-    TT_TRY(try_targets(s, target, &eager, &best));
+    TT_TRY(make_eager(s, reshard, eager));
+    if (eager[0].program->step_bytes < target.step_bytes)
+        target.step_bytes = eager[0].program->step_bytes;
+    TT_TRY(try_targets(s, target, &eager[0], &best));
     if (best.program->step_bytes > step_limit)
-        TT_TRY(squeeze(s, target, &eager, &best));
-    keep_better(target.step_bytes, &best, &early);
-    keep_better(target.step_bytes, &best, &eager);
+        TT_TRY(squeeze(s, target, &eager[0], &best));
+    keep_better(target.step_bytes, &best, &eager[1]);
+    keep_better(target.step_bytes, &best, &eager[0]);
     *ret_found = best;
     best.program = NULL;
 out:
     tt_program_free(best.program);
-    tt_program_free(early.program);
-    tt_program_free(eager.program);
+    tt_program_free(eager[1].program);
+    tt_program_free(eager[0].program);
     return rc;
 }
 
@@ -506,14 +480,13 @@ static int best_number_to_keep(const struct search *s, struct target target, con
 
     target.reshard = reshard;
     for (int n = 0; n <= n_units; n += stride) {
-        double sec;
-        bool fits;
+        struct ranked list[MOST_CANDIDATES];
 
         keep(s, worth, n, reshard);
-        fits = predict(s, target, &sec);
-        if (n == 0 || (fits && sec < 0.999 * best_sec)) {
+        (void)make_candidates(s, target, 1.0, list);
+        if (n == 0 || (list[0].plan.fits && list[0].plan.step_sec < 0.999 * best_sec)) {
             best = n;
-            best_sec = sec;
+            best_sec = list[0].plan.step_sec;
         }
     }
     tt_free(reshard);
@@ -575,17 +548,6 @@ out:
     return rc;
 }
 
-/* The memory that is free for exchange at every position. */
-static int64_t always_left(const struct search *s)
-{
-    int64_t most = 0;
-
-    for (int pos = 0; pos < s->in->usage->n_positions; pos++)
-        if (s->facts.other_bytes[pos] > most)
-            most = s->facts.other_bytes[pos];
-    return s->in->step_limit > most ? s->in->step_limit - most : 0;
-}
-
 /* Takes the next choice if it is better than the best so far, and releases the other one. */
 static void take_better(int64_t step_limit, struct choice *best, struct choice *next)
 {
@@ -621,19 +583,23 @@ out:
 static int choose_what_to_keep(const struct search *s, struct choice *ret_choice)
 {
     const double fixed_parts[] = {1.0, 0.85};
-    int64_t limit = s->in->step_limit;
+    int64_t limit = s->in->step_limit, others = 0, left; /* the memory that is free for exchange at every position */
     struct target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
     struct choice best = {0}, next;
     bool tight, out_of_reach, *all = tt_calloc((size_t)s->in->usage->layout->n_units + 1, sizeof *all);
     int rc = 0;
 
+    for (int pos = 0; pos < s->in->usage->n_positions; pos++)
+        if (s->facts.other_bytes[pos] > others)
+            others = s->facts.other_bytes[pos];
+    left = limit > others ? limit - others : 0;
     memset(all, true, (size_t)s->in->usage->layout->n_units * sizeof *all);
     out_of_reach = least_need(s, all).step_bytes > limit;
     TT_TRY(keep_what_fits(s, target, out_of_reach ? 0 : ROUNDS, &next));
     tight = next.tight;
     take_better(limit, &best, &next);
     for (size_t i = 0; i < sizeof fixed_parts / sizeof *fixed_parts && tight && !out_of_reach; i++) {
-        target.exchanged_bytes = (int64_t)(fixed_parts[i] * (double)always_left(s));
+        target.exchanged_bytes = (int64_t)(fixed_parts[i] * (double)left);
         TT_TRY(keep_what_fits(s, target, ROUNDS, &next));
         take_better(limit, &best, &next);
     }

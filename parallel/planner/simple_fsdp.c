@@ -15,7 +15,6 @@
 #include "core/base/mem.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/fsdp/usage.h"
-#include "parallel/planner/ceiling.h"
 
 /*
  * The gathers of a step, and how long their parameters stay. Successive uses of a unit share one gather if the unit
@@ -99,11 +98,49 @@ struct walk {
     double *reduce_sec;       /* [unit] seconds of that reduce-scatter */
     int64_t *ahead;           /* [n_units + 1] for looking ahead: bytes that expected reductions will free, and when */
     double *ahead_end;
-    struct tt_ceiling *other; /* of facts->other_bytes */
+    int64_t *other; /* tree of maxima of facts->other_bytes */
     int64_t *grows; /* [n_positions + 1] bytes of whole gradients and of staging that begin to live before a position */
     int64_t live;   /* live bytes of exchange */
     double now, link_free;
 };
+
+/*
+ * --- the largest value of a range ---
+ *
+ * A tree of maxima over an array, which is an array itself: the children of node i are 2i and 2i + 1, and the last n
+ * nodes are the leaves.
+ */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* [2n], for n > 0 values. The caller's. */
+static int64_t *ceiling_of(const int64_t *values, int n)
+{
+    int64_t *node = tt_calloc(2 * (size_t)n, sizeof *node);
+
+    memcpy(node + n, values, (size_t)n * sizeof *values);
+    for (int i = n - 1; i > 0; i--)
+        node[i] = larger(node[2 * (size_t)i], node[2 * (size_t)i + 1]);
+    return node;
+}
+
+/* The largest of values[from] to values[until - 1], in logarithmic time; from < until. */
+static int64_t most_of(const int64_t *node, int n, int from, int until)
+{
+    int a = from + n, b = until + n;
+    int64_t most = node[a];
+
+    for (; a < b; a /= 2, b /= 2) {
+        if (a % 2)
+            most = larger(most, node[a++]);
+        if (b % 2)
+            most = larger(most, node[--b]);
+    }
+    return most;
+}
 
 /* --- facts of a step --- */
 
@@ -141,17 +178,6 @@ int64_t tt_program_exchanged_bytes(const struct tt_program *program)
     return bytes;
 }
 
-/* The TT_RUN instructions of a program are the positions of its order, one after another. */
-static void measure_others(const struct tt_program *eager, int64_t *other_bytes)
-{
-    int64_t *live = live_bytes(eager, false);
-
-    for (int i = 0, pos = 0; i < eager->n_instrs; i++)
-        if (eager->instrs[i].node != TT_NONE)
-            other_bytes[pos++] = live[i];
-    tt_free(live);
-}
-
 /* Bytes of a unit's whole gradient or parameter, with parts of `chunk` elements, as the memory plan counts them. */
 static int64_t whole_bytes(const struct tt_layout *layout, int unit, int64_t chunk, enum tt_dtype dtype)
 {
@@ -187,6 +213,7 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
     const struct tt_layout *layout = usage->layout;
     size_t n = (size_t)usage->n_positions;
     struct tt_step_facts f = {.usage = usage};
+    int64_t *live = live_bytes(eager, false);
 
     f.node_sec = tt_calloc(n + 1, sizeof *f.node_sec);
     f.begin_sec = tt_calloc(n + 1, sizeof *f.begin_sec);
@@ -207,7 +234,10 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
         }
     }
     measure_units(lowering, &f);
-    measure_others(eager, f.other_bytes);
+    for (int i = 0, pos = 0; i < eager->n_instrs; i++)
+        if (eager->instrs[i].node != TT_NONE) /* the nodes of a program are the positions of its order */
+            f.other_bytes[pos++] = live[i];
+    tt_free(live);
     *ret_facts = f;
 }
 
@@ -234,32 +264,16 @@ static int compare_reads(const void *a, const void *b)
 {
     const struct tt_use *x = *(const struct tt_use *const *)a, *y = *(const struct tt_use *const *)b;
 
-    return x->first_read != y->first_read ? (x->first_read < y->first_read ? -1 : 1)
-           : x->unit < y->unit            ? -1
-                                          : x->unit > y->unit;
+    return x->first_read != y->first_read ? x->first_read - y->first_read : x->unit - y->unit;
 }
 
 static int compare_releases(const void *a, const void *b)
 {
     const struct release *x = a, *y = b;
 
-    return x->pos != y->pos         ? (x->pos < y->pos ? -1 : 1)
-           : x->gather != y->gather ? (x->gather < y->gather ? -1 : 1)
-           : x->bytes < y->bytes    ? -1
-                                    : x->bytes > y->bytes;
-}
-
-static const struct tt_use **reading_uses(const struct tt_usage *u, int *ret_n)
-{
-    const struct tt_use **uses = tt_calloc((size_t)u->n_uses + 1, sizeof *uses);
-    int n = 0;
-
-    for (int i = 0; i < u->n_uses; i++)
-        if (u->uses[i].first_read != TT_NONE)
-            uses[n++] = &u->uses[i];
-    qsort(uses, (size_t)n, sizeof *uses, compare_reads);
-    *ret_n = n;
-    return uses;
+    return x->pos != y->pos         ? x->pos - y->pos
+           : x->gather != y->gather ? x->gather - y->gather
+                                    : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Whether this use is in the backward of the microbatch whose forward has the gather's last read. */
@@ -274,22 +288,6 @@ static bool stays(const struct tt_usage *u, const struct gather_list *list, int 
     if (!reshard[use->unit] && turns_back(u, &list->items[gather], use))
         return true;
     return stay != TT_STAY_BY_POLICY && list->n - list->items[gather].n_before <= (stay == TT_STAY_OVER_ONE ? 1 : 0);
-}
-
-/* Notes the last read of each parameter in the unit's newest gather. A parameter without a read ends at the wait for
- * the gather. */
-static void note_reads(const struct tt_usage *u, const struct tt_use *use, bool fresh, int *param_pos)
-{
-    const struct tt_unit *unit = &u->layout->units[use->unit];
-
-    for (int k = 0; k < unit->n_params; k++) {
-        int read = u->param_last_read[use->param_reads + k];
-
-        if (fresh)
-            param_pos[unit->params[k].param] = use->first_read;
-        if (read != TT_NONE)
-            param_pos[unit->params[k].param] = read;
-    }
 }
 
 static void close_gather(const struct tt_usage *u, struct gather_list *list, int gather, const int *param_pos,
@@ -315,19 +313,21 @@ static struct gather_list gathers_make(const struct tt_usage *u, const int64_t *
                                        enum tt_stay stay)
 {
     struct gather_list list = {0};
-    int *newest = tt_calloc((size_t)u->layout->n_units, sizeof *newest); /* [unit] its newest gather */
-    int *param_pos = tt_calloc((size_t)u->layout->n_params, sizeof *param_pos);
-    int n;
-    const struct tt_use **uses = reading_uses(u, &n);
+    int *newest = tt_ids_new((size_t)u->layout->n_units);                       /* [unit] its newest gather */
+    int *param_pos = tt_calloc((size_t)u->layout->n_params, sizeof *param_pos); /* its last read in that gather */
+    const struct tt_use **uses = tt_calloc((size_t)u->n_uses + 1, sizeof *uses);
+    int n = 0;
 
-    for (int unit = 0; unit < u->layout->n_units; unit++)
-        newest[unit] = TT_NONE;
+    for (int i = 0; i < u->n_uses; i++)
+        if (u->uses[i].first_read != TT_NONE)
+            uses[n++] = &u->uses[i];
+    qsort(uses, (size_t)n, sizeof *uses, compare_reads);
     for (int i = 0; i < n; i++) {
         const struct tt_use *use = uses[i];
+        const struct tt_unit *of = &u->layout->units[use->unit];
         int old = newest[use->unit];
         bool fresh = old == TT_NONE || !stays(u, &list, old, use, reshard, stay);
-        bool from_kept = fresh && old != TT_NONE && u->layout->units[use->unit].keep_degree > 1 &&
-                         turns_back(u, &list.items[old], use);
+        bool from_kept = fresh && old != TT_NONE && of->keep_degree > 1 && turns_back(u, &list.items[old], use);
 
         if (from_kept)
             list.items[old].keeps = true;
@@ -340,7 +340,12 @@ static struct gather_list gathers_make(const struct tt_usage *u, const int64_t *
         }
         list.items[newest[use->unit]].last = use->last_read;
         list.items[newest[use->unit]].n_before = list.n;
-        note_reads(u, use, fresh, param_pos);
+        for (int k = 0; k < of->n_params; k++) { /* a parameter without a read ends at the wait for the gather */
+            int read = u->param_last_read[use->param_reads + k];
+
+            if (fresh || read != TT_NONE)
+                param_pos[of->params[k].param] = read != TT_NONE ? read : use->first_read;
+        }
     }
     for (int unit = 0; unit < u->layout->n_units; unit++)
         if (newest[unit] != TT_NONE)
@@ -461,7 +466,8 @@ static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int ga
     const struct gather_list *list = &b->gathers;
     struct outlook o = {b->live + bytes, b->now, b->link_free, b->head, b->next_release, 0, 0};
 
-    if (pos >= until || fits_beside(b, tt_ceiling_most(b->other, pos, until), o.live + b->grows[until] - b->grows[pos]))
+    if (pos >= until ||
+        fits_beside(b, most_of(b->other, b->u->n_positions, pos, until), o.live + b->grows[until] - b->grows[pos]))
         return true; /* it fits even if nothing is freed; otherwise the positions must be visited */
     for (int q = pos; q < until; q++) {
         b->plan.looked++;
@@ -504,7 +510,7 @@ static void begin_walk(struct walk *b)
         b->staging[u] = staging_bytes(b, TT_REDUCE, u, elements);
         b->reduce_sec[u] = transfer_sec(b, TT_REDUCE, u, elements);
     }
-    b->other = tt_ceiling_new(b->facts->other_bytes, b->u->n_positions);
+    b->other = ceiling_of(b->facts->other_bytes, b->u->n_positions);
     b->grows = tt_calloc((size_t)b->u->n_positions + 1, sizeof *b->grows);
     for (int pos = 0; pos < b->u->n_positions; pos++) {
         b->grows[pos + 1] = b->grows[pos] + b->facts->grad_bytes[pos];
@@ -529,7 +535,7 @@ static void end_walk(struct walk *b)
     tt_free(b->reduce_sec);
     tt_free(b->ahead);
     tt_free(b->ahead_end);
-    tt_ceiling_free(b->other);
+    tt_free(b->other);
     tt_free(b->grows);
 }
 
@@ -588,14 +594,10 @@ static struct handle handle_of(struct walk *b, const int *units, int n)
     return (struct handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(&b->plan.schedule, units, n)};
 }
 
-static void begin(struct walk *b, enum tt_purpose purpose, int mb, struct handle units)
+/* kind: TT_BEGIN or TT_WAIT */
+static void add(struct walk *b, enum tt_instr_kind kind, enum tt_purpose purpose, int mb, struct handle units)
 {
-    tt_schedule_collective(&b->plan.schedule, TT_BEGIN, purpose, mb, units.unit, units.bucket);
-}
-
-static void await(struct walk *b, enum tt_purpose purpose, int mb, struct handle units)
-{
-    tt_schedule_collective(&b->plan.schedule, TT_WAIT, purpose, mb, units.unit, units.bucket);
+    tt_schedule_collective(&b->plan.schedule, kind, purpose, mb, units.unit, units.bucket);
 }
 
 static const int *units_of(const struct walk *b, const struct handle *units, int *ret_n)
@@ -626,7 +628,7 @@ static void finish_sum(struct walk *b, int pos, struct handle handle)
     if (travels(b, TT_ALL_REDUCE, units[0])) {
         int64_t elements = elements_of(b, TT_ALL_REDUCE, units, n);
 
-        begin(b, TT_ALL_REDUCE, 0, handle);
+        add(b, TT_BEGIN, TT_ALL_REDUCE, 0, handle);
         fly(b, pos,
             (struct flight){.units = handle,
                             .all_reduce = true,
@@ -644,7 +646,7 @@ static void wait_oldest(struct walk *b, int pos)
     int n, n_summed = 0;
     const int *units = units_of(b, &flight.units, &n);
 
-    await(b, flight.all_reduce ? TT_ALL_REDUCE : TT_REDUCE, flight.microbatch, flight.units);
+    add(b, TT_WAIT, flight.all_reduce ? TT_ALL_REDUCE : TT_REDUCE, flight.microbatch, flight.units);
     if (flight.end > b->now)
         b->now = flight.end;
     b->live -= flight.bytes;
@@ -718,7 +720,7 @@ static bool begin_gather(struct walk *b, int pos, bool needed_now)
         return false;
     make_room(b, pos, joined->whole);
     handle = handle_of(b, joined->unit, joined->n);
-    begin(b, TT_UNSHARD, 0, handle);
+    add(b, TT_BEGIN, TT_UNSHARD, 0, handle);
     TT_PUSH(b->buckets, b->n_buckets, b->cap_buckets) = (struct bucket){
         handle, b->next_gather, joined->n, transfer(b, joined->purpose, joined->unit[0], joined->elements)};
     b->next_gather += joined->n;
@@ -737,7 +739,7 @@ static void gather_for(struct walk *b, int pos)
     while (b->n_buckets - begun < b->in->prefetch && begin_gather(b, pos, false))
         ;
     for (; b->waited < begun; b->waited++) {
-        await(b, TT_UNSHARD, 0, b->buckets[b->waited].units);
+        add(b, TT_WAIT, TT_UNSHARD, 0, b->buckets[b->waited].units);
         if (b->buckets[b->waited].end > b->now)
             b->now = b->buckets[b->waited].end;
     }
@@ -777,7 +779,7 @@ static void reduce_pending(struct walk *b, int pos)
             wait_oldest(b, pos);
     make_room(b, pos + 1, staging);
     handle = handle_of(b, pending->unit, pending->n);
-    begin(b, TT_REDUCE, mb, handle);
+    add(b, TT_BEGIN, TT_REDUCE, mb, handle);
     fly(b, pos + 1,
         (struct flight){.units = handle,
                         .microbatch = mb,
