@@ -417,19 +417,6 @@ static void add_given_buffers(struct tt_walk *w)
         add_given_values(w, s);
 }
 
-/* The logits live to the end, since the caller reads them after the run. */
-static void keep_logits(struct tt_walk *w)
-{
-    struct tt_program *p = w->program;
-
-    p->logits = TT_NONE;
-    for (int s = 0; s < w->in.n_stages; s++)
-        if (w->in.stages[s].graph->logits != TT_NONE)
-            p->logits = w->value_buffer[tt_lower_slot(w, 0, s, w->in.stages[s].graph->logits)];
-    if (p->logits != TT_NONE)
-        p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
-}
-
 static void place_buffers(struct tt_program *p)
 {
     struct tt_buffer *step = tt_calloc((size_t)p->n_buffers + 1, sizeof *step);
@@ -534,7 +521,12 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
                            &(struct tt_instr){
                                .kind = TT_AVERAGE, .node = TT_NONE, .unit = u, .bucket = TT_NONE, .begin = TT_NONE});
     mark_runs(&w);
-    keep_logits(&w);
+    p->logits = TT_NONE;
+    for (int s = 0; s < p->n_stages; s++)
+        if (p->stages[s].graph->logits != TT_NONE)
+            p->logits = w.value_buffer[tt_lower_slot(&w, 0, s, p->stages[s].graph->logits)];
+    if (p->logits != TT_NONE) /* they live to the end, since the caller reads them after the run */
+        p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
     place_buffers(p);
     *ret_program = p;
     p = NULL;

@@ -280,28 +280,20 @@ static int compare_ranked(const void *a, const void *b)
  */
 enum importance { BY_LIFE, BY_SIZE, BY_AREA, BY_CROWD, IMPORTANCES };
 
-static int64_t crowd_of(const struct tt_buffer *b, const int64_t *live, const int64_t *peaks)
+static int64_t importance_of(const struct tt_buffer *b, enum importance by, const int64_t *live, const int64_t *peaks)
 {
-    int64_t most = 0;
+    int64_t life = b->last - b->first + 1, crowd = 0;
 
+    if (by != BY_CROWD)
+        return by == BY_LIFE ? life : by == BY_SIZE ? tt_arena_bytes(b->bytes) : tt_arena_bytes(b->bytes) * life;
     for (int i = b->first; i <= b->last;) {
         bool whole = i % PEAK_INSTRS == 0 && i + PEAK_INSTRS <= b->last + 1;
         int64_t bytes = whole ? peaks[i / PEAK_INSTRS] : live[i];
 
-        most = bytes > most ? bytes : most;
+        crowd = bytes > crowd ? bytes : crowd;
         i += whole ? PEAK_INSTRS : 1;
     }
-    return most;
-}
-
-static int64_t importance_of(const struct tt_buffer *b, enum importance by, const int64_t *live, const int64_t *peaks)
-{
-    int64_t life = b->last - b->first + 1;
-
-    if (by == BY_CROWD)
-        return crowd_of(b, live, peaks) / TT_ARENA_ALIGN * LONGEST_LIFE +
-               (life < LONGEST_LIFE ? life : LONGEST_LIFE - 1);
-    return by == BY_LIFE ? life : by == BY_SIZE ? tt_arena_bytes(b->bytes) : tt_arena_bytes(b->bytes) * life;
+    return crowd / TT_ARENA_ALIGN * LONGEST_LIFE + (life < LONGEST_LIFE ? life : LONGEST_LIFE - 1);
 }
 
 static void rank(const struct tt_buffer *buffers, int n, enum importance by, const int64_t *live, const int64_t *peaks,

@@ -36,7 +36,7 @@ struct tt_segment_list {
     int n;
 };
 
-/** n lists of one segment each: blocks of `bytes` bytes, back to back from `data` on. The caller's, as one (tt_free). */
+/** n lists of one segment each: blocks of `bytes` bytes, back to back from `data` on. The caller's (tt_free). */
 struct tt_segment_list *tt_segment_blocks(void *data, int n, int64_t bytes);
 
 /**
@@ -107,8 +107,8 @@ int64_t tt_instr_payload(const struct tt_instr *instr);
 /** The same of a whole run of the program. */
 int64_t tt_program_payload(const struct tt_program *program);
 
-/** The scratch of a reduce-scatter or an all-reduce, for tt_lowering.staging; 0 of another collective. In bfloat16 it is
- * the memory in which all members' blocks arrive. */
+/** The scratch of a reduce-scatter or an all-reduce, for tt_lowering.staging; 0 for other collectives. In bfloat16, the
+ * blocks of all members arrive in it. */
 int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
 /** Begins the collective; TT_EINTERNAL when it is still under way. */

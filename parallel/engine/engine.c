@@ -209,23 +209,6 @@ static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stag
     return own;
 }
 
-/* Completes the graph of a stage; the head's phases come last. */
-static int finish(const struct tt_engine_options *o, bool trains, struct tt_graph *graph)
-{
-    int rc = 0;
-
-    if (trains) {
-        TT_TRY(tt_graph_add_z_loss(graph, (float)o->z_loss));
-        TT_TRY(tt_graph_add_router_losses(graph, &o->router_losses));
-        tt_graph_recompute(graph, &o->recompute);
-        if (o->reduce == TT_REDUCE_LAST)
-            TT_TRY(tt_graph_carry_gradients(graph));
-    }
-    TT_TRY(tt_graph_phase_head(graph));
-out:
-    return rc;
-}
-
 /*
  * The graphs of one microbatch on a rank: the model's graph, or this rank's stages of it in ascending order. If the
  * mesh has grains, the forward graph is first split over the ranks that share a layer or a sequence. For training, the
@@ -252,8 +235,18 @@ static int make_graphs(const struct tt_engine_options *o, int rank, enum tt_grap
             TT_TRY(tt_fail(TT_EINTERNAL, "parameter %s has no gradient", o->model->params[p].name));
     if (o->places)
         n = keep_own(o->places, tt_mesh_place(&o->mesh, rank, TT_GROUP_PP).index, stages);
-    for (int s = 0; s < n; s++)
-        TT_TRY(finish(o, trains, stages[s].graph));
+    for (int s = 0; s < n; s++) {
+        struct tt_graph *graph = stages[s].graph;
+
+        if (trains) {
+            TT_TRY(tt_graph_add_z_loss(graph, (float)o->z_loss));
+            TT_TRY(tt_graph_add_router_losses(graph, &o->router_losses));
+            tt_graph_recompute(graph, &o->recompute);
+            if (o->reduce == TT_REDUCE_LAST)
+                TT_TRY(tt_graph_carry_gradients(graph));
+        }
+        TT_TRY(tt_graph_phase_head(graph)); /* last */
+    }
     *ret_stages = stages;
     *ret_n = n;
     stages = NULL;
@@ -292,7 +285,7 @@ static int run_microbatches(const struct tt_engine_options *options, enum tt_gra
     return mode == TT_GRAPH_TRAIN ? options->pipeline->microbatches : microbatches;
 }
 
-/* The order of a pipeline rank, and its transfers. */
+/* The order of a pipeline rank, and its transfers. Both are the caller's; the stages must outlive the crossings. */
 static void order_of_stages(const struct tt_engine_options *options, int pp, enum tt_graph_mode mode,
                             const struct tt_stage *stages, int microbatches, struct tt_order *ret_order,
                             struct tt_crossings *ret_crossings)
@@ -320,27 +313,6 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
     for (int rank = 0; rank < pipeline->ranks; rank++)
         tt_order_release(&orders[rank]);
     tt_free(orders);
-}
-
-/*
- * The order of compute of a rank, and its transfers in the pipeline. Without a pipeline the order is options->order, or
- * one microbatch after another.
- *   pp      the rank's place in TT_GROUP_PP
- *   stages  [n_stages] the rank's; they must outlive the crossings
- * Both results are the caller's.
- */
-static void make_order(const struct tt_engine_options *options, int pp, enum tt_graph_mode mode,
-                       const struct tt_stage *stages, int n_stages, int microbatches, struct tt_order *ret_order,
-                       struct tt_crossings *ret_crossings)
-{
-    bool trains = mode == TT_GRAPH_TRAIN;
-
-    if (options->pipeline)
-        order_of_stages(options, pp, mode, stages, microbatches, ret_order, ret_crossings);
-    else if (options->order && trains)
-        *ret_order = options->order(options);
-    else
-        *ret_order = tt_order_accumulate(microbatches, n_stages, trains);
 }
 
 /* --- the cause of a value that is not finite --- */
@@ -519,12 +491,18 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     struct tt_usage usage = {0};
     struct tt_fsdp fsdp = {.usage = &usage, .prefetch = e->options.prefetch};
     struct tt_lowering lowering;
+    bool trains = mode == TT_GRAPH_TRAIN;
     int rc = 0;
 
     TT_TRY(make_graphs(&e->options, e->rank, mode, batch, seq_len, &track->stages, &track->n_stages));
     lowering = lowering_of(e, mode, microbatches, track);
-    make_order(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, track->n_stages, microbatches,
-               &order, &crossings);
+    if (e->options.pipeline)
+        order_of_stages(&e->options, e->layout->groups[TT_GROUP_PP].index, mode, track->stages, microbatches, &order,
+                        &crossings);
+    else if (e->options.order && trains)
+        order = e->options.order(&e->options);
+    else
+        order = tt_order_accumulate(microbatches, track->n_stages, trains);
     if (order.microbatches != microbatches)
         TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
                        microbatches));
@@ -534,7 +512,7 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     usage.run_microbatches = lowering.run_microbatches;
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
-    if (mode == TT_GRAPH_TRAIN && e->options.scheduler == TT_ENGINE_PLANNED)
+    if (trains && e->options.scheduler == TT_ENGINE_PLANNED)
         TT_TRY(plan_ahead(&e->options, e->layout, &lowering, &usage, step_limit(e, track->program), &track->program));
 out:
     tt_schedule_release(&schedule);

@@ -175,18 +175,6 @@ void tt_generator_rewind(struct tt_generator *g, int64_t position)
     g->position = position;
 }
 
-/* Runs a program once. Rows of its fixed shape that have no token get token 0. */
-static int feed_some(struct tt_generator *g, const struct track *track, const int32_t *tokens, int64_t n)
-{
-    struct tt_step step = {.scalars = {.position = g->position, .rows = n}};
-    int32_t *input = tt_executor_inputs(track->executor, 0).tokens;
-
-    memcpy(input, tokens, (size_t)n * sizeof *input);
-    memset(input + n, 0, (size_t)(track->rows - n) * sizeof *input);
-    g->position += n;
-    return tt_executor_run(track->executor, &step);
-}
-
 int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, const float **ret_logits)
 {
     const struct track *track = NULL;
@@ -196,9 +184,16 @@ int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, 
         return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context has %lld, of which %lld are taken",
                        (long long)n, (long long)g->options.context, (long long)g->position);
     for (int64_t i = 0, some; i < n; i += some) {
+        struct tt_step step = {.scalars = {.position = g->position}};
+        int32_t *input;
+
         track = n - i > 1 && g->prompt.program ? &g->prompt : &g->token;
-        some = n - i < track->rows ? n - i : track->rows;
-        TT_TRY(feed_some(g, track, tokens + i, some));
+        step.scalars.rows = some = n - i < track->rows ? n - i : track->rows;
+        input = tt_executor_inputs(track->executor, 0).tokens;
+        memcpy(input, tokens + i, (size_t)some * sizeof *input);
+        memset(input + some, 0, (size_t)(track->rows - some) * sizeof *input); /* rows without a token get token 0 */
+        g->position += some;
+        TT_TRY(tt_executor_run(track->executor, &step));
     }
     TT_TRY(tt_executor_logits(track->executor, ret_logits));
     for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)

@@ -174,15 +174,6 @@ static int new_scatter(struct tt_transfers *t, int i)
                                  &t->of_instr[i]);
 }
 
-static int new_sum(struct tt_transfers *t, int i)
-{
-    const struct tt_instr *instr = &t->program->instrs[i];
-    int staging = instr->n_operands - 1;
-
-    return tt_all_reduce_new(t->comm, group_of(t, instr), tag_of(instr), flat(t, i, 0, sizeof(float)),
-                             tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
-}
-
 /* A send to one member of the group, or a receive from it. */
 static int new_transfer(struct tt_transfers *t, int i)
 {
@@ -201,24 +192,21 @@ static int new_transfer(struct tt_transfers *t, int i)
 
 static int new_collective(struct tt_transfers *t, int i)
 {
-    static int (*const makers[TT_COLLECTIVE_OPS])(struct tt_transfers *, int) = {[TT_ALL_GATHER] = new_gather,
-                                                                                 [TT_REDUCE_SCATTER] = new_scatter,
-                                                                                 [TT_ALL_SUM] = new_sum,
-                                                                                 [TT_SEND] = new_transfer,
-                                                                                 [TT_RECEIVE] = new_transfer};
-    const struct tt_collective_desc *desc = &t->program->instrs[i].collective;
+    const struct tt_instr *instr = &t->program->instrs[i];
+    const struct tt_collective_desc *desc = &instr->collective;
+    bool transfers = desc->op == TT_SEND || desc->op == TT_RECEIVE; /* these have tags of their own */
 
     if (!tt_collective_travels(desc))
         return 0;
-    if (t->program->instrs[i].unit != TT_NONE && desc->op != TT_SEND &&
-        desc->op != TT_RECEIVE && /* those have tags of their own */
-        desc->tag > TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE)
+    if (instr->unit != TT_NONE && !transfers && desc->tag > TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE)
         return tt_fail(TT_EINTERNAL, "%d collectives are under way at once, and there are tags for %d", desc->tag + 1,
                        TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE + 1);
-    if (t->program->instrs[i].node != TT_NONE)
-        return exchange_new(t->comm, group_of(t, &t->program->instrs[i]), tag_of(&t->program->instrs[i]), t->program,
-                            t->executor, i, &t->of_instr[i]);
-    return makers[desc->op](t, i);
+    if (instr->node != TT_NONE)
+        return exchange_new(t->comm, group_of(t, instr), tag_of(instr), t->program, t->executor, i, &t->of_instr[i]);
+    if (desc->op == TT_ALL_SUM)
+        return tt_all_reduce_new(t->comm, group_of(t, instr), tag_of(instr), flat(t, i, 0, sizeof(float)),
+                                 tt_executor_operand(t->executor, i, instr->n_operands - 1), &t->of_instr[i]);
+    return transfers ? new_transfer(t, i) : desc->op == TT_ALL_GATHER ? new_gather(t, i) : new_scatter(t, i);
 }
 
 static int begin(void *ctx, int instr)

@@ -57,25 +57,21 @@ static int read_arguments(const char *text, double *arg)
     return strcmp(text, ")") == 0 ? n : -1;
 }
 
-static bool is_possible(const struct rule *rule)
-{
-    if (rule->init == TT_PARAM_NORMAL)
-        return rule->arg[0] > 0.0 && rule->arg[1] >= 0.0;
-    return rule->init != TT_PARAM_UNIFORM || rule->arg[0] < rule->arg[1];
-}
-
 static int read_rule(void *arg, int i, const char *text, const char *what)
 {
     size_t n = what ? strcspn(what, "(") : 0;
 
     for (int k = 0; k < N_KINDS && what; k++) {
         struct rule rule = {.init = kinds[k].init};
+        bool possible;
         int args;
 
         if (strlen(kinds[k].name) != n || strncmp(kinds[k].name, what, n) != 0)
             continue;
         args = read_arguments(what + n, rule.arg);
-        if (args < kinds[k].fewest || args > kinds[k].most || !is_possible(&rule))
+        possible = rule.init == TT_PARAM_NORMAL ? rule.arg[0] > 0.0 && rule.arg[1] >= 0.0
+                                                : rule.init != TT_PARAM_UNIFORM || rule.arg[0] < rule.arg[1];
+        if (args < kinds[k].fewest || args > kinds[k].most || !possible)
             break;
         ((struct rule *)arg)[i] = rule;
         return 0;
@@ -85,19 +81,6 @@ static int read_rule(void *arg, int i, const char *text, const char *what)
                        "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
                        "constant(VALUE), zeros, ones",
                        text);
-}
-
-static void set_rule(struct tt_param *param, const struct rule *rule)
-{
-    param->init = rule->init;
-    param->depth = param->std = param->cut = param->low = param->high = 0.0;
-    if (rule->init == TT_PARAM_NORMAL) {
-        param->std = rule->arg[0];
-        param->cut = rule->arg[1];
-    } else {
-        param->low = rule->arg[0];
-        param->high = rule->arg[1];
-    }
 }
 
 int tt_init_rules_apply(struct tt_model *model, double init_std, struct tt_words words)
@@ -111,9 +94,17 @@ int tt_init_rules_apply(struct tt_model *model, double init_std, struct tt_words
             model->params[p].std = init_std / model->params[p].depth;
     if (words.n)
         TT_TRY(tt_patterns_of_rules(TT_KEY(model.init_rules), words, model, "rule", read_rule, rules, index));
-    for (int p = 0; p < model->n_params && words.n; p++)
-        if (index[p] != TT_NONE)
-            set_rule(&model->params[p], &rules[index[p]]);
+    for (int p = 0; p < model->n_params && words.n; p++) {
+        struct tt_param *param = &model->params[p];
+        bool normal = index[p] != TT_NONE && rules[index[p]].init == TT_PARAM_NORMAL;
+
+        if (index[p] == TT_NONE)
+            continue;
+        param->init = rules[index[p]].init;
+        param->depth = param->std = param->cut = param->low = param->high = 0.0;
+        *(normal ? &param->std : &param->low) = rules[index[p]].arg[0];
+        *(normal ? &param->cut : &param->high) = rules[index[p]].arg[1];
+    }
 out:
     tt_free(rules);
     tt_free(index);

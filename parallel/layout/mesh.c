@@ -31,16 +31,6 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim)
     return dims[dim].name;
 }
 
-/* "data_parallel_replicate_degree 2 x data_parallel_shard_degree 3": the configured degrees other than 1. */
-static void describe_degrees(const int degrees[TT_MESH_DEGREES], struct tt_text *text)
-{
-    for (int dim = 0; dim < TT_MESH_DIMS; dim++)
-        if (degrees[dim] != 1)
-            tt_text_add(text, "%s%s %d", text->size ? " x " : "", dims[dim].name, degrees[dim]);
-    if (!text->size)
-        tt_text_add(text, "all degrees 1");
-}
-
 static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int n_ranks)
 {
     struct tt_text text = {0};
@@ -48,7 +38,11 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
     bool one = n_ranks == 1;
     int rc;
 
-    describe_degrees(degrees, &text);
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++) /* "dp_replicate 2 x dp_shard 3" */
+        if (degrees[dim] != 1)
+            tt_text_add(&text, "%s%s %d", text.size ? " x " : "", dims[dim].name, degrees[dim]);
+    if (!text.size)
+        tt_text_add(&text, "all degrees 1");
     if (shard == -1)
         rc = tt_fail(TT_EUSAGE,
                      "parallelism: %d rank%s cannot be shared out over %s: %" PRId64 " does not divide %d\n"
@@ -272,11 +266,6 @@ bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id id)
     return true;
 }
 
-int tt_mesh_dp(const struct tt_mesh *mesh)
-{
-    return tt_mesh_size(mesh, TT_GROUP_BATCH);
-}
-
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
 {
     int own = place_in_dims(mesh, rank, id).index, step = groups[id].part == OUTER ? mesh->size[TT_MESH_EP] : 1;
@@ -338,7 +327,7 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
     enum { MOST_COUNTS = 5 };
     struct tt_text text = {0};
     int counts[MOST_COUNTS];
-    int dp = tt_mesh_dp(mesh);
+    int dp = tt_mesh_size(mesh, TT_GROUP_BATCH);
     int n = rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
     int64_t share = global_batch % dp ? 0 : global_batch / dp; /* of a data-parallel rank */
     int64_t smaller = share < local_batch ? share : local_batch;
@@ -364,7 +353,7 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
 int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_t global_batch,
                          int64_t *ret_microbatches)
 {
-    int dp = tt_mesh_dp(mesh);
+    int dp = tt_mesh_size(mesh, TT_GROUP_BATCH);
 
     if (local_batch < 1)
         return tt_fail(TT_EUSAGE, "%s is %" PRId64 ", wanted at least 1", TT_KEY_NAME(training.local_batch_size),

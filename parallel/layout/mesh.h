@@ -73,9 +73,6 @@ int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, in
 /** Whether a rank contributes to a sum over a group: of all ranks with the same place in the group, the first does. */
 bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
-/** The number of ranks that see different samples, which is the size of TT_GROUP_BATCH. */
-int tt_mesh_dp(const struct tt_mesh *mesh);
-
 /** The coordinate of a rank along a dimension. */
 int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim);
 

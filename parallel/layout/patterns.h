@@ -39,8 +39,8 @@ int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct t
                           int *ret_index) TT_MUST_CHECK;
 
 /**
- * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value NULL: the rule has no '='
- * after an expression, which is an error.
+ * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value NULL, which is an error:
+ * the rule has no '=' after an expression.
  */
 int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt_model *model, const char *what,
                          int (*read)(void *arg, int i, const char *rule, const char *value), void *arg,

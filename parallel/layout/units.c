@@ -505,22 +505,14 @@ out:
 
 /* --- the units that stay gathered --- */
 
-/* Whether it has a parameter of norm and output, where backward begins. A tied embedding is one, since it is the
- * output's weight. */
-static bool has_head(const struct tt_model *model, const struct tt_unit *unit)
+/* Whether it has a parameter of a block. Norm and output are TT_BLOCK_HEAD, where backward begins, and so is a tied
+ * embedding, since it is the output's weight. */
+static bool has_block(const struct tt_model *model, const struct tt_unit *unit, int64_t block)
 {
     for (int i = 0; i < unit->n_params; i++)
-        if (block_key(model, unit->params[i].param) == TT_BLOCK_HEAD)
+        if (block_key(model, unit->params[i].param) == block)
             return true;
     return false;
-}
-
-static bool has_last_layer(const struct tt_model *model, const struct tt_unit *unit)
-{
-    for (int i = 0; i < unit->n_params; i++)
-        if (model->params[unit->params[i].param].block == (int)model->dims.n_layers - 1)
-            return true;
-    return has_head(model, unit);
 }
 
 static int keep_selected(struct tt_layout *layout, const struct tt_model *model, struct tt_words words, bool in_stages)
@@ -577,11 +569,12 @@ static int choose_kept(struct tt_layout *layout, const struct tt_model *model, c
 {
     for (int u = 0; u < layout->n_units; u++) {
         struct tt_unit *unit = &layout->units[u];
+        bool head = has_block(model, unit, TT_BLOCK_HEAD);
 
-        unit->reshard_after_forward =
-            sharding->reshard == TT_RESHARD_AFTER_FORWARD_ALWAYS ||
-            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_DEFAULT && !in_stages && !has_head(model, unit)) ||
-            (sharding->reshard == TT_RESHARD_AFTER_FORWARD_LAST_LAYER && !has_last_layer(model, unit));
+        unit->reshard_after_forward = sharding->reshard == TT_RESHARD_AFTER_FORWARD_ALWAYS ||
+                                      (sharding->reshard == TT_RESHARD_AFTER_FORWARD_DEFAULT && !in_stages && !head) ||
+                                      (sharding->reshard == TT_RESHARD_AFTER_FORWARD_LAST_LAYER && !head &&
+                                       !has_block(model, unit, model->dims.n_layers - 1));
     }
     if (sharding->reshard == TT_RESHARD_AFTER_FORWARD_PATTERNS)
         return keep_selected(layout, model, sharding->keep, in_stages);

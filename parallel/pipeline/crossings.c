@@ -34,27 +34,12 @@ static bool transfers(const struct tt_stage *stages, const struct tt_turn *turn,
 
 struct lookup {
     const struct tt_peers *peers;
-    int microbatches;
     int *turn; /* ((microbatch * n_stages) + stage) * 3 + pass -> turn of the rank that has the stage, TT_NONE: none */
 };
 
 static int *turn_of(const struct lookup *l, int microbatch, int stage, enum tt_pass pass)
 {
     return &l->turn[(((int64_t)microbatch * l->peers->n_stages) + stage) * 3 + (int)pass];
-}
-
-static struct lookup look_up(const struct tt_peers *peers, int microbatches)
-{
-    size_t n = (size_t)microbatches * (size_t)peers->n_stages * 3;
-    struct lookup l = {peers, microbatches, tt_ids_new(n)};
-
-    for (int r = 0; r < peers->ranks; r++)
-        for (int t = 0; t < peers->orders[r].n; t++) {
-            const struct tt_turn *turn = &peers->orders[r].turns[t];
-
-            *turn_of(&l, turn->microbatch, turn->stage, turn->pass) = t;
-        }
-    return l;
 }
 
 /* The stage from which a turn receives, or to which it sends. */
@@ -121,9 +106,15 @@ static int compare(const void *a, const void *b)
 struct tt_crossings tt_crossings_make(const struct tt_order *order, const struct tt_stage *stages,
                                       const struct tt_peers *peers)
 {
-    struct lookup lookup = look_up(peers, order->microbatches);
+    struct lookup lookup = {peers, tt_ids_new((size_t)order->microbatches * (size_t)peers->n_stages * 3)};
     struct tt_crossings list = {0};
 
+    for (int rank = 0; rank < peers->ranks; rank++)
+        for (int t = 0; t < peers->orders[rank].n; t++) {
+            const struct tt_turn *turn = &peers->orders[rank].turns[t];
+
+            *turn_of(&lookup, turn->microbatch, turn->stage, turn->pass) = t;
+        }
     for (int t = 0; t < order->n; t++) {
         const struct tt_turn *turn = &order->turns[t];
 

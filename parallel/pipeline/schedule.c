@@ -230,33 +230,27 @@ static void sort_turns(const struct tt_pipeline *p, struct tt_pipeline_run *run)
     tt_free(next);
 }
 
-static void find_peaks(const struct clock *c, int rank)
-{
-    const struct tt_order *order = &c->p->orders[rank];
-    int until_input = 0, until_weight = 0;
-
-    for (int t = 0; t < order->n; t++) {
-        char letter = tt_pipeline_letter(c->p, &order->turns[t]);
-
-        until_input += (letter == 'F') - (letter == 'I' || letter == 'B');
-        until_weight += (letter == 'F') - (letter == 'W' || letter == 'B');
-        if (until_input > c->run->peak_input[rank])
-            c->run->peak_input[rank] = until_input;
-        if (until_weight > c->run->peak_weight[rank])
-            c->run->peak_weight[rank] = until_weight;
-    }
-}
-
 static void sum_up(const struct clock *c)
 {
     struct tt_pipeline_run *run = c->run;
     double idle = 0;
 
     for (int rank = 0; rank < c->p->ranks; rank++) {
+        int until_input = 0, until_weight = 0;
+
         run->makespan = c->now[rank] > run->makespan ? c->now[rank] : run->makespan;
-        for (int t = 0; t < c->p->orders[rank].n; t++)
-            run->busy[rank] += seconds_of(c, &c->p->orders[rank].turns[t]);
-        find_peaks(c, rank);
+        for (int t = 0; t < c->p->orders[rank].n; t++) {
+            const struct tt_turn *turn = &c->p->orders[rank].turns[t];
+            char letter = tt_pipeline_letter(c->p, turn);
+
+            run->busy[rank] += seconds_of(c, turn);
+            until_input += (letter == 'F') - (letter == 'I' || letter == 'B');
+            until_weight += (letter == 'F') - (letter == 'W' || letter == 'B');
+            if (until_input > run->peak_input[rank])
+                run->peak_input[rank] = until_input;
+            if (until_weight > run->peak_weight[rank])
+                run->peak_weight[rank] = until_weight;
+        }
     }
     for (int rank = 0; rank < c->p->ranks; rank++) {
         run->bubble[rank] = run->makespan - run->busy[rank];
@@ -380,14 +374,6 @@ static struct piece trim(struct piece p)
     return p;
 }
 
-static struct piece unquote(struct piece p)
-{
-    p = trim(p);
-    if (p.size >= 2 && p.at[0] == '"' && p.at[p.size - 1] == '"')
-        p = trim((struct piece){p.at + 1, p.size - 2});
-    return p;
-}
-
 /* Takes the part before the next `end` off the rest, or all of the rest. */
 static struct piece take_until(struct piece *rest, char end)
 {
@@ -397,13 +383,6 @@ static struct piece take_until(struct piece *rest, char end)
 
     *rest = (struct piece){rest->at + skip, rest->size - skip};
     return taken;
-}
-
-static bool ends_with(struct piece p, const char *word)
-{
-    size_t n = strlen(word);
-
-    return p.size >= n && memcmp(p.at + p.size - n, word, n) == 0;
 }
 
 /* Takes a number of at most 6 digits off the rest; -1: there is none. */
@@ -481,15 +460,20 @@ out:
     return rc;
 }
 
+/* A cell may be in quotes. */
 static int add_cell(struct reader *r, struct piece cell)
 {
     static const char overlap[] = ")OVERLAP_F_B";
+    size_t n = strlen(overlap);
     struct piece parts;
     int rc = 0;
 
+    cell = trim(cell);
+    if (cell.size >= 2 && cell.at[0] == '"' && cell.at[cell.size - 1] == '"')
+        cell = trim((struct piece){cell.at + 1, cell.size - 2});
     if (cell.size == 0)
         return 0;
-    if (cell.at[0] != '(' || !ends_with(cell, overlap))
+    if (cell.at[0] != '(' || cell.size < n || memcmp(cell.at + cell.size - n, overlap, n) != 0)
         return add_turn(r, cell);
     parts = (struct piece){cell.at + 1, cell.size - sizeof overlap};
     do
@@ -519,7 +503,7 @@ static int read_lines(struct reader *r, struct piece file)
         }
         while (line.size > 0) {
             r->cell++;
-            TT_TRY(add_cell(r, unquote(take_until(&line, ','))));
+            TT_TRY(add_cell(r, take_until(&line, ',')));
         }
         if (r->p->orders[r->line - 1].n == 0)
             TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),

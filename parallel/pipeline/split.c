@@ -236,17 +236,6 @@ static const char *name_of(int module, int n_layers, char name[NAME_BYTES])
     return name;
 }
 
-/* The number of the module with this name; -1: there is none. */
-static int module_of(const char *word, int n_layers)
-{
-    char name[NAME_BYTES];
-
-    for (int module = 0; module < n_layers + 3; module++)
-        if (strcmp(word, name_of(module, n_layers, name)) == 0)
-            return module;
-    return -1;
-}
-
 /* Takes the next word off a text of words with blanks between them; false when none is left. */
 static bool take_word(const char **text, char word[NAME_BYTES])
 {
@@ -257,24 +246,16 @@ static bool take_word(const char **text, char word[NAME_BYTES])
     return n > 0;
 }
 
-static bool comes_later(const struct listing *l, int module)
-{
-    char name[NAME_BYTES], word[NAME_BYTES];
-
-    (void)name_of(module, l->n_layers, name);
-    for (int stage = 0; stage < l->stages->n; stage++)
-        for (const char *text = l->stages->word[stage]; take_word(&text, word);)
-            if (strcmp(word, name) == 0)
-                return true;
-    return false;
-}
-
 static int fail_out_of_order(const struct listing *l, const char *word, int part)
 {
-    char wanted[NAME_BYTES];
+    char wanted[NAME_BYTES], other[NAME_BYTES];
+    bool listed = false;
 
     (void)name_of(l->next, l->n_layers, wanted);
-    if (!comes_later(l, l->next))
+    for (int stage = 0; stage < l->stages->n; stage++)
+        for (const char *text = l->stages->word[stage]; take_word(&text, other);)
+            listed = listed || strcmp(other, wanted) == 0;
+    if (!listed)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                            "no stage has module '%s'\nhelp: list it before '%s', in stage %d or before it", wanted,
                            word, part);
@@ -285,9 +266,12 @@ static int fail_out_of_order(const struct listing *l, const char *word, int part
 
 static int take(struct listing *l, int part, const char *word)
 {
-    int module = module_of(word, l->n_layers);
+    char name[NAME_BYTES];
+    int module = 0;
 
-    if (module < 0)
+    while (module < l->split->n_modules && strcmp(word, name_of(module, l->n_layers, name)) != 0)
+        module++;
+    if (module == l->split->n_modules)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
                            "stage %d has '%s', which is no module of a model with %d layers\n"
                            "help: the modules are tok_embeddings, layers.0 to layers.%d, norm and output",

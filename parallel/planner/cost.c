@@ -522,14 +522,6 @@ static void begin_transfer(struct lanes *l, int i)
         start_first(l, l->n > 1 ? l->t->transfer[l->queue[l->n - 2]].end : 0.0);
 }
 
-/* The computing lane waits until a transfer is complete. Returns the seconds. */
-static double wait_for(struct lanes *l, int i)
-{
-    while (l->first < l->place[i])
-        finish_first(l);
-    return fmax(0.0, l->t->transfer[i].end - l->now);
-}
-
 /* The computing lane works for `sec` seconds, if nothing slows it down. */
 static void compute(struct lanes *l, double sec)
 {
@@ -578,9 +570,13 @@ void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program 
         double begin = lanes.now, ready;
 
         if (row->waits) {
-            t.exposed[instr->begin] = wait_for(&lanes, instr->begin);
-            t.exposed_sec += t.exposed[instr->begin];
-            lanes.now += t.exposed[instr->begin];
+            double *waited = &t.exposed[instr->begin];
+
+            while (lanes.first < lanes.place[instr->begin]) /* until the transfer is complete */
+                finish_first(&lanes);
+            *waited = fmax(0.0, t.transfer[instr->begin].end - lanes.now);
+            t.exposed_sec += *waited;
+            lanes.now += *waited;
         }
         ready = lanes.now;
         compute(&lanes, instr_sec(machine, program, i));
@@ -607,36 +603,28 @@ void tt_timeline_release(struct tt_timeline *timeline)
 
 /* --- the stages of a pipeline --- */
 
-static struct tt_stage_times times_of(const struct tt_machine *machine, const struct tt_graph *graph, int threads)
-{
-    struct tt_stage_times times = {0};
-
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct tt_node *node = &graph->nodes[n];
-        double sec = tt_cost_node_sec(machine, graph, n, threads);
-
-        if (!node->backward)
-            times.forward += sec;
-        else if (tt_order_is_weight_part(graph, node))
-            times.weight += sec;
-        else
-            times.input += sec;
-    }
-    times.full = times.input + times.weight;
-    return times;
-}
-
 struct tt_pipeline_times tt_cost_pipeline(const struct tt_machine *machine, const struct tt_stage *stages, int n_stages,
                                           int threads, struct tt_stage_times *ret_times)
 {
     int64_t most = 0;
 
     for (int s = 0; s < n_stages; s++) {
+        const struct tt_graph *graph = stages[s].graph;
+        struct tt_stage_times times = {0};
         int64_t bytes = 0; /* to the next stage, for each microbatch; gradients that come back have the same size */
 
         for (int i = 0; i < stages[s].n_out; i++)
-            bytes += tt_value_bytes(&stages[s].graph->values[stages[s].out[i].value]);
-        ret_times[s] = times_of(machine, stages[s].graph, threads);
+            bytes += tt_value_bytes(&graph->values[stages[s].out[i].value]);
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const struct tt_node *node = &graph->nodes[n];
+            bool weight = node->backward && tt_order_is_weight_part(graph, node);
+
+            *(weight           ? &times.weight
+              : node->backward ? &times.input
+                               : &times.forward) += tt_cost_node_sec(machine, graph, n, threads);
+        }
+        times.full = times.input + times.weight;
+        ret_times[s] = times;
         most = bytes > most ? bytes : most;
     }
     return (struct tt_pipeline_times){ret_times, most > 0 ? tt_cost_collective_sec(machine, TT_SEND, 2, most) : 0.0};

@@ -312,8 +312,8 @@ static void keep_better(int64_t step_limit, struct found *best, struct found *ne
 
 /* --- the eager engine's schedule --- */
 
-/* ret_found[0] is the eager engine's program; ret_found[1] is the same schedule with memory freed after its last read, as
- * plans do. */
+/* ret_found[0] is the eager engine's program; ret_found[1] is the same schedule with memory freed after its last read,
+ * as plans do. */
 static int make_eager(const struct search *s, const bool *reshard, struct found ret_found[2])
 {
     const struct tt_fsdp fsdp = {.usage = s->in->usage, .reshard = reshard, .prefetch = s->in->prefetch};

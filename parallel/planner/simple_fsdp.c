@@ -144,13 +144,8 @@ static int64_t most_of(const int64_t *node, int n, int from, int until)
 
 /* --- facts of a step --- */
 
-/* Memory for exchange is gathered parameters, whole gradients and staging. */
-static bool is_exchanged(enum tt_memory_kind kind)
-{
-    return kind == TT_MEMORY_UNSHARDED || kind == TT_MEMORY_PARAM_GRAD || kind == TT_MEMORY_STAGING;
-}
-
-/* Live bytes at each instruction, of buffers for exchange or of all others, without the state. */
+/* Live bytes at each instruction, of buffers for exchange (gathered parameters, whole gradients and staging) or of all
+ * others, without the state. */
 static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
 {
     int64_t *live = tt_calloc((size_t)p->n_instrs + 1, sizeof *live);
@@ -158,9 +153,10 @@ static int64_t *live_bytes(const struct tt_program *p, bool exchanged)
     for (int i = 0; i < p->n_buffers; i++) {
         const struct tt_buffer *b = &p->buffers[i];
         int64_t bytes = tt_arena_bytes(b->bytes);
+        bool of_exchange =
+            b->kind == TT_MEMORY_UNSHARDED || b->kind == TT_MEMORY_PARAM_GRAD || b->kind == TT_MEMORY_STAGING;
 
-        if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST ||
-            is_exchanged(b->kind) != exchanged)
+        if (b->root != i || b->kind == TT_MEMORY_PARAM || b->kind == TT_MEMORY_CONST || of_exchange != exchanged)
             continue;
         live[b->first] += bytes;
         live[b->last + 1] -= bytes;

@@ -24,7 +24,7 @@ static void shard_degree_takes_what_is_left(void **state)
 
     assert_int_equal(tt_mesh_init(DP_DEGREES(2, -1), 6, &mesh), 0);
     assert_int_equal(mesh.size[TT_MESH_DP_SHARD], 3);
-    assert_int_equal(tt_mesh_dp(&mesh), 6);
+    assert_int_equal(tt_mesh_size(&mesh, TT_GROUP_BATCH), 6);
 }
 
 static void expect_message(int rc, const char *part)

@@ -303,7 +303,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_mesh_microbatches(&job.mesh, cfg->training.local_batch_size, cfg->training.global_batch_size,
                                 &job.microbatches));
     job.microbatch_size = cfg->training.local_batch_size;
-    job.global_batch = job.microbatches * job.microbatch_size * tt_mesh_dp(&job.mesh);
+    job.global_batch = job.microbatches * job.microbatch_size * tt_mesh_size(&job.mesh, TT_GROUP_BATCH);
     TT_TRY(tt_job_adopt_folder(cfg));
     TT_TRY(tt_job_adopt_family(cfg));
     TT_TRY(tt_job_adopt_vocabulary(cfg));
@@ -347,7 +347,7 @@ void tt_job_release(struct tt_job *job)
 
 void tt_job_readers_text(const struct tt_job *job, struct tt_text *out)
 {
-    int n = tt_mesh_dp(&job->mesh), ranks = job->mesh.n_ranks / n;
+    int n = tt_mesh_size(&job->mesh, TT_GROUP_BATCH), ranks = job->mesh.n_ranks / n;
     const char *s = n == 1 ? "" : "s";
 
     if (job->pipeline)

@@ -97,30 +97,23 @@ bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit)
 
 /* --- TT_BEGIN --- */
 
-/* The lowest tag that no collective under way has. */
-static int free_tag(struct tt_walk *w)
-{
-    int tag = 0;
-
-    while (tag < w->n_tags && w->tag_taken[tag])
-        tag++;
-    if (tag == w->n_tags)
-        TT_PUSH(w->tag_taken, w->n_tags, w->cap_tags) = true;
-    w->tag_taken[tag] = true;
-    return tag;
-}
-
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose)
 {
     struct tt_program *p = w->program;
     struct tt_instr begin = *from;
-    int n;
+    int n, tag = 0;
     const int *units = tt_instr_units(p->buckets, from, &n);
 
     begin.purpose = purpose;
     begin.collective = tt_lower_describe(w, purpose, units, n);
-    if (tt_collective_travels(&begin.collective))
-        begin.collective.tag = free_tag(w);
+    if (tt_collective_travels(&begin.collective)) { /* the lowest tag that no collective under way has */
+        while (tag < w->n_tags && w->tag_taken[tag])
+            tag++;
+        if (tag == w->n_tags)
+            TT_PUSH(w->tag_taken, w->n_tags, w->cap_tags) = true;
+        w->tag_taken[tag] = true;
+        begin.collective.tag = tag;
+    }
     tt_lower_begin(w, &begin);
     for (int i = 0; i < n; i++)
         w->begun[from->purpose][units[i]] = p->n_instrs - 1;
@@ -331,15 +324,6 @@ void tt_transfer_text(const struct tt_program *program, const struct tt_instr *i
     tt_text_add(out, " %s stage %d", sends ? "to" : "from", stage->number + (out_of ? 1 : -1));
 }
 
-/* Two transfers that are under way at once between two ranks differ in microbatch, boundary or direction. */
-static int tag_of(const struct crossing *c, int microbatch)
-{
-    enum { MICROBATCHES = TT_PIPELINE_OVERTAKING, BOUNDARIES = 128 }; /* so that all tags are below TT_TAG_TIED */
-
-    return TT_TAG_BOUNDARY - TT_TAG_COLLECTIVE + 2 * (microbatch % MICROBATCHES * BOUNDARIES + c->number % BOUNDARIES) +
-           c->grads;
-}
-
 /* Adds the TT_BEGIN `begin` of a transfer to or from the rank at place `peer` of the pipeline. */
 static void begin_transfer(struct tt_walk *w, struct tt_instr begin, int peer, enum tt_dtype dtype, int64_t bytes,
                            int tag)
@@ -357,9 +341,12 @@ static void begin_transfer(struct tt_walk *w, struct tt_instr begin, int peer, e
 
 static int lower_transfer(struct tt_walk *w, const struct tt_instr *from)
 {
+    enum { MICROBATCHES = TT_PIPELINE_OVERTAKING, BOUNDARIES = 128 }; /* so that all tags are below TT_TAG_TIED */
     const struct tt_value *values = tt_lower_graph(w, from)->values;
     struct crossing c = crossing_of(&w->in.stages[from->stage], from->purpose);
     bool sends = tt_purpose_row(from->purpose)->op == TT_SEND;
+    /* two transfers that are under way at once between two ranks differ in microbatch, boundary or direction */
+    int tag = 2 * (from->microbatch % MICROBATCHES * BOUNDARIES + c.number % BOUNDARIES) + c.grads;
     int64_t bytes = 0;
 
     for (int i = 0; i < c.n; i++) {
@@ -369,7 +356,7 @@ static int lower_transfer(struct tt_walk *w, const struct tt_instr *from)
         if (sends)
             tt_lower_await(w, tt_lower_input(w, from, carried(&c, i)), false);
     }
-    begin_transfer(w, *from, c.peer->pp, w->in.param_dtype, bytes, tag_of(&c, from->microbatch));
+    begin_transfer(w, *from, c.peer->pp, w->in.param_dtype, bytes, TT_TAG_BOUNDARY - TT_TAG_COLLECTIVE + tag);
     for (int i = 0; i < c.n; i++) {
         int buffer;
 

@@ -15,24 +15,11 @@
 
 /* --- gathers --- */
 
-static void whole_of_unit(struct tt_walk *w, int u)
-{
-    const struct tt_unit *unit = &w->in.layout->units[u];
-
-    for (int i = 0; i < unit->n_params; i++) {
-        int buffer = tt_lower_made(w, TT_MEMORY_UNSHARDED,
-                                   tt_unit_whole(w->in.layout, u, unit->params[i].chunk) *
-                                       (int64_t)tt_dtype_size(w->in.param_dtype));
-
-        w->program->buffers[buffer].unit = u;
-        w->unsharded[unit->params[i].param] = buffer;
-        tt_lower_operand(w, buffer);
-    }
-}
-
 /* Gathers from kept parts if there are any; the schedule need not know. */
 static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
+    const struct tt_layout *layout = w->in.layout;
+    int64_t size = (int64_t)tt_dtype_size(w->in.param_dtype);
     int n, kept = 0;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
@@ -42,7 +29,14 @@ static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
         return tt_fail(TT_EINTERNAL, "a bucket gathers %d units from kept parts and %d from shards", kept, n - kept);
     tt_lower_collective(w, from, kept ? TT_UNSHARD_KEPT : TT_UNSHARD);
     for (int i = 0; i < n; i++)
-        whole_of_unit(w, units[i]);
+        for (int k = 0; k < layout->units[units[i]].n_params; k++) {
+            const struct tt_unit_param *param = &layout->units[units[i]].params[k];
+            int whole = tt_lower_made(w, TT_MEMORY_UNSHARDED, tt_unit_whole(layout, units[i], param->chunk) * size);
+
+            w->program->buffers[whole].unit = units[i];
+            w->unsharded[param->param] = whole;
+            tt_lower_operand(w, whole);
+        }
     for (int i = 0; i < kept; i++) {
         tt_lower_operand(w, w->kept[units[i]]);
         w->kept[units[i]] = TT_NONE;
@@ -204,19 +198,6 @@ static int unit_grad(const struct tt_walk *w, int mb, int unit)
     return w->unit_grad[tt_lower_grad_owner(w, sum_owner(w, mb, unit)) * w->in.layout->n_units + unit];
 }
 
-/* Nothing is exchanged, but gradients are rounded as if they were. */
-static void lower_rounding(struct tt_walk *w, const struct tt_instr *from)
-{
-    int n;
-    const int *units = tt_instr_units(w->program->buckets, from, &n);
-
-    tt_lower_collective(w, from, TT_REDUCE);
-    for (int i = 0; i < n; i++)
-        w->begun[TT_REDUCE][units[i]] = TT_NONE; /* it is complete at once */
-    for (int i = 0; i < n; i++)
-        tt_lower_operand(w, unit_grad(w, from->microbatch, units[i]));
-}
-
 static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
@@ -224,11 +205,14 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     int n;
     const int *units = tt_instr_units(w->program->buckets, from, &n);
 
-    if (!tt_lowering_reduces(&w->in, from->unit)) {
-        lower_rounding(w, from);
+    tt_lower_collective(w, from, TT_REDUCE);
+    if (!tt_lowering_reduces(&w->in, from->unit)) { /* gradients are rounded as if they were exchanged */
+        for (int i = 0; i < n; i++) {
+            w->begun[TT_REDUCE][units[i]] = TT_NONE; /* it is complete at once */
+            tt_lower_operand(w, unit_grad(w, from->microbatch, units[i]));
+        }
         return 0;
     }
-    tt_lower_collective(w, from, TT_REDUCE);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < layout->units[units[i]].n_grads; k++)
             tt_lower_operand(w, tt_lower_grad(w, sum_owner(w, from->microbatch, units[i]), units[i], k));
@@ -243,34 +227,30 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Puts the gradient of a block into the tree, and adds the sums that now have a neighbour. */
-static void add_leaf(struct tt_walk *w, int mb, int unit, int leaf)
-{
-    const struct tt_instr fold = {
-        .kind = TT_FOLD, .microbatch = mb, .node = TT_NONE, .unit = unit, .bucket = TT_NONE, .begin = TT_NONE};
-    int neighbours[TT_TREE_LEVELS];
-    int n =
-        tt_tree_put(tt_lower_partial(w, unit), w->n_leaves, tt_lower_grad_owner(w, mb) / w->block, leaf, neighbours);
-
-    if (n == 0)
-        return;
-    tt_lower_begin(w, &fold);
-    tt_lower_operand(w, leaf);
-    for (int i = 0; i < n; i++)
-        tt_lower_operand(w, neighbours[i]);
-}
-
+/* Puts the gradients of a block into the trees of their units, and adds the sums that now have a neighbour. */
 static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
 {
     const struct tt_program *p = w->program;
-    int n, results = 0;
+    struct tt_instr fold = {
+        .kind = TT_FOLD, .microbatch = from->microbatch, .node = TT_NONE, .bucket = TT_NONE, .begin = TT_NONE};
+    int64_t index = tt_lower_grad_owner(w, from->microbatch) / w->block;
+    int n, results = 0, neighbours[TT_TREE_LEVELS];
     const int *units = tt_instr_units(p->buckets, from, &n);
 
     if (begin != TT_NONE)
         results = p->instrs[begin].operands + p->instrs[begin].n_operands - 1 - n; /* one per unit, then staging */
-    for (int i = 0; i < n; i++)
-        add_leaf(w, from->microbatch, units[i],
-                 begin == TT_NONE ? unit_grad(w, from->microbatch, units[i]) : p->operands[results + i]);
+    for (int i = 0; i < n; i++) {
+        int leaf = begin == TT_NONE ? unit_grad(w, from->microbatch, units[i]) : p->operands[results + i];
+        int sums = tt_tree_put(tt_lower_partial(w, units[i]), w->n_leaves, index, leaf, neighbours);
+
+        if (sums == 0)
+            continue;
+        fold.unit = units[i];
+        tt_lower_begin(w, &fold);
+        tt_lower_operand(w, leaf);
+        for (int k = 0; k < sums; k++)
+            tt_lower_operand(w, neighbours[k]);
+    }
     return 0;
 }
 

@@ -303,34 +303,24 @@ static int64_t assembled_bytes(const struct tt_unit_param *param)
     return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
 }
 
-static int64_t scratch_bytes(const struct tt_program *program, const struct tt_unit *unit)
-{
-    int64_t most = 0;
-
-    for (int k = unit->first_matrix; k < unit->n_trained; k++) {
-        const struct tt_unit_param *param = &unit->params[k];
-        int64_t bytes =
-            assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, program->threads);
-
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
+    int64_t scratch = 0;
 
     tt_lower_begin(w, from);
     for (int k = unit->first_matrix; k < unit->n_trained; k++) {
         const struct tt_unit_param *param = &unit->params[k];
+        int64_t bytes =
+            assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, w->in.threads);
         int *whole = &w->update[param->param];
 
         /* without a gather the finished sum has the whole matrices */
         tt_lower_operand(w, *whole == TT_NONE ? part_of_sum(w, from->unit, param->offset, param->chunk) : *whole);
         *whole = TT_NONE;
+        scratch = bytes > scratch ? bytes : scratch;
     }
-    tt_lower_operand(w, tt_lower_made(w, TT_MEMORY_SCRATCH, scratch_bytes(w->program, unit)));
+    tt_lower_operand(w, tt_lower_made(w, TT_MEMORY_SCRATCH, scratch));
     return 0;
 }
 
