@@ -13,14 +13,18 @@ struct pass {
     struct tt_recompute how;
     struct tt_node *old; /* the nodes before the pass */
     int n_old;
-    int *producer;     /* value -> old node that writes it, or TT_NONE */
-    bool *again;       /* old node: may run again */
-    bool *stays;       /* value: backward reads the original */
-    bool *in_backward; /* value: backward nodes read it */
-    bool *wanted;      /* old node: asked for, or copied already */
-    bool *copied;      /* old node */
-    int *copy_of;      /* value -> its copy, or TT_NONE */
-    int *asked;        /* stack of old nodes whose inputs have not been asked for */
+    struct {
+        int producer;     /* old node that writes it, or TT_NONE */
+        int copy;         /* TT_NONE: there is none */
+        bool stays;       /* backward reads the original */
+        bool in_backward; /* backward nodes read it */
+    } * of_value;
+    struct {
+        bool again;  /* may run again */
+        bool wanted; /* asked for, or copied already */
+        bool copied;
+    } * of_node;
+    int *asked; /* stack of old nodes whose inputs have not been asked for */
     int n_asked;
 };
 
@@ -38,10 +42,10 @@ static bool inputs_are_there(const struct pass *p, const struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
         const struct tt_value *in = node->in[i] == TT_NONE ? NULL : &p->graph->values[node->in[i]];
-        int producer = in ? p->producer[node->in[i]] : TT_NONE;
+        int producer = in ? p->of_value[node->in[i]].producer : TT_NONE;
 
-        if (in && in->kind == TT_VALUE_ACTIVATION && !p->in_backward[node->in[i]] &&
-            (producer == TT_NONE || !p->again[producer]))
+        if (in && in->kind == TT_VALUE_ACTIVATION && !p->of_value[node->in[i]].in_backward &&
+            (producer == TT_NONE || !p->of_node[producer].again))
             return false;
     }
     return true;
@@ -68,17 +72,17 @@ static void choose(struct pass *p)
     for (int n = 0; n < p->n_old; n++)
         for (int i = 0; i < p->old[n].n_in; i++) {
             int value = p->old[n].in[i];
-            int producer = value == TT_NONE ? TT_NONE : p->producer[value];
+            int producer = value == TT_NONE ? TT_NONE : p->of_value[value].producer;
 
             if (producer == TT_NONE)
                 continue;
             if (p->old[n].backward)
-                p->in_backward[value] = true;
+                p->of_value[value].in_backward = true;
             else if (p->old[n].block != p->old[producer].block)
-                p->stays[value] = true; /* the output of a block */
+                p->of_value[value].stays = true; /* the output of a block */
         }
     for (int n = 0; n < p->n_old; n++)
-        p->again[n] = may_run_again(p, &p->old[n]);
+        p->of_node[n].again = may_run_again(p, &p->old[n]);
 }
 
 /* --- the new list --- */
@@ -86,11 +90,11 @@ static void choose(struct pass *p)
 /* Requests a value that a backward node reads; puts its producer, and what that needs, on the stack. */
 static void ask(struct pass *p, int value)
 {
-    int producer = value == TT_NONE ? TT_NONE : p->producer[value];
+    int producer = value == TT_NONE ? TT_NONE : p->of_value[value].producer;
 
-    if (producer == TT_NONE || !p->again[producer] || p->stays[value] || p->wanted[producer])
+    if (producer == TT_NONE || !p->of_node[producer].again || p->of_value[value].stays || p->of_node[producer].wanted)
         return;
-    p->wanted[producer] = true;
+    p->of_node[producer].wanted = true;
     p->asked[p->n_asked++] = producer;
 }
 
@@ -98,8 +102,8 @@ static void ask(struct pass *p, int value)
 static void redirect(const struct pass *p, struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++)
-        if (node->in[i] != TT_NONE && p->copy_of[node->in[i]] != TT_NONE && !p->stays[node->in[i]])
-            node->in[i] = p->copy_of[node->in[i]];
+        if (node->in[i] != TT_NONE && p->of_value[node->in[i]].copy != TT_NONE && !p->of_value[node->in[i]].stays)
+            node->in[i] = p->of_value[node->in[i]].copy;
 }
 
 static void append_copy(struct pass *p, int old)
@@ -114,11 +118,11 @@ static void append_copy(struct pass *p, int old)
         int id = tt_graph_value(p->graph, value.kind, value.dtype, name, value.ndim, value.shape);
 
         p->graph->values[id].partial = value.partial;
-        p->copy_of[node.out[k]] = id;
+        p->of_value[node.out[k]].copy = id;
         node.out[k] = id;
         tt_free(name);
     }
-    p->copied[old] = true;
+    p->of_node[old].copied = true;
     tt_graph_append(p->graph, &node);
 }
 
@@ -143,7 +147,7 @@ static void append_backward(struct pass *p, int old)
             ask(p, p->old[n].in[i]);
     }
     for (int n = first; n <= last; n++)
-        if (p->wanted[n] && !p->copied[n])
+        if (p->of_node[n].wanted && !p->of_node[n].copied)
             append_copy(p, n);
     redirect(p, &node);
     tt_graph_append(p->graph, &node);
@@ -151,21 +155,18 @@ static void append_backward(struct pass *p, int old)
 
 void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recompute)
 {
-    size_t n_nodes = (size_t)graph->n_nodes + 1, n_values = (size_t)graph->n_values + 1;
+    size_t n_nodes = (size_t)graph->n_nodes + 1;
     struct pass p = {.graph = graph, .how = *recompute, .old = graph->nodes, .n_old = graph->n_nodes};
 
     if (recompute->mode == TT_RECOMPUTE_NONE)
         return;
-    p.again = tt_calloc(n_nodes, sizeof *p.again);
-    p.wanted = tt_calloc(n_nodes, sizeof *p.wanted);
-    p.copied = tt_calloc(n_nodes, sizeof *p.copied);
+    p.of_node = tt_calloc(n_nodes, sizeof *p.of_node);
     p.asked = tt_calloc(n_nodes, sizeof *p.asked);
-    p.stays = tt_calloc(n_values, sizeof *p.stays);
-    p.in_backward = tt_calloc(n_values, sizeof *p.in_backward);
-    p.copy_of = tt_ids_new(n_values);
-    p.producer = tt_calloc(n_values, sizeof *p.producer);
-    for (int v = 0; v < graph->n_values; v++)
-        p.producer[v] = graph->values[v].producer;
+    p.of_value = tt_calloc((size_t)graph->n_values + 1, sizeof *p.of_value);
+    for (int v = 0; v < graph->n_values; v++) {
+        p.of_value[v].producer = graph->values[v].producer;
+        p.of_value[v].copy = TT_NONE;
+    }
     choose(&p);
     graph->nodes = NULL; /* the new list */
     graph->n_nodes = graph->cap_nodes = 0;
@@ -176,12 +177,7 @@ void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recom
             tt_graph_append(graph, &p.old[n]);
     }
     tt_free(p.old);
-    tt_free(p.again);
-    tt_free(p.wanted);
-    tt_free(p.copied);
+    tt_free(p.of_node);
     tt_free(p.asked);
-    tt_free(p.stays);
-    tt_free(p.in_backward);
-    tt_free(p.copy_of);
-    tt_free(p.producer);
+    tt_free(p.of_value);
 }

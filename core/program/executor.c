@@ -65,14 +65,12 @@ static void bind_rows(struct tt_executor *ex)
     const struct tt_layout *layout = ex->program->layout;
 
     ex->rows = tt_calloc((size_t)layout->n_units, sizeof(struct tt_rows *));
-    ex->n_rows = tt_calloc((size_t)layout->n_units, sizeof *ex->n_rows);
     ex->parts = tt_calloc((size_t)layout->n_units, sizeof(struct tt_rows **));
     for (int u = 0; u < layout->n_units; u++) {
         const struct tt_unit *unit = &layout->units[u];
 
         ex->rows[u] = tt_calloc((size_t)unit->n_trained + 1, sizeof **ex->rows);
         ex->parts[u] = tt_calloc((size_t)unit->n_trained + 1, sizeof(struct tt_rows *));
-        ex->n_rows[u] = unit->n_trained;
         for (int i = 0; i < unit->n_trained; i++) {
             const struct tt_unit_param *place = &unit->params[i];
             const struct tt_box *box = &place->box;
@@ -161,14 +159,13 @@ void tt_executor_free(struct tt_executor *ex)
     if (!ex)
         return;
     for (int u = 0; u < ex->program->layout->n_units; u++) {
-        for (int i = 0; i < ex->n_rows[u]; i++)
+        for (int i = 0; i < ex->program->layout->units[u].n_trained; i++)
             tt_free(ex->parts[u][i]);
         tt_free(ex->parts[u]);
         tt_free(ex->rows[u]);
     }
     tt_free(ex->parts);
     tt_free(ex->rows);
-    tt_free(ex->n_rows);
     tt_routing_release(&ex->routing);
     tt_free(ex->address);
     tt_free(ex->spans);

@@ -23,8 +23,8 @@ struct tt_executor;
 
 /**
  * Binds a program to memory and has its constants filled. The caller's (tt_executor_free). const_region and
- * step_region have at least the program's const_bytes and step_bytes and are 64-byte aligned. All arguments must outlive
- * the executor except the stream, which must be freed first, since it may still have work of the executor.
+ * step_region have at least the program's const_bytes and step_bytes and are 64-byte aligned. All arguments must
+ * outlive the executor except the stream, which must be freed first, since it may still have work of the executor.
  */
 struct tt_executor *tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region,
                                     void *step_region, struct tt_team *team, struct tt_device_stream *stream);

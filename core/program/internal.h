@@ -185,8 +185,7 @@ struct tt_executor {
     struct tt_routing routing; /* for experts that ranks share */
     void **address;            /* per operand of the program */
     char *const_region, *step_region;
-    struct tt_rows **rows; /* [unit] this rank's rows, for the norm and the optimizer */
-    int *n_rows;
+    struct tt_rows **rows;    /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */
     struct tt_rows ***parts;  /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
     struct tt_exact *sums;    /* what the last run has summed; tt_sums_bytes */
     struct tt_exact *none;    /* zeros, of the same number */

@@ -452,10 +452,8 @@ static struct tt_schedule *copy_schedule(const struct tt_schedule *from)
 {
     struct tt_schedule *copy = tt_calloc(1, sizeof *copy);
 
-    copy->n = copy->cap = from->n;
-    copy->instrs = tt_calloc((size_t)from->n + 1, sizeof *copy->instrs);
-    if (from->n)
-        memcpy(copy->instrs, from->instrs, (size_t)from->n * sizeof *copy->instrs);
+    for (int i = 0; i < from->n; i++)
+        TT_PUSH(copy->instrs, copy->n, copy->cap) = from->instrs[i];
     for (int b = 0; b < from->n_buckets; b++)
         (void)tt_schedule_bucket(copy, from->buckets[b].units, from->buckets[b].n);
     return copy;

@@ -79,25 +79,6 @@ static void release(struct list *list)
     tt_free(list->end);
 }
 
-/* For n_buffers of a program of n_instrs. The caller's (placed_free). */
-static struct placed *placed_new(int n_buffers, int n_instrs)
-{
-    struct placed *p = tt_calloc(1, sizeof *p);
-    int blocks = n_buffers / FOR_A_BLOCK + 1;
-
-    p->block_instrs = n_instrs / (blocks < BLOCKS ? blocks : BLOCKS) + 1;
-    return p;
-}
-
-static void placed_free(struct placed *p)
-{
-    for (int b = 0; b < BLOCKS; b++)
-        release(&p->blocks[b]);
-    release(&p->all);
-    tt_free(p->late);
-    tt_free(p);
-}
-
 /* --- adding --- */
 
 static void put(struct list *list, int at, const struct item *item)
@@ -354,6 +335,12 @@ struct gaps {
     int64_t high;
 };
 
+static void remove_gap(struct gaps *gaps, int at)
+{
+    memmove(&gaps->gap[at], &gaps->gap[at + 1], (size_t)(gaps->n - at - 1) * sizeof *gaps->gap);
+    gaps->n--;
+}
+
 static int64_t take(struct gaps *gaps, int64_t bytes)
 {
     int best = -1;
@@ -374,16 +361,15 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
     offset = gaps->gap[best].offset;
     gaps->gap[best].offset += bytes;
     gaps->gap[best].bytes -= bytes;
-    if (gaps->gap[best].bytes == 0) {
-        memmove(&gaps->gap[best], &gaps->gap[best + 1], (size_t)(gaps->n - best - 1) * sizeof *gaps->gap);
-        gaps->n--;
-    }
+    if (gaps->gap[best].bytes == 0)
+        remove_gap(gaps, best);
     return offset;
 }
 
 static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
 {
     int at = 0, end = gaps->n;
+    bool before, after;
 
     while (at < end) {
         int middle = at + (end - at) / 2;
@@ -393,23 +379,20 @@ static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
         else
             end = middle;
     }
-    if (at > 0 && gaps->gap[at - 1].offset + gaps->gap[at - 1].bytes == offset) {
-        gaps->gap[at - 1].bytes += bytes;
-        if (at < gaps->n && offset + bytes == gaps->gap[at].offset) {
-            gaps->gap[at - 1].bytes += gaps->gap[at].bytes;
-            memmove(&gaps->gap[at], &gaps->gap[at + 1], (size_t)(gaps->n - at - 1) * sizeof *gaps->gap);
-            gaps->n--;
-        }
-        return;
-    }
-    if (at < gaps->n && offset + bytes == gaps->gap[at].offset) {
+    before = at > 0 && gaps->gap[at - 1].offset + gaps->gap[at - 1].bytes == offset;
+    after = at < gaps->n && offset + bytes == gaps->gap[at].offset;
+    if (before) {
+        gaps->gap[at - 1].bytes += bytes + (after ? gaps->gap[at].bytes : 0);
+        if (after)
+            remove_gap(gaps, at);
+    } else if (after) {
         gaps->gap[at].offset = offset;
         gaps->gap[at].bytes += bytes;
-        return;
+    } else {
+        (void)TT_PUSH(gaps->gap, gaps->n, gaps->cap);
+        memmove(&gaps->gap[at + 1], &gaps->gap[at], (size_t)(gaps->n - at - 1) * sizeof *gaps->gap);
+        gaps->gap[at] = (struct gap){offset, bytes};
     }
-    (void)TT_PUSH(gaps->gap, gaps->n, gaps->cap);
-    memmove(&gaps->gap[at + 1], &gaps->gap[at], (size_t)(gaps->n - at - 1) * sizeof *gaps->gap);
-    gaps->gap[at] = (struct gap){offset, bytes};
 }
 
 /* Buffers grouped by the instruction at which they begin or end: a linked list per instruction. */
@@ -510,13 +493,17 @@ static void search(struct search *s, int64_t live_bytes)
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak)
 {
     int64_t *live = live_sums(buffers, n, n_instrs), *peaks = peaks_of(live, n_instrs);
-    struct search s = {.buffers = buffers, .n = n, .live = live, .peaks = peaks, .best_high = INT64_MAX};
+    struct placed *placed = tt_calloc(1, sizeof *placed);
+    struct search s = {
+        .buffers = buffers, .n = n, .live = live, .peaks = peaks, .placed = placed, .best_high = INT64_MAX};
+    int blocks;
 
     s.order = tt_calloc((size_t)n + 1, sizeof *s.order);
     s.best = tt_calloc((size_t)n + 1, sizeof *s.best);
     for (int b = 0; b < n; b++)
         s.n_roots += buffers[b].root == b;
-    s.placed = placed_new(s.n_roots, n_instrs);
+    blocks = s.n_roots / FOR_A_BLOCK + 1;
+    placed->block_instrs = n_instrs / (blocks < BLOCKS ? blocks : BLOCKS) + 1;
     *ret_live_bytes = *ret_peak = 0;
     for (int i = 0; i < n_instrs; i++)
         if (live[i] > *ret_live_bytes) {
@@ -530,7 +517,11 @@ int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *
         if (buffers[b].root == b)
             buffers[b].offset = s.best[b];
     tt_free(s.order);
-    placed_free(s.placed);
+    for (int b = 0; b < BLOCKS; b++)
+        release(&placed->blocks[b]);
+    release(&placed->all);
+    tt_free(placed->late);
+    tt_free(placed);
     tt_free(s.best);
     tt_free(live);
     tt_free(peaks);

@@ -95,17 +95,6 @@ static int launched_ranks(const char **ret_variable)
     return 0;
 }
 
-/* The rank that the launcher gave this process; 0 if unknown. */
-static int launched_rank(void)
-{
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (getenv(variables[i]))
-            return (int)strtol(getenv(variables[i]), NULL, 10);
-    return 0;
-}
-
 /*
  * --- a watch over the start ---
  *
@@ -139,16 +128,21 @@ static void start_watch_begin(double timeout_sec)
 {
     const struct itimerval ticking = {{0, TICK_USEC}, {0, TICK_USEC}};
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
-    int rank = launched_rank(), apart = (rank < MOST_RANKS_APART ? rank : MOST_RANKS_APART) * SEC_APART;
-    double ticks = (timeout_sec + apart) * TICKS_A_SEC + 1.0;
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
     char host[256] = "";
+    double ticks;
+    int rank = 0; /* that the launcher gave this process; 0 if unknown */
 
+    for (size_t i = sizeof variables / sizeof *variables; i-- > 0;) /* the first one counts */
+        if (getenv(variables[i]))
+            rank = (int)strtol(getenv(variables[i]), NULL, 10);
     (void)gethostname(host, sizeof host - 1);
     (void)snprintf(watch.message, sizeof watch.message,
                    "titan: error: rank %d on %s: MPI has not started within %.0f s (%s)\n"
                    "help: look at the logs of the other ranks and hosts; Open MPI also waits for ever if memory is "
                    "limited (ulimit -v, a control group)\n",
                    rank, host, timeout_sec, TT_KEY_NAME(comm.init_timeout_seconds));
+    ticks = (timeout_sec + (rank < MOST_RANKS_APART ? rank : MOST_RANKS_APART) * SEC_APART) * TICKS_A_SEC + 1.0;
     watch.ticks_left = ticks < 1e9 ? (sig_atomic_t)ticks : 1000000000;
     (void)sigemptyset(&action.sa_mask);
     (void)sigaction(SIGALRM, &action, &watch.before);

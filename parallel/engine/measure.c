@@ -159,34 +159,6 @@ static void poll(void *arg)
         c->rc = tt_comm_progress(c->comm);
 }
 
-static int computing_init(struct computing *c, struct tt_comm *comm, int threads)
-{
-    float *a = tt_calloc((size_t)SIDE * DEPTH, sizeof *a), *b = tt_calloc((size_t)SIDE * DEPTH, sizeof *b);
-
-    c->comm = comm;
-    c->product = (struct tt_matmul){.trans_b = true,
-                                    .m = SIDE,
-                                    .n = SIDE,
-                                    .k = DEPTH,
-                                    .a = a,
-                                    .b = b,
-                                    .c = tt_calloc((size_t)SIDE * SIDE, sizeof(float)),
-                                    .lda = DEPTH,
-                                    .ldb = DEPTH,
-                                    .ldc = SIDE};
-    c->product.scratch = tt_calloc((size_t)(threads * tt_matmul_scratch_floats(&c->product)), sizeof(float));
-    return tt_comm_agree(comm, tt_team_new(threads, &c->team));
-}
-
-static void computing_release(struct computing *c)
-{
-    tt_team_free(c->team);
-    tt_free((void *)c->product.a);
-    tt_free((void *)c->product.b);
-    tt_free(c->product.c);
-    tt_free(c->product.scratch);
-}
-
 /* One product, with the polls that a step makes. */
 static int compute(struct computing *c)
 {
@@ -268,16 +240,33 @@ int tt_measure_meeting(struct tt_comm *comm, int threads, int64_t bytes, double 
                        double *ret_stretch)
 {
     const double most_share = 0.95; /* more would stop the simulated thread */
+    float *a = tt_calloc((size_t)SIDE * DEPTH, sizeof *a), *b = tt_calloc((size_t)SIDE * DEPTH, sizeof *b);
+    float *product = tt_calloc((size_t)SIDE * SIDE, sizeof *product);
     double sums[3] = {0.0, 0.0, 0.0};
-    struct computing c = {0};
+    struct computing c = {.comm = comm,
+                          .product = {.trans_b = true,
+                                      .m = SIDE,
+                                      .n = SIDE,
+                                      .k = DEPTH,
+                                      .a = a,
+                                      .b = b,
+                                      .c = product,
+                                      .lda = DEPTH,
+                                      .ldb = DEPTH,
+                                      .ldc = SIDE}};
     int rc = 0;
 
-    TT_TRY(computing_init(&c, comm, threads));
+    c.product.scratch = tt_calloc((size_t)(threads * tt_matmul_scratch_floats(&c.product)), sizeof(float));
+    TT_TRY(tt_comm_agree(comm, tt_team_new(threads, &c.team)));
     TT_TRY(add_kind(&c, TT_MEASURE_ALL_GATHER, bytes, seconds / 2.0, sums));
     TT_TRY(add_kind(&c, TT_MEASURE_REDUCE_SCATTER, bytes, seconds / 2.0, sums));
     *ret_share = fmin(sums[2] / sums[1], most_share);
     *ret_stretch = fmax(sums[1] / sums[0], 1.0);
 out:
-    computing_release(&c);
+    tt_team_free(c.team);
+    tt_free(a);
+    tt_free(b);
+    tt_free(product);
+    tt_free(c.product.scratch);
     return rc;
 }

@@ -254,24 +254,6 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
     }
 }
 
-static void fill_shards(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
-                        uint64_t seed, enum tt_dtype dtype, void *const *param)
-{
-    for (int p = 0; p < layout->n_params; p++) {
-        const struct tt_unit_param *place;
-        enum tt_dtype stored;
-        void *shard;
-
-        if (!tt_layout_has(layout, p))
-            continue;
-        place = tt_layout_param(layout, p);
-        shard = param[layout->unit_of[p]];
-        stored = model->params[p].buffer ? TT_F32 : dtype;
-        fill(team, &model->params[p], seed, &place->box, stored,
-             (char *)shard + place->offset * (int64_t)tt_dtype_size(stored));
-    }
-}
-
 /* The buffer holds the whole model before the first unit is copied from it. */
 static void fill_whole(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                        uint64_t seed, float *buffer, enum tt_dtype dtype, void *const *param)
@@ -302,10 +284,18 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
                            "parameter %s of %s has no rule for its first value\nhelp: give it one in the model's "
                            "add_params, or load the weights from a checkpoint",
                            model->params[p].name, model->row->name));
-    if (how == TT_INIT_META) {
-        fill_shards(team, layout, model, seed, dtype, param);
-        goto out;
+    for (int p = 0; p < layout->n_params && how == TT_INIT_META; p++) {
+        const struct tt_unit_param *place;
+        enum tt_dtype stored = model->params[p].buffer ? TT_F32 : dtype;
+
+        if (!tt_layout_has(layout, p))
+            continue;
+        place = tt_layout_param(layout, p);
+        fill(team, &model->params[p], seed, &place->box, stored,
+             (char *)param[layout->unit_of[p]] + place->offset * (int64_t)tt_dtype_size(stored));
     }
+    if (how == TT_INIT_META)
+        goto out;
     buffer = tt_map(bytes);
     if (!buffer) {
         rc = tt_fail(TT_EFIT, "the system refused %zu bytes for the initial weights\nhelp: use %s=meta", bytes,

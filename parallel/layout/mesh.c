@@ -33,7 +33,7 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim)
 
 static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int n_ranks)
 {
-    struct tt_text text = {0};
+    struct tt_text text = {0}, change = {0};
     int shard = degrees[TT_MESH_DP_SHARD];
     bool one = n_ranks == 1;
     int rc;
@@ -43,23 +43,22 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
             tt_text_add(&text, "%s%s %d", text.size ? " x " : "", dims[dim].name, degrees[dim]);
     if (!text.size)
         tt_text_add(&text, "all degrees 1");
+    if (n_ranks % others == 0)
+        tt_text_add(&change, ", or set %s to %" PRId64 " (-1: whatever the other degrees leave)",
+                    tt_key_name(dims[TT_MESH_DP_SHARD].key), n_ranks / others);
     if (shard == -1)
         rc = tt_fail(TT_EUSAGE,
                      "parallelism: %d rank%s cannot be shared out over %s: %" PRId64 " does not divide %d\n"
                      "help: start a multiple of %" PRId64 " ranks, or change the other degrees",
                      n_ranks, one ? "" : "s", text.text, others, n_ranks, others);
-    else if (n_ranks % others == 0)
-        rc = tt_fail(TT_EUSAGE,
-                     "parallelism: the degrees multiply to %" PRId64 " (%s) but there %s %d rank%s\n"
-                     "help: start %" PRId64 " ranks, or set %s to %" PRId64 " (-1: whatever the other degrees leave)",
-                     others * shard, text.text, one ? "is" : "are", n_ranks, one ? "" : "s", others * shard,
-                     tt_key_name(dims[TT_MESH_DP_SHARD].key), n_ranks / others);
     else
         rc = tt_fail(TT_EUSAGE,
                      "parallelism: the degrees multiply to %" PRId64 " (%s) but there %s %d rank%s\n"
-                     "help: start %" PRId64 " ranks",
-                     others * shard, text.text, one ? "is" : "are", n_ranks, one ? "" : "s", others * shard);
+                     "help: start %" PRId64 " ranks%s",
+                     others * shard, text.text, one ? "is" : "are", n_ranks, one ? "" : "s", others * shard,
+                     change.text ? change.text : "");
     tt_text_release(&text);
+    tt_text_release(&change);
     return rc;
 }
 

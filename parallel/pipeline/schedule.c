@@ -15,22 +15,27 @@
 
 enum { NAME_BYTES = 40, NAMED_RANKS = 4 };
 
-/* A simulation under way. Arrays of [n_stages * microbatches] have an item for each stage and microbatch. */
+/* The passes of a microbatch in a stage. */
+struct place {
+    unsigned has;  /* a bit for each that is among the turns */
+    unsigned done; /* a bit for each that has run */
+    double end[TT_PASS_WEIGHTS + 1];
+};
+
+/* A simulation under way. */
 struct clock {
     const struct tt_pipeline *p;
     const struct tt_pipeline_times *times;
-    unsigned char *has;  /* a bit for each pass that is among the turns */
-    unsigned char *done; /* a bit for each pass that has run */
-    double *end[TT_PASS_WEIGHTS + 1];
+    struct place *places; /* [n_stages * microbatches] */
     int *next;            /* [ranks] the next turn */
     double *now;          /* [ranks] */
     struct tt_turn_at at; /* of the fault */
     struct tt_pipeline_run *run;
 };
 
-static size_t place_of(const struct clock *c, int stage, int microbatch)
+static struct place *place_of(const struct clock *c, int stage, int microbatch)
 {
-    return (size_t)stage * (size_t)c->p->microbatches + (size_t)microbatch;
+    return &c->places[(size_t)stage * (size_t)c->p->microbatches + (size_t)microbatch];
 }
 
 /* "2F0", as in a CSV file. */
@@ -45,7 +50,7 @@ static const char *name_of(const struct clock *c, struct tt_turn turn, char name
 static int take_turn(struct clock *c, int rank, const struct tt_turn *turn)
 {
     char name[NAME_BYTES];
-    size_t place;
+    struct place *place;
 
     if (turn->stage < 0 || turn->stage >= c->p->n_stages)
         return tt_fail(TT_EINTERNAL, "rank %d has a turn of stage %d, and there are %d", rank, turn->stage,
@@ -57,9 +62,9 @@ static int take_turn(struct clock *c, int rank, const struct tt_turn *turn)
     if (c->p->rank_of_stage[turn->stage] != rank)
         return tt_fail(TT_EINTERNAL, "%s is on rank %d, and stage %d is on rank %d", name_of(c, *turn, name), rank,
                        turn->stage, c->p->rank_of_stage[turn->stage]);
-    if (c->has[place] & 1U << turn->pass)
+    if (place->has & 1U << turn->pass)
         return tt_fail(TT_EINTERNAL, "%s comes twice", name_of(c, *turn, name));
-    c->has[place] |= (unsigned char)(1U << turn->pass);
+    place->has |= 1U << turn->pass;
     return 0;
 }
 
@@ -79,7 +84,7 @@ static int take_turns(struct clock *c)
                 struct tt_turn turn = {mb, stage, (enum tt_pass)pass};
 
                 c->at = (struct tt_turn_at){c->p->rank_of_stage[stage], TT_NONE};
-                if (!(c->has[place_of(c, stage, mb)] & 1U << pass))
+                if (!(place_of(c, stage, mb)->has & 1U << pass))
                     TT_TRY(tt_fail(TT_EINTERNAL, "%s is missing on rank %d", name_of(c, turn, name),
                                    c->p->rank_of_stage[stage]));
             }
@@ -105,7 +110,7 @@ static int needs_of(const struct clock *c, const struct tt_turn *turn, struct tt
 
 static bool is_done(const struct clock *c, const struct tt_turn *turn)
 {
-    return c->done[place_of(c, turn->stage, turn->microbatch)] & 1U << turn->pass;
+    return place_of(c, turn->stage, turn->microbatch)->done & 1U << turn->pass;
 }
 
 static double seconds_of(const struct clock *c, const struct tt_turn *turn)
@@ -129,6 +134,7 @@ static bool run_next(struct clock *c, int rank)
 {
     const struct tt_turn *turn = &c->p->orders[rank].turns[c->next[rank]];
     struct tt_turn needs[2];
+    struct place *place;
     double begin = c->now[rank];
     int n = needs_of(c, turn, needs);
 
@@ -137,14 +143,14 @@ static bool run_next(struct clock *c, int rank)
 
         if (!is_done(c, &needs[i]))
             return false;
-        there = c->end[needs[i].pass][place_of(c, needs[i].stage, needs[i].microbatch)];
+        there = place_of(c, needs[i].stage, needs[i].microbatch)->end[needs[i].pass];
         if (c->p->rank_of_stage[needs[i].stage] != rank)
             there += c->times->send;
         begin = there > begin ? there : begin;
     }
-    c->now[rank] = begin + seconds_of(c, turn);
-    c->done[place_of(c, turn->stage, turn->microbatch)] |= (unsigned char)(1U << turn->pass);
-    c->end[turn->pass][place_of(c, turn->stage, turn->microbatch)] = c->now[rank];
+    place = place_of(c, turn->stage, turn->microbatch);
+    place->done |= 1U << turn->pass;
+    place->end[turn->pass] = c->now[rank] = begin + seconds_of(c, turn);
     if (c->run)
         c->run->spans[rank][c->next[rank]] = (struct tt_span){begin, c->now[rank]};
     c->next[rank]++;
@@ -263,14 +269,10 @@ static void sum_up(const struct clock *c)
 static int simulate(const struct tt_pipeline *p, const struct tt_pipeline_times *times, struct tt_pipeline_run *run,
                     struct tt_turn_at *ret_where)
 {
-    size_t n = (size_t)p->n_stages * (size_t)p->microbatches;
     struct clock c = {.p = p, .times = times, .run = run};
     int rc = 0;
 
-    c.has = tt_calloc(n, 1);
-    c.done = tt_calloc(n, 1);
-    for (int pass = 0; pass <= TT_PASS_WEIGHTS; pass++)
-        c.end[pass] = tt_calloc(n, sizeof(double));
+    c.places = tt_calloc((size_t)p->n_stages * (size_t)p->microbatches, sizeof *c.places);
     c.next = tt_calloc((size_t)p->ranks, sizeof *c.next);
     c.now = tt_calloc((size_t)p->ranks, sizeof *c.now);
     TT_TRY(take_turns(&c));
@@ -280,10 +282,7 @@ static int simulate(const struct tt_pipeline *p, const struct tt_pipeline_times 
 out:
     if (rc < 0 && ret_where)
         *ret_where = c.at;
-    tt_free(c.has);
-    tt_free(c.done);
-    for (int pass = 0; pass <= TT_PASS_WEIGHTS; pass++)
-        tt_free(c.end[pass]);
+    tt_free(c.places);
     tt_free(c.next);
     tt_free(c.now);
     return rc;
@@ -352,10 +351,12 @@ struct origin {
 struct reader {
     const char *name;
     struct tt_pipeline *p;
-    int line, cell;          /* from 1 */
-    struct origin **origins; /* [ranks][turn] */
-    int *n_origins, *cap;    /* [ranks] */
-    int *first_line;         /* [n_stages] the first line with a turn of the stage; 0: none yet */
+    int line, cell; /* from 1 */
+    struct {
+        struct origin *items; /* [turn] */
+        int n, cap;
+    } * origins;     /* [ranks] */
+    int *first_line; /* [n_stages] the first line with a turn of the stage; 0: none yet */
 };
 
 /* --- pieces --- */
@@ -413,20 +414,6 @@ static int fail_cell(const struct reader *r, struct piece found, const char *wha
     return rc;
 }
 
-/* The first line with a turn of a stage places the stage on its rank. */
-static int place_stage(struct reader *r, int stage)
-{
-    if (r->first_line[stage] == 0) {
-        r->first_line[stage] = r->line;
-        r->p->rank_of_stage[stage] = r->line - 1;
-    }
-    if (r->first_line[stage] == r->line)
-        return 0;
-    return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                       "%s: line %d, cell %d: stage %d is on line %d too\nhelp: put all turns of a stage on one line",
-                       r->name, r->line, r->cell, stage, r->first_line[stage]);
-}
-
 static int add_turn(struct reader *r, struct piece text)
 {
     static const char letters[] = "FBIW";
@@ -434,7 +421,6 @@ static int add_turn(struct reader *r, struct piece text)
     struct piece rest = text;
     int stage = take_number(&rest), microbatch, rank = r->line - 1;
     const char *letter = rest.size > 0 ? memchr(letters, rest.at[0], sizeof letters - 1) : NULL;
-    int rc = 0;
 
     if (rest.size > 0)
         rest = (struct piece){rest.at + 1, rest.size - 1};
@@ -451,13 +437,20 @@ static int add_turn(struct reader *r, struct piece text)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "%s: line %d, cell %d: microbatch %d, and a run has %d microbatches", r->name, r->line,
                            r->cell, microbatch, r->p->microbatches);
-    TT_TRY(place_stage(r, stage));
+    if (r->first_line[stage] == 0) { /* it places the stage on its rank */
+        r->first_line[stage] = r->line;
+        r->p->rank_of_stage[stage] = rank;
+    }
+    if (r->first_line[stage] != r->line)
+        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
+                           "%s: line %d, cell %d: stage %d is on line %d too\n"
+                           "help: put all turns of a stage on one line",
+                           r->name, r->line, r->cell, stage, r->first_line[stage]);
     if (*letter == 'W')
         r->p->weights_apart[stage * r->p->microbatches + microbatch] = true;
-    TT_PUSH(r->origins[rank], r->n_origins[rank], r->cap[rank]) = (struct origin){r->cell, *letter};
+    TT_PUSH(r->origins[rank].items, r->origins[rank].n, r->origins[rank].cap) = (struct origin){r->cell, *letter};
     tt_order_add(&r->p->orders[rank], microbatch, stage, passes[letter - letters]);
-out:
-    return rc;
+    return 0;
 }
 
 /* A cell may be in quotes. */
@@ -530,7 +523,7 @@ static int check_parts(const struct reader *r)
         for (int t = 0; t < r->p->orders[rank].n; t++) {
             const struct tt_turn *turn = &r->p->orders[rank].turns[t];
             bool apart = r->p->weights_apart[turn->stage * r->p->microbatches + turn->microbatch];
-            const struct origin *origin = &r->origins[rank][t];
+            const struct origin *origin = &r->origins[rank].items[t];
 
             if (apart ? origin->letter == 'B' : origin->letter == 'I')
                 return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
@@ -553,7 +546,7 @@ static int check_orders(const struct reader *r)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s: line %d: %s", r->name,
                            at.rank + 1, tt_error_message());
     return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv), "%s: line %d, cell %d: %s",
-                       r->name, at.rank + 1, r->origins[at.rank][at.turn].cell, tt_error_message());
+                       r->name, at.rank + 1, r->origins[at.rank].items[at.turn].cell, tt_error_message());
 }
 
 int tt_pipeline_csv_parse(const char *text, size_t size, const char *name, struct tt_pipeline *pipeline)
@@ -563,18 +556,14 @@ int tt_pipeline_csv_parse(const char *text, size_t size, const char *name, struc
     int rc = 0;
 
     r.origins = tt_calloc(ranks, sizeof *r.origins);
-    r.n_origins = tt_calloc(ranks, sizeof *r.n_origins);
-    r.cap = tt_calloc(ranks, sizeof *r.cap);
     r.first_line = tt_calloc((size_t)pipeline->n_stages, sizeof *r.first_line);
     TT_TRY(read_lines(&r, (struct piece){text, size}));
     TT_TRY(check_parts(&r));
     TT_TRY(check_orders(&r));
 out:
     for (size_t rank = 0; rank < ranks; rank++)
-        tt_free(r.origins[rank]);
+        tt_free(r.origins[rank].items);
     tt_free(r.origins);
-    tt_free(r.n_origins);
-    tt_free(r.cap);
     tt_free(r.first_line);
     return rc;
 }

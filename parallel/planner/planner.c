@@ -29,12 +29,30 @@ struct target {
     bool off_peak;           /* exchange may take more where the step needs less memory than at its peak */
 };
 
+/* The result of a search; the caller's (release_found). */
 struct found {
-    struct tt_program *program; /* the first that keeps the target, else the closest to it; the caller's */
+    struct tt_program *program; /* the first that keeps the target, else the closest to it */
+    bool *reshard;              /* [unit] as in its target */
     double step_sec;            /* predicted */
     bool keeps;                 /* the target */
-    bool by_search; /* a ranked candidate keeps the target; otherwise the one of least memory was lowered too */
+    bool tight;                 /* no ranked candidate keeps the target, and the one of least memory was lowered too */
 };
+
+static void release_found(struct found *found)
+{
+    tt_program_free(found->program);
+    tt_free(found->reshard);
+    *found = (struct found){0};
+}
+
+static bool *copy_reshard(const struct search *s, const bool *reshard)
+{
+    size_t n_units = (size_t)s->in->usage->layout->n_units;
+    bool *copy = tt_calloc(n_units + 1, sizeof *copy);
+
+    memcpy(copy, reshard, n_units * sizeof *copy);
+    return copy;
+}
 
 /* The most bytes at any time, in all and for exchange. */
 struct plan_need {
@@ -226,7 +244,7 @@ static int search_program(const struct search *s, struct target target, int roun
     /* live bytes are known exactly, but the memory plan may not pack them tightly */
     static const double tightness[ROUNDS] = {1.0, 0.97, 0.94, 0.91, 0.85};
     struct ranked list[MOST_CANDIDATES], judged[ROUNDS * LOWERED_A_ROUND];
-    struct found found = {0};
+    struct found found = {.reshard = copy_reshard(s, target.reshard)};
     int rc = 0, n_judged = 0;
 
     for (int round = 0; round < rounds && !found.keeps; round++) {
@@ -246,14 +264,14 @@ static int search_program(const struct search *s, struct target target, int roun
             TT_TRY(judge(s, target, list[i].candidate, &found));
         }
     }
-    found.by_search = found.keeps;
+    found.tight = !found.keeps;
     if (!found.keeps)
         TT_TRY(judge(s, target, least_memory(target.reshard), &found));
     found.step_sec = predicted_sec(s, found.program);
     *ret_found = found;
-    found.program = NULL;
+    found = (struct found){0};
 out:
-    tt_program_free(found.program);
+    release_found(&found);
     return rc;
 }
 
@@ -276,9 +294,9 @@ enum { N_PARTS = sizeof parts / sizeof *parts };
 
 static void replace(struct found *found, struct found *by)
 {
-    tt_program_free(found->program);
+    release_found(found);
     *found = *by;
-    by->program = NULL;
+    *by = (struct found){0};
 }
 
 /* Equal predictions may differ in their last bits, since programs add the same seconds in another order. */
@@ -288,26 +306,18 @@ static bool is_faster(double sec, double than)
 }
 
 /*
- * Whether a is better than b for a limit. One that fits is better than one that does not. Of two that fit the faster is
- * better, of two that do not the smaller.
+ * Keeps the better of two for a limit, and releases the other one. One that fits is better than one that does not. Of
+ * two that fit the faster is better, of two that do not the smaller.
  */
-static bool is_better(int64_t step_limit, const struct found *a, const struct found *b)
-{
-    int64_t a_bytes = a->program->step_bytes, b_bytes = b->program->step_bytes;
-
-    if ((a_bytes <= step_limit && b_bytes <= step_limit) || a_bytes == b_bytes)
-        return is_faster(a->step_sec, b->step_sec);
-    return a_bytes < b_bytes;
-}
-
 static void keep_better(int64_t step_limit, struct found *best, struct found *next)
 {
-    if (!best->program || is_better(step_limit, next, best)) {
+    int64_t bytes = next->program->step_bytes, best_bytes = best->program ? best->program->step_bytes : INT64_MAX;
+    bool comparable = (bytes <= step_limit && best_bytes <= step_limit) || bytes == best_bytes;
+
+    if (!best->program || (comparable ? is_faster(next->step_sec, best->step_sec) : bytes < best_bytes))
         replace(best, next);
-    } else {
-        tt_program_free(next->program);
-        next->program = NULL;
-    }
+    else
+        release_found(next);
 }
 
 /* --- the eager engine's schedule --- */
@@ -324,6 +334,7 @@ static int make_eager(const struct search *s, const bool *reshard, struct found 
     tt_fsdp_schedule(&fsdp, &schedule);
     for (int early = 0; early < 2; early++) {
         lowering.free_early = early;
+        ret_found[early].reshard = copy_reshard(s, reshard);
         TT_TRY(tt_program_new(&lowering, &schedule, &ret_found[early].program));
         ret_found[early].step_sec = predicted_sec(s, ret_found[early].program);
     }
@@ -383,7 +394,7 @@ static int squeeze(const struct search *s, struct target target, const struct fo
         keep_better(0, best, &next);
     }
 out:
-    tt_program_free(next.program);
+    release_found(&next);
     return rc;
 }
 
@@ -413,11 +424,11 @@ static int plan_as_given(const struct search *s, const bool *reshard, int64_t st
     keep_better(target.step_bytes, &best, &eager[1]);
     keep_better(target.step_bytes, &best, &eager[0]);
     *ret_found = best;
-    best.program = NULL;
+    best = (struct found){0};
 out:
-    tt_program_free(best.program);
-    tt_program_free(eager[1].program);
-    tt_program_free(eager[0].program);
+    release_found(&best);
+    release_found(&eager[1]);
+    release_found(&eager[0]);
     return rc;
 }
 
@@ -493,85 +504,36 @@ static int best_number_to_keep(const struct search *s, struct target target, con
     return best;
 }
 
-/* A program, the units that it reshards, and whether some search for it found only the candidate of least memory. */
-struct choice {
-    struct found found;
-    bool *reshard; /* [unit] */
-    bool tight;
-};
-
-static void release_choice(struct choice *choice)
+/* Lowering may need a little more memory than predicted. Then one unit less is kept, until the program fits.
+ *   all        [unit] true
+ *   ret_found  tight: of any search */
+static int keep_what_fits(const struct search *s, struct target target, const bool *all, int rounds,
+                          struct found *ret_found)
 {
-    tt_program_free(choice->found.program);
-    tt_free(choice->reshard);
-    *choice = (struct choice){0};
-}
-
-static int search_choice(const struct search *s, struct target target, int rounds, struct choice *choice)
-{
-    struct found found;
+    struct found found = {0}, next;
+    struct worth *worth = NULL;
+    bool *reshard = copy_reshard(s, all);
     int rc = 0;
 
-    target.reshard = choice->reshard;
+    target.reshard = reshard;
     TT_TRY(search_program(s, target, rounds, &found));
-    tt_program_free(choice->found.program);
-    choice->found = found;
-    choice->tight = choice->tight || !choice->found.by_search;
-out:
-    return rc;
-}
-
-/* Lowering may need a little more memory than predicted. Then one unit less is kept, until the program fits. */
-static int keep_what_fits(const struct search *s, struct target target, int rounds, struct choice *ret_choice)
-{
-    size_t n_units = (size_t)s->in->usage->layout->n_units;
-    struct choice choice = {.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard)};
-    struct worth *worth = NULL;
-    int rc = 0, n;
-
-    memset(choice.reshard, true, n_units * sizeof *choice.reshard);
-    TT_TRY(search_choice(s, target, rounds, &choice));
-    if (choice.found.keeps) { /* there is memory to keep more */
-        worth = rank_units(s, choice.found.program);
-        for (n = best_number_to_keep(s, target, worth); n >= 0; n--) {
-            keep(s, worth, n, choice.reshard);
-            TT_TRY(search_choice(s, target, rounds, &choice));
-            if (choice.found.keeps)
+    if (found.keeps) { /* there is memory to keep more */
+        worth = rank_units(s, found.program);
+        for (int n = best_number_to_keep(s, target, worth); n >= 0; n--) {
+            keep(s, worth, n, reshard);
+            TT_TRY(search_program(s, target, rounds, &next));
+            next.tight |= found.tight;
+            replace(&found, &next);
+            if (found.keeps)
                 break;
         }
     }
-    *ret_choice = choice;
-    choice = (struct choice){0};
+    *ret_found = found;
+    found = (struct found){0};
 out:
-    release_choice(&choice);
+    release_found(&found);
     tt_free(worth);
-    return rc;
-}
-
-/* Takes the next choice if it is better than the best so far, and releases the other one. */
-static void take_better(int64_t step_limit, struct choice *best, struct choice *next)
-{
-    struct choice other = *next;
-
-    if (!best->found.program || is_better(step_limit, &next->found, &best->found)) {
-        other = *best;
-        *best = *next;
-    }
-    release_choice(&other);
-    *next = (struct choice){0};
-}
-
-static int choose_as_given(const struct search *s, const bool *reshard, struct choice *ret_choice)
-{
-    size_t n_units = (size_t)s->in->usage->layout->n_units;
-    struct choice choice = {0};
-    int rc = 0;
-
-    TT_TRY(plan_as_given(s, reshard, s->in->step_limit, &choice.found));
-    choice.reshard = tt_calloc(n_units + 1, sizeof *choice.reshard);
-    memcpy(choice.reshard, reshard, n_units * sizeof *choice.reshard);
-    *ret_choice = choice;
-out:
+    tt_free(reshard);
     return rc;
 }
 
@@ -580,12 +542,12 @@ out:
  * always fill; in that case, plans that give exchange a fixed part of memory are made too. The best plan wins, which is
  * never slower than the plan of the given policy, if that fits. If nothing fits, the plan of least memory wins.
  */
-static int choose_what_to_keep(const struct search *s, struct choice *ret_choice)
+static int choose_what_to_keep(const struct search *s, struct found *ret_found)
 {
     const double fixed_parts[] = {1.0, 0.85};
     int64_t limit = s->in->step_limit, others = 0, left; /* the memory that is free for exchange at every position */
     struct target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
-    struct choice best = {0}, next;
+    struct found best = {0}, next;
     bool tight, out_of_reach, *all = tt_calloc((size_t)s->in->usage->layout->n_units + 1, sizeof *all);
     int rc = 0;
 
@@ -595,24 +557,24 @@ static int choose_what_to_keep(const struct search *s, struct choice *ret_choice
     left = limit > others ? limit - others : 0;
     memset(all, true, (size_t)s->in->usage->layout->n_units * sizeof *all);
     out_of_reach = least_need(s, all).step_bytes > limit;
-    TT_TRY(keep_what_fits(s, target, out_of_reach ? 0 : ROUNDS, &next));
+    TT_TRY(keep_what_fits(s, target, all, out_of_reach ? 0 : ROUNDS, &next));
     tight = next.tight;
-    take_better(limit, &best, &next);
+    keep_better(limit, &best, &next);
     for (size_t i = 0; i < sizeof fixed_parts / sizeof *fixed_parts && tight && !out_of_reach; i++) {
         target.exchanged_bytes = (int64_t)(fixed_parts[i] * (double)left);
-        TT_TRY(keep_what_fits(s, target, ROUNDS, &next));
-        take_better(limit, &best, &next);
+        TT_TRY(keep_what_fits(s, target, all, ROUNDS, &next));
+        keep_better(limit, &best, &next);
     }
-    TT_TRY(choose_as_given(s, s->in->reshard, &next));
-    take_better(limit, &best, &next);
-    if (best.found.program->step_bytes > limit) {
-        TT_TRY(choose_as_given(s, all, &next));
-        take_better(limit, &best, &next);
+    TT_TRY(plan_as_given(s, s->in->reshard, limit, &next));
+    keep_better(limit, &best, &next);
+    if (best.program->step_bytes > limit) {
+        TT_TRY(plan_as_given(s, all, limit, &next));
+        keep_better(limit, &best, &next);
     }
-    *ret_choice = best;
-    best = (struct choice){0};
+    *ret_found = best;
+    best = (struct found){0};
 out:
-    release_choice(&best);
+    release_found(&best);
     tt_free(all);
     return rc;
 }
@@ -622,18 +584,19 @@ out:
 int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
 {
     struct search search = {.in = in};
-    struct choice choice = {0};
+    struct found found = {0};
     int rc = 0;
 
     tt_step_facts_make(in->usage, in->lowering, in->machine, in->eager, &search.facts);
     search.fsdp = (struct tt_simple_fsdp){
         .lowering = in->lowering, .facts = &search.facts, .machine = in->machine, .prefetch = in->prefetch};
-    TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &choice) : choose_as_given(&search, in->reshard, &choice));
-    memcpy(in->reshard, choice.reshard, (size_t)in->usage->layout->n_units * sizeof *in->reshard);
-    *ret_program = choice.found.program;
-    choice.found.program = NULL;
+    TT_TRY(in->choose_reshard ? choose_what_to_keep(&search, &found)
+                              : plan_as_given(&search, in->reshard, in->step_limit, &found));
+    memcpy(in->reshard, found.reshard, (size_t)in->usage->layout->n_units * sizeof *in->reshard);
+    *ret_program = found.program;
+    found.program = NULL;
 out:
-    release_choice(&choice);
+    release_found(&found);
     tt_step_facts_release(&search.facts);
     return rc;
 }

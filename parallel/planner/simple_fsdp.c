@@ -74,6 +74,14 @@ struct unit_list {
     int64_t elements; /* of the flat shards */
 };
 
+struct of_unit {
+    bool in_joined;
+    int flying;        /* number of its reduce-scatters that are under way */
+    int awaited;       /* number of reduce-scatters until its sum is complete */
+    int64_t staging;   /* bytes of the receive buffer of its reduce-scatter, if no other unit shares it */
+    double reduce_sec; /* seconds of that reduce-scatter */
+};
+
 struct walk {
     const struct tt_simple_fsdp *in;
     const struct tt_usage *u;
@@ -90,12 +98,8 @@ struct walk {
     int head, n_flights, cap_flights;
     struct unit_list pending; /* units with complete gradients whose reduction has not begun */
     struct unit_list joined;  /* units of the bucket that is being put together */
-    bool *in_joined;          /* [unit] */
-    int *flying;              /* [unit] number of its reduce-scatters that are under way */
-    int *awaited;             /* [unit] number of reduce-scatters until its sum is complete */
+    struct of_unit *of;       /* [unit] */
     int *summed;              /* units whose sum has just become complete */
-    int64_t *staging;         /* [unit] bytes of the receive buffer of its reduce-scatter, if no other unit shares it */
-    double *reduce_sec;       /* [unit] seconds of that reduce-scatter */
     int64_t *ahead;           /* [n_units + 1] for looking ahead: bytes that expected reductions will free, and when */
     double *ahead_end;
     int64_t *other; /* tree of maxima of facts->other_bytes */
@@ -449,10 +453,10 @@ static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
             return;
         if (o->now > o->link_free)
             o->link_free = o->now;
-        o->link_free += b->reduce_sec[unit];
-        b->ahead[o->n_ahead] = b->facts->unit_grad_bytes[unit] + b->staging[unit];
+        o->link_free += b->of[unit].reduce_sec;
+        b->ahead[o->n_ahead] = b->facts->unit_grad_bytes[unit] + b->of[unit].staging;
         b->ahead_end[o->n_ahead++] = o->link_free;
-        o->live += b->staging[unit];
+        o->live += b->of[unit].staging;
     }
 }
 
@@ -489,29 +493,25 @@ static void begin_walk(struct walk *b)
 
     b->pending.unit = tt_calloc(n_units + 1, sizeof *b->pending.unit);
     b->joined.unit = tt_calloc(n_units + 1, sizeof *b->joined.unit);
-    b->in_joined = tt_calloc(n_units + 1, sizeof *b->in_joined);
-    b->flying = tt_calloc(n_units + 1, sizeof *b->flying);
-    b->awaited = tt_calloc(n_units + 1, sizeof *b->awaited);
+    b->of = tt_calloc(n_units + 1, sizeof *b->of);
     b->summed = tt_calloc(n_units + 1, sizeof *b->summed);
     for (int c = 0; c < b->u->n_complete; c++)
-        b->awaited[b->u->complete[c].unit] += b->u->complete[c].reduces;
-    b->staging = tt_calloc(n_units + 1, sizeof *b->staging);
-    b->reduce_sec = tt_calloc(n_units + 1, sizeof *b->reduce_sec);
+        b->of[b->u->complete[c].unit].awaited += b->u->complete[c].reduces;
     b->ahead = tt_calloc(n_units + 1, sizeof *b->ahead);
     b->ahead_end = tt_calloc(n_units + 1, sizeof *b->ahead_end);
     clear_units(&b->pending, TT_REDUCE);
     for (int u = 0; u < b->u->layout->n_units; u++) {
         int64_t elements = elements_of(b, TT_REDUCE, &u, 1);
 
-        b->staging[u] = staging_bytes(b, TT_REDUCE, u, elements);
-        b->reduce_sec[u] = transfer_sec(b, TT_REDUCE, u, elements);
+        b->of[u].staging = staging_bytes(b, TT_REDUCE, u, elements);
+        b->of[u].reduce_sec = transfer_sec(b, TT_REDUCE, u, elements);
     }
     b->other = ceiling_of(b->facts->other_bytes, b->u->n_positions);
     b->grows = tt_calloc((size_t)b->u->n_positions + 1, sizeof *b->grows);
     for (int pos = 0; pos < b->u->n_positions; pos++) {
         b->grows[pos + 1] = b->grows[pos] + b->facts->grad_bytes[pos];
         for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++)
-            b->grows[pos + 1] += b->u->complete[c].reduces ? b->staging[b->u->complete[c].unit] : 0;
+            b->grows[pos + 1] += b->u->complete[c].reduces ? b->of[b->u->complete[c].unit].staging : 0;
     }
 }
 
@@ -523,12 +523,8 @@ static void end_walk(struct walk *b)
     tt_free(b->flights);
     tt_free(b->pending.unit);
     tt_free(b->joined.unit);
-    tt_free(b->in_joined);
-    tt_free(b->flying);
-    tt_free(b->awaited);
+    tt_free(b->of);
     tt_free(b->summed);
-    tt_free(b->staging);
-    tt_free(b->reduce_sec);
     tt_free(b->ahead);
     tt_free(b->ahead_end);
     tt_free(b->other);
@@ -649,8 +645,8 @@ static void wait_oldest(struct walk *b, int pos)
     for (int i = 0; i < n && flight.all_reduce; i++)
         add_norm(b, units[i]);
     for (int i = 0; i < n && !flight.all_reduce; i++) {
-        b->flying[units[i]]--;
-        if (--b->awaited[units[i]] == 0)
+        b->of[units[i]].flying--;
+        if (--b->of[units[i]].awaited == 0)
             b->summed[n_summed++] = units[i];
     }
     if (n_summed)
@@ -679,7 +675,7 @@ static bool may_join(struct walk *b, int pos, bool needed_now)
     const struct gather *g = &b->gathers.items[at];
     int64_t bytes = joined->whole + b->facts->unit_bytes[g->unit];
 
-    if (b->in_joined[g->unit])
+    if (b->of[g->unit].in_joined)
         return false;
     if (g->previous != TT_NONE && b->gathers.items[g->previous].last >= pos)
         return false;
@@ -707,11 +703,11 @@ static bool begin_gather(struct walk *b, int pos, bool needed_now)
 
     clear_units(joined, b->next_gather < b->gathers.n ? gather_purpose(next) : TT_UNSHARD);
     while (b->next_gather + joined->n < b->gathers.n && may_join(b, pos, needed_now)) {
-        b->in_joined[next[joined->n].unit] = true;
+        b->of[next[joined->n].unit].in_joined = true;
         add_unit(b, joined, next[joined->n].unit, b->facts->unit_bytes);
     }
     for (int i = 0; i < joined->n; i++)
-        b->in_joined[joined->unit[i]] = false;
+        b->of[joined->unit[i]].in_joined = false;
     if (joined->n == 0)
         return false;
     make_room(b, pos, joined->whole);
@@ -771,7 +767,7 @@ static void reduce_pending(struct walk *b, int pos)
     reduces = travels(b, TT_REDUCE, pending->unit[0]);
     staging = staging_bytes(b, TT_REDUCE, pending->unit[0], pending->elements);
     for (int i = 0; i < pending->n; i++)
-        while (b->flying[pending->unit[i]])
+        while (b->of[pending->unit[i]].flying)
             wait_oldest(b, pos);
     make_room(b, pos + 1, staging);
     handle = handle_of(b, pending->unit, pending->n);
@@ -783,7 +779,7 @@ static void reduce_pending(struct walk *b, int pos)
                         .end = transfer(b, TT_REDUCE, pending->unit[0], pending->elements)});
     b->flights[b->n_flights - 1].bytes += pending->whole; /* these already live */
     for (int i = 0; i < pending->n; i++)
-        b->flying[pending->unit[i]]++;
+        b->of[pending->unit[i]].flying++;
     clear_units(pending, TT_REDUCE);
     while (!reduces && b->head < b->n_flights && !b->flights[b->head].all_reduce)
         wait_oldest(b, pos); /* nothing travels, so the gradients are the sums */

@@ -161,21 +161,6 @@ out:
     return rc;
 }
 
-/* Every rank gets the ends of all ranks. */
-static int share_ends(struct tt_executor *ex, int32_t *own)
-{
-    struct tt_routing *r = &ex->routing;
-    int ends = tt_routing_ends(&r->ranks);
-    size_t bytes = (size_t)ends * sizeof *own;
-
-    for (int rank = 0; rank < r->ranks.n; rank++) {
-        r->there.segments[rank] = (struct tt_segment){own, bytes};
-        r->back.segments[rank] = (struct tt_segment){r->ends + (int64_t)rank * ends, bytes};
-        r->there.n[rank] = r->back.n[rank] = 1;
-    }
-    return swap(ex, &r->there, &r->back);
-}
-
 static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, struct tt_call *call,
                       const struct tt_routed *routed)
 {
@@ -185,7 +170,8 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
     int64_t row = row_bytes(call->graph, node), window = window_bytes(call->graph, node);
     char *scratch = call->scratch;
     struct tt_routed_rows in[2], out = {call->out[routed->out], scratch, row};
-    int rc = 0;
+    int n_ends = tt_routing_ends(&ranks), rc = 0;
+    size_t ends_bytes = (size_t)n_ends * sizeof *r->ends;
 
     for (int i = 0; i < routed->n_in; i++, scratch += window) {
         in[i] = (struct tt_routed_rows){call->in[routed->in[i]], scratch, row};
@@ -194,7 +180,12 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
     call->out[routed->out] = out.window;
     call->scratch = scratch;
     tt_routing_begin(r, &ranks, node->attr.window);
-    TT_TRY(share_ends(ex, call->in[routed->ends]));
+    for (int rank = 0; rank < ranks.n; rank++) { /* every rank gets the ends of all ranks */
+        r->there.segments[rank] = (struct tt_segment){call->in[routed->ends], ends_bytes};
+        r->back.segments[rank] = (struct tt_segment){r->ends + (int64_t)rank * n_ends, ends_bytes};
+        r->there.n[rank] = r->back.n[rank] = 1;
+    }
+    TT_TRY(swap(ex, &r->there, &r->back));
     call->in[routed->ends] = r->pairs;
     while (tt_routing_next(r)) { /* the rows go to the experts, the node runs, and its output comes back */
         tt_routing_list(r, in, routed->n_in);

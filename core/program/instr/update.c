@@ -90,7 +90,7 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
     squares.in = tt_running_address(ex, instr)[0];
     squares.out[0] = &ex->state->sums[TT_SUM_SQUARES];
     squares.rows = ex->rows[instr->unit];
-    squares.n_rows = ex->n_rows[instr->unit];
+    squares.n_rows = ex->program->layout->units[instr->unit].n_trained;
     tt_running_step(ex, squares);
     return 0;
 }
