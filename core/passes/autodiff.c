@@ -71,36 +71,29 @@ out:
  * of the previous microbatches. Lowering knows where that sum is, and omits it for the first microbatch.
  */
 
-static int carry_into(struct tt_graph *graph, int node, int k)
-{
-    const struct tt_value *out = &graph->values[graph->nodes[node].out[k]];
-    int input = tt_op_row(graph->nodes[node].op)->alias[k] - 1, of = TT_NONE;
-
-    if (out->kind != TT_VALUE_PARAM_GRAD)
-        return 0;
-    if (input < 0)
-        return tt_fail(TT_EINTERNAL, "op %s cannot add to an earlier gradient of '%s'",
-                       tt_op_row(graph->nodes[node].op)->name, out->name);
-    if (graph->nodes[node].in[input] != TT_NONE)
-        return 0; /* a later contribution: it adds to the first */
-    for (int v = 0; v < graph->n_values; v++)
-        if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].param == out->param &&
-            graph->values[v].part == out->part)
-            of = v;
-    graph->nodes[node].in[input] = tt_graph_grad_value(graph, of);
-    return 0;
-}
-
 int tt_graph_carry_gradients(struct tt_graph *graph)
 {
-    int rc = 0;
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int k = 0; k < graph->nodes[n].n_out; k++) {
+            struct tt_node *node = &graph->nodes[n];
+            const struct tt_value *out = &graph->values[node->out[k]];
+            int input = tt_op_row(node->op)->alias[k] - 1, of = TT_NONE;
 
-    for (int node = 0; node < graph->n_nodes; node++)
-        for (int k = 0; k < graph->nodes[node].n_out; k++)
-            TT_TRY(carry_into(graph, node, k));
+            if (out->kind != TT_VALUE_PARAM_GRAD)
+                continue;
+            if (input < 0)
+                return tt_fail(TT_EINTERNAL, "op %s cannot add to an earlier gradient of '%s'",
+                               tt_op_row(node->op)->name, out->name);
+            if (node->in[input] != TT_NONE)
+                continue; /* a later contribution: it adds to the first */
+            for (int v = 0; v < graph->n_values; v++)
+                if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].param == out->param &&
+                    graph->values[v].part == out->part)
+                    of = v;
+            node->in[input] = tt_graph_grad_value(graph, of);
+        }
     graph->carries = true;
-out:
-    return rc;
+    return 0;
 }
 
 /* --- losses beside the cross-entropy --- */

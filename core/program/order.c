@@ -98,23 +98,6 @@ static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
     return 0;
 }
 
-/* Every microbatch must have all passes in every stage. */
-static int check_complete(const struct pass_over *p)
-{
-    enum tt_pass last = p->order->trains ? TT_PASS_BACKWARD : TT_PASS_FORWARD;
-    char text[80];
-
-    for (int mb = 0; mb < p->order->microbatches; mb++)
-        for (int stage = 0; stage < p->n_stages; stage++)
-            for (int pass = TT_PASS_FORWARD; pass <= (int)last; pass++) {
-                struct tt_turn turn = {mb, stage, (enum tt_pass)pass};
-
-                if (!came(p, turn))
-                    return tt_fail(TT_EINTERNAL, "the order of compute lacks %s", name_of(p, turn, text));
-            }
-    return 0;
-}
-
 /* The number of a node's outputs that are gradients of parameters. */
 static int param_grads(const struct tt_graph *graph, const struct tt_node *node)
 {
@@ -167,7 +150,8 @@ int tt_order_positions(const struct tt_order *order, const struct tt_stage *stag
 {
     struct pass_over p = {.order = order, .stages = stages, .n_stages = n_stages};
     size_t n_turns = (size_t)order->microbatches * (size_t)n_stages;
-    int rc = 0;
+    int passes = order->trains ? 2 : 1, rc = 0; /* forward, and backward */
+    char text[80];
 
     p.all = tt_calloc(n_turns + 1, sizeof *p.all);
     p.done = tt_calloc(n_turns + 1, sizeof *p.done);
@@ -184,7 +168,12 @@ int tt_order_positions(const struct tt_order *order, const struct tt_stage *stag
     }
     for (int t = 0; t < order->n; t++)
         TT_TRY(add_turn(&p, t));
-    TT_TRY(check_complete(&p));
+    for (int i = 0; i < (int)n_turns * passes; i++) { /* every microbatch must have all passes in every stage */
+        struct tt_turn turn = {i / passes / n_stages, i / passes % n_stages, (enum tt_pass)(i % passes)};
+
+        if (!came(&p, turn))
+            TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute lacks %s", name_of(&p, turn, text)));
+    }
     *ret_positions = p.positions;
     *ret_n = p.n;
     p.positions = NULL;

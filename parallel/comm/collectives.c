@@ -345,23 +345,6 @@ static void add_message(struct tt_collective *c, const struct wire *wire)
     c->stages[c->n_stages - 1].n_messages++;
 }
 
-/* Adds a segment to the last message, or extends its last segment if this one follows it in memory. */
-static void add_segment(struct tt_collective *c, char *data, int64_t bytes)
-{
-    struct message *m = &c->messages[c->n_messages - 1];
-    struct tt_segment *last = m->n_segments ? &c->segments[c->n_segments - 1] : NULL;
-
-    m->bytes += bytes;
-    if (bytes == 0)
-        return;
-    if (last && (char *)last->data + last->bytes == data) {
-        last->bytes += (size_t)bytes;
-        return;
-    }
-    TT_PUSH(c->segments, c->n_segments, c->cap_segments) = (struct tt_segment){data, (size_t)bytes};
-    m->n_segments++;
-}
-
 /* The contiguous bytes at the cursor, 0 at the end of the list. At the end of a segment, moves to the next. */
 static size_t cursor_room(struct cursor *cursor)
 {
@@ -439,14 +422,24 @@ static void add_work(struct tt_collective *c, struct tt_segment_list into, struc
     }
 }
 
+/* Adds bytes to the last message: as segments, or to its last segment if they follow it in memory. */
 static void add_list(struct tt_collective *c, struct cursor *from, size_t bytes)
 {
+    struct message *m = &c->messages[c->n_messages - 1];
     size_t room;
 
+    m->bytes += (int64_t)bytes;
     for (; bytes > 0; bytes -= room, from->offset += room) {
+        struct tt_segment *last = m->n_segments ? &c->segments[c->n_segments - 1] : NULL;
+
         room = cursor_room(from);
         room = room < bytes ? room : bytes;
-        add_segment(c, cursor_data(from), (int64_t)room);
+        if (last && (char *)last->data + last->bytes == cursor_data(from)) {
+            last->bytes += room;
+            continue;
+        }
+        TT_PUSH(c->segments, c->n_segments, c->cap_segments) = (struct tt_segment){cursor_data(from), room};
+        m->n_segments++;
     }
 }
 

@@ -77,22 +77,6 @@ static void intern_hosts(struct tt_peer_memory *memory, const struct card *cards
     }
 }
 
-/* Fills in pids, and for each rank whether this one can read its memory, as a byte 0 or 1. */
-static void try_peers(struct tt_peer_memory *memory, const struct tt_comm *comm, const struct card *cards, char *can)
-{
-    const char *text = getenv("TITAN_PEER_MEMORY");
-    bool wanted = !text || strcmp(text, "off") != 0;
-
-    for (int rank = 0; rank < comm->size; rank++) {
-        uint64_t number = 0;
-
-        memory->pids[rank] = cards[rank].pid;
-        can[rank] = rank != comm->rank && wanted && tt_comm_same_host(comm, rank, comm->rank) &&
-                    tt_peer_memory_read(memory, rank, cards[rank].address, &number, sizeof number) == 0 &&
-                    number == cards[rank].number;
-    }
-}
-
 /* Any two ranks of a host tell each other whether they can read. Ranks of other hosts do not take part. */
 static int compare(struct tt_comm *comm, char *can, bool *reachable)
 {
@@ -124,7 +108,9 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
     size_t size = (size_t)comm->size;
     struct tt_peer_memory *memory = tt_calloc(1, sizeof *memory);
     struct card mine = {{0}, 0, 0, 0}, *cards = tt_calloc(size, sizeof *cards);
-    char *can = tt_calloc(size, 1);
+    char *can = tt_calloc(size, 1); /* [rank] whether this one can read its memory, 0 or 1 */
+    const char *text = getenv("TITAN_PEER_MEMORY");
+    bool wanted = !text || strcmp(text, "off") != 0;
     int rc = 0;
 
     memory->pids = tt_calloc(size, sizeof *memory->pids);
@@ -138,7 +124,14 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
     mine.address = (uint64_t)(uintptr_t)&memory->number;
     mine.number = memory->number;
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, cards)); /* all ranks call prctl before any of them reads */
-    try_peers(memory, comm, cards, can);
+    for (int rank = 0; rank < comm->size; rank++) {
+        uint64_t number = 0;
+
+        memory->pids[rank] = cards[rank].pid;
+        can[rank] = rank != comm->rank && wanted && tt_comm_same_host(comm, rank, comm->rank) &&
+                    tt_peer_memory_read(memory, rank, cards[rank].address, &number, sizeof number) == 0 &&
+                    number == cards[rank].number;
+    }
     TT_TRY(compare(comm, can, memory->reachable));
     intern_hosts(memory, cards, comm->size);
     *ret_memory = memory;

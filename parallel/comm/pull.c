@@ -55,13 +55,6 @@ static void run_piece(void *arg, int64_t tile, int worker)
     (void)atomic_fetch_or_explicit(&batch->done, bit, memory_order_relaxed);
 }
 
-static int64_t least(int64_t a, int64_t b, int64_t c)
-{
-    int64_t smaller = a < b ? a : b;
-
-    return smaller < c ? smaller : c;
-}
-
 /* Cuts up to `budget` bytes, from the pull's position on, into pieces, and advances the position. `segments`: the
  * sender's next n. */
 static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct tt_sink *sinks,
@@ -72,8 +65,10 @@ static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct t
     while (batch->n < MOST_PIECES && cut < budget && pull->left > 0 && pull->segment < first + n) {
         const struct tt_segment *segment = &segments[pull->segment - first];
         const struct tt_sink *sink = &sinks[pull->sink];
-        int64_t bytes = least(PIECE_BYTES, (int64_t)segment->bytes - pull->segment_done, sink->bytes - pull->sink_done);
+        int64_t sent = (int64_t)segment->bytes - pull->segment_done, wanted = sink->bytes - pull->sink_done;
+        int64_t bytes = sent < wanted ? sent : wanted;
 
+        bytes = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
         if (bytes > 0) {
             batch->pieces[batch->n++] = (struct piece){
                 .from = (uint64_t)(uintptr_t)segment->data + (uint64_t)pull->segment_done,

@@ -131,14 +131,16 @@ static void wait_for_reduce(struct walk *w)
     w->reducing = TT_NONE;
 }
 
-/* Frees the unit, unless it stays gathered after this use. */
-static void free_after(struct walk *w, int at)
+static void end_use(struct walk *w, int at)
 {
     const struct tt_use *use = &w->u->uses[at];
     const struct tt_unit *unit = &w->u->layout->units[use->unit];
     bool frees = w->fsdp->reshard ? w->fsdp->reshard[use->unit] : unit->reshard_after_forward;
     bool trains = w->u->order->trains;
 
+    if (use->completes)
+        wait_for_reduce(w); /* only one reduce-scatter is in flight, which bounds their memory */
+    /* free the unit, unless it stays gathered after this use */
     if (trains && !frees && w->u->run_microbatches) {
         if (!w->stays[at] && w->gathering[use->unit])
             reshard(w, TT_RESHARD, use->unit);
@@ -148,15 +150,6 @@ static void free_after(struct walk *w, int at)
     } else if (gathers(w, use)) {
         reshard(w, TT_RESHARD, use->unit);
     }
-}
-
-static void end_use(struct walk *w, int at)
-{
-    const struct tt_use *use = &w->u->uses[at];
-
-    if (use->completes)
-        wait_for_reduce(w); /* only one reduce-scatter is in flight, which bounds their memory */
-    free_after(w, at);
     if (use->adds)
         tt_schedule_add(w->schedule, TT_ADD, tt_use_microbatch(w->u, use), use->unit);
     if (use->completes) {

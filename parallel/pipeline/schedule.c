@@ -157,38 +157,33 @@ static bool run_next(struct clock *c, int rank)
     return true;
 }
 
-/* Adds "1F0 waits for 0F0" for the next turn of a rank. */
-static void add_wait(struct clock *c, int rank, struct tt_text *text)
-{
-    const struct tt_turn *turn = &c->p->orders[rank].turns[c->next[rank]];
-    struct tt_turn needs[2];
-    char name[NAME_BYTES], other[NAME_BYTES];
-    int n = needs_of(c, turn, needs), i = 0;
-
-    while (i < n - 1 && is_done(c, &needs[i]))
-        i++;
-    tt_text_add(text, "%s of rank %d waits for %s", name_of(c, *turn, name), rank, name_of(c, needs[i], other));
-    if (c->p->rank_of_stage[needs[i].stage] == rank)
-        tt_text_add(text, ", which comes after it");
-    else
-        tt_text_add(text, " of rank %d", c->p->rank_of_stage[needs[i].stage]);
-}
-
 static int fail_stuck(struct clock *c)
 {
     struct tt_text text = {0};
     int rc, stuck = 0;
 
     for (int rank = 0; rank < c->p->ranks; rank++) {
+        const struct tt_turn *turn = &c->p->orders[rank].turns[c->next[rank]];
+        struct tt_turn needs[2];
+        char name[NAME_BYTES], other[NAME_BYTES];
+        int n, i = 0, on;
+
         if (c->next[rank] == c->p->orders[rank].n)
             continue;
         if (stuck == 0)
             c->at = (struct tt_turn_at){rank, c->next[rank]};
-        if (stuck < NAMED_RANKS) {
-            tt_text_add(&text, "%s", stuck ? "; " : "");
-            add_wait(c, rank, &text);
-        }
-        stuck++;
+        if (stuck++ >= NAMED_RANKS)
+            continue;
+        n = needs_of(c, turn, needs);
+        while (i < n - 1 && is_done(c, &needs[i]))
+            i++;
+        on = c->p->rank_of_stage[needs[i].stage];
+        tt_text_add(&text, "%s%s of rank %d waits for %s", stuck > 1 ? "; " : "", name_of(c, *turn, name), rank,
+                    name_of(c, needs[i], other));
+        if (on == rank)
+            tt_text_add(&text, ", which comes after it");
+        else
+            tt_text_add(&text, " of rank %d", on);
     }
     if (stuck > NAMED_RANKS)
         tt_text_add(&text, "; and so on for %d ranks", stuck);

@@ -156,21 +156,12 @@ out:
     return rc;
 }
 
-static void cost_of_begin(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
-{
-    const struct tt_purpose_row *row = tt_purpose_row(instr->purpose);
-
-    if (row->cost)
-        row->cost(program, instr, cost);
-}
-
 const struct tt_instr_row tt_instr_begin = {
     .name = "begin",
     .part = TT_SPLIT_COMMUNICATION,
     .phase = TT_PHASE_EXCHANGE,
     .of_units = true,
     .begins = true,
-    .cost = cost_of_begin,
     .lower = lower_begin,
     .run = run_begin,
 };

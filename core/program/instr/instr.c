@@ -108,6 +108,8 @@ struct tt_instr_cost tt_instr_cost(const struct tt_program *program, const struc
         tt_step_row(call.op)->cost(&call, &cost.work);
     } else if (row->cost) {
         row->cost(program, instr, &cost);
+    } else if (row->begins && tt_purpose_row(instr->purpose)->cost) {
+        tt_purpose_row(instr->purpose)->cost(program, instr, &cost);
     }
     return cost;
 }

@@ -67,7 +67,7 @@ struct tt_instr_row {
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
     /* The step op that it runs, with the members on which its cost depends; NULL: `cost` says more. */
     struct tt_step_call (*step_of)(const struct tt_program *program, const struct tt_instr *instr);
-    /* The cost, without step_of; NULL: nothing worth counting. */
+    /* The cost, without step_of; NULL: nothing worth counting, or for TT_BEGIN the row of the purpose has it. */
     void (*cost)(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *ret_cost);
     /* Lowers an instruction of the schedule to instructions of the program. NULL: a schedule cannot have it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);

@@ -254,42 +254,26 @@ static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
     return 0;
 }
 
-/* Gives the stream a step op for each whole parameter or gradient of the instruction's units, which are its first
- * operands. */
-static void each_whole(struct tt_executor *ex, const struct tt_instr *instr, enum tt_step_op_id op)
-{
-    const struct tt_layout *layout = ex->program->layout;
-    void *const *address = tt_running_address(ex, instr);
-    int n, operand = 0;
-    const int *units = tt_instr_units(ex->program->buckets, instr, &n);
-
-    for (int u = 0; u < n; u++) {
-        const struct tt_unit *unit = &layout->units[units[u]];
-
-        for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++)
-            tt_running_step(ex, (struct tt_step_call){
-                                    .op = op,
-                                    .out = {address[operand]},
-                                    .n = tt_unit_whole(layout, units[u], tt_purpose_chunk(unit, instr->purpose, k))});
-    }
-}
-
+/* Gradients that travel are whole, one operand each; others are one operand for each unit. */
 static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
+    const struct tt_layout *layout = ex->program->layout;
+    bool travels = tt_collective_travels(&begin->collective);
     void *const *address = tt_running_address(ex, begin);
     int n;
     const int *units = tt_instr_units(ex->program->buckets, begin, &n);
 
-    if (begin->collective.dtype != TT_BF16)
-        return;
-    if (tt_collective_travels(&begin->collective)) {
-        each_whole(ex, begin, TT_STEP_NARROW);
-        return;
+    for (int u = 0; u < n && begin->collective.dtype == TT_BF16; u++) {
+        const struct tt_unit *unit = &layout->units[units[u]];
+
+        for (int k = 0; travels && k < unit->n_grads; k++)
+            tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_NARROW,
+                                                      .out = {*address++},
+                                                      .n = tt_unit_whole(layout, units[u], unit->grads[k].chunk)});
+        if (!travels)
+            tt_running_step(
+                ex, (struct tt_step_call){.op = TT_STEP_ROUND_HERE, .out = {address[u]}, .n = unit->grad_elements});
     }
-    for (int u = 0; u < n; u++)
-        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND_HERE,
-                                                  .out = {address[u]},
-                                                  .n = ex->program->layout->units[units[u]].grad_elements});
 }
 
 /* Gradients in bfloat16 have arrived unchanged, one member's after another's, and are added here. */
