@@ -63,14 +63,16 @@ void tt_finding_warn(struct tt_finding *f, const char *fmt, ...)
 
 void tt_finding_fail(struct tt_finding *f, int rc)
 {
-    const char *message = tt_error_message(), *help = tt_error_hint();
-    int n = (int)(help ? (size_t)(help - message) - strlen("\nhelp: ") : strlen(message));
+    static const char mark[] = "\nhelp: ";
+    const char *message = tt_error_message(), *help = strstr(message, mark);
+    int n = (int)(help ? (size_t)(help - message) : strlen(message));
+
 
     f->level = TT_DOCTOR_ERROR;
     f->rc = rc;
     tt_finding_add(f, "%.*s", n, message);
     if (help)
-        tt_text_add(&f->help, "%s%s", f->help.size ? "; " : "", help);
+        tt_text_add(&f->help, "%s%s", f->help.size ? "; " : "", help + strlen(mark));
 }
 
 void tt_finding_release(struct tt_finding *f)

@@ -25,17 +25,6 @@ static void TT_PRINTF(1, 0) set_message(const char *fmt, va_list args)
     tt_shown(message, sizeof message, next, strlen(next));
 }
 
-int tt_fail(int code, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    set_message(fmt, args);
-    va_end(args);
-    key_at_fault = TT_KEY_NONE;
-    return code;
-}
-
 int tt_fail_key(int code, enum tt_key key, const char *fmt, ...)
 {
     va_list args;
@@ -73,13 +62,6 @@ enum tt_key tt_error_key(void)
     return key_at_fault;
 }
 
-const char *tt_error_hint(void)
-{
-    const char *found = strstr(message, help);
-
-    return found ? found + strlen(help) : NULL;
-}
-
 void tt_error_drop_hint(void)
 {
     char *found = strstr(message, help);
@@ -94,7 +76,7 @@ int tt_error_add_hint(int code, const char *fmt, ...)
     size_t used = strlen(message), left = sizeof message - used;
     va_list args;
 
-    if (tt_error_hint() || left <= sizeof help)
+    if (strstr(message, help) || left <= sizeof help)
         return code;
     memcpy(message + used, help, sizeof help);
     va_start(args, fmt);

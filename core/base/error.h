@@ -59,7 +59,7 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
  * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally.
  * A second line beginning with "help: " says what to do. tt_error_message() may be among the arguments.
  */
-int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
+#define tt_fail(code, ...) tt_fail_key(code, TT_KEY_NONE, __VA_ARGS__)
 
 /**
  * The same for an error about what a user may set: the message does not name it, a caller that knows where it was
@@ -77,10 +77,7 @@ const char *tt_error_message(void);
 /** What this thread's error is about; TT_KEY_NONE: nothing that a user sets, or the message says it. */
 enum tt_key tt_error_key(void);
 
-/** What to do, as the message says after "help: "; NULL: it does not say. Valid as long as the message. */
-const char *tt_error_hint(void);
-
-/** Takes the hint from this thread's message. */
+/** Takes the hint, "help: ...", from this thread's message. */
 void tt_error_drop_hint(void);
 
 /** Adds a line "help: ..." to this thread's message, unless it has one; returns code unchanged. */

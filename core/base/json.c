@@ -105,37 +105,19 @@ int tt_json_next(struct tt_json_reader *reader, bool *ret_more)
     return 0;
 }
 
-/* The code of four digits, or -1. */
-static int unit_at(const char *p, const char *end)
-{
-    int code = 0;
-
-    for (int i = 0; i < 4; i++) {
-        char c = p + i < end ? p[i] : 0;
-        int digit = is_digit(c)            ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-
-        if (digit < 0)
-            return -1;
-        code = code << 4 | digit;
-    }
-    return code;
-}
-
 /* Decodes the \u sequence at the reader's place, or two of them that are one character. out NULL: passes it. */
 static int decode_unit(struct tt_json_reader *reader, struct tt_text *out)
 {
     const char *p = reader->at;
-    int code = unit_at(p + 2, reader->end), low = 0;
+    size_t left = (size_t)(reader->end - p);
+    int64_t code = tt_text_hex(p + 2, left - 2, 4), low = 0;
     char buf[4];
 
     if (code < 0)
         return fail(reader, "invalid \\u escape");
     if (code >= 0xd800 && code < 0xe000) {
-        if (code < 0xdc00 && reader->end - p >= 12 && p[6] == '\\' && p[7] == 'u')
-            low = unit_at(p + 8, reader->end);
+        if (code < 0xdc00 && left >= 12 && p[6] == '\\' && p[7] == 'u')
+            low = tt_text_hex(p + 8, left - 8, 4);
         if (low < 0xdc00 || low >= 0xe000)
             low = 0;
         if (!low && !reader->lenient)
@@ -478,10 +460,15 @@ void tt_json_add_string(const char *value, size_t size, struct tt_text *out)
 
 /* ---- trees ---- */
 
+static void *get_memory(size_t bytes)
+{
+    return tt_realloc(NULL, bytes, 1);
+}
+
 /* Gives jansson an allocator that never fails, so that no caller has to deal with a half-built value. */
 __attribute__((constructor)) static void take_over_memory(void)
 {
-    json_set_alloc_funcs(tt_mem_malloc, tt_free);
+    json_set_alloc_funcs(get_memory, tt_free);
 }
 
 enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17) };
@@ -489,7 +476,8 @@ enum { EXACT_DOUBLE = JSON_REAL_PRECISION(17) };
 #define NOT_FINITE  "not a finite number"
 #define ZERO_IN_KEY "\xc0\x80"
 
-const char *tt_json_not_finite(const json_t *json)
+/* "NaN", "Infinity" or "-Infinity" if the value is one of them, else NULL. */
+static const char *not_finite(const json_t *json)
 {
     return json_object_size(json) == 1 ? json_string_value(json_object_get(json, NOT_FINITE)) : NULL;
 }
@@ -568,10 +556,8 @@ static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **r
     place = reader->at;
     TT_TRY(take_key(reader, false, &span));
     keep_zeros(&key, span);
-    if (!reader->lenient && json_object_get(parent, key.text)) {
-        rc = tt_json_fail_at(reader, place, "duplicate key");
-        goto out;
-    }
+    if (!reader->lenient && json_object_get(parent, key.text))
+        TT_TRY(tt_json_fail_at(reader, place, "duplicate key"));
     TT_TRY(read_node(reader, ret_member));
     (void)json_object_set_new_nocheck(parent, key.text, *ret_member);
 out:
@@ -587,7 +573,7 @@ int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json)
     TT_TRY(read_node(reader, &root));
     value = root;
     for (;;) {
-        if ((json_is_object(value) || json_is_array(value)) && !tt_json_not_finite(value))
+        if ((json_is_object(value) || json_is_array(value)) && !not_finite(value))
             TT_PUSH(open, n, cap) = value;
         else if (!value)
             n--;
@@ -683,12 +669,11 @@ char *tt_json_indented(const json_t *json, int indent)
 
 static int fail_member(const json_t *object, const char *key, const char *where, const char *wanted)
 {
-    const char *not_finite = tt_json_not_finite(json_object_get(object, key));
+    const json_t *member = json_object_get(object, key);
 
-    if (not_finite)
-        return tt_fail(TT_EDATA, "%s: '%s' is %s, wanted %s", where, key, not_finite, wanted);
-    return tt_fail(TT_EDATA, "%s: %s '%s'%s%s", where, json_object_get(object, key) ? "wrong type of" : "missing key",
-                   key, wanted[0] ? ", wanted " : "", wanted);
+    if (not_finite(member))
+        return tt_fail(TT_EDATA, "%s: '%s' is %s, wanted %s", where, key, not_finite(member), wanted);
+    return tt_fail(TT_EDATA, "%s: %s '%s', wanted %s", where, member ? "wrong type of" : "missing key", key, wanted);
 }
 
 int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value)

@@ -97,9 +97,6 @@ int tt_json_fail_at(const struct tt_json_reader *reader, const char *place, cons
  */
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
 
-/** "NaN", "Infinity" or "-Infinity" if the value is one of them, else NULL. */
-const char *tt_json_not_finite(const json_t *json);
-
 /**
  * Appends the text of a key of a tree. A key of jansson ends with a 0, so in a tree a zero character of a key is the
  * two bytes C0 80, which no other key has.

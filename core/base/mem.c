@@ -73,19 +73,12 @@ void *tt_realloc(void *p, size_t n, size_t size)
     return check(realloc(p, bytes ? bytes : 1), bytes);
 }
 
-void *tt_try_calloc(size_t n, size_t size)
+void *tt_calloc_for(size_t n, size_t size, const char *what)
 {
     bool impossible = size && n > (size_t)PTRDIFF_MAX / size;
     void *p = impossible ? NULL : calloc(n ? n : 1, size ? size : 1);
 
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
-    return p;
-}
-
-void *tt_calloc_for(size_t n, size_t size, const char *what)
-{
-    void *p = tt_try_calloc(n, size);
-
     if (!p)
         (void)tt_fail(TT_ENOMEM, "no memory for %zu x %zu bytes, which '%s' needs", n, size, what);
     return p;
@@ -99,11 +92,6 @@ void *tt_try_realloc(void *p, size_t n, size_t size)
         return NULL;
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     return realloc(p, bytes ? bytes : 1);
-}
-
-void *tt_mem_malloc(size_t bytes)
-{
-    return check(malloc(bytes ? bytes : 1), bytes ? bytes : 1);
 }
 
 char *tt_strndup(const char *text, size_t n)

@@ -9,7 +9,7 @@
 /**
  * All of titan's own heap memory comes from here, so that a test can assert that the step loop allocates nothing.
  * Callers need not check for NULL: when memory runs out, these functions end the process with a message and the exit
- * code of TT_ENOMEM. For sizes that a file gives, use tt_try_calloc and tt_try_realloc. (Large arrays are planned and
+ * code of TT_ENOMEM. For sizes that a file gives, use tt_calloc_for and tt_try_realloc. (Large arrays are planned and
  * checked against memory_limit beforehand.)
  */
 
@@ -21,12 +21,10 @@ void *tt_realloc(void *p, size_t n, size_t size);
 
 /**
  * The same for sizes that come from a file: they return NULL when there is not enough memory or the product overflows;
- * p then stays as it is. The caller returns TT_ENOMEM or TT_EDATA.
+ * p then stays as it is. tt_calloc_for then sets a message that says that `what` needs the memory: `if (!p) return
+ * TT_ENOMEM;`
  */
-void *tt_try_calloc(size_t n, size_t size);
 void *tt_try_realloc(void *p, size_t n, size_t size);
-
-/** tt_try_calloc; on failure it sets a message that says that `what` needs the memory: `if (!p) return TT_ENOMEM;` */
 void *tt_calloc_for(size_t n, size_t size, const char *what);
 
 char *tt_strdup(const char *text);
@@ -44,9 +42,6 @@ void tt_free(void *p);
  * half made; NULL clears it. A process has one such function at a time. fn may allocate.
  */
 void tt_mem_on_end(void (*fn)(void *arg), void *arg);
-
-/** malloc for a library that does not check whether it got memory: ends the process like the functions above. */
-void *tt_mem_malloc(size_t bytes);
 
 /** The number of allocations that this process has made so far; for the test of the step loop. */
 uint64_t tt_mem_allocations(void);

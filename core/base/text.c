@@ -414,6 +414,20 @@ bool tt_text_to_bytes(const char *text, int64_t *ret_bytes)
     return true;
 }
 
+int64_t tt_text_hex(const char *text, size_t size, size_t n)
+{
+    int64_t number = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        int c = i < size ? tolower((unsigned char)text[i]) : 0;
+
+        if (!isxdigit(c))
+            return -1;
+        number = number << 4 | (c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return number;
+}
+
 /* ---- text of others ---- */
 
 void tt_text_add_shown(struct tt_text *t, const char *text, size_t size)

@@ -82,6 +82,9 @@ char *tt_text_count(char *buf, size_t buf_size, int64_t n);
 /** Reads a size such as 512, 4k, 16MiB, 1.5G (all powers of 1024); false when text is not one. */
 bool tt_text_to_bytes(const char *text, int64_t *ret_bytes);
 
+/** The number that the n hexadecimal digits at the beginning of text are, n < 16; -1 if they are not there. */
+int64_t tt_text_hex(const char *text, size_t size, size_t n);
+
 /** Appends text with U+FFFD for every byte sequence that is not UTF-8, as decoders of tokens do. */
 void tt_utf8_repair(const char *text, size_t size, struct tt_text *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A reader of TOML; see toml.h. One pass over the text by recursive descent; the depth is limited.
+ * A reader of TOML; see yaml.h. One pass over the text by recursive descent; the depth is limited.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -90,27 +90,20 @@ static bool escape(struct reader *r, struct tt_text *out)
     static const char letters[] = "btnfr\"\\", meanings[] = "\b\t\n\f\r\"\\";
     char c = peek(r);
     const char *known = c ? strchr(letters, c) : NULL;
-    int digits = c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    char hex[9] = "";
-    uint32_t code;
+    size_t digits = c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    int64_t code;
+    char buf[4];
 
     if (known) {
         tt_text_add_bytes(out, &meanings[known - letters], 1);
         next(r);
         return true;
     }
-    if (!digits || r->end - r->at <= digits)
-        return false;
-    for (int i = 0; i < digits; i++) {
-        hex[i] = r->at[1 + i];
-        if (!isxdigit((unsigned char)hex[i]))
-            return false;
-    }
-    code = (uint32_t)strtoul(hex, NULL, 16);
-    if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+    code = digits ? tt_text_hex(r->at + 1, (size_t)(r->end - r->at) - 1, digits) : -1;
+    if (code <= 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         return false;
     r->at += 1 + digits;
-    tt_text_add_bytes(out, hex, (size_t)tt_utf8_encode(code, hex));
+    tt_text_add_bytes(out, buf, (size_t)tt_utf8_encode((uint32_t)code, buf));
     return true;
 }
 

@@ -372,10 +372,8 @@ int tt_file_open(const char *path, int *ret_fd, int64_t *ret_bytes)
     int fd = -1, rc = 0;
 
     TT_TRY(open_for_reading(path, O_NONBLOCK, &fd, &st));
-    if (!S_ISREG(st.st_mode)) {
-        rc = fail_kind(path, st.st_mode);
-        goto out;
-    }
+    if (!S_ISREG(st.st_mode))
+        TT_TRY(fail_kind(path, st.st_mode));
     *ret_fd = fd;
     *ret_bytes = (int64_t)st.st_size;
     fd = -1;
@@ -427,7 +425,7 @@ static int read_all(int fd, const char *path, int64_t expected, int64_t most, ch
 
     if (expected > most)
         return fail_large(path, expected, most);
-    text = tt_try_calloc(cap + 1, 1);
+    text = tt_try_realloc(NULL, cap + 1, 1);
     while (text) {
         ssize_t n = read(fd, text + used, cap - used);
 
@@ -441,10 +439,8 @@ static int read_all(int fd, const char *path, int64_t expected, int64_t most, ch
         if (n == 0)
             break;
         used += (size_t)n;
-        if ((int64_t)used > most) {
-            rc = fail_large(path, 0, most);
-            goto out;
-        }
+        if ((int64_t)used > most)
+            TT_TRY(fail_large(path, 0, most));
         if (used < cap)
             continue;
         cap = cap < 4096 ? 4096 : 2 * cap;
@@ -499,10 +495,8 @@ int tt_mapping_open(const char *path, struct tt_mapping *ret_mapping)
     if (size) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
 
-        if (p == MAP_FAILED) {
-            rc = tt_fail(TT_EIO, "cannot map '%s': %s", path, strerror(errno));
-            goto out;
-        }
+        if (p == MAP_FAILED)
+            TT_TRY(tt_fail(TT_EIO, "cannot map '%s': %s", path, strerror(errno)));
         mapping.data = p;
         mapping.size = (size_t)size;
     }
@@ -673,34 +667,26 @@ static int check_replaceable(const char *path)
                                                  : "a device or a pipe");
 }
 
+/* 0, or an errno. */
 static int lock_file(int fd, int operation)
 {
-    int found;
-
-    do {
-        found = flock(fd, operation) < 0 ? errno : 0;
-    } while (found == EINTR);
-    return found;
-}
-
-/* Whether a sweep removed the file between its creation and the lock. */
-static bool was_swept(int fd)
-{
-    struct stat st;
-
-    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+    while (flock(fd, operation) < 0)
+        if (errno != EINTR)
+            return errno;
+    return 0;
 }
 
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd)
 {
     char *prefix = tt_format("%s.tmp", path);
+    struct stat st;
     int rc = 0;
 
     TT_TRY(check_replaceable(path));
     for (;;) {
         TT_TRY(make_temporary(prefix, ret_name, ret_fd));
-        (void)lock_file(*ret_fd, LOCK_EX); /* without locks, nothing is swept either */
-        if (!was_swept(*ret_fd))
+        (void)lock_file(*ret_fd, LOCK_EX);              /* without locks, nothing is swept either */
+        if (fstat(*ret_fd, &st) < 0 || st.st_nlink > 0) /* else a sweep removed the file before the lock */
             break;
         (void)close(*ret_fd);
         tt_free(*ret_name);
@@ -774,10 +760,8 @@ static int put_in_place(const char *path, char **name)
     char *copy = tt_strdup(path);
     int rc = 0;
 
-    if (rename(*name, path) < 0) {
-        rc = tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", *name, path, strerror(errno));
-        goto out;
-    }
+    if (rename(*name, path) < 0)
+        TT_TRY(tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", *name, path, strerror(errno)));
     tt_free(*name);
     *name = NULL;
     TT_TRY(tt_folder_sync(dirname(copy)));

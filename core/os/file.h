@@ -33,9 +33,10 @@ struct tt_path_info {
 };
 int tt_path_look(const char *path, struct tt_path_info *ret_info) TT_MUST_CHECK;
 
-/** Whether something exists at path, or at folder/name, following links. */
+/** Whether something exists at path, or at folder/name, or is a folder, following links. */
 int tt_path_exists(const char *path, bool *ret_exists) TT_MUST_CHECK;
 int tt_path_has(const char *folder, const char *name, bool *ret_has) TT_MUST_CHECK;
+int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
 /**
  * For an error that may be due to a missing file: if nothing exists at path, the error becomes one about key, which
@@ -45,9 +46,6 @@ int tt_path_blame_missing(int rc, const char *path, enum tt_key key);
 
 /** The path of the running program, links resolved; NULL if the system does not tell. The caller frees it (tt_free). */
 char *tt_path_of_program(void);
-
-/** Whether path is a folder or a link to one; false if nothing is there. */
-int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
 /**
  * For messages about what is missing: "; from the current folder it is '/data/text.txt'", or "" for a path that does
@@ -65,11 +63,10 @@ int tt_path_fail(const char *verb, const char *path, int error);
 bool tt_path_again(int error, int *tries);
 
 /**
- * Names in a folder, sorted, without "." and ".."; the caller frees with tt_names_free. A missing folder is TT_EDATA.
+ * Names in a folder, sorted, without "." and ".."; the caller frees them with tt_names_free. A missing folder is
+ * TT_EDATA, or has no names (list_found).
  */
 int tt_folder_list(const char *path, char ***ret_names, int *ret_n) TT_MUST_CHECK;
-
-/** The same, but a missing folder has no names. */
 int tt_folder_list_found(const char *path, char ***ret_names, int *ret_n) TT_MUST_CHECK;
 void tt_names_free(char **names, int n);
 
@@ -130,8 +127,7 @@ int tt_file_fail(const char *what, const char *path, int error, const char *advi
  */
 int tt_file_put(int fd, const void *bytes, size_t size);
 
-/** Writes all bytes to fd at offset, in spite of short writes and interrupts. path and advice are for the message, as
- * those of tt_file_fail. */
+/** The same at offset, with a message by tt_file_fail, which path and advice are for. */
 int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset,
                    const char *advice) TT_MUST_CHECK;
 
@@ -139,13 +135,11 @@ int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int
 int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
 
 /**
- * Replaces path durably: writes path.tmp-RANDOM, fsyncs, renames, fsyncs the folder. Readers
- * see the old file or the new. TT_EDATA if something else than a regular file is at path. Removes the temporary files
- * of this path that killed processes left.
+ * Replaces path durably: writes path.tmp-RANDOM, fsyncs, renames, fsyncs the folder. Readers see the old file or the
+ * new. TT_EDATA if something other than a regular file is at path. Removes the temporary files of this path that killed
+ * processes left. The second function takes what `write` writes to fd, the file of that name.
  */
 int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
-
-/** The same with what `write` writes to fd, so that it need not be in memory. name: of the temporary file. */
 int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg) TT_MUST_CHECK;
 
 /**
@@ -161,11 +155,12 @@ int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other) TT_M
 
 /**
  * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be a regular file or nothing
- * (TT_EDATA). The file is always new (O_EXCL), so no two
- * processes share one, even on different hosts. It is locked, if the file system has locks, until ret_fd is closed: by
- * that a sweep knows it from the files of killed processes. The caller frees ret_name (tt_free) and closes ret_fd.
+ * (TT_EDATA). The file is always new (O_EXCL), so no two processes share one, even on different hosts. It is locked, if
+ * the file system has locks, until ret_fd is closed, so that a sweep spares it. The caller frees ret_name (tt_free) and
+ * closes ret_fd. The second function makes a folder, prefix-RANDOM.
  */
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd) TT_MUST_CHECK;
+int tt_folder_temporary(const char *prefix, char **ret_name) TT_MUST_CHECK;
 
 /**
  * Gives a file that tt_file_temporary has made its name, durably: fsync, rename, fsync of the folder. Then *name is
@@ -177,12 +172,7 @@ int tt_file_complete(const char *path, char **name, int fd) TT_MUST_CHECK;
 void tt_file_sweep(const char *path);
 void tt_file_sweep_beside(const char *path);
 
-/** The same for a folder: prefix-RANDOM. */
-int tt_folder_temporary(const char *prefix, char **ret_name) TT_MUST_CHECK;
-
-/**
- * Whether tt_file_temporary makes such a name from a path that ends in `stem`; for removing what a killed process left.
- */
+/** Whether tt_file_temporary makes such a name from a path that ends in `stem`. */
 bool tt_file_is_temporary(const char *name, const char *stem);
 
 /** Reads and parses a file of JSON (tt_json_parse). The caller calls json_decref. */

@@ -35,26 +35,24 @@ static bool has_no_locks(int error)
 
 static enum verdict lock_whole_file(int fd)
 {
-    int rc;
-
-    do
-        rc = flock(fd, LOCK_EX | LOCK_NB);
-    while (rc < 0 && errno == EINTR);
-    return rc == 0 ? HELD : errno == EWOULDBLOCK ? TAKEN : has_no_locks(errno) ? NO_LOCKS : BROKEN;
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        if (errno != EINTR)
+            return errno == EWOULDBLOCK ? TAKEN : has_no_locks(errno) ? NO_LOCKS : BROKEN;
+    return HELD;
 }
 
 /* Such a lock belongs to the open file, as an flock does, not to the process. EINVAL: the kernel does not know it. */
 static enum verdict lock_record(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int rc;
 
-    do
-        rc = fcntl(fd, F_OFD_SETLK, &whole);
-    while (rc < 0 && errno == EINTR);
-    if (rc == 0)
-        return HELD;
-    return errno == EAGAIN || errno == EACCES ? TAKEN : has_no_locks(errno) || errno == EINVAL ? NO_LOCKS : BROKEN;
+    while (fcntl(fd, F_OFD_SETLK, &whole) < 0) {
+        if (errno == EAGAIN || errno == EACCES)
+            return TAKEN;
+        if (errno != EINTR)
+            return has_no_locks(errno) || errno == EINVAL ? NO_LOCKS : BROKEN;
+    }
+    return HELD;
 }
 
 /* --- owner files --- */
@@ -257,7 +255,7 @@ static int take_open_file(struct tt_lock *lock, bool *ret_taken)
 
 int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken)
 {
-    struct tt_lock lock = {.fd = -1, .path = tt_strdup(path)};
+    struct tt_lock lock = TT_LOCK_NONE;
     bool same = false;
     int rc = 0, tries = 0;
 
@@ -268,17 +266,13 @@ int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken)
         do
             lock.fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         while (lock.fd < 0 && tt_path_again(errno, &tries));
-        if (lock.fd < 0) {
-            rc = tt_path_fail("open", path, errno);
-            goto out;
-        }
+        if (lock.fd < 0)
+            TT_TRY(tt_path_fail("open", path, errno));
         TT_TRY(take_open_file(&lock, ret_taken));
         TT_TRY(is_in_place(&lock, &same));
     }
-    if (!same && !*ret_taken) {
-        rc = tt_fail(TT_EIO, "cannot lock '%s': it is removed as often as it is made", path);
-        goto out;
-    }
+    if (!same && !*ret_taken)
+        TT_TRY(tt_fail(TT_EIO, "cannot lock '%s': it is removed as often as it is made", path));
     *ret_lock = lock;
     lock = TT_LOCK_NONE;
 out:
@@ -295,10 +289,8 @@ int tt_lock_is_held(const char *path, bool *ret_held)
     bool owned = false, held;
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
 
-    if (fd < 0 && errno != ENOENT) {
-        rc = tt_path_fail("open", path, errno);
-        goto out;
-    }
+    if (fd < 0 && errno != ENOENT)
+        TT_TRY(tt_path_fail("open", path, errno));
     held = fd >= 0 && ((flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK) ||
                        (fcntl(fd, F_OFD_SETLK, &whole) < 0 && (errno == EAGAIN || errno == EACCES)));
     TT_TRY(tt_path_exists(owner, &owned));

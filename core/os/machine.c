@@ -113,32 +113,25 @@ const struct tt_cores *tt_cores(void)
 
 /* ---- processor features: the compiler's run time reads CPUID and, with XGETBV, what the system saves ---- */
 
+#if defined(__x86_64__)
+#define HAS(feature) __builtin_cpu_supports(feature)
+#else
+#define HAS(feature) false
+#endif
+
 bool tt_cpu_has_avx2(void)
 {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return false;
-#endif
+    return HAS("avx2") && HAS("fma");
 }
 
 bool tt_cpu_has_avx512(void)
 {
-#if defined(__x86_64__)
-    return tt_cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#else
-    return false;
-#endif
+    return tt_cpu_has_avx2() && HAS("avx512f") && HAS("avx512bw") && HAS("avx512vl") && HAS("avx512dq");
 }
 
 bool tt_cpu_has_avx512_bf16(void)
 {
-#if defined(__x86_64__)
-    return tt_cpu_has_avx512() && __builtin_cpu_supports("avx512bf16");
-#else
-    return false;
-#endif
+    return tt_cpu_has_avx512() && HAS("avx512bf16");
 }
 
 /* ---- limits of control groups ---- */
@@ -213,9 +206,6 @@ static bool find_mount(char *mounts, const char *controller, char **ret_point, c
     return false;
 }
 
-/* Reads a group's limits from its folder. */
-typedef void (*group_fn)(const char *folder, struct tt_limits *limits);
-
 /* The text of a file of a group. */
 static char *group_text(const char *folder, const char *name)
 {
@@ -237,14 +227,6 @@ static double group_number(const char *folder, const char *name)
     return number;
 }
 
-static void lower_memory(const char *folder, const char *name, struct tt_limits *limits)
-{
-    double bytes = group_number(folder, name);
-
-    if (bytes >= 0.0)
-        limits->memory_bytes = fmin(limits->memory_bytes, bytes);
-}
-
 /* "0-3,8,10-11" */
 static int count_cpus(const char *list)
 {
@@ -264,57 +246,37 @@ static int count_cpus(const char *list)
     return n;
 }
 
-/* Takes the nearest group that has the file; the groups above it have the same processors or more. */
-static void find_cpuset(const char *folder, const char *name, struct tt_limits *limits)
+/* Lowers the limits to those in a group's folder, whatever the version. Of processors the nearest group counts that
+ * names some; the groups above it have the same or more. */
+static void read_group(const char *folder, struct tt_limits *limits)
 {
-    char *text;
-
-    if (limits->cpuset)
-        return;
-    text = group_text(folder, name);
-    limits->cpuset = count_cpus(text);
-    tt_free(text);
-}
-
-static void read_v2(const char *folder, struct tt_limits *limits)
-{
+    static const char *const memory[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
+    static const char *const cpusets[] = {"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"};
+    double quota = group_number(folder, "cpu.cfs_quota_us"), period = group_number(folder, "cpu.cfs_period_us");
     char *text = group_text(folder, "cpu.max"), *end;
-    double quota, period;
 
     if (text) {
         quota = strtod(text, &end); /* "max 100000" has none */
         period = strtod(end, NULL);
-        if (end != text && period > 0.0)
-            limits->cpus = fmin(limits->cpus, quota / period);
     }
     tt_free(text);
-    lower_memory(folder, "memory.max", limits);
-    lower_memory(folder, "memory.high", limits);
-    find_cpuset(folder, "cpuset.cpus.effective", limits);
-}
-
-static void read_memory_v1(const char *folder, struct tt_limits *limits)
-{
-    lower_memory(folder, "memory.limit_in_bytes", limits); /* 2^63 - 4096 means no limit */
-}
-
-static void read_cpu_v1(const char *folder, struct tt_limits *limits)
-{
-    double quota = group_number(folder, "cpu.cfs_quota_us"), period = group_number(folder, "cpu.cfs_period_us");
-
     if (quota > 0.0 && period > 0.0)
         limits->cpus = fmin(limits->cpus, quota / period);
-}
+    for (int i = 0; i < 3; i++) { /* of version 1, 2^63 - 4096 means no limit */
+        double bytes = group_number(folder, memory[i]);
 
-static void read_cpuset_v1(const char *folder, struct tt_limits *limits)
-{
-    find_cpuset(folder, "cpuset.effective_cpus", limits);
-    find_cpuset(folder, "cpuset.cpus", limits);
+        limits->memory_bytes = bytes >= 0.0 ? fmin(limits->memory_bytes, bytes) : limits->memory_bytes;
+    }
+    for (int i = 0; i < 3 && !limits->cpuset; i++) {
+        text = group_text(folder, cpusets[i]);
+        limits->cpuset = count_cpus(text);
+        tt_free(text);
+    }
 }
 
 /* Visits the groups up to the root of the mount. A group outside of the mount, as in a
  * container, begins at the root. */
-static void walk(const char *root, const char *point, const char *mount_root, const char *group, group_fn read,
+static void walk(const char *root, const char *point, const char *mount_root, const char *group,
                  struct tt_limits *limits)
 {
     size_t n = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
@@ -327,7 +289,7 @@ static void walk(const char *root, const char *point, const char *mount_root, co
 
         while (size > top && folder[size - 1] == '/')
             folder[--size] = 0;
-        read(folder, limits);
+        read_group(folder, limits);
         if (size <= top)
             break;
         *strrchr(folder, '/') = 0;
@@ -335,7 +297,7 @@ static void walk(const char *root, const char *point, const char *mount_root, co
     tt_free(folder);
 }
 
-static void read_hierarchy(const char *root, const char *controller, group_fn read, struct tt_limits *limits)
+static void read_hierarchy(const char *root, const char *controller, struct tt_limits *limits)
 {
     char *files[] = {tt_format("%s/proc/self/cgroup", root), tt_format("%s/proc/self/mountinfo", root)};
     char *cgroups = read_text(files[0]), *mounts = read_text(files[1]);
@@ -343,7 +305,7 @@ static void read_hierarchy(const char *root, const char *controller, group_fn re
 
     if (cgroups && mounts && find_group(cgroups, controller, &group) &&
         find_mount(mounts, controller, &point, &mount_root))
-        walk(root, point, mount_root, group, read, limits);
+        walk(root, point, mount_root, group, limits);
     tt_free(group);
     tt_free(point);
     tt_free(mount_root);
@@ -357,10 +319,10 @@ struct tt_limits tt_limits_read(const char *root)
 {
     struct tt_limits limits = {.memory_bytes = HUGE_VAL, .cpus = HUGE_VAL};
 
-    read_hierarchy(root, NULL, read_v2, &limits);
-    read_hierarchy(root, "memory", read_memory_v1, &limits);
-    read_hierarchy(root, "cpu", read_cpu_v1, &limits);
-    read_hierarchy(root, "cpuset", read_cpuset_v1, &limits);
+    read_hierarchy(root, NULL, &limits);
+    read_hierarchy(root, "memory", &limits);
+    read_hierarchy(root, "cpu", &limits);
+    read_hierarchy(root, "cpuset", &limits);
     return limits;
 }
 

@@ -7,9 +7,8 @@
 #include "core/base/text.h"
 
 /**
- * The processors of this host, as hwloc finds them: those that are online and that the control group allows. A core
- * runs one hardware thread or several. titan gives a core one thread of its own, since matrix products gain nothing
- * from a second one.
+ * The processors of this host that are online and that the control group allows, as hwloc finds them. A core runs one
+ * hardware thread or several. titan runs one thread on a core, since matrix products gain nothing from a second one.
  */
 struct tt_cores {
     int cores;

@@ -44,9 +44,8 @@ bool tt_team_busy(const struct tt_team *team);
 void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
 /**
- * Cores that this process may run on (binding, quota of the control groups), and cores of a rank that
- * shares its host with ranks - 1 others: those bound to it, or a fair part if the launcher bound none, but no
- * more than a fair part of a quota.
+ * The cores that this process may run on (binding, quota of the control groups), and the cores of a rank that shares
+ * its host with ranks - 1 others: the ones bound to it, or else a fair part, but no more than a fair part of a quota.
  */
 int tt_team_cores(void);
 int tt_team_fair_cores(int ranks);

@@ -392,7 +392,7 @@ static void an_impossible_size_can_be_refused_without_an_exit(void **state)
 {
     char *p = tt_calloc(4, 1);
 
-    assert_null(tt_try_calloc(SIZE_MAX / 2, 4));
+    assert_null(tt_calloc_for(SIZE_MAX / 2, 4, "x"));
     assert_null(tt_try_realloc(p, SIZE_MAX / 2, 4));
     assert_memory_equal(p, "\0\0\0\0", 4);
     tt_free(p);

@@ -50,26 +50,18 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
-static int hex_digit(char c)
-{
-    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* Adds the character of \xHH, \uHHHH or \UHHHHHHHH at p. */
-static size_t add_code(struct lexer *l, const char *p, size_t size, int digits, struct tt_jtext *out)
+static size_t add_code(struct lexer *l, const char *p, size_t size, size_t digits, struct tt_jtext *out)
 {
-    uint32_t code = 0;
+    int64_t code = tt_text_hex(p + 2, size - 2, digits);
     char buf[4];
 
-    for (int i = 2; i < 2 + digits; i++) {
-        if ((size_t)i >= size || hex_digit(p[i]) < 0)
-            tt_jfail(l->w, TT_EUSAGE, "invalid escape '\\%c' in a string", p[1]);
-        code = code << 4 | (uint32_t)hex_digit(p[i]);
-    }
+    if (code < 0)
+        tt_jfail(l->w, TT_EUSAGE, "invalid escape '\\%c' in a string", p[1]);
     if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         tt_jfail(l->w, TT_EUSAGE, "a string has the character U+%04X, which is not supported", (unsigned)code);
-    tt_jtext_add(l->w, out, buf, (size_t)tt_utf8_encode(code, buf));
-    return 2 + (size_t)digits;
+    tt_jtext_add(l->w, out, buf, (size_t)tt_utf8_encode((uint32_t)code, buf));
+    return 2 + digits;
 }
 
 static size_t add_escape(struct lexer *l, const char *p, size_t size, struct tt_jtext *out)
