@@ -111,9 +111,8 @@ struct tt_config_input {
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
 
 /**
- * For a check: adds an error about the values of keys, a list that TT_KEY_NONE ends. Its position is that of the first
- * key that was set. Does nothing when one of the keys already has an error. The message may end in a line
- * "\nhelp: ...".
+ * For a check: adds an error about the values of keys, a list that TT_KEY_NONE ends. It is reported at the first key
+ * that was set. Does nothing if one of the keys already has an error. The message may end in a line "\nhelp: ...".
  */
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const enum tt_key *keys, const char *fmt,
                      ...) TT_PRINTF(4, 5);
@@ -129,9 +128,8 @@ void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *repor
 bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * To be called before loading: accepts values whose feature is not built yet and appends them to `unbuilt`, one line
- * "key=value" each, instead of reporting errors. For commands that calculate and do not train. `unbuilt` must
- * outlive the loading.
+ * For commands that calculate and do not train, before loading: values whose feature is not built yet are no errors but
+ * are appended to `unbuilt`, one line "key=value" each. `unbuilt` must outlive the loading.
  */
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 
@@ -141,9 +139,7 @@ void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
  */
 int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value) TT_MUST_CHECK;
 
-/**
- * Whether a file or a flag set the key. False for defaults, for values of the flavor and for keys that follow others.
- */
+/** Whether a file or a flag set the key; false for defaults, the flavor's values and keys that follow others. */
 bool tt_config_is_set(const struct tt_config *cfg, enum tt_key key);
 
 /**
@@ -159,18 +155,15 @@ int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, c
 const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * What to do, if a key has a relative path at which there is nothing, and there is something at that path from the
- * folder of the configuration file that sets it; NULL if not. The caller frees it (tt_free).
+ * What to do about a relative path that does not exist, but would relative to the folder of the configuration file that
+ * sets the key; else NULL. The caller frees it (tt_free).
  */
 char *tt_config_beside(const struct tt_config *cfg, enum tt_key key);
 
-/** Which of some choices a word may mean: the one that other trainers call so, or one that looks alike; NULL: none. */
+/** The choice that a word may mean: another trainer's word for it, or a similar word; NULL: none. */
 const char *tt_config_meant(const char *word, const char *const *choices, int n);
 
-/**
- * For an error about a key: puts where the key was set, and the key, before this thread's message. Returns rc, and does
- * nothing for other errors and without a configuration.
- */
+/** If the error has a key and cfg is not NULL: puts the key, and where it was set, before the message. Returns rc. */
 int tt_config_locate(const struct tt_config *cfg, int rc);
 
 /* ---- the table of keys ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Values of the keys that name datasets: one word, or a list whose entries are mappings. The rows in entry.def decide
- * what an entry may hold, as those in schema.def do for the configuration.
+ * what an entry may hold, as the rows in schema.def do for the configuration.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +104,7 @@ static bool set_entry(struct tt_dataset_entry *entry, const struct tt_yaml *node
     entry->column = node->column;
     *fault = node;
     if (node->kind == TT_YAML_SCALAR)
-        return tt_config_word_set(find_row("dataset"), &entry->dataset, node, why);
+        return tt_config_choice_set(find_row("dataset"), &entry->dataset, node, why);
     if (node->kind == TT_YAML_LIST) {
         tt_text_add(why, "expected a mapping such as {dataset: text, dataset_path: FILE, weight: 1}, found a list");
         return false;
@@ -196,7 +196,7 @@ bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets 
     }
     if (is_flag && node->kind == TT_YAML_SCALAR && node->text[0] == '[')
         return set_flow(member, node->text, why);
-    if (!tt_config_word_set(row, &word, node, why))
+    if (!tt_config_choice_set(row, &word, node, why))
         return false;
     d = (struct tt_datasets){.n = 1, .entry = tt_calloc(1, sizeof *d.entry)};
     set_defaults(d.entry);
@@ -231,14 +231,6 @@ void tt_config_datasets_name(struct tt_datasets *d)
     }
 }
 
-static void copy_text(struct tt_dataset_entry *to, const struct tt_dataset_entry *from, const struct tt_config_row *row)
-{
-    char *const *text = field_of(from, row);
-
-    if (row->kind != TT_KIND_REAL && *text)
-        *(char **)field_of(to, row) = tt_strdup(*text);
-}
-
 static bool has_name(const struct tt_datasets *d, const char *name)
 {
     for (int i = 0; i < d->n; i++)
@@ -247,8 +239,8 @@ static bool has_name(const struct tt_datasets *d, const char *name)
     return false;
 }
 
-/* Makes kjv its other chapters. A name of its own stays, and so does "kjv" if another entry has the name of the
- * chapters: names differ. */
+/* Replaces kjv by its held-back chapters. A name that the user gave stays, and so does "kjv" if another entry is called
+ * kjv_validation, since names must differ. */
 static void hold_back(struct tt_dataset_entry *entry, const struct tt_datasets *training)
 {
     static const char held_back[] = "kjv_validation";
@@ -267,8 +259,12 @@ struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *d, boo
 
     for (int i = 0; i < d->n; i++) {
         set_defaults(&copy.entry[i]);
-        for (int k = 0; k < tt_config_n_entry_rows; k++)
-            copy_text(&copy.entry[i], &d->entry[i], &tt_config_entry_rows[k]);
+        for (int k = 0; k < tt_config_n_entry_rows; k++) {
+            const struct tt_config_row *row = &tt_config_entry_rows[k];
+
+            if (row->kind != TT_KIND_REAL)
+                *(char **)field_of(&copy.entry[i], row) = tt_strdup(*(char *const *)field_of(&d->entry[i], row));
+        }
         if (!same && strcmp(d->entry[i].dataset, "kjv") == 0)
             hold_back(&copy.entry[i], d);
     }

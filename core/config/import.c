@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads a configuration of torchtitan's; see import.h. Every key of the file becomes an item, whose fate the tables
- * decide: schema.def and foreign.def.
+ * Reads a torchtitan configuration; see import.h. Every key of the file becomes an item, and schema.def and foreign.def
+ * decide its fate.
  */
 #include "core/config/import.h"
 
@@ -26,6 +26,7 @@ struct item {
     const struct tt_config_row *row; /* NULL: titan has no such key */
     const struct tt_yaml *value;     /* in the file; NULL: it is in cfg alone */
     enum fate fate;
+    bool is_written;
     char *why; /* of what is refused or left out, perhaps with "\nhelp: ..."; for what is kept, a remark or NULL */
 };
 
@@ -114,8 +115,8 @@ static const char *current_name(const char *was)
     return was;
 }
 
-/* A word that a trainer may have added to torchtitan's, as datasets, models and optimizers are, is no fault of the
- * file: why it is refused. NULL: it is none. */
+/* Why an unknown word is refused that a trainer may have added to torchtitan's, as datasets, models and optimizers are,
+ * so that the file is not at fault. NULL: the value is not such a word. */
 static const char *unknown_word(const struct item *item, struct tt_text *why)
 {
     bool is_dataset = item->row->kind == TT_KIND_DATASETS;
@@ -308,26 +309,18 @@ static void add_place(struct import *import, enum tt_key dataset, enum tt_key da
 }
 
 /* The code of an escape \uXXXX, or -1. */
-static long escape_at(const char *text, const char *end)
+static int64_t escape_at(const char *text, const char *end)
 {
-    char digits[5] = {0};
-    char *rest;
-    long code;
-
-    if (end - text < 6 || text[0] != '\\' || text[1] != 'u' || !isxdigit((unsigned char)text[2]))
-        return -1;
-    memcpy(digits, text + 2, 4);
-    code = strtol(digits, &rest, 16);
-    return *rest ? -1 : code;
+    return end - text >= 6 && text[0] == '\\' && text[1] == 'u' ? tt_text_hex(text + 2, 4, 4) : -1;
 }
 
-/* JSON has characters beyond 16 bits as two escapes, which YAML does not know. A half alone is U+FFFD. */
+/* JSON writes a character beyond 16 bits as two escapes, which YAML does not know. Half a pair becomes U+FFFD. */
 static void join_escapes(const char *text, size_t size, struct tt_text *out)
 {
     const char *end = text + size, *at = text;
 
     while (at < end) {
-        long code = escape_at(at, end), low = code >= 0xd800 && code < 0xdc00 ? escape_at(at + 6, end) : -1;
+        int64_t code = escape_at(at, end), low = code >= 0xd800 && code < 0xdc00 ? escape_at(at + 6, end) : -1;
         bool is_pair = low >= 0xdc00 && low < 0xe000;
         char bytes[4];
 
@@ -361,7 +354,7 @@ static bool parse(struct import *import, const char *text, size_t size, struct t
     return ok;
 }
 
-/* The number of a key that titan has by another name and in another unit; 0: it is not set, or titan's key is too. */
+/* The number of a key that titan has by another name and in another unit; 0 if it is not set, or titan's key is set. */
 static int64_t number_of(const struct import *import, const char *was, enum tt_key key)
 {
     const struct item *item = find_item(import, was);
@@ -419,7 +412,7 @@ static void translate_microbatches(struct import *import, const char *was, bool 
     other->why = tt_format("%" PRId64 " microbatches of %" PRId64 " samples", n, local);
 }
 
-/* ---- writing, as YAML with comments: the sections in titan's order, then those that titan does not have ---- */
+/* ---- writing, as YAML with comments: titan's sections in their order, then the sections that titan lacks ---- */
 
 /* A comment of one or several lines; a help line is a line of its own. */
 static void comment(struct tt_text *out, int indent, const char *text)
@@ -502,7 +495,7 @@ static void write_item(const struct import *import, const struct item *item, int
     tt_text_add(out, "\n");
 }
 
-/* What a run would do otherwise because the file does not set a key. Validation's defaults only count if it is on. */
+/* A comment on a key that the file leaves to a default that differs. Validation's defaults only count if it is on. */
 static void write_difference(const struct import *import, const struct tt_config_row *row, int indent,
                              struct tt_text *out)
 {
@@ -528,7 +521,7 @@ static int count_written(const struct import *import, const char *section)
 }
 
 /* The items of a section with their comments. A section without a key consists of comments. */
-static void write_section(const struct import *import, const char *section, struct tt_text *out)
+static void write_section(struct import *import, const char *section, struct tt_text *out)
 {
     const char *dot = strchr(section, '.');
     char *outer = tt_strndup(section, strcspn(section, "."));
@@ -541,29 +534,16 @@ static void write_section(const struct import *import, const char *section, stru
     if (is_open)
         tt_text_add(out, "%s%s:\n", dot ? "  " : "", dot ? dot + 1 : section);
     for (int i = 0; i < import->n; i++)
-        if (is_in(import->item[i].path, section))
+        if (is_in(import->item[i].path, section)) {
             write_item(import, &import->item[i], indent, out);
+            import->item[i].is_written = true;
+        }
     for (int i = 0; i < tt_config_n_rows; i++)
         if (tt_config_rows[i].theirs && is_in(tt_config_rows[i].path, section))
             write_difference(import, &tt_config_rows[i], indent, out);
 }
 
-/* The section of a key, if it is none of titan's and none of the items before has it. */
-static char *new_section(const struct import *import, int i)
-{
-    const char *path = import->item[i].path;
-    char *section = tt_strndup(path, (size_t)(strrchr(path, '.') - path));
-    bool is_new = !tt_config_is_section(section);
-
-    for (int j = 0; j < i; j++)
-        is_new = is_new && !is_in(import->item[j].path, section);
-    if (is_new)
-        return section;
-    tt_free(section);
-    return NULL;
-}
-
-static void write_items(const struct import *import, struct tt_text *out)
+static void write_items(struct import *import, struct tt_text *out)
 {
     struct tt_text note = {0};
 
@@ -576,9 +556,10 @@ static void write_items(const struct import *import, struct tt_text *out)
     for (int s = 0; s < tt_config_n_sections; s++)
         write_section(import, tt_config_sections[s].name, out);
     for (int i = 0; i < import->n; i++) {
-        char *section = new_section(import, i);
+        const char *path = import->item[i].path;
+        char *section = tt_strndup(path, (size_t)(tt_config_leaf(path) - path - 1));
 
-        if (section)
+        if (!import->item[i].is_written) /* titan has no such section */
             write_section(import, section, out);
         tt_free(section);
     }

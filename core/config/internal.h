@@ -49,7 +49,7 @@ void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *
 void tt_config_report_unknown(struct tt_config_report *report, const struct tt_yaml *key, const char *path);
 void tt_config_report_unknown_flag(struct tt_config_report *report, const char *where, const char *path);
 
-/** The same about the value that row has in cfg; of one that nobody set, the message says where it is from. */
+/** The same about row's value in cfg. If nobody set it, the message says where it comes from. */
 void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
                             const struct tt_config_row *row, const char *message);
 
@@ -81,24 +81,22 @@ bool tt_config_member_set(const struct tt_config_row *row, void *member, const s
 /** The same with a value as a flag has it. why may be NULL. */
 bool tt_config_flag_set(const struct tt_config_row *row, void *member, const char *text, struct tt_text *why);
 
-/** Stores the word of row's choices that node has. */
-bool tt_config_word_set(const struct tt_config_row *row, const char **member, const struct tt_yaml *node,
-                        struct tt_text *why);
+/** Stores the choice of row that node has: the constant (TT_KIND_ENUM) or the word. */
+bool tt_config_choice_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node,
+                          struct tt_text *why);
 
 /** Stores a word or a list of entries. The list of a flag is YAML in its text. */
 bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets *member, const struct tt_yaml *node,
                             bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 void tt_config_datasets_release(struct tt_datasets *datasets);
 
-/** A copy as a validation set: without weights and, unless it is to be the same data, with kjv's held-back chapters for
- * kjv. */
+/** A copy for validation: without weights and, unless `same`, with kjv_validation in place of kjv. */
 struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datasets, bool same);
 
 /** Gives every entry of a list a name. */
 void tt_config_datasets_name(struct tt_datasets *datasets);
 
-/** Appends the value as YAML on one line, which a flag takes too. Keys of entries that have their default are left out.
- */
+/** Appends the value as YAML on one line, which a flag takes too, without keys of entries that have their default. */
 void tt_config_datasets_text(const struct tt_datasets *datasets, struct tt_text *out);
 json_t *tt_config_datasets_json(const struct tt_datasets *datasets);
 
@@ -145,9 +143,6 @@ extern const char tt_config_python[];
 /** Reports or notes the use of an inactive key. */
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report);
-
-/** The choice that other trainers call so, or the nearest one; NULL: none. */
-const char *tt_config_meant_exactly(const char *word, const char *const *choices, int n);
 
 /** What titan calls a value that other trainers call word: bfloat16 for bf16; NULL: not known. */
 const char *tt_config_value_elsewhere(const char *word);

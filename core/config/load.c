@@ -410,13 +410,6 @@ const struct tt_config_builtin tt_config_builtins[] = {
 };
 const int tt_config_n_builtins = sizeof tt_config_builtins / sizeof *tt_config_builtins;
 
-static bool is_file(const char *path)
-{
-    struct tt_path_info info = {0};
-
-    return tt_path_look(path, &info) == 0 && info.kind == TT_FILE_REGULAR;
-}
-
 /*
  * The installed file that configs/NAME means where no such file exists: PREFIX/share/titan/configs/NAME if the running
  * program is PREFIX/bin/titan, so an installation can be moved. NULL if there is none. The caller frees it (tt_free).
@@ -439,11 +432,10 @@ static char *find_shipped(const char *path)
     if (program)
         found = tt_format("%s/share/titan/%s", program, path);
     tt_free(program);
-    if (found && !is_file(found)) {
-        tt_free(found);
-        found = NULL;
-    }
-    return found;
+    if (found && tt_path_look(found, &info) == 0 && info.kind == TT_FILE_REGULAR)
+        return found;
+    tt_free(found);
+    return NULL;
 }
 
 /* ---- files ---- */

@@ -83,7 +83,7 @@ static bool is_same_data(const struct tt_dataset_entry *a, const struct tt_datas
            (!a->dataset_path || strcmp(a->dataset_path, b->dataset_path) == 0);
 }
 
-/* The documents that are held out are those of the training data. */
+/* The documents that are held out belong to the training data. */
 static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *why)
 {
     const struct tt_datasets *t = &cfg->training.dataset, *v = &cfg->validation.dataset;
@@ -216,7 +216,7 @@ static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
                     cfg->lora.rank);
 }
 
-/* Which files these are, is known when they are looked at. */
+/* The kind of these files is only known when they are read. */
 static void weights_are_loaded(const struct tt_config *cfg, struct tt_text *why)
 {
     const char *key = cfg->checkpoint.initial_load_extend_vocabulary ? "initial_load_extend_vocabulary"
@@ -334,7 +334,7 @@ bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key)
     return origin_of(cfg, key)->is_bad;
 }
 
-/* How much a value is the user's: not at all, of the configuration that runs without one, by file or flag. */
+/* 0: nobody set the value; 1: the built-in configuration did; 2: a file or a flag did. */
 static int claim(const struct tt_config *cfg, const struct tt_config_row *row)
 {
     return tt_config_is_users(cfg, row) + tt_config_is_set(cfg, row->id);

@@ -20,23 +20,14 @@
 TT_CHOICE_SETS(S)
 #undef S
 
-#define OWN TT_FLAG_OWN
-#define NULLABLE TT_FLAG_NULLABLE
-#define BYTES TT_FLAG_BYTES
-#define NOT_ZERO TT_FLAG_NOT_ZERO
-#define NOT_EMPTY TT_FLAG_NOT_EMPTY
-#define PATTERNS TT_FLAG_PATTERNS
-#define LIST TT_FLAG_LIST
-#define RULES TT_FLAG_RULES
-#define PARTS TT_FLAG_PARTS
-#define INTEGER TT_FLAG_INTEGER
-#define SIZED TT_FLAG_SIZED
-#define PERCENT TT_FLAG_PERCENT
-#define NULL_DEFAULT TT_FLAG_NULL_DEFAULT
-#define CURVE TT_FLAG_CURVE
-#define SHAPES TT_FLAG_SHAPES
-#define WEIGHTS TT_FLAG_WEIGHTS
-#define QUIET TT_FLAG_QUIET
+/* Flags as the rows have them. */
+enum {
+    OWN = TT_FLAG_OWN, NULLABLE = TT_FLAG_NULLABLE, BYTES = TT_FLAG_BYTES, NOT_ZERO = TT_FLAG_NOT_ZERO,
+    NOT_EMPTY = TT_FLAG_NOT_EMPTY, PATTERNS = TT_FLAG_PATTERNS, LIST = TT_FLAG_LIST, RULES = TT_FLAG_RULES,
+    PARTS = TT_FLAG_PARTS, INTEGER = TT_FLAG_INTEGER, SIZED = TT_FLAG_SIZED, PERCENT = TT_FLAG_PERCENT,
+    NULL_DEFAULT = TT_FLAG_NULL_DEFAULT, CURVE = TT_FLAG_CURVE, SHAPES = TT_FLAG_SHAPES, WEIGHTS = TT_FLAG_WEIGHTS,
+    QUIET = TT_FLAG_QUIET,
+};
 
 #define ENTRY(key_, kind_, flags_, ...) \
     {.section = "", .key = #key_, .path = #key_, .kind = (kind_), .flags = (flags_), \
@@ -200,28 +191,14 @@ const char *tt_config_value_elsewhere(const char *word)
     return NULL;
 }
 
-static const char *find_elsewhere(const char *word, const char *const *choices, int n)
+const char *tt_config_meant(const char *word, const char *const *choices, int n)
 {
     const char *known = tt_config_value_elsewhere(word);
 
     for (int i = 0; i < n && known; i++)
         if (strcasecmp(known, choices[i]) == 0)
             return choices[i];
-    return NULL;
-}
-
-const char *tt_config_meant(const char *word, const char *const *choices, int n)
-{
-    const char *found = find_elsewhere(word, choices, n);
-
-    return found ? found : tt_text_meant(word, choices, n);
-}
-
-const char *tt_config_meant_exactly(const char *word, const char *const *choices, int n)
-{
-    const char *found = find_elsewhere(word, choices, n);
-
-    return found ? found : tt_text_nearest(word, choices, n);
+    return tt_text_meant(word, choices, n);
 }
 
 const struct tt_config_foreign *tt_config_foreign_find(const char *path, const char *word)
@@ -295,6 +272,8 @@ out:
 #define REFUSED TT_INACTIVE_REFUSED
 #define NOTE    TT_INACTIVE_NOTE
 #define IDLE    TT_INACTIVE_IDLE
+#define EARLIER "this is the name of an earlier torchtitan\nhelp: set "
+#define LATER   "this is the name of a later torchtitan\nhelp: set "
 
 const struct tt_config_inactive tt_config_inactives[] = {
 #define TT_INACTIVE(kind, path, neutral, why) {path, kind, neutral, why},

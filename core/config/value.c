@@ -248,7 +248,7 @@ static const struct tt_choice *find_choice(const struct tt_choices *choices, con
 
 static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *node, struct tt_text *why)
 {
-    const char *words[32] = {0}, *near, *elsewhere;
+    const char *words[32] = {0}, *near = NULL, *elsewhere;
     const struct tt_config_foreign *foreign;
     bool is_dataset = strcmp(row->key, "dataset") == 0;
     int n = row->choices->n < 32 ? row->choices->n : 32;
@@ -262,10 +262,13 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
         tt_text_release(&wanted);
         return false;
     }
-    for (int i = 0; i < n; i++)
-        words[i] = row->choices->choice[i].word;
-    near = is_dataset ? tt_config_meant_exactly(node->text, words, n) : tt_config_meant(node->text, words, n);
     elsewhere = tt_config_value_elsewhere(node->text);
+    for (int i = 0; i < n; i++) {
+        words[i] = row->choices->choice[i].word;
+        near = elsewhere && strcasecmp(elsewhere, words[i]) == 0 ? words[i] : near;
+    }
+    if (!near)
+        near = is_dataset ? tt_text_nearest(node->text, words, n) : tt_text_meant(node->text, words, n);
     foreign = tt_config_foreign_find(row->path, node->text);
     if (!foreign && elsewhere)
         foreign = tt_config_foreign_find(row->path, elsewhere);
@@ -294,25 +297,19 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     return false;
 }
 
-static bool set_enum(const struct tt_config_row *row, void *member, const struct tt_yaml *node, struct tt_text *why)
+bool tt_config_choice_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node,
+                          struct tt_text *why)
 {
     const struct tt_choice *choice = node->kind == TT_YAML_SCALAR ? find_choice(row->choices, node->text) : NULL;
 
     if (!choice)
         return no_choice(row, node, why);
-    memcpy(member, &choice->value, sizeof choice->value);
-    return true;
-}
-
-bool tt_config_word_set(const struct tt_config_row *row, const char **member, const struct tt_yaml *node,
-                        struct tt_text *why)
-{
-    const struct tt_choice *choice = node->kind == TT_YAML_SCALAR ? find_choice(row->choices, node->text) : NULL;
-
-    if (!choice)
-        return no_choice(row, node, why);
-    tt_free((void *)*member);
-    *member = tt_strdup(tt_config_choice_word(row->choices, choice->value));
+    if (row->kind == TT_KIND_ENUM) {
+        memcpy(member, &choice->value, sizeof choice->value);
+    } else {
+        tt_free(*(char **)member);
+        *(char **)member = tt_strdup(tt_config_choice_word(row->choices, choice->value));
+    }
     return true;
 }
 
@@ -338,7 +335,8 @@ static bool is_name(const struct tt_yaml *node)
            tt_utf8_invalid(node->text, strlen(node->text)) < 0;
 }
 
-/* A list of names, or a text of names with what is in no name between them; the caller frees. NULL: neither. */
+/* The names of a list, or of a text in which blanks, commas, brackets or quotes separate them, with a blank between;
+ * the caller frees. NULL: it is neither. */
 static char *to_part(const struct tt_yaml *node)
 {
     struct tt_text part = {0};
@@ -463,9 +461,8 @@ bool tt_config_member_set(const struct tt_config_row *row, void *member, const s
     case TT_KIND_TEXT:
         return set_text(row, member, node, why);
     case TT_KIND_ENUM:
-        return set_enum(row, member, node, why);
     case TT_KIND_WORD:
-        return tt_config_word_set(row, member, node, why);
+        return tt_config_choice_set(row, member, node, why);
     case TT_KIND_WORDS:
         return set_words(row, member, node, why, ret_fault);
     case TT_KIND_DATASETS:
@@ -578,29 +575,20 @@ const char *tt_config_choice_word(const struct tt_choices *choices, int value)
     return "";
 }
 
-/* 80GiB when that is exact, otherwise plain bytes. */
-static void bytes_text(int64_t bytes, struct tt_text *out)
+/* A size is 80GiB when that is exact, otherwise plain bytes. */
+static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
 {
     static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
 
-    while (u < 4 && bytes && bytes % 1024 == 0) {
-        bytes /= 1024;
-        u++;
-    }
-    tt_text_add(out, "%" PRId64 "%s", bytes, unit[u]);
-}
-
-static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
-{
     if (value == TT_NULL_INT) {
         tt_text_add(out, "null");
     } else if (value == 0 && row->zero_word) {
         tt_text_add(out, "%s", row->zero_word);
-    } else if (row->flags & TT_FLAG_BYTES) {
-        bytes_text(value, out);
     } else {
-        tt_text_add(out, "%" PRId64, value);
+        for (; row->flags & TT_FLAG_BYTES && u < 4 && value && value % 1024 == 0; u++)
+            value /= 1024;
+        tt_text_add(out, "%" PRId64 "%s", value, unit[u]);
     }
 }
 

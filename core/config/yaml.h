@@ -63,8 +63,8 @@ void tt_yaml_write_text(struct tt_text *out, const char *text);
  * maps; numbers, booleans and dates become plain scalars; strings become quoted scalars. For `titan config import`,
  * since torchtitan's files up to v0.2.2 are TOML.
  *
- * Supports TOML 1.0 without arrays of tables ([[x]]), which no torchtitan configuration has. The limits are those of
- * YAML. False: *ret_line, *ret_column and why say what is wrong. In both cases the caller releases doc.
+ * Supports TOML 1.0 without arrays of tables ([[x]]), which no torchtitan configuration has. The limits, the result and
+ * the duty to release doc are as in tt_yaml_parse.
  */
 bool tt_toml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
                    struct tt_text *why);

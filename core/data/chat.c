@@ -196,12 +196,6 @@ static int check_role(const char *role, const char *where)
                    where, role);
 }
 
-/* Data sets whose messages all have the same members have a list without elements where there is nothing. */
-static bool has_elements(const struct tt_json_field *f)
-{
-    return f->value && !(f->kind == TT_JSON_ARRAY && f->size == 2);
-}
-
 /* The weight of a message: 1 or 0, as an integer or not. Others are refused. */
 static int read_weight(const json_t *value, const char *where, bool *ret_learned)
 {
@@ -323,7 +317,8 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
 
     ret_ids->ids.n = ret_ids->counts.n = 0;
     TT_TRY(read_fields(line, size, f, N_FIELDS));
-    if (f[MESSAGES].value && has_elements(&f[TOOLS]))
+    /* data sets whose messages all have the same members have a list without elements where there is nothing */
+    if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == TT_JSON_ARRAY && f[TOOLS].size == 2))
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {
         TT_TRY(read_messages(chat, &f[MESSAGES]));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat templates: which one is used, and what is learned of the text that it writes. A template that marks nothing is
- * asked: where an answer is in the text, by writing the conversation with other answers in its place; where the model
- * begins to write, by writing the conversation up to there with the beginning of an answer.
+ * Chat templates: chooses one, and finds the parts of its text that are learned. If a template marks nothing, it is
+ * rendered with other answers to find an answer in the text, and up to an answer, with the beginning of one, to find
+ * where the model begins to write.
  *
  * To support more of Jinja (core/data/jinja):
  *   1. A filter or test is a row in filter.c, a method one in string.c, a tag one in parser.c. Anything that differs
@@ -207,7 +207,7 @@ static int render(const struct tt_chat_template *chat, const json_t *messages, s
     return rc;
 }
 
-/* A template that cannot write this conversation wrote others: what differs is in the data. */
+/* The template could write other conversations, so the data is at fault. */
 static int as_data_error(int rc)
 {
     return rc == TT_EUSAGE ? tt_fail(TT_EDATA, "%s", tt_error_message()) : rc;
@@ -276,10 +276,8 @@ static int find_content(const struct tt_chat_template *chat, const json_t *messa
     TT_TRY(render_instead(chat, messages, i, "b", &b));
     begin = same_at_begin(&a, &b);
     end = same_at_end(&a, &b);
-    if (a.size != b.size || begin + 1 + end != a.size) {
-        rc = tt_fail(TT_EDATA, "%s does not write what message %zu says, or more than once", chat->where, i + 1);
-        goto out;
-    }
+    if (a.size != b.size || begin + 1 + end != a.size)
+        TT_TRY(tt_fail(TT_EDATA, "%s does not write what message %zu says, or more than once", chat->where, i + 1));
     begin = least(begin, same_at_begin(text, &a), same_at_begin(text, &b));
     end = least(end, same_at_end(text, &a), same_at_end(text, &b));
     *ret_place = (struct place){begin, text->size - end > begin ? text->size - end : begin};
@@ -604,7 +602,7 @@ out:
     return rc;
 }
 
-/* What is wrong with a template is wrong with what the key chooses. */
+/* An error of the template is an error of the key that chooses it. */
 static int as_key_error(int rc)
 {
     struct tt_text names = {0};

@@ -10,15 +10,15 @@
 #include "core/tokenizer/tokenizer.h"
 
 /**
- * How a conversation is written as text: a template in Jinja (core/data/jinja), the tokenizer's own or one of a table,
- * and what of the text is learned. The text is that of Hugging Face's apply_chat_template.
+ * Writes a conversation as text with a Jinja template (core/data/jinja), the tokenizer's own or one of a table, and
+ * finds the parts of the text that are learned. The text equals that of Hugging Face's apply_chat_template.
  */
 struct tt_chat_template;
 
 /**
- * The template `name` of the table, or for "auto" that of the tokenizer, which must outlive it. TT_EUSAGE listing what
- * there is if there is none, if a token of a template in the table is not an added token of the tokenizer, or for a
- * template that is not understood, with its file and line.
+ * The template `name` of the table, or for "auto" the template of the tokenizer, which must outlive it. TT_EUSAGE if
+ * there is no such template (with a list), if the tokenizer lacks a token of a template in the table, or for a template
+ * that is not understood (with its file and line).
  */
 int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer,
                          struct tt_chat_template **ret_template) TT_MUST_CHECK;
@@ -29,9 +29,8 @@ int tt_chat_template_ask(const struct tt_chat_template *chat, const json_t *mess
                          struct tt_text *text) TT_MUST_CHECK;
 
 /**
- * Appends the text of a conversation. To learned it adds the answers, each with the token that ends its turn: of
- * message i if is_answer[i]. TT_EDATA if the template refuses the conversation, or if it is not clear where an answer
- * is in the text.
+ * Appends the text of a conversation, and to learned the answers, messages i with is_answer[i], each with the token
+ * that ends its turn. TT_EDATA if the template refuses the conversation, or if an answer cannot be found in the text.
  */
 int tt_chat_template_write(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
                            struct tt_text *text, struct tt_passages *learned) TT_MUST_CHECK;

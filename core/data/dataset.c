@@ -4,8 +4,8 @@
  * determines its content. So a changed corpus or tokenizer gives a new file. A damaged file is made again.
  *
  * To add a dataset:
- *   1. A row in the table below.
- *   2. Its `prepare`, which writes or checks a packed token file.
+ *   1. A row in the table below, with a variant of its own.
+ *   2. open_source for text, prepare_tokens for packed tokens.
  *   3. A case in tests/unit/test_dataset.c.
  */
 #include "core/data/dataset.h"
@@ -30,23 +30,18 @@
 
 enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* when tokens of the same files change, so does the number */
 
-static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
-                        struct tt_dataset_ref *ret_ref);
-static int prepare_tokens(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
-                          struct tt_dataset_ref *ret_ref);
-
 enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, SFT, TOKENS, TOKENS_U16 };
 
 static const struct tt_dataset_kind kinds[] = {
-    {"kjv", "King James Bible, 1,130 chapters (built in)", prepare_text, KJV_TRAIN, false, true},
-    {"kjv_validation", "King James Bible, 59 other chapters (built in)", prepare_text, KJV_VALIDATION, false, true},
-    {"text", "a text file, or a folder of text files; one document per file", prepare_text, TEXT, true, true},
-    {"jsonl", "JSON lines with a text field, plain, .gz or .zst; a file or a folder", prepare_text, JSONL, true, true},
-    {"c4", "JSON lines as in C4 (needs dataset_path: titan downloads nothing)", prepare_text, JSONL, true, true},
-    {"c4_test", "the same", prepare_text, JSONL, true, true},
-    {"jsonl_sft", "JSON lines with conversations, of which the answers are learned", prepare_text, SFT, true, true},
-    {"tokens", "packed tokens: made by titan data pack, or llm.c's .bin", prepare_tokens, TOKENS, true, false},
-    {"tokens_u16", "packed tokens: headerless uint16, as in nanoGPT", prepare_tokens, TOKENS_U16, true, false},
+    {"kjv", KJV_TRAIN, false, true},
+    {"kjv_validation", KJV_VALIDATION, false, true},
+    {"text", TEXT, true, true},
+    {"jsonl", JSONL, true, true},
+    {"c4", JSONL, true, true},
+    {"c4_test", JSONL, true, true},
+    {"jsonl_sft", SFT, true, true},
+    {"tokens", TOKENS, true, false},
+    {"tokens_u16", TOKENS_U16, true, false},
 };
 
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -365,7 +360,7 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
 
     TT_TRY(check_spec(spec, &kind));
     (void)snprintf(ref->name, sizeof ref->name, "%s", spec->name);
-    TT_TRY(kind->prepare(kind, spec, ref));
+    TT_TRY(kind->is_text ? prepare_text(kind, spec, ref) : prepare_tokens(kind, spec, ref));
     if (spec->vocab_size && ref->info.max_id >= spec->vocab_size)
         TT_TRY(fail_vocabulary(ref, spec->vocab_size));
     *ret_ref = *ref;
@@ -493,24 +488,13 @@ static void widen(int32_t *ids, int64_t n)
     }
 }
 
-static int fail_id(const struct tt_dataset *d, int64_t begin, const int32_t *ids)
-{
-    int64_t i = 0;
-    char how[128];
-
-    while ((uint32_t)ids[i] <= d->ref.info.max_id)
-        i++;
-    (void)snprintf(how, sizeof how, "id %u at position %lld, the largest was %lld", (uint32_t)ids[i],
-                   (long long)(begin + i), (long long)d->ref.info.max_id);
-    return fail_changed(d, how);
-}
-
 int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids)
 {
     const struct tt_token_info *info = &dataset->ref.info;
     size_t bytes = (size_t)n * (size_t)info->item_size;
     uint32_t largest = 0;
     struct stat st;
+    char how[128];
     int rc, changed;
 
     if (begin < 0 || n < 0 || n > info->n_tokens - begin)
@@ -526,7 +510,15 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
         widen(ids, n);
     for (int64_t i = 0; i < n; i++)
         largest = (uint32_t)ids[i] > largest ? (uint32_t)ids[i] : largest;
-    return largest > info->max_id ? fail_id(dataset, begin, ids) : 0;
+    if (largest <= info->max_id)
+        return 0;
+    while ((uint32_t)*ids <= info->max_id) {
+        begin++;
+        ids++;
+    }
+    (void)snprintf(how, sizeof how, "id %u at position %lld, the largest was %lld", (uint32_t)*ids, (long long)begin,
+                   (long long)info->max_id);
+    return fail_changed(dataset, how);
 }
 
 /* The bytes with the bits of the tokens are read to the end of ret_counts, and spread from its beginning. */

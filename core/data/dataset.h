@@ -16,17 +16,11 @@
  * packed file in the cache folder; then every rank opens that file (tt_dataset_open). The tt_dataset_ref that prepare
  * fills in is plain data, to be broadcast.
  */
-struct tt_dataset_spec;
-struct tt_dataset_ref;
-
 struct tt_dataset_kind {
     const char *name;
-    const char *help; /* one line for people */
-    int (*prepare)(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
-                   struct tt_dataset_ref *ret_ref);
-    int variant;     /* for the prepare function */
+    int variant;     /* of the files */
     bool needs_path; /* dataset_path must be set */
-    bool is_text;    /* a tokenizer is needed, and a cache folder */
+    bool is_text;    /* not tokens: a tokenizer is needed, and a cache folder */
 };
 
 /** The kind called name; TT_EUSAGE with the nearest name if there is none. */

@@ -137,10 +137,8 @@ int tt_holdout_init(struct tt_holdout *holdout, const struct tt_dataset *dataset
     int rc = 0;
 
     *holdout = (struct tt_holdout){.part = part, .n_documents = dataset->ref.info.n_documents};
-    if (!dataset->offsets || holdout->n_documents < 2) {
-        rc = fail_undivided(dataset);
-        goto out;
-    }
+    if (!dataset->offsets || holdout->n_documents < 2)
+        TT_TRY(fail_undivided(dataset));
     holdout->is_held = tt_calloc((size_t)tt_holdout_bytes(holdout->n_documents), 1);
     for (int64_t i = 0; i < holdout->n_documents; i++) {
         int64_t begin = dataset->offsets[i], end = dataset->offsets[i + 1];
@@ -176,8 +174,8 @@ void tt_holdout_release(struct tt_holdout *holdout)
 }
 
 /*
- * The documents that are trained on or, with held_out, those that are not. holdout NULL: all of the dataset. The caller
- * releases them, also after an error.
+ * The documents that are trained on or, with held_out, the others. holdout NULL: all of the dataset. The caller frees
+ * the index, even after an error.
  */
 static int documents_init(struct tt_documents *documents, const struct tt_dataset *dataset,
                           const struct tt_holdout *holdout, bool held_out)
@@ -243,8 +241,8 @@ out:
 }
 
 /*
- * Packs `documents` of the dataset, which must outlive the packs. The caller zero-initialises and releases the packs,
- * also after an error. TT_EDATA for a long conversation with TT_LONG_ERROR, and if none is left.
+ * Packs `documents` of the dataset, which must outlive the packs. The caller frees the arrays, even after an error.
+ * TT_EDATA for a long conversation with TT_LONG_ERROR, and if none is left.
  */
 static int packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
                       int64_t seq_len, enum tt_long_choice longs)
@@ -482,7 +480,7 @@ struct tt_sampler {
     struct tt_sampler_options options;
     struct tt_documents documents;
     int64_t n_samples;
-    int64_t n_ordered;     /* documents or packs; 0: they are those of the file, in its order */
+    int64_t n_ordered;     /* documents or packs; 0: all of the file, in its order */
     struct tt_packs packs; /* n 0: samples are parts of a stream */
     struct epoch epoch[2];
     uint64_t clock;

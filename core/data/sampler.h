@@ -24,7 +24,7 @@ enum { TT_HOLDOUT_BLOCK = 1 << 16 };
 struct tt_holdout {
     double part;         /* of the documents that is held out, on average: above 0, below 1 */
     int64_t n_documents; /* of the dataset */
-    int64_t held;        /* documents that are held out, their tokens, and those of them that are to be learned */
+    int64_t held;        /* documents that are held out, their tokens, and how many of these are to be learned */
     int64_t held_tokens;
     int64_t held_learned;
     uint8_t *is_held; /* a bit for each document, the lowest bit of a byte first */
@@ -73,9 +73,9 @@ struct tt_packs {
  * constant time, so a run may continue from any sample on any number of ranks.
  *
  * Weights become shares: whole numbers with the same ratios, as small as possible. Their sum is the period, after which
- * the order repeats. In every prefix of the samples, the number of those of a dataset differs from its part of the
- * prefix by less than one. If a period would be longer than TT_MIXTURE_PERIOD samples, weights are rounded to multiples
- * of 1 / TT_MIXTURE_PERIOD of their sum.
+ * the order repeats. In every prefix of the samples, a dataset's number of samples differs from its part of the prefix
+ * by less than one. If a period would be longer than TT_MIXTURE_PERIOD samples, weights are rounded to multiples of
+ * 1 / TT_MIXTURE_PERIOD of their sum.
  */
 enum { TT_MIXTURE_MOST = 64, TT_MIXTURE_PERIOD = 1 << 20 };
 
@@ -115,8 +115,7 @@ int64_t tt_mixture_find(const struct tt_mixture *mixture, int part, int64_t numb
  * A dataset with a mask (chat data) has samples of whole conversations instead (struct tt_packs); these samples are
  * what is shuffled.
  *
- * If documents of the dataset are held out, a sampler knows only those of one side; it is as if the others were not in
- * the file.
+ * If documents of the dataset are held out, a sampler knows the documents of one side, as if the others were not there.
  */
 struct tt_sampler;
 

@@ -258,7 +258,7 @@ out:
     return rc;
 }
 
-/* What is not handed out yet, of packed text as far as it is unpacked. */
+/* The text that is not handed out yet; of packed text, the part that is unpacked. */
 static struct piece unread(const struct reader *r)
 {
     if (r->packing == PLAIN)
@@ -397,7 +397,7 @@ struct nested {
     int depth;
 };
 
-/* Identifies a folder, and fails if it is one of those that it is in. */
+/* Identifies a folder, and fails if it contains itself, through a link. */
 static int enter(struct nested *here)
 {
     struct stat st;

@@ -127,11 +127,9 @@ int tt_tokenfile_offsets(int fd, const char *path, const struct tt_token_info *i
     good = offset[0] == 0 && offset[n] == info->n_tokens;
     for (int64_t d = 0; good && d < n; d++)
         good = offset[d] <= offset[d + 1];
-    if (!good) {
-        rc = tt_fail(TT_EDATA, "'%s' is damaged: its document offsets do not rise from 0 to its %lld tokens", path,
-                     (long long)info->n_tokens);
-        goto out;
-    }
+    if (!good)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is damaged: its document offsets do not rise from 0 to its %lld tokens", path,
+                       (long long)info->n_tokens));
     *ret_offsets = offset;
     offset = NULL;
 out:
@@ -267,7 +265,7 @@ static bool is_llmc(const struct file *file)
     return first == 20240520 || first == 20240801;
 }
 
-/* A header would be read as tokens, and without a word. */
+/* Read as headerless, a file with a header would give wrong tokens without any warning. */
 static int refuse_header(const struct file *file)
 {
     int32_t version = 0;
@@ -323,10 +321,8 @@ static int check(const char *path, bool is_raw, bool whole, struct tt_token_info
     file->whole = whole;
     file->fd = -1;
     TT_TRY(tt_file_open(path, &file->fd, &file->size));
-    if (!file->size) {
-        rc = tt_fail(TT_EDATA, "'%s' is empty", path);
-        goto out;
-    }
+    if (!file->size)
+        TT_TRY(tt_fail(TT_EDATA, "'%s' is empty", path));
     file->n_begin = file->size < BEGINNING ? (size_t)file->size : BEGINNING;
     TT_TRY(tt_file_pread(file->fd, path, file->begin, file->n_begin, 0));
     TT_TRY(check_content(file, is_raw, &info));
@@ -405,10 +401,8 @@ int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_wr
 
     TT_TRY(tt_path_look(path, &info));
     /* the rename would replace a device or a pipe by a file */
-    if (info.kind != TT_FILE_NONE && info.kind != TT_FILE_REGULAR) {
-        rc = tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path);
-        goto out;
-    }
+    if (info.kind != TT_FILE_NONE && info.kind != TT_FILE_REGULAR)
+        TT_TRY(tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path));
     tt_file_sweep_beside(path);
     w = tt_calloc(1, sizeof *w);
     w->fd = -1;

@@ -552,7 +552,7 @@ static struct tt_jvalue evaluate(struct run *r, const struct tt_jnode *n, struct
 
 /* --- statements --- */
 
-/* The items of a loop, without those that its test refuses. */
+/* The items of a loop that its test lets pass. */
 static struct tt_jlist *choose_items(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jlist *all = tt_jitems(&r->w, evaluate(r, n->b, s)), *chosen;

@@ -42,7 +42,7 @@ static struct tt_jvalue arg(struct tt_jwork *w, const struct tt_jargs *args, siz
     return tt_jarg(w, args, i, name, tt_jnone);
 }
 
-/* What is left of the arguments after the first `n`. */
+/* The arguments after the first `n`. */
 static struct tt_jargs rest(const struct tt_jargs *args, size_t n)
 {
     struct tt_jargs left = *args;
@@ -371,13 +371,6 @@ static struct tt_jvalue to_int(struct tt_jwork *w, struct tt_jvalue v, struct tt
     return text.size && !*end ? tt_jint(n) : part_of_real(w, name_of(w, text), missing);
 }
 
-static struct tt_jvalue pick(struct tt_jwork *w, struct tt_jvalue v, bool last)
-{
-    struct tt_jlist *items = tt_jitems(w, v);
-
-    return items->n ? items->item[last ? items->n - 1 : 0] : tt_jundefined("item");
-}
-
 static struct tt_jvalue or_default(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args)
 {
     bool also_false = tt_jis_true(arg(w, args, 1, "boolean"));
@@ -399,18 +392,11 @@ static struct tt_jvalue pairs_of(struct tt_jwork *w, struct tt_jvalue v)
     return v;
 }
 
-static struct tt_jvalue absolute(struct tt_jwork *w, struct tt_jvalue v)
-{
-    if (v.kind != TT_J_INT || v.integer == INT64_MIN)
-        tt_jfail(w, TT_EUSAGE, "abs of %s is not supported", tt_jkind_name(v));
-    return tt_jint(v.integer < 0 ? -v.integer : v.integer);
-}
-
-/* The arguments that each filter takes; those that it has by name only are after NULL. */
+/* How many arguments each filter takes, and the names that they may have. */
 static const struct filter {
     const char *name;
     size_t most_args;
-    const char *named[4];
+    const char *named[5];
 } filters[] = {{"length", 0, {0}},
                {"count", 0, {0}},
                {"trim", 1, {"chars"}},
@@ -444,16 +430,13 @@ static const struct filter {
 
 static void check_filter(struct tt_jwork *w, const char *name, const struct tt_jargs *args)
 {
-    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
-        const char *named[5] = {0};
+    size_t i = 0, n = sizeof filters / sizeof *filters;
 
-        if (strcmp(name, filters[i].name) != 0)
-            continue;
-        memcpy(named, filters[i].named, sizeof filters[i].named);
-        tt_jcheck_args(w, name, args, filters[i].most_args, named);
-        return;
-    }
-    tt_jfail(w, TT_EUSAGE, "the filter '%.40s' is not supported", name);
+    while (i < n && strcmp(name, filters[i].name) != 0)
+        i++;
+    if (i == n)
+        tt_jfail(w, TT_EUSAGE, "the filter '%.40s' is not supported", name);
+    tt_jcheck_args(w, name, args, filters[i].most_args, filters[i].named);
 }
 
 /* Filters that change the order of things or choose among them. */
@@ -516,14 +499,19 @@ struct tt_jvalue tt_jfilter(struct tt_jwork *w, const char *name, struct tt_jval
         return tt_jreplace(w, tt_jto_string(w, v), tt_jto_string(w, arg(w, args, 0, "old")),
                            tt_jto_string(w, arg(w, args, 1, "new")), most.kind == TT_J_INT ? most.integer : -1);
     }
-    if (IS("first", "last"))
-        return pick(w, v, IS("last", "last"));
+    if (IS("first", "last")) {
+        const struct tt_jlist *items = tt_jitems(w, v);
+
+        return items->n ? items->item[IS("last", "last") ? items->n - 1 : 0] : tt_jundefined("item");
+    }
     if (IS("indent", "indent"))
         return indent(w, v, args);
     if (IS("int", "int"))
         return to_int(w, v, tt_jarg(w, args, 0, "default", tt_jint(0)));
-    if (IS("abs", "abs"))
-        return absolute(w, v);
-    return filter_list(w, name, v, args);
+    if (!IS("abs", "abs"))
+        return filter_list(w, name, v, args);
+    if (v.kind != TT_J_INT || v.integer == INT64_MIN)
+        tt_jfail(w, TT_EUSAGE, "abs of %s is not supported", tt_jkind_name(v));
+    return tt_jint(v.integer < 0 ? -v.integer : v.integer);
 #undef IS
 }

@@ -198,15 +198,6 @@ static struct tt_jvalue number_of(struct parser *p)
     return v;
 }
 
-static struct tt_jvalue string_of(struct parser *p)
-{
-    struct tt_jtext all = {0};
-
-    for (; p->token->kind == TT_JT_STRING; p->token++) /* strings side by side are one */
-        tt_jtext_add(p->w, &all, p->token->text, p->token->size);
-    return tt_jtext_value(&all);
-}
-
 static struct tt_jnode *parse_name(struct parser *p)
 {
     static const char *const words[] = {"true", "True", "false", "False", "none", "None"};
@@ -224,6 +215,7 @@ static struct tt_jnode *parse_name(struct parser *p)
 
 static struct tt_jnode *parse_primary(struct parser *p)
 {
+    struct tt_jtext text = {0};
     struct tt_jnode *node;
 
     if (p->token->kind == TT_JT_NAME)
@@ -235,18 +227,22 @@ static struct tt_jnode *parse_primary(struct parser *p)
     if (take_op(p, "{"))
         return parse_dict(p);
     node = new_node(p, TT_JN_CONST);
-    if (p->token->kind == TT_JT_STRING)
-        node->value = string_of(p);
-    else if (p->token->kind == TT_JT_INT || p->token->kind == TT_JT_REAL)
+    if (p->token->kind == TT_JT_INT || p->token->kind == TT_JT_REAL) {
         node->value = number_of(p);
-    else
+        return node;
+    }
+    if (p->token->kind != TT_JT_STRING)
         fail_token(p, "a value");
+    for (; p->token->kind == TT_JT_STRING; p->token++) /* strings side by side are one */
+        tt_jtext_add(p->w, &text, p->token->text, p->token->size);
+    node->value = tt_jtext_value(&text);
     return node;
 }
 
-static bool ends_bound(const struct parser *p)
+/* An index or a bound of a slice, or NULL. */
+static struct tt_jnode *parse_bound(struct parser *p)
 {
-    return is_op(p, ":") || is_op(p, "]");
+    return is_op(p, ":") || is_op(p, "]") ? NULL : parse_expression(p);
 }
 
 /* What follows '[': an index, or a slice. */
@@ -255,14 +251,11 @@ static struct tt_jnode *parse_subscript(struct parser *p, struct tt_jnode *of)
     struct tt_jnode *node = new_node(p, TT_JN_ITEM);
 
     node->a = of;
-    if (!ends_bound(p))
-        node->b = parse_expression(p);
+    node->b = parse_bound(p);
     if (take_op(p, ":")) {
         node->kind = TT_JN_SLICE;
-        if (!ends_bound(p))
-            node->c = parse_expression(p);
-        if (take_op(p, ":") && !ends_bound(p))
-            node->d = parse_expression(p);
+        node->c = parse_bound(p);
+        node->d = take_op(p, ":") ? parse_bound(p) : NULL;
     } else if (!node->b) {
         fail_token(p, "an index");
     }

@@ -676,14 +676,12 @@ static void add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v
 
 void tt_jtext_add_json(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v, const struct tt_jargs *args)
 {
-    static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys", NULL};
     struct tt_jvalue indent = tt_jarg(w, args, 1, "indent", tt_jnone);
     struct tt_jvalue separators = tt_jarg(w, args, 2, "separators", tt_jnone);
     struct style style = {.ascii = tt_jis_true(tt_jarg(w, args, 0, "ensure_ascii", tt_jnone)),
                           .sorts = tt_jis_true(tt_jarg(w, args, 3, "sort_keys", tt_jnone)),
                           .indent = -1};
 
-    tt_jcheck_args(w, "tojson", args, 4, names);
     if (indent.kind != TT_J_NONE) {
         if (indent.kind != TT_J_INT || indent.integer < 0 || indent.integer > 100)
             tt_jfail(w, TT_EUSAGE, "tojson with an indent that is not a small integer is not supported");
