@@ -25,6 +25,17 @@ static void TT_PRINTF(1, 0) set_message(const char *fmt, va_list args)
     tt_shown(message, sizeof message, next, strlen(next));
 }
 
+int tt_fail(int code, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    set_message(fmt, args);
+    va_end(args);
+    key_at_fault = TT_KEY_NONE;
+    return code;
+}
+
 int tt_fail_key(int code, enum tt_key key, const char *fmt, ...)
 {
     va_list args;

@@ -35,13 +35,8 @@ enum tt_error {
 #undef X
 };
 
-#if defined(__GNUC__)
 #define TT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define TT_MUST_CHECK        __attribute__((warn_unused_result))
-#else
-#define TT_PRINTF(fmt, args)
-#define TT_MUST_CHECK
-#endif
 
 /**
  * Runs a call that returns 0 or a negative code; on failure jumps to the function's one `out:` label. Needs `int rc`.
@@ -59,7 +54,7 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
  * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally.
  * A second line beginning with "help: " says what to do. tt_error_message() may be among the arguments.
  */
-#define tt_fail(code, ...) tt_fail_key(code, TT_KEY_NONE, __VA_ARGS__)
+int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /**
  * The same for an error about what a user may set: the message does not name it, a caller that knows where it was

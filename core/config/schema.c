@@ -234,7 +234,7 @@ static bool suggest_in_section(const char *path, const char *leaf, const char *c
 void tt_config_suggest(const char *path, struct tt_text *out)
 {
     char *copy = tt_strdup(path), *dot, *section = copy;
-    const char *leaf, *near;
+    const char *leaf, *near, *here, *anywhere;
     const char *paths[N_ROWS], *sections[N_SECTIONS];
 
     for (char *c = copy; *c; c++)
@@ -249,14 +249,17 @@ void tt_config_suggest(const char *path, struct tt_text *out)
     dot = strrchr(copy, '.');
     if (dot)
         *dot = 0;
-    if (!dot && (near = tt_config_meant(copy, sections, N_SECTIONS)))
+    near = dot ? NULL : tt_config_meant(copy, sections, N_SECTIONS);
+    here = dot ? nearest_leaf(leaf, section) : NULL;
+    anywhere = near || here ? NULL : nearest_leaf(leaf, NULL);
+    if (!near && !here && !anywhere)
+        near = tt_text_nearest(path, paths, N_ROWS);
+    if (near)
         tt_text_add(out, "\nhelp: did you mean '%s'?", near);
-    else if (dot && (near = nearest_leaf(leaf, section)))
-        tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, near);
-    else if ((near = nearest_leaf(leaf, NULL)))
-        (void)suggest_leaf(near, out);
-    else if ((near = tt_text_nearest(path, paths, N_ROWS)))
-        tt_text_add(out, "\nhelp: did you mean '%s'?", near);
+    else if (here)
+        tt_text_add(out, "\nhelp: did you mean '%s.%s'?", section, here);
+    else if (anywhere)
+        (void)suggest_leaf(anywhere, out);
     else if (dot && tt_config_is_section(section))
         tt_text_add(out, "\nhelp: `titan config init` lists the keys of '%s'", section);
     else if ((near = tt_config_meant(section, sections, N_SECTIONS)))
