@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
-#include "core/config/import.h"
 #include "core/config/yaml.h"
 #include "core/os/file.h"
 #include "trainer/job/job.h"

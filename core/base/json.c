@@ -369,11 +369,11 @@ void tt_json_go(struct tt_json_reader *reader, const char *place)
 
 /* ---- lines of a corpus ---- */
 
-const char *tt_json_kind_name(enum tt_json_kind kind)
+const char *tt_json_kind_name(json_type kind)
 {
     static const char *const names[] = {
-        [TT_JSON_OBJECT] = "an object", [TT_JSON_ARRAY] = "an array",    [TT_JSON_STRING] = "a string",
-        [TT_JSON_NUMBER] = "a number",  [TT_JSON_BOOLEAN] = "a boolean", [TT_JSON_NULL] = "null"};
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string", [JSON_INTEGER] = "a number",
+        [JSON_REAL] = "a number",    [JSON_TRUE] = "a boolean", [JSON_FALSE] = "a boolean", [JSON_NULL] = "null"};
 
     return names[kind];
 }
@@ -390,22 +390,22 @@ static int take_value(struct tt_json_reader *reader, struct tt_json_field *field
     char c = tt_json_peek(reader);
     int rc;
 
-    field->kind = c == '{'               ? TT_JSON_OBJECT
-                  : c == '['             ? TT_JSON_ARRAY
-                  : c == '"'             ? TT_JSON_STRING
-                  : c == 't' || c == 'f' ? TT_JSON_BOOLEAN
-                  : c == 'n'             ? TT_JSON_NULL
-                                         : TT_JSON_NUMBER;
+    field->kind = c == '{'               ? JSON_OBJECT
+                  : c == '['             ? JSON_ARRAY
+                  : c == '"'             ? JSON_STRING
+                  : c == 't' || c == 'f' ? JSON_TRUE
+                  : c == 'n'             ? JSON_NULL
+                                         : JSON_REAL;
     field->value = reader->at;
     rc = tt_json_skip(reader);
     field->size = (size_t)(reader->at - field->value);
     return rc;
 }
 
-bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, enum tt_json_kind *ret_kind,
+bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, json_type *ret_kind,
                     struct tt_json_problem *ret_problem)
 {
-    struct tt_json_field other = {.kind = TT_JSON_OBJECT};
+    struct tt_json_field other = {.kind = JSON_OBJECT};
     struct tt_json_reader reader;
     struct tt_json_span key;
     bool is_object, more;
@@ -428,7 +428,7 @@ bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, 
     }
     TT_TRY(tt_json_finish(&reader));
 out:
-    *ret_kind = is_object ? TT_JSON_OBJECT : other.kind;
+    *ret_kind = is_object ? JSON_OBJECT : other.kind;
     *ret_problem = reader.problem;
     tt_json_reader_release(&reader);
     return rc == 0;

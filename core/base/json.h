@@ -143,31 +143,21 @@ json_t *tt_json_number(double value);
  * be UTF-8; half a surrogate pair is U+FFFD; NaN and Infinity are numbers, in a tree null; of equal keys the last one
  * counts. Only what is wanted is decoded, and numbers are not converted, so that no unused value can be too large.
  */
-enum tt_json_kind {
-    TT_JSON_OBJECT,
-    TT_JSON_ARRAY,
-    TT_JSON_STRING,
-    TT_JSON_NUMBER,
-    TT_JSON_BOOLEAN,
-    TT_JSON_NULL,
-};
-
-/** "an object", "a string", ... */
-const char *tt_json_kind_name(enum tt_json_kind kind);
-
-/** A member of an object by its name. */
 struct tt_json_field {
     const char *name;
     const char *value; /* as written in the line, a string with its quotes; NULL: there is no such member */
     size_t size;
-    enum tt_json_kind kind;
+    json_type kind; /* JSON_REAL: any number; JSON_TRUE: a boolean */
 };
+
+/** "an object", "a string", ... */
+const char *tt_json_kind_name(json_type kind);
 
 /**
  * Checks a line of valid UTF-8 and finds the n fields in its object. A line with another kind of value is valid too and
  * has no members. False with ret_problem when the line is not JSON.
  */
-bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, enum tt_json_kind *ret_kind,
+bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, json_type *ret_kind,
                     struct tt_json_problem *ret_problem);
 
 /**

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads a torchtitan configuration; see import.h. Every key of the file becomes an item, and schema.def and foreign.def
- * decide its fate.
+ * Reads a torchtitan configuration. Every key of the file becomes an item, and schema.def and foreign.def decide its
+ * fate.
  */
-#include "core/config/import.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -139,14 +139,14 @@ out:
 static int read_fields(const char *line, size_t size, struct tt_json_field *field, int n)
 {
     struct tt_json_problem problem;
-    enum tt_json_kind kind;
+    json_type kind;
 
     if (!tt_json_fields(line, size, field, n, &kind, &problem))
         return tt_fail(TT_EDATA, "column %zu: invalid JSON: %s", problem.column, problem.what);
-    if (kind != TT_JSON_OBJECT)
+    if (kind != JSON_OBJECT)
         return tt_fail(TT_EDATA, "the line is %s, wanted an object", tt_json_kind_name(kind));
     for (int i = 0; i < n; i++)
-        if (field[i].kind == TT_JSON_NULL)
+        if (field[i].kind == JSON_NULL)
             field[i].value = NULL;
     return 0;
 }
@@ -156,7 +156,7 @@ static int add_text(const struct tt_json_field *f, struct tt_text *text)
 {
     if (!f->value)
         return tt_fail(TT_EDATA, "the line has no '%s'", f->name);
-    if (f->kind != TT_JSON_STRING)
+    if (f->kind != JSON_STRING)
         return tt_fail(TT_EDATA, "'%s' of the line is %s, wanted a string", f->name, tt_json_kind_name(f->kind));
     tt_text_add_bytes(text, "", 0);
     tt_json_add_string(f->value, f->size, text);
@@ -165,16 +165,6 @@ static int add_text(const struct tt_json_field *f, struct tt_text *text)
 
 /* --- reading messages --- */
 
-static const char *kind_of(const json_t *value)
-{
-    static const enum tt_json_kind kinds[] = {
-        [JSON_OBJECT] = TT_JSON_OBJECT,  [JSON_ARRAY] = TT_JSON_ARRAY, [JSON_STRING] = TT_JSON_STRING,
-        [JSON_INTEGER] = TT_JSON_NUMBER, [JSON_REAL] = TT_JSON_NUMBER, [JSON_TRUE] = TT_JSON_BOOLEAN,
-        [JSON_FALSE] = TT_JSON_BOOLEAN,  [JSON_NULL] = TT_JSON_NULL};
-
-    return tt_json_kind_name(kinds[json_typeof(value)]);
-}
-
 static int check_text(const json_t *message, const char *name, bool may_lack, const char *where)
 {
     const json_t *value = json_object_get(message, name);
@@ -182,7 +172,8 @@ static int check_text(const json_t *message, const char *name, bool may_lack, co
     if (!value && !may_lack)
         return tt_fail(TT_EDATA, "%s has no '%s'", where, name);
     if (value && !json_is_string(value))
-        return tt_fail(TT_EDATA, "'%s' of %s is %s, wanted a string", name, where, kind_of(value));
+        return tt_fail(TT_EDATA, "'%s' of %s is %s, wanted a string", name, where,
+                       tt_json_kind_name(json_typeof(value)));
     return 0;
 }
 
@@ -240,7 +231,7 @@ static int read_message(struct tt_chat *c, json_t *message, size_t n)
 
     (void)snprintf(where, sizeof where, "message %zu", n);
     if (!json_is_object(message))
-        return tt_fail(TT_EDATA, "%s is %s, wanted an object", where, kind_of(message));
+        return tt_fail(TT_EDATA, "%s is %s, wanted an object", where, tt_json_kind_name(json_typeof(message)));
     complete_message(message);
     TT_TRY(check_text(message, "role", false, where));
     role = json_string_value(json_object_get(message, "role"));
@@ -265,7 +256,7 @@ static int read_messages(struct tt_chat *c, const struct tt_json_field *f)
     int rc = 0;
 
     clear_messages(c);
-    if (f->kind != TT_JSON_ARRAY)
+    if (f->kind != JSON_ARRAY)
         return tt_fail(TT_EDATA, "'messages' is %s, wanted a list of objects with role and content",
                        tt_json_kind_name(f->kind));
     if (!(list = tt_json_value_tree(f->value, f->size)))
@@ -294,7 +285,7 @@ static int read_pair(struct tt_chat *c, const struct tt_json_field *prompt, cons
 
     clear_text(c);
     TT_TRY(add_text(prompt, &c->text));
-    if (input && input->value && !(input->kind == TT_JSON_STRING && input->size == 2)) { /* it is not "" */
+    if (input && input->value && !(input->kind == JSON_STRING && input->size == 2)) { /* it is not "" */
         tt_text_add(&c->text, "\n\n");
         TT_TRY(add_text(input, &c->text));
     }
@@ -318,7 +309,7 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
     ret_ids->ids.n = ret_ids->counts.n = 0;
     TT_TRY(read_fields(line, size, f, N_FIELDS));
     /* data sets whose messages all have the same members have a list without elements where there is nothing */
-    if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == TT_JSON_ARRAY && f[TOOLS].size == 2))
+    if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == JSON_ARRAY && f[TOOLS].size == 2))
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {
         TT_TRY(read_messages(chat, &f[MESSAGES]));

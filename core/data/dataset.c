@@ -248,6 +248,35 @@ static uint64_t hash_reading(const struct tt_source *source, const struct tt_dat
     return tt_hash64(source->text_field, strlen(source->text_field), hash);
 }
 
+/* Whether it is the name of a file that a writer of token files has not finished; earlier versions used .tmp.NUMBER. */
+static bool is_unfinished(const char *name)
+{
+    static const char old[] = ".tokens.tmp.";
+    const char *found = strstr(name, old);
+
+    return tt_file_is_temporary(name, ".tokens") ||
+           (found && found[strlen(old)] && strspn(found + strlen(old), "0123456789") == strlen(found + strlen(old)));
+}
+
+/* Removes from the cache what killed writers left. A living writer holds a lock on its file, so that file stays. What
+ * cannot be removed stays too; it only takes space. */
+static void sweep_cache(const char *folder)
+{
+    char **names = NULL;
+    int n = 0;
+
+    if (tt_folder_list(folder, &names, &n) < 0)
+        return;
+    for (int i = 0; i < n; i++) {
+        char *path = tt_format("%s/%s", folder, names[i]);
+
+        if (is_unfinished(names[i]))
+            tt_file_sweep(path);
+        tt_free(path);
+    }
+    tt_names_free(names, n);
+}
+
 static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec,
                         struct tt_dataset_ref *ret_ref)
 {
@@ -266,7 +295,7 @@ static int prepare_text(const struct tt_dataset_kind *kind, const struct tt_data
     key[3] = CACHE_FORMAT;
     key[4] = tt_hash64(TT_UNICODE_VERSION, strlen(TT_UNICODE_VERSION), 0);
     TT_TRY(tt_folder_make(spec->cache_dir));
-    tt_token_sweep(spec->cache_dir, ".tokens");
+    sweep_cache(spec->cache_dir);
     path = tt_format("%s/%s-%016" PRIx64 ".tokens", spec->cache_dir, spec->name, tt_hash64(key, sizeof key, 0));
     if (strlen(path) >= TT_DATASET_PATH_BYTES) {
         TT_TRY(

@@ -644,15 +644,15 @@ static int take_line(struct walk *w, const char *line, size_t size)
 {
     struct tt_json_field f = {.name = w->source->text_field};
     struct tt_json_problem problem;
-    enum tt_json_kind kind;
+    json_type kind;
 
     if (!tt_json_fields(line, size, &f, 1, &kind, &problem))
         return tt_fail(TT_EDATA, "%s:%lld:%zu: invalid JSON: %s", w->file, (long long)w->line, problem.column,
                        problem.what);
-    if (kind != TT_JSON_OBJECT)
+    if (kind != JSON_OBJECT)
         return tt_fail(TT_EDATA, "%s:%lld: the line is %s, wanted an object with a field '%s'", w->file,
                        (long long)w->line, tt_json_kind_name(kind), f.name);
-    if (!f.value || f.kind != TT_JSON_STRING)
+    if (!f.value || f.kind != JSON_STRING)
         return fail_field(w, &f, line, size);
     w->text.size = 0;
     tt_text_add_bytes(&w->text, "", 0);

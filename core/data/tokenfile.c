@@ -363,36 +363,6 @@ struct tt_token_writer {
     uint64_t hash;
 };
 
-/* STEM.tmp.NUMBER, the name that earlier versions used. */
-static bool is_old_temporary(const char *name, const char *stem)
-{
-    size_t n = strlen(name), m = strlen(stem), tail = strlen(".tmp.");
-
-    while (n && name[n - 1] >= '0' && name[n - 1] <= '9')
-        n--;
-    return name[n] && n >= m + tail && memcmp(name + n - tail, ".tmp.", tail) == 0 &&
-           memcmp(name + n - tail - m, stem, m) == 0;
-}
-
-void tt_token_sweep(const char *folder, const char *stem)
-{
-    char **names = NULL;
-    int n = 0;
-
-    if (tt_folder_list(folder, &names, &n) < 0)
-        return;
-    for (int i = 0; i < n; i++) {
-        char *path;
-
-        if (!tt_file_is_temporary(names[i], stem) && !is_old_temporary(names[i], stem))
-            continue;
-        path = tt_format("%s/%s", folder, names[i]);
-        tt_file_sweep(path);
-        tt_free(path);
-    }
-    tt_names_free(names, n);
-}
-
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer)
 {
     struct tt_token_writer *w = NULL;

@@ -62,11 +62,6 @@ int tt_tokenfile_digest(int fd, const char *path, const struct tt_token_info *in
 int tt_tokenfile_offsets(int fd, const char *path, const struct tt_token_info *info,
                          int64_t **ret_offsets) TT_MUST_CHECK;
 
-/**
- * Removes from a folder what killed writers of files whose names end in `stem` left. A living writer holds a lock on
- * its file, so that file stays. What cannot be removed stays too; it only takes space.
- */
-void tt_token_sweep(const char *folder, const char *stem);
 
 /** Writes a file of titan's format; the file gets its name when it is complete. */
 struct tt_token_writer;

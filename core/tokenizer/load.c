@@ -373,7 +373,7 @@ static struct tt_json_field find_processor(const struct tt_tokenizer *t)
 {
     struct tt_json_field found = {.name = "post_processor"};
     struct tt_json_problem problem;
-    enum tt_json_kind kind;
+    json_type kind;
 
     if (!tt_json_fields(t->info.json, t->info.json_size, &found, 1, &kind, &problem))
         found.value = NULL;

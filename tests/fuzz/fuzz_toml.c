@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "core/config/import.h"
+#include "core/config/config.h"
 #include "core/config/yaml.h"
 #include "fuzz.h"
 
