@@ -38,7 +38,7 @@ struct tt_json_reader {
     const char *where; /* names the source in messages */
     int depth, deepest;
     bool fresh;                              /* nothing was read in the innermost object or array */
-    bool lenient;                            /* see tt_json_members */
+    bool lenient;                            /* see tt_json_fields */
     unsigned char is_array[TT_JSON_DEEPEST]; /* per depth */
     struct tt_text decoded;
     struct tt_json_problem problem; /* of the last error */

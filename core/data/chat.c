@@ -89,12 +89,6 @@ static void set_counts(struct tt_chat_ids *to, int counts)
         tt_ids_add(&to->counts, counts);
 }
 
-/* Appends the tokens of the text, as a whole: a tokenizer may see other words where a part of it begins. */
-static int encode_text(struct tt_chat *c, struct tt_chat_ids *to)
-{
-    return tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts);
-}
-
 static int need_template(struct tt_chat *c)
 {
     return c->chat ? 0 : tt_chat_template_new(c->template_name, c->tokenizer, &c->chat);
@@ -111,7 +105,8 @@ static int write_conversation(struct tt_chat *c, bool asks, struct tt_chat_ids *
         TT_TRY(tt_chat_template_ask(c->chat, c->messages, &c->text));
     else
         TT_TRY(tt_chat_template_write(c->chat, c->messages, c->is_answer, &c->text, &c->learned));
-    TT_TRY(encode_text(c, to));
+    /* as a whole: a tokenizer may see other words where a part of it begins */
+    TT_TRY(tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts));
 out:
     return rc;
 }
@@ -125,7 +120,7 @@ static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
     if (bos >= 0)
         tt_ids_add(&to->ids, bos);
     set_counts(to, 0);
-    TT_TRY(encode_text(c, to));
+    TT_TRY(tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts));
     if (eos >= 0)
         tt_ids_add(&to->ids, eos);
     set_counts(to, 1);

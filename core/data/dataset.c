@@ -402,11 +402,13 @@ out:
 
 /* ---- an open dataset: reading its tokens, and checking that the file is still the one that was prepared ---- */
 
-/* Adds the host to the message: ranks on other hosts may see another file under the same path. */
+/* Adds the host to the message of an error: ranks on other hosts may see another file under the same path. */
 static int say_host(int rc)
 {
     char host[256] = "";
 
+    if (rc >= 0)
+        return rc;
     (void)gethostname(host, sizeof host - 1);
     return tt_wrap(rc, "host '%s'", host);
 }
@@ -447,18 +449,13 @@ int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_da
 
     d->ref = *ref;
     d->fd = -1;
-    if ((rc = tt_file_open(ref->path, &d->fd, &bytes)) < 0) {
-        rc = say_host(rc);
-        goto out;
-    }
+    TT_TRY(say_host(tt_file_open(ref->path, &d->fd, &bytes)));
     TT_TRY(look(d, &st));
     d->device = (uint64_t)st.st_dev;
     d->inode = (uint64_t)st.st_ino;
     d->modified_sec = modified_sec(&st);
-    if (ref->info.offsets_at && (rc = tt_tokenfile_offsets(d->fd, ref->path, &ref->info, &d->offsets)) < 0) {
-        rc = say_host(rc);
-        goto out;
-    }
+    if (ref->info.offsets_at)
+        TT_TRY(say_host(tt_tokenfile_offsets(d->fd, ref->path, &ref->info, &d->offsets)));
     *ret_dataset = d;
     return 0;
 out:
@@ -485,8 +482,7 @@ int tt_dataset_verify(struct tt_dataset *dataset)
     int rc = 0;
 
     TT_TRY(look(dataset, &st));
-    if ((rc = tt_tokenfile_digest(dataset->fd, ref->path, &ref->info, &digest)) < 0)
-        return say_host(rc);
+    TT_TRY(say_host(tt_tokenfile_digest(dataset->fd, ref->path, &ref->info, &digest)));
     if (digest != ref->info.digest) {
         (void)snprintf(how, sizeof how, "its digest is %016" PRIx64 ", wanted %016" PRIx64, digest, ref->info.digest);
         return fail_changed(dataset, how);
@@ -565,9 +561,7 @@ int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n
         return 0;
     from = ret_counts + n - bytes;
     rc = tt_file_pread(dataset->fd, dataset->ref.path, from, (size_t)bytes, info->mask_at + begin / 8);
-    if (rc < 0)
-        return say_host(rc);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && rc == 0; i++)
         ret_counts[i] = from[(shift + i) / 8] >> (shift + i) % 8 & 1;
-    return 0;
+    return say_host(rc);
 }

@@ -57,21 +57,24 @@ static enum verdict lock_record(int fd)
 
 /* --- owner files --- */
 
+/* The beginning of a file of the kernel; "" if it cannot be read. */
+static void read_beginning(const char *path, char *text, size_t cap)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, cap - 1) : -1;
+
+    text[n > 0 ? n : 0] = 0;
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 /* Field 22 of /proc/PID/stat: when the process began. It shows whether the number was given to another process. */
 static int64_t start_of(int64_t pid)
 {
     char path[64], text[STAT_BYTES], *at;
-    int fd;
-    ssize_t n;
 
     (void)snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        (void)close(fd);
-    if (n <= 0)
-        return -1;
-    text[n] = 0;
+    read_beginning(path, text, sizeof text);
     at = strrchr(text, ')'); /* the program's name may contain anything */
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
@@ -81,27 +84,17 @@ static int64_t start_of(int64_t pid)
 /* Identifies this process, so that another can tell whether it is alive. What is not known is the empty string. */
 static json_t *describe_self(void)
 {
-    char host[NAME_BYTES] = "", space[NAME_BYTES] = "", boot[64] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    char host[NAME_BYTES] = "", space[NAME_BYTES] = "", boot[64];
 
     (void)gethostname(host, sizeof host - 1);
     (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
-    if (fd >= 0) {
-        (void)!read(fd, boot, sizeof boot - 1);
-        boot[strcspn(boot, "\n")] = 0;
-        (void)close(fd);
-    }
+    read_beginning("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    boot[strcspn(boot, "\n")] = 0;
     return json_pack("{s:s,s:s,s:s,s:I,s:I}", "host", host, "boot", boot, "pid_namespace", space, "pid",
                      (json_int_t)getpid(), "start", (json_int_t)start_of((int64_t)getpid()));
 }
 
-static bool is_known(const json_t *process, const char *key)
-{
-    const char *text = json_string_value(json_object_get(process, key));
-
-    return text && text[0];
-}
-
+/* Whether both are known and equal. */
 static bool same_text(const json_t *a, const json_t *b, const char *key)
 {
     const char *x = json_string_value(json_object_get(a, key)), *y = json_string_value(json_object_get(b, key));
@@ -122,7 +115,7 @@ static bool is_dead(const char *text, size_t size, const json_t *self)
     start = (int64_t)json_integer_value(json_object_get(owner, "start"));
     now = pid > 0 ? start_of(pid) : -1;
     if (same_text(owner, self, "host") && !same_text(owner, self, "boot"))
-        dead = is_known(owner, "boot") && is_known(self, "boot");
+        dead = same_text(owner, owner, "boot") && same_text(self, self, "boot"); /* both are known */
     else if (same_text(owner, self, "host") && same_text(owner, self, "pid_namespace") && pid > 0)
         dead = (kill((pid_t)pid, 0) < 0 && errno == ESRCH) || (now >= 0 && start >= 0 && now != start);
     json_decref(owner);

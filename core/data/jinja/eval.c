@@ -409,18 +409,6 @@ static struct tt_jvalue evaluate_binary(struct run *r, const struct tt_jnode *n,
     return compute(r, n->op, a, b);
 }
 
-static bool holds(struct run *r, const char *op, struct tt_jvalue a, struct tt_jvalue b)
-{
-    int order;
-
-    if (strcmp(op, "==") == 0 || strcmp(op, "!=") == 0)
-        return tt_jequal(&r->w, a, b) == (op[0] == '=');
-    if (strcmp(op, "in") == 0 || strcmp(op, "not in") == 0)
-        return tt_jcontains(&r->w, b, a) == (op[0] == 'i');
-    order = tt_jcompare(&r->w, a, b);
-    return (op[1] == '=' && order == 0) || (op[0] == '<' ? order < 0 : order > 0);
-}
-
 static struct tt_jvalue evaluate_comparison(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jvalue left = evaluate(r, n->a, s);
@@ -429,7 +417,7 @@ static struct tt_jvalue evaluate_comparison(struct run *r, const struct tt_jnode
         struct tt_jvalue right = evaluate(r, o->a, s);
 
         r->w.line = o->line;
-        if (!holds(r, o->op, left, right))
+        if (!tt_jholds(&r->w, o->op, left, right))
             return tt_jbool(false);
         left = right;
     }

@@ -133,34 +133,25 @@ static bool test_kind(struct tt_jvalue v, const char *name, bool *ret_known)
 
 bool tt_jtest(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args)
 {
-    struct tt_jvalue other = arg(w, args, 0, "");
+    static const struct {
+        const char *name, *op;
+    } comparisons[] = {{"eq", "=="}, {"equalto", "=="}, {"ne", "!="},         {"lt", "<"},  {"lessthan", "<"},
+                       {"le", "<="}, {"gt", ">"},       {"greaterthan", ">"}, {"ge", ">="}, {"in", "in"}};
     static const char *const no_names[] = {NULL};
+    struct tt_jvalue other = arg(w, args, 0, "");
     bool is_kind = true, holds = test_kind(v, name, &is_kind);
-#define IS(a, b, c) (strcmp(name, a) == 0 || strcmp(name, b) == 0 || strcmp(name, c) == 0)
 
     tt_jcheck_args(w, name, args, is_kind ? 0 : 1, no_names);
     if (is_kind)
         return holds;
-    if (IS("eq", "equalto", "=="))
-        return tt_jequal(w, v, other);
-    if (IS("ne", "!=", "!="))
-        return !tt_jequal(w, v, other);
-    if (IS("lt", "lessthan", "<"))
-        return tt_jcompare(w, v, other) < 0;
-    if (IS("le", "<=", "<="))
-        return tt_jcompare(w, v, other) <= 0;
-    if (IS("gt", "greaterthan", ">"))
-        return tt_jcompare(w, v, other) > 0;
-    if (IS("ge", ">=", ">="))
-        return tt_jcompare(w, v, other) >= 0;
-    if (IS("in", "in", "in"))
-        return tt_jcontains(w, other, v);
-    if (IS("even", "odd", "odd"))
+    for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
+        if (strcmp(name, comparisons[i].name) == 0 || strcmp(name, comparisons[i].op) == 0)
+            return tt_jholds(w, comparisons[i].op, v, other);
+    if (strcmp(name, "even") == 0 || strcmp(name, "odd") == 0)
         return divides(w, tt_jint(2), v) == (strcmp(name, "even") == 0);
-    if (IS("divisibleby", "divisibleby", "divisibleby"))
+    if (strcmp(name, "divisibleby") == 0)
         return divides(w, other, v);
     tt_jfail(w, TT_EUSAGE, "the test '%.40s' is not supported", name);
-#undef IS
 }
 
 /* --- filters over lists --- */
@@ -251,11 +242,9 @@ static void sort_items(struct tt_jwork *w, struct tt_jvalue *items, struct tt_jv
         bool first = k == n;
 
         tt_jstep(w, 1);
-        if (i < half && k < n) {
-            int c = tt_jcompare(w, sort_key(w, items[i], order), sort_key(w, items[k], order));
-
-            first = order->reverses ? c >= 0 : c <= 0;
-        }
+        if (i < half && k < n)
+            first =
+                tt_jholds(w, order->reverses ? ">=" : "<=", sort_key(w, items[i], order), sort_key(w, items[k], order));
         scratch[to++] = first ? items[i++] : items[k++];
     }
     memcpy(items, scratch, n * sizeof *items);
@@ -279,7 +268,7 @@ static struct tt_jvalue unique(struct tt_jwork *w, struct tt_jvalue v, bool is_e
     for (size_t i = 0; i < items->n; i++) {
         struct tt_jvalue key = fold_case(w, items->item[i], is_exact);
 
-        if (tt_jcontains(w, seen, key))
+        if (tt_jholds(w, "in", key, seen))
             continue;
         tt_jlist_add(w, seen.list, key);
         tt_jlist_add(w, made.list, items->item[i]);

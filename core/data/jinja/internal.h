@@ -152,9 +152,8 @@ const char *tt_jkind_name(struct tt_jvalue v);
 bool tt_jis_true(struct tt_jvalue v);
 bool tt_jis(struct tt_jvalue v, const char *text); /* a string with this text */
 bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b);
-/** Less than 0, 0 or more; ends the work if the two have no order. */
-int tt_jcompare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b);
-bool tt_jcontains(struct tt_jwork *w, struct tt_jvalue whole, struct tt_jvalue part);
+/** Whether `a op b`; op is ==, !=, <, <=, >, >=, in or not in. Ends the work if the two have no order. */
+bool tt_jholds(struct tt_jwork *w, const char *op, struct tt_jvalue a, struct tt_jvalue b);
 /** The items that a loop over v has. */
 struct tt_jlist *tt_jitems(struct tt_jwork *w, struct tt_jvalue v);
 int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v);

@@ -297,7 +297,8 @@ static int compare_strings(struct tt_jvalue a, struct tt_jvalue b)
     return order ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-int tt_jcompare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
+/* Less than 0, 0 or more. */
+static int compare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
 {
     if (is_number(a) && is_number(b)) {
         if (a.kind == TT_J_REAL || b.kind == TT_J_REAL)
@@ -372,7 +373,7 @@ int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v)
     }
 }
 
-bool tt_jcontains(struct tt_jwork *w, struct tt_jvalue whole, struct tt_jvalue part)
+static bool contains(struct tt_jwork *w, struct tt_jvalue whole, struct tt_jvalue part)
 {
     struct tt_jlist *items;
 
@@ -390,6 +391,18 @@ bool tt_jcontains(struct tt_jwork *w, struct tt_jvalue whole, struct tt_jvalue p
             return true;
     }
     return false;
+}
+
+bool tt_jholds(struct tt_jwork *w, const char *op, struct tt_jvalue a, struct tt_jvalue b)
+{
+    int order;
+
+    if (strcmp(op, "==") == 0 || strcmp(op, "!=") == 0)
+        return tt_jequal(w, a, b) == (op[0] == '=');
+    if (strcmp(op, "in") == 0 || strcmp(op, "not in") == 0)
+        return contains(w, b, a) == (op[0] == 'i');
+    order = compare(w, a, b);
+    return (op[1] == '=' && order == 0) || (op[0] == '<' ? order < 0 : order > 0);
 }
 
 /* --- writing values --- */
@@ -490,12 +503,19 @@ static void add_shown(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v
 
 static void add_items(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v)
 {
-    add_words(w, t, v.kind == TT_J_LIST ? "[" : "(");
-    for (size_t i = 0; i < v.list->n; i++) {
+    bool is_dict = v.kind == TT_J_DICT, is_tuple = v.kind == TT_J_TUPLE;
+    size_t n = is_dict ? v.dict->n : v.list->n;
+
+    add_words(w, t, is_dict ? "{" : is_tuple ? "(" : "[");
+    for (size_t i = 0; i < n; i++) {
         add_words(w, t, i ? ", " : "");
-        add_shown(w, t, v.list->item[i]);
+        if (is_dict) {
+            add_shown(w, t, v.dict->pair[i].key);
+            add_words(w, t, ": ");
+        }
+        add_shown(w, t, is_dict ? v.dict->pair[i].value : v.list->item[i]);
     }
-    add_words(w, t, v.kind == TT_J_LIST ? "]" : v.list->n == 1 ? ",)" : ")");
+    add_words(w, t, is_dict ? "}" : is_tuple ? n == 1 ? ",)" : ")" : "]");
 }
 
 void tt_jtext_add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue v)
@@ -523,17 +543,8 @@ void tt_jtext_add_value(struct tt_jwork *w, struct tt_jtext *t, struct tt_jvalue
         break;
     case TT_J_LIST:
     case TT_J_TUPLE:
-        add_items(w, t, v);
-        break;
     case TT_J_DICT:
-        add_words(w, t, "{");
-        for (size_t i = 0; i < v.dict->n; i++) {
-            add_words(w, t, i ? ", " : "");
-            add_shown(w, t, v.dict->pair[i].key);
-            add_words(w, t, ": ");
-            add_shown(w, t, v.dict->pair[i].value);
-        }
-        add_words(w, t, "}");
+        add_items(w, t, v);
         break;
     default:
         tt_jfail(w, TT_EUSAGE, "%s cannot be written", tt_jkind_name(v));
