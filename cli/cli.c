@@ -67,6 +67,15 @@ int tt_cli_print_json(json_t *json)
     return tt_cli_finish();
 }
 
+void tt_cli_print_line(json_t *json)
+{
+    char *text = tt_json_text(json);
+
+    tt_print("%s\n", text);
+    tt_free(text);
+    json_decref(json);
+}
+
 /* Where the next line of a usage may begin: before an option or a bracket, not inside brackets. 0: nowhere. */
 static size_t fold_at(const char *line, size_t n, size_t room)
 {
@@ -82,25 +91,19 @@ static size_t fold_at(const char *line, size_t n, size_t room)
     return best;
 }
 
-/* The column of what follows the command and its verb. */
-static int column_of_arguments(const char *line, size_t n)
-{
-    const char *titan = strstr(line, "titan "), *at = titan && titan < line + n ? titan : line;
-
-    at += strspn(at, " ");
-    while (at < line + n && islower((unsigned char)*at)) {
-        at += strcspn(at, " \n");
-        at += strspn(at, " ");
-    }
-    return (int)(at - line);
-}
-
-/* A line of a usage or of an example. */
+/* A line of a usage or of an example; it goes on below what follows the command and its verb. */
 static void add_literal(struct tt_text *out, const char *line, size_t n)
 {
-    int indent = column_of_arguments(line, n);
+    const char *titan = strstr(line, "titan "), *from = titan && titan < line + n ? titan : line;
     size_t at = n > TT_HELP_COLUMNS ? fold_at(line, n, TT_HELP_COLUMNS) : 0;
+    int indent;
 
+    from += strspn(from, " ");
+    while (from < line + n && islower((unsigned char)*from)) {
+        from += strcspn(from, " \n");
+        from += strspn(from, " ");
+    }
+    indent = (int)(from - line);
     while (at) {
         tt_text_add(out, "%.*s\n%*s", (int)at - 1, line, indent, "");
         line += at;
@@ -135,13 +138,26 @@ void tt_cli_add_usage(struct tt_text *out, const char *usage)
     }
 }
 
-int tt_cli_print_help(const char *usage, const struct tt_option *options)
+int tt_command_help(const struct tt_command *command)
 {
     struct tt_text text = {0};
+    bool any = false;
 
-    tt_cli_add_usage(&text, usage);
-    tt_args_help(options, &text);
-    (void)fputs(text.text, stdout);
+    tt_cli_add_usage(&text, command->usage);
+    for (const struct tt_cli_verb *verb = command->verbs; verb && verb->doc; verb++) {
+        enum { LEFT_COLUMNS = 27 };
+        char *left = tt_format("%-12s %s", verb->name, verb->arguments);
+
+        tt_args_help_row(&text, LEFT_COLUMNS, left, verb->doc);
+        tt_free(left);
+        any = true;
+    }
+    tt_text_add(&text, any ? "\n" : "");
+    tt_args_help(command->options, &text);
+    tt_cli_add_usage(&text, command->more ? command->more : "");
+    if (command->add_more)
+        command->add_more(&text);
+    tt_print("%s", text.text);
     tt_text_release(&text);
     return tt_cli_finish();
 }
@@ -151,28 +167,30 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
     return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);
 }
 
-/* Reads what the command line names, with its errors and a variation, which may be NULL. */
+/* Reads what the command line names, with its errors and a variation. */
 static int read_config(const struct tt_args *args, const struct tt_cli_variant *variant, struct tt_config *cfg)
 {
-    int n_more = variant ? variant->n : 0, n = 0, rc;
-    const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
-    const char **flags = tt_calloc((size_t)(args->n_overrides + n_more) + 1, sizeof *flags);
+    int n = 0, rc;
+    const char **files = tt_calloc((size_t)(args->n_options + args->n_words) + 1, sizeof *files);
+    const char **flags = tt_calloc((size_t)(args->n_overrides + variant->n) + 1, sizeof *flags), *file;
     struct tt_config_input input = {.files = files,
                                     .args = flags,
                                     .n_errors = args->n_errors,
                                     .errors = args->errors,
-                                    .check = variant && variant->files ? tt_job_check_files : tt_job_check};
+                                    .check = variant->unchecked ? NULL
+                                             : variant->files   ? tt_job_check_files
+                                                                : tt_job_check};
 
-    while (tt_args_value(args, "config", n)) {
-        files[n] = tt_args_value(args, "config", n);
-        n++;
-    }
+    while ((file = tt_args_value(args, "config", n)))
+        files[n++] = file;
+    for (int i = variant->first_file; variant->first_file && i < args->n_words; i++)
+        files[n++] = args->word[i];
     if (n == 0)
-        files[n++] = "builtin:quick";
+        files[n++] = variant->fallback ? variant->fallback : "builtin:quick";
     input.n_files = n;
     for (int i = 0; i < args->n_overrides; i++)
         flags[input.n_args++] = args->override[i];
-    for (int i = 0; i < n_more; i++)
+    for (int i = 0; i < variant->n; i++)
         flags[input.n_args++] = variant->flag[i];
     rc = tt_config_read(cfg, &input);
     tt_free((void *)files);
@@ -190,34 +208,25 @@ int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct 
     if (rc == 0 || !args)
         return rc;
     rc = tt_config_new(&cfg);
-    if (rc == 0)
-        rc = read_config(args, NULL, cfg); /* fails with the command line's errors and its own */
+    if (rc == 0) /* fails with the command line's errors and its own */
+        rc = read_config(args, &(struct tt_cli_variant){0}, cfg);
     tt_config_free(cfg);
     return rc;
-}
-
-/* A word where none belongs; most often it is a configuration. */
-static int fail_word(const char *command, const char *word)
-{
-    const char *dot = strrchr(word, '.');
-
-    if (dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0 || strcmp(dot, ".toml") == 0))
-        return tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: did you mean `titan %s --config %s`?", command,
-                       word, command, word);
-    return tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
-                   command, word, command);
 }
 
 int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
                         struct tt_config **ret_cfg)
 {
+    const char *word = args->n_words && !variant->first_file ? args->word[0] : NULL;
     struct tt_config *cfg = NULL;
     int rc = 0;
 
-    if (args->n_words) {
-        rc = fail_word(command, args->word[0]);
-        goto out;
-    }
+    if (word && (tt_text_ends(word, ".yaml") || tt_text_ends(word, ".yml") || tt_text_ends(word, ".toml")))
+        return tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: did you mean `titan %s --config %s`?", command,
+                       word, command, word);
+    if (word)
+        return tt_fail(TT_EUSAGE, "%s: unexpected argument '%s'\nhelp: titan %s [--config FILE] [--section.key=value]",
+                       command, word, command);
     TT_TRY(tt_config_new(&cfg));
     if (variant->unbuilt)
         tt_config_tolerate_unbuilt(cfg, variant->unbuilt);
@@ -244,6 +253,41 @@ int tt_cli_count(const char *command, const struct tt_args *args, const char *op
         return tt_fail(TT_EUSAGE, "%s: --%s '%s' is not a whole number from %lld to %lld", command, option, text,
                        (long long)low, (long long)high);
     *value = read;
+    return 0;
+}
+
+int tt_cli_real(const char *command, const struct tt_args *args, const char *option, double low, double high,
+                const char *wanted, double *value)
+{
+    const char *text = tt_args_last(args, option);
+    char *end = NULL;
+    double read;
+
+    if (!text)
+        return 0;
+    read = strtod(text, &end);
+    if (end == text || *end || !(read >= low) || !(read <= high))
+        return tt_fail(TT_EUSAGE, "%s: --%s '%s' is not %s", command, option, text, wanted);
+    *value = read;
+    return 0;
+}
+
+int tt_cli_list(const char *command, const struct tt_args *args, const char *option, int most, const char **word,
+                int *ret_n, char **ret_text)
+{
+    struct tt_text all = {0};
+    char *rest = NULL;
+    int n = 0;
+
+    for (int i = 0; tt_args_value(args, option, i); i++)
+        tt_text_add(&all, "%s,", tt_args_value(args, option, i));
+    *ret_text = all.text;
+    for (char *at = all.text ? strtok_r(all.text, ",", &rest) : NULL; at; at = strtok_r(NULL, ",", &rest)) {
+        if (n == most)
+            return tt_fail(TT_EUSAGE, "%s: --%s takes at most %d fields", command, option, most);
+        word[n++] = at;
+    }
+    *ret_n = n;
     return 0;
 }
 
@@ -280,6 +324,18 @@ int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype)
         }
     }
     return tt_cli_fail_choice("dtype", text, (const char *const[]){"float32", "bfloat16"}, 2);
+}
+
+int64_t tt_cli_int(const json_t *json, const char *key)
+{
+    return (int64_t)json_integer_value(json_object_get(json, key));
+}
+
+const char *tt_cli_text(const json_t *json, const char *key)
+{
+    const char *text = json_string_value(json_object_get(json, key));
+
+    return text ? text : "-";
 }
 
 /* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */
@@ -335,48 +391,65 @@ void tt_cli_install_log(void)
     tt_log_set_progress(show_progress, &progress_state);
 }
 
-int tt_cli_fail_verb(const char *command, const char *word, const char *const *verb, int n,
-                     const struct tt_cli_elsewhere *elsewhere, int n_elsewhere)
+const char *tt_cli_meant(const char *word, const char *const *names, int n, const struct tt_cli_elsewhere *elsewhere)
 {
-    const char *near = word ? tt_text_nearest(word, verb, n) : NULL;
-    struct tt_text all = {0};
-    int rc;
+    const char *near = tt_text_nearest(word, names, n);
 
-    for (int i = 0; i < n; i++)
-        tt_text_add(&all, "%s%s", i ? ", " : "", verb[i]);
-    for (int i = 0; i < n_elsewhere && word && !near; i++)
-        if (tt_text_is_listed(word, elsewhere[i].words))
-            near = elsewhere[i].here;
+    for (; !near && elsewhere && elsewhere->words; elsewhere++)
+        if (tt_text_is_listed(word, elsewhere->words))
+            near = elsewhere->here;
+    return near;
+}
+
+static int check_verb(const char *command, const struct tt_cli_verb *verb, const struct tt_args *args)
+{
+    int n = args->n_words - 1;
+
+    for (int i = 0; i < args->n_options; i++) {
+        const char *name = args->option[i].option->name;
+        char word[64];
+
+        (void)snprintf(word, sizeof word, "|%s|", name);
+        if (strcmp(name, "json") != 0 && !strstr(verb->takes, word))
+            return tt_fail(TT_EUSAGE, "'titan %s %s' takes no --%s\nhelp: titan %s --help lists the options of each",
+                           command, verb->name, name, command);
+    }
+    if (n < verb->low || n > verb->high)
+        return tt_fail(TT_EUSAGE, "'titan %s %s' needs %s\nhelp: titan %s %s %s", command, verb->name, verb->needs,
+                       command, verb->name, verb->arguments);
+    return 0;
+}
+
+int tt_command_run_verb(const struct tt_command *command, const struct tt_args *args)
+{
+    enum { MOST = 16 };
+    const char *word = args->n_words ? args->word[0] : NULL, *name = command->name, *near, *names[MOST];
+    struct tt_text all = {0};
+    int n = 0, rc;
+
+    for (const struct tt_cli_verb *verb = command->verbs; verb->name; verb++) {
+        if (word && strcmp(word, verb->name) == 0) {
+            tt_text_release(&all);
+            rc = verb->takes ? check_verb(name, verb, args) : 0;
+            return rc < 0 ? rc : verb->run(args);
+        }
+        tt_text_add(&all, "%s%s", n ? ", " : "", verb->name);
+        names[n++] = verb->name;
+    }
+    near = word ? tt_cli_meant(word, names, n, command->elsewhere) : NULL;
     if (near)
-        rc = tt_fail(TT_EUSAGE, "unknown command '%s %s'\nhelp: did you mean '%s %s'?", command, word, command, near);
+        rc = tt_fail(TT_EUSAGE, "unknown command '%s %s'\nhelp: did you mean '%s %s'?", name, word, name, near);
     else if (word)
-        rc = tt_fail(TT_EUSAGE, "unknown command '%s %s'\nhelp: use one of %s %s", command, word, command, all.text);
+        rc = tt_fail(TT_EUSAGE, "unknown command '%s %s'\nhelp: use one of %s %s", name, word, name, all.text);
     else
-        rc = tt_fail(TT_EUSAGE, "'titan %s' needs to know what to do\nhelp: use one of %s %s", command, command,
-                     all.text);
+        rc = tt_fail(TT_EUSAGE, "'titan %s' needs to know what to do\nhelp: use one of %s %s", name, name, all.text);
     tt_text_release(&all);
     return rc;
 }
 
-int tt_cli_run(int argc, char **argv, const char *name, const char *usage, const struct tt_option *options,
-               int (*run)(const struct tt_args *args))
+bool tt_command_takes_keys(const struct tt_command *command)
 {
-    struct tt_args *args = NULL;
-    int rc = 0;
-
-    TT_TRY(tt_args_parse(argc, argv, options, &args));
-    if (tt_args_has(args, "help")) {
-        rc = tt_cli_print_help(usage, options);
-    } else if (args->n_overrides) {
-        rc = tt_fail(TT_EUSAGE, "%s: '%s' is not an option\nhelp: titan %s --help lists them", name, args->override[0],
-                     name);
-    } else {
-        tt_cli_install_log();
-        rc = run(args);
-    }
-out:
-    tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+    return command->options && strcmp(command->options[0].name, "config") == 0;
 }
 
 /* --- commands that run on ranks --- */
@@ -388,16 +461,6 @@ enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };
 static void say(const char *text)
 {
     tt_screen_say("titan: %s\n", text);
-}
-
-static void abort_job(struct tt_comm *comm, int code)
-{
-    char *message = tt_format("titan: error: %s", tt_error_message());
-
-    tt_console_add(message);
-    tt_console_add("\n");
-    tt_comm_abort(comm, code, message);
-    tt_free(message);
 }
 
 /*
@@ -421,17 +484,9 @@ static bool was_stopped(int rc)
     return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
 }
 
-/* For tests: fails if messages between ranks were never received. Even an abandoned step must receive all of them. */
-static int check_messages(struct tt_comm *comm, int rc)
-{
-    const char *wanted = getenv("TITAN_CHECK_MESSAGES"); // NOLINT(concurrency-mt-unsafe): nobody sets it
-    int checked = wanted && (rc == 0 || was_stopped(rc)) ? tt_comm_check_messages(comm) : 0;
-
-    return checked < 0 ? checked : rc;
-}
-
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg)
 {
+    const char *checks = getenv("TITAN_CHECK_MESSAGES"); // NOLINT(concurrency-mt-unsafe): nobody sets it
     struct tt_comm *comm = NULL;
     int code;
 
@@ -454,10 +509,20 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
         tt_cli_install_log();
     if (rc == 0)
         rc = fn(comm, arg);
-    rc = check_messages(comm, rc);
+    if (checks && (rc == 0 || was_stopped(rc))) { /* for tests: even an abandoned step must receive all messages */
+        int checked = tt_comm_check_messages(comm);
+
+        rc = checked < 0 ? checked : rc;
+    }
     code = rc > 0 ? rc : tt_error_exit_code(rc);
-    if (rc == TT_ECOMM) /* a rank is gone or silent: agreeing is over */
-        abort_job(comm, code);
+    if (rc == TT_ECOMM) { /* a rank is gone or silent: agreeing is over */
+        char *message = tt_format("titan: error: %s", tt_error_message());
+
+        tt_console_add(message);
+        tt_console_add("\n");
+        tt_comm_abort(comm, code, message);
+        tt_free(message);
+    }
     if (comm->rank == 0 && was_stopped(rc))
         say(tt_error_message());
     else if (rc < 0 && comm->rank == 0)
@@ -466,13 +531,33 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
     return code;
 }
 
-int tt_cli_run_job(int argc, char **argv, const char *usage, const struct tt_option *options, tt_cli_ranks_fn fn)
+int tt_command_run(const struct tt_command *command, int argc, char **argv)
 {
+    bool takes_keys = tt_command_takes_keys(command);
     struct tt_args *args = NULL;
-    int rc = tt_cli_parse(argc, argv, options, &args);
-    int code =
-        rc == 0 && tt_args_has(args, "help") ? tt_cli_print_help(usage, options) : tt_cli_run_ranks(rc, args, fn, args);
+    int rc, code;
 
+    if (command->main)
+        return command->main(argc, argv);
+    rc = takes_keys ? tt_cli_parse(argc, argv, command->options, &args)
+                    : tt_args_parse(argc, argv, command->options, &args);
+    if (rc == 0 && tt_args_has(args, "help")) {
+        code = tt_command_help(command);
+        goto out;
+    }
+    if (rc == 0 && args->n_overrides && !takes_keys)
+        rc = tt_fail(TT_EUSAGE, "%s: '%s' is not an option\nhelp: titan %s --help lists them", command->name,
+                     args->override[0], command->name);
+    if (command->run_ranks) {
+        code = tt_cli_run_ranks(rc, args, command->run_ranks, args);
+        goto out;
+    }
+    if (rc == 0 && !takes_keys)
+        tt_cli_install_log();
+    if (rc == 0)
+        rc = command->run ? command->run(args) : tt_command_run_verb(command, args);
+    code = rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
+out:
     tt_args_free(args);
     return code;
 }

@@ -10,19 +10,73 @@
 #include "core/graph/dtype.h"
 
 /**
- * What the commands share. A command is a function of its arguments; argv[0] is the first word after its name. It
- * prints data on stdout and everything else on stderr, and returns the process's exit code. Only this layer prints and
- * chooses exit codes.
+ * What the commands share. Each command is a row, tt_command_NAME, in a file of its own; main.c has the list. Commands
+ * print data on stdout and everything else on stderr. Only this layer prints and chooses exit codes.
  */
 
-/** One command. The table of all is in main.c; help and completion are made of it. */
+/**
+ * The work of a command on each rank: returns 0, a negative code with its message, or an exit code already explained.
+ */
+typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
+
+/** A verb of a command, as `show` of `titan config show`; args->word[0] is its name. */
+struct tt_cli_verb {
+    const char *name;
+    int (*run)(const struct tt_args *args); /* as that of a command */
+    const char *arguments, *doc;            /* its line in the command's --help; doc NULL: none */
+    int low, high;                          /* the number of further words, if `takes` is there */
+    const char *needs;                      /* those words in a message: "two paths" */
+    const char *takes; /* its options, apart from json and help, between bars; NULL: neither is checked */
+};
+
+/** Words, with "|" between them, that other programs have for one of titan's. */
+struct tt_cli_elsewhere {
+    const char *words, *here;
+};
+
+/** A command. Help and completion are made of the rows of all. Tables in it end with a row of zeros. */
 struct tt_command {
     const char *name;
     const char *arguments; /* "show|check [--config FILE]..." */
     const char *summary;
-    int (*run)(int argc, char **argv);
-    const struct tt_option *options; /* ends with a row of zeros; NULL: none */
+    const char *usage;                     /* the beginning of its --help, up to an empty line */
+    const struct tt_option *options;       /* with "config", the command takes overrides too */
+    const char *more;                      /* the end of its --help; may be NULL */
+    void (*add_more)(struct tt_text *out); /* appends to that; may be NULL */
+
+    /* One of these is the command. Verbs and run return what tt_cli_ranks_fn does, main the exit code of the process. */
+    const struct tt_cli_verb *verbs;
+    const struct tt_cli_elsewhere *elsewhere; /* what people expect under other names; may be NULL */
+    int (*run)(const struct tt_args *args);   /* on one process */
+    tt_cli_ranks_fn run_ranks;                /* on all ranks; its argument is the struct tt_args */
+    int (*main)(int argc, char **argv);       /* reads its command line itself; argv[0] comes after the name */
 };
+
+extern const struct tt_command tt_command_train, tt_command_plan, tt_command_estimate, tt_command_tune,
+    tt_command_launch, tt_command_status, tt_command_plot, tt_command_compare, tt_command_export, tt_command_trace,
+    tt_command_bench, tt_command_config, tt_command_models, tt_command_ckpt, tt_command_generate, tt_command_eval,
+    tt_command_data, tt_command_doctor, tt_command_completion;
+
+/** All commands, in the order of the help; NULL ends them. In main.c. */
+extern const struct tt_command *const tt_commands[];
+
+/** Whether a command reads a configuration, so that keys are among its flags. */
+bool tt_command_takes_keys(const struct tt_command *command);
+
+/**
+ * Runs a command, or prints its help; returns the exit code of the process. Without keys, notes and warnings are shown
+ * (under ranks always).
+ */
+int tt_command_run(const struct tt_command *command, int argc, char **argv);
+
+/** Runs the verb that args->word[0] names, after a look at its words and options. TT_EUSAGE: there is no such verb. */
+int tt_command_run_verb(const struct tt_command *command, const struct tt_args *args);
+
+/** The --help of a command, on stdout; 0, or the exit code of a failed write. */
+int tt_command_help(const struct tt_command *command);
+
+/** The one of n names that a word was probably meant to be, or what is here for words of elsewhere; NULL: none. */
+const char *tt_cli_meant(const char *word, const char *const *names, int n, const struct tt_cli_elsewhere *elsewhere);
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
@@ -30,7 +84,10 @@ int tt_cli_fail(int rc);
 /** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
 int tt_cli_print_json(json_t *json);
 
-/** Writes json to stdout in the same form, as a part of a larger value: its further lines are `depth` levels in. */
+/** The same on one line, without a look at the write. */
+void tt_cli_print_line(json_t *json);
+
+/** Writes json to stdout as tt_cli_print_json does, as a part of a larger value: its further lines are `depth` levels in. */
 void tt_cli_put_json(const json_t *json, int depth);
 
 /** Flushes stdout; 0, or the exit code of a failed write (a full disk), with a message on stderr. */
@@ -41,12 +98,6 @@ int tt_cli_finish(void);
  * and of examples, which begin with "usage:" or a space, are folded between options.
  */
 void tt_cli_add_usage(struct tt_text *out, const char *usage);
-
-/**
- * The --help of a command, on stdout: usage, which ends with an empty line, then a line for each of options; 0, or the
- * exit code of a failed write.
- */
-int tt_cli_print_help(const char *usage, const struct tt_option *options);
 
 /** Notes, warnings and progress of library code go to stderr from now on. */
 void tt_cli_install_log(void);
@@ -66,12 +117,15 @@ enum { TT_MOST_RANKS = 1 << 20 };
  */
 int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg) TT_MUST_CHECK;
 
-/* A variation of the configuration of a command line. */
+/* A variation of how the command line is read. */
 struct tt_cli_variant {
     const char *flag[10]; /* overrides after those of the command line: "--parallelism.fsdp_engine=planned" */
     int n;
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
     bool files;              /* also check the files that the configuration names (tt_job_check_files) */
+    bool unchecked;          /* do not check the values (tt_job_check) */
+    int first_file;          /* words from this one on are files of the configuration; 0: there must be no words */
+    const char *fallback;    /* the file if there is none; NULL: the built-in quick run */
 };
 
 /** The same with a variation. */
@@ -82,6 +136,20 @@ int tt_cli_load_variant(const char *command, const struct tt_args *args, const s
 int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
                  int64_t *value) TT_MUST_CHECK;
 
+/**
+ * Reads a number, low to high, from an option of a command; leaves *value alone when it was not given.
+ *   wanted  what it is not, for the message: "a number of 0 or more"
+ */
+int tt_cli_real(const char *command, const struct tt_args *args, const char *option, double low, double high,
+                const char *wanted, double *value) TT_MUST_CHECK;
+
+/**
+ * Reads lists of words between commas from an option, which may repeat.
+ *   word       [most], into *ret_text, which the caller frees with tt_free even after an error
+ */
+int tt_cli_list(const char *command, const struct tt_args *args, const char *option, int most, const char **word,
+                int *ret_n, char **ret_text) TT_MUST_CHECK;
+
 /** Reads --dtype, float32 or bfloat16; leaves *dtype alone when it was not given. */
 int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype) TT_MUST_CHECK;
 
@@ -91,118 +159,16 @@ int tt_cli_fail_choice(const char *option, const char *found, const char *const 
 /** The type's name in options and JSON. */
 const char *tt_cli_dtype_name(enum tt_dtype dtype);
 
-/** `titan train`: see titan-train(1). */
-int tt_command_train(int argc, char **argv);
-extern const struct tt_option tt_train_options[];
-
-/** `titan plan`: see titan-plan(1). */
-int tt_command_plan(int argc, char **argv);
-extern const struct tt_option tt_plan_options[];
-
-/** `titan estimate`: see titan-estimate(1). */
-int tt_command_estimate(int argc, char **argv);
-extern const struct tt_option tt_estimate_options[];
-
-/** `titan launch`: see titan-launch(1). */
-int tt_command_launch(int argc, char **argv);
-extern const struct tt_option tt_launch_options[];
-
-/** `titan tune`: see titan-tune(1). */
-int tt_command_tune(int argc, char **argv);
-extern const struct tt_option tt_tune_options[];
-
-/** `titan trace summary DIR`: see titan-trace(1). */
-int tt_command_trace(int argc, char **argv);
-extern const struct tt_option tt_trace_options[];
-
-/** `titan bench`: see titan-bench(1). */
-int tt_command_bench(int argc, char **argv);
-extern const struct tt_option tt_bench_options[];
-
-/** `titan config show|check|diff|init|import`: see titan-config(1). */
-int tt_command_config(int argc, char **argv);
-extern const struct tt_option tt_config_options[];
-
-/** `titan models [--json] [--seq-len N]`: the registry. */
-int tt_command_models(int argc, char **argv);
-extern const struct tt_option tt_models_options[];
-
-/** `titan ckpt list|inspect|verify|diff|consolidate|convert|average|gc|rollback`: see titan-ckpt(1). */
-int tt_command_ckpt(int argc, char **argv);
-extern const struct tt_option tt_ckpt_options[];
-
-/** `titan generate`: see titan-generate(1). */
-int tt_command_generate(int argc, char **argv);
-extern const struct tt_option tt_generate_options[];
-
-/** `titan eval`: see titan-eval(1). */
-int tt_command_eval(int argc, char **argv);
-extern const struct tt_option tt_eval_options[];
-
-/** `titan status [DIR]`: see titan-status(1). */
-int tt_command_status(int argc, char **argv);
-extern const struct tt_option tt_status_options[];
-
-/** `titan plot RUN...`: see titan-plot(1). */
-int tt_command_plot(int argc, char **argv);
-extern const struct tt_option tt_plot_options[];
-
-/** `titan export --csv RUN`: see titan-export(1). */
-int tt_command_export(int argc, char **argv);
-extern const struct tt_option tt_export_options[];
-
-/** `titan compare A B`: see titan-compare(1). */
-int tt_command_compare(int argc, char **argv);
-extern const struct tt_option tt_compare_options[];
-
-/** `titan data pack|inspect`: see titan-data(1). */
-int tt_command_data(int argc, char **argv);
-extern const struct tt_option tt_data_options[];
-
-/** `titan doctor`: see titan-doctor(1). */
-int tt_command_doctor(int argc, char **argv);
-extern const struct tt_option tt_doctor_options[];
-
-/** `titan completion bash|zsh|fish`, with the n commands of the table: see titan-completion(1). */
-int tt_cli_completion(int argc, char **argv, const struct tt_command *commands, int n);
-extern const struct tt_option tt_completion_options[];
-
-/* --- how a command runs --- */
-
-/** Words, with "|" between them, that other programs have for one of titan's. */
-struct tt_cli_elsewhere {
-    const char *words, *here;
-};
-
-/**
- * TT_EUSAGE: a command has no such verb, or needs one (word NULL). Names the verb that was probably meant, or all n.
- *   elsewhere  what people expect under other names
- */
-int tt_cli_fail_verb(const char *command, const char *word, const char *const *verb, int n,
-                     const struct tt_cli_elsewhere *elsewhere, int n_elsewhere);
-
-/**
- * A command on one process that takes no configuration: prints its help, or calls `run` with notes and warnings shown.
- * run returns 0, a negative code with its message, or an exit code already explained. Returns the exit code.
- *   name  for the message about an option that there is not
- */
-int tt_cli_run(int argc, char **argv, const char *name, const char *usage, const struct tt_option *options,
-               int (*run)(const struct tt_args *args));
-
-/**
- * The work of a command on each rank: returns 0, a negative code with its message, or an exit code already explained.
- */
-typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
+/** Members of a result in JSON: an integer (0 if it has none), a string ("-"). */
+int64_t tt_cli_int(const json_t *json, const char *key);
+const char *tt_cli_text(const json_t *json, const char *key);
 
 /**
  * Runs fn with a communicator of all ranks: MPI's under a launcher, else of one rank. Rank 0 shows notes and reports
  * the error, once. Returns the process's exit code, the same on every rank.
- *   args of the command line, for comm.init_timeout_seconds; may be NULL
- *   rc   the result of reading the command line: if it failed on any rank, fn does not run
+ *   args  of the command line, for comm.init_timeout_seconds; may be NULL
+ *   rc    the result of reading the command line: if it failed on any rank, fn does not run
  */
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg);
-
-/** A command on ranks that takes a configuration: prints its help, or calls fn with struct tt_args as its argument. */
-int tt_cli_run_job(int argc, char **argv, const char *usage, const struct tt_option *options, tt_cli_ranks_fn fn);
 
 #endif

@@ -4,19 +4,14 @@
  */
 #include "cli/measure/bench.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <float.h>
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/run/screen.h"
-#include "core/base/mem.h"
-#include "core/kernels/kernels.h"
-#include "core/kernels/matmul.h"
 #include "core/os/file.h"
 
-const struct tt_option tt_bench_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"only", NULL, "PART,...", "parts to measure: sgemm, memory, step, ops, collectives, storage (default: all)"},
     {"seconds", NULL, "S", "about how long to measure, in seconds (default: 20)"},
@@ -60,74 +55,46 @@ static int read_only(const char *text, bool wanted[TT_BENCH_SECTIONS])
     return 0;
 }
 
-static int read_seconds(const struct tt_args *args, double *seconds)
-{
-    const char *text = tt_args_last(args, "seconds");
-    char *end = NULL;
-
-    *seconds = 20.0;
-    if (!text)
-        return 0;
-    *seconds = strtod(text, &end);
-    if (end == text || *end || !(*seconds > 0.0) || *seconds > 86400.0)
-        return tt_fail(TT_EUSAGE, "bench: --seconds '%s' is not a number of seconds, above 0 and at most a day", text);
-    return 0;
-}
-
-static int read_command(const struct tt_args *args, struct tt_bench *bench)
-{
-    int rc = 0;
-
-    TT_TRY(read_only(tt_args_last(args, "only"), bench->wanted));
-    TT_TRY(read_seconds(args, &bench->seconds));
-    bench->fewest = bench->seconds < 1.0 ? 1 : 3;
-    if (tt_args_has(args, "save") && !(bench->wanted[TT_BENCH_SGEMM] && bench->wanted[TT_BENCH_MEMORY]))
-        rc = tt_fail(TT_EUSAGE, "bench: --save needs sgemm and memory\nhelp: name them in --only too");
-    if (rc == 0)
-        rc = tt_kernels_check();
-out:
-    return rc;
-}
-
-/* Prints the results even if they cannot be saved. */
-static int report(const struct tt_bench *bench)
-{
-    const char *save = tt_args_last(bench->args, "save");
-    json_t *machine;
-    int rc = 0, code;
-
-    if (save) {
-        machine = tt_bench_machine_json(bench);
-        rc = tt_json_save(save, machine);
-        json_decref(machine);
-    }
-    if (tt_args_has(bench->args, "json")) {
-        code = tt_cli_print_json(tt_bench_json(bench));
-    } else {
-        tt_bench_print(bench);
-        if (save && rc == 0)
-            tt_print("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
-        code = tt_cli_finish();
-    }
-    return rc < 0 ? rc : code;
-}
-
 static int bench(struct tt_comm *comm, void *args)
 {
-    struct tt_bench b = {.args = args};
-    int rc = read_command(args, &b);
+    struct tt_bench b = {.args = args, .seconds = 20.0};
+    const char *save = tt_args_last(args, "save");
+    int rc = read_only(tt_args_last(args, "only"), b.wanted), saved = 0;
 
+    if (rc == 0)
+        rc = tt_cli_real("bench", args, "seconds", DBL_TRUE_MIN, 86400.0,
+                         "a number of seconds, above 0 and at most a day", &b.seconds);
+    b.fewest = b.seconds < 1.0 ? 1 : 3;
+    if (rc == 0 && save && !(b.wanted[TT_BENCH_SGEMM] && b.wanted[TT_BENCH_MEMORY]))
+        rc = tt_fail(TT_EUSAGE, "bench: --save needs sgemm and memory\nhelp: name them in --only too");
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_bench_run(&b, comm));
-    if (comm->rank == 0)
-        rc = report(&b);
+    if (comm->rank != 0)
+        goto out;
+    if (save) {
+        json_t *machine = tt_bench_machine_json(&b);
+
+        saved = tt_json_save(save, machine);
+        json_decref(machine);
+    }
+    if (tt_args_has(args, "json")) { /* results are printed even if they cannot be saved */
+        rc = tt_cli_print_json(tt_bench_json(&b));
+    } else {
+        tt_bench_print(&b);
+        if (save && saved == 0)
+            tt_print("\n%s: use it with --parallelism.machine_file=%s\n", save, save);
+        rc = tt_cli_finish();
+    }
+    rc = saved < 0 ? saved : rc;
 out:
     rc = tt_config_locate(b.cfg, rc);
     tt_bench_release(&b);
     return rc;
 }
 
-int tt_command_bench(int argc, char **argv)
-{
-    return tt_cli_run_job(argc, argv, usage, tt_bench_options, bench);
-}
+const struct tt_command tt_command_bench = {"bench",
+                                            "[--only PART,...] [--save FILE] [overrides]",
+                                            "measure this machine and one step of a model",
+                                            usage,
+                                            options,
+                                            .run_ranks = bench};

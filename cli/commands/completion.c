@@ -39,15 +39,6 @@ static void add_verbs(const struct tt_command *command, struct tt_text *out)
         add_choices(out, command->arguments, n);
 }
 
-/* Whether the command reads a configuration, so that keys are among its flags. */
-static bool takes_keys(const struct tt_command *command)
-{
-    for (const struct tt_option *o = command->options; o && o->name; o++)
-        if (strcmp(o->name, "config") == 0)
-            return true;
-    return false;
-}
-
 /* Whether a key is a flag that needs no value. */
 static bool is_switch(const struct tt_config_row *row)
 {
@@ -72,15 +63,12 @@ static void add_flavors(struct tt_text *out)
     add_word(out, "hf", 2);
 }
 
-/* "regex=what", or lists of names: not words of their own. */
-static bool has_rules(const struct tt_config_row *row)
-{
-    return (row->flags & TT_FLAG_LIST) && (row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS));
-}
-
-/* Appends the words that a key accepts, with spaces between them; nothing for numbers and free text. */
+/* Appends the words that a key accepts, with spaces between them; nothing for numbers, free text, and lists of
+ * "regex=what" or of names. */
 static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
 {
+    bool has_rules = (row->flags & TT_FLAG_LIST) && (row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS));
+
     if (strcmp(row->path, TT_KEY_NAME(model.name)) == 0)
         for (int i = 0; i < tt_model_n_rows; i++)
             add_word(out, tt_model_rows[i]->name, strlen(tt_model_rows[i]->name));
@@ -88,7 +76,7 @@ static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
         add_flavors(out);
     else if (is_switch(row))
         add_choices(out, "true|false", strlen("true|false"));
-    else if (row->choices && !has_rules(row))
+    else if (row->choices && !has_rules)
         tt_config_choices_text(row, " ", out);
     else if (row->zero_word)
         add_word(out, row->zero_word, strlen(row->zero_word));
@@ -96,16 +84,11 @@ static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
         add_word(out, "null", strlen("null"));
 }
 
-/* The key that an option is short for. */
-static const struct tt_config_row *key_of(const struct tt_option *option)
-{
-    return option->alias && strchr(option->alias, '.') ? tt_config_row_find(option->alias) : NULL;
-}
-
-/* The same for an option of a command. */
+/* The same for an option of a command, which may be short for a key. */
 static void add_option_values(const struct tt_option *option, struct tt_text *out)
 {
-    const struct tt_config_row *row = key_of(option);
+    const struct tt_config_row *row =
+        option->alias && strchr(option->alias, '.') ? tt_config_row_find(option->alias) : NULL;
 
     if (row)
         add_key_values(row, out);
@@ -121,12 +104,7 @@ static bool key_is_path(const struct tt_config_row *row)
 
 static bool option_is_path(const struct tt_option *option)
 {
-    static const char *const values[] = {"FILE", "DIR", "PATH"};
-
-    for (size_t i = 0; option->value && i < sizeof values / sizeof *values; i++)
-        if (strcmp(option->value, values[i]) == 0)
-            return true;
-    return false;
+    return option->value && tt_text_is_listed(option->value, "FILE|DIR|PATH");
 }
 
 /* Appends "--max-new-tokens". */
@@ -144,50 +122,22 @@ static void add_flag(const struct tt_option *option, struct tt_text *out)
  * finds the command and the word, and asks them.
  */
 
-/* Prints the words that can come after a command. */
-static void write_words(const struct tt_command *commands, int n, struct tt_text *out)
+static void add_names(struct tt_text *out)
 {
-    tt_text_add(out, "_titan_commands='");
-    for (int i = 0; i < n; i++)
-        tt_text_add(out, "%s%s", i ? " " : "", commands[i].name);
-    tt_text_add(out, "'\n_titan_verbs() {\n    case $1 in\n");
-    for (int i = 0; i < n; i++) {
-        struct tt_text verbs = {0};
-
-        add_verbs(&commands[i], &verbs);
-        if (strcmp(commands[i].arguments, "[COMMAND]") == 0)
-            tt_text_add(out, "    %s) echo $_titan_commands | tr ' ' '\\n' ;;\n", commands[i].name);
-        else if (verbs.size)
-            tt_text_add(out, "    %s) echo %s ;;\n", commands[i].name, verbs.text);
-        tt_text_release(&verbs);
-    }
-    tt_text_add(out, "    esac\n}\n_titan_options() {\n    case $1 in\n");
-    for (int i = 0; i < n; i++) {
-        tt_text_add(out, "    %s) echo", commands[i].name);
-        for (const struct tt_option *o = commands[i].options; o && o->name; o++) {
-            tt_text_add(out, " ");
-            add_flag(o, out);
-        }
-        tt_text_add(out, " ;;\n");
-    }
-    tt_text_add(out, "    esac\n}\n");
+    for (int i = 0; tt_commands[i]; i++)
+        tt_text_add(out, "%s%s", i ? " " : "", tt_commands[i]->name);
 }
 
-static void write_keys(const struct tt_command *commands, int n, struct tt_text *out)
+static void add_names_with_keys(const char *between, struct tt_text *out)
 {
     const char *separator = "";
 
-    tt_text_add(out, "_titan_keys() {\n    case $1 in\n    ");
-    for (int i = 0; i < n; i++) {
-        if (!takes_keys(&commands[i]))
+    for (int i = 0; tt_commands[i]; i++) {
+        if (!tt_command_takes_keys(tt_commands[i]))
             continue;
-        tt_text_add(out, "%s%s", separator, commands[i].name);
-        separator = "|";
+        tt_text_add(out, "%s%s", separator, tt_commands[i]->name);
+        separator = between;
     }
-    tt_text_add(out, ") ;;\n    *) return ;;\n    esac\n    echo");
-    for (int i = 0; i < tt_config_n_rows; i++)
-        tt_text_add(out, " %s%s", tt_config_rows[i].path, is_switch(&tt_config_rows[i]) ? "" : "=");
-    tt_text_add(out, "\n}\n");
 }
 
 static void write_answer(const char *command, const char *name, const struct tt_text *values, bool is_path,
@@ -198,7 +148,7 @@ static void write_answer(const char *command, const char *name, const struct tt_
 }
 
 /* Prints the words that a key or an option accepts, FILES for the names of files. Fails if it takes no value. */
-static void write_values(const struct tt_command *commands, int n, struct tt_text *out)
+static void write_values(struct tt_text *out)
 {
     tt_text_add(out, "_titan_values() {\n    case $1:$2 in\n");
     for (int i = 0; i < tt_config_n_rows; i++) {
@@ -208,25 +158,51 @@ static void write_values(const struct tt_command *commands, int n, struct tt_tex
         write_answer("*", tt_config_rows[i].path, &values, key_is_path(&tt_config_rows[i]), out);
         tt_text_release(&values);
     }
-    for (int i = 0; i < n; i++) {
-        for (const struct tt_option *o = commands[i].options; o && o->name; o++) {
+    for (int i = 0; tt_commands[i]; i++) {
+        for (const struct tt_option *o = tt_commands[i]->options; o && o->name; o++) {
             struct tt_text values = {0};
 
             if (!o->value)
                 continue;
             add_option_values(o, &values);
-            write_answer(commands[i].name, o->name, &values, option_is_path(o), out);
+            write_answer(tt_commands[i]->name, o->name, &values, option_is_path(o), out);
             tt_text_release(&values);
         }
     }
     tt_text_add(out, "    *) return 1 ;;\n    esac\n}\n");
 }
 
-static void write_tables(const struct tt_command *commands, int n, struct tt_text *out)
+static void write_tables(struct tt_text *out)
 {
-    write_words(commands, n, out);
-    write_keys(commands, n, out);
-    write_values(commands, n, out);
+    tt_text_add(out, "_titan_commands='");
+    add_names(out);
+    tt_text_add(out, "'\n_titan_verbs() {\n    case $1 in\n"); /* the words that can come after a command */
+    for (int i = 0; tt_commands[i]; i++) {
+        struct tt_text verbs = {0};
+
+        add_verbs(tt_commands[i], &verbs);
+        if (strcmp(tt_commands[i]->arguments, "[COMMAND]") == 0)
+            tt_text_add(out, "    %s) echo $_titan_commands | tr ' ' '\\n' ;;\n", tt_commands[i]->name);
+        else if (verbs.size)
+            tt_text_add(out, "    %s) echo %s ;;\n", tt_commands[i]->name, verbs.text);
+        tt_text_release(&verbs);
+    }
+    tt_text_add(out, "    esac\n}\n_titan_options() {\n    case $1 in\n");
+    for (int i = 0; tt_commands[i]; i++) {
+        tt_text_add(out, "    %s) echo", tt_commands[i]->name);
+        for (const struct tt_option *o = tt_commands[i]->options; o && o->name; o++) {
+            tt_text_add(out, " ");
+            add_flag(o, out);
+        }
+        tt_text_add(out, " ;;\n");
+    }
+    tt_text_add(out, "    esac\n}\n_titan_keys() {\n    case $1 in\n    ");
+    add_names_with_keys("|", out);
+    tt_text_add(out, ") ;;\n    *) return ;;\n    esac\n    echo");
+    for (int i = 0; i < tt_config_n_rows; i++)
+        tt_text_add(out, " %s%s", tt_config_rows[i].path, is_switch(&tt_config_rows[i]) ? "" : "=");
+    tt_text_add(out, "\n}\n");
+    write_values(out);
     /* the command among words; in `launch ... train` it is train */
     tt_text_add(out, "_titan_find() {\n"
                      "    local found= word\n"
@@ -255,7 +231,7 @@ static void write_tables(const struct tt_command *commands, int n, struct tt_tex
                      "}\n");
 }
 
-static void write_bash(const struct tt_command *commands, int n, struct tt_text *out)
+static void write_bash(struct tt_text *out)
 {
     static const char driver[] =
         "_titan_add_files() {\n" /* a name may have spaces and stars */
@@ -292,11 +268,11 @@ static void write_bash(const struct tt_command *commands, int n, struct tt_text 
         "complete -o filenames -F _titan titan\n";
 
     tt_text_add(out, "# Completion of titan in bash: eval \"$(titan completion bash)\"\n");
-    write_tables(commands, n, out);
+    write_tables(out);
     tt_text_add(out, "%s", driver);
 }
 
-static void write_zsh(const struct tt_command *commands, int n, struct tt_text *out)
+static void write_zsh(struct tt_text *out)
 {
     static const char driver[] =
         "_titan() {\n"
@@ -326,7 +302,7 @@ static void write_zsh(const struct tt_command *commands, int n, struct tt_text *
     tt_text_add(out, "#compdef titan\n"
                      "# Completion of titan in zsh: a file _titan in a folder of fpath, or, after compinit,\n"
                      "# eval \"$(titan completion zsh)\"\n");
-    write_tables(commands, n, out);
+    write_tables(out);
     tt_text_add(out, "%s", driver);
 }
 
@@ -354,11 +330,10 @@ static void add_values(const struct tt_text *values, bool is_path, struct tt_tex
         tt_text_add(out, " -a '%s'", values->text);
 }
 
-static void write_functions(const struct tt_command *commands, int n, struct tt_text *out)
+static void write_functions(struct tt_text *out)
 {
-    tt_text_add(out, "set -g __titan_commands");
-    for (int i = 0; i < n; i++)
-        tt_text_add(out, " %s", commands[i].name);
+    tt_text_add(out, "set -g __titan_commands ");
+    add_names(out);
     tt_text_add(out, "\nfunction __titan_find\n"
                      "    set -l words (commandline -opc)\n"
                      "    set -l found\n"
@@ -424,17 +399,15 @@ static void write_key(const struct tt_config_row *row, const char *commands, str
     tt_text_release(&values);
 }
 
-static void write_fish(const struct tt_command *commands, int n, struct tt_text *out)
+static void write_fish(struct tt_text *out)
 {
     struct tt_text with_keys = {0};
 
     tt_text_add(out, "# Completion of titan in fish: titan completion fish >~/.config/fish/completions/titan.fish\n");
-    write_functions(commands, n, out);
-    for (int i = 0; i < n; i++) {
-        write_command(&commands[i], out);
-        if (takes_keys(&commands[i]))
-            tt_text_add(&with_keys, "%s%s", with_keys.size ? " " : "", commands[i].name);
-    }
+    write_functions(out);
+    for (int i = 0; tt_commands[i]; i++)
+        write_command(tt_commands[i], out);
+    add_names_with_keys(" ", &with_keys);
     for (int i = 0; i < tt_config_n_rows; i++)
         write_key(&tt_config_rows[i], with_keys.text, out);
     tt_text_release(&with_keys);
@@ -442,10 +415,7 @@ static void write_fish(const struct tt_command *commands, int n, struct tt_text 
 
 /* --- the command --- */
 
-const struct tt_option tt_completion_options[] = {
-    TT_OPTION_HELP,
-    {0},
-};
+static const struct tt_option options[] = {TT_OPTION_HELP, {0}};
 
 static const char usage[] =
     "usage: titan completion bash|zsh|fish\n\n"
@@ -455,38 +425,27 @@ static const char usage[] =
     "  eval \"$(titan completion zsh)\"      in ~/.zshrc, after compinit\n"
     "  titan completion fish >~/.config/fish/completions/titan.fish\n\n";
 
-static int print(const char *shell, const struct tt_command *commands, int n)
+static int print(const struct tt_args *args)
 {
     static const struct {
         const char *name;
-        void (*write)(const struct tt_command *commands, int n, struct tt_text *out);
+        void (*write)(struct tt_text *out);
     } shells[] = {{"bash", write_bash}, {"zsh", write_zsh}, {"fish", write_fish}};
     struct tt_text script = {0};
 
+    if (args->n_words != 1)
+        return tt_fail(TT_EUSAGE, "completion: which shell?\nhelp: titan completion bash|zsh|fish");
     for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
-        if (strcmp(shell, shells[i].name) != 0)
+        if (strcmp(args->word[0], shells[i].name) != 0)
             continue;
-        shells[i].write(commands, n, &script);
+        shells[i].write(&script);
         tt_print("%s", script.text);
         tt_text_release(&script);
         return 0;
     }
-    return tt_fail(TT_EUSAGE, "completion: no script for the shell '%s'\nhelp: titan completion bash|zsh|fish", shell);
+    return tt_fail(TT_EUSAGE, "completion: no script for the shell '%s'\nhelp: titan completion bash|zsh|fish",
+                   args->word[0]);
 }
 
-int tt_cli_completion(int argc, char **argv, const struct tt_command *commands, int n)
-{
-    struct tt_args *args = NULL;
-    int rc = 0;
-
-    TT_TRY(tt_args_parse(argc, argv, tt_completion_options, &args));
-    if (tt_args_has(args, "help"))
-        rc = tt_cli_print_help(usage, tt_completion_options);
-    else if (args->n_words != 1 || args->n_overrides)
-        rc = tt_fail(TT_EUSAGE, "completion: which shell?\nhelp: titan completion bash|zsh|fish");
-    else
-        rc = print(args->word[0], commands, n);
-out:
-    tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
-}
+const struct tt_command tt_command_completion = {
+    "completion", "bash|zsh|fish", "a script that completes command lines in a shell", usage, options, .run = print};

@@ -17,109 +17,55 @@
 #include "core/os/file.h"
 #include "trainer/job/job.h"
 
-const struct tt_option tt_config_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"origin", NULL, NULL, "show where each value came from"},
     {"no_files", NULL, NULL, "check: do not look for the files that the configuration names"},
     {"out", NULL, "FILE", "import: the YAML file to write, instead of standard output"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
-    {NULL, NULL, NULL, NULL},
+    {0},
 };
 
-/* Loads the files of --config and of words (from the first-th), or fallback if there are none, and the overrides. */
-static int load(const struct tt_args *args, int first_word, const char *fallback, struct tt_config **ret_config)
+/* Loads the files of --config and of words (from the first-th), or the quick run if there are none, and the overrides. */
+static int load(const struct tt_args *args, int first_word, struct tt_config **ret_config)
 {
-    struct tt_config *cfg = NULL;
-    const char **files = tt_calloc((size_t)args->n_options + (size_t)args->n_words + 1, sizeof *files);
-    bool with_files = first_word && strcmp(args->word[0], "check") == 0 && !tt_args_has(args, "no_files");
-    struct tt_config_input input = {.files = files,
-                                    .n_args = args->n_overrides,
-                                    .args = args->override,
-                                    .n_errors = args->n_errors,
-                                    .errors = args->errors,
-                                    .check = with_files ? tt_job_check_files : tt_job_check};
-    const char *file;
-    int n = 0, rc;
+    bool files = args->n_words && strcmp(args->word[0], "check") == 0 && !tt_args_has(args, "no_files");
 
-    while ((file = tt_args_value(args, "config", n)))
-        files[n++] = file;
-    for (int i = first_word; i < args->n_words; i++)
-        files[n++] = args->word[i];
-    if (n == 0)
-        files[n++] = fallback;
-    TT_TRY(tt_config_new(&cfg));
-    input.n_files = n;
-    TT_TRY(tt_config_read(cfg, &input));
-    *ret_config = cfg;
-    cfg = NULL;
-out:
-    tt_config_free(cfg);
-    tt_free((void *)files);
-    return rc;
-}
-
-static int load_one(const char *file, struct tt_config **ret_config)
-{
-    struct tt_config *cfg = NULL;
-    int rc;
-
-    TT_TRY(tt_config_new(&cfg));
-    TT_TRY(tt_config_load(cfg, 1, &file, 0, NULL));
-    *ret_config = cfg;
-    cfg = NULL;
-out:
-    tt_config_free(cfg);
-    return rc;
-}
-
-static int print_text(struct tt_text *text)
-{
-    tt_print("%s", text->text);
-    tt_text_release(text);
-    return tt_cli_finish();
-}
-
-/* Fills in the sizes of the flavor. If they are in a config.json that cannot be read, they stay null, with a note. */
-static int resolve_model(struct tt_config *cfg)
-{
-    struct tt_model_dims over;
-    struct tt_model *model = NULL;
-    int rc = tt_job_adopt_folder(cfg);
-
-    if (rc == 0)
-        rc = tt_job_adopt_vocabulary(cfg);
-    over = tt_job_model_overrides(cfg);
-    if (rc < 0 || tt_job_adopt_family(cfg) < 0 ||
-        tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0) {
-        tt_note("the sizes of the model are not known: %s", tt_error_message());
-        return 0;
-    }
-    rc = tt_job_resolve_model(cfg, model);
-    tt_model_free(model);
-    return rc;
+    return tt_cli_load_variant("config", args, &(struct tt_cli_variant){.first_file = first_word, .files = files},
+                               ret_config);
 }
 
 static int show(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
+    struct tt_model *model = NULL;
+    struct tt_model_dims over;
     struct tt_text text = {0};
     int rc;
 
     tt_cli_install_log();
-    rc = load(args, 1, "builtin:quick", &cfg);
+    TT_TRY(load(args, 1, &cfg));
+    rc = tt_job_adopt_folder(cfg);
     if (rc == 0)
-        rc = resolve_model(cfg);
-    if (rc < 0) {
-        tt_config_free(cfg);
-        return tt_cli_fail(rc);
-    }
+        rc = tt_job_adopt_vocabulary(cfg);
+    over = tt_job_model_overrides(cfg);
+    /* sizes in a config.json that cannot be read stay null */
+    if (rc < 0 || tt_job_adopt_family(cfg) < 0 ||
+        tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0)
+        tt_note("the sizes of the model are not known: %s", tt_error_message());
+    else
+        TT_TRY(tt_job_resolve_model(cfg, model));
     if (tt_args_has(args, "json")) {
         rc = tt_cli_print_json(tt_config_to_json(cfg, tt_args_has(args, "origin")));
-    } else {
-        tt_config_to_yaml(cfg, tt_args_has(args, "origin") ? TT_CONFIG_ORIGINS : TT_CONFIG_PLAIN, &text);
-        rc = print_text(&text);
+        goto out;
     }
+    rc = 0;
+    tt_config_to_yaml(cfg, tt_args_has(args, "origin") ? TT_CONFIG_ORIGINS : TT_CONFIG_PLAIN, &text);
+    tt_print("%s", text.text);
+    tt_text_release(&text);
+out:
+    tt_model_free(model);
     tt_config_free(cfg);
     return rc;
 }
@@ -131,48 +77,45 @@ static int check(const struct tt_args *args)
     int rc;
 
     tt_cli_install_log(); /* for notes about keys that have no effect */
-    rc = load(args, 1, "builtin:quick", &cfg);
-
+    rc = load(args, 1, &cfg);
     tt_config_free(cfg);
-    if (rc < 0 && is_json) {
-        (void)tt_cli_print_json(json_pack("{s:b, s:s}", "ok", 0, "errors", tt_error_message()));
+    if (is_json) {
+        (void)tt_cli_print_json(rc < 0 ? json_pack("{s:b, s:s}", "ok", 0, "errors", tt_error_message())
+                                       : json_pack("{s:b}", "ok", 1));
         return tt_error_exit_code(rc);
     }
-    if (rc < 0)
-        return tt_cli_fail(rc);
-    if (is_json)
-        return tt_cli_print_json(json_pack("{s:b}", "ok", 1));
-    tt_print("ok\n");
-    return tt_cli_finish();
+    if (rc == 0)
+        tt_print("ok\n");
+    return rc;
 }
 
 /* One line (or JSON object) per key whose values differ. */
 static int print_differences(const struct tt_config *a, const struct tt_config *b, bool is_json, bool with_origins)
 {
     json_t *list = json_array();
-    int rc;
+    int rc = 0;
 
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
+        const char *origin = tt_config_origin(b, row->id);
         struct tt_text from = {0}, to = {0};
 
         tt_config_value_text(a, row, &from);
         tt_config_value_text(b, row, &to);
         if (strcmp(from.text ? from.text : "", to.text ? to.text : "") != 0) {
-            (void)json_array_append_new(
-                list, json_pack("{s:s, s:o, s:o, s:s}", "key", row->path, "from", tt_config_value_json(a, row), "to",
-                                tt_config_value_json(b, row), "origin", tt_config_origin(b, row->id)));
-            if (!is_json) {
+            if (is_json)
+                (void)json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:s}", "key", row->path, "from",
+                                                            tt_config_value_json(a, row), "to",
+                                                            tt_config_value_json(b, row), "origin", origin));
+            else
                 tt_print("%s: %s -> %s%s%s\n", row->path, from.size ? from.text : "\"\"", to.size ? to.text : "\"\"",
-                         with_origins ? "  # " : "", with_origins ? tt_config_origin(b, row->id) : "");
-            }
+                         with_origins ? "  # " : "", with_origins ? origin : "");
         }
         tt_text_release(&from);
         tt_text_release(&to);
     }
     if (is_json)
-        return tt_cli_print_json(list);
-    rc = tt_cli_finish();
+        rc = tt_cli_print_json(json_incref(list));
     json_decref(list);
     return rc;
 }
@@ -184,36 +127,17 @@ static int diff(const struct tt_args *args)
     bool has_two = args->n_words == 3;
     int rc;
 
-    if (args->n_words > 3) {
-        rc = tt_fail(TT_EUSAGE, "config diff takes one or two files, %d were given", args->n_words - 1);
-        goto out;
-    }
-    if (has_two && (args->n_overrides || tt_args_has(args, "config"))) {
-        rc = tt_fail(TT_EUSAGE, "config diff of two files takes no --config and no overrides");
-        goto out;
-    }
-    TT_TRY(load_one(has_two ? args->word[1] : "builtin:defaults", &a));
-    TT_TRY(load(args, has_two ? 2 : 1, "builtin:quick", &b));
+    if (args->n_words > 3)
+        return tt_fail(TT_EUSAGE, "config diff takes one or two files, %d were given", args->n_words - 1);
+    if (has_two && (args->n_overrides || tt_args_has(args, "config")))
+        return tt_fail(TT_EUSAGE, "config diff of two files takes no --config and no overrides");
+    TT_TRY(tt_config_new(&a));
+    TT_TRY(tt_config_load(a, 1, (const char *[]){has_two ? args->word[1] : "builtin:defaults"}, 0, NULL));
+    TT_TRY(load(args, has_two ? 2 : 1, &b));
     rc = print_differences(a, b, tt_args_has(args, "json"), tt_args_has(args, "origin"));
 out:
     tt_config_free(a);
     tt_config_free(b);
-    return rc < 0 ? tt_cli_fail(rc) : rc;
-}
-
-/* Says what `titan config check` will find in the imported text, which is in the file `name`. */
-static int check_imported(const char *name, const struct tt_text *text)
-{
-    const struct tt_config_input input = {
-        .text = text->text, .text_size = text->size, .text_name = name, .check = tt_job_check};
-    struct tt_config *cfg = NULL;
-    int rc;
-
-    TT_TRY(tt_config_new(&cfg));
-    if (tt_config_read(cfg, &input) < 0)
-        tt_warn("`titan config check` will refuse the result: %s", tt_error_message());
-out:
-    tt_config_free(cfg);
     return rc;
 }
 
@@ -221,110 +145,88 @@ out:
 static int import(const struct tt_args *args)
 {
     const char *file = args->n_words == 2 ? args->word[1] : NULL, *to = tt_args_last(args, "out");
+    struct tt_config_input input = {.text_name = to ? to : "stdout", .check = tt_job_check};
+    struct tt_config *cfg = NULL;
     struct tt_text text = {0};
     char *toml = NULL;
     size_t size = 0;
     int rc = 0;
 
-    if (!file || tt_args_has(args, "config")) {
-        rc = tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml --out X.yaml");
-        goto out;
-    }
+    if (!file || tt_args_has(args, "config"))
+        return tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml --out X.yaml");
     tt_cli_install_log();
     rc = tt_file_read_any(file, TT_YAML_MAX_BYTES, &toml, &size);
     if (rc == TT_EDATA) /* no such file, as for --config */
         rc = tt_fail(TT_EUSAGE, "%s", tt_error_message());
     TT_TRY(rc);
     TT_TRY(tt_config_import(file, toml, size, args->n_overrides, args->override, &text));
-    TT_TRY(check_imported(to ? to : "stdout", &text));
+    TT_TRY(tt_config_new(&cfg));
+    input.text = text.text;
+    input.text_size = text.size;
+    if (tt_config_read(cfg, &input) < 0)
+        tt_warn("`titan config check` will refuse the result: %s", tt_error_message());
     if (to)
-        TT_TRY(tt_file_replace(to, text.text, text.size));
+        rc = tt_file_replace(to, text.text, text.size);
     else
-        rc = print_text(&text);
+        tt_print("%s", text.text);
 out:
+    tt_config_free(cfg);
     tt_text_release(&text);
     tt_free(toml);
-    return rc < 0 ? tt_cli_fail(rc) : rc;
+    return rc;
 }
 
 static int init(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
     struct tt_text text = {0};
-    int rc = load(args, 1, "builtin:quick", &cfg); /* a run that shows something within a minute, to be changed */
+    int rc = load(args, 1, &cfg); /* a run that shows something within a minute, to be changed */
 
     if (rc < 0)
-        return tt_cli_fail(rc);
+        return rc;
     tt_config_to_yaml(cfg, TT_CONFIG_TEMPLATE, &text);
     tt_config_free(cfg);
-    return print_text(&text);
+    tt_print("%s", text.text);
+    tt_text_release(&text);
+    return 0;
 }
 
-static const struct {
-    const char *name;
-    int (*run)(const struct tt_args *args);
-    const char *doc;
-} verbs[] = {
-    {"show", show, "print the resolved configuration as YAML"},
-    {"check", check, "print ok, or every error at once"},
-    {"diff", diff, "compare two files, or a configuration with the defaults"},
-    {"init", init, "print a documented file with every key"},
-    {"import", import, "print a TOML or JSON file of torchtitan's as YAML"},
-};
-
-enum { N_VERBS = sizeof verbs / sizeof *verbs };
-
-static int print_help(void)
+static int run(int argc, char **argv)
 {
-    enum { LEFT_COLUMNS = 27 };
-    struct tt_text text = {0};
-
-    tt_cli_add_usage(&text, "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
-                            "  titan config show --config my.yaml --origin\n"
-                            "  titan config init > my.yaml\n"
-                            "  titan config import debug_model.toml --out my.yaml\n\n");
-    for (int i = 0; i < N_VERBS; i++)
-        tt_args_help_row(&text, LEFT_COLUMNS, verbs[i].name, verbs[i].doc);
-    tt_text_add(&text, "\n");
-    tt_args_help(tt_config_options, &text);
-    tt_text_add(&text, "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n");
-    return print_text(&text);
-}
-
-static int fail_verb(const char *word)
-{
-    const char *names[N_VERBS];
-
-    for (int i = 0; i < N_VERBS; i++)
-        names[i] = verbs[i].name;
-    return tt_cli_fail(tt_cli_fail_verb("config", word, names, N_VERBS, NULL, 0));
-}
-
-int tt_command_config(int argc, char **argv)
-{
+    struct tt_config *cfg = NULL;
     struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, tt_config_options, &args);
+    int rc = tt_args_parse(argc, argv, options, &args);
 
     if (rc < 0) {
-        struct tt_config *cfg = NULL;
-
-        rc = load(args, args->n_words > 0, "builtin:quick", &cfg); /* says the faults of both */
+        rc = load(args, args->n_words > 0, &cfg); /* says the faults of both */
         tt_config_free(cfg);
-        tt_args_free(args);
-        return tt_cli_fail(rc);
+    } else {
+        rc = tt_args_has(args, "help") ? tt_command_help(&tt_command_config)
+                                       : tt_command_run_verb(&tt_command_config, args);
     }
-    if (tt_args_has(args, "help")) {
-        rc = print_help();
-        goto out;
-    }
-    for (int i = 0; i < N_VERBS; i++) {
-        if (args->n_words && strcmp(args->word[0], verbs[i].name) == 0) {
-            rc = verbs[i].run(args);
-            goto out;
-        }
-    }
-    rc = fail_verb(args->n_words ? args->word[0] : NULL);
-out:
     tt_args_free(args);
-    return rc;
+    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
 }
+
+static const struct tt_cli_verb verbs[] = {
+    {"show", show, .arguments = "", .doc = "print the resolved configuration as YAML"},
+    {"check", check, .arguments = "", .doc = "print ok, or every error at once"},
+    {"diff", diff, .arguments = "", .doc = "compare two files, or a configuration with the defaults"},
+    {"init", init, .arguments = "", .doc = "print a documented file with every key"},
+    {"import", import, .arguments = "", .doc = "print a TOML or JSON file of torchtitan's as YAML"},
+    {0},
+};
+
+const struct tt_command tt_command_config = {
+    "config",
+    "show|check|diff|init|import [--config FILE]... [overrides]",
+    "show, check or write a configuration",
+    "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
+    "  titan config show --config my.yaml --origin\n"
+    "  titan config init > my.yaml\n"
+    "  titan config import debug_model.toml --out my.yaml\n\n",
+    options,
+    "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n",
+    .verbs = verbs,
+    .main = run,
+};

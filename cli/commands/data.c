@@ -23,7 +23,7 @@
 
 enum { SHOWN_TOKENS = 32 };
 
-const struct tt_option tt_data_options[] = {
+static const struct tt_option options[] = {
     {"dataset", TT_KEY_NAME(training.dataset), "NAME",
      "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
     {"dataset_path", TT_KEY_NAME(training.dataset_path), "PATH", "pack: a file or a folder of files"},
@@ -42,7 +42,7 @@ const struct tt_option tt_data_options[] = {
     {"force", NULL, NULL, "tokenizer: replace the tokenizer in the folder"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
-    {NULL, NULL, NULL, NULL},
+    {0},
 };
 
 static const char usage[] =
@@ -85,13 +85,19 @@ static json_t *describe(const char *path, const struct tt_token_info *info)
                      hex(info->tokenizer_hash), "unicode", *info->unicode ? info->unicode : NULL);
 }
 
-/* Prints one line per member, in order. Strings with arbitrary content are quoted. */
-static void print_members(json_t *json)
+/* Prints json as JSON, or as a line for each member in which strings with arbitrary content are quoted; releases it. */
+static int print_result(json_t *json, const struct tt_args *args)
 {
     enum { KEY_COLUMNS = 15 };
     const char *key;
     json_t *value;
 
+    if (!json)
+        return tt_fail(TT_EDATA, "the path is not valid UTF-8 and cannot be printed");
+    if (tt_args_has(args, "json")) {
+        tt_cli_print_line(json);
+        return 0;
+    }
     json_object_foreach(json, key, value)
     {
         char *text = tt_json_text(value), count[32];
@@ -106,23 +112,8 @@ static void print_members(json_t *json)
             tt_print("%-*s %s\n", KEY_COLUMNS, key, json_is_null(value) ? "-" : text);
         tt_free(text);
     }
-}
-
-/* What the verbs of `titan data` share. Prints json as text or as JSON, and releases it. */
-static int print_result(json_t *json, bool as_json)
-{
-    if (!json)
-        return tt_fail(TT_EDATA, "the path is not valid UTF-8 and cannot be printed");
-    if (as_json) {
-        char *text = tt_json_text(json);
-
-        tt_print("%s\n", text);
-        tt_free(text);
-    } else {
-        print_members(json);
-    }
     json_decref(json);
-    return fflush(stdout) ? tt_fail(TT_EIO, "cannot write to standard output") : 0;
+    return 0;
 }
 
 static int pack(const struct tt_args *args)
@@ -136,18 +127,17 @@ static int pack(const struct tt_args *args)
                                    .chat_template = tt_args_last(args, "chat_template")};
     int rc = 0;
 
-    if (!out || !name || args->n_words != 1) {
+    if (!out || !name || args->n_words != 1)
         return tt_fail(TT_EUSAGE,
                        "data pack needs %s\nhelp: titan data pack --dataset text --dataset-path PATH --out "
                        "FILE",
                        args->n_words != 1 ? "--dataset-path before the name of a file"
                        : !name            ? "--dataset"
                                           : "--out");
-    }
     TT_TRY(tt_tokenizer_load(tt_args_last(args, "tokenizer"), &tokenizer));
     spec.tokenizer = tokenizer;
     TT_TRY(tt_dataset_pack(&spec, out, &info));
-    TT_TRY(print_result(describe(out, &info), tt_args_has(args, "json")));
+    rc = print_result(describe(out, &info), args);
 out:
     tt_tokenizer_free(tokenizer);
     return rc;
@@ -187,17 +177,15 @@ static int inspect(const struct tt_args *args)
     struct tt_dataset_ref *ref = tt_calloc(1, sizeof *ref);
     struct tt_dataset *d = NULL;
     int32_t ids[SHOWN_TOKENS];
-    json_t *json = NULL, *list = NULL;
+    json_t *json = NULL, *list;
     int64_t n;
     int rc = 0;
 
-    if (args->n_words != 2) {
+    if (args->n_words != 2)
         TT_TRY(tt_fail(TT_EUSAGE, "data inspect takes one file\nhelp: titan data inspect FILE"));
-    }
-    if (strncmp(spec.name, "tokens", 6) != 0) {
+    if (strncmp(spec.name, "tokens", 6) != 0)
         TT_TRY(tt_fail(TT_EUSAGE, "data inspect looks into packed files: --dataset is tokens or tokens_u16, not '%s'",
                        spec.name));
-    }
     TT_TRY(tt_dataset_prepare(&spec, ref));
     TT_TRY(tt_dataset_open(ref, &d));
     n = ref->info.n_tokens < SHOWN_TOKENS ? ref->info.n_tokens : SHOWN_TOKENS;
@@ -206,12 +194,11 @@ static int inspect(const struct tt_args *args)
     list = json_array();
     for (int64_t i = 0; i < n; i++)
         (void)json_array_append_new(list, json_integer(ids[i]));
-    (void)json_object_set(json, "first_tokens", list);
+    (void)json_object_set_new(json, "first_tokens", list);
     TT_TRY(add_text(json, d, tt_args_last(args, "tokenizer"), ids, n));
-    TT_TRY(print_result(json_incref(json), tt_args_has(args, "json")));
+    rc = print_result(json_incref(json), args);
 out:
     json_decref(json);
-    json_decref(list);
     tt_dataset_free(d);
     tt_free(ref);
     return rc;
@@ -259,7 +246,7 @@ static int read_options(struct job *job)
     const struct tt_args *args = job->args;
     const char *token;
     bool exists = false;
-    char *file;
+    char *file = NULL;
     int rc = 0;
 
     job->out = tt_args_last(args, "out");
@@ -284,22 +271,8 @@ static int read_options(struct job *job)
     rc = tt_path_exists(file, &exists);
     if (rc == 0 && exists && !tt_args_has(args, "force"))
         rc = tt_fail(TT_EUSAGE, "'%s' exists\nhelp: --force replaces it", file);
-    tt_free(file);
 out:
-    return rc;
-}
-
-/* A wrong expression is a wrong option here, not a wrong file. */
-static int init_words(const struct job *job, struct tt_word_counts *words)
-{
-    int rc = tt_word_counts_init(words, job->pattern, TT_WORDS_MOST);
-
-    if (rc == TT_EDATA) {
-        char *message = tt_strdup(tt_error_message());
-
-        rc = tt_fail(TT_EUSAGE, "%s", message);
-        tt_free(message);
-    }
+    tt_free(file);
     return rc;
 }
 
@@ -307,10 +280,9 @@ static bool is_jsonl(const char *path)
 {
     static const char *const ends[] = {".jsonl",     ".ndjson",     ".jsonl.gz", ".ndjson.gz",
                                        ".jsonl.zst", ".ndjson.zst", ".json.gz"};
-    size_t n = strlen(path);
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (n > strlen(ends[i]) && strcmp(path + n - strlen(ends[i]), ends[i]) == 0)
+        if (tt_text_ends(path, ends[i]) && strcmp(path, ends[i]) != 0)
             return true;
     return false;
 }
@@ -337,71 +309,58 @@ out:
     return rc;
 }
 
-static void report(const struct job *job, const struct tt_word_counts *words, const struct tt_bpe_trained *trained)
-{
-    if (words->n_dropped)
-        tt_warn("the text has more than %zu different words; the rarest, %lld of %lld in all, were not used",
-                words->most, (long long)words->n_dropped, (long long)words->n_words);
-    if (trained->n_tokens < job->vocab)
-        tt_warn("the text gives no more than %d tokens, %lld were wanted\nhelp: use more text, or --vocab %d",
-                trained->n_tokens, (long long)job->vocab, trained->n_tokens);
-}
-
-/* Reads what was written, as a run will, before it is called a success. */
-static int check(const struct job *job)
-{
-    struct tt_tokenizer *tokenizer = NULL;
-    int rc = tt_tokenizer_load(job->out, &tokenizer);
-
-    tt_tokenizer_free(tokenizer);
-    return rc;
-}
-
 /* `titan data tokenizer`. */
 static int run_tokenizer(const struct tt_args *args)
 {
     struct job *job = tt_calloc(1, sizeof *job);
+    struct tt_tokenizer *tokenizer = NULL;
     struct tt_word_counts words = {0};
     struct tt_bpe_trained trained = {0};
     int rc;
 
     job->args = args;
     TT_TRY(read_options(job));
-    TT_TRY(init_words(job, &words));
+    rc = tt_word_counts_init(&words, job->pattern, TT_WORDS_MOST);
+    if (rc == TT_EDATA) /* a wrong expression is a wrong option here, not a wrong file */
+        rc = tt_fail(TT_EUSAGE, "%s", tt_error_message());
+    TT_TRY(rc);
     for (int i = 1; i < args->n_words; i++)
         TT_TRY(count_path(job, args->word[i], &words));
     TT_TRY(tt_bpe_train(&words, job->vocab, job->n_special, job->special, &trained));
     TT_TRY(tt_bpe_write(&trained, &words, job->bos, job->eos, job->out));
-    TT_TRY(check(job));
-    report(job, &words, &trained);
-    TT_TRY(print_result(
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "path", tt_json_string(job->out), "tokens",
-                  (json_int_t)trained.n_tokens, "special", (json_int_t)trained.n_special, "merges",
-                  (json_int_t)trained.n_merges, "words", (json_int_t)words.n_words, "different",
-                  (json_int_t)words.count.n, "bytes", (json_int_t)trained.text_bytes, "bytes_per_token",
-                  trained.text_tokens ? tt_json_number((double)trained.text_bytes / (double)trained.text_tokens)
-                                      : json_null()),
-        tt_args_has(args, "json")));
+    TT_TRY(tt_tokenizer_load(job->out, &tokenizer)); /* as a run will read it, before it is called a success */
+    if (words.n_dropped)
+        tt_warn("the text has more than %zu different words; the rarest, %lld of %lld in all, were not used",
+                words.most, (long long)words.n_dropped, (long long)words.n_words);
+    if (trained.n_tokens < job->vocab)
+        tt_warn("the text gives no more than %d tokens, %lld were wanted\nhelp: use more text, or --vocab %d",
+                trained.n_tokens, (long long)job->vocab, trained.n_tokens);
+    rc = print_result(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "path", tt_json_string(job->out), "tokens",
+                                (json_int_t)trained.n_tokens, "special", (json_int_t)trained.n_special, "merges",
+                                (json_int_t)trained.n_merges, "words", (json_int_t)words.n_words, "different",
+                                (json_int_t)words.count.n, "bytes", (json_int_t)trained.text_bytes, "bytes_per_token",
+                                trained.text_tokens
+                                    ? tt_json_number((double)trained.text_bytes / (double)trained.text_tokens)
+                                    : json_null()),
+                      args);
 out:
+    tt_tokenizer_free(tokenizer);
     tt_bpe_trained_release(&trained);
     tt_word_counts_release(&words);
     tt_free(job);
     return rc;
 }
 
-static int run(const struct tt_args *args)
-{
-    static const char *const names[] = {"pack", "inspect", "tokenizer"};
-    static int (*const verbs[])(const struct tt_args *args) = {pack, inspect, run_tokenizer};
-    const char *word = args->n_words ? args->word[0] : NULL;
+static const struct tt_cli_verb verbs[] = {
+    {"pack", .run = pack},
+    {"inspect", .run = inspect},
+    {"tokenizer", .run = run_tokenizer},
+    {0},
+};
 
-    for (size_t i = 0; word && i < sizeof names / sizeof *names; i++)
-        if (strcmp(word, names[i]) == 0)
-            return verbs[i](args);
-    return tt_cli_fail_verb("data", word, names, sizeof names / sizeof *names, NULL, 0);
-}
-
-int tt_command_data(int argc, char **argv)
-{
-    return tt_cli_run(argc, argv, "data", usage, tt_data_options, run);
-}
+const struct tt_command tt_command_data = {"data",
+                                           "pack|inspect|tokenizer ...",
+                                           "turn text into a token file, inspect one, or make a tokenizer",
+                                           usage,
+                                           options,
+                                           .verbs = verbs};

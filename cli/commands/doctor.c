@@ -24,14 +24,6 @@ enum { NAME_COLUMNS = 13, LEVEL_COLUMNS = 7, TEXT_INDENT = LEVEL_COLUMNS + 2 + N
 
 /* --- looking --- */
 
-static json_t *finding_json(const struct tt_finding *f)
-{
-    return json_pack("{s:s, s:o, s:o, s:i}", "level", level_names[f->level], "found",
-                     tt_json_string(f->found.text ? f->found.text : ""), "help",
-                     f->help.text ? tt_json_string(f->help.text) : json_null(), "exit",
-                     f->level == TT_DOCTOR_ERROR ? tt_error_exit_code(f->rc) : 0);
-}
-
 static bool reports(const struct tt_doctor *d, enum tt_check_scope scope)
 {
     return scope == TT_CHECK_RANK || (scope == TT_CHECK_HOST ? d->local_rank == 0 : d->comm->rank == 0);
@@ -49,7 +41,12 @@ static int look(const struct tt_doctor *d, json_t *mine)
 
         if (told || check->scope == TT_CHECK_JOB)
             rc = check->look(d, &finding);
-        (void)json_array_append_new(mine, told ? finding_json(&finding) : json_null());
+        (void)json_array_append_new(
+            mine, told ? json_pack("{s:s, s:o, s:o, s:i}", "level", level_names[finding.level], "found",
+                                   tt_json_string(finding.found.text ? finding.found.text : ""), "help",
+                                   finding.help.text ? tt_json_string(finding.help.text) : json_null(), "exit",
+                                   finding.level == TT_DOCTOR_ERROR ? tt_error_exit_code(finding.rc) : 0)
+                       : json_null());
         tt_finding_release(&finding);
         TT_TRY(rc);
     }
@@ -116,15 +113,6 @@ static bool is_first(const struct findings *s, int rank)
     return s->hashes[rank] != 0;
 }
 
-static int count_different(const struct findings *s)
-{
-    int n = 0;
-
-    for (int r = 0; r < s->doctor->comm->size; r++)
-        n += is_first(s, r);
-    return n;
-}
-
 static const char *text_of(const json_t *finding, const char *key)
 {
     return json_string_value(json_object_get(finding, key));
@@ -151,10 +139,11 @@ static void print_text(struct findings *s)
     struct tt_text out = {0};
 
     for (int i = 0; i < tt_n_checks; i++) {
-        int n;
+        int n = 0;
 
         take_check(s, i);
-        n = count_different(s);
+        for (int r = 0; r < s->doctor->comm->size; r++)
+            n += is_first(s, r);
         for (int r = 0; r < s->doctor->comm->size; r++)
             if (is_first(s, r))
                 print_finding(s, r, n > 1, &out);
@@ -254,7 +243,7 @@ out:
 
 /* --- the command --- */
 
-const struct tt_option tt_doctor_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -267,23 +256,16 @@ static const char usage[] =
     "job.dump_folder. Each line is ok, a warning or an error. Under mpirun it checks every host. It\n"
     "leaves no files.\n\n";
 
-static int count_hosts(const struct tt_comm *comm)
-{
-    int n = 0;
-
-    for (int r = 0; r < comm->size; r++)
-        n += tt_comm_host_leader(comm, r) == r;
-    return n;
-}
-
 static int examine(struct tt_comm *comm, void *arg)
 {
     const struct tt_args *args = arg;
-    struct tt_doctor doctor = {.comm = comm, .root = "", .n_hosts = count_hosts(comm)};
+    struct tt_doctor doctor = {.comm = comm, .root = ""};
     struct tt_config *cfg = NULL;
     int rc = tt_cli_load_config("doctor", args, &cfg), code;
 
     TT_TRY(tt_comm_agree(comm, rc));
+    for (int r = 0; r < comm->size; r++)
+        doctor.n_hosts += tt_comm_host_leader(comm, r) == r;
     doctor.cfg = cfg;
     tt_comm_node(comm, &doctor.local_rank, &doctor.local_size);
     doctor.threads = tt_job_threads(cfg, doctor.local_size);
@@ -295,7 +277,6 @@ out:
     return rc;
 }
 
-int tt_command_doctor(int argc, char **argv)
-{
-    return tt_cli_run_job(argc, argv, usage, tt_doctor_options, examine);
-}
+const struct tt_command tt_command_doctor = {
+    "doctor", "[--json] [overrides]", "what is wrong with this machine, and what to do", usage,
+    options,  .run_ranks = examine};

@@ -6,8 +6,6 @@
 #include "cli/plan/estimate.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-const struct tt_option tt_estimate_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"ranks", NULL, "N,N...", "numbers of ranks (default: 1)"},
     {"memory", NULL, "SIZE",
@@ -88,20 +86,6 @@ static int read_ranks(const char *text, struct ranks *ranks)
     return 0;
 }
 
-static int read_memory(const char *text, int64_t *ret_bytes)
-{
-    if (!text) {
-        *ret_bytes = 0;
-        return 0;
-    }
-    if (!tt_text_to_bytes(text, ret_bytes) || *ret_bytes < 1)
-        return tt_fail(TT_EUSAGE, "estimate: --memory '%s' is not a size\nhelp: for instance --memory 80GiB", text);
-    if (*ret_bytes < 1 << 20 && !text[strspn(text, "0123456789.")])
-        return tt_fail(TT_EUSAGE, "estimate: --memory '%s' has no unit, and would be bytes\nhelp: --memory %sGiB", text,
-                       text);
-    return 0;
-}
-
 /* --- output as text --- */
 
 /* "12.3G", "840M": columns are narrow. */
@@ -127,9 +111,6 @@ static const struct tt_column columns[] = {
     {"step", 11, true, 1, 0, 0},  {"fits", 0, false, 1, 0, 0},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns, LIMIT = 120 };
-
-/* A table for rows that have only ranks, policy and a text. */
-#define NOTES (&(struct tt_columns){.column = columns, .n = N_COLUMNS, .no_titles = true})
 
 static void add_bytes(struct tt_columns *table, double bytes)
 {
@@ -214,77 +195,44 @@ static void print_policies(const char *text)
     tt_print("\n");
 }
 
-static void add_note(struct tt_columns *table, const struct tt_estimate_row *r, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void add_note(struct tt_columns *table, const struct tt_estimate_row *r, const char *format, ...)
+/* What the columns do not show: of a pipeline, of experts that ranks share, whose rows depend on the data, and what
+ * gradient_sync auto chose. */
+static void print_notes(const struct tt_estimate *e)
 {
-    char *text;
-    va_list args;
+    enum { PIPELINES, EXPERTS, CHOICES, NOTES };
+    static const char *const titles[NOTES] = {
+        "\npipelines; idle: predicted share of the time in which ranks wait for other stages\n",
+        "\nrows of experts, sent on top of that; step is for equally many rows of all experts\n",
+        "\ngradient_sync auto reduces gradients\n"};
+    char a[32], b[32], sec[32];
 
-    va_start(args, format);
-    text = tt_vformat(format, args);
-    va_end(args);
-    tt_columns_cell(table, "%d", r->ranks);
-    tt_columns_cell(table, "%s", r->policy);
-    tt_columns_rest(table, 1, text);
-    tt_free(text);
-}
+    for (int note = 0; note < NOTES; note++) {
+        struct tt_columns table = {.column = columns, .n = N_COLUMNS, .no_titles = true};
 
-/* What the rows of a pipeline do not show. */
-static void print_pipelines(const struct tt_estimate *e)
-{
-    struct tt_columns *table = NOTES;
-    char sent[32];
+        for (int i = 0; i < e->n; i++) {
+            const struct tt_estimate_row *r = &e->rows[i];
+            struct tt_text text = {0};
 
-    for (int i = 0; i < e->n; i++) {
-        const struct tt_estimate_row *r = &e->rows[i];
-
-        if (!r->largest)
-            continue;
-        if (!table->rows)
-            tt_print_broken(2, "\npipelines; idle: predicted share of the time in which ranks wait for other stages\n");
-        add_note(table, r, "most memory: %s; all ranks send %s; idle %.0f %%", r->largest,
-                 brief(sent, sizeof sent, (double)r->payload_sum), 100.0 * r->bubble_share);
+            if (note == PIPELINES && r->largest)
+                tt_text_add(&text, "most memory: %s; all ranks send %s; idle %.0f %%", r->largest,
+                            brief(a, sizeof a, (double)r->payload_sum), 100.0 * r->bubble_share);
+            else if (note == EXPERTS && r->routed_most)
+                tt_text_add(&text, "about %s, at most %s; step at most %s", brief(a, sizeof a, (double)r->routed_bytes),
+                            brief(b, sizeof b, (double)r->routed_most),
+                            tt_text_duration(sec, sizeof sec, r->step_most_sec));
+            else if (note == CHOICES && r->sync_why)
+                tt_text_add(&text, "%s", r->sync_why);
+            if (!text.size)
+                continue;
+            if (!table.rows)
+                tt_print_broken(2, "%s", titles[note]);
+            tt_columns_cell(&table, "%d", r->ranks);
+            tt_columns_cell(&table, "%s", r->policy);
+            tt_columns_rest(&table, 1, text.text);
+            tt_text_release(&text);
+        }
+        tt_columns_print(&table);
     }
-    tt_columns_print(table);
-}
-
-/* Rows of experts that ranks share: how many there are depends on the data. */
-static void print_experts(const struct tt_estimate *e)
-{
-    struct tt_columns *table = NOTES;
-    char about[32], most[32], sec[32];
-
-    for (int i = 0; i < e->n; i++) {
-        const struct tt_estimate_row *r = &e->rows[i];
-
-        if (!r->routed_most)
-            continue;
-        if (!table->rows)
-            tt_print_broken(2,
-                            "\nrows of experts, sent on top of that; step is for equally many rows of all experts\n");
-        add_note(table, r, "about %s, at most %s; step at most %s", brief(about, sizeof about, (double)r->routed_bytes),
-                 brief(most, sizeof most, (double)r->routed_most), tt_text_duration(sec, sizeof sec, r->step_most_sec));
-    }
-    tt_columns_print(table);
-}
-
-/* What gradient_sync auto chose in which row. */
-static void print_choices(const struct tt_estimate *e)
-{
-    struct tt_columns *table = NOTES;
-
-    for (int i = 0; i < e->n; i++) {
-        const struct tt_estimate_row *r = &e->rows[i];
-
-        if (!r->sync_why)
-            continue;
-        if (!table->rows)
-            tt_print("\ngradient_sync auto reduces gradients\n");
-        add_note(table, r, "%s", r->sync_why);
-    }
-    tt_columns_print(table);
 }
 
 static void print_table(const struct tt_estimate *e)
@@ -303,9 +251,7 @@ static void print_table(const struct tt_estimate *e)
     }
     tt_columns_print(&table);
     print_init(e);
-    print_pipelines(e);
-    print_experts(e);
-    print_choices(e);
+    print_notes(e);
     tt_print_broken(
         3,
         "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
@@ -368,34 +314,32 @@ static json_t *to_json(const struct tt_estimate *e)
 
 /* --- the command --- */
 
-/* Options that mean nothing without --machine. */
-static int check_cluster_options(const struct tt_args *args)
-{
-    static const char *const options[] = {"stack",     "search",   "emit",       "tokens",     "nccl",
-                                          "save",      "model",    "save_stack", "torchtitan", "svg",
-                                          "calibrate", "megatron", "set",        "script_args"};
-
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (tt_args_has(args, options[i]))
-            return tt_fail(TT_EUSAGE, "estimate: --%s needs --machine\nhelp: for instance --machine h100-sxm",
-                           options[i]);
-    return 0;
-}
-
 static int estimate(const struct tt_args *args)
 {
-    const char *list = tt_args_last(args, "ranks");
+    static const char *const of_machine[] = {"stack",     "search",   "emit",       "tokens",     "nccl",
+                                             "save",      "model",    "save_stack", "torchtitan", "svg",
+                                             "calibrate", "megatron", "set",        "script_args"};
+    const char *list = tt_args_last(args, "ranks"), *memory = tt_args_last(args, "memory");
     struct ranks ranks = {0};
     struct tt_estimate e = {.args = args};
     int rc = 0;
 
+    if (tt_args_has(args, "backtest"))
+        return tt_print_backtest(args);
     TT_TRY(read_ranks(list ? list : "1", &ranks));
-    TT_TRY(read_memory(tt_args_last(args, "memory"), &e.memory));
+    if (memory && (!tt_text_to_bytes(memory, &e.memory) || e.memory < 1))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --memory '%s' is not a size\nhelp: for instance --memory 80GiB", memory));
+    if (memory && e.memory < 1 << 20 && !memory[strspn(memory, "0123456789.")])
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --memory '%s' has no unit, and would be bytes\nhelp: --memory %sGiB",
+                       memory, memory));
     if (tt_args_has(args, "machine")) {
         rc = tt_print_cluster(args, ranks.count, ranks.n, e.memory);
         goto out;
     }
-    TT_TRY(check_cluster_options(args));
+    for (size_t i = 0; i < sizeof of_machine / sizeof *of_machine; i++)
+        if (tt_args_has(args, of_machine[i]))
+            TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s needs --machine\nhelp: for instance --machine h100-sxm",
+                           of_machine[i]));
     TT_TRY(tt_estimate_begin(&e));
     for (int i = 0; i < ranks.n; i++)
         TT_TRY(tt_estimate_ranks(&e, ranks.count[i]));
@@ -409,16 +353,9 @@ out:
     return rc;
 }
 
-int tt_command_estimate(int argc, char **argv)
-{
-    struct tt_args *args = NULL;
-    int rc = 0;
-
-    TT_TRY(tt_cli_parse(argc, argv, tt_estimate_options, &args));
-    rc = tt_args_has(args, "help")       ? tt_cli_print_help(usage, tt_estimate_options)
-         : tt_args_has(args, "backtest") ? tt_print_backtest(args)
-                                         : estimate(args);
-out:
-    tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
-}
+const struct tt_command tt_command_estimate = {"estimate",
+                                               "[--config FILE]... --ranks N[,N...]",
+                                               "memory, traffic and time per policy; fits or not",
+                                               usage,
+                                               options,
+                                               .run = estimate};

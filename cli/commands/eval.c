@@ -17,7 +17,7 @@
 #include "trainer/run/folder.h"
 #include "trainer/step/validation.h"
 
-const struct tt_option tt_eval_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"dataset", NULL, "NAME",
      "validation.dataset: the data, or a list of entries (default: what the run validates on)"},
@@ -50,7 +50,7 @@ static const char usage[] =
     "a folder from Hugging Face or a GGUF file. Under mpirun the ranks share the work.\n\n";
 
 struct run {
-    struct tt_args *args;
+    const struct tt_args *args;
     struct tt_config *cfg;
     struct tt_pretrained weights;
     struct tt_mesh mesh;
@@ -65,45 +65,19 @@ struct run {
 /* Loads the configuration: files, then overrides, then this command's own options for keys. */
 static int load_config(struct run *r)
 {
-    const struct tt_args *args = r->args;
-    const char **files = tt_calloc((size_t)args->n_options + 1, sizeof *files);
-    const char **flags = tt_calloc((size_t)args->n_overrides + N_KEYS, sizeof *flags);
+    struct tt_cli_variant variant = {.unchecked = true, .first_file = 1, .fallback = "builtin:defaults"};
     char *own[N_KEYS] = {NULL};
-    int n_files = 0, n_flags = 0, rc = 0;
+    int rc;
 
-    while (tt_args_value(args, "config", n_files)) {
-        files[n_files] = tt_args_value(args, "config", n_files);
-        n_files++;
-    }
-    if (n_files == 0)
-        files[n_files++] = "builtin:defaults";
-    for (int i = 0; i < args->n_overrides; i++)
-        flags[n_flags++] = args->override[i];
     for (int k = 0; k < N_KEYS; k++) {
-        const char *value = tt_args_last(args, keys[k][0]);
+        const char *value = tt_args_last(r->args, keys[k][0]);
 
         if (value)
-            flags[n_flags++] = own[k] = tt_format("--%s=%s", keys[k][1], value);
+            variant.flag[variant.n++] = own[k] = tt_format("--%s=%s", keys[k][1], value);
     }
-    TT_TRY(tt_config_new(&r->cfg));
-    TT_TRY(tt_config_load(r->cfg, n_files, files, n_flags, flags));
-out:
+    rc = tt_cli_load_variant("eval", r->args, &variant, &r->cfg);
     for (int k = 0; k < N_KEYS; k++)
         tt_free(own[k]);
-    tt_free((void *)files);
-    tt_free((void *)flags);
-    return rc;
-}
-
-static int check_command_line(struct run *r)
-{
-    int rc = 0;
-
-    if (r->args->n_words != 1)
-        return tt_fail(TT_EUSAGE, "eval takes one checkpoint or folder\nhelp: titan eval PATH [--dataset NAME]");
-    TT_TRY(tt_cli_dtype(r->args, &r->dtype));
-    TT_TRY(load_config(r));
-out:
     return rc;
 }
 
@@ -114,6 +88,7 @@ static const json_t *run_value(const struct run *r, const char *section, const c
     return json_object_get(json_object_get(r->weights.config, section), key);
 }
 
+/* Takes a value of the run's, if it has one, unless the command line sets the key. */
 static int adopt(struct run *r, enum tt_key key, const json_t *value)
 {
     char *text = json_is_string(value) ? tt_strdup(json_string_value(value)) : value ? tt_json_text(value) : NULL;
@@ -173,20 +148,16 @@ out:
 static int choose_data(struct run *r)
 {
     int64_t positions = r->weights.model->dims.max_positions;
-    bool validates = has_validation_data(r);
+    const char *section = has_validation_data(r) ? "validation" : "training";
     int rc = 0;
 
     if (r->weights.config && !tt_config_is_set(r->cfg, TT_KEY(validation.dataset)) &&
         !tt_config_is_set(r->cfg, TT_KEY(validation.dataset_path)))
         TT_TRY(adopt_data(r));
-    if (r->weights.config)
-        TT_TRY(adopt(r, TT_KEY(training.document_mask), run_value(r, "training", "document_mask")));
-    if (r->weights.config)
-        TT_TRY(adopt(r, TT_KEY(training.chat_template), run_value(r, "training", "chat_template")));
-    if (r->weights.config)
-        TT_TRY(adopt(r, TT_KEY(dataloader.long_conversations), run_value(r, "dataloader", "long_conversations")));
-    if (r->weights.config)
-        TT_TRY(adopt(r, TT_KEY(validation.seq_len), run_value(r, validates ? "validation" : "training", "seq_len")));
+    TT_TRY(adopt(r, TT_KEY(training.document_mask), run_value(r, "training", "document_mask")));
+    TT_TRY(adopt(r, TT_KEY(training.chat_template), run_value(r, "training", "chat_template")));
+    TT_TRY(adopt(r, TT_KEY(dataloader.long_conversations), run_value(r, "dataloader", "long_conversations")));
+    TT_TRY(adopt(r, TT_KEY(validation.seq_len), run_value(r, section, "seq_len")));
     r->seq_len = r->cfg->validation.seq_len;
     if (!r->weights.config && !tt_config_is_set(r->cfg, TT_KEY(validation.seq_len)) && positions &&
         positions < r->seq_len)
@@ -209,24 +180,17 @@ static bool is_same(const struct tt_dataset_entry *entry, const json_t *dataset,
                                            : !entry->dataset_path && !trained);
 }
 
-/* Whether the run's configuration names this dataset to train on. */
-static bool is_in_training(const struct run *r, const struct tt_dataset_entry *entry)
-{
-    const json_t *dataset = run_value(r, "training", "dataset"), *part;
-    bool found = is_same(entry, dataset, run_value(r, "training", "dataset_path"));
-    size_t k;
-
-    json_array_foreach(dataset, k, part) found =
-        found || is_same(entry, json_object_get(part, "dataset"), json_object_get(part, "dataset_path"));
-    return found;
-}
-
 /* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
 static bool is_training_data(const struct run *r, int i)
 {
     const struct tt_dataset_entry entry = entry_of(r, i);
+    const json_t *dataset = run_value(r, "training", "dataset"), *part;
+    bool found = is_same(&entry, dataset, run_value(r, "training", "dataset_path"));
+    size_t k;
 
-    return r->cfg->validation.split <= 0.0 && is_in_training(r, &entry);
+    json_array_foreach(dataset, k, part) found =
+        found || is_same(&entry, json_object_get(part, "dataset"), json_object_get(part, "dataset_path"));
+    return found && r->cfg->validation.split <= 0.0;
 }
 
 /* ", which it was trained on", or how many documents were held out of training; "" for other data. */
@@ -268,20 +232,6 @@ out:
     return rc;
 }
 
-static int check_memory(const struct run *r, int local_size)
-{
-    int64_t need = tt_engine_memory(r->engine).total, limit = tt_job_memory_limit(r->cfg, local_size);
-    char a[32], b[32];
-
-    if (need <= limit)
-        return 0;
-    return tt_fail(TT_EFIT,
-                   "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, or a smaller --batch or "
-                   "--seq-len%s",
-                   tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit),
-                   r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
-}
-
 static int open_dataset(struct run *r, struct tt_comm *comm, int i)
 {
     const struct tt_config *cfg = r->cfg;
@@ -307,17 +257,6 @@ static int open_dataset(struct run *r, struct tt_comm *comm, int i)
     return rc;
 }
 
-static int open_data(struct run *r, struct tt_comm *comm)
-{
-    int n = r->cfg->validation.dataset.n, rc = 0;
-
-    r->data = tt_calloc((size_t)n, sizeof *r->data);
-    r->found = tt_calloc((size_t)n, sizeof *r->found);
-    for (; r->n < n && rc == 0; r->n++)
-        rc = open_dataset(r, comm, r->n);
-    return rc;
-}
-
 static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
 {
     const struct tt_validation v = {.engine = r->engine,
@@ -334,14 +273,28 @@ static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
 
 static int set_up(struct run *r, struct tt_comm *comm)
 {
-    int local_rank = 0, local_size = 1, rc = 0;
+    int local_rank = 0, local_size = 1, n = r->cfg->validation.dataset.n, rc = 0;
+    int64_t need, limit;
+    char a[32], b[32];
 
     tt_comm_node(comm, &local_rank, &local_size);
     TT_TRY(tt_pretrained_open(comm, r->args->word[0], tt_args_has(r->args, "ema"), &r->weights));
     TT_TRY(tt_comm_agree(comm, choose_data(r)));
     TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));
-    TT_TRY(tt_comm_agree(comm, check_memory(r, local_size)));
-    TT_TRY(open_data(r, comm));
+    need = tt_engine_memory(r->engine).total;
+    limit = tt_job_memory_limit(r->cfg, local_size);
+    if (need > limit)
+        rc = tt_fail(TT_EFIT,
+                     "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, or a smaller --batch "
+                     "or --seq-len%s",
+                     tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit),
+                     r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
+    TT_TRY(tt_comm_agree(comm, rc));
+    r->data = tt_calloc((size_t)n, sizeof *r->data);
+    r->found = tt_calloc((size_t)n, sizeof *r->found);
+    for (; r->n < n && rc == 0; r->n++)
+        rc = open_dataset(r, comm, r->n);
+    TT_TRY(rc);
     TT_TRY(tt_comm_agree(comm, tt_engine_allocate(r->engine)));
     TT_TRY(tt_pretrained_load(comm, &r->mesh, &r->weights, tt_engine_layout(r->engine), tt_engine_state(r->engine)));
 out:
@@ -464,41 +417,33 @@ static json_t *all_json(const struct run *r, const struct tt_comm *comm)
     return o;
 }
 
-static int print(const struct run *r, const struct tt_comm *comm)
+static int eval(struct tt_comm *comm, void *args)
 {
-    if (tt_args_has(r->args, "json"))
-        return tt_cli_print_json(all_json(r, comm));
-    if (r->cfg->validation.dataset.is_list)
-        print_list(r);
-    else
-        print_one(r);
-    return tt_cli_finish();
-}
+    struct run r = {.args = args};
+    int rc = 0;
 
-static int eval(struct tt_comm *comm, void *arg)
-{
-    struct run *r = arg;
-    int rc = tt_comm_agree(comm, check_command_line(r));
-
+    if (r.args->n_words != 1)
+        rc = tt_fail(TT_EUSAGE, "eval takes one checkpoint or folder\nhelp: titan eval PATH [--dataset NAME]");
     if (rc == 0)
-        rc = evaluate(r, comm);
-    if (rc == 0 && comm->rank == 0)
-        rc = print(r, comm);
-    tt_engine_free(r->engine); /* its collectives need the communicator */
+        rc = tt_cli_dtype(args, &r.dtype);
+    if (rc == 0)
+        rc = load_config(&r);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(evaluate(&r, comm));
+    if (comm->rank != 0)
+        goto out;
+    if (tt_args_has(args, "json"))
+        rc = tt_cli_print_json(all_json(&r, comm));
+    else
+        (r.cfg->validation.dataset.is_list ? print_list : print_one)(&r);
+    rc = rc ? rc : tt_cli_finish();
+out:
+    tt_engine_free(r.engine);
+    release_data(&r);
+    tt_config_free(r.cfg);
     return rc;
 }
 
-int tt_command_eval(int argc, char **argv)
-{
-    struct run r = {0};
-    int rc = tt_cli_parse(argc, argv, tt_eval_options, &r.args), code;
-
-    if (rc == 0 && tt_args_has(r.args, "help"))
-        code = tt_cli_print_help(usage, tt_eval_options);
-    else
-        code = tt_cli_run_ranks(rc, r.args, eval, &r);
-    release_data(&r);
-    tt_config_free(r.cfg);
-    tt_args_free(r.args);
-    return code;
-}
+const struct tt_command tt_command_eval = {
+    "eval",  "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or another model on data", usage,
+    options, .run_ranks = eval};

@@ -14,7 +14,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-const struct tt_option tt_export_options[] = {
+static const struct tt_option options[] = {
     {"csv", NULL, NULL, "comma-separated values (RFC 4180), a row for each step"},
     {"out", NULL, "FILE", "write to FILE instead of standard output"},
     TT_OPTION_HELP,
@@ -188,9 +188,29 @@ static int fail_format(const char *run)
     return rc;
 }
 
-/* Options that other exports of weights have. */
-static int find_form(int argc, char **argv)
+static int export_run(const struct tt_args *args)
 {
+    struct tt_history history = {.path = NULL};
+    struct sink sink = {.history = &history};
+    const char *out = tt_args_last(args, "out");
+    int rc = 0;
+
+    if (!tt_args_has(args, "csv"))
+        return fail_format(args->n_words ? args->word[0] : "outputs");
+    if (args->n_words > 1)
+        return tt_fail(TT_EUSAGE, "export: one run at a time, %d given\nhelp: --out FILE names the file to write",
+                       args->n_words);
+    TT_TRY(tt_history_load(args->n_words ? args->word[0] : "./outputs", true, &history));
+    rc = out ? tt_file_replace_by(out, write_file, &sink) : write_csv(&sink);
+out:
+    tt_history_release(&history);
+    return rc;
+}
+
+/* Refuses options that other exports of weights have before they are unknown ones. */
+static int run(int argc, char **argv)
+{
+    const struct tt_command records = {"export", .usage = usage, .options = options, .run = export_run};
     int rc = 0;
 
     for (int i = 0; i < argc && rc == 0; i++) {
@@ -201,35 +221,8 @@ static int find_form(int argc, char **argv)
             rc = fail_format(argv[0][0] != '-' ? argv[0] : argv[argc - 1][0] != '-' ? argv[argc - 1] : "outputs");
         tt_free(word);
     }
-    return rc;
+    return rc < 0 ? tt_cli_fail(rc) : tt_command_run(&records, argc, argv);
 }
 
-static int export_run(const struct tt_args *args)
-{
-    struct tt_history history = {.path = NULL};
-    struct sink sink = {.history = &history};
-    const char *out = tt_args_last(args, "out");
-    int rc = 0;
-
-    if (!tt_args_has(args, "csv")) {
-        rc = fail_format(args->n_words ? args->word[0] : "outputs");
-        goto out;
-    }
-    if (args->n_words > 1) {
-        rc = tt_fail(TT_EUSAGE, "export: one run at a time, %d given\nhelp: --out FILE names the file to write",
-                     args->n_words);
-        goto out;
-    }
-    TT_TRY(tt_history_load(args->n_words ? args->word[0] : "./outputs", true, &history));
-    rc = out ? tt_file_replace_by(out, write_file, &sink) : write_csv(&sink);
-out:
-    tt_history_release(&history);
-    return rc;
-}
-
-int tt_command_export(int argc, char **argv)
-{
-    int rc = find_form(argc, argv);
-
-    return rc < 0 ? tt_cli_fail(rc) : tt_cli_run(argc, argv, "export", usage, tt_export_options, export_run);
-}
+const struct tt_command tt_command_export = {"export", "--csv [RUN]", "what a run recorded, as a table",
+                                             usage,    options,       .main = run};

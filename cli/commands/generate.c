@@ -20,7 +20,7 @@
 #include "trainer/job/job.h"
 #include "trainer/step/metrics.h"
 
-const struct tt_option tt_generate_options[] = {
+static const struct tt_option options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
@@ -77,22 +77,6 @@ struct settings {
 
 /* --- options --- */
 
-static int read_real(const struct tt_args *args, const char *option, double low, double high, double *value)
-{
-    const char *text = tt_args_last(args, option);
-    char *end = NULL, least[32], most[32];
-    double read;
-
-    if (!text)
-        return 0;
-    read = strtod(text, &end);
-    if (end == text || *end || !(read >= low) || !(read <= high))
-        return tt_fail(TT_EUSAGE, "generate: --%s '%s' is not a number from %s to %s", option, text,
-                       tt_text_real(least, sizeof least, low), tt_text_real(most, sizeof most, high));
-    *value = read;
-    return 0;
-}
-
 static int read_settings(const struct tt_args *args, struct settings *s)
 {
     const char *memory = tt_args_last(args, "memory");
@@ -119,12 +103,13 @@ static int read_settings(const struct tt_args *args, struct settings *s)
     TT_TRY(tt_cli_count("generate", args, "max_seq_len", 1, INT32_MAX, &s->max_seq_len));
     TT_TRY(tt_cli_count("generate", args, "threads", 1, 4096, &s->threads));
     TT_TRY(tt_cli_dtype(args, &s->dtype));
-    TT_TRY(read_real(args, "top_p", 1e-6, 1.0, &s->sampling.top_p));
+    TT_TRY(tt_cli_real("generate", args, "top_p", 1e-6, 1.0, "a number from 1e-6 to 1.0", &s->sampling.top_p));
     if (is_greedy && says_how)
         return tt_fail(TT_EUSAGE,
                        "generate: --greedy takes the most likely token; --temperature, --top-k and --top-p draw "
                        "one\nhelp: leave out either");
-    TT_TRY(read_real(args, "temperature", 0.0, 1e6, &s->sampling.temperature));
+    TT_TRY(tt_cli_real("generate", args, "temperature", 0.0, 1e6, "a number from 0.0 to 1000000.0",
+                       &s->sampling.temperature));
     if (s->samples > 1 && s->sampling.temperature == 0.0)
         rc = tt_fail(TT_EUSAGE,
                      "generate: --num-samples %" PRId64 " at temperature 0 would be the same text over and "
@@ -132,23 +117,18 @@ static int read_settings(const struct tt_args *args, struct settings *s)
                      s->samples);
     else if (memory && (!tt_text_to_bytes(memory, &s->memory) || s->memory < 1))
         rc = tt_fail(TT_EUSAGE, "generate: --memory '%s' is not a size\nhelp: for instance --memory 8GiB", memory);
+    for (int i = 0; i < 3 && rc == 0 && tt_prompt_is_conversation(args); i++) { /* it is shown turn by turn */
+        static const char *const refused[] = {"json", "num_samples", "echo"};
+        static const char *const shown[] = {"--json", "--num-samples", "--echo"};
+
+        if (tt_args_has(args, refused[i]))
+            rc = tt_fail(TT_EUSAGE,
+                         "generate: --chat without a prompt is a conversation, which has no %s\nhelp: ask for a "
+                         "single answer with --prompt; /save in a conversation writes it as JSON",
+                         shown[i]);
+    }
 out:
     return rc;
-}
-
-/* A conversation is shown turn by turn. */
-static int check_conversation(const struct tt_args *args)
-{
-    static const char *const options[] = {"json", "num_samples", "echo"};
-    static const char *const shown[] = {"--json", "--num-samples", "--echo"};
-
-    for (int i = 0; i < 3 && tt_prompt_is_conversation(args); i++)
-        if (tt_args_has(args, options[i]))
-            return tt_fail(TT_EUSAGE,
-                           "generate: --chat without a prompt is a conversation, which has no %s\nhelp: ask for a "
-                           "single answer with --prompt; /save in a conversation writes it as JSON",
-                           shown[i]);
-    return 0;
 }
 
 /* --- what will happen --- */
@@ -195,16 +175,10 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
         tt_text_bytes(limit, sizeof limit, (double)s->memory), s->dtype == TT_F32 ? "--dtype bfloat16 or " : "");
 }
 
-/* TT_EREMOVED if the step was removed or replaced since it was opened, so that files may have been missing in it. */
-static int check_weights(const struct tt_pretrained *w)
-{
-    return tt_step_explain(TT_EDATA, w->path, &w->place) == TT_EREMOVED ? TT_EREMOVED : 0;
-}
-
 /* --- the run --- */
 
 struct run {
-    struct tt_args *args;
+    const struct tt_args *args;
     struct settings settings;
     struct tt_pretrained weights;
     struct tt_prompt prompt;
@@ -227,7 +201,9 @@ static int prepare(struct run *r, struct tt_comm *comm)
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
-    TT_TRY(check_weights(&r->weights));
+    /* the step may have been removed or replaced since it was opened, so that files were missing in it */
+    if (tt_step_explain(TT_EDATA, r->weights.path, &r->weights.place) == TT_EREMOVED)
+        TT_TRY(TT_EREMOVED);
     r->context = longest(&r->settings, &r->weights);
     if (!r->settings.max_seq_len && r->context > CONVERSATION_CONTEXT)
         r->context = CONVERSATION_CONTEXT;
@@ -256,19 +232,6 @@ static void take_down(struct run *r)
     tt_pretrained_release(&r->weights);
 }
 
-static int prepare_again(struct run *r, struct tt_comm *comm)
-{
-    bool again = false;
-    int tries = 0, rc;
-
-    do {
-        if (again)
-            take_down(r);
-        rc = tt_pretrained_explain(comm, prepare(r, comm), &r->weights, r->args->word[0], &tries, &again);
-    } while (again);
-    return rc;
-}
-
 static json_t *ids_json(const struct tt_ids *ids)
 {
     json_t *list = json_array();
@@ -276,15 +239,6 @@ static json_t *ids_json(const struct tt_ids *ids)
     for (size_t i = 0; i < ids->n; i++)
         (void)json_array_append_new(list, json_integer(ids->id[i]));
     return list;
-}
-
-static json_t *sample_json(const struct run *r, const struct tt_continuation *c)
-{
-    const char *text = c->stream.text.text ? c->stream.text.text : "";
-
-    return json_pack("{s:o*, s:o, s:s}", "text",
-                     r->prompt.tokenizer ? json_stringn(text, c->stream.text.size) : json_null(), "tokens",
-                     ids_json(&c->tokens), "finish", tt_finish_name(c->finish));
 }
 
 /* One text, streamed; with several, a line of dashes between them. */
@@ -305,7 +259,12 @@ static int make_sample(struct run *r, const struct tt_generation *generation, in
         tt_note("stopped after %zu tokens: the context of %" PRId64 " is full (--max-seq-len)", c.tokens.n, r->context);
     r->sample_sec += c.seconds;
     r->sampled += (int64_t)c.tokens.n;
-    (void)json_array_append_new(r->samples, sample_json(r, &c));
+    (void)json_array_append_new(
+        r->samples,
+        json_pack("{s:o*, s:o, s:s}", "text",
+                  r->prompt.tokenizer ? json_stringn(c.stream.text.text ? c.stream.text.text : "", c.stream.text.size)
+                                      : json_null(),
+                  "tokens", ids_json(&c.tokens), "finish", tt_finish_name(c.finish)));
 out:
     tt_continuation_release(&c);
     return rc;
@@ -366,36 +325,6 @@ static int print_json(const struct run *r)
     return tt_cli_print_json(o);
 }
 
-static void print_rates(const struct run *r)
-{
-    char before[32], after[32];
-
-    (void)fprintf(stderr, "titan: prompt of %zu token%s in %s, %" PRId64 " token%s in %s: %.0f tokens/s\n",
-                  r->prompt.ids.n, r->prompt.ids.n == 1 ? "" : "s",
-                  tt_text_duration(before, sizeof before, r->prompt_sec), r->sampled, r->sampled == 1 ? "" : "s",
-                  tt_text_duration(after, sizeof after, r->sample_sec), rate(r->sampled, r->sample_sec));
-}
-
-static int converse(struct run *r)
-{
-    const struct tt_conversation conversation = {.generator = r->generator,
-                                                 .weights = &r->weights,
-                                                 .prompt = &r->prompt,
-                                                 .sampling = r->settings.sampling,
-                                                 .system = tt_args_last(r->args, "system"),
-                                                 .context = r->context,
-                                                 .prompt_rows = PROMPT_ROWS,
-                                                 .max_new_tokens = r->settings.max_new_tokens,
-                                                 .seed = (uint64_t)r->settings.seed,
-                                                 .ignore_eos = r->settings.ignore_eos};
-    int rc = 0;
-
-    TT_TRY(tt_conversation_run(&conversation));
-    rc = tt_cli_finish();
-out:
-    return rc;
-}
-
 static bool has_prompt(const struct tt_args *args)
 {
     return tt_args_has(args, "prompt") || tt_args_has(args, "prompt_file") || tt_args_has(args, "prompt_tokens");
@@ -440,45 +369,57 @@ static int fail_words(const struct tt_args *args)
     return rc;
 }
 
-static int generate(struct tt_comm *comm, void *arg)
+static int generate(struct tt_comm *comm, void *args)
 {
-    struct run *r = arg;
-    const struct tt_args *args = r->args;
-    int rc = 0;
+    struct run r = {.args = args, .samples = json_array()};
+    bool again = false;
+    int tries = 0, rc = 0;
 
     if (comm->size > 1)
-        return tt_fail(TT_EUSAGE,
-                       "generate runs as one process, %d were started\nhelp: start it without mpirun; it "
-                       "uses all cores",
-                       comm->size);
-    if (args->n_overrides)
-        return tt_fail(TT_EUSAGE, "generate: unknown option '%s'\nhelp: titan generate --help", args->override[0]);
-    if (args->n_words != 1 || is_prompt(args))
-        return fail_words(args);
-    TT_TRY(read_settings(args, &r->settings));
-    TT_TRY(check_conversation(args));
-    TT_TRY(prepare_again(r, comm));
-    if (tt_prompt_is_conversation(args))
-        return converse(r);
-    TT_TRY(make_samples(r));
-    rc = r->settings.json ? print_json(r) : tt_cli_finish();
-    if (rc == 0 && !r->settings.json)
-        print_rates(r);
+        TT_TRY(
+            tt_fail(TT_EUSAGE,
+                    "generate runs as one process, %d were started\nhelp: start it without mpirun; it uses all cores",
+                    comm->size));
+    if (r.args->n_words != 1 || is_prompt(args))
+        TT_TRY(fail_words(args));
+    TT_TRY(read_settings(args, &r.settings));
+    do {
+        if (again)
+            take_down(&r);
+        rc = tt_pretrained_explain(comm, prepare(&r, comm), &r.weights, r.args->word[0], &tries, &again);
+    } while (again);
+    TT_TRY(rc);
+    if (tt_prompt_is_conversation(args)) {
+        const struct tt_conversation conversation = {.generator = r.generator,
+                                                     .weights = &r.weights,
+                                                     .prompt = &r.prompt,
+                                                     .sampling = r.settings.sampling,
+                                                     .system = tt_args_last(args, "system"),
+                                                     .context = r.context,
+                                                     .prompt_rows = PROMPT_ROWS,
+                                                     .max_new_tokens = r.settings.max_new_tokens,
+                                                     .seed = (uint64_t)r.settings.seed,
+                                                     .ignore_eos = r.settings.ignore_eos};
+
+        TT_TRY(tt_conversation_run(&conversation));
+    } else {
+        TT_TRY(make_samples(&r));
+    }
+    rc = r.settings.json ? print_json(&r) : tt_cli_finish();
+    if (rc == 0 && !r.settings.json && !tt_prompt_is_conversation(args)) {
+        char before[32], after[32];
+
+        (void)fprintf(stderr, "titan: prompt of %zu token%s in %s, %" PRId64 " token%s in %s: %.0f tokens/s\n",
+                      r.prompt.ids.n, r.prompt.ids.n == 1 ? "" : "s",
+                      tt_text_duration(before, sizeof before, r.prompt_sec), r.sampled, r.sampled == 1 ? "" : "s",
+                      tt_text_duration(after, sizeof after, r.sample_sec), rate(r.sampled, r.sample_sec));
+    }
 out:
+    take_down(&r);
+    json_decref(r.samples);
     return rc;
 }
 
-int tt_command_generate(int argc, char **argv)
-{
-    struct run r = {.samples = json_array()};
-    int rc = tt_args_parse(argc, argv, tt_generate_options, &r.args), code;
-
-    if (rc == 0 && tt_args_has(r.args, "help"))
-        code = tt_cli_print_help(usage, tt_generate_options);
-    else
-        code = tt_cli_run_ranks(rc, r.args, generate, &r);
-    json_decref(r.samples);
-    take_down(&r);
-    tt_args_free(r.args);
-    return code;
-}
+const struct tt_command tt_command_generate = {
+    "generate", "PATH --prompt TEXT", "continue a text with a checkpoint or a Hugging Face folder", usage,
+    options,    .run_ranks = generate};

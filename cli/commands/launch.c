@@ -3,6 +3,7 @@
  * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. The defaults of
  * launchers bind each rank to one core, or to none, and leave the others idle.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "core/os/team.h"
 #include "trainer/run/folder.h"
 
-const struct tt_option tt_launch_options[] = {
+static const struct tt_option options[] = {
     {"ranks", NULL, "N", "ranks of the job; -n N is the same"},
     {"hostfile", NULL, "FILE", "hosts to run on, one `NAME slots=N` a line (mpirun)"},
     {"print", NULL, NULL, "print the command line and do not run it"},
@@ -39,16 +40,17 @@ struct line {
     int n, cap;
 };
 
-static void add(struct line *line, const char *word)
-{
-    TT_PUSH(line->word, line->n, line->cap) = tt_strdup(word);
-}
+static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void add_count(struct line *line, const char *option, int count)
+/* Adds a word. */
+static void add(struct line *line, const char *format, ...)
 {
-    TT_PUSH(line->word, line->n, line->cap) = tt_format("%s%d", option, count);
-}
+    va_list args;
 
+    va_start(args, format);
+    TT_PUSH(line->word, line->n, line->cap) = tt_vformat(format, args);
+    va_end(args);
+}
 static int slurm_number(const char *name, int fallback)
 {
     const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
@@ -64,9 +66,9 @@ static void add_srun(struct line *line, int ranks)
 
     add(line, "srun");
     add(line, "--mpi=pmix");
-    add_count(line, "--ntasks=", ranks);
+    add(line, "--ntasks=%d", ranks);
     if (local <= cores) {
-        add_count(line, "--cpus-per-task=", cores / local);
+        add(line, "--cpus-per-task=%d", cores / local);
         add(line, "--cpu-bind=cores");
     } else {
         add(line, "--overcommit");
@@ -108,27 +110,17 @@ out:
     return rc;
 }
 
+/* Adds a parameter of Open MPI, unless the user has set it. */
 static void add_setting(struct line *line, const char *name, const char *value)
 {
     char *variable = tt_format("OMPI_MCA_%s", name);
 
     if (!getenv(variable)) { // NOLINT(concurrency-mt-unsafe): one thread
         add(line, "--mca");
-        add(line, name);
-        add(line, value);
+        add(line, "%s", name);
+        add(line, "%s", value);
     }
     tt_free(variable);
-}
-
-/* What tools/mpi-env sets for one machine, and why, unless the user has set it. */
-static void add_settings(struct line *line)
-{
-    add_setting(line, "pml", "ob1");
-    add_setting(line, "btl", "self,vader,tcp");
-    add_setting(line, "btl_base_warn_component_unused", "0");
-    add_setting(line, "reachable", "weighted");
-    if (!tt_peers_are_readable("", NULL))
-        add_setting(line, "btl_vader_single_copy_mechanism", "none");
 }
 
 static int add_mpirun(struct line *line, int ranks, const char *hostfile)
@@ -140,16 +132,22 @@ static int add_mpirun(struct line *line, int ranks, const char *hostfile)
     if (geteuid() == 0) /* otherwise mpirun refuses to run as root */
         add(line, "--allow-run-as-root");
     add(line, "-n");
-    add_count(line, "", ranks);
+    add(line, "%d", ranks);
     if (hostfile) {
         add(line, "--hostfile");
-        add(line, hostfile);
+        add(line, "%s", hostfile);
     } else {
-        add_settings(line);
+        /* what tools/mpi-env sets for one machine, and why */
+        add_setting(line, "pml", "ob1");
+        add_setting(line, "btl", "self,vader,tcp");
+        add_setting(line, "btl_base_warn_component_unused", "0");
+        add_setting(line, "reachable", "weighted");
+        if (!tt_peers_are_readable("", NULL))
+            add_setting(line, "btl_vader_single_copy_mechanism", "none");
     }
     if (local <= cores) {
         add(line, "--map-by");
-        add_count(line, "slot:PE=", cores / local);
+        add(line, "slot:PE=%d", cores / local);
         add(line, "--bind-to");
         add(line, "core");
     } else {
@@ -161,45 +159,15 @@ out:
     return rc;
 }
 
-static void print_line(const struct line *line)
-{
-    struct tt_text text = {0};
-
-    for (int i = 0; i < line->n; i++) {
-        tt_text_add(&text, "%s", i ? " " : "");
-        tt_text_add_word(&text, line->word[i]);
-    }
-    tt_print("%s\n", text.text ? text.text : "");
-    tt_text_release(&text);
-}
-
-/*
- * Adds to the records of a training run why a signal ended a rank of it, which the ranks could not do.
- *   argv  the command that the ranks ran
- */
-static int record_end(int argc, char **argv, double started_sec, int code, const char *why)
-{
-    int first = strcmp(argv[0], "titan") == 0;
-    struct tt_args *args = NULL;
-    struct tt_config *cfg = NULL;
-    int rc = 0;
-
-    if (first >= argc || strcmp(argv[first], "train") != 0)
-        return 0;
-    TT_TRY(tt_cli_parse(argc - first - 1, argv + first + 1, tt_train_options, &args));
-    TT_TRY(tt_cli_load_config("train", args, &cfg));
-    rc = tt_run_folder_end(cfg, started_sec, code, why);
-out:
-    tt_config_free(cfg);
-    tt_args_free(args);
-    return rc;
-}
-
-static int run(struct line *line, int argc, char **argv)
+/* Runs the line. Adds to the records of a training run why a signal ended a rank of it, which the ranks could not do.
+ * argv: the command that the ranks run. */
+static int run_line(struct line *line, int argc, char **argv)
 {
     double started_sec = tt_clock_wall_sec();
+    int first = strcmp(argv[0], "titan") == 0, rc, recorded = 0;
     struct tt_text why = {0};
-    int rc;
+    struct tt_args *args = NULL;
+    struct tt_config *cfg = NULL;
 
     TT_PUSH(line->word, line->n, line->cap) = NULL;
     line->n--;
@@ -207,46 +175,22 @@ static int run(struct line *line, int argc, char **argv)
     if (why.size && strstr(why.text, " signal 9 "))
         tt_text_add(&why,
                     "\nhelp: if nobody sent it, the kernel probably did because memory ran out; dmesg shows that");
-    if (rc > 0 && why.size && record_end(argc, argv, started_sec, rc, why.text) < 0)
+    if (rc > 0 && why.size && first < argc && strcmp(argv[first], "train") == 0) {
+        recorded = tt_cli_parse(argc - first - 1, argv + first + 1, tt_command_train.options, &args);
+        if (recorded == 0)
+            recorded = tt_cli_load_config("train", args, &cfg);
+        if (recorded == 0)
+            recorded = tt_run_folder_end(cfg, started_sec, rc, why.text);
+    }
+    if (recorded < 0)
         tt_screen_say("titan: launch: the end of the run could not be recorded: %s\n", tt_error_message());
+    tt_config_free(cfg);
+    tt_args_free(args);
     tt_text_release(&why);
     return rc;
 }
 
 /* --- the command --- */
-
-static bool takes_value(const char *token)
-{
-    if (strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0)
-        return true;
-    for (const struct tt_option *o = tt_launch_options; o->name; o++)
-        if (o->value && strncmp(token, "--", 2) == 0 && strcmp(token + 2, o->name) == 0)
-            return true;
-    return false;
-}
-
-/*
- * Where the options end: at "--" (*ret_run comes after it), or at the first word that is neither an option nor the
- * value of one, which then is the command that runs.
- */
-static int split(int argc, char **argv, int *ret_run)
-{
-    int at = 0;
-
-    while (at < argc && argv[at][0] == '-' && strcmp(argv[at], "--") != 0)
-        at += takes_value(argv[at]) && at + 1 < argc ? 2 : 1;
-    *ret_run = at < argc && strcmp(argv[at], "--") == 0 ? at + 1 : at;
-    return at;
-}
-
-/* Replaces -n, which users know from mpirun, by --ranks. */
-static void spell_out(int argc, char **argv, char **ret_argv)
-{
-    static char long_name[] = "--ranks";
-
-    for (int i = 0; i < argc; i++)
-        ret_argv[i] = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "-np") == 0 ? long_name : argv[i];
-}
 
 /* Flags of torchrun, accelerate and mpirun, and titan launch's own for them. */
 static const struct {
@@ -295,60 +239,50 @@ static int check_other(const char *word, const char *next)
     return rc;
 }
 
-/* Reports such a flag before its value is taken for the command. */
-static int check_others(int argc, char **argv)
-{
-    int rc = 0;
-
-    for (int i = 0; i < argc && rc == 0; i++)
-        if (strcmp(argv[i], "-n") != 0 && strcmp(argv[i], "-np") != 0)
-            rc = check_other(argv[i], argv[i + 1]);
-    return rc;
-}
-
 static int launch(const struct tt_args *args, int argc, char **argv)
 {
     struct line line = {0};
+    struct tt_text shown = {0};
     int64_t ranks = 0;
     char *path;
     int rc = 0;
 
     TT_TRY(tt_cli_count("launch", args, "ranks", 1, TT_MOST_RANKS, &ranks));
-    if (ranks == 0 || argc == 0 || args->n_words || args->n_overrides) {
-        rc = tt_fail(TT_EUSAGE, "launch: %s\nhelp: titan launch -n N [--print] -- train [--config FILE] ...",
-                     ranks == 0  ? "how many ranks? -n N is missing"
-                     : argc == 0 ? "the command to run is missing"
-                                 : "the command to run comes after '--'");
-        goto out;
-    }
+    if (ranks == 0 || argc == 0 || args->n_words || args->n_overrides)
+        TT_TRY(tt_fail(TT_EUSAGE, "launch: %s\nhelp: titan launch -n N [--print] -- train [--config FILE] ...",
+                       ranks == 0  ? "how many ranks? -n N is missing"
+                       : argc == 0 ? "the command to run is missing"
+                                   : "the command to run comes after '--'"));
     if (tt_text_ends(argv[0], ".py") ||
-        tt_text_is_listed(argv[0], "python|python3|torchrun|accelerate|mpirun|srun|bash")) {
-        rc = tt_fail(TT_EUSAGE,
-                     "launch: '%s' is no command of titan, and titan launch runs nothing else\nhelp: titan "
-                     "launch -n %lld -- train --config FILE",
-                     argv[0], (long long)ranks);
-        goto out;
-    }
+        tt_text_is_listed(argv[0], "python|python3|torchrun|accelerate|mpirun|srun|bash"))
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "launch: '%s' is no command of titan, and titan launch runs nothing else\nhelp: titan "
+                       "launch -n %lld -- train --config FILE",
+                       argv[0], (long long)ranks));
     for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], ":") == 0) {
-            rc = tt_fail(TT_EUSAGE, "launch: mpirun and srun take ':' for the end of a command and begin another one\n"
-                                    "help: leave it out; a job runs one command");
-            goto out;
-        }
+        if (strcmp(argv[i], ":") == 0)
+            TT_TRY(tt_fail(TT_EUSAGE,
+                           "launch: mpirun and srun take ':' for the end of a command and begin another one\n"
+                           "help: leave it out; a job runs one command"));
     if (getenv("SLURM_JOB_ID")) // NOLINT(concurrency-mt-unsafe): one thread
         add_srun(&line, (int)ranks);
     else
         TT_TRY(add_mpirun(&line, (int)ranks, tt_args_value(args, "hostfile", 0)));
     path = tt_path_of_program();
-    add(&line, path ? path : "titan");
+    add(&line, "%s", path ? path : "titan");
     tt_free(path);
     for (int i = strcmp(argv[0], "titan") == 0; i < argc; i++)
-        add(&line, argv[i]);
+        add(&line, "%s", argv[i]);
     if (!tt_args_has(args, "print")) {
-        rc = run(&line, argc, argv);
+        rc = run_line(&line, argc, argv);
         goto out;
     }
-    print_line(&line);
+    for (int i = 0; i < line.n; i++) {
+        tt_text_add(&shown, "%s", i ? " " : "");
+        tt_text_add_word(&shown, line.word[i]);
+    }
+    tt_print("%s\n", shown.text);
+    tt_text_release(&shown);
 out:
     for (int i = 0; i < line.n; i++)
         tt_free(line.word[i]);
@@ -356,21 +290,43 @@ out:
     return rc;
 }
 
-int tt_command_launch(int argc, char **argv)
+static bool is_n(const char *word)
 {
-    int run = 0, n_own = split(argc, argv, &run), rc = 0;
-    char **own = tt_calloc((size_t)n_own + 1, sizeof *own);
-    struct tt_args *args = NULL;
+    return strcmp(word, "-n") == 0 || strcmp(word, "-np") == 0;
+}
 
-    spell_out(n_own, argv, own);
-    TT_TRY(check_others(n_own, argv));
-    TT_TRY(tt_args_parse(n_own, own, tt_launch_options, &args));
-    if (tt_args_has(args, "help"))
-        rc = tt_cli_print_help(usage, tt_launch_options);
-    else
-        rc = launch(args, argc - run, argv + run);
+/*
+ * The options end at "--", or at the first word that is neither an option nor the value of one, which then is the
+ * command that runs. -n, which users know from mpirun, is --ranks.
+ */
+static int run(int argc, char **argv)
+{
+    static char long_name[] = "--ranks";
+    char **own = tt_calloc((size_t)argc + 1, sizeof *own);
+    struct tt_args *args = NULL;
+    int n_own = 0, first, rc = 0;
+
+    while (n_own < argc && argv[n_own][0] == '-' && strcmp(argv[n_own], "--") != 0) {
+        bool takes_value = is_n(argv[n_own]);
+
+        for (const struct tt_option *o = options; o->name; o++)
+            takes_value =
+                takes_value || (o->value && tt_text_begins(argv[n_own], "--") && strcmp(argv[n_own] + 2, o->name) == 0);
+        n_own += takes_value && n_own + 1 < argc ? 2 : 1;
+    }
+    first = n_own + (n_own < argc && strcmp(argv[n_own], "--") == 0);
+    for (int i = 0; i < n_own; i++) {
+        own[i] = is_n(argv[i]) ? long_name : argv[i];
+        if (!is_n(argv[i])) /* before its value is taken for the command */
+            TT_TRY(check_other(argv[i], argv[i + 1]));
+    }
+    TT_TRY(tt_args_parse(n_own, own, options, &args));
+    rc = tt_args_has(args, "help") ? tt_command_help(&tt_command_launch) : launch(args, argc - first, argv + first);
 out:
     tt_args_free(args);
     tt_free(own);
     return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
 }
+
+const struct tt_command tt_command_launch = {
+    "launch", "-n N [--print] -- train ...", "run on N ranks, each bound to its cores", usage, options, .main = run};

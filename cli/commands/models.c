@@ -3,7 +3,6 @@
  * `titan models`: every model and flavor of the registry with its size and its cost per token. It allocates no weights,
  * so the largest flavor is listed as fast as the smallest.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@
 #include "core/config/args.h"
 #include "core/models/model.h"
 
-const struct tt_option tt_models_options[] = {
+static const struct tt_option options[] = {
     {"json", NULL, NULL, "print JSON"},
     {"seq_len", NULL, "N", "tokens of a sequence that flops per token are counted for (default: 2048)"},
     TT_OPTION_HELP,
@@ -26,19 +25,6 @@ const struct tt_option tt_models_options[] = {
 };
 
 static const char usage[] = "usage: titan models [--json] [--seq-len N]\n\nLists the models and their flavors.\n\n";
-
-static int read_seq_len(const char *text, int64_t *ret_seq_len)
-{
-    char *end = NULL;
-    long long value;
-
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < 1 || value > INT32_MAX)
-        return tt_fail(TT_EUSAGE, "models: --seq_len '%s' is not a number of tokens (1..%d)", text, INT32_MAX);
-    *ret_seq_len = value;
-    return 0;
-}
 
 static json_t *describe(const struct tt_model *model, int64_t seq_len)
 {
@@ -52,20 +38,6 @@ static json_t *describe(const struct tt_model *model, int64_t seq_len)
                      "vocab_size", (json_int_t)d->vocab_size, "tie_embeddings", d->tied, "flops_per_token",
                      (json_int_t)tt_model_flops_per_token(model, seq_len), "flops_per_token_causal",
                      (json_int_t)tt_model_flops_per_token_causal(model, seq_len));
-}
-
-static void print_json(struct tt_model *const *models, int n, int64_t seq_len)
-{
-    json_t *list = json_array(), *all;
-    char *text;
-
-    for (int i = 0; i < n; i++)
-        (void)json_array_append_new(list, describe(models[i], seq_len));
-    all = json_pack("{s:I, s:o}", "seq_len", (json_int_t)seq_len, "models", list);
-    text = tt_json_text(all);
-    tt_print("%s\n", text);
-    tt_free(text);
-    json_decref(all);
 }
 
 static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
@@ -91,15 +63,16 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
 
 static int list(const struct tt_args *args)
 {
+    bool is_json = tt_args_has(args, "json");
     struct tt_model **models = NULL;
+    json_t *all = json_array();
     int64_t seq_len = 2048;
     int n = 0, cap = 0, rc = 0;
 
     if (args->n_words)
-        return tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq-len N]",
-                       args->word[0]);
-    if (tt_args_last(args, "seq_len"))
-        TT_TRY(read_seq_len(tt_args_last(args, "seq_len"), &seq_len));
+        TT_TRY(tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq-len N]",
+                       args->word[0]));
+    TT_TRY(tt_cli_count("models", args, "seq_len", 1, INT32_MAX, &seq_len));
     for (int r = 0; r < tt_model_n_rows; r++) {
         const struct tt_model_row *row = tt_model_rows[r];
 
@@ -108,17 +81,21 @@ static int list(const struct tt_args *args)
 
             TT_TRY(tt_model_new(row->name, row->flavors[f].name, NULL, NULL, &model));
             TT_PUSH(models, n, cap) = model;
+            if (is_json)
+                (void)json_array_append_new(all, describe(model, seq_len));
         }
     }
-    (tt_args_has(args, "json") ? print_json : print_table)(models, n, seq_len);
+    if (is_json)
+        tt_cli_print_line(json_pack("{s:I, s:O}", "seq_len", (json_int_t)seq_len, "models", all));
+    else
+        print_table(models, n, seq_len);
 out:
     for (int i = 0; i < n; i++)
         tt_model_free(models[i]);
     tt_free(models);
+    json_decref(all);
     return rc;
 }
 
-int tt_command_models(int argc, char **argv)
-{
-    return tt_cli_run(argc, argv, "models", usage, tt_models_options, list);
-}
+const struct tt_command tt_command_models = {"models", "[--json]", "the models and their flavors",
+                                             usage,    options,    .run = list};

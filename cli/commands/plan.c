@@ -12,7 +12,7 @@
 #include "core/config/args.h"
 #include "trainer/job/job.h"
 
-const struct tt_option tt_plan_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"ranks", NULL, "N", "ranks of the job (default: 1)"},
     {"rank", NULL, "R", "the rank whose program is shown (default: 0)"},
@@ -29,13 +29,16 @@ static const char usage[] =
     "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
     "no ranks. Without --config: the built-in quick run.\n\n";
 
-static int plan(const struct tt_args *args, struct tt_config *cfg)
+static int plan(const struct tt_args *args)
 {
-    struct tt_plan_view view = {
-        .cfg = cfg, .instructions = tt_args_has(args, "instructions"), .checkpoint = tt_args_has(args, "checkpoint")};
+    struct tt_plan_view view = {.instructions = tt_args_has(args, "instructions"),
+                                .checkpoint = tt_args_has(args, "checkpoint")};
+    struct tt_config *cfg = NULL;
     int64_t ranks = 1, rank = 0;
     int threads, rc = 0;
 
+    TT_TRY(tt_cli_load_config("plan", args, &cfg));
+    view.cfg = cfg;
     TT_TRY(tt_cli_count("plan", args, "ranks", 1, TT_MOST_RANKS, &ranks));
     TT_TRY(tt_cli_count("plan", args, "rank", 0, TT_MOST_RANKS, &rank));
     if (rank >= ranks) {
@@ -63,30 +66,20 @@ static int plan(const struct tt_args *args, struct tt_config *cfg)
     else
         tt_plan_print(&view);
 out:
+    rc = tt_config_locate(cfg, rc);
     tt_plan_checkpoint_release(&view);
     tt_job_prediction_release(&view.all);
     tt_timeline_release(&view.time);
     tt_summary_release(&view.summary);
     tt_engine_free(view.engine);
     tt_job_release(&view.job);
+    tt_config_free(cfg);
     return rc;
 }
 
-int tt_command_plan(int argc, char **argv)
-{
-    struct tt_args *args = NULL;
-    struct tt_config *cfg = NULL;
-    int rc = 0;
-
-    TT_TRY(tt_cli_parse(argc, argv, tt_plan_options, &args));
-    if (tt_args_has(args, "help")) {
-        rc = tt_cli_print_help(usage, tt_plan_options);
-        goto out;
-    }
-    TT_TRY(tt_cli_load_config("plan", args, &cfg));
-    rc = tt_config_locate(cfg, plan(args, cfg));
-out:
-    tt_config_free(cfg);
-    tt_args_free(args);
-    return rc < 0 ? tt_cli_fail(rc) : rc > 0 ? rc : tt_cli_finish();
-}
+const struct tt_command tt_command_plan = {"plan",
+                                           "[--config FILE]... --ranks N [--rank R]",
+                                           "the step of one rank: units, collectives, memory, time",
+                                           usage,
+                                           options,
+                                           .run = plan};

@@ -18,7 +18,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-const struct tt_option tt_plot_options[] = {
+static const struct tt_option options[] = {
     {"key", NULL, "FIELD,...", "what to draw (default: loss, norm, lr, speed): numeric fields of metrics.jsonl"},
     {"from", NULL, "STEP", "draw from this step on"},
     {"to", NULL, "STEP", "draw up to this step"},
@@ -55,56 +55,6 @@ struct plot {
     const char *const *run;
     struct tt_history *history; /* of each run */
 };
-
-/* --- what to draw --- */
-
-static int read_smooth(const struct tt_args *args, double *weight)
-{
-    const char *text = tt_args_last(args, "smooth");
-    char *end = NULL;
-
-    if (!text)
-        return 0;
-    *weight = strtod(text, &end);
-    if (end == text || *end || !(*weight >= 0.0 && *weight < 1.0))
-        return tt_fail(TT_EUSAGE, "plot: --smooth '%s' is not a number of at least 0 and less than 1", text);
-    return 0;
-}
-
-/* The runs that the words mean; a folder of runs is all of them. */
-static int find_runs(const struct tt_args *args, struct tt_runs *runs)
-{
-    int rc = 0;
-
-    for (int i = 0; i < args->n_words; i++)
-        TT_TRY(tt_runs_add(args->word[i], runs));
-    if (!args->n_words)
-        TT_TRY(tt_runs_add("outputs", runs));
-    if (runs->n > RUNS_MOST)
-        rc = tt_fail(TT_EUSAGE, "plot: at most %d runs, there are %d\nhelp: name some of them, such as %s %s",
-                     RUNS_MOST, runs->n, runs->folder[0], runs->folder[1]);
-out:
-    return rc;
-}
-
-/* Cuts the lists of --key, which may repeat, into words of ret_text. */
-static int read_keys(const struct tt_args *args, char **ret_text, const char **key, int *ret_n)
-{
-    struct tt_text all = {0};
-    char *rest = NULL;
-    int n = 0;
-
-    for (int i = 0; tt_args_value(args, "key", i); i++)
-        tt_text_add(&all, "%s,", tt_args_value(args, "key", i));
-    *ret_text = all.text;
-    for (char *word = all.text ? strtok_r(all.text, ",", &rest) : NULL; word; word = strtok_r(NULL, ",", &rest)) {
-        if (n == KEYS_MOST)
-            return tt_fail(TT_EUSAGE, "plot: --key takes at most %d fields", KEYS_MOST);
-        key[n++] = word;
-    }
-    *ret_n = n;
-    return 0;
-}
 
 /* --- the terminal --- */
 
@@ -189,24 +139,6 @@ out:
     return rc;
 }
 
-/* Reads what was appended to the records. ret_alive: a run is. */
-static int look(const struct plot *p, json_t *status, bool *ret_alive)
-{
-    int rc = 0;
-
-    *ret_alive = false;
-    (void)json_array_clear(status);
-    for (int r = 0; r < p->n_runs; r++) {
-        json_t *found = NULL;
-
-        TT_TRY(tt_status_make(&p->history[r], &found));
-        *ret_alive = *ret_alive || json_is_true(json_object_get(found, "alive"));
-        (void)json_array_append_new(status, found);
-    }
-out:
-    return rc;
-}
-
 /* Whether something was recorded: the ages in a status always change. */
 static int64_t records(const struct plot *p)
 {
@@ -228,7 +160,15 @@ static int write_pages(const struct plot *p)
     int rc = 0;
 
     while (alive) {
-        TT_TRY(look(p, status, &alive));
+        alive = false;
+        (void)json_array_clear(status);
+        for (int r = 0; r < p->n_runs; r++) {
+            json_t *found = NULL;
+
+            TT_TRY(tt_status_make(&p->history[r], &found)); /* reads what was appended to the records */
+            alive = alive || json_is_true(json_object_get(found, "alive"));
+            (void)json_array_append_new(status, found);
+        }
         if (follows && written < 0 && alive)
             tt_note("%s is written again until the runs have ended; Ctrl-C ends it", tt_args_last(p->args, "html"));
         alive = alive && follows;
@@ -275,11 +215,15 @@ static int plot(const struct tt_args *args)
     if (tt_args_has(args, "follow") && !tt_args_has(args, "html"))
         return tt_fail(TT_EUSAGE, "plot: --follow needs --html FILE, the page that is written again\n"
                                   "help: titan status --follow shows a run on the terminal");
-    TT_TRY(find_runs(args, &runs));
-    TT_TRY(read_smooth(args, &p.options.smooth));
+    TT_TRY(tt_runs_find(args->n_words, args->word, &runs));
+    if (runs.n > RUNS_MOST)
+        TT_TRY(tt_fail(TT_EUSAGE, "plot: at most %d runs, there are %d\nhelp: name some of them, such as %s %s",
+                       RUNS_MOST, runs.n, runs.folder[0], runs.folder[1]));
+    TT_TRY(tt_cli_real("plot", args, "smooth", 0.0, 1.0 - 0x1p-53, "a number of at least 0 and less than 1",
+                       &p.options.smooth));
     TT_TRY(tt_cli_count("plot", args, "from", 0, INT64_MAX - 1, &p.options.from));
     TT_TRY(tt_cli_count("plot", args, "to", 0, INT64_MAX - 1, &p.options.to));
-    TT_TRY(read_keys(args, &text, key, &p.options.n_keys));
+    TT_TRY(tt_cli_list("plot", args, "key", KEYS_MOST, key, &p.options.n_keys, &text));
     p.options.key = key;
     p.run = (const char *const *)runs.folder;
     p.history = tt_calloc((size_t)runs.n, sizeof *p.history);
@@ -295,7 +239,9 @@ out:
     return rc;
 }
 
-int tt_command_plot(int argc, char **argv)
-{
-    return tt_cli_run(argc, argv, "plot", usage, tt_plot_options, plot);
-}
+const struct tt_command tt_command_plot = {"plot",
+                                           "[RUN]... [--key FIELD,...]",
+                                           "draw loss, norm, learning rate and speed, as text or in files",
+                                           usage,
+                                           options,
+                                           .run = plot};

@@ -20,7 +20,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-const struct tt_option tt_status_options[] = {
+static const struct tt_option options[] = {
     {"follow", NULL, NULL,
      "keep showing it until the run ends; if the output is not a terminal, a line for every report"},
     {"json", NULL, NULL, "print JSON; with --follow one object a line"},
@@ -51,11 +51,6 @@ static double number(const json_t *json, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-static int64_t integer(const json_t *json, const char *key)
-{
-    return (int64_t)json_integer_value(json_object_get(json, key));
-}
-
 /* A number in a format of its own, or another text if it is not known or not finite. */
 static void add_finite(struct tt_text *out, const char *format, double x, const char *otherwise)
 {
@@ -70,7 +65,7 @@ static void add_progress(const json_t *s, struct tt_text *out)
     char step[32], total[32], age[32];
     double at = number(s, "step"), all = number(s, "total_steps");
 
-    tt_text_add(out, "  step       %s", tt_text_count(step, sizeof step, integer(s, "step")));
+    tt_text_add(out, "  step       %s", tt_text_count(step, sizeof step, tt_cli_int(s, "step")));
     if (all > 0.0)
         tt_text_add(out, " of %s (%.0f %%)", tt_text_count(total, sizeof total, (int64_t)all), floor(100.0 * at / all));
     if (isfinite(number(s, "last_record_s")))
@@ -85,19 +80,19 @@ static void add_loss(const json_t *s, struct tt_text *out)
     json_t *loss;
     char tokens[32];
 
-    if (json_object_get(s, "loss") && integer(s, "step") > 0) {
+    if (json_object_get(s, "loss") && tt_cli_int(s, "step") > 0) {
         tt_text_add(out, "  loss       ");
         add_finite(out, "%.5f", number(s, "loss"), "not finite");
         add_finite(out, ", grad_norm %.4f", number(s, "grad_norm"), "");
         add_finite(out, ", lr %.2e", number(s, "lr"), "");
-        if (integer(s, "ntokens_seen"))
-            tt_text_add(out, ", %s tokens", tt_text_count(tokens, sizeof tokens, integer(s, "ntokens_seen")));
+        if (tt_cli_int(s, "ntokens_seen"))
+            tt_text_add(out, ", %s tokens", tt_text_count(tokens, sizeof tokens, tt_cli_int(s, "ntokens_seen")));
         tt_text_add(out, "\n");
     }
     if (json_is_object(validation)) {
         tt_text_add(out, "  validation ");
         add_finite(out, "%.5f", number(validation, "loss"), "not finite");
-        tt_text_add(out, " at step %" PRId64 "\n", integer(validation, "step"));
+        tt_text_add(out, " at step %" PRId64 "\n", tt_cli_int(validation, "step"));
     }
     json_object_foreach(json_object_get(validation, "sets"), name, loss)
         tt_text_add(out, "             %.5f on %s\n", json_number_value(loss), name);
@@ -127,7 +122,7 @@ static void add_keeping(const json_t *s, struct tt_text *out)
     char bytes[32], age[32];
 
     if (json_is_object(checkpoint))
-        tt_text_add(out, "  checkpoint step-%" PRId64 ", %s", integer(checkpoint, "step"),
+        tt_text_add(out, "  checkpoint step-%" PRId64 ", %s", tt_cli_int(checkpoint, "step"),
                     tt_text_bytes(bytes, sizeof bytes, number(checkpoint, "bytes")));
     else
         tt_text_add(out, "  checkpoint none");
@@ -165,14 +160,14 @@ static void add_end(const json_t *s, struct tt_text *out)
 
 static void add_status(const json_t *s, struct tt_text *out)
 {
-    int64_t ranks = integer(s, "ranks");
+    int64_t ranks = tt_cli_int(s, "ranks");
     char age[32];
 
     tt_text_add(out, "%s: %s", string(s, "folder"), string(s, "state"));
-    if (integer(s, "exit") > 0)
-        tt_text_add(out, " (exit code %" PRId64 ")", integer(s, "exit"));
+    if (tt_cli_int(s, "exit") > 0)
+        tt_text_add(out, " (exit code %" PRId64 ")", tt_cli_int(s, "exit"));
     if (string(s, "host"))
-        tt_text_add(out, ", %s process %" PRId64, string(s, "host"), integer(s, "pid"));
+        tt_text_add(out, ", %s process %" PRId64, string(s, "host"), tt_cli_int(s, "pid"));
     if (ranks)
         tt_text_add(out, ", %" PRId64 " rank%s", ranks, ranks == 1 ? "" : "s");
     if (isfinite(number(s, "started")))
@@ -184,7 +179,6 @@ static void add_status(const json_t *s, struct tt_text *out)
     add_speed(s, out);
     add_keeping(s, out);
     add_end(s, out);
-    tt_text_make_printable(out); /* the records may be another user's */
 }
 
 /* Prints the status. The command stays on one line, however long: pasted lines would be commands of their own. */
@@ -229,7 +223,7 @@ static void print_line(const json_t *s)
 {
     char eta[32];
 
-    tt_print("%s  step: %" PRId64 "/%" PRId64, string(s, "state"), integer(s, "step"), integer(s, "total_steps"));
+    tt_print("%s  step: %" PRId64 "/%" PRId64, string(s, "state"), tt_cli_int(s, "step"), tt_cli_int(s, "total_steps"));
     if (isfinite(number(s, "loss")))
         tt_print("  loss: %8.5f", number(s, "loss"));
     if (isfinite(number(s, "step_time_s")))
@@ -237,14 +231,6 @@ static void print_line(const json_t *s)
     if (isfinite(number(s, "eta_s")))
         tt_print("  eta: %s", tt_text_duration(eta, sizeof eta, number(s, "eta_s")));
     tt_print("\n");
-}
-
-static void print_compact(const json_t *s)
-{
-    char *text = tt_json_text(s);
-
-    tt_print("%s\n", text);
-    tt_free(text);
 }
 
 /* Whether something was recorded since the status `before`. */
@@ -270,9 +256,9 @@ static int follow(struct tt_history *history, bool json)
         alive = json_is_true(json_object_get(now, "alive"));
         if (terminal)
             redraw(now, &lines);
-        else if (json && is_news(now, before))
-            print_compact(now);
-        else if (!json && alive && is_news(now, before))
+        else if (is_news(now, before) && json)
+            tt_cli_print_line(json_incref(now));
+        else if (is_news(now, before) && alive)
             print_line(now);
         if (fflush(stdout) != 0 || !alive)
             break;
@@ -298,16 +284,16 @@ static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 0},     {"sta
 
 static void add_run(const json_t *s, struct tt_columns *table)
 {
-    double rate = number(s, "tps") * fmax((double)integer(s, "ranks"), 1.0);
+    double rate = number(s, "tps") * fmax((double)tt_cli_int(s, "ranks"), 1.0);
     char a[32], b[32];
 
     tt_columns_cell(table, "%s", string(s, "folder"));
     tt_columns_cell(table, "%s", string(s, "state"));
-    if (integer(s, "total_steps") > 0)
-        tt_columns_cell(table, "%s/%s", tt_text_count(a, sizeof a, integer(s, "step")),
-                        tt_text_count(b, sizeof b, integer(s, "total_steps")));
+    if (tt_cli_int(s, "total_steps") > 0)
+        tt_columns_cell(table, "%s/%s", tt_text_count(a, sizeof a, tt_cli_int(s, "step")),
+                        tt_text_count(b, sizeof b, tt_cli_int(s, "total_steps")));
     else
-        tt_columns_cell(table, "%s", tt_text_count(a, sizeof a, integer(s, "step")));
+        tt_columns_cell(table, "%s", tt_text_count(a, sizeof a, tt_cli_int(s, "step")));
     if (isfinite(number(s, "loss")))
         tt_columns_cell(table, "%.5f", number(s, "loss"));
     else
@@ -316,15 +302,6 @@ static void add_run(const json_t *s, struct tt_columns *table)
     tt_columns_cell(table, "%s",
                     isfinite(number(s, "last_record_s")) ? tt_text_duration(a, sizeof a, number(s, "last_record_s"))
                                                          : "-");
-}
-
-/* A run that cannot be read has a row that says so: the others count too. */
-static void add_unread(const char *folder, struct tt_columns *table)
-{
-    tt_error_drop_hint();
-    tt_columns_cell(table, "%s", folder);
-    tt_columns_cell(table, "unreadable");
-    tt_columns_rest(table, 2, tt_error_message());
 }
 
 static int read_status(const char *folder, json_t **ret_status)
@@ -340,6 +317,7 @@ out:
     return rc;
 }
 
+/* A run that cannot be read has a row that says so: the others count too. */
 static void show_runs(const struct tt_runs *runs, bool json)
 {
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
@@ -352,7 +330,10 @@ static void show_runs(const struct tt_runs *runs, bool json)
             (void)json_array_append_new(all, json_pack("{s:s, s:i, s:o, s:s, s:o}", "type", "status", "schema", 1,
                                                        "folder", tt_json_string(runs->folder[i]), "state", "unreadable",
                                                        "error", tt_json_string(tt_error_message())));
-            add_unread(runs->folder[i], &table);
+            tt_error_drop_hint();
+            tt_columns_cell(&table, "%s", runs->folder[i]);
+            tt_columns_cell(&table, "unreadable");
+            tt_columns_rest(&table, 2, tt_error_message());
             continue;
         }
         add_run(status, &table);
@@ -421,10 +402,7 @@ static int show(const struct tt_args *args)
     bool json = tt_args_has(args, "json"), follows = tt_args_has(args, "follow");
     int rc = 0;
 
-    for (int i = 0; i < args->n_words; i++)
-        TT_TRY(tt_runs_add(args->word[i], &runs));
-    if (!args->n_words)
-        TT_TRY(tt_runs_add("outputs", &runs));
+    TT_TRY(tt_runs_find(args->n_words, args->word, &runs));
     if (runs.n == 1)
         rc = show_one(runs.folder[0], follows, json);
     else if (follows)
@@ -438,7 +416,6 @@ out:
     return rc;
 }
 
-int tt_command_status(int argc, char **argv)
-{
-    return tt_cli_run(argc, argv, "status", usage, tt_status_options, show);
-}
+const struct tt_command tt_command_status = {
+    "status", "[DIR] [--follow]", "is a run alive, where is it, what is wrong, and what continues it", usage,
+    options,  .run = show};

@@ -13,6 +13,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/math/stats.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 
@@ -31,6 +32,11 @@ struct row {
     double exposed_sec;
 };
 
+struct rows {
+    struct row *row;
+    int n, cap;
+};
+
 struct rank_times {
     int rank;
     double step_sec, compute_sec, exposed_sec;
@@ -40,9 +46,9 @@ struct summary {
     char *folder; /* of the iteration */
     int64_t step;
     int world, n_ranks; /* ranks of the job, and ranks that have a file */
+    int cap_ranks;
     struct rank_times *ranks;
-    struct row *ops, *collectives; /* the largest first: by sec, by exposed_sec */
-    int n_ops, n_collectives;
+    struct rows ops, collectives; /* the largest first: by sec, by exposed_sec */
     struct tt_split split;
     double step_sec; /* of the slowest */
     int slowest;     /* index into ranks: the one that computed longest */
@@ -52,19 +58,19 @@ struct summary {
 
 /* --- the summary --- */
 
-static void release_rows(struct row *rows, int n)
+static void release_rows(struct rows *rows)
 {
-    for (int i = 0; i < n; i++) {
-        tt_free(rows[i].name);
-        tt_free(rows[i].part);
+    for (int i = 0; i < rows->n; i++) {
+        tt_free(rows->row[i].name);
+        tt_free(rows->row[i].part);
     }
-    tt_free(rows);
+    tt_free(rows->row);
 }
 
 static void release_summary(struct summary *s)
 {
-    release_rows(s->ops, s->n_ops);
-    release_rows(s->collectives, s->n_collectives);
+    release_rows(&s->ops);
+    release_rows(&s->collectives);
     tt_free(s->ranks);
     tt_free(s->folder);
     tt_free(s->hint);
@@ -84,17 +90,6 @@ static int64_t number_in(const char *name, const char *prefix, const char *suffi
         return -1;
     number = strtoll(name + n, &end, 10);
     return strcmp(end, suffix) == 0 ? number : -1;
-}
-
-static int is_iteration(const char *folder, bool *ret_is)
-{
-    char **names = NULL;
-    int n = 0, rc = tt_folder_list(folder, &names, &n);
-
-    for (int i = 0; i < n; i++)
-        *ret_is = *ret_is || number_in(names[i], "rank", "_trace.json") >= 0;
-    tt_names_free(names, n);
-    return rc;
 }
 
 /* The wanted or the newest iteration_N in a folder; NULL if there is none. */
@@ -120,7 +115,8 @@ static int find_folder(const char *path, int64_t iteration, char **ret_folder)
     char *in_run = tt_format("%s/profiling/traces", path);
     char *folder = NULL;
     bool is_folder = false, is_one = false;
-    int rc = 0;
+    char **names = NULL;
+    int n = 0, rc = 0;
 
     TT_TRY(tt_path_is_folder(path, &is_folder));
     if (!is_folder) {
@@ -128,7 +124,9 @@ static int find_folder(const char *path, int64_t iteration, char **ret_folder)
         goto out;
     }
     if (iteration == 0)
-        TT_TRY(is_iteration(path, &is_one));
+        TT_TRY(tt_folder_list(path, &names, &n));
+    for (int i = 0; i < n; i++)
+        is_one = is_one || number_in(names[i], "rank", "_trace.json") >= 0;
     if (is_one)
         folder = tt_strdup(path);
     else
@@ -144,23 +142,12 @@ static int find_folder(const char *path, int64_t iteration, char **ret_folder)
                      path);
     *ret_folder = folder;
 out:
+    tt_names_free(names, n);
     tt_free(in_run);
     return rc;
 }
 
 /* --- the files --- */
-
-struct rows {
-    struct row *row;
-    int n, cap;
-};
-
-struct reader {
-    struct summary *s;
-    struct rows ops, collectives;
-    int cap_ranks;
-    const char *path; /* of the file being read */
-};
 
 static struct row *row_of(struct rows *rows, const char *name, const char *part)
 {
@@ -172,117 +159,94 @@ static struct row *row_of(struct rows *rows, const char *name, const char *part)
     return &rows->row[rows->n - 1];
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-
-    return text ? text : "?";
-}
-
-static bool is_computing(const char *part)
-{
-    return strcmp(part, tt_split_name(TT_SPLIT_COMMUNICATION)) != 0 && strcmp(part, tt_split_name(TT_SPLIT_IDLE)) != 0;
-}
-
-static void add_event(struct reader *r, struct rank_times *rank, const json_t *event)
+static void add_event(struct summary *s, struct rank_times *rank, const json_t *event)
 {
     const json_t *args = json_object_get(event, "args");
-    const char *category = text_of(event, "cat"), *part = text_of(args, "part");
+    const char *category = tt_cli_text(event, "cat"), *part = tt_cli_text(args, "part");
     double sec = json_number_value(json_object_get(event, "dur")) * 1e-6;
-    char *name = tt_format("%s %s", text_of(args, "collective"), text_of(args, "units"));
+    char *name = tt_format("%s %s", tt_cli_text(args, "collective"), tt_cli_text(args, "units"));
     struct row *row;
 
-    if (strcmp(category, "compute") == 0 && is_computing(part)) {
-        row = row_of(&r->ops, text_of(args, "op"), part);
+    if (strcmp(category, "compute") == 0 && strcmp(part, tt_split_name(TT_SPLIT_COMMUNICATION)) != 0 &&
+        strcmp(part, tt_split_name(TT_SPLIT_IDLE)) != 0) {
+        row = row_of(&s->ops, tt_cli_text(args, "op"), part);
         row->count++;
         row->sec += sec;
         rank->compute_sec += sec;
     } else if (strcmp(category, "wait") == 0) {
-        row_of(&r->collectives, name, NULL)->exposed_sec += sec;
+        row_of(&s->collectives, name, NULL)->exposed_sec += sec;
     } else if (strcmp(category, "communication") == 0) {
-        row = row_of(&r->collectives, name, NULL);
+        row = row_of(&s->collectives, name, NULL);
         row->count++;
         row->sec += sec;
-        row->bytes += json_integer_value(json_object_get(args, "bytes"));
+        row->bytes += tt_cli_int(args, "bytes");
     }
     tt_free(name);
 }
 
-static int read_about(struct reader *r, const json_t *about, struct rank_times *rank)
+static int read_about(struct summary *s, const char *path, const json_t *about, struct rank_times *rank)
 {
     const json_t *split = json_object_get(about, "split_s");
-    int64_t step, world, number;
+    int64_t world, number;
     double sec;
     int rc = 0;
 
-    if (strcmp(text_of(about, "type"), "trace") != 0 || !json_is_object(split))
-        return tt_fail(TT_EDATA, "%s is not a titan trace", r->path);
-    TT_TRY(tt_json_get_int(about, "step", r->path, &step));
-    TT_TRY(tt_json_get_int(about, "world", r->path, &world));
-    TT_TRY(tt_json_get_int(about, "rank", r->path, &number));
-    TT_TRY(tt_json_get_real(about, "step_time_s", r->path, &rank->step_sec));
+    if (strcmp(tt_cli_text(about, "type"), "trace") != 0 || !json_is_object(split))
+        return tt_fail(TT_EDATA, "%s is not a titan trace", path);
+    TT_TRY(tt_json_get_int(about, "step", path, &s->step));
+    TT_TRY(tt_json_get_int(about, "world", path, &world));
+    TT_TRY(tt_json_get_int(about, "rank", path, &number));
+    TT_TRY(tt_json_get_real(about, "step_time_s", path, &rank->step_sec));
     for (int p = 0; p < TT_SPLIT_PARTS; p++) {
-        TT_TRY(tt_json_get_real(split, tt_split_name((enum tt_split_part)p), r->path, &sec));
-        r->s->split.sec[p] += sec;
+        TT_TRY(tt_json_get_real(split, tt_split_name((enum tt_split_part)p), path, &sec));
+        s->split.sec[p] += sec;
         if (p == TT_SPLIT_COMMUNICATION)
             rank->exposed_sec = sec;
     }
-    r->s->step = step;
-    r->s->world = (int)world;
+    s->world = (int)world;
     rank->rank = (int)number;
 out:
     return rc;
 }
 
-static int read_file(struct reader *r)
+static int read_file(struct summary *s, const char *path)
 {
     struct rank_times rank = {0};
     json_t *file = NULL, *events, *event;
     size_t i;
     int rc = 0;
 
-    TT_TRY(tt_json_load(r->path, &file));
-    TT_TRY(read_about(r, json_object_get(file, "otherData"), &rank));
+    TT_TRY(tt_json_load(path, &file));
+    TT_TRY(read_about(s, path, json_object_get(file, "otherData"), &rank));
     events = json_object_get(file, "traceEvents");
-    json_array_foreach(events, i, event) add_event(r, &rank, event);
-    TT_PUSH(r->s->ranks, r->s->n_ranks, r->cap_ranks) = rank;
+    json_array_foreach(events, i, event) add_event(s, &rank, event);
+    TT_PUSH(s->ranks, s->n_ranks, s->cap_ranks) = rank;
 out:
     json_decref(file);
     return rc;
 }
 
-static int read_files(struct reader *r)
+static int read_files(struct summary *s)
 {
     char **names = NULL;
     int n = 0, rc = 0;
 
-    TT_TRY(tt_folder_list(r->s->folder, &names, &n));
+    TT_TRY(tt_folder_list(s->folder, &names, &n));
     for (int i = 0; i < n && rc == 0; i++) {
-        char *path = tt_format("%s/%s", r->s->folder, names[i]);
+        char *path = tt_format("%s/%s", s->folder, names[i]);
 
-        r->path = path;
         if (number_in(names[i], "rank", "_trace.json") >= 0)
-            rc = read_file(r);
+            rc = read_file(s, path);
         tt_free(path);
     }
-    if (rc == 0 && r->s->n_ranks == 0)
-        rc = tt_fail(TT_EDATA, "'%s' has no rankR_trace.json", r->s->folder);
+    if (rc == 0 && s->n_ranks == 0)
+        rc = tt_fail(TT_EDATA, "'%s' has no rankR_trace.json", s->folder);
 out:
     tt_names_free(names, n);
     return rc;
 }
 
 /* --- the conclusion --- */
-
-static void mean_over_ranks(struct rows *rows, int n_ranks)
-{
-    for (int i = 0; i < rows->n; i++) {
-        rows->row[i].sec /= n_ranks;
-        rows->row[i].exposed_sec /= n_ranks;
-        rows->row[i].count = (rows->row[i].count + n_ranks - 1) / n_ranks;
-        rows->row[i].bytes /= n_ranks;
-    }
-}
 
 static int by_time(const void *a, const void *b)
 {
@@ -292,11 +256,17 @@ static int by_time(const void *a, const void *b)
     return more > 0.0 ? 1 : more < 0.0 ? -1 : strcmp(x->name, y->name);
 }
 
-static int by_compute(const void *a, const void *b)
+/* Makes means over the ranks of sums, and sorts. */
+static void conclude(struct rows *rows, int n_ranks)
 {
-    const struct rank_times *x = a, *y = b;
-
-    return (x->compute_sec > y->compute_sec) - (x->compute_sec < y->compute_sec);
+    for (int i = 0; i < rows->n; i++) {
+        rows->row[i].sec /= n_ranks;
+        rows->row[i].exposed_sec /= n_ranks;
+        rows->row[i].count = (rows->row[i].count + n_ranks - 1) / n_ranks;
+        rows->row[i].bytes /= n_ranks;
+    }
+    if (rows->n)
+        qsort(rows->row, (size_t)rows->n, sizeof *rows->row, by_time);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -307,16 +277,18 @@ static int by_rank(const void *a, const void *b)
 static void find_slowest(struct summary *s)
 {
     int n = s->n_ranks;
+    double *sec = tt_calloc((size_t)n, sizeof *sec);
 
-    qsort(s->ranks, (size_t)n, sizeof *s->ranks, by_compute);
-    s->median_compute_sec = 0.5 * (s->ranks[(n - 1) / 2].compute_sec + s->ranks[n / 2].compute_sec);
     qsort(s->ranks, (size_t)n, sizeof *s->ranks, by_rank);
     for (int i = 0; i < n; i++) {
+        sec[i] = s->ranks[i].compute_sec;
         if (s->ranks[i].compute_sec > s->ranks[s->slowest].compute_sec)
             s->slowest = i;
         if (s->ranks[i].step_sec > s->step_sec)
             s->step_sec = s->ranks[i].step_sec;
     }
+    s->median_compute_sec = tt_median(sec, n);
+    tt_free(sec);
 }
 
 /* The exposed time of collectives whose name begins with `collective`; "": of all. */
@@ -324,9 +296,9 @@ static double exposed_of(const struct summary *s, const char *collective)
 {
     double sec = 0.0;
 
-    for (int i = 0; i < s->n_collectives; i++)
-        if (strncmp(s->collectives[i].name, collective, strlen(collective)) == 0)
-            sec += s->collectives[i].exposed_sec;
+    for (int i = 0; i < s->collectives.n; i++)
+        if (tt_text_begins(s->collectives.row[i].name, collective))
+            sec += s->collectives.row[i].exposed_sec;
     return sec;
 }
 
@@ -372,49 +344,34 @@ static char *make_hint(const struct summary *s)
     return tt_format(
         "matrix products are only %.0f%% of the step; %s is the largest op: small models and long sequences "
         "look like this",
-        percent[TT_SPLIT_GEMM], s->n_ops ? s->ops[0].name : "none");
+        percent[TT_SPLIT_GEMM], s->ops.n ? s->ops.row[0].name : "none");
 }
 
 /*
  * Reads the traces of one iteration.
  *   path       an iteration's folder, a folder of iterations, or a run's folder
  *   iteration  which one; 0: the newest
- * Errors: TT_EDATA for a folder without traces, or a file that is not a trace. Release when done.
+ * Errors: TT_EDATA for a folder without traces, or a file that is not a trace. Release even after an error.
  */
-static int read_summary(const char *path, int64_t iteration, struct summary *ret_summary)
+static int read_summary(const char *path, int64_t iteration, struct summary *s)
 {
-    struct summary s = {0};
-    struct reader r = {.s = &s};
     int rc = 0;
 
-    rc = find_folder(path, iteration, &s.folder);
-    if (rc == 0)
-        rc = read_files(&r);
-    s.ops = r.ops.row;
-    s.n_ops = r.ops.n;
-    s.collectives = r.collectives.row;
-    s.n_collectives = r.collectives.n;
-    TT_TRY(rc);
-    mean_over_ranks(&r.ops, s.n_ranks);
-    mean_over_ranks(&r.collectives, s.n_ranks);
+    TT_TRY(find_folder(path, iteration, &s->folder));
+    TT_TRY(read_files(s));
+    conclude(&s->ops, s->n_ranks);
+    conclude(&s->collectives, s->n_ranks);
     for (int p = 0; p < TT_SPLIT_PARTS; p++)
-        s.split.sec[p] /= s.n_ranks;
-    if (s.n_ops)
-        qsort(s.ops, (size_t)s.n_ops, sizeof *s.ops, by_time);
-    if (s.n_collectives)
-        qsort(s.collectives, (size_t)s.n_collectives, sizeof *s.collectives, by_time);
-    find_slowest(&s);
-    s.hint = make_hint(&s);
-    *ret_summary = s;
-    s = (struct summary){0};
+        s->split.sec[p] /= s->n_ranks;
+    find_slowest(s);
+    s->hint = make_hint(s);
 out:
-    release_summary(&s);
     return rc;
 }
 
 /* --- the command --- */
 
-const struct tt_option tt_trace_options[] = {
+static const struct tt_option options[] = {
     {"iteration", NULL, "N", "the step to look at (default: the newest that has a trace)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -439,30 +396,22 @@ static void print_split(const struct summary *s)
         tt_print("%-14s %7.2f ms %6.1f%%\n", tt_split_name((enum tt_split_part)p), 1e3 * s->split.sec[p], percent[p]);
 }
 
-static void print_ops(const struct summary *s)
-{
-    tt_print("\n%-22s %-14s %6s %10s %7s\n", "op", "part", "count", "time", "share");
-    for (int i = 0; i < s->n_ops; i++)
-        tt_print("%-22s %-14s %6d %7.2f ms %6.1f%%\n", s->ops[i].name, s->ops[i].part, s->ops[i].count,
-                 1e3 * s->ops[i].sec, 100.0 * s->ops[i].sec / s->step_sec);
-}
-
 static void print_collectives(const struct summary *s)
 {
     enum { SHOWN = 12 };
     char bytes[32];
 
-    if (s->n_collectives == 0)
+    if (s->collectives.n == 0)
         return;
     tt_print("\n%-36s %6s %12s %12s %12s\n", "collective", "count", "sent", "under way", "exposed");
-    for (int i = 0; i < s->n_collectives && i < SHOWN; i++) {
-        const struct row *r = &s->collectives[i];
+    for (int i = 0; i < s->collectives.n && i < SHOWN; i++) {
+        const struct row *r = &s->collectives.row[i];
 
         tt_print("%-36s %6d %12s %9.2f ms %9.2f ms\n", r->name, r->count,
                  tt_text_bytes(bytes, sizeof bytes, (double)r->bytes), 1e3 * r->sec, 1e3 * r->exposed_sec);
     }
-    if (s->n_collectives > SHOWN)
-        tt_print("and %d more\n", s->n_collectives - SHOWN);
+    if (s->collectives.n > SHOWN)
+        tt_print("and %d more\n", s->collectives.n - SHOWN);
 }
 
 static void print_summary(const struct summary *s)
@@ -472,7 +421,13 @@ static void print_summary(const struct summary *s)
     tt_print("step %" PRId64 " of %d rank%s: %.2f ms (%s)\n", s->step, s->n_ranks, s->n_ranks == 1 ? "" : "s",
              1e3 * s->step_sec, s->folder);
     print_split(s);
-    print_ops(s);
+    tt_print("\n%-22s %-14s %6s %10s %7s\n", "op", "part", "count", "time", "share");
+    for (int i = 0; i < s->ops.n; i++) {
+        const struct row *op = &s->ops.row[i];
+
+        tt_print("%-22s %-14s %6d %7.2f ms %6.1f%%\n", op->name, op->part, op->count, 1e3 * op->sec,
+                 100.0 * op->sec / s->step_sec);
+    }
     print_collectives(s);
     if (s->n_ranks > 1)
         tt_print("\nslowest: rank %d computes %.2f ms (median %.2f ms) and waits %.2f ms\n", slowest->rank,
@@ -482,35 +437,33 @@ static void print_summary(const struct summary *s)
 
 /* --- JSON --- */
 
-static json_t *split_json(const struct summary *s)
-{
-    double percent[TT_SPLIT_PARTS];
-    json_t *o = json_object();
-
-    tt_split_percent(&s->split, percent);
-    for (int p = 0; p < TT_SPLIT_PARTS; p++)
-        (void)json_object_set_new(o, tt_split_name((enum tt_split_part)p), json_real(percent[p]));
-    return o;
-}
-
 static json_t *summary_json(const struct summary *s)
 {
     const struct rank_times *slowest = &s->ranks[s->slowest];
-    json_t *ops = json_array(), *collectives = json_array();
+    json_t *ops = json_array(), *collectives = json_array(), *split = json_object();
+    double percent[TT_SPLIT_PARTS];
 
-    for (int i = 0; i < s->n_ops; i++)
-        (void)json_array_append_new(ops, json_pack("{s:s, s:s, s:i, s:f, s:f}", "op", s->ops[i].name, "part",
-                                                   s->ops[i].part, "count", s->ops[i].count, "time_s", s->ops[i].sec,
-                                                   "percent", 100.0 * s->ops[i].sec / s->step_sec));
-    for (int i = 0; i < s->n_collectives; i++)
-        (void)json_array_append_new(
-            collectives, json_pack("{s:s, s:i, s:I, s:f, s:f}", "collective", s->collectives[i].name, "count",
-                                   s->collectives[i].count, "bytes", (json_int_t)s->collectives[i].bytes, "time_s",
-                                   s->collectives[i].sec, "exposed_s", s->collectives[i].exposed_sec));
+    tt_split_percent(&s->split, percent);
+    for (int p = 0; p < TT_SPLIT_PARTS; p++)
+        (void)json_object_set_new(split, tt_split_name((enum tt_split_part)p), json_real(percent[p]));
+    for (int i = 0; i < s->ops.n; i++) {
+        const struct row *op = &s->ops.row[i];
+
+        (void)json_array_append_new(ops,
+                                    json_pack("{s:s, s:s, s:i, s:f, s:f}", "op", op->name, "part", op->part, "count",
+                                              op->count, "time_s", op->sec, "percent", 100.0 * op->sec / s->step_sec));
+    }
+    for (int i = 0; i < s->collectives.n; i++) {
+        const struct row *r = &s->collectives.row[i];
+
+        (void)json_array_append_new(collectives, json_pack("{s:s, s:i, s:I, s:f, s:f}", "collective", r->name, "count",
+                                                           r->count, "bytes", (json_int_t)r->bytes, "time_s", r->sec,
+                                                           "exposed_s", r->exposed_sec));
+    }
     return json_pack("{s:s, s:i, s:o, s:I, s:i, s:i, s:f, s:o, s:o, s:o, s:{s:i, s:f, s:f, s:f}, s:s}", "type",
                      "trace_summary", "schema", 1, "folder", tt_json_string(s->folder), "step", (json_int_t)s->step,
-                     "ranks", s->n_ranks, "world", s->world, "step_time_s", s->step_sec, "split", split_json(s),
-                     "compute", ops, "communication", collectives, "slowest_rank", "rank", slowest->rank, "compute_s",
+                     "ranks", s->n_ranks, "world", s->world, "step_time_s", s->step_sec, "split", split, "compute", ops,
+                     "communication", collectives, "slowest_rank", "rank", slowest->rank, "compute_s",
                      slowest->compute_sec, "median_compute_s", s->median_compute_sec, "exposed_s", slowest->exposed_sec,
                      "hint", s->hint);
 }
@@ -541,7 +494,5 @@ out:
     return rc;
 }
 
-int tt_command_trace(int argc, char **argv)
-{
-    return tt_cli_run(argc, argv, "trace", usage, tt_trace_options, summarise);
-}
+const struct tt_command tt_command_trace = {"trace", "summary DIR", "where the time of a traced step went",
+                                            usage,   options,       .run = summarise};

@@ -20,7 +20,7 @@
 #include "trainer/job/job.h"
 #include "trainer/run/console.h"
 
-const struct tt_option tt_train_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"json", NULL, NULL, "print the records of metrics.jsonl instead of console lines"},
     {"overwrite", NULL, NULL, "replace the run that dump_folder holds"},
@@ -32,26 +32,16 @@ const struct tt_option tt_train_options[] = {
 
 static int print_help(const struct tt_args *args)
 {
-    bool all_keys = args->n_words && strcmp(args->word[0], "keys") == 0;
     struct tt_text text = {0};
 
-    if (args->n_words && !all_keys)
+    if (!args->n_words)
+        return tt_command_help(&tt_command_train);
+    if (strcmp(args->word[0], "keys") != 0)
         return tt_cli_fail(tt_fail(TT_EUSAGE,
                                    "train: there is no help on '%s'\nhelp: titan train --help, or titan train "
                                    "--help keys",
                                    args->word[0]));
-    if (all_keys) {
-        tt_config_help(&text);
-    } else {
-        tt_cli_add_usage(
-            &text, "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
-                   "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n");
-        tt_args_help(tt_train_options, &text);
-        tt_cli_add_usage(
-            &text, "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
-                   "titan-config(5) does):\n\n");
-        tt_config_help_sections(&text);
-    }
+    tt_config_help(&text);
     tt_print("%s", text.text);
     tt_text_release(&text);
     return tt_cli_finish();
@@ -60,30 +50,11 @@ static int print_help(const struct tt_args *args)
 /* A process maps a segment right after making it, long before this age. */
 enum { SEGMENT_AGE_SEC = 60 };
 
-static void sweep(bool is_verbose)
-{
-    int removed = tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC);
-
-    if (removed && is_verbose)
-        tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", removed,
-                removed == 1 ? "" : "s");
-}
-
 struct command {
     struct tt_args *args;
     int argc;
     char **argv;
 };
-
-/* A dry run looks for the files that the configuration names, but only on rank 0. Other hosts may lack what they do not
- * read, such as a text whose tokens they have in a cache. They open what they do read, as in a run. */
-static int load_config(const struct tt_comm *comm, const struct tt_args *args, bool is_dry, struct tt_config **ret_cfg)
-{
-    bool looks = is_dry && comm->rank == 0;
-    int rc = tt_cli_load_variant("train", args, &(struct tt_cli_variant){.files = looks}, ret_cfg);
-
-    return rc == 0 && is_dry && !looks ? tt_job_adopt_family(*ret_cfg) : rc; /* on rank 0 the look has done it */
-}
 
 /* An earlier titan ran the built-in configuration in ./outputs itself. Whoever repeats its command must not take this
  * run for that one. */
@@ -113,7 +84,11 @@ out:
     tt_free(own);
 }
 
-/* The work of a rank, while it has a communicator. Returns the same code on every rank. */
+/*
+ * The work of a rank, while it has a communicator. Returns the same code on every rank. A dry run looks for the files
+ * that the configuration names, but only on rank 0: other hosts may lack what they do not read, such as a text whose
+ * tokens they have in a cache. They open what they do read, as in a run.
+ */
 static int train(struct tt_comm *comm, void *arg)
 {
     const struct command *command = arg;
@@ -129,13 +104,15 @@ static int train(struct tt_comm *comm, void *arg)
     struct tt_dry dry = {.setup = NULL};
     struct tt_loop loop = {.setup = NULL};
     struct tt_config *cfg = NULL;
-    int rc;
+    int removed, rc;
 
     if (comm->rank == 0) {
         tt_console_begin();
         tt_signals_answer("stopping before the first step", "stop at once");
     }
-    rc = load_config(comm, args, is_dry, &cfg);
+    rc = tt_cli_load_variant("train", args, &(struct tt_cli_variant){.files = is_dry && comm->rank == 0}, &cfg);
+    if (rc == 0 && is_dry && comm->rank != 0)
+        rc = tt_job_adopt_family(cfg); /* on rank 0 the look at the files has done it */
     if (rc == 0 && comm->rank == 0)
         note_earlier_run(cfg);
     TT_TRY(tt_comm_agree(comm, rc));
@@ -146,8 +123,10 @@ static int train(struct tt_comm *comm, void *arg)
         rc = comm->rank == 0 ? tt_dry_report(&dry, json) : 0;
         goto out;
     }
-    if (setup.local_rank == 0)
-        sweep(verbose);
+    removed = setup.local_rank == 0 ? tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC) : 0;
+    if (removed && verbose)
+        tt_note("removed %d shared-memory segment%s that killed MPI processes left in /dev/shm", removed,
+                removed == 1 ? "" : "s");
     tt_train_screen_init(&setup, json, verbose, &screen);
     TT_TRY(tt_loop_open(&setup, &loop_options, &loop));
     rc = tt_loop_run(&loop);
@@ -161,10 +140,10 @@ out:
     return rc;
 }
 
-int tt_command_train(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct command command = {.argc = argc, .argv = argv};
-    int rc = tt_cli_parse(argc, argv, tt_train_options, &command.args), code;
+    int rc = tt_cli_parse(argc, argv, options, &command.args), code;
 
     if (rc == 0 && tt_args_has(command.args, "help")) {
         code = print_help(command.args);
@@ -176,3 +155,16 @@ int tt_command_train(int argc, char **argv)
     tt_args_free(command.args);
     return code;
 }
+
+const struct tt_command tt_command_train = {
+    "train",
+    "[--config FILE]... [--section.key=value]...",
+    "train a model; without --config: the built-in quick run",
+    "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
+    "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n",
+    options,
+    "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
+    "titan-config(5) does):\n\n",
+    .add_more = tt_config_help_sections,
+    .main = run,
+};

@@ -102,19 +102,6 @@ struct trial {
     struct tt_train_progress at;
 };
 
-static int open_trial(struct trial *t)
-{
-    struct tt_setup *s = &t->setup;
-    int rc = 0;
-
-    TT_TRY(tt_datasets_open_training(s, &t->data));
-    TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
-    TT_TRY(tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed));
-    s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
-out:
-    return rc;
-}
-
 static int time_step(struct trial *t, struct row *row, bool timed, bool keep_loss)
 {
     struct tt_comm *comm = t->setup.comm;
@@ -221,7 +208,10 @@ static int try_row(struct tune *tune, struct tt_comm *comm, int round, struct tt
         goto out;
     }
     TT_TRY(rc);
-    TT_TRY(open_trial(&t));
+    TT_TRY(tt_datasets_open_training(&t.setup, &t.data));
+    TT_TRY(tt_comm_agree(comm, tt_engine_allocate(t.setup.engine)));
+    TT_TRY(tt_engine_init_params(t.setup.engine, (uint64_t)cfg->debug.seed));
+    comm->timeout_sec = (double)cfg->comm.train_timeout_seconds;
     row->peak_bytes = t.setup.memory.total;
     row->sync = (int64_t)cfg->training.gradient_sync;
     row->fits = true;
@@ -239,26 +229,17 @@ out:
 
 /* --- all of them --- */
 
-/* Deferred gradients are added in another order, so the bits of each gradient_sync differ. */
-static const struct row *first_like(const struct tune *tune, const struct row *row)
-{
-    const struct row *first = tune->rows;
-
-    while (!first->fits || first->sync != row->sync)
-        first++;
-    return first;
-}
-
 static void conclude(struct tune *tune)
 {
     tune->best = TT_NONE;
     for (int i = 0; i < tune->n; i++) {
         struct row *row = &tune->rows[i];
-        const struct row *first;
+        const struct row *first = tune->rows;
 
         if (!row->fits)
             continue;
-        first = first_like(tune, row);
+        while (!first->fits || first->sync != row->sync) /* deferred gradients are added in another order */
+            first++;
         row->step_sec = tt_median(row->step_secs, row->n_steps);
         row->exposed_sec = tt_median(row->exposed_secs, row->n_steps);
         row->same_bits = row->n_losses == first->n_losses &&
@@ -279,19 +260,6 @@ static void release_row(struct row *row)
     tt_free(row->losses);
 }
 
-static void drop_absent(struct tune *tune)
-{
-    int n = 0;
-
-    for (int i = 0; i < tune->n; i++) {
-        if (tune->rows[i].is_absent)
-            release_row(&tune->rows[i]);
-        else
-            tune->rows[n++] = tune->rows[i];
-    }
-    tune->n = n;
-}
-
 /* Tries every row (collective): measures the ones that fit, and marks the others. */
 static int run_trials(struct tune *tune, struct tt_comm *comm)
 {
@@ -299,13 +267,21 @@ static int run_trials(struct tune *tune, struct tt_comm *comm)
     int rc = 0;
 
     for (int round = 0; round < tune->rounds; round++) {
+        int n = 0;
+
         for (int i = 0; i < tune->n; i++) {
             if (tune->rows[i].problem)
                 continue;
             TT_TRY(try_row(tune, comm, round, &machine, &tune->rows[i]));
             tt_progress("trials", (double)(round * tune->n + i + 1), (double)(tune->rounds * tune->n));
         }
-        drop_absent(tune);
+        for (int i = 0; i < tune->n; i++) {
+            if (tune->rows[i].is_absent)
+                release_row(&tune->rows[i]);
+            else
+                tune->rows[n++] = tune->rows[i];
+        }
+        tune->n = n;
     }
     conclude(tune);
 out:
@@ -314,7 +290,7 @@ out:
 
 /* --- the command --- */
 
-const struct tt_option tt_tune_options[] = {
+static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"over", NULL, "KEY,...",
      "what to vary: engine, reshard, gradient_sync, prefetch (default: these), and the degrees of "
@@ -362,12 +338,6 @@ static bool is_degree(int d)
     return d >= PIPELINE;
 }
 
-/* Degrees that leave fewer ranks for data. Experts are shared by ranks that have data of their own, or share it. */
-static bool divides_data(int d)
-{
-    return is_degree(d) && d != EXPERTS;
-}
-
 /* Reads which dimensions --over names; all that every model has if it is not given. */
 static int read_over(const char *text, bool over[N_DIMENSIONS])
 {
@@ -395,28 +365,21 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
     return 0;
 }
 
-/* Whether a combination differs from another one only by a key that has no effect. */
-static bool is_idle(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS])
-{
-    return over[PREFETCH] && choice[PREFETCH] > 0 && over[ENGINE] &&
-           strcmp(dimensions[ENGINE].values[choice[ENGINE]], "planned") == 0;
-}
-
 /* The configured degrees where degrees are varied. */
 struct configured {
     int64_t degree[N_DIMENSIONS]; /* of each kind of parallelism */
     int64_t batch;                /* sequences of a step; 0: no degree that would change it is varied */
 };
 
-/* How many ranks share the data of one; with other degrees than the configured ones. */
+/* How many ranks share the data of one, with other degrees than the configured ones. Those of experts do not count:
+ * ranks that have data of their own share experts, or those that share it. */
 static int64_t ranks_of_data(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS],
                              const struct configured *configured)
 {
     int64_t ranks = 1;
 
-    for (int d = 0; d < N_DIMENSIONS; d++)
-        if (divides_data(d))
-            ranks *= over[d] ? INT64_C(1) << choice[d] : configured->degree[d];
+    for (int d = PIPELINE; d < EXPERTS; d++)
+        ranks *= over[d] ? INT64_C(1) << choice[d] : configured->degree[d];
     return ranks;
 }
 
@@ -440,26 +403,22 @@ static void add_combination(struct tune *tune, const int choice[N_DIMENSIONS], c
     TT_PUSH(tune->rows, tune->n, tune->cap) = row;
 }
 
-/* How many values are tried; degrees larger than the number of ranks are not. */
-static int values_of(const struct tune *tune, int d)
-{
-    int n = dimensions[d].n;
-
-    while (is_degree(d) && n > 1 && 1 << (n - 1) > tune->ranks)
-        n--;
-    return n;
-}
-
 static void make_combinations(struct tune *tune, const bool over[N_DIMENSIONS], const struct configured *configured)
 {
-    int choice[N_DIMENSIONS] = {0};
+    int choice[N_DIMENSIONS] = {0}, last[N_DIMENSIONS];
 
+    for (int d = 0; d < N_DIMENSIONS; d++)
+        for (last[d] = dimensions[d].n - 1; is_degree(d) && last[d] > 0 && 1 << last[d] > tune->ranks;)
+            last[d]--;
     for (;;) {
+        const char *engine = dimensions[ENGINE].values[choice[ENGINE]];
+        /* prefetch has no effect on the planned engine */
+        bool is_idle = over[PREFETCH] && choice[PREFETCH] > 0 && over[ENGINE] && strcmp(engine, "planned") == 0;
         int d = N_DIMENSIONS - 1;
 
-        if (!is_idle(choice, over) && tune->ranks % ranks_of_data(choice, over, configured) == 0)
+        if (!is_idle && tune->ranks % ranks_of_data(choice, over, configured) == 0)
             add_combination(tune, choice, over, configured);
-        while (d >= 0 && (!over[d] || choice[d] == values_of(tune, d) - 1))
+        while (d >= 0 && (!over[d] || choice[d] == last[d]))
             choice[d--] = 0;
         if (d < 0)
             return;
@@ -574,32 +533,25 @@ static json_t *to_json(const struct tune *t)
 
 /* --- the command --- */
 
-static int read_command(const struct tt_args *args, struct tune *tune)
+/* The work of a rank, while it has a communicator. Returns the same code on every rank. */
+static int tune(struct tt_comm *comm, void *args)
 {
+    struct tune t = {.args = args, .ranks = comm->size};
     bool over[N_DIMENSIONS];
     struct configured configured;
     int64_t steps = 3, rounds = 2;
-    int rc = 0;
+    int rc = read_over(tt_args_last(args, "over"), over);
 
-    TT_TRY(read_over(tt_args_last(args, "over"), over));
-    TT_TRY(tt_cli_count("tune", args, "steps", 1, 10000, &steps));
-    TT_TRY(tt_cli_count("tune", args, "rounds", 1, 1000, &rounds));
-    tune->steps = (int)steps;
-    tune->rounds = (int)rounds;
-    TT_TRY(read_configured(tune, over, &configured));
-    make_combinations(tune, over, &configured);
-out:
-    return rc;
-}
-
-/* The work of a rank, while it has a communicator. Returns the same code on every rank. */
-static int tune(struct tt_comm *comm, void *arg)
-{
-    const struct tt_args *args = arg;
-    struct tune t = {.args = args, .ranks = comm->size};
-    int rc = read_command(args, &t);
-
+    if (rc == 0)
+        rc = tt_cli_count("tune", args, "steps", 1, 10000, &steps);
+    if (rc == 0)
+        rc = tt_cli_count("tune", args, "rounds", 1, 1000, &rounds);
+    t.steps = (int)steps;
+    t.rounds = (int)rounds;
+    if (rc == 0)
+        rc = read_configured(&t, over, &configured);
     TT_TRY(tt_comm_agree(comm, rc));
+    make_combinations(&t, over, &configured);
     TT_TRY(run_trials(&t, comm));
     if (comm->rank == 0 && tt_args_has(args, "json"))
         rc = tt_cli_print_json(to_json(&t));
@@ -612,7 +564,9 @@ out:
     return rc;
 }
 
-int tt_command_tune(int argc, char **argv)
-{
-    return tt_cli_run_job(argc, argv, usage, tt_tune_options, tune);
-}
+const struct tt_command tt_command_tune = {"tune",
+                                           "[--config FILE]... [--over KEY,...]",
+                                           "try combinations of policies on these ranks; name the fastest",
+                                           usage,
+                                           options,
+                                           .run_ranks = tune};

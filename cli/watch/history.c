@@ -132,7 +132,7 @@ int tt_runs_add_below(const char *folder, struct tt_runs *runs)
     return rc < 0 ? rc : drop_links(runs, before);
 }
 
-int tt_runs_add(const char *given, struct tt_runs *runs)
+static int add_given(const char *given, struct tt_runs *runs)
 {
     int before = runs->n, rc = 0;
     bool is_folder = false, is_one = false;
@@ -145,6 +145,15 @@ int tt_runs_add(const char *given, struct tt_runs *runs)
     if (runs->n == before)
         TT_PUSH(runs->folder, runs->n, runs->cap) = tt_strdup(given);
 out:
+    return rc;
+}
+
+int tt_runs_find(int n, const char *const *given, struct tt_runs *runs)
+{
+    int rc = n ? 0 : add_given("outputs", runs);
+
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = add_given(given[i], runs);
     return rc;
 }
 
@@ -166,12 +175,22 @@ enum {
 
 /* --- tables --- */
 
-const double *tt_table_column(const struct tt_table *t, const char *name)
+/* The column of a name; n_columns: there is none. `guess` is tried first. */
+static int find_column(const struct tt_table *t, const char *name, int guess)
 {
+    if (guess < t->n_columns && strcmp(t->name[guess], name) == 0)
+        return guess;
     for (int c = 0; c < t->n_columns; c++)
         if (strcmp(t->name[c], name) == 0)
-            return t->column[c];
-    return NULL;
+            return c;
+    return t->n_columns;
+}
+
+const double *tt_table_column(const struct tt_table *t, const char *name)
+{
+    int c = find_column(t, name, 0);
+
+    return c < t->n_columns ? t->column[c] : NULL;
 }
 
 const char *tt_table_set_name(const char *column)
@@ -194,18 +213,6 @@ int64_t tt_table_find(const struct tt_table *t, int64_t step)
             high = middle;
     }
     return low;
-}
-
-/* The column of a name; n_columns: there is none. `guess` is tried first. */
-static int find_column(const struct tt_table *t, const char *name, int guess)
-{
-    int c = 0;
-
-    if (guess < t->n_columns && strcmp(t->name[guess], name) == 0)
-        return guess;
-    while (c < t->n_columns && strcmp(t->name[c], name) != 0)
-        c++;
-    return c;
 }
 
 /* Adds a column; false when there are too many. */
@@ -386,14 +393,9 @@ static void take_record(struct tt_history *h, json_t *record)
 /* --- lines --- */
 
 /* Whether a line that is only skimmed is one of the many: titan writes the type first. */
-static bool is_of_a_step(const char *line, size_t size)
+static bool is_of_a_step(const char *line)
 {
-    static const char *const begins[] = {"{\"type\":\"step\"", "{\"type\":\"validate\""};
-
-    for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
-        if (size > strlen(begins[i]) && memcmp(line, begins[i], strlen(begins[i])) == 0)
-            return true;
-    return false;
+    return tt_text_begins(line, "{\"type\":\"step\"") || tt_text_begins(line, "{\"type\":\"validate\"");
 }
 
 /* `whole`: the line has its end, so it is not just being written. */
@@ -426,7 +428,7 @@ static size_t take_lines(struct tt_history *h, const char *block, size_t size, s
             return at;
         n = (size_t)(end - block) - at;
         h->line.at = h->offset + (int64_t)at;
-        if (at < skim && is_of_a_step(block + at, n))
+        if (at < skim && is_of_a_step(block + at)) /* the line has its end */
             h->lines++;
         else
             take_line(h, block + at, n, true);
@@ -523,22 +525,13 @@ out:
     return rc;
 }
 
-static int fail_missing(const char *given)
-{
-    char *seen = tt_path_seen(given);
-    int rc = tt_fail(TT_EDATA, "no run at '%s': there is no such folder or file%s", given, seen);
-
-    tt_free(seen);
-    return rc;
-}
-
 int tt_history_open(const char *given, struct tt_history *ret_history)
 {
     struct tt_history h = {.superseded_after = -1};
     size_t size = strlen(given);
     bool is_folder = false, exists = false;
     const char *slash;
-    char *only = NULL;
+    char *only = NULL, *seen = NULL;
     int rc = 0;
 
     TT_TRY(tt_path_is_folder(given, &is_folder));
@@ -559,14 +552,16 @@ int tt_history_open(const char *given, struct tt_history *ret_history)
         h.path = tt_format("%s/metrics.jsonl", only);
         TT_TRY(tt_path_exists(h.path, &exists));
     }
+    seen = tt_path_seen(given);
     if (!exists && is_folder)
         rc = tt_fail(TT_EDATA,
                      "'%s' has no metrics.jsonl\nhelp: name the folder of a run (job.dump_folder); a run with "
                      "metrics.enable_jsonl=false leaves no records",
                      h.folder);
     else if (!exists)
-        rc = fail_missing(given);
+        rc = tt_fail(TT_EDATA, "no run at '%s': there is no such folder or file%s", given, seen);
 out:
+    tt_free(seen);
     if (rc == 0)
         *ret_history = h;
     else

@@ -100,10 +100,10 @@ struct tt_runs {
 int tt_runs_add_below(const char *folder, struct tt_runs *runs) TT_MUST_CHECK;
 
 /**
- * Adds what a user means by a path: the path itself if it has a run, or if no runs are below it (whoever reads it then
- * says what is wrong), else the runs below it.
+ * Adds what a user means by each of n paths: the path itself if it has a run, or if no runs are below it (whoever reads
+ * it then says what is wrong), else the runs below it. Without a path: those of ./outputs.
  */
-int tt_runs_add(const char *given, struct tt_runs *runs) TT_MUST_CHECK;
+int tt_runs_find(int n, const char *const *given, struct tt_runs *runs) TT_MUST_CHECK;
 
 void tt_runs_release(struct tt_runs *runs);
 

@@ -52,7 +52,7 @@ static struct run run(const char *words)
         argv[argc++] = word;
     saved_out = redirect(stdout, out);
     saved_err = redirect(stderr, err);
-    result.exit_code = tt_command_config(argc, argv);
+    result.exit_code = tt_command_run(&tt_command_config, argc, argv);
     result.out = restore(stdout, saved_out, out);
     result.err = restore(stderr, saved_err, err);
     tt_free(copy);

@@ -26,7 +26,7 @@ static int run(const char *arg, FILE *stream, char *text, size_t size)
     (void)fflush(stream);
     kept = dup(fileno(stream));
     assert_true(kept >= 0 && dup2(fileno(file), fileno(stream)) >= 0);
-    code = tt_command_models(arg ? 1 : 0, argv);
+    code = tt_command_run(&tt_command_models, arg ? 1 : 0, argv);
     (void)fflush(stream);
     (void)dup2(kept, fileno(stream));
     (void)close(kept);
@@ -95,7 +95,7 @@ static void wrong_options_are_usage_errors(void **state)
     assert_int_equal(run("llama3", stderr, text, sizeof text), 2);
     assert_non_null(strstr(text, "unknown argument 'llama3'"));
     assert_int_equal(run("--seq_len=12k", stderr, text, sizeof text), 2);
-    assert_non_null(strstr(text, "--seq_len '12k' is not a number of tokens"));
+    assert_non_null(strstr(text, "--seq_len '12k' is not a whole number from 1 to 2147483647"));
     assert_int_equal(run("--seq_len", stderr, text, sizeof text), 2);
     assert_non_null(strstr(text, "seq_len"));
 }

@@ -15,6 +15,7 @@
 #include "checkpoint/steps/steps.h"
 #include "checkpoint/tools/tools.h"
 #include "cli/run/screen.h"
+#include "cli/watch/history.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 
@@ -96,19 +97,19 @@ static int make(const struct tt_args *args, struct tt_copy what)
         TT_PUSH(what.leave_out.word, what.leave_out.n, cap) = (char *)(uintptr_t)pattern;
     TT_TRY(read_options(args, &what));
     TT_TRY(tt_ckpt_copy(&what, &done));
-    tt_free(what.leave_out.word);
-    if (tt_args_has(args, "json"))
-        return tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source),
-                                           "destination", tt_json_string(what.destination), "files", done.files,
-                                           "tensors", done.tensors, "bytes", (json_int_t)done.bytes));
+    if (tt_args_has(args, "json")) {
+        rc = tt_cli_print_json(json_pack("{s:o,s:o,s:i,s:i,s:I}", "source", tt_json_string(done.source), "destination",
+                                         tt_json_string(what.destination), "files", done.files, "tensors", done.tensors,
+                                         "bytes", (json_int_t)done.bytes));
+        goto out;
+    }
     if (what.n_more)
         tt_print("mean of %d checkpoints: ", 1 + what.n_more);
     tt_print("%s -> %s: %d tensors, %d file%s, %s\n", done.source, what.destination, done.tensors, done.files,
              done.files == 1 ? "" : "s", tt_text_bytes(bytes, sizeof bytes, (double)done.bytes));
-    return tt_cli_finish();
 out:
     tt_free(what.leave_out.word);
-    return tt_cli_fail(rc);
+    return rc;
 }
 
 static int consolidate(const struct tt_args *args)
@@ -121,8 +122,8 @@ static int convert(const struct tt_args *args)
     const char *format = tt_args_last(args, "format");
 
     if (format && strcmp(format, "dcp") != 0)
-        return tt_cli_fail(tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
-                                              "help: titan ckpt consolidate takes --format titan, hf and gguf"));
+        return tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
+                                  "help: titan ckpt consolidate takes --format titan, hf and gguf");
     return make(args, (struct tt_copy){.source = args->word[1], .destination = args->word[2], .convert = true});
 }
 
@@ -167,106 +168,370 @@ static int average(const struct tt_args *args)
                                          .n_more = n - 1,
                                          .share = weights ? share : NULL,
                                          .destination = out});
-    else
-        rc = tt_cli_fail(rc);
     tt_free(share);
     return rc;
 }
 
-/* --- gc --- */
+/* --- list, verify --- */
+const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    return json_is_integer(value) ? tt_text_count(buf, buf_size, (int64_t)json_integer_value(value)) : "-";
+}
+
+const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+
+    return json_is_integer(value) ? tt_text_bytes(buf, buf_size, (double)json_integer_value(value)) : "-";
+}
+
+/* "2 min", "5 h", "12 d". */
+static const char *age_text(char *buf, size_t buf_size, const json_t *json, const char *key)
+{
+    enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
+    const json_t *value = json_object_get(json, key);
+    double s = json_number_value(value);
+
+    if (!json_is_number(value))
+        return "-";
+    if (s < 2 * MINUTE)
+        (void)snprintf(buf, buf_size, "%.0f s", s < 0.0 ? 0.0 : s);
+    else if (s < 2 * HOUR)
+        (void)snprintf(buf, buf_size, "%.0f min", s / MINUTE);
+    else if (s < 2 * DAY)
+        (void)snprintf(buf, buf_size, "%.0f h", s / HOUR);
+    else
+        (void)snprintf(buf, buf_size, "%.0f d", s / DAY);
+    return buf;
+}
+
+/* "dp_replicate 2, dp_shard 4": the dimensions that are more than one rank. */
+const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json)
+{
+    json_t *mesh = json_object_get(json, "mesh"), *size;
+    const char *name;
+    size_t used = 0;
+
+    if (!json_is_object(mesh))
+        return "-";
+    (void)snprintf(buf, buf_size, "1 rank");
+    json_object_foreach(mesh, name, size) if (json_integer_value(size) > 1 && used < buf_size) used += (size_t)snprintf(
+        buf + used, buf_size - used, "%s%s %" JSON_INTEGER_FORMAT, used ? ", " : "", name, json_integer_value(size));
+    return buf;
+}
+
+/* run: the folder to show in the first column; NULL: no such column. */
+static void add_step(const json_t *s, const char *run, struct tt_columns *table)
+{
+    char text[128];
+
+    if (run)
+        tt_columns_cell(table, "%s", run);
+    tt_columns_cell(table, "%" PRId64, tt_cli_int(s, "step"));
+    tt_columns_cell(table, "%s", tt_cli_text(s, "state"));
+    tt_columns_cell(table, "%s", age_text(text, sizeof text, s, "age_s"));
+    tt_columns_cell(table, "%s", tt_ckpt_bytes(text, sizeof text, s, "bytes"));
+    tt_columns_cell(table, "%s", tt_ckpt_count(text, sizeof text, s, "tokens"));
+    tt_columns_cell(table, "%s", tt_ckpt_count(text, sizeof text, s, "world"));
+    tt_columns_cell(table, "%s", tt_cli_text(s, "policy"));
+    tt_columns_cell(table, "%s", tt_ckpt_mesh(text, sizeof text, s));
+    if (!json_is_false(json_object_get(s, "good")))
+        return;
+    for (int i = 0; i < 1 + (run != NULL); i++)
+        tt_columns_cell(table, "%s", "");
+    tt_columns_rest(table, 2, tt_cli_text(s, "problem"));
+}
+
+/* What was set aside, or a killed save has left. */
+static void add_other(const json_t *l, struct tt_columns *table)
+{
+    char text[128] = "";
+
+    tt_columns_cell(table, "%s", tt_cli_text(l, "name"));
+    tt_columns_cell(table, "%s", tt_cli_text(l, "state"));
+    tt_columns_cell(table, "%s", age_text(text, sizeof text, l, "age_s"));
+    tt_columns_cell(table, "%s", tt_ckpt_bytes(text, sizeof text, l, "bytes"));
+    if (json_is_string(json_object_get(l, "run_id")))
+        (void)snprintf(text, sizeof text, "saved by run %s", tt_cli_text(l, "run_id"));
+    tt_columns_rest(table, 2, json_is_string(json_object_get(l, "run_id")) ? text : "");
+}
+
+/* The order in which columns are left out on a narrow terminal is in titan-ckpt(1). */
+#define STEP_COLUMNS(width, gap)                                                                 \
+    {"step", width, false, gap, 0, 0}, {"state", 10, false, 2, 0, 0}, {"age", 8, true, 1, 0, 0}, \
+        {"size", 12, true, 1, 0, 0}, {"tokens", 16, true, 1, 1, 0}, {"world", 6, true, 1, 2, 0}, \
+        {"policy", 9, false, 2, 4, 0},                                                           \
+    {                                                                                            \
+        "mesh", 0, false, 1, 3, 16                                                               \
+    }
+
+static void print_list(const json_t *json)
+{
+    static const char *const others[] = {"set_aside", "leftovers"};
+    struct tt_column columns[] = {STEP_COLUMNS(12, 0)};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    const json_t *steps = json_object_get(json, "steps");
+
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        add_step(json_array_get(steps, i), NULL, &table);
+    for (int list = 0; list < 2; list++) {
+        const json_t *names = json_object_get(json, others[list]);
+
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            int n = (int)strlen(tt_cli_text(json_array_get(names, i), "name"));
+
+            columns[0].width = n > columns[0].width ? n : columns[0].width;
+            add_other(json_array_get(names, i), &table);
+        }
+    }
+    tt_print("%s\n", tt_cli_text(json, "folder"));
+    tt_columns_print(&table);
+}
+
+static bool is_unreadable(const json_t *problem)
+{
+    return strcmp(tt_cli_text(problem, "kind"), "unreadable") == 0;
+}
+
+/* The first problem that is damage; only damage proves that a checkpoint is bad. NULL: what could not be
+ * read may be good. */
+static const json_t *find_damage(const json_t *problems)
+{
+    for (size_t i = 0; i < json_array_size(problems); i++) {
+        if (!is_unreadable(json_array_get(problems, i)))
+            return json_array_get(problems, i);
+    }
+    return NULL;
+}
+
+static void print_verify(const json_t *json)
+{
+    const json_t *problems = json_object_get(json, "problems");
+    int64_t checksums = tt_cli_int(json, "checksums"), digests = tt_cli_int(json, "digests");
+    struct tt_text text = {0};
+    char b[32];
+
+    for (size_t i = 0; i < json_array_size(problems); i++) {
+        const json_t *problem = json_array_get(problems, i);
+
+        tt_print("%s%s: %s\n", is_unreadable(problem) ? "" : "BAD ", tt_cli_text(problem, "kind"),
+                 tt_cli_text(problem, "text"));
+    }
+    if (json_array_size(problems)) {
+        tt_print("%s %s: %zu problem%s\n", find_damage(problems) ? "BAD" : "UNKNOWN", tt_cli_text(json, "path"),
+                 json_array_size(problems), json_array_size(problems) == 1 ? "" : "s");
+        return;
+    }
+    tt_text_add(&text, "OK %s: %" PRId64 " tensors, %" PRId64 " files, %s, coverage exact, ", tt_cli_text(json, "path"),
+                tt_cli_int(json, "tensors"), tt_cli_int(json, "files"), tt_ckpt_bytes(b, sizeof b, json, "bytes"));
+    if (checksums)
+        tt_text_add(&text, "%" PRId64 " checksums match", checksums);
+    else
+        tt_text_add(&text, "checksums not compared");
+    if (digests)
+        tt_text_add(&text, ", %" PRId64 " digests match", digests);
+    tt_text_add(&text, " (%.1f s)\n", json_real_value(json_object_get(json, "seconds")));
+    tt_print_broken((int)strlen("OK "), "%s", text.text);
+    tt_text_release(&text);
+}
+
+static void fail_verify(const char *path, const json_t *problems)
+{
+    const json_t *damage = find_damage(problems);
+    const char *text = damage ? tt_cli_text(damage, "text") : NULL;
+
+    if (text && strstr(text, "' is damaged")) /* it names the file */
+        (void)tt_fail(TT_EDATA, "%s", text);
+    else if (text)
+        (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, text);
+    else
+        (void)tt_error_add_hint(
+            tt_fail(TT_EIO, "'%s' could not be verified: %s", path, tt_cli_text(json_array_get(problems, 0), "text")),
+            "it may be good; try again when it can be read");
+}
+
+typedef int (*describe_fn)(const struct tt_args *args, const char *path, json_t **ret_json);
+
+/* Describes every PATH; with --json an object for one path, a list for more. TT_EDATA: one of them is not "ok". */
+static int describe(const struct tt_args *args, describe_fn look, void (*print)(const json_t *json))
+{
+    json_t *all = json_array();
+    bool is_json = tt_args_has(args, "json"), ok = true;
+    int rc = 0;
+
+    for (int i = 1; i < args->n_words; i++) {
+        json_t *json = NULL;
+
+        TT_TRY(look(args, args->word[i], &json));
+        (void)json_array_append_new(all, json);
+        if (ok && json_is_false(json_object_get(json, "ok"))) {
+            ok = false; /* the command fails with the first problem */
+            fail_verify(args->word[i], json_object_get(json, "problems"));
+        }
+        if (!is_json)
+            print(json);
+    }
+    if (is_json)
+        rc = tt_cli_print_json(json_incref(args->n_words == 2 ? json_array_get(all, 0) : all));
+    rc = rc == 0 && !ok ? TT_EDATA : rc;
+out:
+    json_decref(all);
+    return rc;
+}
+
+static int make_list(const struct tt_args *args, const char *path, json_t **ret_json)
+{
+    (void)args;
+    return tt_ckpt_list(path, ret_json);
+}
+
+static int make_verify(const struct tt_args *args, const char *path, json_t **ret_json)
+{
+    enum tt_ckpt_depth depth = tt_args_has(args, "deep")    ? TT_VERIFY_DEEP
+                               : tt_args_has(args, "quick") ? TT_VERIFY_QUICK
+                                                            : TT_VERIFY_BYTES;
+
+    return tt_ckpt_verify(path, depth, ret_json);
+}
+
+/* --- the steps of several runs --- */
+
+/* A run without checkpoints, or one that cannot be read, has a row that says so. */
+static int list_runs(const struct tt_runs *runs, bool is_json)
+{
+    static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 0}, STEP_COLUMNS(6, 2)};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    json_t *all = json_array();
+
+    for (int i = 0; i < runs->n; i++) {
+        const char *run = runs->folder[i];
+        json_t *json = NULL;
+
+        if (tt_ckpt_list(run, &json) == 0) {
+            const json_t *steps = json_object_get(json, "steps");
+
+            for (size_t k = 0; k < json_array_size(steps); k++)
+                add_step(json_array_get(steps, k), run, &table);
+            if (!json_array_size(steps)) {
+                tt_columns_cell(&table, "%s", run);
+                tt_columns_rest(&table, 2, "no steps");
+            }
+            (void)json_array_append_new(all, json);
+            continue;
+        }
+        tt_error_drop_hint();
+        tt_columns_cell(&table, "%s", run);
+        tt_columns_rest(&table, 2, tt_error_message());
+        (void)json_array_append_new(
+            all, json_pack("{s:o, s:o}", "folder", tt_json_string(run), "error", tt_json_string(tt_error_message())));
+    }
+    if (!is_json)
+        tt_columns_print(&table);
+    tt_columns_release(&table);
+    if (is_json)
+        return tt_cli_print_json(all);
+    json_decref(all);
+    return 0;
+}
+
+static int list(const struct tt_args *args)
+{
+    struct tt_runs runs = {0};
+    bool as_given;
+    int rc = 0;
+
+    TT_TRY(tt_runs_find(args->n_words - 1, args->word + 1, &runs));
+    as_given = runs.n == args->n_words - 1;
+    for (int i = 0; i < runs.n && as_given; i++)
+        as_given = strcmp(runs.folder[i], args->word[i + 1]) == 0;
+    if (as_given)
+        rc = describe(args, make_list, print_list);
+    else
+        rc = list_runs(&runs, tt_args_has(args, "json"));
+out:
+    tt_runs_release(&runs);
+    return rc;
+}
+
+static int verify(const struct tt_args *args)
+{
+    if (tt_args_has(args, "deep") && tt_args_has(args, "quick"))
+        return tt_fail(TT_EUSAGE, "'titan ckpt verify' takes one of --deep and --quick, both were given\n"
+                                  "help: --deep reads every byte, --quick none");
+    return describe(args, make_verify, print_verify);
+}
+
+/* --- gc, rollback --- */
+
+static int make_gc(const struct tt_args *args, const char *path, json_t **ret_json)
+{
+    int64_t keep = -1;
+    int rc = tt_cli_count("ckpt gc", args, "keep", 0, 1 << 20, &keep);
+
+    return rc < 0 ? rc : tt_ckpt_gc(path, keep, tt_args_has(args, "abandoned"), tt_args_has(args, "dry_run"), ret_json);
+}
 
 static void print_gc(const json_t *json)
 {
     const json_t *removed = json_object_get(json, "removed");
+    size_t kept = json_array_size(json_object_get(json, "kept"));
+    size_t damaged = json_array_size(json_object_get(json, "damaged"));
+    size_t pytorch = json_array_size(json_object_get(json, "pytorch"));
     bool dry = json_is_true(json_object_get(json, "dry_run"));
     char bytes[32];
 
     for (size_t i = 0; i < json_array_size(removed); i++) {
         const json_t *r = json_array_get(removed, i);
-        bool restored = strcmp(tt_ckpt_text(r, "kind"), "restored") == 0;
+        bool restored = strcmp(tt_cli_text(r, "kind"), "restored") == 0;
 
-        tt_print("%s%s %s, %s\n", dry ? "would be " : "", restored ? "put back:" : "removed:", tt_ckpt_text(r, "name"),
+        tt_print("%s%s %s, %s\n", dry ? "would be " : "", restored ? "put back:" : "removed:", tt_cli_text(r, "name"),
                  tt_ckpt_bytes(bytes, sizeof bytes, r, "bytes"));
     }
-    tt_print("%s: %s %s; %zu good step%s kept", tt_ckpt_text(json, "folder"),
-             tt_ckpt_bytes(bytes, sizeof bytes, json, "bytes"), dry ? "would be freed" : "freed",
-             json_array_size(json_object_get(json, "kept")),
-             json_array_size(json_object_get(json, "kept")) == 1 ? "" : "s");
-    if (json_array_size(json_object_get(json, "damaged")))
-        tt_print(", %zu damaged left alone", json_array_size(json_object_get(json, "damaged")));
-    if (json_array_size(json_object_get(json, "pytorch")))
-        tt_print(", %zu of PyTorch left alone", json_array_size(json_object_get(json, "pytorch")));
+    tt_print("%s: %s %s; %zu good step%s kept", tt_cli_text(json, "folder"),
+             tt_ckpt_bytes(bytes, sizeof bytes, json, "bytes"), dry ? "would be freed" : "freed", kept,
+             kept == 1 ? "" : "s");
+    if (damaged)
+        tt_print(", %zu damaged left alone", damaged);
+    if (pytorch)
+        tt_print(", %zu of PyTorch left alone", pytorch);
     tt_print("\n");
 }
 
 static int gc(const struct tt_args *args)
 {
-    bool is_json = tt_args_has(args, "json");
-    json_t *all = json_array();
-    int64_t keep = -1;
-    int rc = 0;
-
-    TT_TRY(tt_cli_count("ckpt gc", args, "keep", 0, 1 << 20, &keep));
-    for (int i = 1; i < args->n_words; i++) {
-        json_t *json = NULL;
-
-        TT_TRY(tt_ckpt_gc(args->word[i], keep, tt_args_has(args, "abandoned"), tt_args_has(args, "dry_run"), &json));
-        (void)json_array_append_new(all, json);
-        if (!is_json)
-            print_gc(json);
-    }
-    rc = is_json ? tt_cli_print_json(args->n_words == 2 ? json_incref(json_array_get(all, 0)) : json_incref(all))
-                 : tt_cli_finish();
-out:
-    json_decref(all);
-    return rc < 0 ? tt_cli_fail(rc) : rc;
+    return describe(args, make_gc, print_gc);
 }
-
-/* "20" or "step-20". */
-static int read_step(const char *word, int64_t *ret_step)
-{
-    char *name = strncmp(word, "step-", 5) == 0 ? tt_strdup(word) : tt_format("step-%s", word);
-
-    *ret_step = tt_step_number(name);
-    tt_free(name);
-    return *ret_step >= 0
-               ? 0
-               : tt_fail(TT_EUSAGE, "'%s' is not a step\nhelp: titan ckpt rollback RUN STEP, such as 'outputs 20'",
-                         word);
-}
-
-static void print_rollback(const json_t *json)
-{
-    const json_t *aside = json_object_get(json, "set_aside");
-    bool dry = json_is_true(json_object_get(json, "dry_run"));
-
-    for (size_t i = 0; i < json_array_size(aside); i++)
-        tt_print("%sset aside: step-%" PRId64 " as %s\n", dry ? "would be " : "",
-                 tt_ckpt_int(json_array_get(aside, i), "step"), tt_ckpt_text(json_array_get(aside, i), "name"));
-    tt_print("%s: the next start %s from step-%" PRId64 "\n", tt_ckpt_text(json, "folder"),
-             dry ? "would resume" : "resumes", tt_ckpt_int(json, "step"));
-}
-
 static int rollback(const struct tt_args *args)
 {
-    json_t *json = NULL;
-    int64_t step = -1;
+    const char *word = args->word[2]; /* "20" or "step-20" */
+    char *name = tt_text_begins(word, "step-") ? tt_strdup(word) : tt_format("step-%s", word);
+    int64_t step = tt_step_number(name);
+    bool dry = tt_args_has(args, "dry_run");
+    json_t *json = NULL, *aside;
     int rc = 0;
 
-    TT_TRY(read_step(args->word[2], &step));
-    TT_TRY(tt_ckpt_rollback(args->word[1], step, tt_args_has(args, "dry_run"), &json));
+    tt_free(name);
+    if (step < 0)
+        return tt_fail(TT_EUSAGE, "'%s' is not a step\nhelp: titan ckpt rollback RUN STEP, such as 'outputs 20'", word);
+    TT_TRY(tt_ckpt_rollback(args->word[1], step, dry, &json));
     if (tt_args_has(args, "json"))
         return tt_cli_print_json(json);
-    print_rollback(json);
-    rc = tt_cli_finish();
+    aside = json_object_get(json, "set_aside");
+    for (size_t i = 0; i < json_array_size(aside); i++)
+        tt_print("%sset aside: step-%" PRId64 " as %s\n", dry ? "would be " : "",
+                 tt_cli_int(json_array_get(aside, i), "step"), tt_cli_text(json_array_get(aside, i), "name"));
+    tt_print("%s: the next start %s from step-%" PRId64 "\n", tt_cli_text(json, "folder"),
+             dry ? "would resume" : "resumes", tt_cli_int(json, "step"));
 out:
     json_decref(json);
-    return rc < 0 ? tt_cli_fail(rc) : rc;
+    return rc;
 }
 
 /* --- titan ckpt --- */
 
-const struct tt_option tt_ckpt_options[] = {
+static const struct tt_option options[] = {
     {"json", NULL, NULL, "print JSON"},
     {"stats", NULL, NULL, "inspect: read every tensor; min, max, mean, rms, values that are not finite"},
     {"moments", NULL, NULL, "inspect: the optimizer's tensors too (moments, averages of the weights)"},
@@ -296,148 +561,59 @@ const struct tt_option tt_ckpt_options[] = {
     {"abandoned", NULL, NULL, "gc: remove steps that were set aside too (abandoned, damaged)"},
     {"dry_run", NULL, NULL, "gc, rollback: only say what would be removed or set aside"},
     TT_OPTION_HELP,
-    {NULL, NULL, NULL, NULL},
-};
-
-struct verb {
-    const char *name;
-    tt_ckpt_verb_fn run;
-    int low, high; /* the number of paths */
-    const char *arguments;
-    const char *takes; /* its options, apart from json and help, between bars */
-    const char *doc;
+    {0},
 };
 
 enum { MANY = 1 << 20 };
 
-static const struct verb verbs[] = {
-    {"list", tt_ckpt_verb_list, 1, MANY, "PATH...", "|", "the steps of a run: state, age, size, tokens, ranks, policy"},
-    {"inspect", tt_ckpt_verb_inspect, 1, MANY, "PATH...", "|stats|moments|all|",
-     "one checkpoint, or any safetensors folder: files, tensors, shapes"},
-    {"verify", tt_ckpt_verb_verify, 1, MANY, "PATH...", "|deep|quick|",
-     "read every byte and compare checksums; exit code 3 when something is wrong"},
-    {"diff", tt_ckpt_verb_diff, 2, 2, "A B", "|atol|", "which tensors differ, digests first; exit code 1 when some do"},
-    {"consolidate", consolidate, 2, 2, "SRC DST",
-     "|format|type|ema|adapter|dtype|max_shard_size|assets|model|flavor|force|",
-     "the model as one plain folder: titan's, Hugging Face's or PyTorch's; or as one file for llama.cpp"},
-    {"convert", convert, 2, 2, "SRC DST", "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|",
-     "a folder of Hugging Face or PyTorch to a titan checkpoint, or the reverse"},
-    {"average", average, 2, MANY, "A B...", "|out|weights|format|type|ema|dtype|max_shard_size|force|",
-     "the mean of the weights of several checkpoints, as one plain folder"},
-    {"gc", gc, 1, MANY, "PATH...", "|keep|abandoned|dry_run|",
-     "remove what killed jobs left and good steps beyond the newest K"},
-    {"rollback", rollback, 2, 2, "RUN STEP", "|dry_run|",
-     "set aside the steps after STEP, so that the next start resumes from it"},
+static const struct tt_cli_verb verbs[] = {
+    {"list", list, "PATH...", "the steps of a run: state, age, size, tokens, ranks, policy", 1, MANY, "a path", "|"},
+    {"inspect", tt_ckpt_verb_inspect, "PATH...", "one checkpoint, or any safetensors folder: files, tensors, shapes", 1,
+     MANY, "a path", "|stats|moments|all|"},
+    {"verify", verify, "PATH...", "read every byte and compare checksums; exit code 3 when something is wrong", 1, MANY,
+     "a path", "|deep|quick|"},
+    {"diff", tt_ckpt_verb_diff, "A B", "which tensors differ, digests first; exit code 1 when some do", 2, 2,
+     "two paths", "|atol|"},
+    {"consolidate", consolidate, "SRC DST",
+     "the model as one plain folder: titan's, Hugging Face's or PyTorch's; or as one file for llama.cpp", 2, 2,
+     "two paths", "|format|type|ema|adapter|dtype|max_shard_size|assets|model|flavor|force|"},
+    {"convert", convert, "SRC DST", "a folder of Hugging Face or PyTorch to a titan checkpoint, or the reverse", 2, 2,
+     "two paths", "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|"},
+    {"average", average, "A B...", "the mean of the weights of several checkpoints, as one plain folder", 2, MANY,
+     "two paths", "|out|weights|format|type|ema|dtype|max_shard_size|force|"},
+    {"gc", gc, "PATH...", "remove what killed jobs left and good steps beyond the newest K", 1, MANY, "a path",
+     "|keep|abandoned|dry_run|"},
+    {"rollback", rollback, "RUN STEP", "set aside the steps after STEP, so that the next start resumes from it", 2, 2,
+     "a run and a step", "|dry_run|"},
+    {0},
 };
 
-enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
+static const struct tt_cli_elsewhere elsewhere[] = {{"ls|steps|show|status", "list"},
+                                                    {"info|print|stat|summary|describe|tensors", "inspect"},
+                                                    {"check|validate|fsck|test", "verify"},
+                                                    {"compare|cmp", "diff"},
+                                                    {"export|merge|hf|to-hf|to_hf|unshard|save", "consolidate"},
+                                                    {"import|from-hf|from_hf|reshard", "convert"},
+                                                    {"mean|ema|soup", "average"},
+                                                    {"rm|remove|delete|prune|clean|cleanup", "gc"},
+                                                    {"restore|reset|revert|undo|back", "rollback"},
+                                                    {0}};
 
-static void help_verb(const struct verb *verb, struct tt_text *out)
-{
-    enum { LEFT_COLUMNS = 25 };
-    char *left = tt_format("%-12s %s", verb->name, verb->arguments);
-
-    tt_args_help_row(out, LEFT_COLUMNS, left, verb->doc);
-    tt_free(left);
-}
-
-static int print_help(void)
-{
-    struct tt_text text = {0};
-
-    tt_cli_add_usage(&text, "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
-                            "       titan ckpt diff A B [--atol X]\n"
-                            "       titan ckpt consolidate|convert SRC DST [options]\n"
-                            "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
-                            "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
-                            "  titan ckpt list outputs\n"
-                            "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
-                            "  titan ckpt convert Llama-3.2-1B base\n\n");
-    for (int i = 0; i < N_VERBS; i++)
-        help_verb(&verbs[i], &text);
-    tt_text_add(&text, "\n");
-    tt_args_help(tt_ckpt_options, &text);
-    tt_cli_add_usage(&text,
-                     "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
-                     "More in titan-ckpt(1).\n");
-    tt_print("%s", text.text);
-    tt_text_release(&text);
-    return tt_cli_finish();
-}
-
-static int fail_verb(const char *word)
-{
-    static const struct tt_cli_elsewhere elsewhere[] = {{"ls|steps|show|status", "list"},
-                                                        {"info|print|stat|summary|describe|tensors", "inspect"},
-                                                        {"check|validate|fsck|test", "verify"},
-                                                        {"compare|cmp", "diff"},
-                                                        {"export|merge|hf|to-hf|to_hf|unshard|save", "consolidate"},
-                                                        {"import|from-hf|from_hf|reshard", "convert"},
-                                                        {"mean|ema|soup", "average"},
-                                                        {"rm|remove|delete|prune|clean|cleanup", "gc"},
-                                                        {"restore|reset|revert|undo|back", "rollback"}};
-    const char *names[N_VERBS];
-
-    for (int i = 0; i < N_VERBS; i++)
-        names[i] = verbs[i].name;
-    return tt_cli_fail_verb("ckpt", word, names, N_VERBS, elsewhere, sizeof elsewhere / sizeof *elsewhere);
-}
-
-static int check_use(const struct verb *verb, const struct tt_args *args)
-{
-    int n = args->n_words - 1;
-
-    for (int i = 0; i < args->n_options; i++) {
-        const char *name = args->option[i].option->name;
-        char word[64];
-
-        (void)snprintf(word, sizeof word, "|%s|", name);
-        if (strcmp(name, "json") != 0 && !strstr(verb->takes, word))
-            return tt_fail(TT_EUSAGE,
-                           "'titan ckpt %s' takes no --%s\nhelp: titan ckpt --help lists the options of each",
-                           verb->name, name);
-    }
-    if (n < verb->low || n > verb->high)
-        return tt_fail(TT_EUSAGE, "'titan ckpt %s' needs %s\nhelp: titan ckpt %s %s", verb->name,
-                       strcmp(verb->name, "rollback") == 0 ? "a run and a step"
-                       : verb->low == 2                    ? "two paths"
-                                                           : "a path",
-                       verb->name, verb->arguments);
-    return 0;
-}
-
-static int run(const struct tt_args *args)
-{
-    const char *word = args->n_words ? args->word[0] : NULL;
-    int rc = 0;
-
-    for (int i = 0; word && i < N_VERBS; i++) {
-        if (strcmp(word, verbs[i].name) != 0)
-            continue;
-        TT_TRY(check_use(&verbs[i], args));
-        return verbs[i].run(args);
-    }
-    rc = fail_verb(word);
-out:
-    return tt_cli_fail(rc);
-}
-
-int tt_command_ckpt(int argc, char **argv)
-{
-    struct tt_args *args = NULL;
-    int rc = tt_args_parse(argc, argv, tt_ckpt_options, &args);
-
-    if (rc < 0)
-        return tt_cli_fail(rc);
-    if (tt_args_has(args, "help")) {
-        rc = print_help();
-    } else if (args->n_overrides) {
-        rc = tt_cli_fail(tt_fail(TT_EUSAGE, "'%s' is not an option of titan ckpt\nhelp: titan ckpt --help lists them",
-                                 args->override[0]));
-    } else {
-        tt_cli_install_log();
-        rc = run(args);
-    }
-    tt_args_free(args);
-    return rc;
-}
+const struct tt_command tt_command_ckpt = {
+    "ckpt",
+    "list|inspect|verify|diff|consolidate|convert|average|gc|rollback PATH...",
+    "inspect, check, compare and convert checkpoints",
+    "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
+    "       titan ckpt diff A B [--atol X]\n"
+    "       titan ckpt consolidate|convert SRC DST [options]\n"
+    "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
+    "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
+    "  titan ckpt list outputs\n"
+    "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
+    "  titan ckpt convert Llama-3.2-1B base\n\n",
+    options,
+    "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
+    "More in titan-ckpt(1).\n",
+    .verbs = verbs,
+    .elsewhere = elsewhere,
+};

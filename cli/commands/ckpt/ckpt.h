@@ -4,19 +4,13 @@
 
 #include "cli/cli.h"
 
-/** The subcommands of `titan ckpt`, one row each in ckpt.c; args->word[0] is the subcommand's name. */
-typedef int (*tt_ckpt_verb_fn)(const struct tt_args *args);
-
-int tt_ckpt_verb_list(const struct tt_args *args);
+/** The subcommands of `titan ckpt` in inspect.c; the table of all is in ckpt.c. */
 int tt_ckpt_verb_inspect(const struct tt_args *args);
-int tt_ckpt_verb_verify(const struct tt_args *args);
 int tt_ckpt_verb_diff(const struct tt_args *args);
 
-/**
- * Reads members of the library's results: integers (0), strings ("-"), and for tables counts and sizes ("-" for null).
- */
-int64_t tt_ckpt_int(const json_t *json, const char *key);
-const char *tt_ckpt_text(const json_t *json, const char *key);
+/** Members of results as text: a count, a size ("-" for null), and the dimensions of the mesh with several ranks. */
+const char *tt_ckpt_count(char *buf, size_t buf_size, const json_t *json, const char *key);
 const char *tt_ckpt_bytes(char *buf, size_t buf_size, const json_t *json, const char *key);
+const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json);
 
 #endif
