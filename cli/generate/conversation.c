@@ -45,7 +45,8 @@ struct turns {
 /* A terminal that edits lines drops what is beyond so many bytes of one, without a word. */
 enum { BLOCK = 65536, TYPED_MOST = 4095 };
 
-/* A byte in this pipe wakes who waits for a line, whichever thread has handled the signal. */
+/* Not 0 after Ctrl-C, until go_on. A byte in the pipe wakes who waits for a line, whichever thread has handled the
+ * signal. */
 static volatile sig_atomic_t interrupted;
 static int wake[2] = {-1, -1};
 
@@ -59,12 +60,6 @@ static void handle(int signal_number)
     errno = before;
 }
 
-/* Not 0 after Ctrl-C, until go_on. */
-static const volatile sig_atomic_t *interrupted_flag(void)
-{
-    return &interrupted;
-}
-
 static void go_on(void)
 {
     char bytes[16];
@@ -72,21 +67,6 @@ static void go_on(void)
     while (read(wake[0], bytes, sizeof bytes) > 0)
         continue;
     interrupted = 0;
-}
-
-static int open_turns(struct turns *ret_turns)
-{
-    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
-
-    *ret_turns = (struct turns){.typed = isatty(STDIN_FILENO) == 1};
-    if (!ret_turns->typed)
-        return 0;
-    if (pipe2(wake, O_NONBLOCK | O_CLOEXEC) < 0)
-        return tt_fail(TT_EIO, "cannot make a pipe: %s", strerror(errno));
-    interrupted = 0;
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, &ret_turns->before);
-    return 0;
 }
 
 static void close_turns(struct turns *t)
@@ -239,17 +219,6 @@ static int begin(struct talk *t)
     return system ? tt_chat_add(t->messages, "system", system, strlen(system)) : 0;
 }
 
-static int add_answer(struct talk *t, const struct tt_continuation *k)
-{
-    const char *text = k->stream.text.text ? k->stream.text.text : "";
-    int rc = tt_chat_add(t->messages, "assistant", text, k->stream.text.size);
-
-    if (rc == 0 && k->finish != TT_FINISH_EOS)
-        (void)json_object_set_new(json_array_get(t->messages, json_array_size(t->messages) - 1), "weight",
-                                  json_integer(0));
-    return rc;
-}
-
 static void take_back(struct talk *t)
 {
     (void)json_array_remove(t->messages, json_array_size(t->messages) - 1);
@@ -329,7 +298,7 @@ static int feed(struct talk *t, const float **ret_logits, size_t *ret_n)
     while (same + 1 < ids->n && same < t->fed.n && ids->id[same] == t->fed.id[same])
         same++;
     tt_generator_rewind(t->c->generator, (int64_t)same);
-    for (t->fed.n = same; t->fed.n < ids->n && !*interrupted_flag();) {
+    for (t->fed.n = same; t->fed.n < ids->n && !interrupted;) {
         size_t rest = ids->n - t->fed.n, n = rest < (size_t)t->c->prompt_rows ? rest : (size_t)t->c->prompt_rows;
 
         TT_TRY(tt_generator_feed(t->c->generator, ids->id + t->fed.n, (int64_t)n, &logits));
@@ -373,7 +342,7 @@ static int write_answer(struct talk *t, const float *logits, size_t n_read)
                                        .seed = t->c->seed,
                                        .stop = prompt->stop.id,
                                        .n_stop = t->c->ignore_eos ? 0 : (int)prompt->stop.n,
-                                       .interrupted = interrupted_flag()};
+                                       .interrupted = &interrupted};
     struct tt_continuation k = {.stream = {.to = stdout}};
     size_t position;
     int rc = 0;
@@ -387,7 +356,10 @@ static int write_answer(struct talk *t, const float *logits, size_t n_read)
     position = (size_t)tt_generator_position(t->c->generator);
     while (t->fed.n < position)
         tt_ids_add(&t->fed, k.tokens.id[t->fed.n - t->ids.ids.n]);
-    TT_TRY(add_answer(t, &k));
+    TT_TRY(tt_chat_add(t->messages, "assistant", k.stream.text.text ? k.stream.text.text : "", k.stream.text.size));
+    if (k.finish != TT_FINISH_EOS)
+        (void)json_object_set_new(json_array_get(t->messages, json_array_size(t->messages) - 1), "weight",
+                                  json_integer(0));
     report(t, &k, n_read);
 out:
     tt_continuation_release(&k);
@@ -553,11 +525,6 @@ static int obey(struct talk *t, const char *text)
 
 /* --- the conversation --- */
 
-static bool is_blank(const char *text, size_t size)
-{
-    return strspn(text, " \t\n") == size;
-}
-
 /* On a terminal what is wrong with one turn does not end the others. */
 static int forgive(const struct talk *t, int rc)
 {
@@ -584,7 +551,7 @@ static int converse(struct talk *t)
         TT_TRY(rc == TT_EUSAGE ? forgive(t, rc) : rc);
         if (!text)
             break;
-        if (is_blank(text, size) || t->turns.cut)
+        if (strspn(text, " \t\n") == size || t->turns.cut)
             continue;
         any = true;
         TT_TRY(forgive(t, text[0] == '/' ? obey(t, text) : say(t, text, size)));
@@ -604,11 +571,17 @@ out:
 int tt_conversation_run(const struct tt_conversation *c)
 {
     const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): nobody sets it
-    struct talk t = {.c = c, .messages = json_array()};
+    struct talk t = {.c = c, .messages = json_array(), .turns = {.typed = isatty(STDIN_FILENO) == 1}};
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     char context[32];
     int rc = 0;
 
-    TT_TRY(open_turns(&t.turns));
+    if (t.turns.typed && pipe2(wake, O_NONBLOCK | O_CLOEXEC) < 0)
+        TT_TRY(tt_fail(TT_EIO, "cannot make a pipe: %s", strerror(errno)));
+    interrupted = 0;
+    (void)sigemptyset(&action.sa_mask);
+    if (t.turns.typed)
+        (void)sigaction(SIGINT, &action, &t.turns.before);
     t.dim = isatty(STDERR_FILENO) == 1 && !(no_color && no_color[0]);
     t.picker = tt_picker_new(&c->sampling, c->weights->model->dims.vocab_size);
     TT_TRY(begin(&t));

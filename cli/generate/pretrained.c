@@ -26,27 +26,6 @@ struct found {
     int kind; /* enum tt_path_kind */
 };
 
-static int find(struct tt_comm *comm, const char *path, struct found *found)
-{
-    enum tt_path_kind kind = TT_PATH_PLAIN;
-    char *resolved = NULL;
-    int rc = 0;
-
-    memset(found, 0, sizeof *found);
-    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &resolved, NULL)) == 0) {
-        if (strlen(resolved) >= sizeof found->path)
-            rc = tt_fail(TT_EUSAGE, "the path '%s' is too long", resolved);
-        else
-            memcpy(found->path, resolved, strlen(resolved));
-        found->kind = (int)kind;
-    }
-    tt_free(resolved);
-    TT_TRY(tt_comm_agree(comm, rc));
-    TT_TRY(tt_comm_broadcast(comm, found, sizeof *found, 0));
-out:
-    return rc;
-}
-
 static int has(const char *folder, const char *name, bool *ret_has)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -54,14 +33,6 @@ static int has(const char *folder, const char *name, bool *ret_has)
 
     tt_free(path);
     return rc;
-}
-
-/* The folder of a path. */
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? tt_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : tt_strdup(".");
 }
 
 static int read_titan_model(struct tt_pretrained *w)
@@ -96,13 +67,17 @@ out:
 static int open_plain(struct tt_pretrained *w)
 {
     bool is_folder = false, is_titan = false;
+    const char *slash;
     int rc = 0;
 
     if (w->averages)
         return tt_manifest_use_averages(&(struct tt_manifest){0}, w->path); /* only steps have any */
     TT_TRY(tt_path_is_folder(w->path, &is_folder));
     w->is_hf = tt_gguf_is_path(w->path); /* which has the small files in it */
-    w->assets = is_folder || w->is_hf ? tt_strdup(w->path) : folder_of(w->path);
+    slash = strrchr(w->path, '/');
+    w->assets = is_folder || w->is_hf ? tt_strdup(w->path)
+                : slash               ? tt_strndup(w->path, slash == w->path ? 1 : (size_t)(slash - w->path))
+                                      : tt_strdup(".");
     if (w->is_hf)
         return tt_model_from_hf(w->assets, &w->model);
     TT_TRY(has(w->assets, "config.json", &w->is_hf));
@@ -124,9 +99,20 @@ int tt_pretrained_open(struct tt_comm *comm, const char *path, bool averages, st
 {
     struct tt_pretrained w = {.averages = averages};
     struct found *found = tt_calloc(1, sizeof *found);
+    enum tt_path_kind kind = TT_PATH_PLAIN;
+    char *resolved = NULL;
     int rc = 0;
 
-    TT_TRY(find(comm, path, found));
+    if (comm->rank == 0 && (rc = tt_path_resolve(path, true, &kind, &resolved, NULL)) == 0) {
+        if (strlen(resolved) >= sizeof found->path)
+            rc = tt_fail(TT_EUSAGE, "the path '%s' is too long", resolved);
+        else
+            memcpy(found->path, resolved, strlen(resolved));
+        found->kind = (int)kind;
+    }
+    tt_free(resolved);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_broadcast(comm, found, sizeof *found, 0));
     w.path = tt_strdup(found->path);
     rc = tt_step_place(w.path, &w.place);
     if (rc == 0)
@@ -164,15 +150,12 @@ int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrain
     return rc;
 }
 
-static int has_tokenizer(const char *assets, bool *ret_has)
-{
-    return tt_gguf_is_path(assets) ? tt_gguf_has_tokenizer(assets, ret_has) : has(assets, "tokenizer.json", ret_has);
-}
-
 int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, struct tt_tokenizer **ret_tokenizer)
 {
     bool found = true;
-    int rc = folder ? 0 : has_tokenizer(w->assets, &found);
+    int rc = folder                       ? 0
+             : tt_gguf_is_path(w->assets) ? tt_gguf_has_tokenizer(w->assets, &found)
+                                          : has(w->assets, "tokenizer.json", &found);
 
     if (rc < 0)
         return rc;
@@ -182,40 +165,33 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, s
     return tt_tokenizer_load(folder ? folder : w->assets, ret_tokenizer);
 }
 
-static struct tt_ckpt_chunk *chunks_of(const struct tt_model *model, const struct tt_mesh *mesh,
-                                       const struct tt_layout *layout, const struct tt_state *state)
-{
-    struct tt_ckpt_chunk *chunks = tt_calloc((size_t)model->n_params, sizeof *chunks);
-
-    for (int p = 0; p < model->n_params; p++) {
-        const struct tt_param *param = &model->params[p];
-        const struct tt_unit_param *place = tt_layout_param(layout, p);
-
-        chunks[p] =
-            (struct tt_ckpt_chunk){.name = param->name,
-                                   .dtype = param->buffer ? TT_F32 : state->dtype,
-                                   .ndim = param->ndim,
-                                   .placement = tt_param_placement(mesh, NULL, model, p),
-                                   .part = place->box,
-                                   .data = tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], place->offset)};
-        memcpy(chunks[p].shape, param->shape, sizeof chunks[p].shape);
-    }
-    return chunks;
-}
-
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                        const struct tt_layout *layout, struct tt_state *state)
 {
-    struct tt_ckpt_state model = {.n_model = w->model->n_params, .model = chunks_of(w->model, mesh, layout, state)};
+    int n = w->model->n_params, rc = 0;
+    struct tt_ckpt_chunk *chunk = tt_calloc((size_t)n, sizeof *chunk);
+    struct tt_ckpt_state model = {.n_model = n, .model = chunk};
     unsigned skip = TT_SKIP_OPTIMIZER | (w->averages ? TT_SKIP_AVERAGED : 0);
     json_t *meta = NULL;
-    int rc = 0;
 
+    for (int p = 0; p < n; p++) {
+        const struct tt_param *param = &w->model->params[p];
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+
+        chunk[p] =
+            (struct tt_ckpt_chunk){.name = param->name,
+                                   .dtype = param->buffer ? TT_F32 : state->dtype,
+                                   .ndim = param->ndim,
+                                   .placement = tt_param_placement(mesh, NULL, w->model, p),
+                                   .part = place->box,
+                                   .data = tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], place->offset)};
+        memcpy(chunk[p].shape, param->shape, sizeof chunk[p].shape);
+    }
     if (w->is_hf)
         rc = tt_hf_load(comm, w->path, NULL, w->model, &model);
     else
         rc = tt_ckpt_load(comm, mesh, w->path, TT_LOAD_ONCE, &skip, &model, &meta);
     json_decref(meta);
-    tt_free(model.model);
+    tt_free(chunk);
     return rc;
 }

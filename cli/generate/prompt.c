@@ -16,38 +16,30 @@
 
 enum { BLOCK = 65536 };
 
-static int read_stdin(char **ret_text, size_t *ret_size)
-{
-    struct tt_text text = {0};
-    char *block = tt_calloc(1, BLOCK);
-    size_t n;
-
-    while ((n = fread(block, 1, BLOCK, stdin)) > 0)
-        tt_text_add_bytes(&text, block, n);
-    tt_free(block);
-    if (ferror(stdin)) {
-        tt_text_release(&text);
-        return tt_fail(TT_EIO, "cannot read the prompt from standard input: %s", strerror(errno));
-    }
-    *ret_size = text.size;
-    *ret_text = text.text ? text.text : tt_strdup("");
-    return 0;
-}
-
 /* The text of the prompt and its size; NULL if no text was given. */
 static int read_text(const struct tt_args *args, char **ret_text, size_t *ret_size)
 {
     const char *prompt = tt_args_last(args, "prompt"), *file = tt_args_last(args, "prompt_file");
+    bool from_stdin = (prompt && strcmp(prompt, "-") == 0) || (file && strcmp(file, "-") == 0);
+    struct tt_text text = {0};
+    char *block;
+    size_t n;
 
-    if ((prompt && strcmp(prompt, "-") == 0) || (file && strcmp(file, "-") == 0))
-        return read_stdin(ret_text, ret_size);
-    if (file)
+    if (!from_stdin && file)
         return tt_file_read_any(file, TT_FILE_MOST, ret_text, ret_size);
-    if (prompt) {
-        *ret_text = tt_strdup(prompt);
-        *ret_size = strlen(prompt);
-    }
-    return 0;
+    if (!from_stdin && !prompt)
+        return 0;
+    block = tt_calloc(1, BLOCK);
+    while (from_stdin && (n = fread(block, 1, BLOCK, stdin)) > 0)
+        tt_text_add_bytes(&text, block, n);
+    tt_free(block);
+    if (!from_stdin)
+        tt_text_add(&text, "%s", prompt);
+    *ret_size = text.size;
+    *ret_text = text.text ? text.text : tt_strdup("");
+    return from_stdin && ferror(stdin)
+               ? tt_fail(TT_EIO, "cannot read the prompt from standard input: %s", strerror(errno))
+               : 0;
 }
 
 static int read_tokens(const char *text, struct tt_ids *ids)
@@ -115,23 +107,16 @@ out:
     return rc;
 }
 
-/* The template that the option names, else that of the run, else the tokenizer's. */
-static const char *template_name(const struct tt_args *args, const struct tt_pretrained *weights)
-{
-    const char *option = tt_args_last(args, "chat_template");
-    const char *trained =
-        json_string_value(json_object_get(json_object_get(weights->config, "training"), "chat_template"));
-
-    return option ? option : trained ? trained : "auto";
-}
-
-/* The chat template; ret_end is the token that ends an answer. */
+/* The chat template that the option names, else that of the run, else the tokenizer's; ret_end is the token that ends
+ * an answer. */
 static int open_chat(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt,
                      int32_t *ret_end)
 {
-    const char *name = template_name(args, weights);
+    const json_t *training = json_object_get(weights->config, "training");
+    const char *option = tt_args_last(args, "chat_template");
+    const char *trained = json_string_value(json_object_get(training, "chat_template"));
+    const char *name = option ? option : trained ? trained : "auto";
     int rc = 0;
-
     if (strcmp(name, "auto") == 0 && !tt_tokenizer_info(prompt->tokenizer)->chat_template)
         return tt_fail(TT_EUSAGE,
                        "%s has no chat template, so it is not known how this model was taught to answer\n"
@@ -246,17 +231,9 @@ out:
     return rc;
 }
 
-/* Tokens need no tokenizer, but with one the answer becomes text. */
-static int find_tokenizer(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt)
-{
-    const char *folder = tt_args_last(args, "tokenizer");
-    int rc = tt_pretrained_tokenizer(weights, folder, &prompt->tokenizer);
-
-    return rc < 0 && !folder && tt_args_has(args, "prompt_tokens") ? 0 : rc;
-}
-
 int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *ret_prompt)
 {
+    const char *folder = tt_args_last(args, "tokenizer");
     struct tt_prompt prompt = {0};
     int32_t end = -1; /* of an answer */
     size_t size = 0;
@@ -268,7 +245,10 @@ int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weigh
         rc = tt_fail(TT_EUSAGE, "generate: the prompt is empty");
         goto out;
     }
-    TT_TRY(find_tokenizer(args, weights, &prompt));
+    rc = tt_pretrained_tokenizer(weights, folder, &prompt.tokenizer);
+    if (rc < 0 && !folder && tt_args_has(args, "prompt_tokens"))
+        rc = 0; /* tokens need no tokenizer, but with one the answer becomes text */
+    TT_TRY(rc);
     if (tt_args_has(args, "chat"))
         TT_TRY(open_chat(args, weights, &prompt, &end));
     if (prompt.chat && prompt.text)

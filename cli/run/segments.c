@@ -20,6 +20,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/os/file.h"
 
 struct segments {
@@ -28,17 +29,6 @@ struct segments {
     int n;
     size_t job_at; /* in these names: where the job's number begins */
 };
-
-static bool is_leftover(const char *folder, const char *name, const char *prefix, double min_age_sec)
-{
-    char *path = tt_format("%s/%s", folder, name);
-    struct stat st;
-    bool found = strncmp(name, prefix, strlen(prefix)) == 0 && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-                 st.st_uid == geteuid() && tt_clock_wall_sec() - (double)st.st_mtime >= min_age_sec;
-
-    tt_free(path);
-    return found;
-}
 
 static int list_leftovers(const char *folder, double min_age_sec, struct segments *s)
 {
@@ -52,8 +42,13 @@ static int list_leftovers(const char *folder, double min_age_sec, struct segment
     s->job_at = strlen(prefix);
     s->left = tt_calloc((size_t)s->n + 1, sizeof *s->left);
     for (int i = 0; i < s->n; i++) {
-        s->left[i] = is_leftover(folder, s->names[i], prefix, min_age_sec);
+        char *path = tt_format("%s/%s", folder, s->names[i]);
+        struct stat st;
+
+        s->left[i] = tt_text_begins(s->names[i], prefix) && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                     st.st_uid == geteuid() && tt_clock_wall_sec() - (double)st.st_mtime >= min_age_sec;
         found += s->left[i];
+        tt_free(path);
     }
     tt_free(prefix);
     return found;
@@ -64,80 +59,53 @@ static bool has_ended(int error)
     return error == ENOENT || error == ESRCH;
 }
 
-/* Opens a file of a process; NULL with errno if that is impossible, or if it is no file. */
-static FILE *open_file(const char *path)
+/* Passes on the lines, or strings, of a file of a process. False if it could not be read up to the end of the file, or
+ * of the process. */
+static bool read_file(const char *path, int delimiter, void (*take)(const char *text, struct segments *s),
+                      struct segments *s)
 {
     FILE *f = fopen(path, "re");
     struct stat st;
-
-    if (f && (fstat(fileno(f), &st) < 0 || !S_ISREG(st.st_mode))) {
-        (void)fclose(f);
-        errno = EINVAL;
-        return NULL;
-    }
-    return f;
-}
-
-/* After the last line: whether that was the end of the file, or of the process. */
-static bool was_read(FILE *f, int error)
-{
-    return (feof(f) && !ferror(f)) || error == ESRCH;
-}
-
-/* Excludes the segments that one process has mapped. False if its maps could not be read. */
-static bool spare_mapped(const char *maps, struct segments *s)
-{
-    FILE *f = open_file(maps);
-    char *line = NULL;
-    size_t cap = 0;
-    bool read;
-
-    if (!f)
-        return has_ended(errno);
-    errno = 0;
-    while (getline(&line, &cap, f) > 0) {
-        const char *at = strstr(line, "/vader_segment.");
-
-        for (int i = 0; at && i < s->n; i++) {
-            size_t size = strlen(s->names[i]);
-
-            if (strncmp(at + 1, s->names[i], size) == 0 && isspace((unsigned char)at[1 + size]))
-                s->left[i] = false;
-        }
-    }
-    read = was_read(f, errno);
-    free(line); // NOLINT(cppcoreguidelines-no-malloc): getline's
-    (void)fclose(f);
-    return read;
-}
-
-/* Excludes the segments of the job that mpirun started one process for. False if its environment could not be read. */
-static bool spare_job(const char *environment, struct segments *s)
-{
-    static const char variable[] = "PMIX_NAMESPACE=";
-    FILE *f = open_file(environment);
     char *text = NULL;
     size_t cap = 0;
-    bool read;
+    bool read = false;
 
     if (!f)
         return has_ended(errno);
     errno = 0;
-    while (getdelim(&text, &cap, '\0', f) > 0) {
-        char *end;
-        unsigned long job;
-
-        if (strncmp(text, variable, sizeof variable - 1) != 0)
-            continue;
-        job = strtoul(text + sizeof variable - 1, &end, 10);
-        for (int i = 0; *end == '\0' && i < s->n; i++)
-            if (s->left[i] && strtoul(s->names[i] + s->job_at, NULL, 16) == job)
-                s->left[i] = false;
+    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode)) {
+        while (getdelim(&text, &cap, delimiter, f) > 0)
+            take(text, s);
+        read = (feof(f) && !ferror(f)) || errno == ESRCH;
     }
-    read = was_read(f, errno);
     free(text); // NOLINT(cppcoreguidelines-no-malloc): getdelim's
     (void)fclose(f);
     return read;
+}
+
+/* Excludes the segment that a line of a process's maps names. */
+static void spare_mapped(const char *line, struct segments *s)
+{
+    const char *at = strstr(line, "/vader_segment.");
+
+    for (int i = 0; at && i < s->n; i++)
+        if (tt_text_begins(at + 1, s->names[i]) && isspace((unsigned char)at[1 + strlen(s->names[i])]))
+            s->left[i] = false;
+}
+
+/* Excludes the segments of the job that a string of a process's environment names: mpirun started it for that. */
+static void spare_job(const char *text, struct segments *s)
+{
+    static const char variable[] = "PMIX_NAMESPACE=";
+    char *end;
+    unsigned long job;
+
+    if (!tt_text_begins(text, variable))
+        return;
+    job = strtoul(text + sizeof variable - 1, &end, 10);
+    for (int i = 0; *end == '\0' && i < s->n; i++)
+        if (s->left[i] && strtoul(s->names[i] + s->job_at, NULL, 16) == job)
+            s->left[i] = false;
 }
 
 /* Excludes what one process uses, if it is this user's. False if that could not be read. */
@@ -151,7 +119,8 @@ static bool spare_process(const char *proc, const char *name, struct segments *s
     if (stat(process, &st) < 0)
         read = has_ended(errno);
     else
-        read = st.st_uid != geteuid() || (spare_mapped(maps, s) && spare_job(environment, s));
+        read = st.st_uid != geteuid() ||
+               (read_file(maps, '\n', spare_mapped, s) && read_file(environment, '\0', spare_job, s));
     tt_free(process);
     tt_free(maps);
     tt_free(environment);

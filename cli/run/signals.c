@@ -101,14 +101,6 @@ static void handle(int signal_number, siginfo_t *info, void *context)
     errno = before;
 }
 
-/* Whether the parent process wants this signal to do nothing. */
-static bool is_ignored(int signal_number)
-{
-    struct sigaction action;
-
-    return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 void tt_signals_install(void)
 {
     static const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGHUP, SIGINT};
@@ -123,9 +115,13 @@ void tt_signals_install(void)
     (void)sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         (void)sigaddset(&action.sa_mask, signals[i]); /* so that signals are handled in the order in which they come */
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (!((signals[i] == SIGHUP || signals[i] == SIGINT) && is_ignored(signals[i])))
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        bool may_be_ignored = signals[i] == SIGHUP || signals[i] == SIGINT; /* as the parent process wants it */
+        struct sigaction before;
+
+        if (!may_be_ignored || sigaction(signals[i], NULL, &before) < 0 || before.sa_handler != SIG_IGN)
             (void)sigaction(signals[i], &action, NULL);
+    }
     (void)signal(SIGPIPE, SIG_IGN);
 }
 

@@ -108,35 +108,31 @@ static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
 
 /* --- output --- */
 
-/* "rank 1 on node vm was ended by signal 9 (Killed)", from what mpirun says, or srun's own words. */
-static void take_line(struct copy *c, const char *line)
-{
-    static const char ompi[] = "noticed that process rank ", slurm[] = "srun: error: ";
-    const char *at = strstr(line, ompi), *node = strstr(line, " on node "), *sign = strstr(line, " exited on signal ");
-
-    if (c->why->size)
-        return;
-    if (at && node && sign && at < node && node < sign)
-        tt_text_add(c->why, "rank %d%.*s was ended by signal %.*s, as mpirun says",
-                    (int)strtol(at + sizeof ompi - 1, NULL, 10), (int)(sign - node), node,
-                    (int)strcspn(sign + strlen(" exited on signal "), "."), sign + strlen(" exited on signal "));
-    else if (strncmp(line, slurm, sizeof slurm - 1) == 0 && strstr(line, ": task "))
-        tt_text_add(c->why, "%s", line);
-}
-
+/* Looks in what mpirun and srun say for why a rank ended: "rank 1 on node vm was ended by signal 9 (Killed)". */
 static void take_lines(struct copy *c, const char *bytes, size_t n)
 {
+    static const char ompi[] = "noticed that process rank ", ended[] = " exited on signal ", slurm[] = "srun: error: ";
     enum { MOST = 4096 };
 
     for (size_t i = 0; i < n; i++) {
+        const char *line, *at, *node, *sign;
+
         if (bytes[i] != '\n' && c->line.size && c->line.text[c->line.size - 1] == '\r') /* over a live line */
             tt_text_release(&c->line);
         if (bytes[i] != '\n' && c->line.size < MOST)
             tt_text_add_bytes(&c->line, &bytes[i], 1);
         if (bytes[i] != '\n')
             continue;
-        if (c->line.size)
-            take_line(c, c->line.text);
+        line = c->line.size && !c->why->size ? c->line.text : "";
+        at = strstr(line, ompi);
+        node = strstr(line, " on node ");
+        sign = strstr(line, ended);
+        if (at && node && sign && at < node && node < sign)
+            tt_text_add(c->why, "rank %d%.*s was ended by signal %.*s, as mpirun says",
+                        (int)strtol(at + sizeof ompi - 1, NULL, 10), (int)(sign - node), node,
+                        (int)strcspn(sign + sizeof ended - 1, "."), sign + sizeof ended - 1);
+        else if (tt_text_begins(line, slurm) && strstr(line, ": task "))
+            tt_text_add(c->why, "%s", line);
         tt_text_release(&c->line);
     }
 }
@@ -256,18 +252,6 @@ static void forward(struct supervised *s)
     }
 }
 
-/* The exit code of the launcher. If the forwarded signal killed a rank, it came before the ranks handled signals. */
-static int code_of(const struct supervised *s, int status)
-{
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-
-    if (s->code && (code == 128 + SIGUSR1 || code == 128 + SIGUSR2)) {
-        (void)fprintf(stderr, "titan: stopped before training began; there is nothing to save\n");
-        return s->code;
-    }
-    return code;
-}
-
 /* --- both --- */
 
 static void watch(struct supervised *s, int signals)
@@ -310,7 +294,11 @@ int tt_supervise(char *const *argv, struct tt_text *ret_why)
         watch(s, signals);
     for (int i = 0; i < 2; i++)
         drain(&s->copy[i]);
-    rc = code_of(s, status);
+    rc = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (s->code && (rc == 128 + SIGUSR1 || rc == 128 + SIGUSR2)) { /* it came before the ranks handled signals */
+        (void)fprintf(stderr, "titan: stopped before training began; there is nothing to save\n");
+        rc = s->code;
+    }
 out:
     if (signals >= 0)
         (void)close(signals);
@@ -340,14 +328,6 @@ static bool ends_in_dashes(const struct tt_text *held)
     return n >= LEAST_DASHES && (n == end || held->text[end - 1 - n] == '\n');
 }
 
-static bool is_remark(const struct tt_text *held)
-{
-    return strstr(held->text, "\nPrimary job  terminated normally, but ") ||
-           strstr(held->text, "\nmpirun detected that one or more processes exited with non-zero status") ||
-           strstr(held->text,
-                  "\nprterun detected that one or more processes exited with non-zero status"); // Open MPI 5
-}
-
 static void release(struct tt_remarks *r, struct tt_text *out)
 {
     if (r->held.size)
@@ -355,35 +335,37 @@ static void release(struct tt_remarks *r, struct tt_text *out)
     tt_text_release(&r->held);
 }
 
-/* Whether what is held, a line or the beginning of one, is mpirun's about a signal or the first of a block. */
-static bool may_be_remark(const struct tt_text *held)
-{
-    size_t n = held->size < sizeof forwarding - 1 ? held->size : sizeof forwarding - 1;
-
-    return strspn(held->text, "-") == held->size || memcmp(held->text, forwarding, n) == 0;
-}
-
 static void take_in_block(struct tt_remarks *r, char c, struct tt_text *out)
 {
-    bool ends = c == '\n' && ends_in_dashes(&r->held);
+    static const char *const remarks[] = {
+        "\nPrimary job  terminated normally, but ",
+        "\nmpirun detected that one or more processes exited with non-zero status",
+        "\nprterun detected that one or more processes exited with non-zero status"}; // Open MPI 5
+    bool ends = c == '\n' && ends_in_dashes(&r->held), is_remark = false;
 
     if (!ends && r->held.size <= MOST_BYTES)
         return;
-    if (ends && is_remark(&r->held))
+    for (size_t i = 0; ends && i < sizeof remarks / sizeof *remarks; i++)
+        is_remark = is_remark || strstr(r->held.text, remarks[i]);
+    if (is_remark)
         tt_text_release(&r->held);
     release(r, out);
     r->at = c == '\n' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
 }
 
+/* What is held is a line or the beginning of one; it may be mpirun's about a signal, or the first of a block. */
 static void take_at_line_start(struct tt_remarks *r, char c, struct tt_text *out)
 {
+    size_t n = r->held.size < sizeof forwarding - 1 ? r->held.size : sizeof forwarding - 1;
+    bool may_be_remark = strspn(r->held.text, "-") == r->held.size || memcmp(r->held.text, forwarding, n) == 0;
+
     if (c == '\n' && ends_in_dashes(&r->held)) {
         r->at = TT_REMARKS_BLOCK;
     } else if (c == '\n') {
-        if (strncmp(r->held.text, forwarding, sizeof forwarding - 1) == 0)
+        if (tt_text_begins(r->held.text, forwarding))
             tt_text_release(&r->held);
         release(r, out);
-    } else if (!may_be_remark(&r->held) || r->held.size > MOST_BYTES) {
+    } else if (!may_be_remark || r->held.size > MOST_BYTES) {
         release(r, out);
         r->at = TT_REMARKS_LINE;
     }

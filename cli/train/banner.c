@@ -60,16 +60,6 @@ static void print_dataset(struct tt_text *out, const char *label, const struct t
     tt_text_add(out, "%s sample%s of %" PRId64, tt_text_count(samples, sizeof samples, n), tt_plural(n), seq_len);
 }
 
-/* Whether a validation set is one of the datasets that are trained on. */
-static bool is_trained_on(const struct tt_train_data *set, const struct tt_train_data *data)
-{
-    bool found = false;
-
-    for (int i = 0; i < data->n; i++)
-        found = found || set->part[0].dataset->ref.info.digest == data->part[i].dataset->ref.info.digest;
-    return found;
-}
-
 static void print_validation(struct tt_text *out, const struct tt_config *cfg, const struct tt_run_about *about)
 {
     const struct tt_validator *v = about->validator;
@@ -84,13 +74,17 @@ static void print_validation(struct tt_text *out, const struct tt_config *cfg, c
     }
     for (int i = 0; i < v->n; i++) {
         const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, i);
+        uint64_t digest = v->set[i].part[0].dataset->ref.info.digest;
+        bool is_trained_on = false;
 
+        for (int k = 0; k < about->data->n; k++)
+            is_trained_on = is_trained_on || about->data->part[k].dataset->ref.info.digest == digest;
         print_dataset(out, i ? "" : "validate", &v->set[i].part[0], &entry, cfg->validation.dataset.is_list,
                       v->set[i].seq_len);
         tt_text_add(out, "%s%s",
-                    cfg->validation.split > 0.0              ? ", held out of training"
-                    : is_trained_on(&v->set[i], about->data) ? ", the training data itself"
-                                                             : "",
+                    cfg->validation.split > 0.0 ? ", held out of training"
+                    : is_trained_on             ? ", the training data itself"
+                                                : "",
                     i + 1 < v->n ? "\n" : "");
     }
     if (cfg->validation.steps > 0)
@@ -100,34 +94,18 @@ static void print_validation(struct tt_text *out, const struct tt_config *cfg, c
                 tt_plural(cfg->validation.freq), cfg->ema.validate ? ", with the averages of the weights" : "");
 }
 
-static void print_texts(struct tt_text *out, const struct tt_setup *s)
-{
-    int64_t freq = s->cfg->metrics.sample_freq;
-    char memory[32];
-
-    if (freq)
-        tt_text_add(out,
-                    "  texts    at most %" PRId64 " token%s, sampled every %" PRId64
-                    " step%s and at the end; rank 0 needs %s for the model then\n",
-                    s->cfg->metrics.sample_tokens, tt_plural(s->cfg->metrics.sample_tokens), freq, tt_plural(freq),
-                    tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
-}
-
-/* Documents are shuffled, or the samples of conversations. */
-static bool has_one_order(const struct tt_config *cfg, const struct tt_train_part *part)
-{
-    const struct tt_packs *packs = tt_sampler_packs(part->sampler);
-
-    return cfg->dataloader.shuffle && !packs && part->dataset->ref.info.n_documents == 1;
-}
-
 static void print_parts(struct tt_text *out, const struct tt_config *cfg, const struct tt_train_data *data)
 {
     for (int i = 0; i < data->n; i++) {
         const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->training.dataset, i);
 
         print_dataset(out, i ? "" : "data", &data->part[i], &entry, cfg->training.dataset.is_list, data->seq_len);
-        tt_text_add(out, " an epoch%s", has_one_order(cfg, &data->part[i]) ? ", not shuffled: it is one document" : "");
+        /* documents are shuffled, or the samples of conversations */
+        tt_text_add(out, " an epoch%s",
+                    cfg->dataloader.shuffle && !tt_sampler_packs(data->part[i].sampler) &&
+                            data->part[i].dataset->ref.info.n_documents == 1
+                        ? ", not shuffled: it is one document"
+                        : "");
         if (data->n > 1)
             tt_text_add(out, ", %.4g%% of the run%s",
                         100.0 * (double)data->mixture.share[i] / (double)data->mixture.period,
@@ -138,7 +116,8 @@ static void print_parts(struct tt_text *out, const struct tt_config *cfg, const 
 static void print_data(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     const struct tt_config *cfg = s->cfg;
-    int64_t last_step = tt_last_step_of(about);
+    int64_t last_step = tt_last_step_of(about), freq = cfg->metrics.sample_freq, most = cfg->metrics.sample_tokens;
+    char memory[32];
 
     print_parts(out, cfg, about->data);
     if (cfg->training.epochs != TT_NULL_INT)
@@ -148,7 +127,12 @@ static void print_data(struct tt_text *out, const struct tt_setup *s, const stru
                     about->data->n > 1 ? "; the data ends" : ", which end", last_step);
     tt_text_add(out, "\n");
     print_validation(out, cfg, about);
-    print_texts(out, s);
+    if (freq)
+        tt_text_add(out,
+                    "  texts    at most %" PRId64 " token%s, sampled every %" PRId64
+                    " step%s and at the end; rank 0 needs %s for the model then\n",
+                    most, tt_plural(most), freq, tt_plural(freq),
+                    tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
 
 /* Appends the value of a key, as a flag would take it. */
@@ -181,12 +165,16 @@ static void print_policies(struct tt_text *out, const struct tt_setup *s)
     tt_text_release(&policies);
 }
 
-/* The number of layers of each stage. */
-static void add_stages(const struct tt_setup *s, struct tt_text *out)
+static void print_pipeline(struct tt_text *out, const struct tt_setup *s)
 {
+    const struct tt_pipeline *pipeline = s->job.pipeline;
     const struct tt_stage_places *places = s->job.places;
     int last = tt_model_modules(s->job.model) - 1;
 
+    if (!pipeline)
+        return;
+    tt_text_add(out, "  pipeline %s on %d ranks, %d stages with ", pipeline->schedule->name, pipeline->ranks,
+                pipeline->n_stages);
     for (int stage = 0; stage < places->n_stages; stage++) {
         int layers = 0;
 
@@ -194,19 +182,8 @@ static void add_stages(const struct tt_setup *s, struct tt_text *out)
             layers += places->module_stage[m] == stage;
         tt_text_add(out, "%s%d", stage ? ", " : "", layers);
     }
-}
-
-static void print_pipeline(struct tt_text *out, const struct tt_setup *s)
-{
-    struct tt_text stages = {0};
-
-    if (!s->job.pipeline)
-        return;
-    add_stages(s, &stages);
-    tt_text_add(out, "  pipeline %s on %d ranks, %d stages with %s layers, runs of %d microbatch%s\n",
-                s->job.pipeline->schedule->name, s->job.pipeline->ranks, s->job.pipeline->n_stages, stages.text,
-                s->job.pipeline->microbatches, s->job.pipeline->microbatches == 1 ? "" : "es");
-    tt_text_release(&stages);
+    tt_text_add(out, " layers, runs of %d microbatch%s\n", pipeline->microbatches,
+                pipeline->microbatches == 1 ? "" : "es");
 }
 
 static void print_recompute(struct tt_text *out, const struct tt_setup *s)
@@ -224,14 +201,6 @@ static void print_recompute(struct tt_text *out, const struct tt_setup *s)
                     is_auto ? "activation_checkpoint auto, in bfloat16" : "selective_ac_option op");
 }
 
-/* Whether a new run, for which nobody chose a type, has a CPU with instructions for bfloat16. */
-static bool may_want_bf16(const struct tt_config *cfg, const struct tt_run_about *about)
-{
-    return about->at->step == 0 &&
-           strcmp(tt_config_origin(cfg, TT_KEY(training.mixed_precision_param)), "default") == 0 &&
-           strcmp(tt_kernels()->name, "avx512_bf16") == 0;
-}
-
 static void print_precision(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     bool params = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
@@ -242,21 +211,10 @@ static void print_precision(struct tt_text *out, const struct tt_setup *s, const
                     params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32",
                     s->job.engine.shard_dtype == TT_BF16 ? "weights and moments in bfloat16, sums"
                                                          : "master weights and sums");
-    else if (may_want_bf16(s->cfg, about))
+    else if (about->at->step == 0 && strcmp(tt_kernels()->name, "avx512_bf16") == 0 &&
+             strcmp(tt_config_origin(s->cfg, TT_KEY(training.mixed_precision_param)), "default") == 0)
         tt_text_add(out, "  numbers  float32; this CPU has instructions for bfloat16 "
                          "(training.mixed_precision_param=bfloat16)\n");
-}
-
-static void print_weights(struct tt_text *out, const struct tt_config *cfg, const struct tt_start *start)
-{
-    int64_t rules = cfg->model.init_rules.n;
-
-    tt_text_add(out, "  weights  %s", start->weights_from);
-    if (start->is_random && !isnan(cfg->model.init_std))
-        tt_text_add(out, ", init_std %g", cfg->model.init_std);
-    if (start->is_random && rules)
-        tt_text_add(out, ", %" PRId64 " init rule%s", rules, tt_plural(rules));
-    tt_text_add(out, "\n");
 }
 
 /* Prints the model, and the keys that were not set because they follow from the folder of the weights. */
@@ -377,6 +335,7 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
 {
     const struct tt_reporter *r = about->reporter;
     const struct tt_setup *s = r->setup;
+    int64_t rules = s->cfg->model.init_rules.n;
 
     print_cores(out, s);
     print_model(out, s);
@@ -385,7 +344,12 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
     print_pipeline(out, s);
     print_recompute(out, s);
     print_precision(out, s, about);
-    print_weights(out, s->cfg, about->start);
+    tt_text_add(out, "  weights  %s", about->start->weights_from);
+    if (about->start->is_random && !isnan(s->cfg->model.init_std))
+        tt_text_add(out, ", init_std %g", s->cfg->model.init_std);
+    if (about->start->is_random && rules)
+        tt_text_add(out, ", %" PRId64 " init rule%s", rules, tt_plural(rules));
+    tt_text_add(out, "\n");
     print_adapters(out, s->job.model);
     print_groups(out, s);
     tt_changed_text(s, &about->start->since, out);
@@ -401,17 +365,6 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
 
 /* --- six lines of it that everybody needs --- */
 
-/* "titan 0.1.0: 2 ranks x 1 thread, 2 cores on this host, float32" */
-static void add_ranks(const struct tt_setup *s, struct tt_text *out)
-{
-    int host = tt_cores()->cores;
-
-    tt_text_add(out, "titan %s: %d rank%s x %d thread%s, %d core%s on this host, %s%s\n", TITAN_VERSION, s->comm->size,
-                tt_plural(s->comm->size), s->threads, tt_plural(s->threads), host, tt_plural(host),
-                s->job.engine.param_dtype == TT_BF16 ? "bfloat16" : "float32",
-                s->local_size * s->threads > host ? ", oversubscribed" : "");
-}
-
 static void add_model(const struct tt_model *model, const struct tt_start *start, struct tt_text *out)
 {
     int64_t all = tt_model_n_elements(model), trained = tt_model_n_trained(model);
@@ -425,23 +378,12 @@ static void add_model(const struct tt_model *model, const struct tt_start *start
     tt_text_add(out, ", %s\n", start->weights_from);
 }
 
-static void add_validation(const struct tt_config *cfg, struct tt_text *out)
-{
-    if (cfg->validation.enable)
-        tt_text_add(out, "; validation every %" PRId64 " step%s", cfg->validation.freq,
-                    tt_plural(cfg->validation.freq));
-    else
-        tt_text_add(out, "; no validation");
-    if (cfg->validation.split > 0.0)
-        tt_text_add(out, ", %.4g%% held out", 100.0 * cfg->validation.split);
-    tt_text_add(out, "\n");
-}
-
 /* "kjv: 1,068,459 tokens in 4,173 sequences; validation every 50 steps" */
 static void add_data(const struct tt_setup *s, const struct tt_run_about *about, int64_t last_step, struct tt_text *out)
 {
+    const struct tt_config *cfg = s->cfg;
     const struct tt_train_data *data = about->data;
-    const struct tt_dataset_entry entry = tt_config_dataset(s->cfg, &s->cfg->training.dataset, 0);
+    const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->training.dataset, 0);
     int64_t tokens = 0, learned = 0, epoch = tt_train_data_samples(data, 1);
     char count[32];
 
@@ -459,9 +401,16 @@ static void add_data(const struct tt_setup *s, const struct tt_run_about *about,
         tt_text_add(out, " (%s learned)", tt_text_count(count, sizeof count, learned));
     if (data->n == 1)
         tt_text_add(out, " in %s sequence%s", tt_text_count(count, sizeof count, epoch), tt_plural(epoch));
-    if (last_step < s->cfg->training.steps || s->cfg->training.epochs != TT_NULL_INT)
+    if (last_step < cfg->training.steps || cfg->training.epochs != TT_NULL_INT)
         tt_text_add(out, ", to step %" PRId64, last_step);
-    add_validation(s->cfg, out);
+    if (cfg->validation.enable)
+        tt_text_add(out, "; validation every %" PRId64 " step%s", cfg->validation.freq,
+                    tt_plural(cfg->validation.freq));
+    else
+        tt_text_add(out, "; no validation");
+    if (cfg->validation.split > 0.0)
+        tt_text_add(out, ", %.4g%% held out", 100.0 * cfg->validation.split);
+    tt_text_add(out, "\n");
 }
 
 /* "16 sequences of 256 a step = 2 ranks x 4 microbatches of 2, dp_shard 2" */
@@ -478,15 +427,6 @@ static void add_batch(const struct tt_setup *s, struct tt_text *out)
         if (job->mesh.size[dim] > 1)
             tt_text_add(out, ", %s %d", tt_mesh_dim_name(dim), job->mesh.size[dim]);
     tt_text_add(out, "%s%s\n", job->pipeline ? " " : "", job->pipeline ? job->pipeline->schedule->name : "");
-}
-
-static void add_curve(const struct tt_setup *s, struct tt_text *out)
-{
-    if (tt_setup_layout_exact(s))
-        tt_text_add(out, "  curve    same bits, validation too, on every power-of-two split of this batch\n");
-    else
-        tt_text_add(out, "  curve    deterministic; other layouts up to rounding%s\n",
-                    s->kernels_differ ? ", since the kernels of the ranks differ" : "");
 }
 
 /* "271 ms a step, 16.3 s in all, 32.09 MiB a rank; in outputs/quick" */
@@ -527,13 +467,21 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
     const struct tt_reporter *r = about->reporter;
     const struct tt_setup *s = r->setup;
     int64_t last_step = tt_last_step_of(about);
+    int host = tt_cores()->cores;
     struct tt_text lines = {0};
 
-    add_ranks(s, &lines);
+    tt_text_add(&lines, "titan %s: %d rank%s x %d thread%s, %d core%s on this host, %s%s\n", TITAN_VERSION,
+                s->comm->size, tt_plural(s->comm->size), s->threads, tt_plural(s->threads), host, tt_plural(host),
+                s->job.engine.param_dtype == TT_BF16 ? "bfloat16" : "float32",
+                s->local_size * s->threads > host ? ", oversubscribed" : "");
     add_model(s->job.model, about->start, &lines);
     add_data(s, about, last_step, &lines);
     add_batch(s, &lines);
-    add_curve(s, &lines);
+    if (tt_setup_layout_exact(s))
+        tt_text_add(&lines, "  curve    same bits, validation too, on every power-of-two split of this batch\n");
+    else
+        tt_text_add(&lines, "  curve    deterministic; other layouts up to rounding%s\n",
+                    s->kernels_differ ? ", since the kernels of the ranks differ" : "");
     add_prediction(r, last_step - about->at->step, &lines);
     add_cut(lines.text, columns, out);
     tt_changed_text(s, &about->start->since, out);

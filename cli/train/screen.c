@@ -96,25 +96,18 @@ static struct line_form form_of(const struct field *field, int n, int columns)
     return form;
 }
 
-/* All fields, without colours. */
-static void log_fields(const struct field *field, int n)
+static void print_fields(const struct tt_train_screen *s, const struct field *field, int n)
 {
+    struct line_form form = form_of(field, n, s->columns);
+    char text[sizeof field->text];
     struct tt_text line = {0};
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) /* console.log has all fields, without colours */
         if (field[i].text[0])
             tt_text_add(&line, "%s%s", line.size ? "  " : "", field[i].text);
     tt_text_add(&line, "\n");
     tt_console_add(line.text);
     tt_text_release(&line);
-}
-
-static void print_fields(const struct tt_train_screen *s, const struct field *field, int n)
-{
-    struct line_form form = form_of(field, n, s->columns);
-    char text[sizeof field->text];
-
-    log_fields(field, n);
     if (s->json)
         return;
     for (int i = 0, printed = 0; i < n; i++) {
@@ -298,24 +291,6 @@ static void show_saving(void *arg)
 
 /* --- the begin --- */
 
-/* console.log always has the whole banner. */
-static void print_banner(const struct tt_run_about *about, bool verbose, FILE *file)
-{
-    int columns = tt_screen_columns(file == stderr ? STDERR_FILENO : STDOUT_FILENO);
-    struct tt_text all = {0}, brief = {0};
-
-    tt_banner_all(about, &all);
-    if (verbose) {
-        tt_screen_put(file, all.text, columns, TT_BANNER_INDENT);
-    } else {
-        tt_banner_brief(about, columns, &brief);
-        tt_screen_log(all.text);
-        tt_screen_show(file, brief.text, columns, TT_BANNER_INDENT);
-    }
-    tt_text_release(&all);
-    tt_text_release(&brief);
-}
-
 /* A longer step or run is more often a mistake in the configuration than intended. */
 static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 
@@ -336,49 +311,40 @@ static void warn_of_length(const struct tt_reporter *r, int64_t left)
             tt_plural(s->job.global_batch), s->cfg->training.seq_len);
 }
 
-/* Warns if the learning rate is still rising when the run ends. */
-static void warn_of_warm_up(const struct tt_config *cfg)
+void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
 {
+    const struct tt_setup *s = about->reporter->setup;
+    const struct tt_config *cfg = s->cfg;
     int64_t warm_up = cfg->lr_scheduler.warmup_steps, steps = cfg->training.steps;
-
-    if (warm_up > steps)
-        tt_warn("the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
-                " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
-                "for instance to %" PRId64,
-                warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
-}
-
-/* A flag is meant to matter. In files both keys are common: run.yaml has the number that was computed. */
-static void warn_of_steps(const struct tt_config *cfg)
-{
-    if (cfg->training.epochs != TT_NULL_INT && strncmp(tt_config_origin(cfg, TT_KEY(training.steps)), "flag ", 5) == 0)
-        tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
-                " steps\nhelp: set training.epochs=null to count steps",
-                cfg->training.epochs, cfg->training.steps);
-}
-
-/* Cores that no rank of this host uses. */
-static void note_idle_cores(const struct tt_setup *s)
-{
+    int columns = tt_screen_columns(file == stderr ? STDERR_FILENO : STDOUT_FILENO);
     int host = tt_cores()->cores, used = s->local_size * s->threads;
+    struct tt_text all = {0}, brief = {0};
 
+    if (file) {
+        tt_banner_all(about, &all);
+        if (!verbose)
+            tt_banner_brief(about, columns, &brief);
+        tt_screen_log(all.text); /* console.log always has the whole banner */
+        tt_screen_show(file, verbose ? all.text : brief.text, columns, TT_BANNER_INDENT);
+        tt_text_release(&all);
+        tt_text_release(&brief);
+    }
     if (used < host)
         tt_note("%d of the %d cores of this host %s idle: mpirun -n %d --map-by slot:PE=%d --bind-to core titan train "
                 "... would use %s",
                 host - used, host, host - used == 1 ? "is" : "are", s->local_size, host / s->local_size,
                 host - used == 1 ? "it" : "them");
-}
-
-void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
-{
-    const struct tt_setup *s = about->reporter->setup;
-
-    if (file)
-        print_banner(about, verbose, file);
-    note_idle_cores(s);
     warn_of_length(about->reporter, tt_last_step_of(about) - about->at->step);
-    warn_of_warm_up(s->cfg);
-    warn_of_steps(s->cfg);
+    if (warm_up > steps)
+        tt_warn("the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
+                " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
+                "for instance to %" PRId64,
+                warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
+    /* a flag is meant to matter; in files both keys are common: run.yaml has the number that was computed */
+    if (cfg->training.epochs != TT_NULL_INT && tt_text_begins(tt_config_origin(cfg, TT_KEY(training.steps)), "flag "))
+        tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
+                " steps\nhelp: set training.epochs=null to count steps",
+                cfg->training.epochs, steps);
 }
 
 static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_about *about)
@@ -511,16 +477,12 @@ static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
     return false;
 }
 
-/* Whether ranks that share layers wait longer for each other than the ranks of the pipeline do. */
-static bool layers_wait_most(const struct tt_setup *s, const struct tt_spent *spent)
-{
-    return tt_mesh_size(&s->job.mesh, TT_GROUP_TP) > 1 &&
-           (!s->job.pipeline || spent->group_sec[TT_GROUP_TP] > spent->group_sec[TT_GROUP_PP]);
-}
-
 void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt_text *out)
 {
     double exposed = percent(spent->exposed_sec, spent->step_sec), data = percent(spent->data_sec, spent->step_sec);
+    /* whether ranks that share layers wait longer for each other than the ranks of the pipeline do */
+    bool layers_wait = tt_mesh_size(&s->job.mesh, TT_GROUP_TP) > 1 &&
+                       (!s->job.pipeline || spent->group_sec[TT_GROUP_TP] > spent->group_sec[TT_GROUP_PP]);
 
     if (spent->step_sec <= 0.0)
         return;
@@ -529,7 +491,7 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
                 fmax(100.0 - exposed - data, 0.0), exposed, data);
     if (data > WORTH_SAYING_PERCENT && !(s->job.pipeline && exposed > data)) {
         tt_text_add(out, "  hint     loading data takes time: put dataloader.cache_dir on a local disk\n");
-    } else if (exposed > WORTH_SAYING_PERCENT && layers_wait_most(s, spent)) {
+    } else if (exposed > WORTH_SAYING_PERCENT && layers_wait) {
         tt_text_add(out,
                     "  hint     ranks that share layers wait for each other in every layer: keep them on one host, "
                     "or lower parallelism.tensor_parallel_degree\n");
@@ -551,18 +513,6 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
 
 /* --- the end --- */
 
-static void add_loss(const struct tt_reporter *r, struct tt_text *out)
-{
-    const struct tt_results *results = &r->results;
-
-    tt_text_add(out, "  loss     %.5f at step %" PRId64, results->loss, results->step);
-    if (isfinite(results->z_loss))
-        tt_text_add(out, ", z-loss %.5f", results->z_loss);
-    if (results->validated)
-        tt_text_add(out, ", validation %.5f at step %" PRId64, results->validation_loss, results->validated);
-    tt_text_add(out, "\n");
-}
-
 static void add_tokens(const struct tt_reporter *r, const struct tt_run_about *about, double sec, struct tt_text *out)
 {
     int64_t seen = about->at->ntokens_seen, epoch = tt_train_data_samples(about->data, 1);
@@ -577,31 +527,30 @@ static void add_tokens(const struct tt_reporter *r, const struct tt_run_about *a
     tt_text_add(out, "\n");
 }
 
-static void add_saved(const struct tt_reporter *r, struct tt_text *out)
-{
-    char *folder = tt_run_folder_checkpoints(r->setup->cfg);
-
-    if (r->results.saved)
-        tt_text_add(out, "  saved    step-%" PRId64 " in %s\n", r->results.saved, folder);
-    else
-        tt_text_add(out, "  saved    nothing (checkpoint.%s)\n",
-                    r->setup->cfg->checkpoint.enable ? "load_only is true" : "enable is false");
-    tt_free(folder);
-}
-
 static void show_end(void *arg, const struct tt_run_about *about)
 {
     const struct tt_reporter *r = about->reporter;
     const struct tt_setup *s = r->setup;
     double sec = tt_clock_sec() - r->started_sec;
+    const struct tt_results *results = &r->results;
+    char *folder = tt_run_folder_checkpoints(s->cfg), elapsed[32];
     struct tt_text text = {0};
-    char elapsed[32];
 
     (void)arg;
-    add_loss(r, &text);
+    tt_text_add(&text, "  loss     %.5f at step %" PRId64, results->loss, results->step);
+    if (isfinite(results->z_loss))
+        tt_text_add(&text, ", z-loss %.5f", results->z_loss);
+    if (results->validated)
+        tt_text_add(&text, ", validation %.5f at step %" PRId64, results->validation_loss, results->validated);
+    tt_text_add(&text, "\n");
     add_tokens(r, about, sec, &text);
     tt_advice(s, &r->spent, &text);
-    add_saved(r, &text);
+    if (results->saved)
+        tt_text_add(&text, "  saved    step-%" PRId64 " in %s\n", results->saved, folder);
+    else
+        tt_text_add(&text, "  saved    nothing (checkpoint.%s)\n",
+                    s->cfg->checkpoint.enable ? "load_only is true" : "enable is false");
+    tt_free(folder);
     tt_screen_put(stderr, text.text, tt_screen_columns(STDERR_FILENO), TT_BANNER_INDENT);
     tt_text_release(&text);
     if (tt_last_step_of(about) < s->cfg->training.steps)

@@ -290,7 +290,7 @@ int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node 
                           .n_in = 2,
                           .n_out = 1,
                           .attr = {.peers = forward->attr.peers}};
-    int acc[TT_MAX_OUTPUTS], rc = 0;
+    int acc[TT_MAX_OUTPUTS] = {0}, rc = 0;
 
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
     node.attr.partial = false;
