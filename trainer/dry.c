@@ -14,36 +14,11 @@
 #include "trainer/run/folder.h"
 #include "trainer/save/saver.h"
 
-static int examine_folder(const struct tt_setup *s, bool overwrite)
-{
-    bool resumes = false;
-    int rc = 0;
-
-    if (s->comm->rank == 0 && (rc = tt_start_can_resume(s->cfg, &resumes)) == 0)
-        rc = tt_run_folder_examine(s->cfg, resumes, overwrite);
-    return tt_comm_agree(s->comm, rc);
-}
-
 /* --- the data --- */
-
-const struct tt_tokenizer *tt_dry_tokenizer(const struct tt_dry *d)
-{
-    return d->data.tokenizer ? d->data.tokenizer : d->tokenizer;
-}
 
 bool tt_dry_knows_tokens(const struct tt_dry *d, int part)
 {
-    const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
-
-    return tokenizer && tt_tokenizer_info(tokenizer)->hash == d->data.part[part].dataset->ref.info.tokenizer_hash;
-}
-
-/* The tokenizer of the configuration, if no part is text. Packed tokens can be read without it, so a tokenizer that
- * cannot be loaded is no error. */
-static void find_tokenizer(struct tt_dry *d)
-{
-    if (!d->data.tokenizer && tt_tokenizer_load(d->setup->cfg->model.hf_assets_path, &d->tokenizer) < 0)
-        d->tokenizer = NULL;
+    return d->tokenizer && tt_tokenizer_info(d->tokenizer)->hash == d->data.part[part].dataset->ref.info.tokenizer_hash;
 }
 
 static struct tt_dry_lengths measure_documents(const struct tt_train_data *data)
@@ -101,7 +76,7 @@ static int read_samples(struct tt_dry *d)
         count_repeats(d, tokens, labels, &d->repeats);
         d->n_samples++;
         if (tt_dry_knows_tokens(d, sample->part))
-            TT_TRY(tt_tokenizer_decode(tt_dry_tokenizer(d), sample->token, sample->n, &sample->text));
+            TT_TRY(tt_tokenizer_decode(d->tokenizer, sample->token, sample->n, &sample->text));
     }
 out:
     d->repeats.anywhere /= d->n_samples ? d->n_samples : 1;
@@ -118,41 +93,22 @@ struct looking {
     bool overwrite;
 };
 
-/* What rank 0 finds out while the others wait. */
+/* The part that rank 0 does while the others wait. */
 static int look(void *arg)
 {
     const struct looking *l = arg;
+    struct tt_dry *d = l->dry;
     int rc = 0;
 
-    find_tokenizer(l->dry);
-    l->dry->lengths = measure_documents(&l->dry->data);
-    TT_TRY(read_samples(l->dry));
-    TT_TRY(tt_saver_look_at_disk(l->dry->setup, &l->dry->data, &l->dry->at, l->overwrite, &l->dry->disk));
+    /* packed tokens can be read without a tokenizer, so one that cannot be loaded is no error */
+    if (!d->data.tokenizer && tt_tokenizer_load(d->setup->cfg->model.hf_assets_path, &d->own) < 0)
+        d->own = NULL;
+    d->tokenizer = d->data.tokenizer ? d->data.tokenizer : d->own;
+    d->lengths = measure_documents(&d->data);
+    TT_TRY(read_samples(d));
+    TT_TRY(tt_saver_look_at_disk(d->setup, &d->data, &d->at, l->overwrite, &d->disk));
 out:
     return rc;
-}
-
-static int predict(struct tt_dry *d)
-{
-    struct tt_team *team = NULL;
-    int rc = tt_comm_agree(d->setup->comm, tt_team_new(d->setup->threads, &team));
-
-    if (rc == 0) {
-        tt_team_share(team, d->setup->local_size);
-        rc = tt_reporter_measure_peak(&d->reporter, team);
-    }
-    if (rc == 0)
-        rc = tt_reporter_predict(&d->reporter);
-    tt_team_free(team);
-    return rc;
-}
-
-/* A report would say that all is well, and a script would continue after the signal that should stop it. */
-static int check_signals(struct tt_comm *comm, int (*asked_to_stop)(void))
-{
-    int asked = asked_to_stop();
-
-    return tt_comm_agree(comm, asked ? tt_fail(asked, "stopped by a signal before the dry run was done") : 0);
 }
 
 int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(void), struct tt_dry *ret_dry)
@@ -161,12 +117,16 @@ int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(v
     struct tt_dry *d = ret_dry;
     struct looking looking = {d, overwrite};
     struct tt_patience patience;
-    int rc = 0;
+    struct tt_team *team = NULL;
+    bool resumes = false;
+    int asked, rc = 0;
 
     *d = (struct tt_dry){.setup = s};
     tt_reporter_init(s, NULL, &d->reporter);
     TT_TRY(tt_engine_agree(s->engine, comm));
-    TT_TRY(examine_folder(s, overwrite));
+    if (comm->rank == 0 && (rc = tt_start_can_resume(s->cfg, &resumes)) == 0)
+        rc = tt_run_folder_examine(s->cfg, resumes, overwrite);
+    TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_datasets_open_training(s, &d->data));
     tt_train_progress_count_steps(&d->at, s, &d->data);
     TT_TRY(tt_validator_open(s, &d->validator));
@@ -179,9 +139,15 @@ int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(v
     tt_patience_end(comm, &patience);
     if (rc < 0)
         goto out;
-    TT_TRY(predict(d));
-    TT_TRY(check_signals(comm, asked_to_stop));
+    TT_TRY(tt_comm_agree(comm, tt_team_new(s->threads, &team)));
+    tt_team_share(team, s->local_size);
+    TT_TRY(tt_reporter_measure_peak(&d->reporter, team));
+    TT_TRY(tt_reporter_predict(&d->reporter));
+    /* a report would say that all is well, and a script would continue after the signal that should stop it */
+    asked = asked_to_stop();
+    rc = tt_comm_agree(comm, asked ? tt_fail(asked, "stopped by a signal before the dry run was done") : 0);
 out:
+    tt_team_free(team);
     return rc;
 }
 
@@ -192,7 +158,7 @@ void tt_dry_release(struct tt_dry *d)
         tt_text_release(&d->sample[i].text);
     }
     tt_saver_disk_release(&d->disk);
-    tt_tokenizer_free(d->tokenizer);
+    tt_tokenizer_free(d->own);
     tt_start_release(&d->start);
     tt_train_text_release(&d->text);
     tt_validator_release(&d->validator);

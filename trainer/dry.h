@@ -29,7 +29,7 @@ struct tt_dry_lengths {
 };
 
 /**
- * `titan train --dry-run`: all that a run looks at and decides before its first step, and nothing of what it does. It
+ * `titan train --dry-run`: all checks and decisions of a run before its first step, without the run itself. It
  * makes, locks and changes nothing in the run folder, takes no memory for the model, and loads no weights. Text is
  * tokenized into the cache, where the run will find it.
  */
@@ -42,16 +42,16 @@ struct tt_dry {
     struct tt_start start;
     struct tt_reporter reporter;
     /* the rest is rank 0's */
-    struct tt_tokenizer *tokenizer; /* the configuration's, if no part is text; NULL: it has none */
-    struct tt_dry_lengths lengths;  /* all 0: no dataset says where documents begin */
+    const struct tt_tokenizer *tokenizer; /* of the data, or if no part is text, of the configuration; NULL: none */
+    struct tt_tokenizer *own;             /* the configuration's */
+    struct tt_dry_lengths lengths;        /* all 0: no dataset says where documents begin */
     struct tt_dry_sample sample[TT_DRY_SAMPLES];
     int n_samples;                  /* 0: there is no step left */
     struct tt_text_repeats repeats; /* of these samples */
     struct tt_saver_disk disk;
 };
 
-/** The tokenizer of the run; NULL. And whether it made the tokens of a part. */
-const struct tt_tokenizer *tt_dry_tokenizer(const struct tt_dry *dry);
+/** Whether the tokenizer of the run made the tokens of a part. */
 bool tt_dry_knows_tokens(const struct tt_dry *dry, int part);
 
 /**

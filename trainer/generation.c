@@ -52,63 +52,12 @@ const char *tt_finish_name(enum tt_finish finish)
     return names[finish];
 }
 
-static bool is_stop(const struct tt_generation *g, int32_t token)
-{
-    for (int i = 0; i < g->n_stop; i++)
-        if (g->stop[i] == token)
-            return true;
-    return false;
-}
-
 /* A model may have more rows than its tokenizer has tokens. Such rows have no text; neither have special tokens. */
 static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
 {
     if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))
         return 0;
     return tt_tokenizer_decode_part(g->tokenizer, decoding, &token, 1, text);
-}
-
-/* A decoder strips the beginning of a text. A continuation only begins a text if the prompt has none. */
-static int begin_text(const struct tt_generation *g, struct tt_continuation *c)
-{
-    struct tt_text prompt = {0};
-    int rc = 0;
-
-    for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
-        TT_TRY(decode(g, &c->decoding, g->prompt[i], &prompt));
-    if (g->tokenizer)
-        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &prompt);
-out:
-    tt_text_release(&prompt);
-    return rc;
-}
-
-static void end_text(const struct tt_generation *g, struct tt_continuation *c)
-{
-    struct tt_text text = {0};
-
-    if (g->tokenizer)
-        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
-    stream_add(&c->stream, text.text, text.size);
-    tt_text_release(&text);
-    if (c->stream.held.size) /* the last character is not complete: U+FFFD */
-        put(&c->stream, c->stream.held.size);
-    tt_text_release(&c->stream.held);
-}
-
-static int write_token(const struct tt_generation *g, int32_t token, struct tt_continuation *c)
-{
-    struct tt_text text = {0};
-    int rc = 0;
-
-    if (!g->tokenizer)
-        tt_text_add(&text, "%s%d", c->tokens.n > 1 ? " " : "", token);
-    else
-        rc = decode(g, &c->decoding, token, &text);
-    if (rc == 0)
-        stream_add(&c->stream, text.text, text.size);
-    tt_text_release(&text);
-    return rc;
 }
 
 /* A model may have more rows than the tokenizer has tokens; the extra rows mean nothing. */
@@ -122,26 +71,38 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
     const struct tt_rng rng = tt_rng_make(g->seed, "generate");
     const float *logits = g->prompt_logits;
     double start = tt_clock_sec();
+    struct tt_text text = {0};
     int rc = 0;
 
     c->finish = TT_FINISH_LENGTH;
     tt_generator_rewind(g->generator, g->prompt_tokens);
-    TT_TRY(begin_text(g, c));
+    /* a decoder strips the beginning of a text, and a continuation only begins a text if the prompt has none */
+    for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
+        TT_TRY(decode(g, &c->decoding, g->prompt[i], &text));
+    if (g->tokenizer)
+        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
     tt_picker_allow(g->picker, g->tokenizer ? is_token : NULL, g->tokenizer);
     for (int64_t i = 0; i < g->max_new_tokens; i++) {
         double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)i);
         int32_t token = tt_picker_pick(g->picker, logits, uniform);
-
+        int stop = 0;
         if (g->interrupted && *g->interrupted) {
             c->finish = TT_FINISH_INTERRUPTED;
             break;
         }
-        if (is_stop(g, token)) {
+        while (stop < g->n_stop && g->stop[stop] != token)
+            stop++;
+        if (stop < g->n_stop) {
             c->finish = TT_FINISH_EOS;
             break;
         }
         tt_ids_add(&c->tokens, token);
-        TT_TRY(write_token(g, token, c));
+        text.size = 0;
+        if (!g->tokenizer)
+            tt_text_add(&text, "%s%d", c->tokens.n > 1 ? " " : "", token);
+        else
+            TT_TRY(decode(g, &c->decoding, token, &text));
+        stream_add(&c->stream, text.text, text.size);
         if (i + 1 == g->max_new_tokens)
             break;
         if (tt_generator_room(g->generator) == 0) {
@@ -150,9 +111,16 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
         }
         TT_TRY(tt_generator_feed(g->generator, &token, 1, &logits));
     }
-    end_text(g, c);
+    text.size = 0;
+    if (g->tokenizer)
+        tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
+    stream_add(&c->stream, text.text, text.size);
+    if (c->stream.held.size) /* the last character is not complete: U+FFFD */
+        put(&c->stream, c->stream.held.size);
+    tt_text_release(&c->stream.held);
     c->seconds = tt_clock_sec() - start;
 out:
+    tt_text_release(&text);
     return rc;
 }
 

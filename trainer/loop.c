@@ -5,6 +5,7 @@
 #include "trainer/loop.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -40,7 +41,7 @@ static double long_step_sec(void)
     return text && end != text && sec >= 0.0 ? sec : 20.0;
 }
 
-/* What ranks tell each other at the end of every step, in one message. */
+/* One message in which ranks inform each other at the end of every step. */
 struct news {
     int stop;          /* 0, or the code to end with because a signal asked for it */
     bool long_step;    /* on some rank the last step was long, or the first one is predicted to be */
@@ -67,10 +68,27 @@ static bool is_stop(int rc)
 
 /* --- answers: what a signal is told at once, before the loop heeds it; on rank 0 --- */
 
-/* What a second interrupt does. */
+/* The effect of a second interrupt, in words. */
 static const char *without(bool saves)
 {
     return saves ? "stop without saving" : "stop at once";
+}
+
+static void answer(const struct tt_loop *l, const char *again, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* again: what a second signal does. */
+static void answer(const struct tt_loop *l, const char *again, const char *format, ...)
+{
+    char text[200];
+    va_list args;
+
+    if (l->setup->comm->rank != 0)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    l->options.events->answer(text, again);
 }
 
 /* During the step that begins. A long one may end in its middle. */
@@ -78,44 +96,32 @@ static void answer_in_step(const struct tt_loop *l)
 {
     bool is_long = l->pace.is_long, saves = l->saver.store;
     int64_t done = l->at.step;
-    char text[200];
+    const char *again = without(saves && !(is_long && done == 0));
 
-    if (l->setup->comm->rank != 0)
-        return;
     if (is_long && done > 0 && saves)
-        (void)snprintf(text, sizeof text, "stopping within step %" PRId64 ", keeping step %" PRId64, done + 1, done);
+        answer(l, again, "stopping within step %" PRId64 ", keeping step %" PRId64, done + 1, done);
     else if (is_long)
-        (void)snprintf(text, sizeof text, "stopping within step %" PRId64, done + 1);
+        answer(l, again, "stopping within step %" PRId64, done + 1);
     else
-        (void)snprintf(text, sizeof text, "stopping after step %" PRId64 "%s", done + 1,
-                       saves                                 ? " and saving"
-                       : l->setup->cfg->checkpoint.load_only ? ", nothing is saved (checkpoint.load_only)"
-                                                             : ", nothing is saved (checkpoint.enable is off)");
-    l->options.events->answer(text, without(saves && !(is_long && done == 0)));
+        answer(l, again, "stopping after step %" PRId64 "%s", done + 1,
+               saves                                 ? " and saving"
+               : l->setup->cfg->checkpoint.load_only ? ", nothing is saved (checkpoint.load_only)"
+                                                     : ", nothing is saved (checkpoint.enable is off)");
 }
 
 static void answer_in_save(const struct tt_loop *l)
 {
-    char text[200];
-
-    if (l->setup->comm->rank != 0)
-        return;
-    (void)snprintf(text, sizeof text, "stopping after the checkpoint of step %" PRId64, l->at.step);
-    l->options.events->answer(text, "stop without it");
-    l->options.events->saves(l->options.events->arg);
+    answer(l, "stop without it", "stopping after the checkpoint of step %" PRId64, l->at.step);
+    if (l->setup->comm->rank == 0)
+        l->options.events->saves(l->options.events->arg);
 }
 
 /* During a validation, which is given up, or a sampled text. where: "after ..." or "within ...", of the last step. */
 static void answer_in_pause(const struct tt_loop *l, const char *where)
 {
     bool saves = l->saver.store;
-    char text[200];
 
-    if (l->setup->comm->rank != 0)
-        return;
-    (void)snprintf(text, sizeof text, "stopping %s step %" PRId64 "%s", where, l->at.step,
-                   saves ? ", keeping the step" : "");
-    l->options.events->answer(text, without(saves));
+    answer(l, without(saves), "stopping %s step %" PRId64 "%s", where, l->at.step, saves ? ", keeping the step" : "");
 }
 
 /* --- the step --- */
@@ -223,7 +229,7 @@ static int trace(struct tt_loop *l, const struct tt_train_step *done, double end
     s->comm->waiting_for = "trace";
     TT_TRY(tt_comm_max_f64(s->comm, &step.lead, 1));
     /* a run folder that was removed is not made again, since no run would own it */
-    rc = tt_comm_agree(s->comm, tt_run_folder_check(&l->folder));
+    rc = tt_comm_agree(s->comm, tt_lock_check(&l->folder.lock));
     if (rc == 0)
         rc = tt_comm_agree(s->comm, tt_trace_write(s->engine, &step, folder));
     if (rc == TT_EIO || rc == TT_EDATA || rc == TT_ENOMEM) {
@@ -255,26 +261,7 @@ static int validate(struct tt_loop *l, int *ret_stop)
     return rc;
 }
 
-/* --- what follows a step; `last`: it is the last one --- */
-
-/* `stop`: training stops. A saved step is saved again only if it is the last, which may be saved in another way. */
-static bool save_is_due(const struct tt_loop *l, bool last, bool stop)
-{
-    const struct tt_config *cfg = l->setup->cfg;
-
-    if (!l->saver.store || (l->saver.saved_step == l->at.step && !last))
-        return false;
-    return last || stop || l->at.step % cfg->checkpoint.interval == 0 ||
-           (l->at.step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
-}
-
-static bool text_is_due(const struct tt_loop *l, bool last)
-{
-    int64_t freq = l->setup->cfg->metrics.sample_freq;
-
-    return freq && (last || l->at.step % freq == 0);
-}
-
+/* --- what follows a step --- */
 static bool validation_is_due(const struct tt_loop *l, bool last)
 {
     const struct tt_config *cfg = l->setup->cfg;
@@ -316,28 +303,32 @@ out:
  * in the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
+    const struct tt_config *cfg = l->setup->cfg;
     struct tt_pause pause = tt_reporter_pause(&l->reporter);
-    bool last = l->at.step >= last_step(l), stop = *ret_stop != 0;
-    bool saves = save_is_due(l, last, stop);
-    bool samples = text_is_due(l, last) && !stop;
+    int64_t step = l->at.step, interval = cfg->checkpoint.interval;
+    bool last = step >= last_step(l), stop = *ret_stop != 0;
+    bool saves = last || stop || step % interval == 0 || (step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
+    bool samples = cfg->metrics.sample_freq && (last || step % cfg->metrics.sample_freq == 0) && !stop;
     bool validates;
     int rc = 0;
 
+    /* a saved step is saved again only if it is the last, which may be saved in another way */
+    saves = saves && l->saver.store && (last || l->saver.saved_step != step);
     l->owes_validation = validation_is_due(l, last);
     validates = l->owes_validation && !stop;
-    if (l->setup->cfg->profiling.enable_profiling && l->at.step % l->setup->cfg->profiling.profile_freq == 0)
+    if (cfg->profiling.enable_profiling && step % cfg->profiling.profile_freq == 0)
         TT_TRY(trace(l, done, pause.begin));
     if (saves) {
         answer_in_save(l);
         TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
-    } else if (!l->saver.store && (last || l->at.step % l->setup->cfg->checkpoint.interval == 0)) {
-        TT_TRY(tt_saver_check_replicas(&l->saver, l->at.step)); /* a save compares them too */
+    } else if (!l->saver.store && (last || step % interval == 0)) {
+        TT_TRY(tt_saver_check_replicas(&l->saver, step)); /* a save compares them too */
     }
     if (validates)
         TT_TRY(validate(l, ret_stop));
     if (samples && !*ret_stop) {
         answer_in_pause(l, "after the text that is sampled after");
-        TT_TRY(tt_train_text_sample(&l->text, l->at.step, &l->reporter));
+        TT_TRY(tt_train_text_sample(&l->text, step, &l->reporter));
     }
     if ((saves || validates || samples) && !*ret_stop && !last)
         TT_TRY(end_step(l, ret_stop));
@@ -362,29 +353,23 @@ static int stopped(const struct tt_loop *l, int stop)
                                                          : " (checkpoint.enable is off: nothing was saved)");
 }
 
-/* Completes the last save of a run that had no steps left when it started. A step that came from another folder is left
- * alone. */
-static int complete(struct tt_loop *l)
-{
-    bool retains = l->setup->cfg->checkpoint.load_step < 0 &&
-                   !json_object_get(l->start.since.keys, TT_KEY_NAME(checkpoint.keep_latest_k));
-
-    return l->start.since.step < 0 ? 0 : tt_saver_complete(&l->saver, l->at.step, retains);
-}
-
 int tt_loop_run(struct tt_loop *l)
 {
     const struct tt_run_events *events = l->options.events;
     const struct tt_run_about about = about_of(l);
     struct tt_train_step done;
     int64_t first = l->at.step;
+    bool retains;
     int stop = 0, rc = 0;
 
     l->pace.step_sec = l->reporter.predicted_step_sec;
     tt_reporter_begin_steps(&l->reporter, &l->at);
     TT_TRY(end_step(l, &stop));
-    if (l->at.step >= last_step(l))
-        TT_TRY(complete(l));
+    /* no steps are left: completes the last save, unless the step came from another folder */
+    retains = l->setup->cfg->checkpoint.load_step < 0 &&
+              !json_object_get(l->start.since.keys, TT_KEY_NAME(checkpoint.keep_latest_k));
+    if (l->at.step >= last_step(l) && l->start.since.step >= 0)
+        TT_TRY(tt_saver_complete(&l->saver, l->at.step, retains));
     TT_TRY(make_up_validation(l, &stop));
     while (l->at.step < last_step(l) && !stop) {
         double start = tt_clock_sec();
@@ -427,8 +412,9 @@ static int take_folder(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-/* Whether the weights to start from are there and fit, so that the old run is not removed for nothing. */
-static int look_at_weights(struct tt_loop *l)
+/* Removes the run that this one replaces, when its data is known to be there, and the weights to start from are there
+ * and fit. */
+static int replace_run(struct tt_loop *l)
 {
     const struct tt_config *cfg = l->setup->cfg;
     struct tt_train_progress at = l->at;
@@ -438,15 +424,6 @@ static int look_at_weights(struct tt_loop *l)
     if (l->options.overwrite && (cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf))
         rc = tt_start_peek(l->setup, &l->data, true, &at, &start);
     tt_start_release(&start);
-    return rc;
-}
-
-/* Removes the run that this one replaces, when its data and weights are known to be there. */
-static int replace_run(struct tt_loop *l)
-{
-    const struct tt_config *cfg = l->setup->cfg;
-    int rc = look_at_weights(l);
-
     if (rc < 0)
         return rc;
     if (l->folder.replaces && (rc = tt_run_folder_replace(cfg, &l->folder)) == 0)
@@ -454,89 +431,32 @@ static int replace_run(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-static int open_data(struct tt_loop *l)
-{
-    int rc = 0;
-
-    TT_TRY(tt_datasets_open_training(l->setup, &l->data));
-    tt_train_progress_count_steps(&l->at, l->setup, &l->data);
-    TT_TRY(tt_validator_open(l->setup, &l->validator));
-    TT_TRY(tt_train_text_open(l->setup, &l->data, &l->text));
-out:
-    return rc;
-}
-
-static int open_saver(struct tt_loop *l)
-{
-    const struct tt_config *cfg = l->setup->cfg;
-    char *folder;
-    int rc;
-
-    tt_saver_init(l->setup, &l->reporter, &l->data, &l->saver);
-    if (!cfg->checkpoint.enable || cfg->checkpoint.load_only)
-        return 0;
-    folder = tt_run_folder_checkpoints(cfg);
-    rc = tt_saver_open(&l->saver, folder, l->run_id);
-    tt_free(folder);
-    return rc;
-}
-
-/* Not collective. */
-static int open_records(struct tt_loop *l)
-{
-    const struct tt_setup *s = l->setup;
-    const struct tt_loop_options *o = &l->options;
-    int rc = 0;
-
-    TT_TRY(tt_reporter_open(&l->reporter));
-    /* run.yaml describes the start that trained last */
-    if (s->comm->rank == 0 && l->at.step < tt_train_progress_last_step(&l->at, s, &l->data))
-        rc = tt_run_folder_record(s->cfg, o->argc, o->argv, s->comm->size, s->threads, &s->job.engine.machine);
-out:
-    return rc;
-}
-
-/* The plan depends on the cost table. */
-static void add_machine(const struct tt_setup *s, json_t *o)
-{
-    const struct tt_machine *machine = &s->job.engine.machine;
-
-    if (s->cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED)
-        return;
-    (void)json_object_set_new(o, "machine", json_string(machine->name));
-    (void)json_object_set_new(o, "machine_hash", json_sprintf("%016" PRIx64, tt_machine_hash(machine)));
-}
-
-/* Where the run is: `titan status` tells it, and how to continue from there. */
-static void add_place(json_t *o)
-{
-    char host[256] = "", cwd[4096];
-
-    (void)gethostname(host, sizeof host - 1);
-    (void)json_object_set_new(o, "host", tt_json_string(host));
-    (void)json_object_set_new(o, "pid", json_integer((json_int_t)getpid()));
-    if (getcwd(cwd, sizeof cwd))
-        (void)json_object_set_new(o, "cwd", tt_json_string(cwd));
-}
-
-/* The record of the run. */
+/* The record of the run. `titan status` tells where it is, and how to continue from there. */
 static json_t *record_of(const struct tt_loop *l)
 {
     const struct tt_setup *s = l->setup;
     const struct tt_start *start = &l->start;
+    const struct tt_machine *machine = &s->job.engine.machine;
+    char host[256] = "", cwd[4096];
     json_t *argv = json_array(), *o;
 
     for (int i = 0; i < l->options.argc; i++)
         (void)json_array_append_new(argv, tt_json_string(l->options.argv[i]));
-    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:I, s:I}", "type", "run", "schema", 1,
-                  "version", TITAN_VERSION, "run_id", l->run_id, "world", s->comm->size, "threads_per_rank", s->threads,
-                  "argv", argv, "parameters", (json_int_t)tt_model_n_elements(s->job.model), "weights",
-                  tt_json_string(start->weights_from), "layout_exact", tt_setup_layout_exact(s), "kernels",
-                  tt_setup_kernels_json(s), "peak_flops", tt_json_number(l->reporter.metrics.peak_flops),
-                  "memory_predicted_bytes", (json_int_t)(l->reporter.largest_bytes + s->job.staging_bytes),
-                  "staging_bytes", (json_int_t)s->job.staging_bytes);
-    add_place(o);
-    add_machine(s, o);
+    (void)gethostname(host, sizeof host - 1);
+    o = json_pack("{s:s, s:i, s:s, s:s, s:i, s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:I}", "type", "run",
+                  "schema", 1, "version", TITAN_VERSION, "run_id", l->run_id, "world", s->comm->size,
+                  "threads_per_rank", s->threads, "argv", argv, "parameters",
+                  (json_int_t)tt_model_n_elements(s->job.model), "weights", tt_json_string(start->weights_from),
+                  "layout_exact", tt_setup_layout_exact(s), "kernels", tt_setup_kernels_json(s), "peak_flops",
+                  tt_json_number(l->reporter.metrics.peak_flops), "memory_predicted_bytes",
+                  (json_int_t)(l->reporter.largest_bytes + s->job.staging_bytes), "staging_bytes",
+                  (json_int_t)s->job.staging_bytes, "host", tt_json_string(host), "pid", (json_int_t)getpid());
+    if (getcwd(cwd, sizeof cwd))
+        (void)json_object_set_new(o, "cwd", tt_json_string(cwd));
+    if (s->cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED) { /* the plan depends on the cost table */
+        (void)json_object_set_new(o, "machine", json_string(machine->name));
+        (void)json_object_set_new(o, "machine_hash", json_sprintf("%016" PRIx64, tt_machine_hash(machine)));
+    }
     if (start->since.step >= 0)
         (void)json_object_set_new(o, "resumed_from", json_integer(start->since.step));
     if (start->since.keys)
@@ -548,6 +468,7 @@ static json_t *record_of(const struct tt_loop *l)
 int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options, struct tt_loop *ret_loop)
 {
     struct tt_loop *l = ret_loop;
+    char *checkpoints = tt_run_folder_checkpoints(s->cfg);
     int rc = 0;
 
     *l = (struct tt_loop){.setup = s, .options = *options, .folder = TT_RUN_FOLDER_NONE};
@@ -555,17 +476,26 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     TT_TRY(take_folder(l));
     tt_random_word(l->run_id);
     TT_TRY(tt_comm_broadcast(s->comm, l->run_id, sizeof l->run_id, 0));
-    TT_TRY(open_data(l));
+    TT_TRY(tt_datasets_open_training(s, &l->data));
+    tt_train_progress_count_steps(&l->at, s, &l->data);
+    TT_TRY(tt_validator_open(s, &l->validator));
+    TT_TRY(tt_train_text_open(s, &l->data, &l->text));
     TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
     TT_TRY(replace_run(l));
-    TT_TRY(open_saver(l));
+    tt_saver_init(s, &l->reporter, &l->data, &l->saver);
+    if (s->cfg->checkpoint.enable && !s->cfg->checkpoint.load_only)
+        TT_TRY(tt_saver_open(&l->saver, checkpoints, l->run_id));
     TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
     tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
     TT_TRY(tt_train_progress_check(&l->at, s, &l->data));
     TT_TRY(tt_saver_check_space(&l->saver, &l->at));
     TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(s->engine)));
     TT_TRY(tt_reporter_predict(&l->reporter));
-    TT_TRY(tt_comm_agree(s->comm, open_records(l)));
+    rc = tt_reporter_open(&l->reporter);
+    if (rc == 0 && s->comm->rank == 0 && l->at.step < last_step(l)) /* run.yaml describes the start that trained last */
+        rc = tt_run_folder_record(s->cfg, options->argc, options->argv, s->comm->size, s->threads,
+                                  &s->job.engine.machine);
+    TT_TRY(tt_comm_agree(s->comm, rc));
     if (s->comm->rank == 0) {
         const struct tt_run_about about = about_of(l);
 
@@ -575,6 +505,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     s->comm->timeout_sec = (double)s->cfg->comm.train_timeout_seconds;
     l->has_begun = true;
 out:
+    tt_free(checkpoints);
     return rc;
 }
 

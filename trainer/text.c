@@ -20,38 +20,6 @@ enum { SEED = 42 };
 
 /* --- the prompt --- */
 
-/* Packed tokens are text for the tokenizer that made them, or, if that is not known, for the one that the run names. */
-static int find_tokenizer(struct tt_train_text *t, const struct tt_train_data *data)
-{
-    const char *folder = t->setup->cfg->model.hf_assets_path;
-    uint64_t made_by = data->part[0].dataset->ref.info.tokenizer_hash;
-    int rc = 0;
-
-    t->tokenizer = data->tokenizer;
-    if (t->tokenizer)
-        return 0;
-    TT_TRY(tt_train_data_tokenizer(folder, &t->own));
-    if (t->own && (made_by ? made_by == tt_tokenizer_info(t->own)->hash : folder != NULL))
-        t->tokenizer = t->own;
-out:
-    return rc;
-}
-
-static bool has_chats(const struct tt_train_data *data)
-{
-    bool found = false;
-
-    for (int i = 0; i < data->n; i++)
-        found = found || data->part[i].dataset->ref.info.mask_at;
-    return found;
-}
-
-/* Whether conversations are written by a template: by one that the run names, or by that of the tokenizer. */
-static bool has_template(const struct tt_train_text *t)
-{
-    return strcmp(t->setup->cfg->training.chat_template, "auto") != 0 || tt_tokenizer_info(t->tokenizer)->chat_template;
-}
-
 static int ask(struct tt_train_text *t)
 {
     const char *question = t->prompt ? t->prompt : "Hello!";
@@ -74,8 +42,8 @@ out:
     return rc;
 }
 
-/* What begins a document, as training has it: a token that begins one, or else the one that ended the document before.
- * A text of the user's follows it. */
+/* Begins a document as in training: with the token that begins one, else with the token that ended the document before.
+ * The user's text follows. */
 static int begin_document(struct tt_train_text *t, const struct tt_train_data *data)
 {
     const struct tt_token_info *info = &data->part[0].dataset->ref.info;
@@ -101,35 +69,41 @@ out:
     return rc;
 }
 
-static int check_prompt(const struct tt_train_text *t)
-{
-    const struct tt_generator_options room = tt_job_sampling(t->setup->cfg, &t->setup->job.engine);
-
-    for (size_t i = 0; i < t->ids.n; i++)
-        if (t->ids.id[i] >= t->setup->job.model->dims.vocab_size)
-            return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
-                               "the tokenizer makes token %" PRId32
-                               " of it, and the model has a vocabulary of %" PRId64,
-                               t->ids.id[i], t->setup->job.model->dims.vocab_size);
-    if ((int64_t)t->ids.n >= room.context)
-        return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
-                           "the prompt has %zu tokens, and there is room for fewer than %" PRId64
-                           "\nhelp: a shorter prompt",
-                           t->ids.n, room.context);
-    return 0;
-}
-
 static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data)
 {
+    const struct tt_config *cfg = t->setup->cfg;
+    const struct tt_generator_options room = tt_job_sampling(cfg, &t->setup->job.engine);
+    const char *folder = cfg->model.hf_assets_path;
+    uint64_t made_by = data->part[0].dataset->ref.info.tokenizer_hash;
+    int64_t vocab = t->setup->job.model->dims.vocab_size;
+    bool has_chats = false;
     int rc = 0;
 
-    t->prompt = t->setup->cfg->metrics.sample_prompt;
-    TT_TRY(find_tokenizer(t, data));
-    if (t->tokenizer && has_chats(data) && has_template(t))
+    t->prompt = cfg->metrics.sample_prompt;
+    t->tokenizer = data->tokenizer;
+    if (!t->tokenizer) /* packed tokens are text for the tokenizer that made them, or if unknown, for the run's */
+        TT_TRY(tt_train_data_tokenizer(folder, &t->own));
+    if (t->own && (made_by ? made_by == tt_tokenizer_info(t->own)->hash : folder != NULL))
+        t->tokenizer = t->own;
+    for (int i = 0; i < data->n; i++)
+        has_chats = has_chats || data->part[i].dataset->ref.info.mask_at;
+    /* conversations are written by the template that the run names, or by that of the tokenizer */
+    if (t->tokenizer && has_chats &&
+        (strcmp(cfg->training.chat_template, "auto") != 0 || tt_tokenizer_info(t->tokenizer)->chat_template))
         TT_TRY(ask(t));
     else
         TT_TRY(begin_document(t, data));
-    rc = check_prompt(t);
+    for (size_t i = 0; i < t->ids.n; i++)
+        if (t->ids.id[i] >= vocab)
+            return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
+                               "the tokenizer makes token %" PRId32
+                               " of it, and the model has a vocabulary of %" PRId64,
+                               t->ids.id[i], vocab);
+    if ((int64_t)t->ids.n >= room.context)
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
+                         "the prompt has %zu tokens, and there is room for fewer than %" PRId64
+                         "\nhelp: a shorter prompt",
+                         t->ids.n, room.context);
 out:
     return rc;
 }
@@ -153,28 +127,12 @@ void tt_train_text_release(struct tt_train_text *t)
 
 /* --- a text --- */
 
-/* What rank 0 does. */
+/* The arguments and the result of rank 0's work. */
 struct sampling_run {
     const struct tt_train_text *text;
     struct tt_generator *generator;
     struct tt_continuation found;
 };
-
-/* Takes the rows and the context that titan generate takes, so that the bits are the same. */
-static int make_generator(struct sampling_run *r)
-{
-    const struct tt_train_text *t = r->text;
-    struct tt_generator_options o = tt_job_sampling(t->setup->cfg, &t->setup->job.engine);
-    int64_t n = (int64_t)t->ids.n, context = n + t->setup->cfg->metrics.sample_tokens - 1;
-    int rc = 0;
-
-    o.context = context < o.context ? context : o.context;
-    o.prompt_rows = n < o.prompt_rows ? n : o.prompt_rows;
-    TT_TRY(tt_generator_new(&o, &r->generator));
-    rc = tt_generator_allocate(r->generator);
-out:
-    return rc;
-}
 
 static int generate(void *arg)
 {
@@ -204,51 +162,43 @@ out:
     return rc;
 }
 
-/* Sends the weights, or their averages, to the generator. */
-static int collect(const struct tt_train_text *t, struct tt_generator *generator)
-{
-    const struct tt_setup *s = t->setup;
-    bool averages = s->cfg->ema.validate;
-    int rc;
-
-    if (averages)
-        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
-    rc = tt_collect_weights(&s->job.engine, s->engine, s->comm, generator);
-    if (averages)
-        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
-    return rc;
-}
-
-static void report(const struct sampling_run *r, int64_t step, double sec, struct tt_reporter *reporter)
-{
-    const struct tt_metrics_sample sample = {.step = step,
-                                             .prompt = r->text->prompt,
-                                             .text = r->found.stream.text.text ? r->found.stream.text.text : "",
-                                             .tokens = (int64_t)r->found.tokens.n,
-                                             .finish = tt_finish_name(r->found.finish),
-                                             .seconds = sec};
-
-    tt_reporter_sampled(reporter, &sample);
-}
-
 int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_reporter *reporter)
 {
-    struct tt_comm *comm = t->setup->comm;
+    const struct tt_setup *s = t->setup;
+    struct tt_comm *comm = s->comm;
     struct tt_patience patience = tt_patience_begin(comm, "a sampled text");
+    struct tt_generator_options o = tt_job_sampling(s->cfg, &s->job.engine);
+    int64_t n = (int64_t)t->ids.n, context = n + s->cfg->metrics.sample_tokens - 1;
     struct sampling_run r = {.text = t};
     double begin = tt_clock_sec();
     int rc = 0;
 
+    /* the rows and the context that titan generate takes, so that the bits are the same */
+    o.context = context < o.context ? context : o.context;
+    o.prompt_rows = n < o.prompt_rows ? n : o.prompt_rows;
     if (comm->rank == 0)
-        rc = make_generator(&r);
+        rc = tt_generator_new(&o, &r.generator);
+    if (comm->rank == 0 && rc == 0)
+        rc = tt_generator_allocate(r.generator);
     rc = tt_comm_agree(comm, rc);
-    if (rc == 0)
-        rc = collect(t, r.generator);
+    if (rc == 0 && s->cfg->ema.validate) /* the averages of the weights are sent, and then exchanged back */
+        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    if (rc == 0) {
+        rc = tt_collect_weights(&s->job.engine, s->engine, comm, r.generator);
+        if (s->cfg->ema.validate)
+            tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    }
     if (rc == 0)
         rc = tt_patience_work(comm, comm->rank == 0, generate, &r);
     tt_patience_end(comm, &patience);
     if (rc == 0 && comm->rank == 0)
-        report(&r, step, tt_clock_sec() - begin, reporter);
+        tt_reporter_sampled(
+            reporter, &(struct tt_metrics_sample){.step = step,
+                                                  .prompt = t->prompt,
+                                                  .text = r.found.stream.text.text ? r.found.stream.text.text : "",
+                                                  .tokens = (int64_t)r.found.tokens.n,
+                                                  .finish = tt_finish_name(r.found.finish),
+                                                  .seconds = tt_clock_sec() - begin});
     if (rc == TT_EFIT || rc == TT_ENONFINITE || rc == TT_ENOMEM) {
         tt_warn("no text was sampled after step %" PRId64 ", training continues: %s", step, tt_error_message());
         rc = 0;

@@ -12,10 +12,10 @@
 
 /**
  * Texts sampled from the model during training (metrics.sample_freq). The ranks send their weights to rank 0, which
- * makes a generator for each text. So the text is a function of the weights, of the prompt and of
- * nothing else, and `titan generate` makes the same text of a checkpoint.
+ * makes a generator for each text. So the text depends only on the weights and the prompt, and `titan generate` makes
+ * the same text from a checkpoint.
  *
- *     tt_train_text_open      what is to be continued, once the data is open
+ *     tt_train_text_open      makes the prompt, once the data is open
  *     tt_train_text_sample    after a step that metrics.sample_freq chooses
  *     tt_train_text_release
  */

@@ -62,13 +62,6 @@ static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
     return json;
 }
 
-/* The group of a collective. */
-static json_t *group_json(const struct tt_purpose_row *row, const struct tt_collective_desc *desc)
-{
-    return json_sprintf("%s%s, %d ranks", row->part_of_group ? row->part_of_group : "", tt_group_name(desc->group),
-                        desc->ranks);
-}
-
 /* What the main thread did in an instruction. */
 static void add_instruction(struct writer *w, int i)
 {
@@ -94,18 +87,6 @@ static void add_instruction(struct writer *w, int i)
     tt_text_release(&name);
 }
 
-static int free_lane(struct writer *w, struct tt_span span)
-{
-    int lane = 0;
-
-    while (lane < w->n_lanes && w->lane_end[lane] > span.begin)
-        lane++;
-    if (lane == w->n_lanes)
-        TT_PUSH(w->lane_end, w->n_lanes, w->cap_lanes) = span.end;
-    w->lane_end[lane] = span.end;
-    return LANE_COMMUNICATION + lane;
-}
-
 static void add_collective(struct writer *w, int i)
 {
     const struct tt_instr *instr = &w->program->instrs[i];
@@ -113,18 +94,24 @@ static void add_collective(struct writer *w, int i)
     struct tt_span span = tt_engine_transfer_span(w->engine, i);
     struct tt_text name = {0};
     json_t *args;
-    int n;
+    int n, lane = 0;
 
     if (span.end < w->spans[i].begin || span.end <= 0.0) /* nothing was exchanged */
         return;
     (void)tt_instr_units(w->program->buckets, instr, &n);
     args = json_pack("{s:i, s:s, s:o, s:i, s:I, s:o}", "instruction", i, "collective", row->name, "units",
                      units_json(w, instr), "bucket_units", n, "bytes", (json_int_t)tt_instr_payload(instr), "group",
-                     group_json(row, &instr->collective));
+                     json_sprintf("%s%s, %d ranks", row->part_of_group ? row->part_of_group : "",
+                                  tt_group_name(instr->collective.group), instr->collective.ranks));
     if (row->of_microbatch)
         (void)json_object_set_new(args, "microbatch", json_integer(instr->microbatch));
     tt_instr_text(w->program, i, &name);
-    add_event(w, name.text, "communication", free_lane(w, span), span, args);
+    while (lane < w->n_lanes && w->lane_end[lane] > span.begin)
+        lane++;
+    if (lane == w->n_lanes)
+        TT_PUSH(w->lane_end, w->n_lanes, w->cap_lanes) = span.end;
+    w->lane_end[lane] = span.end;
+    add_event(w, name.text, "communication", LANE_COMMUNICATION + lane, span, args);
     tt_text_release(&name);
 }
 
@@ -149,19 +136,6 @@ static void add_step(struct writer *w)
     }
 }
 
-static void name_lanes(struct writer *w, const char *host)
-{
-    add_metadata(w, "process_name", LANE_COMPUTE, "name", json_sprintf("rank %d (%s)", w->step->rank, host));
-    add_metadata(w, "process_sort_index", LANE_COMPUTE, "sort_index", json_integer(w->step->rank));
-    add_metadata(w, "thread_name", LANE_COMPUTE, "name", json_string("compute"));
-    add_metadata(w, "thread_name", LANE_WAITING, "name", json_string("waiting"));
-    for (int lane = 0; lane < w->n_lanes; lane++)
-        add_metadata(w, "thread_name", LANE_COMMUNICATION + lane, "name",
-                     lane ? json_sprintf("communication %d", lane + 1) : json_string("communication"));
-    for (int lane = 0; lane < LANE_COMMUNICATION + w->n_lanes; lane++)
-        add_metadata(w, "thread_sort_index", lane, "sort_index", json_integer(lane));
-}
-
 /* The header of the file, which `titan trace summary` reads. */
 static json_t *about(const struct writer *w, const char *host)
 {
@@ -177,18 +151,6 @@ static json_t *about(const struct writer *w, const char *host)
                      "threads", w->step->threads, "host", host, "step_time_s", step.end - step.begin, "split_s", parts);
 }
 
-static int save(const struct writer *w, const char *host, const char *path)
-{
-    json_t *file =
-        json_pack("{s:s, s:o, s:O}", "displayTimeUnit", "ms", "otherData", about(w, host), "traceEvents", w->events);
-    char *text = tt_json_text(file);
-    int rc = tt_file_replace(path, text, strlen(text));
-
-    tt_free(text);
-    json_decref(file);
-    return rc;
-}
-
 int tt_trace_write(const struct tt_engine *engine, const struct tt_trace_step *step, const char *folder)
 {
     struct writer w = {.engine = engine,
@@ -198,15 +160,32 @@ int tt_trace_write(const struct tt_engine *engine, const struct tt_trace_step *s
                        .events = json_array()};
     char *iteration = tt_format("%s/iteration_%lld", folder, (long long)step->step);
     char *path = tt_format("%s/rank%d_trace.json", iteration, step->rank);
-    char host[256] = "";
+    char host[256] = "", *text = NULL;
+    json_t *file = NULL;
     int rc = 0;
 
     (void)gethostname(host, sizeof host - 1);
     TT_TRY(tt_folder_make(iteration));
     add_step(&w);
-    name_lanes(&w, host);
-    TT_TRY(save(&w, host, path));
+    add_metadata(&w, "process_name", LANE_COMPUTE, "name", json_sprintf("rank %d (%s)", step->rank, host));
+    add_metadata(&w, "process_sort_index", LANE_COMPUTE, "sort_index", json_integer(step->rank));
+    for (int lane = 0; lane < LANE_COMMUNICATION + w.n_lanes; lane++) {
+        int n = lane - LANE_COMMUNICATION + 1;
+
+        add_metadata(&w, "thread_name", lane, "name",
+                     lane == LANE_COMPUTE   ? json_string("compute")
+                     : lane == LANE_WAITING ? json_string("waiting")
+                     : n > 1                ? json_sprintf("communication %d", n)
+                                            : json_string("communication"));
+    }
+    for (int lane = 0; lane < LANE_COMMUNICATION + w.n_lanes; lane++)
+        add_metadata(&w, "thread_sort_index", lane, "sort_index", json_integer(lane));
+    file = json_pack("{s:s, s:o, s:O}", "displayTimeUnit", "ms", "otherData", about(&w, host), "traceEvents", w.events);
+    text = tt_json_text(file);
+    rc = tt_file_replace(path, text, strlen(text));
 out:
+    tt_free(text);
+    json_decref(file);
     json_decref(w.events);
     tt_free(w.lane_end);
     tt_free(iteration);

@@ -7,8 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include <unistd.h>
-
 #include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/train/screen.h"
@@ -26,7 +24,7 @@ static int64_t steps_left(const struct tt_dry *d)
 
 static void add_tokenizer(const struct tt_dry *d, struct tt_text *out)
 {
-    const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
+    const struct tt_tokenizer *tokenizer = d->tokenizer;
     int unknown = 0;
     char count[32];
 
@@ -39,20 +37,6 @@ static void add_tokenizer(const struct tt_dry *d, struct tt_text *out)
     else
         tt_text_add(out, "  tokens   made with an unknown tokenizer; the largest one is %" PRId64 "\n",
                     d->data.part[0].dataset->ref.info.max_id);
-}
-
-static void add_lengths(const struct tt_dry *d, struct tt_text *out)
-{
-    char shortest[32], longest[32], mean[32], cut[32];
-
-    if (!d->lengths.documents)
-        return;
-    tt_text_add(out,
-                "  lengths  documents have %s to %s tokens, %s on average; %s of them are longer than a sequence\n",
-                tt_text_count(shortest, sizeof shortest, d->lengths.shortest),
-                tt_text_count(longest, sizeof longest, d->lengths.longest),
-                tt_text_count(mean, sizeof mean, d->lengths.tokens / d->lengths.documents),
-                tt_text_count(cut, sizeof cut, d->lengths.cut));
 }
 
 /* The text of a sample on one line, or its tokens. */
@@ -139,10 +123,16 @@ static void add_first_loss(const struct tt_dry *d, struct tt_text *out)
 
 static int print_text(const struct tt_dry *d)
 {
+    char shortest[32], longest[32], mean[32], cut[32];
     struct tt_text text = {0};
-
     add_tokenizer(d, &text);
-    add_lengths(d, &text);
+    if (d->lengths.documents)
+        tt_text_add(&text,
+                    "  lengths  documents have %s to %s tokens, %s on average; %s of them are longer than a sequence\n",
+                    tt_text_count(shortest, sizeof shortest, d->lengths.shortest),
+                    tt_text_count(longest, sizeof longest, d->lengths.longest),
+                    tt_text_count(mean, sizeof mean, d->lengths.tokens / d->lengths.documents),
+                    tt_text_count(cut, sizeof cut, d->lengths.cut));
     for (int i = 0; i < d->n_samples; i++)
         add_sample(&d->sample[i], &text);
     add_disk(d, &text);
@@ -152,24 +142,12 @@ static int print_text(const struct tt_dry *d)
                     d->at.step + 1);
     else
         tt_text_add(&text, "  start    the run is complete: a run would train nothing\n");
-    tt_screen_put(stdout, text.text, tt_screen_columns(STDOUT_FILENO), LABEL_COLUMNS);
+    tt_print_broken(LABEL_COLUMNS, "%s", text.text);
     tt_text_release(&text);
     return tt_cli_finish();
 }
 
 /* --- JSON --- */
-
-static json_t *sample_json(const struct tt_dry_sample *sample)
-{
-    json_t *tokens = json_array(), *o;
-
-    for (int64_t i = 0; i < sample->n; i++)
-        (void)json_array_append_new(tokens, json_integer(sample->token[i]));
-    o = json_pack("{s:I, s:o}", "sample", (json_int_t)sample->number, "tokens", tokens);
-    if (sample->text.size)
-        (void)json_object_set_new(o, "text", tt_json_string(sample->text.text));
-    return o;
-}
 
 static json_t *part_json(const struct tt_train_part *part, const struct tt_dataset_entry *entry)
 {
@@ -184,7 +162,7 @@ static json_t *part_json(const struct tt_train_part *part, const struct tt_datas
 
 static json_t *data_json(const struct tt_dry *d)
 {
-    const struct tt_tokenizer *tokenizer = tt_dry_tokenizer(d);
+    const struct tt_tokenizer *tokenizer = d->tokenizer;
     json_t *o, *parts = json_array(), *samples = json_array();
 
     for (int i = 0; i < d->data.n; i++) {
@@ -192,8 +170,16 @@ static json_t *data_json(const struct tt_dry *d)
 
         (void)json_array_append_new(parts, part_json(&d->data.part[i], &entry));
     }
-    for (int i = 0; i < d->n_samples; i++)
-        (void)json_array_append_new(samples, sample_json(&d->sample[i]));
+    for (int i = 0; i < d->n_samples; i++) {
+        const struct tt_dry_sample *sample = &d->sample[i];
+        json_t *tokens = json_array();
+
+        for (int64_t k = 0; k < sample->n; k++)
+            (void)json_array_append_new(tokens, json_integer(sample->token[k]));
+        (void)json_array_append_new(samples, json_pack("{s:I, s:o, s:o*}", "sample", (json_int_t)sample->number,
+                                                       "tokens", tokens, "text",
+                                                       sample->text.size ? tt_json_string(sample->text.text) : NULL));
+    }
     o = json_pack("{s:o, s:I, s:o, s:o}", "datasets", parts, "seq_len", (json_int_t)d->data.seq_len, "tokenizer",
                   tokenizer ? tt_json_string(tt_tokenizer_info(tokenizer)->where) : json_null(), "first_samples",
                   samples);
@@ -202,20 +188,6 @@ static json_t *data_json(const struct tt_dry *d)
             o, json_pack("{s:I, s:I, s:I}", "shortest_document", (json_int_t)d->lengths.shortest, "longest_document",
                          (json_int_t)d->lengths.longest, "documents_longer_than_seq_len", (json_int_t)d->lengths.cut));
     return o;
-}
-
-/* The validation sets; empty: none. */
-static json_t *validation_json(const struct tt_dry *d)
-{
-    const struct tt_config *cfg = d->setup->cfg;
-    json_t *sets = json_array();
-
-    for (int i = 0; i < d->validator.n; i++) {
-        const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, i);
-
-        (void)json_array_append_new(sets, part_json(&d->validator.set[i].part[0], &entry));
-    }
-    return sets;
 }
 
 static json_t *disk_json(const struct tt_dry *d)
@@ -234,28 +206,26 @@ static json_t *disk_json(const struct tt_dry *d)
     return o;
 }
 
-static json_t *first_loss_json(const struct tt_dry *d)
-{
-    struct tt_first_loss loss;
-
-    if (!predicts_loss(d, &loss))
-        return json_null();
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "expected", loss.loss, "ln_vocab_size", loss.blind,
-                     "of_variance", loss.spread, "of_tied_head", loss.own, "logit_variance", loss.variance, "own_logit",
-                     loss.own_logit);
-}
-
 static int print_json(const struct tt_dry *d)
 {
     const struct tt_setup *s = d->setup;
+    const struct tt_config *cfg = s->cfg;
     double step = d->reporter.predicted_step_sec;
-    json_t *o = json_pack(
+    json_t *sets = json_array(), *o;
+    struct tt_first_loss loss;
+
+    for (int i = 0; i < d->validator.n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, i);
+
+        (void)json_array_append_new(sets, part_json(&d->validator.set[i].part[0], &entry));
+    }
+    o = json_pack(
         "{s:i, s:i, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "ranks", s->comm->size,
         "threads_per_rank", s->threads, "model", s->job.model->row->name, "flavor", s->job.model->flavor, "parameters",
         (json_int_t)tt_model_n_elements(s->job.model), "weights", tt_json_string(d->start.weights_from), "resumed_from",
         d->start.since.step >= 0 ? json_integer(d->start.since.step) : json_null(), "steps_done",
         (json_int_t)d->at.step, "last_step", (json_int_t)(d->at.step + steps_left(d)), "data", data_json(d),
-        "validation", validation_json(d), "memory",
+        "validation", sets, "memory",
         json_pack("{s:I, s:I, s:I}", "predicted_bytes", (json_int_t)d->reporter.largest_bytes, "staging_bytes",
                   (json_int_t)s->job.staging_bytes, "limit_bytes", (json_int_t)s->memory_limit),
         "time",
@@ -263,8 +233,14 @@ static int print_json(const struct tt_dry *d)
                   d->reporter.metrics.peak_flops),
         "checkpoints", disk_json(d));
 
-    (void)json_object_set_new(o, "first_loss", first_loss_json(d));
-    (void)json_object_set_new(o, "config", tt_config_to_json(s->cfg, false));
+    if (predicts_loss(d, &loss))
+        (void)json_object_set_new(o, "first_loss",
+                                  json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "expected", loss.loss, "ln_vocab_size",
+                                            loss.blind, "of_variance", loss.spread, "of_tied_head", loss.own,
+                                            "logit_variance", loss.variance, "own_logit", loss.own_logit));
+    else
+        (void)json_object_set_new(o, "first_loss", json_null());
+    (void)json_object_set_new(o, "config", tt_config_to_json(cfg, false));
     return tt_cli_print_json(o);
 }
 

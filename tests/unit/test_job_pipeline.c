@@ -142,7 +142,7 @@ static void expect_prediction(const struct tt_job *job, int wanted)
         const struct tt_program *program;
         struct tt_timeline time;
 
-        assert_int_equal(tt_job_engine(job, NULL, rank, &engine), 0);
+        assert_int_equal(tt_engine_new(&job->engine, NULL, rank, &engine), 0);
         program = tt_engine_program(engine);
         most = tt_engine_memory(engine).total;
         if (most > largest) {

@@ -26,16 +26,6 @@ struct place {
     uint64_t host, device, inode; /* host: its first rank; files of two hosts may have the same other numbers */
 };
 
-/* The lowest rank with this rank's place. */
-static int leader_of(const struct tt_comm *comm, const struct place *places)
-{
-    int rank = 0;
-
-    while (memcmp(&places[rank], &places[comm->rank], sizeof *places) != 0)
-        rank++;
-    return rank;
-}
-
 /* Opens the file. That of a text may be missing or wrong on ranks other than 0, which leaves *dataset NULL. */
 static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_dataset_ref *ref,
                      struct tt_dataset **dataset)
@@ -48,24 +38,6 @@ static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_d
     if (rc < 0 && !is_text) /* no key names the path of a text's cache */
         rc = tt_path_blame_missing(rc, ref->path, TT_KEY(training.dataset_path));
     return rc == TT_EDATA && can_make ? 0 : rc;
-}
-
-static int make_here(const struct tt_dataset_spec *spec, const struct tt_dataset_ref *ref)
-{
-    struct tt_dataset_ref *mine = tt_calloc(1, sizeof *mine);
-    char host[HOST_BYTES] = "";
-    int rc;
-
-    (void)gethostname(host, sizeof host - 1);
-    rc = tt_dataset_prepare(spec, mine);
-    if (rc == 0 && mine->info.digest != ref->info.digest) {
-        rc = tt_fail(TT_EDATA,
-                     "'%s' holds other tokens than rank 0's file (digest %016" PRIx64 ", wanted %016" PRIx64
-                     ")\nhelp: is training.dataset_path the same data on every host?",
-                     mine->path, mine->info.digest, ref->info.digest);
-    }
-    tt_free(mine);
-    return rc < 0 ? tt_wrap(rc, "host '%s'", host) : 0;
 }
 
 /* The arguments of all ranks, and the state of this one. */
@@ -81,12 +53,23 @@ struct sharing {
 static int check_or_make(void *arg)
 {
     struct sharing *s = arg;
+    struct tt_dataset_ref *mine = tt_calloc(1, sizeof *mine);
+    char host[HOST_BYTES] = "";
     int rc = s->dataset ? tt_dataset_verify(s->dataset) : TT_EDATA;
 
-    if (rc == TT_EDATA && s->is_text) {
-        rc = make_here(s->spec, s->ref);
-        s->made = rc == 0;
-    }
+    if (rc != TT_EDATA || !s->is_text)
+        goto out;
+    (void)gethostname(host, sizeof host - 1);
+    rc = tt_dataset_prepare(s->spec, mine);
+    if (rc == 0 && mine->info.digest != s->ref->info.digest)
+        rc = tt_fail(TT_EDATA,
+                     "'%s' holds other tokens than rank 0's file (digest %016" PRIx64 ", wanted %016" PRIx64
+                     ")\nhelp: is training.dataset_path the same data on every host?",
+                     mine->path, mine->info.digest, s->ref->info.digest);
+    s->made = rc == 0;
+    rc = rc < 0 ? tt_wrap(rc, "host '%s'", host) : 0;
+out:
+    tt_free(mine);
     return rc;
 }
 
@@ -95,7 +78,7 @@ static int check_or_make(void *arg)
 static int examine_files(struct tt_comm *comm, struct sharing *s)
 {
     struct place *places = tt_calloc((size_t)comm->size, sizeof *places), mine;
-    int leader, rc;
+    int leader = 0, rc;
 
     s->made = 0;
     rc = s->dataset ? 0 : open_here(comm, s->is_text, s->ref, &s->dataset);
@@ -106,7 +89,8 @@ static int examine_files(struct tt_comm *comm, struct sharing *s)
         mine.inode = s->dataset->inode;
     }
     TT_TRY(tt_comm_gather_all(comm, &mine, sizeof mine, places));
-    leader = leader_of(comm, places);
+    while (memcmp(&places[leader], &mine, sizeof mine) != 0)
+        leader++;
     if (leader == comm->rank && leader > 0)
         rc = tt_comm_work(comm, check_or_make, s); /* reading and tokenizing have no time limit */
     TT_TRY(tt_comm_agree(comm, rc));
@@ -152,27 +136,7 @@ out:
 
 /* --- a dataset or a mixture --- */
 
-struct preparation {
-    const struct tt_dataset_spec *spec;
-    struct tt_dataset_ref *ref;
-};
-
-static int prepare(void *arg)
-{
-    const struct preparation *p = arg;
-
-    return tt_dataset_prepare(p->spec, p->ref);
-}
-
-/* Every part has an order of its own. The first part has that of a single dataset. */
-static uint64_t seed_of(uint64_t seed, int part)
-{
-    const struct tt_rng rng = tt_rng_make(seed, "dataloader parts");
-
-    return part ? tt_rng_bits(&rng, (uint64_t)part) : seed;
-}
-
-/* What packing conversations leaves out, and what it joins. */
+/* Notes which conversations packing leaves out or joins. */
 static void note_packs(const struct tt_train_part *part, bool documents)
 {
     const struct tt_packs *p = tt_sampler_packs(part->sampler);
@@ -206,28 +170,28 @@ out:
     return rc;
 }
 
-/* Whether the file says which tokenizer it is of. What is wrong with one that cannot be read, its preparation says. */
-static bool names_tokenizer(const struct tt_dataset_spec *spec)
-{
-    struct tt_token_info info = {0};
+struct preparation {
+    const struct tt_train_data_options *options;
+    const struct tt_dataset_spec *spec;
+    bool is_text;
+    struct tt_dataset_ref *ref;
+};
 
-    return spec->path && tt_tokenfile_peek(spec->path, false, &info) == 0 && info.tokenizer_hash;
-}
-
-/* Rank 0 tokenizes a text, or compares packed tokens with the tokenizer that the run has. Others need none, so one that
- * titan cannot read is no fault there. */
-static int prepare_part(struct tt_comm *comm, const struct tt_train_data_options *o, struct tt_dataset_spec *spec,
-                        bool is_text, struct tt_dataset_ref *ref)
+/* Rank 0 tokenizes a text, or compares packed tokens that say which tokenizer made them with the run's. Others need
+ * none, so one that titan cannot read is no fault there. */
+static int prepare(void *arg)
 {
+    const struct preparation *p = arg;
     struct tt_tokenizer *tokenizer = NULL;
-    struct tt_dataset_spec compared = *spec;
+    struct tt_dataset_spec spec = *p->spec;
+    struct tt_token_info info = {0};
     int rc = 0;
 
-    if (!is_text && names_tokenizer(spec)) {
-        TT_TRY(tt_train_data_tokenizer(o->tokenizer_folder, &tokenizer)); /* to compare with */
-        compared.tokenizer = tokenizer;
+    if (!p->is_text && spec.path && tt_tokenfile_peek(spec.path, false, &info) == 0 && info.tokenizer_hash) {
+        TT_TRY(tt_train_data_tokenizer(p->options->tokenizer_folder, &tokenizer));
+        spec.tokenizer = tokenizer;
     }
-    rc = tt_comm_work(comm, prepare, &(struct preparation){&compared, ref}); /* tokenizing has no time limit */
+    rc = tt_dataset_prepare(&spec, p->ref);
 out:
     tt_tokenizer_free(tokenizer);
     return rc;
@@ -245,7 +209,6 @@ static int divide(void *arg)
 
     return tt_holdout_init(d->holdout, d->dataset, d->part);
 }
-
 /* Which documents are held out: rank 0 reads them all and tells the others. */
 static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *dataset, struct tt_holdout *holdout)
 {
@@ -273,12 +236,14 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
 {
     const struct tt_dataset_entry *entry = &o->entry[i];
     struct tt_train_part *part = &data->part[i];
+    const struct tt_rng rng = tt_rng_make(o->seed, "dataloader parts");
     struct tt_sampler_options sampling = {.seq_len = o->seq_len,
                                           .shuffle = o->shuffle,
                                           .repeat = o->repeat,
                                           .documents = o->documents,
                                           .longs = o->longs,
-                                          .seed = seed_of(o->seed, i),
+                                          /* every part has an order of its own, the first that of a single dataset */
+                                          .seed = i ? tt_rng_bits(&rng, (uint64_t)i) : o->seed,
                                           .held_out = o->held_out};
     struct tt_holdout holdout = {.is_held = NULL};
     const struct tt_dataset_kind *kind = NULL;
@@ -299,7 +264,7 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
     TT_TRY(tt_comm_agree(comm, rc));
     spec.tokenizer = kind->is_text ? data->tokenizer : NULL;
     if (comm->rank == 0)
-        rc = prepare_part(comm, o, &spec, kind->is_text, &ref);
+        rc = tt_comm_work(comm, prepare, &(struct preparation){o, &spec, kind->is_text, &ref}); /* has no time limit */
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
     TT_TRY(open_tokens(comm, &spec, kind->is_text, &ref, &part->dataset));
@@ -396,52 +361,35 @@ out:
 
 /* --- the data that a configuration names --- */
 
-/* Adds what to do about a missing file. The command adds which key names it, and where that was set. */
-static int add_hint(int rc)
-{
-    switch ((int)tt_error_key()) {
-    case TT_KEY(training.dataset_path):
-        return tt_error_add_hint(rc, "titan downloads nothing; name the file or folder that holds the data");
-    case TT_KEY(model.hf_assets_path):
-        return tt_error_add_hint(rc, "name the folder that holds tokenizer.json, or leave the key out for the built-in "
-                                     "tokenizer");
-    default:
-        return rc;
-    }
-}
-
-static int open_one(const struct tt_setup *s, const struct tt_train_data_options *o, struct tt_train_data *ret_data)
+/* Opens the data; an error about a missing file says what to do, and an error about the path of an entry is about the
+ * list. The command adds where the key was set. */
+static int open_data(const struct tt_setup *s, const struct tt_train_data_options *o,
+                     const struct tt_datasets *datasets, bool names_entry, enum tt_key list, enum tt_key path,
+                     struct tt_train_data *ret_data)
 {
     int rc = tt_train_data_open(s->comm, o, ret_data);
+    enum tt_key key = rc < 0 ? tt_error_key() : TT_KEY_NONE;
 
-    return rc < 0 ? add_hint(rc) : 0;
-}
-
-/* The entries of a key; caller: tt_free. */
-static struct tt_dataset_entry *entries_of(const struct tt_config *cfg, const struct tt_datasets *datasets)
-{
-    struct tt_dataset_entry *entry = tt_calloc((size_t)datasets->n, sizeof *entry);
-
-    for (int i = 0; i < datasets->n; i++)
-        entry[i] = tt_config_dataset(cfg, datasets, i);
-    return entry;
-}
-
-/* Errors about the path of an entry are about the list. */
-static int blame(int rc, const struct tt_datasets *datasets, enum tt_key list, enum tt_key path)
-{
-    if (rc == 0 || tt_error_key() != TT_KEY(training.dataset_path))
-        return rc;
-    return tt_fail_key(rc, datasets->is_list ? list : path, "%s", tt_error_message());
+    if (key == TT_KEY(training.dataset_path))
+        (void)tt_error_add_hint(rc, "titan downloads nothing; name the file or folder that holds the data");
+    else if (key == TT_KEY(model.hf_assets_path))
+        (void)tt_error_add_hint(rc, "name the folder that holds tokenizer.json, or leave the key out for the built-in "
+                                    "tokenizer");
+    if (rc < 0 && names_entry)
+        rc = tt_wrap(rc, "entry '%s'", o->entry[0].name);
+    if (key == TT_KEY(training.dataset_path))
+        rc = tt_fail_key(rc, datasets->is_list ? list : path, "%s", tt_error_message());
+    return rc;
 }
 
 int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *ret_data)
 {
     const struct tt_config *cfg = s->cfg;
-    struct tt_dataset_entry *entry = entries_of(cfg, &cfg->training.dataset);
+    const struct tt_datasets *datasets = &cfg->training.dataset;
+    struct tt_dataset_entry *entry = tt_calloc((size_t)datasets->n, sizeof *entry);
     char *cache = tt_run_folder_cache(cfg);
     const struct tt_train_data_options o = {.entry = entry,
-                                            .n = cfg->training.dataset.n,
+                                            .n = datasets->n,
                                             .chat_template = cfg->training.chat_template,
                                             .tokenizer_folder = cfg->model.hf_assets_path,
                                             .cache_folder = cache,
@@ -453,9 +401,11 @@ int tt_datasets_open_training(const struct tt_setup *s, struct tt_train_data *re
                                             .longs = cfg->dataloader.long_conversations,
                                             .seed = (uint64_t)cfg->dataloader.seed,
                                             .split = cfg->validation.split};
-    int rc = open_one(s, &o, ret_data);
+    int rc;
 
-    rc = blame(rc, &cfg->training.dataset, TT_KEY(training.dataset), TT_KEY(training.dataset_path));
+    for (int i = 0; i < datasets->n; i++)
+        entry[i] = tt_config_dataset(cfg, datasets, i);
+    rc = open_data(s, &o, datasets, false, TT_KEY(training.dataset), TT_KEY(training.dataset_path), ret_data);
     tt_free(cache);
     tt_free(entry);
     return rc;
@@ -478,11 +428,9 @@ int tt_datasets_open_validation(const struct tt_setup *s, int set, struct tt_tra
                                             .seed = (uint64_t)cfg->dataloader.seed,
                                             .split = cfg->validation.split,
                                             .held_out = cfg->validation.split > 0.0};
-    int rc = open_one(s, &o, ret_data);
+    int rc = open_data(s, &o, &cfg->validation.dataset, cfg->validation.dataset.is_list, TT_KEY(validation.dataset),
+                       TT_KEY(validation.dataset_path), ret_data);
 
-    if (rc < 0 && cfg->validation.dataset.is_list)
-        rc = tt_wrap(rc, "entry '%s'", entry.name);
-    rc = blame(rc, &cfg->validation.dataset, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path));
     tt_free(cache);
     return rc;
 }

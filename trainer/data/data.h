@@ -47,8 +47,8 @@ struct tt_train_data_options {
     bool held_out; /* these documents, not the others */
 };
 
-/** Collective: rank 0 tokenizes into the cache if that is needed, then every rank opens it
- * tokens have the same content on all hosts. Errors about one of several parts name it. */
+/** Collective: rank 0 tokenizes into the cache if needed, then every rank opens the tokens, which have the same content
+ * on all hosts. Errors about one of several parts name it. */
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
@@ -57,7 +57,7 @@ void tt_train_data_release(struct tt_train_data *data);
  * weights. */
 int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
-/** The number of samples before the first one that a part has for the time `epochs` + 1. */
+/** The number of samples before some part begins its epoch number `epochs` + 1. */
 int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs);
 
 /** A digest of all tokens and of the order in which the parts take turns. */

@@ -31,6 +31,12 @@ static void model_fault(void *arg, const enum tt_key *keys, const char *message)
     tt_config_fault(c->cfg, c->report, keys, "%s", message);
 }
 
+/* Reports this thread's error as one about a key. */
+static void fault(struct checking *c, enum tt_key key)
+{
+    tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "%s", tt_error_message());
+}
+
 /* Without a check of files, a config.json that cannot be read is no fault: commands that need it report it
  * themselves. */
 static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
@@ -38,14 +44,6 @@ static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
     (void)arg;
     (void)keys;
     (void)message;
-}
-
-static bool model_keys_are_good(const struct tt_config *cfg)
-{
-    for (int i = 0; i < tt_config_n_rows; i++)
-        if (strncmp(tt_config_rows[i].path, "model.", 6) == 0 && tt_config_is_bad(cfg, tt_config_rows[i].id))
-            return false;
-    return true;
 }
 
 /* What follows from a Hugging Face folder in initial_load_path is known only now, so the rules did not see it. */
@@ -77,12 +75,14 @@ static void check_model(struct checking *c, bool with_files)
     if (with_files && tt_job_adopt_family(c->cfg) < 0)
         is_silent = false; /* tt_model_check reports what is wrong with config.json */
     if (tt_job_adopt_vocabulary(c->cfg) < 0)
-        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(TT_KEY(model.hf_assets_path)), "%s", tt_error_message());
+        fault(c, TT_KEY(model.hf_assets_path));
     over = tt_job_model_overrides(cfg);
     if (tt_model_check(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path,
                        is_silent ? drop_fault : model_fault, c, &c->model) < 0)
         c->model = NULL;
-    if (c->model && !model_keys_are_good(cfg)) {
+    for (int i = 0; i < tt_config_n_rows && c->model; i++) {
+        if (!tt_text_begins(tt_config_rows[i].path, "model.") || !tt_config_is_bad(cfg, tt_config_rows[i].id))
+            continue;
         tt_model_free(c->model);
         c->model = NULL;
     }
@@ -91,7 +91,7 @@ static void check_model(struct checking *c, bool with_files)
 static void check_seq_len(struct checking *c, enum tt_key key, int64_t seq_len)
 {
     if (c->model && tt_model_check_seq_len(c->model, seq_len) < 0)
-        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "%s", tt_error_message());
+        fault(c, key);
 }
 
 /* --- policies --- */
@@ -100,7 +100,7 @@ static void check_seq_len(struct checking *c, enum tt_key key, int64_t seq_len)
 static void key_fault(struct checking *c)
 {
     if (tt_error_key() != TT_KEY_NONE)
-        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(tt_error_key()), "%s", tt_error_message());
+        fault(c, tt_error_key());
 }
 
 /* Without a model only the syntax of expressions can be checked. */
@@ -168,38 +168,15 @@ static void check_router_losses(struct checking *c)
                         c->model->title);
 }
 
-/* Each key alone, so that both are reported. */
-static void check_param_groups(struct checking *c)
-{
-    const struct tt_words *no_decay = &c->cfg->optimizer.no_decay, *factors = &c->cfg->optimizer.lr_factors;
-
-    if (c->model && tt_param_groups_apply(c->model, *no_decay, (struct tt_words){0}) < 0)
-        key_fault(c);
-    if (c->model && tt_param_groups_apply(c->model, (struct tt_words){0}, *factors) < 0)
-        key_fault(c);
-}
-
 /* --- the pipeline --- */
-
-/* A file of a schedule is read only where files are looked at, and only if it is there. */
-static void check_schedule(struct checking *c, int n_stages, int microbatches, bool with_files)
-{
-    const char *path = c->cfg->parallelism.pipeline_parallel_schedule_csv;
-    struct tt_pipeline *pipeline = NULL;
-
-    if (*path && !with_files)
-        return;
-    if (tt_job_pipeline_new(c->cfg, n_stages, microbatches, &pipeline) < 0)
-        key_fault(c);
-    tt_pipeline_free(pipeline);
-}
 
 static void check_pipeline(struct checking *c, bool with_files)
 {
     const struct tt_config *cfg = c->cfg;
+    const char *csv = cfg->parallelism.pipeline_parallel_schedule_csv;
     struct tt_stage_split split = {0};
+    struct tt_pipeline *pipeline = NULL;
     int microbatches = 0;
-
     if (cfg->parallelism.pipeline_parallel_degree == 1 ||
         tt_config_is_bad(cfg, TT_KEY(parallelism.pipeline_parallel_degree)))
         return;
@@ -207,53 +184,36 @@ static void check_pipeline(struct checking *c, bool with_files)
         key_fault(c);
     if (!c->model)
         return;
-    if (tt_job_pipeline_split(cfg, (int)c->model->dims.n_layers, &split) < 0)
+    /* a file of a schedule is read only where files are looked at, and only if it is there */
+    if (tt_job_pipeline_split(cfg, (int)c->model->dims.n_layers, &split) < 0 ||
+        (microbatches && (!*csv || with_files) &&
+         tt_job_pipeline_new(cfg, split.n_stages, microbatches, &pipeline) < 0))
         key_fault(c);
-    else if (microbatches)
-        check_schedule(c, split.n_stages, microbatches, with_files);
+    tt_pipeline_free(pipeline);
     tt_stage_split_release(&split);
-}
-
-/* --- tensor, context and expert parallelism --- */
-
-static void check_divisions(struct checking *c)
-{
-    static const enum tt_key keys[] = {
-        TT_KEY(parallelism.tensor_parallel_degree), TT_KEY(parallelism.exact_tensor_parallel_degree),
-        TT_KEY(parallelism.context_parallel_degree), TT_KEY(parallelism.exact_context_parallel_degree),
-        TT_KEY(parallelism.expert_parallel_degree)};
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (tt_config_is_bad(c->cfg, keys[i]))
-            return;
-    if (c->model && tt_job_check_divisions(c->cfg, c->model) < 0)
-        key_fault(c);
 }
 
 /* --- files --- */
 
-static void missing(struct checking *c, enum tt_key key, const char *path, const char *remedy)
-{
-    char *seen = tt_path_seen(path), *beside = tt_config_beside(c->cfg, key);
-
-    tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "'%s' does not exist%s\nhelp: %s", path, seen,
-                    beside ? beside : remedy);
-    tt_free(seen);
-    tt_free(beside);
-}
-
 static bool check_exists(struct checking *c, enum tt_key key, const char *path, const char *remedy)
 {
     struct stat st;
+    char *seen, *beside;
 
     if (!path || tt_config_is_bad(c->cfg, key))
         return false;
     if (stat(path, &st) == 0)
         return true;
-    if (errno == ENOENT)
-        missing(c, key, path, remedy);
-    else
+    if (errno != ENOENT) {
         tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "cannot look at '%s': %s", path, strerror(errno));
+        return false;
+    }
+    seen = tt_path_seen(path);
+    beside = tt_config_beside(c->cfg, key);
+    tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "'%s' does not exist%s\nhelp: %s", path, seen,
+                    beside ? beside : remedy);
+    tt_free(seen);
+    tt_free(beside);
     return false;
 }
 
@@ -304,7 +264,7 @@ static void check_tokenizer(struct checking *c)
                        "built-in tokenizer")))
         return;
     if (tt_tokenizer_load(folder, &tokenizer) < 0)
-        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(TT_KEY(model.hf_assets_path)), "%s", tt_error_message());
+        fault(c, TT_KEY(model.hf_assets_path));
     else if (c->model && tt_tokenizer_info(tokenizer)->vocab_size > c->model->dims.vocab_size)
         tt_config_fault(c->cfg, c->report,
                         TT_KEY_LIST(TT_KEY(model.vocab_size), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
@@ -332,7 +292,7 @@ static void check_tokens(struct checking *c, enum tt_key key, const struct tt_da
         if (d->is_list)
             tt_config_fault_entry(c->cfg, c->report, key, i, "%s", tt_error_message());
         else
-            tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "%s", tt_error_message());
+            fault(c, key);
     }
 }
 
@@ -379,6 +339,13 @@ static void check_files(struct checking *c)
 
 static void check(struct checking *c, bool with_files)
 {
+    static const enum tt_key degrees[] = {
+        TT_KEY(parallelism.tensor_parallel_degree), TT_KEY(parallelism.exact_tensor_parallel_degree),
+        TT_KEY(parallelism.context_parallel_degree), TT_KEY(parallelism.exact_context_parallel_degree),
+        TT_KEY(parallelism.expert_parallel_degree)};
+    const struct tt_words none = {0};
+    bool degrees_are_good = true;
+
     check_model(c, with_files);
     check_seq_len(c, TT_KEY(training.seq_len), c->cfg->training.seq_len);
     if (c->cfg->validation.enable && c->cfg->validation.seq_len != c->cfg->training.seq_len)
@@ -387,9 +354,15 @@ static void check(struct checking *c, bool with_files)
     if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
         key_fault(c);
     check_router_losses(c);
-    check_param_groups(c);
+    if (c->model && tt_param_groups_apply(c->model, c->cfg->optimizer.no_decay, none) < 0) /* each key alone */
+        key_fault(c);
+    if (c->model && tt_param_groups_apply(c->model, none, c->cfg->optimizer.lr_factors) < 0)
+        key_fault(c);
     check_pipeline(c, with_files);
-    check_divisions(c);
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        degrees_are_good = degrees_are_good && !tt_config_is_bad(c->cfg, degrees[i]);
+    if (degrees_are_good && c->model && tt_job_check_divisions(c->cfg, c->model) < 0)
+        key_fault(c);
     if (with_files)
         check_files(c);
     tt_model_free(c->model);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Into how many grains layers and sequences can be divided, and among how many ranks experts; see divisions.h.
+ * The degrees by which layers, sequences and experts can be divided; see job.h.
  */
 #include <inttypes.h>
 
@@ -56,18 +56,6 @@ static const char *name_of_kv_heads(const struct tt_model *model)
     return model->dims.mla.kv_rank ? TT_KEY_NAME(model.n_heads) : TT_KEY_NAME(model.n_kv_heads);
 }
 
-/* Routed experts are not divided; shared experts and layers without experts are. */
-static void add_widths(struct sizes *sizes, const struct tt_model_dims *d)
-{
-    const struct tt_moe *moe = &d->moe;
-
-    if (moe->experts == 0 || tt_model_dense_layers(d) > 0)
-        add(sizes, (struct size){.name = TT_KEY_NAME(model.ffn_dim), .size = d->ffn_dim, .other = 1});
-    if (moe->shared > 0)
-        add(sizes,
-            (struct size){.name = "the width of shared experts,", .size = moe->shared * moe->ffn_dim, .other = 1});
-}
-
 /* other: the grains of a sequence. */
 static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
@@ -80,7 +68,12 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
         add(&sizes, (struct size){.name = TT_KEY_NAME(model.n_heads), .size = d->n_heads, .other = 1});
     add(&sizes,
         (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
-    add_widths(&sizes, d);
+    /* routed experts are not divided; shared experts and layers without experts are */
+    if (d->moe.experts == 0 || tt_model_dense_layers(d) > 0)
+        add(&sizes, (struct size){.name = TT_KEY_NAME(model.ffn_dim), .size = d->ffn_dim, .other = 1});
+    if (d->moe.shared > 0)
+        add(&sizes,
+            (struct size){.name = "the width of shared experts,", .size = d->moe.shared * d->moe.ffn_dim, .other = 1});
     add(&sizes, (struct size){.name = "the tokens of a microbatch,",
                               .size = (cfg->parallelism.pipeline_parallel_degree > 1
                                            ? cfg->parallelism.pipeline_parallel_microbatch_size
@@ -172,24 +165,18 @@ static void add_degrees(const struct sizes *sizes, const struct way *way, bool o
     }
 }
 
-/* Whether the exact degree is to blame: it is the larger one, and not the ranks have something that does not divide. */
-static bool blames_exact(const struct sizes *sizes, const struct way *way)
-{
-    for (int i = 0; i < sizes->n; i++)
-        if (sizes->of[i].among_ranks && !divides(&sizes->of[i], 1, way->degree))
-            return false;
-    return way->exact >= way->degree;
-}
-
 static int check(const struct sizes *sizes, const struct way *way)
 {
-    bool of_exact = blames_exact(sizes, way);
+    bool of_exact =
+        way->exact >= way->degree; /* it is to blame, unless the ranks have something that does not divide */
     int64_t grains = grains_of(way);
     struct tt_text faults = {0}, degrees = {0}, remedies = {0};
     int rc;
 
     if (divide(sizes, grains, way->degree))
         return 0;
+    for (int i = 0; i < sizes->n; i++)
+        of_exact = of_exact && !(sizes->of[i].among_ranks && !divides(&sizes->of[i], 1, way->degree));
     add_faults(sizes, grains, way->degree, &faults, &remedies);
     add_degrees(sizes, way, of_exact, &degrees);
     if (!degrees.size)
@@ -206,7 +193,7 @@ static int check(const struct sizes *sizes, const struct way *way)
 
 /* --- experts --- */
 
-/* The degrees of expert parallelism that work, for so many tensor-parallel ranks. */
+/* Appends the degrees of expert parallelism that work with `tp` tensor-parallel ranks. */
 static void add_expert_degrees(int64_t experts, int64_t tp, struct tt_text *out)
 {
     for (int64_t n = tp; n <= experts; n += tp)
@@ -214,71 +201,41 @@ static void add_expert_degrees(int64_t experts, int64_t tp, struct tt_text *out)
             tt_text_add(out, "%s%" PRId64, out->size ? ", " : "", n);
 }
 
-/* Ranks that share a layer have whole experts, and send each other rows of tokens. */
-static int check_shared_layers(const struct tt_config *cfg, int64_t experts)
-{
-    int64_t tp = cfg->parallelism.tensor_parallel_degree;
-    struct tt_text works = {0};
-    int rc;
-
-    if (tp == 1 || experts == 0 || cfg->parallelism.expert_parallel_degree % tp == 0)
-        return 0;
-    add_expert_degrees(experts, tp, &works);
-    if (works.size)
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
-                         "%" PRId64 ", wanted a multiple of tensor_parallel_degree %" PRId64
-                         ", which does not divide experts\nhelp: what works: %s",
-                         cfg->parallelism.expert_parallel_degree, tp, works.text);
-    else
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
-                         "%" PRId64 " ranks cannot share %" PRId64 " experts, which are not divided themselves\nhelp: "
-                         "set it to a divisor of %" PRId64 ", and expert_parallel_degree to a multiple of it",
-                         tp, experts, experts);
-    tt_text_release(&works);
-    return rc;
-}
-
 static int check_experts(const struct tt_config *cfg, const struct tt_model *model)
 {
-    int64_t degree = cfg->parallelism.expert_parallel_degree, experts = model->dims.moe.experts;
+    int64_t degree = cfg->parallelism.expert_parallel_degree, tp = cfg->parallelism.tensor_parallel_degree;
+    int64_t experts = model->dims.moe.experts;
     struct tt_text works = {0};
-    int rc = check_shared_layers(cfg, experts);
+    int rc = 0;
 
-    if (rc < 0 || degree == 1)
-        return rc;
     if (experts == 0)
-        return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
-                           "%" PRId64 ", but %s has no experts\nhelp: set it to 1, or choose a model with experts",
-                           degree, model->title);
-    if (experts % degree == 0)
-        return 0;
-    add_expert_degrees(experts, 1, &works);
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
-                     "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
-                     works.text);
+        return degree == 1 ? 0
+                           : tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
+                                         "%" PRId64 ", but %s has no experts\nhelp: set it to 1, or choose a model "
+                                         "with experts",
+                                         degree, model->title);
+    /* ranks that share a layer have whole experts, and send each other rows of tokens */
+    if (degree % tp != 0) {
+        add_expert_degrees(experts, tp, &works);
+        if (works.size)
+            rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
+                             "%" PRId64 ", wanted a multiple of tensor_parallel_degree %" PRId64
+                             ", which does not divide experts\nhelp: what works: %s",
+                             degree, tp, works.text);
+        else
+            rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
+                             "%" PRId64 " ranks cannot share %" PRId64
+                             " experts, which are not divided themselves\nhelp: set it to a divisor of %" PRId64
+                             ", and expert_parallel_degree to a multiple of it",
+                             tp, experts, experts);
+    } else if (experts % degree != 0) {
+        add_expert_degrees(experts, 1, &works);
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
+                         "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
+                         works.text);
+    }
     tt_text_release(&works);
     return rc;
-}
-
-/* Of a model whose layers, sequences and experts ranks have whole. */
-static int check_undivided(const struct tt_config *cfg, const struct tt_model *model)
-{
-    const struct {
-        enum tt_key key;
-        int64_t degree;
-    } ways[] = {{TT_KEY(parallelism.tensor_parallel_degree), cfg->parallelism.tensor_parallel_degree},
-                {TT_KEY(parallelism.exact_tensor_parallel_degree), cfg->parallelism.exact_tensor_parallel_degree},
-                {TT_KEY(parallelism.context_parallel_degree), cfg->parallelism.context_parallel_degree},
-                {TT_KEY(parallelism.exact_context_parallel_degree), cfg->parallelism.exact_context_parallel_degree},
-                {TT_KEY(parallelism.expert_parallel_degree), cfg->parallelism.expert_parallel_degree}};
-
-    for (size_t i = 0; model->row->undivided && i < sizeof ways / sizeof *ways; i++)
-        if (ways[i].degree > 1)
-            return tt_fail_key(TT_EUSAGE, ways[i].key,
-                               "%" PRId64 ", but ranks cannot divide the layers, sequences or experts of %s\nhelp: set "
-                               "it to 1, and use data_parallel_shard_degree or pipeline_parallel_degree",
-                               ways[i].degree, model->row->name);
-    return 0;
 }
 
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model)
@@ -288,10 +245,23 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
     struct way cp = {TT_KEY(parallelism.context_parallel_degree), TT_KEY(parallelism.exact_context_parallel_degree),
                      cfg->parallelism.context_parallel_degree, cfg->parallelism.exact_context_parallel_degree,
                      "sequence"};
+    const struct {
+        enum tt_key key;
+        int64_t degree;
+    } degrees[] = {{tp.key, tp.degree},
+                   {tp.exact_key, tp.exact},
+                   {cp.key, cp.degree},
+                   {cp.exact_key, cp.exact},
+                   {TT_KEY(parallelism.expert_parallel_degree), cfg->parallelism.expert_parallel_degree}};
     struct sizes layer = sizes_of_layer(cfg, model, 1), sequence = sizes_of_sequence(cfg, model, grains_of(&tp));
     int rc = 0;
 
-    TT_TRY(check_undivided(cfg, model));
+    for (size_t i = 0; model->row->undivided && i < sizeof degrees / sizeof *degrees; i++)
+        if (degrees[i].degree > 1)
+            return tt_fail_key(TT_EUSAGE, degrees[i].key,
+                               "%" PRId64 ", but ranks cannot divide the layers, sequences or experts of %s\nhelp: set "
+                               "it to 1, and use data_parallel_shard_degree or pipeline_parallel_degree",
+                               degrees[i].degree, model->row->name);
     TT_TRY(check_experts(cfg, model));
     TT_TRY(check(&layer, &tp));
     if (grains_of(&cp) > 1) {
@@ -304,11 +274,6 @@ out:
 }
 
 /* --- stages and orders of a pipeline --- */
-
-static int ranks_of(const struct tt_config *cfg)
-{
-    return (int)cfg->parallelism.pipeline_parallel_degree;
-}
 
 int tt_job_pipeline_microbatches(const struct tt_config *cfg, int *ret_microbatches)
 {
@@ -329,7 +294,7 @@ int tt_job_pipeline_microbatches(const struct tt_config *cfg, int *ret_microbatc
 
 int tt_job_pipeline_split(const struct tt_config *cfg, int n_layers, struct tt_stage_split *ret_split)
 {
-    struct tt_pipeline_rule rule = {.n_layers = n_layers, .ranks = ranks_of(cfg)};
+    struct tt_pipeline_rule rule = {.n_layers = n_layers, .ranks = (int)cfg->parallelism.pipeline_parallel_degree};
     int64_t per_stage = cfg->parallelism.pipeline_parallel_layers_per_stage;
     enum tt_pipeline_schedule schedule;
     int rc = 0;
@@ -351,11 +316,12 @@ out:
 int tt_job_pipeline_new(const struct tt_config *cfg, int n_stages, int microbatches, struct tt_pipeline **ret_pipeline)
 {
     const char *path = cfg->parallelism.pipeline_parallel_schedule_csv;
+    int ranks = (int)cfg->parallelism.pipeline_parallel_degree;
     enum tt_pipeline_schedule schedule;
     int rc = 0;
 
     TT_TRY(tt_pipeline_find(cfg->parallelism.pipeline_parallel_schedule, &schedule));
-    TT_TRY(tt_pipeline_new(schedule, *path ? path : NULL, ranks_of(cfg), n_stages, microbatches, ret_pipeline));
+    TT_TRY(tt_pipeline_new(schedule, *path ? path : NULL, ranks, n_stages, microbatches, ret_pipeline));
 out:
     return rc;
 }

@@ -55,15 +55,6 @@ struct question {
     uint64_t *hashes; /* [ranks] */
 };
 
-static int first_with(const struct question *q, uint64_t hash)
-{
-    int rank = 0;
-
-    while (q->hashes[rank] != hash)
-        rank++;
-    return rank;
-}
-
 /* The values of a fact that differs, each from the first rank that has it. Collective. */
 static int add_values(const struct question *q, struct tt_text *out)
 {
@@ -73,7 +64,11 @@ static int add_values(const struct question *q, struct tt_text *out)
     for (int rank = 0; rank < q->comm->size && shown < VALUES_SHOWN; rank++) {
         char text[TEXT_SHOWN + 1] = "";
 
-        if (first_with(q, q->hashes[rank]) != rank)
+        int first = 0;
+
+        while (q->hashes[first] != q->hashes[rank])
+            first++;
+        if (first != rank)
             continue;
         strncpy(text, q->fact->text, sizeof text - 1);
         TT_TRY(tt_comm_broadcast(q->comm, text, sizeof text, rank));
@@ -91,8 +86,7 @@ static uint64_t hash_of(const char *text)
     return tt_hash64(text, strlen(text), 0);
 }
 
-/* Whether this rank's hashes equal rank 0's; and per fact the number of ranks for which they do
- * not. Collective. */
+/* Counts for each fact the ranks whose hash differs from rank 0's. Collective. */
 static int count_differing(struct tt_comm *comm, const uint64_t *mine, int n, int64_t *differing)
 {
     uint64_t *first = tt_calloc((size_t)n, sizeof *first);
@@ -177,47 +171,34 @@ out:
 
 /* --- the configuration --- */
 
-/* Keys that may differ, since they belong to a rank or a host. Their effect on the run is compared where it matters. */
-static bool is_local(const char *path)
-{
-    static const char *const local[] = {TT_KEY_NAME(parallelism.threads_per_rank),
-                                        TT_KEY_NAME(parallelism.memory_limit), TT_KEY_NAME(parallelism.machine_file),
-                                        TT_KEY_NAME(dataloader.cache_dir)};
-
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if (strcmp(path, local[i]) == 0)
-            return true;
-    return false;
-}
-
-/* The command's own options and words; the files are not compared, their values are. */
-static void add_options(const struct tt_args *args, struct tt_text *out)
-{
-    tt_text_add(out, "%s", "");
-    for (int i = 0; i < args->n_options; i++) {
-        const struct tt_option_use *use = &args->option[i];
-
-        if (strcmp(use->option->name, "config") != 0)
-            tt_text_add(out, "%s--%s%s%s", out->size ? " " : "", use->option->name, use->value ? "=" : "",
-                        use->value ? use->value : "");
-    }
-    for (int i = 0; i < args->n_words; i++)
-        tt_text_add(out, "%s%s", out->size ? " " : "", args->word[i]);
-}
-
 int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg, const struct tt_args *args)
 {
     struct tt_text *texts = tt_calloc((size_t)tt_config_n_rows + 1, sizeof *texts), difference = {0};
     struct tt_fact *facts = tt_calloc((size_t)tt_config_n_rows + 1, sizeof *facts);
-    int n = 0, rc = 0;
+    /* keys of a rank or a host may differ; their effect on the run is compared where it matters */
+    static const char *const local[] = {TT_KEY_NAME(parallelism.threads_per_rank),
+                                        TT_KEY_NAME(parallelism.memory_limit), TT_KEY_NAME(parallelism.machine_file),
+                                        TT_KEY_NAME(dataloader.cache_dir)};
+    int n = 1, rc = 0;
 
-    add_options(args, &texts[n]);
-    facts[n] = (struct tt_fact){"the list of options", texts[n].text ? texts[n].text : ""};
-    n++;
+    /* the command's own options and words; files are not compared, their values are */
+    for (int i = 0; i < args->n_options; i++) {
+        const struct tt_option_use *use = &args->option[i];
+
+        if (strcmp(use->option->name, "config") != 0)
+            tt_text_add(&texts[0], "%s--%s%s%s", texts[0].size ? " " : "", use->option->name, use->value ? "=" : "",
+                        use->value ? use->value : "");
+    }
+    for (int i = 0; i < args->n_words; i++)
+        tt_text_add(&texts[0], "%s%s", texts[0].size ? " " : "", args->word[i]);
+    facts[0] = (struct tt_fact){"the list of options", texts[0].text ? texts[0].text : ""};
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
+        bool is_local = false;
 
-        if (is_local(row->path))
+        for (size_t k = 0; k < sizeof local / sizeof *local; k++)
+            is_local = is_local || strcmp(row->path, local[k]) == 0;
+        if (is_local)
             continue;
         tt_config_value_text(cfg, row, &texts[n]);
         facts[n] = (struct tt_fact){row->path, texts[n].text ? texts[n].text : ""};

@@ -271,32 +271,12 @@ out:
     return rc;
 }
 
-/* A model whose positions are not learned is then one for sequences of this length, in its exports too. */
-static void follow_sequences(const struct tt_config *cfg, struct tt_job *job)
-{
-    struct tt_model_dims *d = &job->model->dims;
-
-    if (job->model->row->learned_positions || d->max_positions == 0 || cfg->training.seq_len <= d->max_positions)
-        return;
-    job->told_positions = d->max_positions;
-    d->max_positions = cfg->training.seq_len;
-}
-
-/* Whether the ranks of a sequence gather keys and values, and do not exchange heads: context_parallel_method. */
-static bool gathers_keys(const struct tt_config *cfg, const struct tt_model *model)
-{
-    int64_t parts = cfg->parallelism.tensor_parallel_degree > cfg->parallelism.exact_tensor_parallel_degree
-                        ? cfg->parallelism.tensor_parallel_degree
-                        : cfg->parallelism.exact_tensor_parallel_degree;
-
-    if (cfg->parallelism.context_parallel_method != TT_CONTEXT_AUTO)
-        return cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
-    return model->dims.n_kv_heads % (cfg->parallelism.context_parallel_degree * parts) != 0;
-}
-
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
+    int64_t tp = cfg->parallelism.tensor_parallel_degree, exact_tp = cfg->parallelism.exact_tensor_parallel_degree;
+    int64_t cp = cfg->parallelism.context_parallel_degree;
     struct tt_job job = {0};
+    struct tt_model_dims *d;
     int rc = 0;
 
     TT_TRY(tt_mesh_configure(cfg, n_ranks, &job.mesh));
@@ -308,12 +288,20 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_adopt_family(cfg));
     TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(tt_job_make_model(cfg, &job.model));
-    follow_sequences(cfg, &job);
+    d = &job.model->dims;
+    /* a model whose positions are not learned is one for sequences of this length, in its exports too */
+    if (!job.model->row->learned_positions && d->max_positions && cfg->training.seq_len > d->max_positions) {
+        job.told_positions = d->max_positions;
+        d->max_positions = cfg->training.seq_len;
+    }
     TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
     TT_TRY(tt_job_check_divisions(cfg, job.model));
-    job.mesh.cp_gathers = gathers_keys(cfg, job.model);
+    /* whether the ranks of a sequence gather keys and values, and do not exchange heads */
+    job.mesh.cp_gathers = cfg->parallelism.context_parallel_method == TT_CONTEXT_AUTO
+                              ? d->n_kv_heads % (cp * (tp > exact_tp ? tp : exact_tp)) != 0
+                              : cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;
     TT_TRY(tt_job_resolve_model(cfg, job.model));
     if (job.mesh.size[TT_MESH_PP] > 1)
         TT_TRY(add_pipeline(cfg, &job));
@@ -327,11 +315,6 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
 out:
     tt_job_release(&job);
     return rc;
-}
-
-int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank, struct tt_engine **ret_engine)
-{
-    return tt_engine_new(&job->engine, comm, rank, ret_engine);
 }
 
 void tt_job_release(struct tt_job *job)

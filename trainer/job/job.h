@@ -95,7 +95,7 @@ int tt_job_pipeline_new(const struct tt_config *cfg, int n_stages, int microbatc
  *
  *     struct tt_job job = {0};
  *     TT_TRY(tt_job_init(cfg, n_ranks, threads, limit, &job));
- *     TT_TRY(tt_job_engine(&job, comm, rank, &engine));
+ *     TT_TRY(tt_engine_new(&job.engine, comm, rank, &engine));
  *     ...
  *     tt_job_release(&job);
  *
@@ -125,13 +125,6 @@ struct tt_job {
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit,
                 struct tt_job *ret_job) TT_MUST_CHECK;
 void tt_job_release(struct tt_job *job);
-
-/**
- * The engine of a rank of the job, with the options job->engine; the caller frees it (tt_engine_free). An error about a
- * policy carries its key (tt_config_locate).
- */
-int tt_job_engine(const struct tt_job *job, struct tt_comm *comm, int rank,
-                  struct tt_engine **ret_engine) TT_MUST_CHECK;
 
 /**
  * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank if it is set, else

@@ -31,17 +31,12 @@ static double or_zero_real(double nullable)
     return isnan(nullable) ? 0.0 : nullable;
 }
 
-static struct tt_lora lora_of(const struct tt_config *cfg)
+struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 {
     struct tt_lora lora = {.rank = cfg->lora.rank, .alpha = cfg->lora.alpha};
 
     for (int i = 0; i < cfg->lora.target_modules.n; i++)
         lora.modules |= tt_lora_module(cfg->lora.target_modules.word[i]);
-    return lora;
-}
-
-struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
-{
     return (struct tt_model_dims){
         .dim = or_zero(cfg->model.dim),
         .n_layers = or_zero(cfg->model.n_layers),
@@ -59,7 +54,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
                  .original_max = (double)or_zero(cfg->model.rope_scaling.original_max)},
         .moe = {.biased = cfg->training.load_balance_coeff > 0.0, .balanced = cfg->debug.moe_force_load_balance},
         .tied = cfg->model.tie_embeddings == TT_NULL_BOOL ? -1 : cfg->model.tie_embeddings,
-        .lora = lora_of(cfg),
+        .lora = lora,
     };
 }
 
@@ -148,17 +143,6 @@ int tt_job_adopt_family(struct tt_config *cfg)
     return rc;
 }
 
-/* The tokenizer of a folder; NULL: there is none, or it cannot be read, which the code that needs it reports. */
-static struct tt_tokenizer *tokenizer_in(const char *folder)
-{
-    struct tt_tokenizer *tokenizer = NULL;
-    bool exists = false;
-
-    if (has_file(folder, "tokenizer.json", &exists) < 0 || !exists || tt_tokenizer_load(folder, &tokenizer) < 0)
-        tokenizer = NULL;
-    return tokenizer;
-}
-
 /* Whether a folder's tokenizer.json is that of the tokenizer. */
 static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokenizer)
 {
@@ -201,40 +185,30 @@ out:
     return rows;
 }
 
-/* The rows of a checkpoint that the run goes on with or begins from. */
-static int64_t present_rows(const struct tt_config *cfg, const struct tt_tokenizer *tokenizer, char **ret_path)
-{
-    const char *initial = cfg->checkpoint.initial_load_path;
-    char *folder = tt_format("%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
-    int64_t rows = cfg->checkpoint.enable ? checkpoint_rows(folder, tokenizer, ret_path) : 0;
-
-    tt_free(folder);
-    return rows > 0 ? rows : initial ? checkpoint_rows(initial, NULL, ret_path) : 0;
-}
-
-/* Flavors have a few rows more than the tokenizer of their models has tokens: of gpt_oss's, which has the most, every
- * 190th has none. */
-static bool is_tokenizer_of(int64_t tokens, int64_t rows)
-{
-    return tokens <= rows && tokens > rows - rows / 50;
-}
-
 /* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. But
  * weights of other programs have a row for each token. */
 enum { VOCABULARY_STEP = 64 };
 
 static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
 {
-    int64_t tokens = tt_tokenizer_info(tokenizer)->vocab_size, present;
-    bool has_weights = cfg->checkpoint.initial_load_path || cfg->checkpoint.initial_load_in_hf;
+    int64_t tokens = tt_tokenizer_info(tokenizer)->vocab_size, present = 0;
+    const char *initial = cfg->checkpoint.initial_load_path;
+    bool has_weights = initial || cfg->checkpoint.initial_load_in_hf;
+    char *folder = tt_format("%s/%s", cfg->job.dump_folder, cfg->checkpoint.folder);
     char *from = NULL, *origin, size[32], count[32];
     int rc;
 
-    present = present_rows(cfg, tokenizer, &from);
+    if (cfg->checkpoint.enable) /* a checkpoint that the run goes on with or begins from */
+        present = checkpoint_rows(folder, tokenizer, &from);
+    if (present <= 0 && initial)
+        present = checkpoint_rows(initial, NULL, &from);
+    tt_free(folder);
     if (present >= tokens) {
         rows = present;
         origin = tt_strdup(from);
-    } else if (is_tokenizer_of(tokens, rows) || (has_weights && tokens <= rows)) {
+        /* flavors have a few rows more than the tokenizer of their models has tokens: of gpt_oss's, which has the
+         * most, every 190th has none */
+    } else if ((tokens <= rows && tokens > rows - rows / 50) || (has_weights && tokens <= rows)) {
         tt_free(from);
         return 0;
     } else {
@@ -258,13 +232,14 @@ int tt_job_adopt_vocabulary(struct tt_config *cfg)
     const char *folder = cfg->model.hf_assets_path;
     struct tt_tokenizer *tokenizer = NULL;
     struct tt_model *model = NULL;
+    bool exists = false;
     int rc = 0;
 
     if (!folder || strcmp(cfg->model.flavor, "hf") == 0 || cfg->model.vocab_size != TT_NULL_INT ||
         tt_model_new(cfg->model.name, cfg->model.flavor, &over, NULL, &model) < 0)
         return 0;
-    tokenizer = tokenizer_in(folder);
-    if (tokenizer)
+    /* if there is none, or it cannot be read, the code that needs it reports that */
+    if (has_file(folder, "tokenizer.json", &exists) == 0 && exists && tt_tokenizer_load(folder, &tokenizer) == 0)
         rc = adopt_rows(cfg, model->dims.vocab_size, tokenizer);
     tt_tokenizer_free(tokenizer);
     tt_model_free(model);

@@ -40,7 +40,7 @@ static struct tt_stage_times most_times(const struct folding *f, const struct tt
     return even;
 }
 
-/* What the nodes of a program take longer then. */
+/* The additional time of the nodes of a program in that case. */
 static double more_sec(const struct folding *f, const struct tt_program *program)
 {
     double more = 0.0;
@@ -154,21 +154,16 @@ struct kinds {
     int n;
 };
 
-/* Whether a place of the pipeline has the embeddings or the output. */
-static bool has_vocabulary(const struct tt_job *job, int place)
+/* Whether the last of the ranks that share layers has fewer rows of the vocabulary than the others: if the place of the
+ * pipeline has the embeddings or the output. */
+static bool last_has_fewer(const struct tt_job *job, int place)
 {
     const struct tt_stage_places *places = job->places;
     int last = tt_model_modules(job->model) - 1;
+    bool has_vocabulary = !places || places->rank_of_stage[places->module_stage[0]] == place ||
+                          places->rank_of_stage[places->module_stage[last]] == place;
 
-    return !places || places->rank_of_stage[places->module_stage[0]] == place ||
-           places->rank_of_stage[places->module_stage[last]] == place;
-}
-
-/* Whether the last of the ranks that share layers has fewer rows of the vocabulary than the others. */
-static bool last_has_fewer(const struct tt_job *job, int place)
-{
-    return job->mesh.size[TT_MESH_TP] > 1 && job->model->dims.vocab_size % job->mesh.tp_grains != 0 &&
-           has_vocabulary(job, place);
+    return job->mesh.size[TT_MESH_TP] > 1 && job->model->dims.vocab_size % job->mesh.tp_grains != 0 && has_vocabulary;
 }
 
 static struct kinds kinds_of(const struct tt_job *job)
@@ -200,7 +195,7 @@ static int kind_of(const struct tt_job *job, const struct kinds *kinds, int rank
     return k + (last_has_fewer(job, place) && is_last);
 }
 
-/* What plans them on all cores. */
+/* The arguments of the planners on all cores. */
 struct planning {
     const struct tt_job *job;
     const struct kinds *kinds;
@@ -213,24 +208,8 @@ static void plan_kind(void *arg, int64_t kind, int worker)
     const struct planning *w = arg;
 
     (void)worker;
-    if (kind != w->own && tt_job_engine(w->job, NULL, w->kinds->of[kind].rank, &w->engines[kind]) < 0)
+    if (kind != w->own && tt_engine_new(&w->job->engine, NULL, w->kinds->of[kind].rank, &w->engines[kind]) < 0)
         w->engines[kind] = NULL; /* the caller plans it again, for the message */
-}
-
-/* Plans the kinds at once, if there are several of both kinds and cores. */
-static int plan_kinds(const struct tt_job *job, const struct kinds *kinds, int own, struct tt_engine **engines)
-{
-    struct planning planning = {job, kinds, own, engines};
-    struct tt_team *team = NULL;
-    int rc = 0, cores = tt_team_cores();
-
-    if (kinds->n < 2 || cores < 2)
-        return 0;
-    TT_TRY(tt_team_new(cores < kinds->n ? cores : kinds->n, &team));
-    tt_team_run(team, kinds->n, plan_kind, &planning);
-out:
-    tt_team_free(team);
-    return rc;
 }
 
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
@@ -241,18 +220,23 @@ int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, c
     int own = engine ? kind_of(job, &kinds, rank) : TT_NONE;
     struct folding f = {.job = job, .machine = machine};
     struct tt_engine **others = tt_calloc((size_t)kinds.n, sizeof(struct tt_engine *));
-
+    struct planning planning = {job, &kinds, own, others};
+    struct tt_team *team = NULL;
+    int cores = tt_team_cores();
     f.alone = tt_calloc((size_t)places, sizeof *f.alone);
     if (job->pipeline)
         f.stages = tt_calloc(2 * (size_t)job->pipeline->n_stages, sizeof *f.stages);
     f.most = f.stages ? f.stages + job->pipeline->n_stages : NULL;
-    TT_TRY(plan_kinds(job, &kinds, own, others));
+    if (kinds.n > 1 && cores > 1) { /* the kinds are planned at once */
+        TT_TRY(tt_team_new(cores < kinds.n ? cores : kinds.n, &team));
+        tt_team_run(team, kinds.n, plan_kind, &planning);
+    }
     for (int k = 0; k < kinds.n; k++) {
         const struct kind *kind = &kinds.of[k];
         const struct tt_engine *of;
 
         if (k != own && !others[k])
-            TT_TRY(tt_job_engine(job, NULL, kind->rank, &others[k]));
+            TT_TRY(tt_engine_new(&job->engine, NULL, kind->rank, &others[k]));
         of = k == own ? engine : others[k];
         fold_bytes(&f, of, kind->rank, kind->n);
         if (kind->is_first)
@@ -267,6 +251,7 @@ out:
     for (int k = 0; k < kinds.n; k++)
         tt_engine_free(others[k]);
     tt_free(others);
+    tt_team_free(team);
     tt_pipeline_run_release(&f.p.run);
     tt_free(f.alone);
     tt_free(f.stages);
@@ -328,12 +313,6 @@ void tt_job_rank_text(const struct tt_job *job, int rank, struct tt_text *out)
 }
 
 /* --- gradient_sync auto --- */
-
-/* What may be chosen instead of a reduction after each microbatch. */
-static enum tt_reduce_when alternative(const struct tt_job *job, bool is_fast)
-{
-    return is_fast && (!job->pipeline || tt_pipeline_ascends(job->pipeline)) ? TT_REDUCE_LAST : TT_REDUCE_RUNS;
-}
 
 /* Appends how often the alternative reduces: "once per run of 8 microbatches". */
 static void add_how_often(const struct tt_engine_options *o, struct tt_text *out)
@@ -413,7 +392,8 @@ int tt_job_choose_sync(enum tt_sync_choice sync, bool is_fast, struct tt_job *jo
     job->engine.reduce = tt_job_reduce_when(sync);
     if (sync != TT_SYNC_AUTO)
         return 0;
-    other.engine.reduce = alternative(job, is_fast);
+    other.engine.reduce =
+        is_fast && (!job->pipeline || tt_pipeline_ascends(job->pipeline)) ? TT_REDUCE_LAST : TT_REDUCE_RUNS;
     reason = no_choice(&other.engine, is_fast);
     if (reason)
         tt_text_add(&why, "after each microbatch: %s", reason);
@@ -432,7 +412,7 @@ int tt_job_engine_alone(struct tt_config *cfg, struct tt_job *job, int rank, str
 
     TT_TRY(tt_job_choose_sync(cfg->training.gradient_sync, cfg->parallelism.reduction_order == TT_ORDER_FAST, job,
                               &job->sync_why));
-    TT_TRY(tt_job_engine(job, NULL, rank, ret_engine));
+    TT_TRY(tt_engine_new(&job->engine, NULL, rank, ret_engine));
     cfg->training.gradient_sync = tt_job_sync_of(job->engine.reduce);
 out:
     return rc;

@@ -25,18 +25,18 @@ struct tt_job_prediction {
 };
 
 /**
- * Predicts a step. Experts get equally many rows, if nothing else is said. With a pipeline its time is that of the runs
- * through the pipeline, and what the slowest place does in addition to its turns: gathers, reductions, norm and update.
+ * Predicts a step; unless stated otherwise, experts get equally many rows. With a pipeline a step takes the time of its
+ * runs plus the other work of the slowest place: gathers, reductions, norm and update.
  *   machine   the cost table
  *   engine    of `rank`, which is not planned again; NULL: all places are planned
- * The prediction is the caller's (tt_job_prediction_release). Not collective. Errors: as tt_job_engine.
+ * The prediction is the caller's (tt_job_prediction_release). Not collective. Errors: as tt_engine_new.
  */
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction) TT_MUST_CHECK;
 
 /**
- * The same on rank 0, whose result all ranks get (collective): planning all places on every rank would take as many
- * times as long on a host. Of the run it has only makespan and bubble_share.
+ * The same, computed once on rank 0 and sent to all ranks (collective): if each rank of a host planned all places, it
+ * would take that many times as long. Of the run it has only makespan and bubble_share.
  *   engine  of this rank
  */
 int tt_job_predict_once(const struct tt_job *job, struct tt_comm *comm, const struct tt_machine *machine,
@@ -54,7 +54,7 @@ void tt_job_rank_text(const struct tt_job *job, int rank, struct tt_text *out);
  * reduction for each run, if that fits into the memory limit, is predicted to be faster, and gives the bits of
  * every_microbatch; with reduction_order fast the bits do not matter. *ret_why, the caller's, says in words
  * what was chosen and why; NULL: it is configured. Not collective; it may plan the step twice. Errors: those of
- * tt_job_engine.
+ * tt_engine_new.
  */
 int tt_job_choose_sync(enum tt_sync_choice sync, bool is_fast, struct tt_job *job, char **ret_why) TT_MUST_CHECK;
 

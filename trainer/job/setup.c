@@ -19,28 +19,6 @@
 #include "trainer/job/predict.h"
 #include "trainer/run/folder.h"
 
-/* --- kernels --- */
-
-/* Compares the kernels of all ranks, the BLAS library's and titan's own, since bits depend on them. A difference
- * is not an error, but then the curve is not layout-exact. *ret_differ, the caller's, describes it; NULL: there is
- * none. Collective. */
-static int compare_kernels(struct tt_comm *comm, char **ret_differ)
-{
-    const struct tt_fact facts[] = {{"the BLAS kernel", tt_blas_kernel()},
-                                    {"the BLAS library", tt_blas_library()},
-                                    {"titan's kernel variant", tt_kernels()->name}};
-    struct tt_text difference = {0};
-    int rc = 0;
-
-    *ret_differ = NULL;
-    TT_TRY(tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, &difference));
-    if (difference.text)
-        *ret_differ = tt_strdup(difference.text);
-out:
-    tt_text_release(&difference);
-    return rc;
-}
-
 json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 {
     return json_pack("{s:s, s:s, s:s, s:s*}", "blas", tt_blas_kernel(), "titan", tt_kernels()->name, "float32_products",
@@ -112,27 +90,21 @@ static bool is_divided_otherwise(const struct tt_setup *setup, const json_t *met
     return differs;
 }
 
-/* Whether on this layout sums over runs would change the bits, while sums over microbatches would not. */
-static bool is_better_reduced_often(const struct tt_setup *setup)
-{
-    struct tt_engine_options runs = setup->job.engine, each = setup->job.engine;
-
-    runs.reduce = TT_REDUCE_RUNS;
-    each.reduce = TT_REDUCE_EACH;
-    return !tt_engine_is_exact(&runs) && tt_engine_is_exact(&each);
-}
-
 /* Sets the gradient_sync of the checkpoint. Gradients cannot be carried if backward goes through microbatches in
  * another order. Another layout keeps the bits of every_run, and not the way to them. */
 static void adopt(struct tt_setup *setup, const json_t *meta, const char *word)
 {
+    struct tt_engine_options runs = setup->job.engine, each = setup->job.engine;
     enum tt_sync_choice sync = strcmp(word, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) == 0 ? TT_SYNC_LAST_MICROBATCH
                                : strcmp(word, tt_setup_sync_word(TT_SYNC_EVERY_RUN)) == 0     ? TT_SYNC_EVERY_RUN
                                                                                           : TT_SYNC_EVERY_MICROBATCH;
 
     if (sync == TT_SYNC_LAST_MICROBATCH && setup->job.pipeline && !tt_pipeline_ascends(setup->job.pipeline))
         sync = TT_SYNC_EVERY_MICROBATCH;
-    if (sync == TT_SYNC_EVERY_RUN && is_divided_otherwise(setup, meta) && is_better_reduced_often(setup)) {
+    runs.reduce = TT_REDUCE_RUNS;
+    each.reduce = TT_REDUCE_EACH;
+    if (sync == TT_SYNC_EVERY_RUN && is_divided_otherwise(setup, meta) && !tt_engine_is_exact(&runs) &&
+        tt_engine_is_exact(&each)) {
         setup->job.engine.reduce = TT_REDUCE_EACH;
         setup->job.sync_why = tt_strdup("after each microbatch: every_run, as in the checkpoint, would change the bits "
                                         "on this layout");
@@ -189,19 +161,6 @@ out:
     return rc;
 }
 
-/* "parallelism.memory_limit allows 1 GiB", or what the machine allows if nobody set a limit. */
-static void add_limit(const struct tt_setup *s, struct tt_text *out)
-{
-    char limit[32];
-
-    tt_text_bytes(limit, sizeof limit, (double)s->memory_limit);
-    if (s->cfg->parallelism.memory_limit != TT_NULL_INT)
-        tt_text_add(out, "parallelism.memory_limit allows %s", limit);
-    else
-        tt_text_add(out, "this machine allows %s (0.9 of the memory that it or its container has, for %d rank%s)",
-                    limit, s->local_size, s->local_size == 1 ? "" : "s");
-}
-
 /* Remedies that apply here. More ranks help only if each of them has as much memory as now. */
 static void add_remedies(const struct tt_setup *s, struct tt_text *out)
 {
@@ -239,7 +198,12 @@ static int check_memory(const struct tt_setup *s)
 
     if (total <= s->memory_limit && start <= s->memory_limit)
         return 0;
-    add_limit(s, &limit);
+    tt_text_bytes(less, sizeof less, (double)s->memory_limit);
+    if (s->cfg->parallelism.memory_limit != TT_NULL_INT)
+        tt_text_add(&limit, "parallelism.memory_limit allows %s", less);
+    else
+        tt_text_add(&limit, "this machine allows %s (0.9 of the memory that it or its container has, for %d rank%s)",
+                    less, s->local_size, s->local_size == 1 ? "" : "s");
     add_remedies(s, &remedies);
     if (s->job.pipeline)
         tt_job_rank_text(&s->job, s->comm->rank, &rank);
@@ -299,7 +263,7 @@ static int make_engine(struct tt_setup *s)
 
     tt_engine_free(s->engine);
     s->engine = NULL;
-    TT_TRY(tt_job_engine(&s->job, s->comm, s->comm->rank, &s->engine));
+    TT_TRY(tt_engine_new(&s->job.engine, s->comm, s->comm->rank, &s->engine));
     if (s->cfg->debug.check_plan)
         TT_TRY(tt_program_check(tt_engine_program(s->engine)));
     s->memory = tt_engine_memory(s->engine);
@@ -333,7 +297,11 @@ out:
 
 int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over, struct tt_setup *ret_setup)
 {
+    const struct tt_fact facts[] = {{"the BLAS kernel", tt_blas_kernel()},
+                                    {"the BLAS library", tt_blas_library()},
+                                    {"titan's kernel variant", tt_kernels()->name}};
     struct tt_setup *s = ret_setup;
+    struct tt_text difference = {0};
     int rc = 0;
 
     *s = (struct tt_setup){.cfg = cfg, .comm = comm};
@@ -342,7 +310,10 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
     tt_comm_node(comm, &s->local_rank, &s->local_size);
     s->threads = tt_job_threads(cfg, s->local_size);
     TT_TRY(agree_on_limits(s));
-    TT_TRY(compare_kernels(comm, &s->kernels_differ));
+    /* bits depend on the kernels: if they differ, that is no error, but the curve is not layout-exact */
+    rc = tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, &difference);
+    s->kernels_differ = difference.text;
+    TT_TRY(rc);
     TT_TRY(tt_comm_agree(comm, tt_job_init(cfg, comm->size, s->threads, s->memory_limit, &s->job)));
     TT_TRY(agree_on_model(s));
     TT_TRY(choose_engine(s, starts_over));

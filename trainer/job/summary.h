@@ -7,7 +7,7 @@
 #include "parallel/engine/engine.h"
 
 /**
- * A summary of a program: which collectives it issues, how often and with how many bytes, and what is in memory when.
+ * A summary of a program: its collectives with their counts and bytes, and the memory in use at each instruction.
  * It is computed only from the instructions that run.
  */
 
@@ -59,7 +59,7 @@ int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_u
  */
 json_t *tt_summary_by_kind(const struct tt_engine_memory *memory);
 
-/** What lies unused in the arena at the peak: total less the kinds. */
+/** Unused bytes of the arena at the peak: the total less all kinds. */
 int64_t tt_summary_padding(const struct tt_engine_memory *memory);
 
 #endif

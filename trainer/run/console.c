@@ -57,28 +57,22 @@ void tt_console_add_in_handler(const char *text)
     errno = before;
 }
 
-static void add_title(int argc, char **argv, struct tt_text *out)
-{
-    time_t now = (time_t)tt_clock_wall_sec();
-    struct tm utc;
-    char text[32] = "";
-
-    if (gmtime_r(&now, &utc))
-        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    tt_text_add(out, "=== %s titan train", text);
-    for (int i = 0; i < argc; i++) {
-        tt_text_add(out, " ");
-        tt_text_add_word(out, argv[i]);
-    }
-    tt_text_add(out, "\n");
-}
-
 void tt_console_open(const char *path, int argc, char **argv)
 {
+    time_t now = (time_t)tt_clock_wall_sec();
     struct tt_text begin = {0};
+    struct tm utc;
+    char when[32] = "";
     int fd = -1;
 
-    add_title(argc, argv, &begin);
+    if (gmtime_r(&now, &utc))
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    tt_text_add(&begin, "=== %s titan train", when);
+    for (int i = 0; i < argc; i++) {
+        tt_text_add(&begin, " ");
+        tt_text_add_word(&begin, argv[i]);
+    }
+    tt_text_add(&begin, "\n");
     if (kept.size)
         tt_text_add_bytes(&begin, kept.text, kept.size);
     tt_console_close();

@@ -10,7 +10,7 @@
  * written, that is warned of once.
  */
 
-/** Keeps what is printed from now on, for the file that is opened later. */
+/** Keeps all output from now on, for the file that is opened later. */
 void tt_console_begin(void);
 
 /**

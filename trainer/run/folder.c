@@ -28,9 +28,6 @@
 #include "trainer/run/console.h"
 #include "trainer/run/revision.h"
 
-/* The files by which a folder is known to have a run. */
-static const char *const run_files[] = {"metrics.jsonl", "run.yaml"};
-
 static char *in_folder(const struct tt_config *cfg, const char *name)
 {
     return tt_format("%s/%s", cfg->job.dump_folder, name);
@@ -41,13 +38,15 @@ char *tt_run_folder_checkpoints(const struct tt_config *cfg)
     return in_folder(cfg, cfg->checkpoint.folder);
 }
 
-/* The user's cache folder, which is made if need be. NULL: there is none. */
-static char *user_cache(void)
+char *tt_run_folder_cache(const struct tt_config *cfg)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"); // NOLINT(concurrency-mt-unsafe): before the team has work
     const char *home = getenv("HOME");          // NOLINT(concurrency-mt-unsafe)
+    size_t size = strlen(cfg->job.dump_folder);
     char *path = NULL;
 
+    if (cfg->dataloader.cache_dir)
+        return tt_strdup(cfg->dataloader.cache_dir);
     if (xdg && xdg[0] == '/')
         path = tt_format("%s/titan", xdg);
     else if (home && home[0] == '/')
@@ -55,18 +54,6 @@ static char *user_cache(void)
     if (path && tt_folder_make(path) == 0)
         return path;
     tt_free(path);
-    return NULL;
-}
-
-char *tt_run_folder_cache(const struct tt_config *cfg)
-{
-    size_t size = strlen(cfg->job.dump_folder);
-    char *path;
-
-    if (cfg->dataloader.cache_dir)
-        return tt_strdup(cfg->dataloader.cache_dir);
-    if ((path = user_cache()))
-        return path;
     while (size > 1 && cfg->job.dump_folder[size - 1] == '/')
         size--;
     return tt_format("%.*s.cache", (int)size, cfg->job.dump_folder);
@@ -104,13 +91,15 @@ static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
     return rc;
 }
 
+/* Whether the folder has one of the files by which it is known to have a run. */
 static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
 {
+    static const char *const files[] = {"metrics.jsonl", "run.yaml"};
     int rc = 0;
 
     *ret_holds = false;
     for (size_t i = 0; i < 2 && rc == 0 && !*ret_holds; i++) {
-        char *path = in_folder(cfg, run_files[i]);
+        char *path = in_folder(cfg, files[i]);
 
         rc = tt_path_exists(path, ret_holds);
         tt_free(path);
@@ -118,6 +107,7 @@ static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
     return rc;
 }
 
+/* Whether the last record of a run is that of a good end. */
 static bool take_end(void *arg, const json_t *record)
 {
     bool *ended = arg;
@@ -127,31 +117,12 @@ static bool take_end(void *arg, const json_t *record)
     return true; /* only the last record is of interest */
 }
 
-/*
- * Whether the run in the folder was killed or failed: its last record is not that of a good end. If it has saved
- * nothing, it can only begin again, and a scheduler must be able to restart it with the same command.
- */
-static int was_cut_short(const struct tt_config *cfg, bool *ret_cut)
-{
-    char *path = in_folder(cfg, "metrics.jsonl");
-    bool exists = false, ended = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(path, &exists));
-    if (exists)
-        TT_TRY(tt_records_backwards(path, take_end, &ended));
-out:
-    *ret_cut = !ended;
-    tt_free(path);
-    return rc;
-}
-
 struct validation_search {
     int64_t step;
     bool found;
 };
 
-/* What was recorded before the step, or before a start that went back behind it, belongs to other weights. */
+/* Records before the step, or before a start that went back behind it, belong to other weights. */
 static bool take_validation(void *arg, const json_t *record)
 {
     struct validation_search *search = arg;
@@ -236,51 +207,43 @@ out:
     return rc;
 }
 
-/* The weights to start from are read after the run that is replaced was removed. */
-static int check_weights_stay(const struct tt_config *cfg)
-{
-    const char *path = cfg->checkpoint.initial_load_path;
-    struct tt_path_info run = {0}, weights = {0};
-    char *folder;
-    int rc = 0;
-
-    if (!path && cfg->checkpoint.initial_load_in_hf)
-        path = cfg->model.hf_assets_path;
-    if (!path)
-        return 0;
-    folder = tt_run_folder_checkpoints(cfg);
-    TT_TRY(tt_path_look(cfg->job.dump_folder, &run));
-    TT_TRY(tt_path_look(path, &weights));
-    rc = run.inode == weights.inode && run.device == weights.device ? TT_EUSAGE : tt_output_check_apart(folder, path);
-    if (rc == TT_EUSAGE)
-        rc = tt_fail(TT_EUSAGE,
-                     "--overwrite would remove '%s', the weights from which this run starts\n"
-                     "help: choose another --job.dump_folder",
-                     path);
-out:
-    tt_free(folder);
-    return rc;
-}
-
 /* Whether this run may have the folder, and whether it replaces the one that is there. */
 static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, bool *ret_replaces)
 {
-    bool holds = false, cut_short = false;
+    const char *weights = cfg->checkpoint.initial_load_path;
+    struct tt_path_info run_info = {0}, weights_info = {0};
+    char *records = in_folder(cfg, "metrics.jsonl"), *checkpoints = tt_run_folder_checkpoints(cfg);
+    bool holds = false, exists = false, ended = false;
     int rc = 0;
 
+    if (!weights && cfg->checkpoint.initial_load_in_hf)
+        weights = cfg->model.hf_assets_path;
     TT_TRY(holds_a_run(cfg, &holds));
-    if (!overwrite && !resumes && holds && cfg->checkpoint.enable)
-        TT_TRY(was_cut_short(cfg, &cut_short));
+    TT_TRY(tt_path_exists(records, &exists));
+    if (!overwrite && !resumes && holds && cfg->checkpoint.enable && exists)
+        TT_TRY(tt_records_backwards(records, take_end, &ended));
     *ret_replaces = overwrite && holds;
-    if (*ret_replaces)
-        TT_TRY(check_weights_stay(cfg));
+    if (*ret_replaces && weights) { /* the weights to start from are read after the run that is replaced was removed */
+        TT_TRY(tt_path_look(cfg->job.dump_folder, &run_info));
+        TT_TRY(tt_path_look(weights, &weights_info));
+        rc = run_info.inode == weights_info.inode && run_info.device == weights_info.device
+                 ? TT_EUSAGE
+                 : tt_output_check_apart(checkpoints, weights);
+        if (rc == TT_EUSAGE)
+            rc = tt_fail(TT_EUSAGE,
+                         "--overwrite would remove '%s', the weights from which this run starts\n"
+                         "help: choose another --job.dump_folder",
+                         weights);
+        TT_TRY(rc);
+    }
     if (overwrite && resumes && !holds) {
         rc = tt_fail(
             TT_EUSAGE,
             "'%s' holds checkpoints but neither metrics.jsonl nor run.yaml: --overwrite only removes what a run "
             "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
             cfg->job.dump_folder);
-    } else if (!overwrite && !resumes && holds && cut_short) {
+    } else if (!overwrite && !resumes && holds && cfg->checkpoint.enable && !ended) {
+        /* its last record is not that of a good end; a scheduler must be able to restart it with the same command */
         tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
     } else if (!overwrite && !resumes && holds) {
         rc = tt_fail(TT_EUSAGE,
@@ -289,6 +252,8 @@ static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, boo
                      cfg->job.dump_folder);
     }
 out:
+    tt_free(records);
+    tt_free(checkpoints);
     return rc;
 }
 
@@ -338,24 +303,6 @@ static int remove_names(const char *folder, bool (*is_ours)(const char *name))
     }
 out:
     tt_names_free(names, n);
-    return rc;
-}
-
-static int remove_checkpoints(const struct tt_config *cfg)
-{
-    char *folder = tt_run_folder_checkpoints(cfg);
-    struct tt_lock lock = TT_LOCK_NONE;
-    bool exists = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(folder, &exists));
-    if (!exists)
-        goto out;
-    TT_TRY(tt_ckpt_folder_lock(folder, &lock)); /* a command may be working there */
-    TT_TRY(remove_names(folder, is_of_a_checkpoint_folder));
-out:
-    tt_lock_release(&lock);
-    tt_free(folder);
     return rc;
 }
 
@@ -421,15 +368,24 @@ static bool is_of_a_run_folder(const char *name)
 static int remove_run(const struct tt_config *cfg)
 {
     const char *top = cfg->job.dump_folder;
-    char *board = tt_format("%s/%s", top, cfg->metrics.save_tb_folder);
-    char *traces = tt_format("%s/%s", top, cfg->profiling.save_traces_folder);
+    char *checkpoints = tt_run_folder_checkpoints(cfg), *board = in_folder(cfg, cfg->metrics.save_tb_folder);
+    char *traces = in_folder(cfg, cfg->profiling.save_traces_folder);
+    struct tt_lock lock = TT_LOCK_NONE;
+    bool exists = false;
     int rc = 0;
 
-    TT_TRY(remove_checkpoints(cfg));
+    TT_TRY(tt_path_exists(checkpoints, &exists));
+    if (exists) {
+        TT_TRY(tt_ckpt_folder_lock(checkpoints, &lock)); /* a command may be working there */
+        TT_TRY(remove_names(checkpoints, is_of_a_checkpoint_folder));
+        tt_lock_release(&lock);
+    }
     TT_TRY(remove_records(top, board, "[0-9]*-[0-9]*", "events.out.tfevents.*"));
     TT_TRY(remove_records(top, traces, "iteration_[0-9]*", "rank[0-9]*_trace.json*"));
     TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since these files mark the folder as a run's */
 out:
+    tt_lock_release(&lock);
+    tt_free(checkpoints);
     tt_free(board);
     tt_free(traces);
     return rc;
@@ -437,7 +393,7 @@ out:
 
 /* --- starts that fail --- */
 
-/* What a start makes in the folder of its run. The lock comes last: another job that finds none may begin there. */
+/* The files that a start makes in the folder of its run. The lock comes last: a job that finds none may begin there. */
 enum { METRICS, RECORD, CONSOLE, CHECKPOINTS, BOARD, LOCK, MADE };
 
 static char *made_path(const struct tt_config *cfg, int what)
@@ -448,7 +404,7 @@ static char *made_path(const struct tt_config *cfg, int what)
                        : what == BOARD     ? cfg->metrics.save_tb_folder
                                            : names[what];
 
-    return tt_format("%s/%s", cfg->job.dump_folder, name);
+    return in_folder(cfg, name);
 }
 
 /* Cuts the last part of a path off; false: it has only one. */
@@ -494,18 +450,6 @@ out:
     return rc;
 }
 
-/* Removes the empty folders on the way to the run's that were not there. */
-static void remove_made_folders(const struct tt_config *cfg, const char *kept)
-{
-    char *at = tt_strdup(cfg->job.dump_folder);
-
-    for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
-        at[n - 1] = 0;
-    while (strlen(at) > strlen(kept) && rmdir(at) == 0 && cut_last(at))
-        ;
-    tt_free(at);
-}
-
 static void remove_made(const struct tt_config *cfg, int what)
 {
     char *path = made_path(cfg, what), *lock = tt_format("%s/.lock", path);
@@ -523,10 +467,10 @@ static void remove_made(const struct tt_config *cfg, int what)
     tt_free(path);
 }
 
-/* What cannot be removed stays, and the message stays that of the error that ended the start. */
+/* Files that cannot be removed stay. The error message of the failed start is kept. */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder)
 {
-    char *message = tt_strdup(tt_error_message());
+    char *message = tt_strdup(tt_error_message()), *at = tt_strdup(cfg->job.dump_folder);
     enum tt_key key = tt_error_key();
     bool is_ours = folder->lock.path && folder->kept && tt_lock_check(&folder->lock) == 0;
 
@@ -536,38 +480,33 @@ void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folde
         if (!(folder->had & 1U << what))
             remove_made(cfg, what);
     tt_lock_release(&folder->lock); /* its file was removed while it was held, so that nobody can take it */
-    if (is_ours)
-        remove_made_folders(cfg, folder->kept);
+    for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
+        at[n - 1] = 0;
+    while (is_ours && strlen(at) > strlen(folder->kept) && rmdir(at) == 0 && cut_last(at))
+        ; /* the folders on the way to the run's that were not there */
     (void)tt_fail_key(TT_EINTERNAL, key, "%s", message);
     tt_free(message);
+    tt_free(at);
 }
 
 /* --- a folder that is taken --- */
 
-/* Makes the folder and locks it. A start that fails meanwhile may remove it again. */
-static int make_and_lock(const struct tt_config *cfg, struct tt_lock *lock)
-{
-    enum { TRIES = 5 };
-    bool there = true;
-    int rc = 0;
-
-    for (int i = 0; i < TRIES; i++) {
-        rc = tt_folder_make(cfg->job.dump_folder);
-        if (rc == 0)
-            rc = take_lock(cfg, lock);
-        if (rc == 0 || tt_path_exists(cfg->job.dump_folder, &there) < 0 || there)
-            break;
-    }
-    return rc;
-}
-
 int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite, struct tt_run_folder *ret_folder)
 {
+    enum { TRIES = 5 };
     struct tt_run_folder folder = TT_RUN_FOLDER_NONE;
+    bool there;
     int rc = 0;
 
     TT_TRY(look(cfg, &folder));
-    TT_TRY(make_and_lock(cfg, &folder.lock));
+    for (int i = 0; i < TRIES; i++) { /* a start that fails meanwhile may remove the folder again */
+        rc = tt_folder_make(cfg->job.dump_folder);
+        if (rc == 0)
+            rc = take_lock(cfg, &folder.lock);
+        if (rc == 0 || tt_path_exists(cfg->job.dump_folder, &there) < 0 || there)
+            break;
+    }
+    TT_TRY(rc);
     TT_TRY(look(cfg, &folder)); /* another job may have had the lock meanwhile */
     rc = decide(cfg, resumes, overwrite, &folder.replaces);
     if (rc < 0) {
@@ -594,11 +533,6 @@ void tt_run_folder_release(struct tt_run_folder *folder)
     tt_lock_release(&folder->lock);
     tt_free(folder->kept);
     *folder = TT_RUN_FOLDER_NONE;
-}
-
-int tt_run_folder_check(const struct tt_run_folder *folder)
-{
-    return tt_lock_check(&folder->lock);
 }
 
 void tt_run_folder_console(const struct tt_config *cfg, int argc, char **argv)

@@ -56,9 +56,6 @@ void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folde
 
 void tt_run_folder_release(struct tt_run_folder *folder);
 
-/** TT_EDATA when the taken folder was removed or replaced since; 0 if none was taken. */
-int tt_run_folder_check(const struct tt_run_folder *folder) TT_MUST_CHECK;
-
 /** The checkpoint folder of the run; the caller frees. */
 char *tt_run_folder_checkpoints(const struct tt_config *cfg);
 

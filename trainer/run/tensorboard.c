@@ -76,60 +76,6 @@ static void put_field(struct bytes *b, unsigned field, const void *data, size_t 
 
 enum { VALUE_BYTES = 256, TEXT_BYTES = TT_BOARD_TEXT + 2 * VALUE_BYTES, EVENT_BYTES = 8192 + TEXT_BYTES };
 
-/* Summary.Value { string tag = 1; float simple_value = 2; } as the repeated field 1 of a Summary. */
-static void put_scalar(struct bytes *summary, const struct tt_scalar *scalar)
-{
-    uint8_t room[VALUE_BYTES];
-    struct bytes value = {.data = room, .room = sizeof room};
-    float number = (float)scalar->value;
-    uint32_t bits;
-
-    memcpy(&bits, &number, sizeof bits);
-    put_field(&value, 1, scalar->tag, strlen(scalar->tag));
-    put_key(&value, 2, FIXED32);
-    put_fixed(&value, bits, 4);
-    summary->full = summary->full || value.full;
-    put_field(summary, 1, value.data, value.n);
-}
-
-/* The bytes of a text that are kept: whole characters. */
-static size_t kept_of(const char *text)
-{
-    size_t n = strlen(text);
-
-    if (n <= TT_BOARD_TEXT)
-        return n;
-    for (n = TT_BOARD_TEXT; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
-        n--;
-    return n;
-}
-
-/*
- * Summary.Value { string tag = 1; TensorProto tensor = 8; SummaryMetadata metadata = 9 }
- * TensorProto { DataType dtype = 1; TensorShapeProto tensor_shape = 2; repeated bytes string_val = 8 }, a vector of one
- * TensorShapeProto { repeated Dim { int64 size = 1 } dim = 2 }
- * SummaryMetadata { PluginData { string plugin_name = 1 } plugin_data = 1 }
- */
-static void put_text(struct bytes *summary, const char *tag, const char *text)
-{
-    enum { DT_STRING = 7 };
-    static const uint8_t shape[] = {2 << 3 | LENGTH, 2, 1 << 3 | VARINT, 1},
-                         metadata[] = {1 << 3 | LENGTH, 6, 1 << 3 | LENGTH, 4, 't', 'e', 'x', 't'};
-    uint8_t room[TEXT_BYTES], tensor_room[TEXT_BYTES];
-    struct bytes value = {.data = room, .room = sizeof room},
-                 tensor = {.data = tensor_room, .room = sizeof tensor_room};
-
-    put_key(&tensor, 1, VARINT);
-    put_varint(&tensor, DT_STRING);
-    put_field(&tensor, 2, shape, sizeof shape);
-    put_field(&tensor, 8, text, kept_of(text));
-    put_field(&value, 1, tag, strlen(tag));
-    put_field(&value, 8, tensor.data, tensor.n);
-    put_field(&value, 9, metadata, sizeof metadata);
-    summary->full = summary->full || tensor.full || value.full;
-    put_field(summary, 1, value.data, value.n);
-}
-
 /* Event { double wall_time = 1; int64 step = 2; string file_version = 3 | Summary summary = 5; } */
 static void put_event(struct bytes *event, double wall_sec, int64_t step, const struct bytes *summary)
 {
@@ -171,24 +117,58 @@ static size_t put_record(double wall_sec, int64_t step, const struct bytes *summ
     return event.full || record.full ? 0 : record.n;
 }
 
+/* Summary.Value { string tag = 1; float simple_value = 2; } as the repeated field 1 of a Summary. */
 size_t tt_tensorboard_record(double wall_sec, int64_t step, const struct tt_scalar *scalars, int n, uint8_t *buf,
                              size_t buf_size)
 {
     uint8_t room[EVENT_BYTES];
     struct bytes summary = {.data = room, .room = sizeof room};
 
-    for (int i = 0; i < n; i++)
-        put_scalar(&summary, &scalars[i]);
+    for (int i = 0; i < n; i++) {
+        uint8_t value_room[VALUE_BYTES];
+        struct bytes value = {.data = value_room, .room = sizeof value_room};
+        float number = (float)scalars[i].value;
+        uint32_t bits;
+
+        memcpy(&bits, &number, sizeof bits);
+        put_field(&value, 1, scalars[i].tag, strlen(scalars[i].tag));
+        put_key(&value, 2, FIXED32);
+        put_fixed(&value, bits, 4);
+        summary.full = summary.full || value.full;
+        put_field(&summary, 1, value.data, value.n);
+    }
     return put_record(wall_sec, step, n ? &summary : NULL, buf, buf_size);
 }
 
+/*
+ * Summary.Value { string tag = 1; TensorProto tensor = 8; SummaryMetadata metadata = 9 }
+ * TensorProto { DataType dtype = 1; TensorShapeProto tensor_shape = 2; repeated bytes string_val = 8 }, a vector of one
+ * TensorShapeProto { repeated Dim { int64 size = 1 } dim = 2 }
+ * SummaryMetadata { PluginData { string plugin_name = 1 } plugin_data = 1 }
+ */
 size_t tt_tensorboard_text_record(double wall_sec, int64_t step, const char *tag, const char *text, uint8_t *buf,
                                   size_t buf_size)
 {
-    uint8_t room[EVENT_BYTES];
-    struct bytes summary = {.data = room, .room = sizeof room};
+    enum { DT_STRING = 7 };
+    static const uint8_t shape[] = {2 << 3 | LENGTH, 2, 1 << 3 | VARINT, 1},
+                         metadata[] = {1 << 3 | LENGTH, 6, 1 << 3 | LENGTH, 4, 't', 'e', 'x', 't'};
+    uint8_t room[EVENT_BYTES], value_room[TEXT_BYTES], tensor_room[TEXT_BYTES];
+    struct bytes summary = {.data = room, .room = sizeof room}, value = {.data = value_room, .room = sizeof value_room},
+                 tensor = {.data = tensor_room, .room = sizeof tensor_room};
+    size_t n = strlen(text);
 
-    put_text(&summary, tag, text);
+    if (n > TT_BOARD_TEXT) /* whole characters of it */
+        for (n = TT_BOARD_TEXT; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    put_key(&tensor, 1, VARINT);
+    put_varint(&tensor, DT_STRING);
+    put_field(&tensor, 2, shape, sizeof shape);
+    put_field(&tensor, 8, text, n);
+    put_field(&value, 1, tag, strlen(tag));
+    put_field(&value, 8, tensor.data, tensor.n);
+    put_field(&value, 9, metadata, sizeof metadata);
+    summary.full = tensor.full || value.full;
+    put_field(&summary, 1, value.data, value.n);
     return put_record(wall_sec, step, &summary, buf, buf_size);
 }
 
@@ -203,14 +183,9 @@ struct tt_tensorboard {
 /* size: of the record; 0: there was none. */
 static void append(struct tt_tensorboard *board, const uint8_t *record, size_t size)
 {
-    board->failed = board->failed || size == 0 || fwrite(record, 1, size, board->file) != size;
-}
+    bool written = size && fwrite(record, 1, size, board->file) == size && fflush(board->file) == 0;
 
-static void append_scalars(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n)
-{
-    uint8_t record[EVENT_BYTES + 16];
-
-    append(board, record, tt_tensorboard_record(tt_clock_wall_sec(), step, scalars, n, record, sizeof record));
+    board->failed = board->failed || !written;
 }
 
 int tt_tensorboard_open(const char *folder, struct tt_tensorboard **ret_board)
@@ -233,8 +208,7 @@ int tt_tensorboard_open(const char *folder, struct tt_tensorboard **ret_board)
         rc = tt_fail(TT_EIO, "cannot create '%s': %s", board->path, strerror(errno));
         goto out;
     }
-    append_scalars(board, 0, NULL, 0);
-    board->failed = fflush(board->file) != 0 || board->failed;
+    tt_tensorboard_add(board, 0, NULL, 0);
     *ret_board = board;
     board = NULL;
 out:
@@ -247,8 +221,9 @@ out:
 
 void tt_tensorboard_add(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n)
 {
-    append_scalars(board, step, scalars, n);
-    board->failed = fflush(board->file) != 0 || board->failed;
+    uint8_t record[EVENT_BYTES + 16];
+
+    append(board, record, tt_tensorboard_record(tt_clock_wall_sec(), step, scalars, n, record, sizeof record));
 }
 
 void tt_tensorboard_add_text(struct tt_tensorboard *board, int64_t step, const char *tag, const char *text)
@@ -256,7 +231,6 @@ void tt_tensorboard_add_text(struct tt_tensorboard *board, int64_t step, const c
     uint8_t record[EVENT_BYTES + 16];
 
     append(board, record, tt_tensorboard_text_record(tt_clock_wall_sec(), step, tag, text, record, sizeof record));
-    board->failed = fflush(board->file) != 0 || board->failed;
 }
 
 void tt_tensorboard_close(struct tt_tensorboard *board)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving from the training loop: when a checkpoint is due, what is in it, and how a save ends.
+ * Saving from the training loop: the contents of a checkpoint, the course of a save, and the space for it.
  */
 #include "trainer/save/saver.h"
 
@@ -124,8 +124,6 @@ static int export_hf(const struct tt_saver *saver, int64_t step)
     return rc;
 }
 
-/* --- the saver --- */
-
 /* --- the run's part of a manifest --- */
 
 /* Hashes are text, since JSON has no uint64. */
@@ -149,28 +147,22 @@ static json_t *data_json(const struct tt_config *cfg, const struct tt_train_data
                      cfg->validation.split > 0.0 ? json_real(cfg->validation.split) : NULL);
 }
 
-/* The loads of experts in the last step, which the next one needs. NULL: it does not. */
-static json_t *loads_json(const struct tt_setup *s)
-{
-    int64_t n, *loads = tt_engine_loads(s->engine, &n);
-    json_t *list = s->cfg->training.global_batch_balance_loss > 0.0 ? json_array() : NULL;
-
-    for (int64_t i = 0; list && i < n; i++)
-        (void)json_array_append_new(list, json_integer(loads[i]));
-    return list;
-}
-
 static json_t *describe(const struct tt_saver *saver, const struct tt_train_progress *at)
 {
     const struct tt_setup *s = saver->setup;
-    json_t *meta = tt_train_progress_json(at), *mesh = json_object();
+    json_t *meta = tt_train_progress_json(at), *mesh = json_object(), *list = NULL;
+    int64_t n, *loads = tt_engine_loads(s->engine, &n);
 
+    if (s->cfg->training.global_batch_balance_loss > 0.0) /* the next step needs the loads of experts in this one */
+        list = json_array();
+    for (int64_t i = 0; list && i < n; i++)
+        (void)json_array_append_new(list, json_integer(loads[i]));
     for (int d = 0; d < TT_MESH_DEGREES; d++)
         (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
     (void)json_object_update_new(meta,
-                                 json_pack("{s:o*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", loads_json(s),
-                                           "model", s->job.model->row->name, "/", s->job.model->flavor, "mesh", mesh,
-                                           "data", data_json(s->cfg, saver->data), "line", saver->line, "kernels",
+                                 json_pack("{s:o*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", list, "model",
+                                           s->job.model->row->name, "/", s->job.model->flavor, "mesh", mesh, "data",
+                                           data_json(s->cfg, saver->data), "line", saver->line, "kernels",
                                            tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
     return meta;
 }
@@ -312,7 +304,6 @@ static int retain(void *arg)
     tt_ckpt_retain(r->saver->store, r->step, (int)r->saver->setup->cfg->checkpoint.keep_latest_k, NULL);
     return 0;
 }
-
 int tt_saver_complete(struct tt_saver *saver, int64_t step, bool retains)
 {
     struct tt_comm *comm = saver->setup->comm;
@@ -363,17 +354,6 @@ int tt_saver_drain(struct tt_saver *saver, int code)
  * It is better to know before training than after hours of it whether the checkpoints fit.
  */
 
-/* Saves from here to the last step. */
-static int64_t saves_to_come(const struct tt_config *cfg, int64_t at, int64_t last)
-{
-    int64_t interval = cfg->checkpoint.interval;
-    int64_t saves = last / interval - at / interval + (last % interval != 0);
-
-    if (last <= at)
-        return 0;
-    return saves + (cfg->checkpoint.enable_first_step_checkpoint && at == 0 && interval > 1 && last > 1);
-}
-
 /* Bytes of a save of these tensors, for the last one perhaps of the model only. */
 static int64_t room_of(const struct tt_setup *s, struct tt_ckpt_state *state, const struct tt_train_assets *assets,
                        bool model_only, const struct tt_ckpt_policy *policy)
@@ -394,10 +374,13 @@ static int find_demand(const struct tt_setup *s, const struct tt_train_data *dat
     struct tt_job_tensors tensors = {0};
     struct tt_ckpt_state state;
     double weights = (double)tt_model_n_elements(s->job.model) * (double)tt_dtype_size(tt_job_export_dtype(cfg));
-    struct tt_ckpt_demand d = {.saves = saves_to_come(cfg, at->step, tt_train_progress_last_step(at, s, data)),
-                               .exports = cfg->checkpoint.last_save_in_hf ? 1.01 * weights + 0x1p20 : 0.0};
+    int64_t interval = cfg->checkpoint.interval, last = tt_train_progress_last_step(at, s, data);
+    bool saves_first = cfg->checkpoint.enable_first_step_checkpoint && at->step == 0 && interval > 1 && last > 1;
+    struct tt_ckpt_demand d = {.exports = cfg->checkpoint.last_save_in_hf ? 1.01 * weights + 0x1p20 : 0.0};
     int rc = 0;
 
+    if (last > at->step)
+        d.saves = last / interval - at->step / interval + (last % interval != 0) + saves_first;
     tt_job_tensors_init(&s->job.engine, NULL, &tensors);
     state = tensors.state;
     TT_TRY(tt_job_policy(cfg, &policy));
@@ -410,65 +393,43 @@ out:
     return rc;
 }
 
-/* The largest keep_latest_k for which there is space; there is space for 1. */
-static int64_t most_to_keep(const struct tt_ckpt_demand *d, double have)
-{
-    int64_t keep = 1;
-
-    while (keep < d->held + d->saves && tt_ckpt_demand_bytes(d, keep + 1) <= have)
-        keep++;
-    return keep;
-}
-
-/* Free bytes where a folder is or will be made; negative when unknown. */
-static int64_t free_bytes_for(const char *folder)
-{
-    char *path = tt_strdup(folder), *slash;
-    bool exists = false;
-    int64_t bytes;
-
-    while (tt_path_exists(path, &exists) == 0 && !exists && (slash = strrchr(path, '/')) && slash > path)
-        *slash = 0;
-    bytes = tt_folder_free_bytes(exists ? path : folder[0] == '/' ? "/" : ".");
-    tt_free(path);
-    return bytes;
-}
-
-static int compare_space(struct tt_saver_disk *disk)
-{
-    const struct tt_ckpt_demand *d = &disk->demand;
-    double least = tt_ckpt_demand_bytes(d, 1);
-    char need_text[32], have_text[32];
-
-    if (disk->have < least)
-        return tt_fail(TT_EIO,
-                       "not enough space for checkpoints in '%s': need %s for %s, have %s\n"
-                       "help: free space there, choose a job.dump_folder on another disk, or train a smaller model",
-                       disk->folder, tt_text_bytes(need_text, sizeof need_text, least),
-                       d->held == 0 && d->saves > 1 ? "one and for the next, which is written while that one is kept"
-                                                    : "one",
-                       tt_text_bytes(have_text, sizeof have_text, disk->have));
-    if (disk->have < disk->most)
-        disk->fits = most_to_keep(d, disk->have);
-    return 0;
-}
-
 static int look(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_train_assets *assets,
                 const struct tt_train_progress *at, bool overwrite, struct tt_saver_disk *disk)
 {
-    int64_t *steps = NULL;
+    const struct tt_ckpt_demand *d = &disk->demand;
+    char *path = tt_run_folder_checkpoints(s->cfg), *slash, need[32], have[32];
+    bool exists = false;
+    int64_t *steps = NULL, keep = 1;
+    double least;
     int held = 0, rc = 0;
 
-    disk->folder = tt_run_folder_checkpoints(s->cfg);
-    disk->have = (double)free_bytes_for(disk->folder);
+    disk->folder = tt_strdup(path);
+    while (tt_path_exists(path, &exists) == 0 && !exists && (slash = strrchr(path, '/')) && slash > path)
+        *slash = 0;
+    disk->have = (double)tt_folder_free_bytes(exists ? path : disk->folder[0] == '/' ? "/" : ".");
     TT_TRY(find_demand(s, data, assets, at, &disk->demand));
     TT_TRY(tt_step_list(disk->folder, &steps, &held));
     disk->demand.held = overwrite ? 0 : held;
     disk->replaced = overwrite ? held : 0;
-    disk->most = tt_ckpt_demand_bytes(&disk->demand, s->cfg->checkpoint.keep_latest_k);
-    if (disk->have >= 0.0 && !disk->replaced) /* else what is removed makes room */
-        rc = compare_space(disk);
+    disk->most = tt_ckpt_demand_bytes(d, s->cfg->checkpoint.keep_latest_k);
+    least = tt_ckpt_demand_bytes(d, 1);
+    if (disk->have < 0.0 || disk->replaced) /* not known, or what is removed makes room */
+        goto out;
+    if (disk->have < least)
+        rc = tt_fail(TT_EIO,
+                     "not enough space for checkpoints in '%s': need %s for %s, have %s\n"
+                     "help: free space there, choose a job.dump_folder on another disk, or train a smaller model",
+                     disk->folder, tt_text_bytes(need, sizeof need, least),
+                     d->held == 0 && d->saves > 1 ? "one and for the next, which is written while that one is kept"
+                                                  : "one",
+                     tt_text_bytes(have, sizeof have, disk->have));
+    else if (disk->have < disk->most) {
+        while (keep < d->held + d->saves && tt_ckpt_demand_bytes(d, keep + 1) <= disk->have)
+            keep++;
+        disk->fits = keep;
+    }
 out:
+    tt_free(path);
     tt_free(steps);
     return rc;
 }
@@ -507,7 +468,6 @@ static int look_from_run(void *arg)
 
     return look(l->saver->setup, l->saver->data, &l->saver->assets, l->at, false, &l->disk);
 }
-
 void tt_saver_warn_of_space(const struct tt_config *cfg, const struct tt_saver_disk *disk)
 {
     char need_text[32], have_text[32];

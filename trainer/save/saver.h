@@ -87,7 +87,7 @@ int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 
 /* --- space on the disk --- */
 
-/** What the checkpoints of a run need on the disk and what it has, in bytes. */
+/** Disk space that the checkpoints of a run need, and that is free, in bytes. */
 struct tt_saver_disk {
     char *folder;                 /* of the checkpoints; NULL: the run saves none */
     struct tt_ckpt_demand demand; /* of what the run saves from here on */

@@ -70,16 +70,6 @@ static bool has_adapters(const json_t *config)
     return json_integer_value(value_of(config, tt_config_row(TT_KEY(lora.rank)))) > 0;
 }
 
-/* Whether a run's step cannot be used with the present value of a key. An older titan may not have recorded it. */
-static bool differs(const json_t *before, const json_t *now, const struct tt_config_row *row)
-{
-    const json_t *a = value_of(before, row), *b = value_of(now, row);
-
-    if (strcmp(row->section, "lora") == 0 && !has_adapters(before) && !has_adapters(now))
-        return false;
-    return a && b && !json_is_null(a) && !json_is_null(b) && !same_value(a, b);
-}
-
 static void add_key(struct tt_text *text, const char *key, const json_t *value)
 {
     char *word = value_text(value);
@@ -94,11 +84,14 @@ static void add_differing(const json_t *before, const json_t *now, int flag, str
     for (int i = 0; i < tt_config_n_rows; i++) {
         const struct tt_config_row *row = &tt_config_rows[i];
         const char *key = tt_text_begins(row->path, "model.") ? row->path + strlen("model.") : row->path;
+        const json_t *a = value_of(before, row), *b = value_of(now, row);
+        bool idle = strcmp(row->section, "lora") == 0 && !has_adapters(before) && !has_adapters(now);
 
-        if (!(row->flags & flag) || !differs(before, now, row))
+        /* an older titan may not have recorded it */
+        if (!(row->flags & flag) || idle || !a || !b || json_is_null(a) || json_is_null(b) || same_value(a, b))
             continue;
-        add_key(was, flag == TT_FLAG_WEIGHTS && !was->size ? row->path : key, value_of(before, row));
-        add_key(is, key, value_of(now, row));
+        add_key(was, flag == TT_FLAG_WEIGHTS && !was->size ? row->path : key, a);
+        add_key(is, key, b);
     }
 }
 
@@ -241,16 +234,7 @@ static bool changes_curve(const struct tt_setup *setup, const json_t *changed, c
     }
 }
 
-static void add_change(struct tt_text *text, const char *path, const json_t *pair)
-{
-    char *was = value_text(json_array_get(pair, 0)), *is = value_text(json_array_get(pair, 1));
-
-    tt_text_add(text, "%s%s %s -> %s", text->size ? ", " : "", path, was, is);
-    tt_free(was);
-    tt_free(is);
-}
-
-/* What a step or a microbatch had and has, unless a key that changed says so: the key whose values these are. */
+/* Appends the change of the sequences of a step or microbatch, unless the change of `key` already shows it. */
 static void add_sequences(const json_t *changed, enum tt_key key, const char *what, int64_t before, int64_t now,
                           struct tt_text *all, struct tt_text *curve)
 {
@@ -281,8 +265,13 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_changes *sinc
 
         if (row && row->flags & TT_FLAG_QUIET)
             continue;
-        if (n++ < SHOWN)
-            add_change(&all, path, pair);
+        if (n++ < SHOWN) {
+            char *was = value_text(json_array_get(pair, 0)), *is = value_text(json_array_get(pair, 1));
+
+            tt_text_add(&all, "%s%s %s -> %s", all.size ? ", " : "", path, was, is);
+            tt_free(was);
+            tt_free(is);
+        }
         if (row && changes_curve(setup, since->keys, row, pair))
             tt_text_add(&curve, "%s%s", curve.size ? ", " : "", path);
     }

@@ -5,7 +5,7 @@
 #include "core/base/text.h"
 #include "trainer/job/setup.h"
 
-/* What has changed since the step from which a run continues. */
+/* The changes since the step from which a run continues. */
 struct tt_changes {
     int64_t step;       /* -1: the run does not continue */
     int64_t batch;      /* sequences of a step in the run that saved it; 0: not known */

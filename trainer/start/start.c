@@ -21,44 +21,24 @@
 #include "trainer/run/folder.h"
 #include "trainer/start/changed.h"
 
-/* Compares the tensors of a checkpoint, except what `skip` excludes, with the run's (tt_ckpt_examine). */
-static int examine_tensors(const struct tt_setup *s, const char *path, unsigned skip, json_t **ret_meta)
-{
-    struct tt_job_tensors tensors = {0};
-    int rc;
-
-    tt_job_tensors_init(&s->job.engine, NULL, &tensors);
-    rc = tt_ckpt_examine(path, &tensors.state, skip, ret_meta);
-    tt_job_tensors_release(&tensors);
-    return rc;
-}
-
 /* --- a run that continues --- */
-
-static int check_dump_folder(const struct tt_config *cfg)
-{
-    bool exists = false, is_folder = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_exists(cfg->job.dump_folder, &exists));
-    TT_TRY(tt_path_is_folder(cfg->job.dump_folder, &is_folder));
-    if (exists && !is_folder)
-        rc = tt_fail(TT_EDATA,
-                     "job.dump_folder '%s' is not a folder\nhelp: choose another --job.dump_folder, or remove the file",
-                     cfg->job.dump_folder);
-out:
-    return rc;
-}
 
 /* Steps that were set aside, or renamed by a killed save, count too. Their fate is decided later, with
  * the lock held; the run must not begin again. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
     char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
+    bool exists = false, is_folder = false;
     int n = 0, rc = 0;
 
     *ret_can = false;
-    TT_TRY(check_dump_folder(cfg));
+    TT_TRY(tt_path_exists(cfg->job.dump_folder, &exists));
+    TT_TRY(tt_path_is_folder(cfg->job.dump_folder, &is_folder));
+    if (exists && !is_folder)
+        TT_TRY(
+            tt_fail(TT_EDATA,
+                    "job.dump_folder '%s' is not a folder\nhelp: choose another --job.dump_folder, or remove the file",
+                    cfg->job.dump_folder));
     if (cfg->checkpoint.enable)
         TT_TRY(tt_folder_list_found(folder, &names, &n));
     for (int i = 0; i < n; i++)
@@ -69,34 +49,13 @@ out:
     return rc;
 }
 
-/* In another order, samples would be read twice or never. An older titan did not record the order. `longs`: what is
- * done with long conversations now, or NULL. */
-static int check_order(const struct tt_config *cfg, const json_t *data, const char *longs)
+/* In another order, samples would be read twice or never. */
+static int fail_position(const char *key, const char *then, const char *now)
 {
-    const char *longs_then = json_string_value(json_object_get(data, "long_conversations"));
-    const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
-
-    if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&
-        (int64_t)json_integer_value(seed) != cfg->dataloader.seed)
-        return tt_fail(TT_EDATA,
-                       "the checkpoint was trained with dataloader.seed %" PRId64 ", this run has %" PRId64
-                       ": the position in the data would mean other samples\nhelp: to start the data over, "
-                       "--checkpoint.exclude_from_loading=dataloader",
-                       (int64_t)json_integer_value(seed), cfg->dataloader.seed);
-    if (json_is_boolean(shuffle) && json_is_true(shuffle) != cfg->dataloader.shuffle)
-        return tt_fail(
-            TT_EDATA,
-            "the checkpoint was trained with dataloader.shuffle %s, this run has %s: the position in the data "
-            "would mean other samples\nhelp: to start the data over, "
-            "--checkpoint.exclude_from_loading=dataloader",
-            json_is_true(shuffle) ? "true" : "false", cfg->dataloader.shuffle ? "true" : "false");
-    if (longs && longs_then && strcmp(longs, longs_then) != 0)
-        return tt_fail(TT_EDATA,
-                       "the checkpoint was trained with dataloader.long_conversations %s, this run has %s: the "
-                       "position in the data would mean other samples\nhelp: to start the data over, "
-                       "--checkpoint.exclude_from_loading=dataloader",
-                       longs_then, longs);
-    return 0;
+    return tt_fail(TT_EDATA,
+                   "the checkpoint was trained with %s %s, this run has %s: the position in the data would mean other "
+                   "samples\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
+                   key, then, now);
 }
 
 /* The part of a mixture with this name; NULL: there is none. */
@@ -125,11 +84,13 @@ static double total_share(const json_t *parts)
     return total;
 }
 
-/* What is different in a mixture, as far as names tell: "; 'a' was 30% of the samples, is 40%; 'b' is new". */
-static void add_differences(const json_t *before, const struct tt_train_data *now, struct tt_text *out)
+/* Lists the differences of a mixture by name: "; 'a' was 30% of the samples, is 40%; 'b' is gone". */
+static int fail_mixture(const json_t *before, const struct tt_train_data *now)
 {
+    struct tt_text out = {0};
     const json_t *part;
     size_t k;
+    int rc;
 
     for (int i = 0; i < now->n; i++) {
         double is = 100.0 * (double)now->mixture.share[i] / (double)now->mixture.period, was;
@@ -141,11 +102,11 @@ static void add_differences(const json_t *before, const struct tt_train_data *no
         digest = json_string_value(json_object_get(part, "digest"));
         (void)snprintf(text, sizeof text, "%016" PRIx64, now->part[i].dataset->ref.info.digest);
         if (!part)
-            tt_text_add(out, "; '%s' is new", now->part[i].name);
+            tt_text_add(&out, "; '%s' is new", now->part[i].name);
         else if (was != is)
-            tt_text_add(out, "; '%s' was %.6g%% of the samples, is %.6g%%", now->part[i].name, was, is);
+            tt_text_add(&out, "; '%s' was %.6g%% of the samples, is %.6g%%", now->part[i].name, was, is);
         if (digest && strcmp(digest, text) != 0)
-            tt_text_add(out, "; '%s' has other tokens", now->part[i].name);
+            tt_text_add(&out, "; '%s' has other tokens", now->part[i].name);
     }
     json_array_foreach(before, k, part)
     {
@@ -155,56 +116,34 @@ static void add_differences(const json_t *before, const struct tt_train_data *no
         while (name && i < now->n && strcmp(now->part[i].name, name) != 0)
             i++;
         if (name && i == now->n)
-            tt_text_add(out, "; '%s' is gone", name);
+            tt_text_add(&out, "; '%s' is gone", name);
     }
-}
-
-static int fail_mixture(const json_t *before, const struct tt_train_data *now)
-{
-    struct tt_text differences = {0};
-    int rc;
-
-    add_differences(before, now, &differences);
     rc = tt_fail(TT_EDATA,
                  "the checkpoint was trained on another mixture of data%s\nhelp: to start the data over, "
                  "--checkpoint.exclude_from_loading=dataloader",
-                 differences.size ? differences.text : ": the order of its entries was another one");
-    tt_text_release(&differences);
+                 out.size ? out.text : ": the order of its entries was another one");
+    tt_text_release(&out);
     return rc;
 }
 
-/* Documents that change sides would also be validated on after they were trained on. */
-static int check_split(const struct tt_config *cfg, const json_t *data)
-{
-    double then = json_number_value(json_object_get(data, "split")), now = cfg->validation.split;
-
-    if (then == now)
-        return 0;
-    return tt_fail_key(
-        TT_EDATA, TT_KEY(validation.split),
-        "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
-        "would be held out, and the position in the data would mean other samples\nhelp: set "
-        "validation.split=%.10g%%; or, to start the data over, "
-        "--checkpoint.exclude_from_loading=dataloader",
-        100.0 * then, 100.0 * now, 100.0 * then);
-}
-
-/* A run can continue from its position in the data only if its samples are the same. */
+/* A run can continue from its position in the data only if its samples are the same. An older titan did not record
+ * their order. */
 static int check_data(const struct tt_config *cfg, const struct tt_train_data *data_now, const json_t *meta)
 {
     const json_t *data = json_object_get(meta, "data");
-    const char *digest = json_string_value(json_object_get(data, "digest"));
+    const json_t *seed = json_object_get(data, "seed"), *shuffle = json_object_get(data, "shuffle");
+    const char *digest = json_string_value(json_object_get(data, "digest")), *longs = tt_datasets_longs(cfg, data_now);
+    const char *longs_then = json_string_value(json_object_get(data, "long_conversations"));
     int64_t seq_len = (int64_t)json_integer_value(json_object_get(data, "seq_len"));
-    char now[32];
-    int rc = 0;
+    double split = json_number_value(json_object_get(data, "split"));
+    char then[32], now[32];
 
+    if (seq_len != cfg->training.seq_len) {
+        (void)snprintf(then, sizeof then, "%" PRId64, seq_len);
+        (void)snprintf(now, sizeof now, "%" PRId64, cfg->training.seq_len);
+        return fail_position(TT_KEY_NAME(training.seq_len), then, now);
+    }
     (void)snprintf(now, sizeof now, "%016" PRIx64, tt_train_data_digest(data_now));
-    if (seq_len != cfg->training.seq_len)
-        return tt_fail(TT_EDATA,
-                       "the checkpoint was trained with training.seq_len %" PRId64 ", this run has %" PRId64
-                       ": the position in the data would mean other samples\nhelp: to start the data over, "
-                       "--checkpoint.exclude_from_loading=dataloader",
-                       seq_len, cfg->training.seq_len);
     if (digest && strcmp(digest, now) != 0 && data_now->n > 1 && json_object_get(data, "parts"))
         return fail_mixture(json_object_get(data, "parts"), data_now);
     if (!digest || strcmp(digest, now) != 0)
@@ -212,10 +151,27 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
                        "the checkpoint was trained on other data or with another tokenizer (token digest %s, now "
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
-    TT_TRY(check_split(cfg, data));
-    rc = check_order(cfg, data, tt_datasets_longs(cfg, data_now));
-out:
-    return rc;
+    if (split !=
+        cfg->validation.split) /* documents that change sides would also be validated on after they were trained on */
+        return tt_fail_key(
+            TT_EDATA, TT_KEY(validation.split),
+            "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
+            "would be held out, and the position in the data would mean other samples\nhelp: set "
+            "validation.split=%.10g%%; or, to start the data over, "
+            "--checkpoint.exclude_from_loading=dataloader",
+            100.0 * split, 100.0 * cfg->validation.split, 100.0 * split);
+    if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&
+        (int64_t)json_integer_value(seed) != cfg->dataloader.seed) {
+        (void)snprintf(then, sizeof then, "%" PRId64, (int64_t)json_integer_value(seed));
+        (void)snprintf(now, sizeof now, "%" PRId64, cfg->dataloader.seed);
+        return fail_position(TT_KEY_NAME(dataloader.seed), then, now);
+    }
+    if (json_is_boolean(shuffle) && json_is_true(shuffle) != cfg->dataloader.shuffle)
+        return fail_position(TT_KEY_NAME(dataloader.shuffle), json_is_true(shuffle) ? "true" : "false",
+                             cfg->dataloader.shuffle ? "true" : "false");
+    if (longs && longs_then && strcmp(longs, longs_then) != 0)
+        return fail_position(TT_KEY_NAME(dataloader.long_conversations), longs_then, longs);
+    return 0;
 }
 
 /* Takes step, samples and schedule from a manifest's description, except what `skip` excludes. TT_EDATA if this run's
@@ -230,42 +186,6 @@ static int restore(const struct tt_config *cfg, const struct tt_train_data *data
     rc = tt_train_progress_restore(meta, skip, at);
 out:
     return rc;
-}
-
-/* The loads of experts in the last step. A checkpoint without them is continued as if they had been even. */
-static void restore_loads(const struct tt_setup *s, const json_t *meta, unsigned skip)
-{
-    const json_t *list = json_object_get(meta, "expert_loads");
-    int64_t n, *loads = tt_engine_loads(s->engine, &n);
-
-    if ((skip & TT_SKIP_TRAIN_STATE) || (int64_t)json_array_size(list) != n)
-        return;
-    for (int64_t i = 0; i < n; i++)
-        loads[i] = (int64_t)json_integer_value(json_array_get(list, (size_t)i));
-}
-
-/* Sequences of a step in the run that saved the checkpoint; 0 if that was not recorded. */
-static int64_t batch_of(const json_t *meta)
-{
-    const json_t *training = json_object_get(json_object_get(meta, "config"), "training");
-    const json_t *mesh = json_object_get(meta, "mesh");
-    int64_t global = (int64_t)json_integer_value(json_object_get(training, "global_batch_size"));
-    int64_t local = (int64_t)json_integer_value(json_object_get(training, "local_batch_size"));
-
-    return global > 0 ? global
-                      : local * (int64_t)json_integer_value(json_object_get(mesh, "dp_replicate")) *
-                            (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
-}
-
-/* Sequences of a microbatch in that run, as in tt_job_init; 0 if that was not recorded. */
-static int64_t microbatch_of(const json_t *meta)
-{
-    const json_t *config = json_object_get(meta, "config"), *parallelism = json_object_get(config, "parallelism");
-    bool is_piped = json_integer_value(json_object_get(parallelism, "pipeline_parallel_degree")) > 1;
-
-    return (int64_t)json_integer_value(is_piped
-                                           ? json_object_get(parallelism, "pipeline_parallel_microbatch_size")
-                                           : json_object_get(json_object_get(config, "training"), "local_batch_size"));
 }
 
 static bool is_complete(const struct tt_setup *setup, const struct tt_train_data *data,
@@ -315,27 +235,22 @@ static void describe_step(const struct tt_setup *s, const struct tt_train_data *
                           const struct tt_train_progress *at, const char *folder, const struct tt_ckpt_found *found,
                           struct tt_start *start)
 {
+    const json_t *config = json_object_get(found->meta, "config"), *mesh = json_object_get(found->meta, "mesh");
+    const json_t *training = json_object_get(config, "training"), *parallelism = json_object_get(config, "parallelism");
+    int64_t global = (int64_t)json_integer_value(json_object_get(training, "global_batch_size"));
+    int64_t local = (int64_t)json_integer_value(json_object_get(training, "local_batch_size"));
+    bool is_piped = json_integer_value(json_object_get(parallelism, "pipeline_parallel_degree")) > 1;
+
     tt_train_progress_count_steps(at, s, data);
     start->since.step = found->step;
-    start->since.keys = tt_changed_keys(s->cfg, json_object_get(found->meta, "config"));
-    start->since.batch = batch_of(found->meta);
-    start->since.microbatch = microbatch_of(found->meta);
+    start->since.keys = tt_changed_keys(s->cfg, config);
+    start->since.batch = global > 0 ? global
+                                    : local * (int64_t)json_integer_value(json_object_get(mesh, "dp_replicate")) *
+                                          (int64_t)json_integer_value(json_object_get(mesh, "dp_shard"));
+    start->since.microbatch = /* as in tt_job_init */
+        is_piped ? (int64_t)json_integer_value(json_object_get(parallelism, "pipeline_parallel_microbatch_size"))
+                 : local;
     (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found->step, folder);
-}
-
-/* Notes that this run has another gradient_sync than the one that it continues, if that changes bits. before NULL: not
- * known. */
-static void note_sync(const struct tt_setup *s, const char *before)
-{
-    const char *now = tt_setup_sync_word(s->cfg->training.gradient_sync);
-
-    /* where the layout does not change the bits, neither do sums of runs */
-    if (before && tt_setup_layout_exact(s) && strcmp(before, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) != 0)
-        return;
-    if (before && strcmp(before, now) != 0)
-        tt_note(
-            "the checkpoint was trained with gradient_sync %s, this run continues with %s: losses differ in rounding",
-            before, now);
 }
 
 /* Loads the step from which the run continues, if its folder has one, and decides the line of its coming steps. Steps
@@ -346,6 +261,9 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
     const struct tt_setup *s = saver->setup;
     struct tt_ckpt_request request;
     struct tt_ckpt_found found = {.step = -1};
+    const json_t *loads;
+    int64_t n, *engine_loads = tt_engine_loads(s->engine, &n);
+    const char *sync, *now = tt_setup_sync_word(s->cfg->training.gradient_sync);
     int rc = 0;
 
     TT_TRY(tt_job_resume_request(s->cfg, &request));
@@ -358,7 +276,10 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
         goto out;
     }
     TT_TRY(tt_comm_agree(s->comm, restore(s->cfg, saver->data, found.meta, found.skip, at)));
-    restore_loads(s, found.meta, found.skip);
+    /* a checkpoint without the loads of experts in its step is continued as if they had been even */
+    loads = found.skip & TT_SKIP_TRAIN_STATE ? NULL : json_object_get(found.meta, "expert_loads");
+    for (int64_t i = 0; i < n && (int64_t)json_array_size(loads) == n; i++)
+        engine_loads[i] = (int64_t)json_integer_value(json_array_get(loads, (size_t)i));
     start->averages_begin = found.skip & (TT_SKIP_OPTIMIZER | TT_SKIP_AVERAGES);
     if (start->averages_begin)
         tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
@@ -367,7 +288,13 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
         tt_note("checkpoint.load_step and exclude_from_loading were applied when this line of steps began; it "
                 "continues from step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
                 found.step, s->cfg->job.dump_folder);
-    note_sync(s, tt_setup_recorded_sync(found.meta));
+    sync = tt_setup_recorded_sync(found.meta);
+    /* where the layout does not change the bits, neither do sums of runs */
+    if (sync && strcmp(sync, now) != 0 &&
+        (!tt_setup_layout_exact(s) || strcmp(sync, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) == 0))
+        tt_note(
+            "the checkpoint was trained with gradient_sync %s, this run continues with %s: losses differ in rounding",
+            sync, now);
     /* a line that counts from 0 reaches this number again, and that step is another one */
     saver->saved_step = at->step == found.step ? found.step : -1;
     describe_step(s, saver->data, at, folder, &found, start);
@@ -376,71 +303,7 @@ out:
     return rc;
 }
 
-struct step_peek {
-    const struct tt_setup *setup;
-    char *path; /* of the step */
-    unsigned skip;
-};
-
-static int examine_step(void *arg)
-{
-    const struct step_peek *peek = arg;
-    json_t *meta = NULL;
-    int rc = examine_tensors(peek->setup, peek->path, peek->skip, &meta);
-
-    json_decref(meta);
-    return rc;
-}
-
-/* The part of tt_start_peek that looks for a step of the run's own folder. */
-static int peek_step(const struct tt_setup *s, const struct tt_train_data *data, struct tt_train_progress *at,
-                     struct tt_start *start, bool *ret_resumes)
-{
-    char *folder = tt_run_folder_checkpoints(s->cfg);
-    struct tt_ckpt_found found = {.step = -1};
-    struct tt_ckpt_request request;
-    struct step_peek peek = {.setup = s};
-    int rc = 0;
-
-    TT_TRY(tt_job_resume_request(s->cfg, &request));
-    TT_TRY(tt_ckpt_peek(s->comm, folder, &request, &found));
-    *ret_resumes = found.step >= 0;
-    if (found.step < 0)
-        goto out;
-    rc = tt_changed_check_model(s->cfg, found.meta);
-    if (rc == 0)
-        rc = restore(s->cfg, data, found.meta, found.skip, at);
-    TT_TRY(tt_comm_agree(s->comm, rc));
-    peek.path = tt_step_path(folder, found.step);
-    peek.skip = found.skip | (is_complete(s, data, at) ? TT_SKIP_OPTIMIZER : 0);
-    TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, examine_step, &peek));
-    describe_step(s, data, at, folder, &found, start);
-out:
-    tt_ckpt_found_release(&found);
-    tt_free(peek.path);
-    tt_free(folder);
-    return rc;
-}
-
 /* --- the start --- */
-
-/* A checkpoint of PyTorch's has the position of another data loader, which means nothing to this one. */
-static int leave_out_foreign(const char *path, const json_t *meta, unsigned *skip)
-{
-    if (!json_object_get(meta, "torch"))
-        return 0;
-    if (!(*skip & TT_SKIP_TRAIN_STATE) && !json_object_get(meta, "step"))
-        return tt_fail(TT_EDATA,
-                       "'%s' does not say how many steps were done (train_state.step)\nhelp: set %s: [train_state, "
-                       "lr_scheduler, optimizer], or checkpoint.initial_load_model_only: true",
-                       path, TT_KEY_NAME(checkpoint.exclude_from_loading));
-    if (!(*skip & TT_SKIP_DATALOADER))
-        tt_note("'%s' is a PyTorch checkpoint: the position of its data loader is not used, so the data begins with "
-                "the first sample",
-                path);
-    *skip |= TT_SKIP_DATALOADER;
-    return 0;
-}
 
 /* The weights to start from; NULL: random ones. */
 static const char *initial_path(const struct tt_config *cfg)
@@ -488,7 +351,18 @@ static int restore_initial(const struct tt_config *cfg, const struct tt_train_da
     TT_TRY(tt_changed_check_adapters(cfg, initial_path(cfg), meta));
     if (!meta || cfg->checkpoint.initial_load_model_only)
         return 0;
-    TT_TRY(leave_out_foreign(initial_path(cfg), meta, &skip));
+    if (json_object_get(meta, "torch")) { /* the position of another data loader means nothing to this one */
+        if (!(skip & TT_SKIP_TRAIN_STATE) && !json_object_get(meta, "step"))
+            return tt_fail(TT_EDATA,
+                           "'%s' does not say how many steps were done (train_state.step)\nhelp: set %s: "
+                           "[train_state, lr_scheduler, optimizer], or checkpoint.initial_load_model_only: true",
+                           initial_path(cfg), TT_KEY_NAME(checkpoint.exclude_from_loading));
+        if (!(skip & TT_SKIP_DATALOADER))
+            tt_note("'%s' is a PyTorch checkpoint: the position of its data loader is not used, so the data begins "
+                    "with the first sample",
+                    initial_path(cfg));
+        skip |= TT_SKIP_DATALOADER;
+    }
     rc = restore(cfg, data, meta, skip, at);
 out:
     return rc;
@@ -550,22 +424,10 @@ static int warn_random(const struct tt_setup *s)
     return tt_comm_agree(s->comm, rc);
 }
 
-static int init_randomly(const struct tt_saver *saver, struct tt_start *start)
-{
-    const struct tt_setup *s = saver->setup;
-    int rc = 0;
-
-    TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed)));
-    tt_state_start_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
-    TT_TRY(warn_random(s));
-    describe_random(s->cfg, start);
-out:
-    return rc;
-}
-
 int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at, struct tt_start *ret_start)
 {
     const struct tt_config *cfg = saver->setup->cfg;
+    struct tt_engine *engine = saver->setup->engine;
     char *folder = tt_run_folder_checkpoints(cfg);
     bool resumed = false;
     int rc = 0;
@@ -575,10 +437,14 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
         TT_TRY(resume(saver, folder, run_id, at, ret_start, &resumed));
     if (resumed)
         goto out;
-    if (initial_path(cfg))
+    if (initial_path(cfg)) {
         rc = load_initial(saver, at, ret_start);
-    else
-        rc = init_randomly(saver, ret_start);
+        goto out;
+    }
+    TT_TRY(tt_comm_agree(saver->setup->comm, tt_engine_init_params(engine, (uint64_t)cfg->debug.seed)));
+    tt_state_start_averages(tt_engine_state(engine), tt_engine_layout(engine));
+    TT_TRY(warn_random(saver->setup));
+    describe_random(cfg, ret_start);
 out:
     tt_free(folder);
     return rc;
@@ -588,25 +454,63 @@ struct peek {
     const struct tt_setup *setup;
     const struct tt_train_data *data;
     struct tt_train_progress *at;
+    char *step; /* the path of the step from which the run continues; NULL: the weights to start from are looked at */
+    unsigned skip; /* of the step */
 };
 
-/* Compares the weights to start from with the model, without reading them. */
-static int peek_initial(void *arg)
+/* Compares the tensors of a checkpoint with the model, without reading them. */
+static int examine(void *arg)
 {
     const struct peek *peek = arg;
     const struct tt_setup *s = peek->setup;
     const struct tt_hf_options options = hf_options(s->cfg);
+    const char *path = peek->step ? peek->step : initial_path(s->cfg);
+    struct tt_job_tensors tensors = {0};
     json_t *meta = NULL;
-    unsigned skip = 0;
+    unsigned skip = peek->skip;
     int rc = 0;
 
-    if (s->cfg->checkpoint.initial_load_in_hf)
-        return tt_hf_examine(initial_path(s->cfg), &options, s->job.model);
-    TT_TRY(initial_skip(s->cfg, &skip));
-    TT_TRY(examine_tensors(s, initial_path(s->cfg), skip, &meta));
-    rc = restore_initial(s->cfg, peek->data, meta, skip, peek->at);
+    if (!peek->step && s->cfg->checkpoint.initial_load_in_hf)
+        return tt_hf_examine(path, &options, s->job.model);
+    if (!peek->step)
+        TT_TRY(initial_skip(s->cfg, &skip));
+    tt_job_tensors_init(&s->job.engine, NULL, &tensors);
+    TT_TRY(tt_ckpt_examine(path, &tensors.state, skip, &meta));
+    if (!peek->step)
+        rc = restore_initial(s->cfg, peek->data, meta, skip, peek->at);
 out:
+    tt_job_tensors_release(&tensors);
     json_decref(meta);
+    return rc;
+}
+
+/* The part of tt_start_peek that looks for a step of the run's own folder. */
+static int peek_step(const struct tt_setup *s, const struct tt_train_data *data, struct tt_train_progress *at,
+                     struct tt_start *start, bool *ret_resumes)
+{
+    char *folder = tt_run_folder_checkpoints(s->cfg);
+    struct tt_ckpt_found found = {.step = -1};
+    struct tt_ckpt_request request;
+    struct peek peek = {.setup = s};
+    int rc = 0;
+
+    TT_TRY(tt_job_resume_request(s->cfg, &request));
+    TT_TRY(tt_ckpt_peek(s->comm, folder, &request, &found));
+    *ret_resumes = found.step >= 0;
+    if (found.step < 0)
+        goto out;
+    rc = tt_changed_check_model(s->cfg, found.meta);
+    if (rc == 0)
+        rc = restore(s->cfg, data, found.meta, found.skip, at);
+    TT_TRY(tt_comm_agree(s->comm, rc));
+    peek.step = tt_step_path(folder, found.step);
+    peek.skip = found.skip | (is_complete(s, data, at) ? TT_SKIP_OPTIMIZER : 0);
+    TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, examine, &peek));
+    describe_step(s, data, at, folder, &found, start);
+out:
+    tt_ckpt_found_release(&found);
+    tt_free(peek.step);
+    tt_free(folder);
     return rc;
 }
 
@@ -614,7 +518,7 @@ int tt_start_peek(const struct tt_setup *s, const struct tt_train_data *data, bo
                   struct tt_train_progress *at, struct tt_start *ret_start)
 {
     struct tt_patience patience = tt_patience_begin(s->comm, "look at the checkpoint");
-    struct peek peek = {s, data, at};
+    struct peek peek = {.setup = s, .data = data, .at = at};
     bool resumes = false;
     int rc = 0;
 
@@ -622,7 +526,7 @@ int tt_start_peek(const struct tt_setup *s, const struct tt_train_data *data, bo
     if (s->cfg->checkpoint.enable && !starts_over)
         TT_TRY(peek_step(s, data, at, ret_start, &resumes));
     if (!resumes && initial_path(s->cfg)) {
-        TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, peek_initial, &peek));
+        TT_TRY(tt_patience_work(s->comm, s->comm->rank == 0, examine, &peek));
         TT_TRY(tt_comm_broadcast(s->comm, at, sizeof *at, 0));
         describe_initial(s->cfg, ret_start);
     } else if (!resumes) {

@@ -27,8 +27,8 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
                   struct tt_start *ret_start) TT_MUST_CHECK;
 
 /**
- * What tt_start_load would begin from, without loading it or changing a folder. A step is chosen and compared with the
- * configuration in the same way, and so are other weights, but checksums are not verified.
+ * Finds the start of tt_start_load without loading it or changing a folder. Steps and other weights are chosen and
+ * compared with the configuration in the same way, but checksums are not verified.
  *   starts_over  the run replaces the one in its folder
  * Collective. May be released after an error too.
  */

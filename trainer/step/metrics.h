@@ -12,9 +12,9 @@
 #include "trainer/run/tensorboard.h"
 
 /**
- * What a run reports: numbers of steps (metrics.def), validations, sampled texts and checkpoints, as one JSON object a
- * line in metrics.jsonl, appended and flushed, as TensorBoard's scalars under torchtitan's tags, and to the command
- * that shows them. Rank 0 only. Averages are over the steps since the last report.
+ * The reports of a run: numbers of steps (metrics.def), validations, sampled texts and checkpoints. They go to
+ * metrics.jsonl, one JSON object a line, appended and flushed; to TensorBoard, under torchtitan's tags; and to the
+ * command that shows them. Rank 0 only. Averages are over the steps since the last report.
  */
 
 enum tt_metric {
@@ -109,8 +109,8 @@ struct tt_metrics_sample {
 struct tt_run_about;
 
 /**
- * What the command that trains shows, and the signals that it takes: the trainer itself prints nothing and handles no
- * signal. The functions with `arg` and `answer` are called on rank 0 only, the others on every rank.
+ * Callbacks of the command that trains, which shows the run and takes signals: the trainer itself prints nothing and
+ * handles no signal. The functions with `arg` and `answer` are called on rank 0 only, the others on every rank.
  */
 struct tt_run_events {
     void *arg;

@@ -55,67 +55,43 @@ static double resident_bytes(void)
 
 /* --- the imbalance of experts --- */
 
-static const int64_t *of_block(const struct tt_loads *loads, int block)
-{
-    return loads->slots + (int64_t)block * loads->experts;
-}
-
 static int64_t sum_of(const struct tt_loads *loads, int block)
 {
     int64_t sum = 0;
 
     for (int x = 0; loads->slots && x < loads->experts; x++)
-        sum += of_block(loads, block)[x];
+        sum += loads->slots[(int64_t)block * loads->experts + x];
     return sum;
 }
-
-static bool has(const struct tt_loads *loads, int block)
-{
-    return sum_of(loads, block) > 0;
-}
-
+/* NaN: the block has no experts. */
 static double imbalance_of(const struct tt_loads *loads, int block)
 {
-    const int64_t *slots = of_block(loads, block);
-    int64_t most = 0;
+    int64_t most = 0, sum = sum_of(loads, block);
 
-    for (int x = 0; x < loads->experts; x++)
-        most = slots[x] > most ? slots[x] : most;
-    return (double)most * (double)loads->experts / (double)sum_of(loads, block);
+    for (int x = 0; sum && x < loads->experts; x++) {
+        int64_t slots = loads->slots[(int64_t)block * loads->experts + x];
+
+        most = slots > most ? slots : most;
+    }
+    return sum ? (double)most * (double)loads->experts / (double)sum : (double)NAN;
 }
 
 /* The block with the greatest imbalance, of several the first; -1: no block has experts. */
 static int worst_of(const struct tt_loads *loads)
 {
-    double most = 0.0;
     int worst = -1;
 
-    for (int block = 0; block < loads->blocks; block++) {
-        double imbalance = has(loads, block) ? imbalance_of(loads, block) : 0.0;
-
-        if (imbalance > most) {
-            most = imbalance;
+    for (int block = 0; block < loads->blocks; block++)
+        if (imbalance_of(loads, block) > (worst < 0 ? 0.0 : imbalance_of(loads, worst)))
             worst = block;
-        }
-    }
     return worst;
 }
 
-/* The greatest imbalance of a block; NaN: no block has experts. */
 static double worst_imbalance(const struct tt_loads *loads)
 {
     int worst = worst_of(loads);
 
     return worst < 0 ? (double)NAN : imbalance_of(loads, worst);
-}
-
-static json_t *list_of(const struct tt_loads *loads, int block)
-{
-    json_t *list = json_array();
-
-    for (int x = 0; x < loads->experts; x++)
-        (void)json_array_append_new(list, json_integer((json_int_t)of_block(loads, block)[x]));
-    return list;
 }
 
 /* Adds what follows the greatest imbalance: imbalance_layer, imbalances, and expert_loads with `all`. Nothing if no
@@ -130,13 +106,18 @@ static void record_loads(const struct tt_loads *loads, json_t *record)
     imbalances = json_object();
     all = json_object();
     for (int block = 0; block < loads->blocks; block++) {
+        json_t *list;
         char layer[16];
 
-        if (!has(loads, block))
+        if (!sum_of(loads, block))
             continue;
+        list = json_array();
+        for (int x = 0; x < loads->experts; x++)
+            (void)json_array_append_new(list,
+                                        json_integer((json_int_t)loads->slots[(int64_t)block * loads->experts + x]));
         (void)snprintf(layer, sizeof layer, "%d", block);
         (void)json_object_set_new(imbalances, layer, tt_json_number(imbalance_of(loads, block)));
-        (void)json_object_set_new(all, layer, list_of(loads, block));
+        (void)json_object_set_new(all, layer, list);
     }
     (void)json_object_set_new(record, "imbalance_layer", json_integer(worst));
     (void)json_object_set_new(record, "imbalances", imbalances);
@@ -145,15 +126,11 @@ static void record_loads(const struct tt_loads *loads, json_t *record)
     json_decref(all);
 }
 
-static void board_loads(const struct tt_loads *loads, struct tt_tensorboard *board, int64_t step)
+/* A scalar that is an event of its own; frees the tag. */
+static void board_one(struct tt_tensorboard *board, int64_t step, double value, char *tag)
 {
-    for (int block = 0; block < loads->blocks; block++) {
-        char *tag = tt_format("experts/imbalance/layers.%d", block);
-
-        if (has(loads, block))
-            tt_tensorboard_add(board, step, &(struct tt_scalar){tag, imbalance_of(loads, block)}, 1);
-        tt_free(tag);
-    }
+    tt_tensorboard_add(board, step, &(struct tt_scalar){tag, value}, 1);
+    tt_free(tag);
 }
 
 /* --- records --- */
@@ -180,11 +157,28 @@ static void add_record(struct tt_metrics *metrics, json_t *record)
 
 /* --- steps --- */
 
-static json_t *step_record(const struct tt_step_report *r)
+/* Puts a step on the board, if there is one, and in the records. All numbers that every run has are one event of the
+ * board, each of the others is one of its own. */
+static void report_step(struct tt_metrics *m, const struct tt_step_report *r)
 {
     json_t *o = json_pack("{s:s, s:I}", "type", "step", "step", (json_int_t)r->step);
+    struct tt_scalar scalars[TT_METRICS];
+    enum tt_metric k;
+    int n = 0;
 
-    for (enum tt_metric k = 0; k < TT_METRICS; k++) {
+    for (int place = 1; (k = tt_metric_at(TT_LIST_BOARD, place)) < TT_METRICS; place++)
+        if (!tt_metric_rows[k].is_optional)
+            scalars[n++] = (struct tt_scalar){tt_metric_rows[k].tag, r->value[k]};
+    if (m->board)
+        tt_tensorboard_add(m->board, r->step, scalars, n);
+    for (int place = 1; m->board && (k = tt_metric_at(TT_LIST_BOARD, place)) < TT_METRICS; place++)
+        if (tt_metric_rows[k].is_optional && isfinite(r->value[k]))
+            tt_tensorboard_add(m->board, r->step, &(struct tt_scalar){tt_metric_rows[k].tag, r->value[k]}, 1);
+    for (int block = 0; m->board && block < r->loads.blocks; block++)
+        if (sum_of(&r->loads, block))
+            board_one(m->board, r->step, imbalance_of(&r->loads, block),
+                      tt_format("experts/imbalance/layers.%d", block));
+    for (k = 0; k < TT_METRICS; k++) {
         const struct tt_metric_row *row = &tt_metric_rows[k];
         double value = r->value[k];
 
@@ -194,24 +188,7 @@ static json_t *step_record(const struct tt_step_report *r)
         if (k == TT_METRIC_IMBALANCE)
             record_loads(&r->loads, o);
     }
-    return o;
-}
-
-/* All numbers that every run has are one event, each of the others is one of its own. */
-static void board_step(struct tt_tensorboard *board, const struct tt_step_report *r)
-{
-    struct tt_scalar scalars[TT_METRICS];
-    enum tt_metric k;
-    int n = 0;
-
-    for (int place = 1; (k = tt_metric_at(TT_LIST_BOARD, place)) < TT_METRICS; place++)
-        if (!tt_metric_rows[k].is_optional)
-            scalars[n++] = (struct tt_scalar){tt_metric_rows[k].tag, r->value[k]};
-    tt_tensorboard_add(board, r->step, scalars, n);
-    for (int place = 1; (k = tt_metric_at(TT_LIST_BOARD, place)) < TT_METRICS; place++)
-        if (tt_metric_rows[k].is_optional && isfinite(r->value[k]))
-            tt_tensorboard_add(board, r->step, &(struct tt_scalar){tt_metric_rows[k].tag, r->value[k]}, 1);
-    board_loads(&r->loads, board, r->step);
+    add_record(m, o);
 }
 
 void tt_reporter_record(struct tt_reporter *r, json_t *record)
@@ -221,7 +198,9 @@ void tt_reporter_record(struct tt_reporter *r, json_t *record)
 
 /* --- validations, texts, checkpoints --- */
 
-static void board_validate(struct tt_tensorboard *board, const struct tt_metrics_validation *v)
+/* The same of a validation. "loss/NAME" of each named set are fields of their own, so that readers of numbers find
+ * them. */
+static void report_validation(struct tt_metrics *m, const struct tt_metrics_validation *v)
 {
     const struct tt_scalar scalars[] = {
         {"validation_metrics/loss", v->loss},
@@ -231,32 +210,22 @@ static void board_validate(struct tt_tensorboard *board, const struct tt_metrics
         {"validation_metrics/memory/max_reserved(GiB)", v->gib},
         {"validation_metrics/memory/max_reserved(%)", v->gib_percent},
     };
-
-    tt_tensorboard_add(board, v->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
-    for (int i = 0; i < v->n; i++) {
-        char *tag = tt_format("validation_metrics/%s/loss", v->set[i].name);
-
-        tt_tensorboard_add(board, v->step, &(struct tt_scalar){tag, v->set[i].loss}, 1);
-        tt_free(tag);
-    }
-}
-
-/* "loss/NAME" of each named set: fields of their own, so that readers of numbers find them. */
-static json_t *validation_record(const struct tt_metrics_validation *v)
-{
     json_t *record = json_pack("{s:s, s:I, s:o, s:I, s:o, s:o}", "type", "validate", "step", (json_int_t)v->step,
                                "loss", tt_json_number(v->loss), "ntokens", (json_int_t)v->tokens, "tps",
                                tt_json_number(v->tps), "time_s", tt_json_number(v->seconds));
 
+    if (m->board)
+        tt_tensorboard_add(m->board, v->step, scalars, (int)(sizeof scalars / sizeof scalars[0]));
     for (int i = 0; i < v->n; i++) {
         char *loss = tt_format("loss/%s", v->set[i].name);
 
+        if (m->board)
+            board_one(m->board, v->step, v->set[i].loss, tt_format("validation_metrics/%s/loss", v->set[i].name));
         (void)json_object_set_new(record, loss, tt_json_number(v->set[i].loss));
         tt_free(loss);
     }
-    return record;
+    add_record(m, record);
 }
-
 void tt_reporter_sampled(struct tt_reporter *r, const struct tt_metrics_sample *sample)
 {
     struct tt_metrics *m = &r->metrics;
@@ -467,9 +436,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
     if (comm->rank == 0) {
         fill(&report);
         events->step(events->arg, &report);
-        if (r->metrics.board)
-            board_step(r->metrics.board, &report);
-        add_record(&r->metrics, step_record(&report));
+        report_step(&r->metrics, &report);
     }
     open_window(r);
 out:
@@ -522,9 +489,7 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
     all.gib_percent = percent_of(resident, r->metrics.memory_total_bytes);
     if (!is_silent(r)) {
         events->validated(events->arg, &all);
-        if (r->metrics.board)
-            board_validate(r->metrics.board, &all);
-        add_record(&r->metrics, validation_record(&all));
+        report_validation(&r->metrics, &all);
     }
     tt_free(set);
 }

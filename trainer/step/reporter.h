@@ -95,7 +95,7 @@ void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code
 /**
  * Measures the matrix-multiply peak of this rank while all ranks compute. Does so a few times in a run and keeps the
  * largest: if the host was busy for a moment, the peak would be too low and steps would look too good. Takes
- * metrics.peak_flops instead if it is set. `team` is that of the engine, or one of as many threads. Collective.
+ * metrics.peak_flops instead if it is set. `team` is the engine's, or one with the same number of threads. Collective.
  */
 int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team) TT_MUST_CHECK;
 

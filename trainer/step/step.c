@@ -14,16 +14,6 @@
 
 /* --- progress --- */
 
-/* One more step of `samples` sequences of seq_len tokens is done. */
-static void advance(struct tt_train_progress *p, int64_t samples, int64_t seq_len)
-{
-    p->step++;
-    p->optimizer_step++;
-    p->lr_step++;
-    p->sample_cursor += samples;
-    p->ntokens_seen += samples * seq_len;
-}
-
 int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const struct tt_setup *setup,
                                     const struct tt_train_data *data)
 {
@@ -97,21 +87,6 @@ out:
 
 /* --- a step --- */
 
-static double learning_rate(const struct tt_config *cfg, int64_t step)
-{
-    bool own_length = cfg->lr_scheduler.total_steps != TT_NULL_INT;
-    const struct tt_lr_schedule schedule = {
-        .base = cfg->optimizer.lr,
-        .warmup_steps = cfg->lr_scheduler.warmup_steps,
-        .total_steps = own_length ? cfg->lr_scheduler.total_steps : cfg->training.steps,
-        .decay_ratio = cfg->lr_scheduler.decay_ratio,
-        .decay = cfg->lr_scheduler.decay_type,
-        .min_factor = cfg->lr_scheduler.min_lr_factor,
-    };
-
-    return tt_lr_at(&schedule, step);
-}
-
 static const float usual_balance_coeff = 1e-3F; /* torchtitan's and DeepSeek-V3's */
 
 struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens)
@@ -142,7 +117,7 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
 }
 
 /* Loads this rank's microbatches of the step. ret_valid is the number of tokens in the whole batch that have a label,
- * ret_tokens that of all but padding. */
+ * ret_tokens the number of tokens without padding. */
 static int load(const struct tt_setup *s, struct tt_train_data *data, const struct tt_train_progress *at,
                 struct tt_train_step *step, int64_t *ret_valid, int64_t *ret_tokens)
 {
@@ -180,12 +155,22 @@ out:
 int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),
                   const struct tt_tick *tick, struct tt_train_progress *at, struct tt_train_step *ret_done)
 {
+    const struct tt_config *cfg = s->cfg;
+    bool own_length = cfg->lr_scheduler.total_steps != TT_NULL_INT;
+    const struct tt_lr_schedule schedule = {
+        .base = cfg->optimizer.lr,
+        .warmup_steps = cfg->lr_scheduler.warmup_steps,
+        .total_steps = own_length ? cfg->lr_scheduler.total_steps : cfg->training.steps,
+        .decay_ratio = cfg->lr_scheduler.decay_ratio,
+        .decay = cfg->lr_scheduler.decay_type,
+        .min_factor = cfg->lr_scheduler.min_lr_factor,
+    };
     struct tt_train_step done = {.local_valid = 0};
     int64_t valid = 0, tokens = 0;
     int rc = 0;
 
     TT_TRY(load(s, data, at, &done, &valid, &tokens));
-    done.step = tt_train_step_of(s->cfg, learning_rate(s->cfg, at->lr_step + 1), at->optimizer_step + 1, valid);
+    done.step = tt_train_step_of(cfg, tt_lr_at(&schedule, at->lr_step + 1), at->optimizer_step + 1, valid);
     done.step.tokens = tokens;
     done.step.asked_to_stop = asked_to_stop;
     done.step.tick = tick ? *tick : (struct tt_tick){0};
@@ -196,7 +181,11 @@ int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*as
     }
     if (rc < 0)
         goto out;
-    advance(at, s->job.global_batch, s->cfg->training.seq_len);
+    at->step++;
+    at->optimizer_step++;
+    at->lr_step++;
+    at->sample_cursor += s->job.global_batch;
+    at->ntokens_seen += s->job.global_batch * cfg->training.seq_len;
     *ret_done = done;
 out:
     return rc;

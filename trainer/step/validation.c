@@ -23,39 +23,15 @@ static int load_batch(const struct tt_validation *v, int64_t first, int64_t *val
 {
     int64_t left = v->samples - first, T = v->data->seq_len;
     int64_t there = left < 0 ? 0 : left < v->batch ? left : v->batch;
-    int32_t *tokens = tt_engine_validation_inputs(v->engine).tokens,
-            *labels = tt_engine_validation_inputs(v->engine).labels;
-    int32_t *positions = tt_engine_validation_inputs(v->engine).positions;
+    const struct tt_inputs in = tt_engine_validation_inputs(v->engine);
 
     for (int64_t i = there * T; i < v->batch * T; i++) {
-        tokens[i] = 0;
-        labels[i] = -100;
-        if (positions)
-            positions[i] = (int32_t)(i % T);
+        in.tokens[i] = 0;
+        in.labels[i] = -100;
+        if (in.positions)
+            in.positions[i] = (int32_t)(i % T);
     }
-    return tt_train_data_batch(v->data, first, there, tokens, labels, positions, valid);
-}
-
-/* An error if this rank was asked to stop; the ranks agree on it together with the error of loading. */
-static int check_stop(const struct tt_validation *v)
-{
-    int stop = v->asked_to_stop ? v->asked_to_stop() : 0;
-
-    return stop ? tt_fail(stop, "stopped by a signal within a validation") : 0;
-}
-
-/* After the first round: whether it was long on some rank, so that the next ones ask in their middle. */
-static int measure(struct tt_comm *comm, const struct tt_validation *v, double sec, struct tt_step *step)
-{
-    double is_long = sec > v->long_sec;
-    int rc = 0;
-
-    if (!v->asked_to_stop || step->asked_to_stop)
-        return 0;
-    TT_TRY(tt_comm_max_f64(comm, &is_long, 1));
-    step->asked_to_stop = is_long > 0.0 ? v->asked_to_stop : NULL;
-out:
-    return rc;
+    return tt_train_data_batch(v->data, first, there, in.tokens, in.labels, in.positions, valid);
 }
 
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struct tt_validation_result *ret_result)
@@ -66,19 +42,23 @@ int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struc
     struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f},
                            .asked_to_stop = v->is_long ? v->asked_to_stop : NULL};
     struct tt_exact sum = {{0}, 0};
-    double start = tt_clock_sec();
-    int rc = 0;
+    double start = tt_clock_sec(), is_long;
+    int stop, rc = 0;
 
     for (int64_t round = 0; round < rounds; round++) {
         double begin = tt_clock_sec();
 
         rc = load_batch(v, (round * place.n + place.index) * v->batch, &valid);
-        if (rc == 0)
-            rc = check_stop(v);
+        stop = rc == 0 && v->asked_to_stop ? v->asked_to_stop() : 0;
+        if (stop)
+            rc = tt_fail(stop, "stopped by a signal within a validation");
         TT_TRY(tt_comm_agree(comm, rc));
         TT_TRY(tt_engine_validate(v->engine, &step));
-        if (round == 0)
-            TT_TRY(measure(comm, v, tt_clock_sec() - begin, &step));
+        is_long = tt_clock_sec() - begin > v->long_sec;
+        if (round == 0 && v->asked_to_stop && !step.asked_to_stop) { /* long rounds ask in their middle */
+            TT_TRY(tt_comm_max_f64(comm, &is_long, 1));
+            step.asked_to_stop = is_long > 0.0 ? v->asked_to_stop : NULL;
+        }
         tt_exact_merge(&sum, &step.loss_sum); /* exact, so that rounds of other rank counts add up to the same */
         if (v->progress && comm->rank == 0)
             tt_progress(v->progress, (double)round + 1.0, (double)rounds);
@@ -123,7 +103,7 @@ void tt_validator_release(struct tt_validator *v)
     *v = (struct tt_validator){.n = 0};
 }
 
-/* Also exchanges them back. */
+/* Called again, it exchanges them back. */
 static void exchange_averages(const struct tt_validator *v)
 {
     if (v->setup->cfg->ema.validate)
