@@ -19,22 +19,22 @@
  */
 typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
 
-/** A verb of a command, as `show` of `titan config show`; args->word[0] is its name. */
+/** A verb of a command, such as `show` in `titan config show`. */
 struct tt_cli_verb {
     const char *name;
-    int (*run)(const struct tt_args *args); /* as that of a command */
+    int (*run)(const struct tt_args *args); /* as for a command; args->word[0] is the verb */
     const char *arguments, *doc;            /* its line in the command's --help; doc NULL: none */
     int low, high;                          /* the number of further words, if `takes` is there */
     const char *needs;                      /* those words in a message: "two paths" */
     const char *takes; /* its options, apart from json and help, between bars; NULL: neither is checked */
 };
 
-/** Words, with "|" between them, that other programs have for one of titan's. */
+/** Words of other programs, with "|" between them, and titan's word for the same. */
 struct tt_cli_elsewhere {
     const char *words, *here;
 };
 
-/** A command. Help and completion are made of the rows of all. Tables in it end with a row of zeros. */
+/** A command. Help and completion are made from these rows. The tables in a row end with a row of zeros. */
 struct tt_command {
     const char *name;
     const char *arguments; /* "show|check [--config FILE]..." */
@@ -44,7 +44,7 @@ struct tt_command {
     const char *more;                      /* the end of its --help; may be NULL */
     void (*add_more)(struct tt_text *out); /* appends to that; may be NULL */
 
-    /* One of these is the command. Verbs and run return what tt_cli_ranks_fn does, main the exit code of the process. */
+    /* One of these is the command. Verbs and run return what tt_cli_ranks_fn does, main returns the exit code. */
     const struct tt_cli_verb *verbs;
     const struct tt_cli_elsewhere *elsewhere; /* what people expect under other names; may be NULL */
     int (*run)(const struct tt_args *args);   /* on one process */
@@ -75,19 +75,19 @@ int tt_command_run_verb(const struct tt_command *command, const struct tt_args *
 /** The --help of a command, on stdout; 0, or the exit code of a failed write. */
 int tt_command_help(const struct tt_command *command);
 
-/** The one of n names that a word was probably meant to be, or what is here for words of elsewhere; NULL: none. */
+/** The one of n names that a word was probably meant to be, or its row in elsewhere (may be NULL); NULL: none. */
 const char *tt_cli_meant(const char *word, const char *const *names, int n, const struct tt_cli_elsewhere *elsewhere);
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
 int tt_cli_fail(int rc);
 
+/** Prints json to stdout on one line, and releases it; does not check the write. */
+void tt_cli_print_line(json_t *json);
+
 /** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
 int tt_cli_print_json(json_t *json);
 
-/** The same on one line, without a look at the write. */
-void tt_cli_print_line(json_t *json);
-
-/** Writes json to stdout as tt_cli_print_json does, as a part of a larger value: its further lines are `depth` levels in. */
+/** Writes json to stdout in the same form, as a part of a larger value: its further lines are `depth` levels in. */
 void tt_cli_put_json(const json_t *json, int depth);
 
 /** Flushes stdout; 0, or the exit code of a failed write (a full disk), with a message on stderr. */

@@ -33,10 +33,19 @@ static int print_version(int argc, char **argv);
 
 static const struct tt_option version_options[] = {{"json", NULL, NULL, "print JSON"}, TT_OPTION_HELP, {0}};
 
-static const struct tt_command version = {"version", "[--json]", "the version, and what it was built with",
-                                          .options = version_options, .main = print_version};
-static const struct tt_command help_command = {"help", "[COMMAND]", "this list, or the help of a command",
-                                               .main = help};
+static const struct tt_command version = {
+    .name = "version",
+    .arguments = "[--json]",
+    .summary = "the version, and what it was built with",
+    .options = version_options,
+    .main = print_version,
+};
+static const struct tt_command help_command = {
+    .name = "help",
+    .arguments = "[COMMAND]",
+    .summary = "this list, or the help of a command",
+    .main = help,
+};
 
 const struct tt_command *const tt_commands[] = {
     &tt_command_train,      &tt_command_plan,

@@ -92,9 +92,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_bench = {"bench",
-                                            "[--only PART,...] [--save FILE] [overrides]",
-                                            "measure this machine and one step of a model",
-                                            usage,
-                                            options,
-                                            .run_ranks = bench};
+const struct tt_command tt_command_bench = {
+    .name = "bench",
+    .arguments = "[--only PART,...] [--save FILE] [overrides]",
+    .summary = "measure this machine and one step of a model",
+    .usage = usage,
+    .options = options,
+    .run_ranks = bench,
+};

@@ -33,7 +33,7 @@ static const char usage[] =
 
 enum { EXIT_DIFFERENT = 1, FIELDS_MOST = 32 };
 
-/* A number rounded to so many digits; "not finite" for null. */
+/* A number rounded to `digits` significant digits; "not finite" for null. */
 static const char *rounded(char *buf, size_t size, const json_t *value, int digits)
 {
     char text[32];
@@ -150,7 +150,7 @@ static void print_comparison(const json_t *json)
     print_pairs(json_object_get(json, "notes"), "other facts, which do not count as differences:");
 }
 
-/* What --assert-equal says of runs that are not equal. */
+/* The error of --assert-equal for runs that differ. */
 static void say_difference(const json_t *json)
 {
     bool in_a = json_array_size(json_object_get(json, "only_a")) > 0;
@@ -207,5 +207,10 @@ out:
 }
 
 const struct tt_command tt_command_compare = {
-    "compare", "A B [--assert-equal]", "the first step and field in which two runs differ", usage,
-    options,   .run = compare};
+    .name = "compare",
+    .arguments = "A B [--assert-equal]",
+    .summary = "the first step and field in which two runs differ",
+    .usage = usage,
+    .options = options,
+    .run = compare,
+};

@@ -448,4 +448,10 @@ static int print(const struct tt_args *args)
 }
 
 const struct tt_command tt_command_completion = {
-    "completion", "bash|zsh|fish", "a script that completes command lines in a shell", usage, options, .run = print};
+    .name = "completion",
+    .arguments = "bash|zsh|fish",
+    .summary = "a script that completes command lines in a shell",
+    .usage = usage,
+    .options = options,
+    .run = print,
+};

@@ -27,7 +27,7 @@ static const struct tt_option options[] = {
     {0},
 };
 
-/* Loads the files of --config and of words (from the first-th), or the quick run if there are none, and the overrides. */
+/* Loads the files of --config and of words (from the first-th), or the quick run without any, and the overrides. */
 static int load(const struct tt_args *args, int first_word, struct tt_config **ret_config)
 {
     bool files = args->n_words && strcmp(args->word[0], "check") == 0 && !tt_args_has(args, "no_files");
@@ -218,15 +218,15 @@ static const struct tt_cli_verb verbs[] = {
 };
 
 const struct tt_command tt_command_config = {
-    "config",
-    "show|check|diff|init|import [--config FILE]... [overrides]",
-    "show, check or write a configuration",
-    "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
-    "  titan config show --config my.yaml --origin\n"
-    "  titan config init > my.yaml\n"
-    "  titan config import debug_model.toml --out my.yaml\n\n",
-    options,
-    "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n",
+    .name = "config",
+    .arguments = "show|check|diff|init|import [--config FILE]... [overrides]",
+    .summary = "show, check or write a configuration",
+    .usage = "usage: titan config show|check|diff|init|import [FILE...] [--section.key=value...]\n\n"
+             "  titan config show --config my.yaml --origin\n"
+             "  titan config init > my.yaml\n"
+             "  titan config import debug_model.toml --out my.yaml\n\n",
+    .options = options,
+    .more = "\nWithout a file: the built-in quick run. Keys: titan-config(5).\n",
     .verbs = verbs,
     .main = run,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan data`: turns text into a packed token file, inspects such files, and makes tokenizers (data_tokenizer.c).
+ * `titan data`: turns text into a packed token file, inspects such files, and makes tokenizers.
  */
 
 #include <inttypes.h>
@@ -358,9 +358,11 @@ static const struct tt_cli_verb verbs[] = {
     {0},
 };
 
-const struct tt_command tt_command_data = {"data",
-                                           "pack|inspect|tokenizer ...",
-                                           "turn text into a token file, inspect one, or make a tokenizer",
-                                           usage,
-                                           options,
-                                           .verbs = verbs};
+const struct tt_command tt_command_data = {
+    .name = "data",
+    .arguments = "pack|inspect|tokenizer ...",
+    .summary = "turn text into a token file, inspect one, or make a tokenizer",
+    .usage = usage,
+    .options = options,
+    .verbs = verbs,
+};

@@ -278,5 +278,10 @@ out:
 }
 
 const struct tt_command tt_command_doctor = {
-    "doctor", "[--json] [overrides]", "what is wrong with this machine, and what to do", usage,
-    options,  .run_ranks = examine};
+    .name = "doctor",
+    .arguments = "[--json] [overrides]",
+    .summary = "what is wrong with this machine, and what to do",
+    .usage = usage,
+    .options = options,
+    .run_ranks = examine,
+};

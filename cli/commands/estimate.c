@@ -121,7 +121,7 @@ static void add_bytes(struct tt_columns *table, double bytes)
 
 static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
 {
-    const int64_t *k = r->memory.by_kind;
+    const int64_t *k = r->p.memory.by_kind;
     char step[32];
 
     tt_columns_cell(table, "%d", r->ranks);
@@ -136,12 +136,12 @@ static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
     add_bytes(table, (double)(k[TT_MEMORY_ACTIVATION] + k[TT_MEMORY_ACTIVATION_GRAD] + k[TT_MEMORY_INPUT]));
     add_bytes(table, (double)(k[TT_MEMORY_UNSHARDED] + k[TT_MEMORY_KEPT] + k[TT_MEMORY_PARAM_GRAD]));
     add_bytes(table, (double)(k[TT_MEMORY_STAGING] + k[TT_MEMORY_SCRATCH] + k[TT_MEMORY_CONST] +
-                              tt_summary_padding(&r->memory)));
+                              tt_summary_padding(&r->p.memory)));
     add_bytes(table, (double)r->staging);
     add_bytes(table, (double)r->libraries);
     add_bytes(table, (double)r->resident);
-    add_bytes(table, (double)r->payload_bytes);
-    tt_columns_cell(table, "%s", tt_text_duration(step, sizeof step, r->step_sec));
+    add_bytes(table, (double)r->p.payload_bytes);
+    tt_columns_cell(table, "%s", tt_text_duration(step, sizeof step, r->p.step_sec));
     tt_columns_cell(table, "%s%s%s%s", r->fits ? "yes" : "no", r->least_memory || r->fastest ? " " : "",
                     r->least_memory ? "m" : "", r->fastest ? "f" : "");
 }
@@ -168,7 +168,7 @@ static void print_init(const struct tt_estimate *e)
         last = e->rows[i].ranks;
         tt_print("%7d", last);
         for (int k = 0; k < TT_INIT_MODES; k++)
-            tt_print(" %14s", brief(buf, sizeof buf, (double)(e->rows[i].init_bytes[k] + e->rows[i].libraries)));
+            tt_print(" %14s", brief(buf, sizeof buf, (double)(e->rows[i].p.init_bytes[k] + e->rows[i].libraries)));
         tt_print("\n");
     }
 }
@@ -195,8 +195,8 @@ static void print_policies(const char *text)
     tt_print("\n");
 }
 
-/* What the columns do not show: of a pipeline, of experts that ranks share, whose rows depend on the data, and what
- * gradient_sync auto chose. */
+/* Facts that the columns do not show: idle time of pipelines, traffic of shared experts, which depends on the data, and
+ * choices of gradient_sync auto. */
 static void print_notes(const struct tt_estimate *e)
 {
     enum { PIPELINES, EXPERTS, CHOICES, NOTES };
@@ -215,11 +215,11 @@ static void print_notes(const struct tt_estimate *e)
 
             if (note == PIPELINES && r->largest)
                 tt_text_add(&text, "most memory: %s; all ranks send %s; idle %.0f %%", r->largest,
-                            brief(a, sizeof a, (double)r->payload_sum), 100.0 * r->bubble_share);
-            else if (note == EXPERTS && r->routed_most)
-                tt_text_add(&text, "about %s, at most %s; step at most %s", brief(a, sizeof a, (double)r->routed_bytes),
-                            brief(b, sizeof b, (double)r->routed_most),
-                            tt_text_duration(sec, sizeof sec, r->step_most_sec));
+                            brief(a, sizeof a, (double)r->p.payload_sum), 100.0 * r->p.run.bubble_share);
+            else if (note == EXPERTS && r->p.routed_most)
+                tt_text_add(&text, "about %s, at most %s; step at most %s",
+                            brief(a, sizeof a, (double)r->p.routed_bytes), brief(b, sizeof b, (double)r->p.routed_most),
+                            tt_text_duration(sec, sizeof sec, r->p.step_most_sec));
             else if (note == CHOICES && r->sync_why)
                 tt_text_add(&text, "%s", r->sync_why);
             if (!text.size)
@@ -245,7 +245,7 @@ static void print_table(const struct tt_estimate *e)
     print_policies(e->policies.text);
     for (int i = 0; i < e->n; i++) {
         if (last && e->rows[i].ranks != last)
-            tt_columns_space(&table);
+            tt_columns_rest(&table, 0, "");
         last = e->rows[i].ranks;
         add_row(&table, &e->rows[i]);
     }
@@ -274,31 +274,32 @@ static json_t *row_json(const struct tt_estimate_row *r)
                          tt_json_string(r->problem), "fits");
     init = json_object();
     for (int i = 0; i < TT_INIT_MODES; i++)
-        (void)json_object_set_new(init, init_words[i], json_integer(r->init_bytes[i]));
-    kinds = tt_summary_by_kind(&r->memory);
+        (void)json_object_set_new(init, init_words[i], json_integer(r->p.init_bytes[i]));
+    kinds = tt_summary_by_kind(&r->p.memory);
     (void)json_object_set_new(kinds, "libraries", json_integer(r->libraries));
     (void)json_object_set_new(kinds, "staging", json_integer(r->staging));
     o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I}", "ranks", r->ranks, "policy", r->policy, "reshard", r->reshard,
                   "gradient_sync", r->sync, "engine", r->engine, "microbatches", (json_int_t)r->microbatches);
-    (void)json_object_update_new(o, json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "peak_bytes",
-                                              (json_int_t)r->memory.total, "libraries_bytes", (json_int_t)r->libraries,
-                                              "staging_bytes", (json_int_t)r->staging, "resident_bytes",
-                                              (json_int_t)r->resident, "by_kind", kinds, "init_peak_bytes", init));
+    (void)json_object_update_new(
+        o, json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "peak_bytes", (json_int_t)r->p.memory.total, "libraries_bytes",
+                     (json_int_t)r->libraries, "staging_bytes", (json_int_t)r->staging, "resident_bytes",
+                     (json_int_t)r->resident, "by_kind", kinds, "init_peak_bytes", init));
     if (r->sync_why)
         (void)json_object_set_new(o, "gradient_sync_choice", tt_json_string(r->sync_why));
-    if (r->routed_most)
-        (void)json_object_update_new(o,
-                                     json_pack("{s:I, s:I, s:o}", "expert_bytes_per_step", (json_int_t)r->routed_bytes,
-                                               "most_expert_bytes_per_step", (json_int_t)r->routed_most, "step_most_s",
-                                               tt_json_number(r->step_most_sec)));
+    if (r->p.routed_most)
+        (void)json_object_update_new(o, json_pack("{s:I, s:I, s:o}", "expert_bytes_per_step",
+                                                  (json_int_t)r->p.routed_bytes, "most_expert_bytes_per_step",
+                                                  (json_int_t)r->p.routed_most, "step_most_s",
+                                                  tt_json_number(r->p.step_most_sec)));
     if (r->largest)
-        (void)json_object_update_new(o, json_pack("{s:i, s:I, s:o}", "largest_rank", r->largest_rank,
-                                                  "payload_bytes_all", (json_int_t)r->payload_sum, "bubble_share",
-                                                  tt_json_number(r->bubble_share)));
-    (void)json_object_update_new(
-        o, json_pack("{s:I, s:o, s:o, s:I, s:b, s:b, s:b}", "payload_bytes_per_step", (json_int_t)r->payload_bytes,
-                     "step_s", tt_json_number(r->step_sec), "exposed_s", tt_json_number(r->exposed_sec), "memory_bytes",
-                     (json_int_t)r->limit, "fits", r->fits, "least_memory", r->least_memory, "fastest", r->fastest));
+        (void)json_object_update_new(o, json_pack("{s:i, s:I, s:o}", "largest_rank", r->p.rank, "payload_bytes_all",
+                                                  (json_int_t)r->p.payload_sum, "bubble_share",
+                                                  tt_json_number(r->p.run.bubble_share)));
+    (void)json_object_update_new(o, json_pack("{s:I, s:o, s:o, s:I, s:b, s:b, s:b}", "payload_bytes_per_step",
+                                              (json_int_t)r->p.payload_bytes, "step_s", tt_json_number(r->p.step_sec),
+                                              "exposed_s", tt_json_number(r->p.exposed_sec), "memory_bytes",
+                                              (json_int_t)r->limit, "fits", r->fits, "least_memory", r->least_memory,
+                                              "fastest", r->fastest));
     return o;
 }
 
@@ -353,9 +354,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_estimate = {"estimate",
-                                               "[--config FILE]... --ranks N[,N...]",
-                                               "memory, traffic and time per policy; fits or not",
-                                               usage,
-                                               options,
-                                               .run = estimate};
+const struct tt_command tt_command_estimate = {
+    .name = "estimate",
+    .arguments = "[--config FILE]... --ranks N[,N...]",
+    .summary = "memory, traffic and time per policy; fits or not",
+    .usage = usage,
+    .options = options,
+    .run = estimate,
+};

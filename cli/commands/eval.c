@@ -100,7 +100,7 @@ static int adopt(struct run *r, enum tt_key key, const json_t *value)
     return rc;
 }
 
-/* A dataset that was trained on, or a list of them, as what is evaluated: without weights, and kjv's other chapters. */
+/* Training datasets turned into evaluation datasets: without weights, and for kjv the held-back chapters. */
 static json_t *held_back(const json_t *dataset)
 {
     json_t *copy, *entry;
@@ -383,7 +383,7 @@ static void print_list(const struct run *r)
     }
 }
 
-/* What was found on one dataset. */
+/* The result on one dataset. */
 static json_t *found_json(const struct run *r, int i)
 {
     const struct tt_validation_result *f = &r->found[i];
@@ -445,5 +445,10 @@ out:
 }
 
 const struct tt_command tt_command_eval = {
-    "eval",  "PATH [--dataset NAME]", "loss and perplexity of a checkpoint or another model on data", usage,
-    options, .run_ranks = eval};
+    .name = "eval",
+    .arguments = "PATH [--dataset NAME]",
+    .summary = "loss and perplexity of a checkpoint or another model on data",
+    .usage = usage,
+    .options = options,
+    .run_ranks = eval,
+};

@@ -210,7 +210,12 @@ out:
 /* Refuses options that other exports of weights have before they are unknown ones. */
 static int run(int argc, char **argv)
 {
-    const struct tt_command records = {"export", .usage = usage, .options = options, .run = export_run};
+    const struct tt_command records = {
+        .name = "export",
+        .usage = usage,
+        .options = options,
+        .run = export_run,
+    };
     int rc = 0;
 
     for (int i = 0; i < argc && rc == 0; i++) {
@@ -224,5 +229,11 @@ static int run(int argc, char **argv)
     return rc < 0 ? tt_cli_fail(rc) : tt_command_run(&records, argc, argv);
 }
 
-const struct tt_command tt_command_export = {"export", "--csv [RUN]", "what a run recorded, as a table",
-                                             usage,    options,       .main = run};
+const struct tt_command tt_command_export = {
+    .name = "export",
+    .arguments = "--csv [RUN]",
+    .summary = "what a run recorded, as a table",
+    .usage = usage,
+    .options = options,
+    .main = run,
+};

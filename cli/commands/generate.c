@@ -421,5 +421,10 @@ out:
 }
 
 const struct tt_command tt_command_generate = {
-    "generate", "PATH --prompt TEXT", "continue a text with a checkpoint or a Hugging Face folder", usage,
-    options,    .run_ranks = generate};
+    .name = "generate",
+    .arguments = "PATH --prompt TEXT",
+    .summary = "continue a text with a checkpoint or a Hugging Face folder",
+    .usage = usage,
+    .options = options,
+    .run_ranks = generate,
+};

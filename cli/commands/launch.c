@@ -329,4 +329,10 @@ out:
 }
 
 const struct tt_command tt_command_launch = {
-    "launch", "-n N [--print] -- train ...", "run on N ranks, each bound to its cores", usage, options, .main = run};
+    .name = "launch",
+    .arguments = "-n N [--print] -- train ...",
+    .summary = "run on N ranks, each bound to its cores",
+    .usage = usage,
+    .options = options,
+    .main = run,
+};

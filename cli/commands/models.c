@@ -97,5 +97,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_models = {"models", "[--json]", "the models and their flavors",
-                                             usage,    options,    .run = list};
+const struct tt_command tt_command_models = {
+    .name = "models",
+    .arguments = "[--json]",
+    .summary = "the models and their flavors",
+    .usage = usage,
+    .options = options,
+    .run = list,
+};

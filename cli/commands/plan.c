@@ -77,9 +77,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_plan = {"plan",
-                                           "[--config FILE]... --ranks N [--rank R]",
-                                           "the step of one rank: units, collectives, memory, time",
-                                           usage,
-                                           options,
-                                           .run = plan};
+const struct tt_command tt_command_plan = {
+    .name = "plan",
+    .arguments = "[--config FILE]... --ranks N [--rank R]",
+    .summary = "the step of one rank: units, collectives, memory, time",
+    .usage = usage,
+    .options = options,
+    .run = plan,
+};

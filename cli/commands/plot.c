@@ -107,8 +107,8 @@ out:
     return rc;
 }
 
-/* The page smooths the numbers itself, and chooses their scale. If it will be written again, there may be none yet, or
- * none of a field that --key names; waits: that was said. */
+/* The page itself smooths the numbers and chooses their scale. If it will be written again, numbers may still be
+ * missing; waits: the user was told so. */
 static int write_page(const struct plot *p, const json_t *status, bool again, bool *waits)
 {
     struct tt_chart_options plain = p->options;
@@ -239,9 +239,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_plot = {"plot",
-                                           "[RUN]... [--key FIELD,...]",
-                                           "draw loss, norm, learning rate and speed, as text or in files",
-                                           usage,
-                                           options,
-                                           .run = plot};
+const struct tt_command tt_command_plot = {
+    .name = "plot",
+    .arguments = "[RUN]... [--key FIELD,...]",
+    .summary = "draw loss, norm, learning rate and speed, as text or in files",
+    .usage = usage,
+    .options = options,
+    .run = plot,
+};

@@ -417,5 +417,10 @@ out:
 }
 
 const struct tt_command tt_command_status = {
-    "status", "[DIR] [--follow]", "is a run alive, where is it, what is wrong, and what continues it", usage,
-    options,  .run = show};
+    .name = "status",
+    .arguments = "[DIR] [--follow]",
+    .summary = "is a run alive, where is it, what is wrong, and what continues it",
+    .usage = usage,
+    .options = options,
+    .run = show,
+};

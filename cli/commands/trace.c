@@ -494,5 +494,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_trace = {"trace", "summary DIR", "where the time of a traced step went",
-                                            usage,   options,       .run = summarise};
+const struct tt_command tt_command_trace = {
+    .name = "trace",
+    .arguments = "summary DIR",
+    .summary = "where the time of a traced step went",
+    .usage = usage,
+    .options = options,
+    .run = summarise,
+};

@@ -157,14 +157,14 @@ static int run(int argc, char **argv)
 }
 
 const struct tt_command tt_command_train = {
-    "train",
-    "[--config FILE]... [--section.key=value]...",
-    "train a model; without --config: the built-in quick run",
-    "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
-    "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n",
-    options,
-    "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
-    "titan-config(5) does):\n\n",
+    .name = "train",
+    .arguments = "[--config FILE]... [--section.key=value]...",
+    .summary = "train a model; without --config: the built-in quick run",
+    .usage = "usage: titan train [--config FILE]... [--section.key=value]...\n\n"
+             "Trains. Without --config: the built-in quick run. Under mpirun every process is one rank.\n\n",
+    .options = options,
+    .more = "\nConfiguration keys, as flags --section.key=value (`titan train --help keys` explains each, as\n"
+            "titan-config(5) does):\n\n",
     .add_more = tt_config_help_sections,
     .main = run,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan tune`: command line, combinations, and the table. The trials themselves are tune.c.
+ * `titan tune`: tries combinations of policies, and prints them as a table.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -60,14 +60,7 @@ struct tune {
     char machine[160]; /* whose times are predicted */
 };
 
-/*
- * --- trials ---
- *
- * The trials of `titan tune`. A trial is the trainer itself without folder and checkpoints, so that the timed code
- * is the code that trains.
- */
-
-/* --- one trial --- */
+/* --- one trial: the trainer without folder, checkpoints and reports, so that the timed code is what trains --- */
 
 static int load(const struct tune *tune, const struct row *row, struct tt_config **ret_cfg, bool *ret_absent)
 {
@@ -95,7 +88,6 @@ out:
     return rc;
 }
 
-/* The trainer without folder, checkpoints and reports. */
 struct trial {
     struct tt_setup setup;
     struct tt_train_data data;
@@ -171,7 +163,7 @@ out:
     return rc;
 }
 
-/* Whether the combination fails, because it does not fit or is impossible, and not the job. */
+/* Whether only the combination fails, because it does not fit or is impossible; other errors end the job. */
 static bool is_of_row(const struct row *row, int code)
 {
     return code == TT_EFIT ||
@@ -564,9 +556,11 @@ out:
     return rc;
 }
 
-const struct tt_command tt_command_tune = {"tune",
-                                           "[--config FILE]... [--over KEY,...]",
-                                           "try combinations of policies on these ranks; name the fastest",
-                                           usage,
-                                           options,
-                                           .run_ranks = tune};
+const struct tt_command tt_command_tune = {
+    .name = "tune",
+    .arguments = "[--config FILE]... [--over KEY,...]",
+    .summary = "try combinations of policies on these ranks; name the fastest",
+    .usage = usage,
+    .options = options,
+    .run_ranks = tune,
+};

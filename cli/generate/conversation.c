@@ -25,8 +25,8 @@
 #include "trainer/generation.h"
 
 /*
- * What a user says in a conversation: the lines of standard input, one for each turn. A line that ends with a backslash
- * goes on in the next one. Where they are typed, Ctrl-C no longer ends the process: it ends the turns while one is
+ * The user's side of a conversation: lines of standard input, one for each turn. A line that ends with a backslash goes
+ * on in the next one. Where they are typed, Ctrl-C no longer ends the process: it ends the turns while one is
  * waited for, and at other times whoever makes an answer asks interrupted_flag.
  */
 struct turns {
@@ -42,7 +42,7 @@ struct turns {
 
 /* --- what the user says --- */
 
-/* A terminal that edits lines drops what is beyond so many bytes of one, without a word. */
+/* A terminal that edits lines silently drops the bytes of a line beyond TYPED_MOST. */
 enum { BLOCK = 65536, TYPED_MOST = 4095 };
 
 /* Not 0 after Ctrl-C, until go_on. A byte in the pipe wakes who waits for a line, whichever thread has handled the
@@ -525,7 +525,7 @@ static int obey(struct talk *t, const char *text)
 
 /* --- the conversation --- */
 
-/* On a terminal what is wrong with one turn does not end the others. */
+/* On a terminal an error in one turn does not end the conversation. */
 static int forgive(const struct talk *t, int rc)
 {
     bool is_of_turn = rc == TT_EUSAGE || rc == TT_EDATA || rc == TT_EIO;

@@ -82,7 +82,7 @@ struct tt_prompt {
     struct tt_chat *chat;           /* with --chat */
 };
 
-/** Whether what is said comes from standard input, turn by turn: --chat without a prompt. */
+/** Whether the user's turns come from standard input, one by one: --chat without a prompt. */
 bool tt_prompt_is_conversation(const struct tt_args *args);
 
 /**
@@ -105,8 +105,8 @@ int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_pro
 
 /**
  * A conversation: turns of a user from standard input, and the answers of the model on standard output. The model sees
- * all earlier turns. Of these only what differs from what it has read is fed again. When the context is full, it no
- * longer sees the oldest turns, which is said.
+ * all earlier turns; only tokens that differ from those already read are fed again. When the context is full, the model
+ * no longer sees the oldest turns, and the user is told.
  *
  * On a terminal there is a prompt, and Ctrl-C stops an answer. An error of one turn is shown there and the conversation
  * goes on; elsewhere it ends it.

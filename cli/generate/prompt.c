@@ -107,8 +107,7 @@ out:
     return rc;
 }
 
-/* The chat template that the option names, else that of the run, else the tokenizer's; ret_end is the token that ends
- * an answer. */
+/* The chat template of the option, else of the run, else of the tokenizer. ret_end: the token that ends an answer. */
 static int open_chat(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt,
                      int32_t *ret_end)
 {

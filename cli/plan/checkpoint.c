@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a checkpoint of a planned job writes, as text and as JSON: the files and bytes of each writer, for the
+ * The checkpoints of a planned job, as text and as JSON: the files and bytes of each writer, for the
  * configured save policy or for all of them.
  */
 #include <inttypes.h>
@@ -12,32 +12,21 @@
 #include "core/base/mem.h"
 #include "trainer/job/tensors.h"
 
-/* Whether the last step is not known, because training.epochs are counted when the data is open. */
-static bool is_open(const struct tt_config *cfg)
-{
-    return cfg->training.epochs != TT_NULL_INT;
-}
-
-/* The step of the first regular save, or of the last one; its number is in the files' headers. */
-static int64_t first_step(const struct tt_config *cfg, bool last)
-{
-    if (is_open(cfg))
-        return cfg->checkpoint.interval;
-    return last || cfg->checkpoint.interval > cfg->training.steps ? cfg->training.steps : cfg->checkpoint.interval;
-}
-
 static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *save)
 {
     const struct tt_config *cfg = v->cfg;
     struct tt_job_tensors tensors = {0};
     struct tt_ckpt_state state;
+    bool is_open = cfg->training.epochs != TT_NULL_INT; /* they are counted when the data is open */
+    int64_t interval = cfg->checkpoint.interval, steps = cfg->training.steps;
     int rc = 0;
 
     tt_job_tensors_init(&v->job.engine, NULL, &tensors);
     state = tensors.state;
-    save->step = first_step(cfg, last);
+    /* of the first regular save, or of the last one; the number is in the files' headers */
+    save->step = !is_open && (last || interval > steps) ? steps : interval;
     save->model_only = last;
-    save->is_open = last && is_open(cfg);
+    save->is_open = last && is_open;
     if (last)
         state.n_optim = 0;
     for (int i = 0; i < state.n_model && last; i++)

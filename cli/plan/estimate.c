@@ -45,26 +45,6 @@ static char *relevant(const char *lines)
     return found.text;
 }
 
-/* The configuration with policy flags; *ret_cfg stays NULL when a flag asks for what is not built. */
-static int load(const struct tt_estimate *e, const char *reshard, const char *sync, struct tt_config **ret_cfg)
-{
-    char *reshard_flag = tt_format("--%s=%s", reshard_key, reshard), *sync_flag = tt_format("--%s=%s", sync_key, sync);
-    struct tt_text unbuilt = {0};
-    struct tt_cli_variant variant = {.flag = {reshard_flag, sync_flag}, .n = 2, .unbuilt = &unbuilt};
-    int rc = 0;
-
-    TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, ret_cfg));
-    if (unbuilt.text && (strstr(unbuilt.text, reshard_key) || strstr(unbuilt.text, sync_key))) {
-        tt_config_free(*ret_cfg);
-        *ret_cfg = NULL;
-    }
-out:
-    tt_text_release(&unbuilt);
-    tt_free(reshard_flag);
-    tt_free(sync_flag);
-    return rc;
-}
-
 static char *value_of(const struct tt_config *cfg, enum tt_key key)
 {
     struct tt_text text = {0};
@@ -76,20 +56,13 @@ static char *value_of(const struct tt_config *cfg, enum tt_key key)
 static const char *const reshard_words[] = {"always", "default", "never"};
 enum { N_RESHARD = sizeof reshard_words / sizeof reshard_words[0] };
 
-static bool is_common(const char *reshard)
-{
-    for (int i = 0; i < N_RESHARD; i++)
-        if (strcmp(reshard, reshard_words[i]) == 0)
-            return true;
-    return strcmp(reshard, "true") == 0 || strcmp(reshard, "false") == 0;
-}
-
 int tt_estimate_begin(struct tt_estimate *e)
 {
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
     struct tt_machine machine;
     struct tt_config *cfg = NULL;
+    bool has_row = false;
     int rc = 0;
 
     TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
@@ -99,7 +72,9 @@ int tt_estimate_begin(struct tt_estimate *e)
     e->not_modelled = relevant(unbuilt.text);
     e->sync = value_of(cfg, TT_KEY(training.gradient_sync));
     e->configured = value_of(cfg, TT_KEY(parallelism.fsdp_reshard_after_forward));
-    if (is_common(e->configured)) {
+    for (int i = 0; i < N_RESHARD; i++)
+        has_row = has_row || strcmp(e->configured, reshard_words[i]) == 0;
+    if (has_row || strcmp(e->configured, "true") == 0 || strcmp(e->configured, "false") == 0) {
         tt_free(e->configured);
         e->configured = NULL;
     }
@@ -114,50 +89,27 @@ out:
 static int fill(struct tt_estimate_row *row, const struct tt_config *cfg, const struct tt_job *job,
                 const struct tt_engine *engine)
 {
-    struct tt_job_prediction p = {0};
     struct tt_text largest = {0};
-    int rc = tt_job_predict(job, &job->engine.machine, engine, 0, &p);
+    double makespan, bubble_share;
+    int rc = tt_job_predict(job, &job->engine.machine, engine, 0, &row->p);
 
     if (rc < 0)
         return rc;
-    row->memory = p.memory;
-    memcpy(row->init_bytes, p.init_bytes, sizeof row->init_bytes);
+    makespan = row->p.run.makespan;
+    bubble_share = row->p.run.bubble_share;
+    tt_pipeline_run_release(&row->p.run);
+    row->p.run = (struct tt_pipeline_run){.makespan = makespan, .bubble_share = bubble_share};
     row->libraries = row->ranks > 1 ? libraries_with_mpi : libraries_alone;
     row->staging = job->staging_bytes;
-    row->resident = row->memory.total + row->libraries + row->staging;
-    row->payload_bytes = p.payload_bytes;
-    row->payload_sum = p.payload_sum;
-    row->routed_bytes = p.routed_bytes;
-    row->routed_most = p.routed_most;
-    row->step_most_sec = p.step_most_sec;
-    row->largest_rank = p.rank;
-    if (job->pipeline) {
-        tt_job_rank_text(job, p.rank, &largest);
-        row->largest = largest.text;
-        row->bubble_share = p.run.bubble_share;
-    }
+    row->resident = row->p.memory.total + row->libraries + row->staging;
+    if (job->pipeline)
+        tt_job_rank_text(job, row->p.rank, &largest);
+    row->largest = largest.text;
     row->reshard = value_of(cfg, TT_KEY(parallelism.fsdp_reshard_after_forward));
     row->sync = value_of(cfg, TT_KEY(training.gradient_sync));
     row->sync_why = tt_strdup(job->sync_why);
     row->engine = value_of(cfg, TT_KEY(parallelism.fsdp_engine));
-    row->step_sec = p.step_sec;
-    row->exposed_sec = p.exposed_sec;
-    tt_job_prediction_release(&p);
     return 0;
-}
-
-static void set_head(struct tt_estimate *e, const struct tt_config *cfg, const struct tt_job *job)
-{
-    char count[32], active[32], used[64] = "";
-
-    if (e->head)
-        return;
-    if (job->model->dims.moe.experts)
-        (void)snprintf(used, sizeof used, " (a token uses %s)",
-                       tt_text_count(active, sizeof active, tt_model_n_active(job->model)));
-    e->head = tt_format("model     %s, %s parameters%s, local batch %lld x %lld tokens\n", job->model->title,
-                        tt_text_count(count, sizeof count, tt_model_n_elements(job->model)), used,
-                        (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
 }
 
 static char *policy_of(const struct tt_estimate *e, const char *reshard, const char *sync)
@@ -194,15 +146,19 @@ static bool is_as_default(const struct tt_estimate *e, const char *reshard, cons
 /* An impossible number of ranks gives a row that says so. Only a fault that applies to every number is an error. */
 static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, const char *sync, bool *ret_stop)
 {
-    struct tt_estimate_row row = {.ranks = n_ranks, .step_sec = (double)NAN, .exposed_sec = (double)NAN};
+    struct tt_estimate_row row = {.ranks = n_ranks, .p = {.step_sec = (double)NAN, .exposed_sec = (double)NAN}};
+    char *reshard_flag = tt_format("--%s=%s", reshard_key, reshard), *sync_flag = tt_format("--%s=%s", sync_key, sync);
+    struct tt_text unbuilt = {0};
+    struct tt_cli_variant variant = {.flag = {reshard_flag, sync_flag}, .n = 2, .unbuilt = &unbuilt};
     struct tt_config *cfg = NULL;
     struct tt_job job = {0};
     struct tt_engine *engine = NULL;
+    char count[32], active[32], used[64] = "";
     int threads, rc = 0;
 
-    TT_TRY(load(e, reshard, sync, &cfg));
-    if (!cfg)
-        goto out;
+    TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
+    if (unbuilt.text && (strstr(unbuilt.text, reshard_key) || strstr(unbuilt.text, sync_key)))
+        goto out; /* a flag asks for what is not built */
     threads = tt_job_threads(cfg, n_ranks);
     row.policy = policy_of(e, reshard, sync);
     row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, tt_job_ranks_on_host(n_ranks, threads));
@@ -212,8 +168,15 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         row = (struct tt_estimate_row){0};
         goto out;
     }
+    if (rc == 0 && !e->head) {
+        if (job.model->dims.moe.experts)
+            (void)snprintf(used, sizeof used, " (a token uses %s)",
+                           tt_text_count(active, sizeof active, tt_model_n_active(job.model)));
+        e->head = tt_format("model     %s, %s parameters%s, local batch %lld x %lld tokens\n", job.model->title,
+                            tt_text_count(count, sizeof count, tt_model_n_elements(job.model)), used,
+                            (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
+    }
     if (rc == 0) {
-        set_head(e, cfg, &job);
         row.microbatches = job.microbatches;
         rc = tt_job_engine_alone(cfg, &job, 0, &engine);
     }
@@ -229,10 +192,13 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
     if (!row.problem)
         TT_TRY(fill(&row, cfg, &job, engine));
     row.fits = !row.problem && row.resident <= row.limit &&
-               row.init_bytes[job.engine.init] + row.libraries + row.staging <= row.limit;
+               row.p.init_bytes[job.engine.init] + row.libraries + row.staging <= row.limit;
     TT_PUSH(e->rows, e->n, e->cap) = row;
     row = (struct tt_estimate_row){0};
 out:
+    tt_text_release(&unbuilt);
+    tt_free(reshard_flag);
+    tt_free(sync_flag);
     tt_free(row.policy);
     tt_engine_free(engine);
     tt_job_release(&job);
@@ -249,9 +215,9 @@ static void mark_best(struct tt_estimate_row *rows, int n)
     for (int i = 0; i < n; i++) {
         if (rows[i].problem)
             continue;
-        if (least == TT_NONE || rows[i].memory.total < rows[least].memory.total)
+        if (least == TT_NONE || rows[i].p.memory.total < rows[least].p.memory.total)
             least = i;
-        if (rows[i].fits && (fastest == TT_NONE || rows[i].step_sec < rows[fastest].step_sec))
+        if (rows[i].fits && (fastest == TT_NONE || rows[i].p.step_sec < rows[fastest].p.step_sec))
             fastest = i;
     }
     if (least != TT_NONE)

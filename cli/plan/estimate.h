@@ -4,6 +4,7 @@
 
 #include "core/config/args.h"
 #include "core/config/config.h"
+#include "trainer/job/predict.h"
 #include "trainer/job/summary.h"
 
 /**
@@ -20,23 +21,15 @@ struct tt_estimate_row {
     char *problem; /* why there are no numbers: the ranks do not divide, a feature is not modelled; or NULL */
     char *reshard, *sync, *engine;
     int64_t microbatches;
-    int largest_rank;                  /* the lowest of the ranks that need most memory */
-    char *largest;                     /* "rank 3 (stage 1)" of a pipeline; or NULL */
-    char *sync_why;                    /* why gradient_sync auto became that; NULL: it is configured */
-    struct tt_engine_memory memory;    /* of that rank */
-    int64_t init_bytes[TT_INIT_MODES]; /* while the weights are made, by training.init */
-    int64_t libraries;                 /* bytes of the process that are not the arena */
-    int64_t staging;                   /* where async checkpoints are copied to */
-    int64_t resident;                  /* the arena, libraries and staging */
-    int64_t payload_bytes;             /* most that one rank sends in a step */
-    int64_t payload_sum;               /* what all ranks send in a step */
-    int64_t routed_bytes, routed_most; /* most that one rank sends of experts' rows; see tt_job_prediction */
-    double step_sec, exposed_sec;      /* predicted */
-    double step_most_sec;              /* predicted, if all tokens choose the experts of one rank */
-    double bubble_share;               /* predicted: of the time of a run through a pipeline, in which ranks are idle */
-    int64_t limit;                     /* bytes a rank may use */
-    bool fits;                         /* the step, and making the weights as training.init says */
-    bool least_memory, fastest;        /* among the rows of this number of ranks; fastest: among the rows that fit */
+    char *largest;              /* "rank 3 (stage 1)" of a pipeline; or NULL */
+    char *sync_why;             /* why gradient_sync auto became that; NULL: it is configured */
+    struct tt_job_prediction p; /* of its run makespan and bubble_share */
+    int64_t libraries;          /* bytes of the process that are not the arena */
+    int64_t staging;            /* where async checkpoints are copied to */
+    int64_t resident;           /* the arena, libraries and staging */
+    int64_t limit;              /* bytes a rank may use */
+    bool fits;                  /* the step, and making the weights as training.init says */
+    bool least_memory, fastest; /* among the rows of this number of ranks; fastest: among the rows that fit */
 };
 
 struct tt_estimate {

@@ -17,6 +17,7 @@
 
 /* --- parts of pictures --- */
 
+enum { DIGIT = 7 }; /* the width of a character */
 void tt_svg_begin(int width, int height, struct tt_text *out)
 {
     tt_text_add(out,
@@ -31,6 +32,14 @@ void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, co
     tt_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" %s>", x, y, anchor, attributes);
     tt_text_add_xml(out, text);
     tt_text_add(out, "</text>\n");
+}
+
+/* A square of a legend with its name; returns where the next one may begin. */
+static double draw_swatch(double x, int y, const char *color, const char *name, struct tt_text *out)
+{
+    tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10, color);
+    tt_svg_text(out, x + 17.0, y, "start", "", name);
+    return x + 34.0 + DIGIT * (double)strlen(name);
 }
 
 /* A round number that is in `range` at most six times. */
@@ -79,7 +88,6 @@ enum {
     RUN_GAP = 6,
     RUN_MIDDLE = RUN_LANE / 2 + 4, /* of a lane, for its label */
     RUN_FOOT = 64,                 /* below the lanes: times and legend */
-    RUN_DIGIT = 7,                 /* width of a digit */
 };
 
 #define BUBBLE "#eeeeee"
@@ -104,16 +112,6 @@ static int kind_of(char letter)
     return kind;
 }
 
-/* How many stages of the rank come before this one. */
-static int place_on_rank(const struct tt_pipeline *p, int stage)
-{
-    int n = 0;
-
-    for (int s = 0; s < stage; s++)
-        n += p->rank_of_stage[s] == p->rank_of_stage[stage];
-    return n;
-}
-
 static int lane_top(int rank)
 {
     return RUN_TOP + rank * (RUN_LANE + RUN_GAP);
@@ -125,8 +123,10 @@ static void draw_turn(const struct tt_pipeline *p, int rank, int t, struct tt_sp
     const struct tt_turn *turn = &p->orders[rank].turns[t];
     char letter = tt_pipeline_letter(p, turn), label[16];
     double width = (span.end - span.begin) * scale, x = RUN_LEFT + span.begin * scale;
-    int place = place_on_rank(p, turn->stage);
+    int place = 0; /* how many stages of the rank come before this one */
 
+    for (int s = 0; s < turn->stage; s++)
+        place += p->rank_of_stage[s] == p->rank_of_stage[turn->stage];
     (void)snprintf(label, sizeof label, "%d", turn->microbatch);
     tt_text_add(out,
                 "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" fill-opacity=\"%.2g\"%s><title>"
@@ -134,7 +134,7 @@ static void draw_turn(const struct tt_pipeline *p, int rank, int t, struct tt_sp
                 x, lane_top(rank), width < 0.3 ? 0.3 : width, RUN_LANE, kinds[kind_of(letter)].color,
                 place == 0 ? 1.0 : 0.5 + 0.2 / place, width > 3.0 ? " stroke=\"#ffffff\" stroke-width=\"0.8\"" : "",
                 turn->stage, letter, turn->microbatch, 1e3 * (span.end - span.begin));
-    if (width >= RUN_DIGIT * (double)strlen(label) + 2.0)
+    if (width >= DIGIT * (double)strlen(label) + 2.0)
         tt_svg_text(out, x + width / 2.0, lane_top(rank) + RUN_MIDDLE, "middle",
                     place == 0 && letter != 'B' ? "fill=\"#ffffff\" pointer-events=\"none\""
                                                 : "pointer-events=\"none\"",
@@ -165,13 +165,10 @@ static void legend(const struct tt_pipeline *p, int y, struct tt_text *out)
         for (int t = 0; t < p->orders[rank].n; t++)
             used[kind_of(tt_pipeline_letter(p, &p->orders[rank].turns[t]))] = true;
     for (int k = 0; k <= KINDS; k++) {
-        const char *name = k < KINDS ? kinds[k].name : "bubble", *color = k < KINDS ? kinds[k].color : BUBBLE;
-
-        if (k < KINDS && !used[k])
-            continue;
-        tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10, color);
-        tt_svg_text(out, x + 17.0, y, "start", "", name);
-        x += 34.0 + RUN_DIGIT * (double)strlen(name);
+        if (k == KINDS)
+            x = draw_swatch(x, y, BUBBLE, "bubble", out);
+        else if (used[k])
+            x = draw_swatch(x, y, kinds[k].color, kinds[k].name, out);
     }
     if (p->n_stages > p->ranks)
         tt_svg_text(out, x, y, "start", "fill=\"#555555\"", "paler: later stages of a rank");
@@ -222,30 +219,14 @@ enum {
 
 /* --- memory --- */
 
-struct column {
-    int from, to; /* instructions */
-    int most;     /* the one of them with the most memory */
-};
-
-static struct column column_of(const struct tt_summary *s, int columns, int c)
-{
-    int n = s->program->n_instrs;
-    struct column column = {(int)((int64_t)c * n / columns), (int)((int64_t)(c + 1) * n / columns), 0};
-
-    column.most = column.from;
-    for (int i = column.from; i < column.to; i++)
-        if (tt_summary_live_bytes(s, i) > tt_summary_live_bytes(s, column.most))
-            column.most = i;
-    return column;
-}
-
 static void layer_path(const struct tt_summary *s, int layer, int columns, double top, struct tt_text *out)
 {
     tt_text_add(out, "<path fill=\"%s\" d=\"", tt_plan_layers[layer].color);
     for (int pass = 0; pass < 2; pass++) { /* the upper edge from left to right, then the lower one back */
         for (int k = 0; k < columns; k++) {
             int c = pass == 0 ? k : columns - 1 - k;
-            int most = column_of(s, columns, c).most;
+            int64_t n = s->program->n_instrs;
+            int most = tt_plan_largest(s, (int)(c * n / columns), (int)((c + 1) * n / columns));
             double x0 = LEFT + (double)PLOT * c / columns, x1 = LEFT + (double)PLOT * (c + 1) / columns, y;
             int64_t sum = 0;
 
@@ -311,19 +292,15 @@ static void mark_peak(const struct tt_plan_view *v, double top, struct tt_text *
 
 static void memory_legend(struct tt_text *out)
 {
-    double x = LEFT, y = TOP + MEMORY + 58.0;
+    double x = LEFT;
+    int y = TOP + MEMORY + 58;
 
     for (int l = 0; l < tt_plan_n_layers; l++) {
-        double width = 34.0 + 7.0 * (double)strlen(tt_plan_layers[l].name);
-
-        if (x + width > LEFT + PLOT) {
+        if (x + 34.0 + DIGIT * (double)strlen(tt_plan_layers[l].name) > LEFT + PLOT) {
             x = LEFT;
-            y += 20.0;
+            y += 20;
         }
-        tt_text_add(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10.0,
-                    tt_plan_layers[l].color);
-        tt_svg_text(out, x + 17.0, y, "start", "", tt_plan_layers[l].name);
-        x += width;
+        x = draw_swatch(x, y, tt_plan_layers[l].color, tt_plan_layers[l].name, out);
     }
 }
 
@@ -421,9 +398,7 @@ static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale
         struct tt_span span = lane == COMPUTE ? v->time.compute[i] : v->time.transfer[i];
         double narrow = lane == COMPUTE ? 0.3 / scale : -1.0 / scale; /* collectives stay apart unless they overlap */
 
-        if (lane != blocks[block].lane)
-            continue;
-        if (span.end <= span.begin)
+        if (lane != blocks[block].lane || span.end <= span.begin)
             continue;
         if (lane != COMPUTE && (span.end - span.begin) * scale < 1.0)
             narrow = 0.5 / scale;
@@ -457,10 +432,7 @@ static void lane_legend(const struct tt_plan_view *v, int y, struct tt_text *out
         if ((int)blocks[b].lane >= lanes_used(v) || (b == WAITING && lanes_used(v) == UNSHARDS) ||
             (b == TRANSFERRING && !v->job.pipeline) || (b == EXCHANGING && !tt_summary_exchanges(&v->summary)))
             continue;
-        tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10,
-                    blocks[b].color);
-        tt_svg_text(out, x + 17.0, y, "start", "", blocks[b].name);
-        x += 34.0 + 7.0 * (double)strlen(blocks[b].name);
+        x = draw_swatch(x, y, blocks[b].color, blocks[b].name, out);
     }
 }
 
@@ -486,21 +458,9 @@ static void lanes_plot(const struct tt_plan_view *v, struct tt_text *out)
     lane_legend(v, bottom + 42, out);
 }
 
-/* Below the rank's own pictures. */
-static void pipeline_plot(const struct tt_plan_view *v, int top, struct tt_text *out)
-{
-    char *about = tt_format("one of %lld runs of a step, predicted for %s",
-                            (long long)(v->job.microbatches / v->job.pipeline->microbatches), v->machine.name);
-
-    tt_text_add(out, "<g transform=\"translate(0 %d)\">\n", top);
-    tt_plan_pipeline_svg(v->job.pipeline, &v->all.run, about, out);
-    tt_text_add(out, "</g>\n");
-    tt_free(about);
-}
-
 int tt_plan_svg(const struct tt_plan_view *v, const char *path)
 {
-    struct tt_text out = {0}, words = {0}, title = {0};
+    struct tt_text out = {0}, words = {0}, title = {0}, about = {0};
     int height = LANES + lanes_used(v) * (LANE + GAP) + 64, rc;
     int below = v->job.pipeline ? tt_plan_pipeline_svg_height(v->job.pipeline) : 0;
 
@@ -513,8 +473,14 @@ int tt_plan_svg(const struct tt_plan_view *v, const char *path)
     tt_svg_text(&out, 20, 48, "start", "fill=\"#555555\"", words.text);
     memory_plot(v, &out);
     lanes_plot(v, &out);
-    if (v->job.pipeline)
-        pipeline_plot(v, height, &out);
+    if (v->job.pipeline) { /* below the rank's own pictures */
+        tt_text_add(&about, "one of %lld runs of a step, predicted for %s",
+                    (long long)(v->job.microbatches / v->job.pipeline->microbatches), v->machine.name);
+        tt_text_add(&out, "<g transform=\"translate(0 %d)\">\n", height);
+        tt_plan_pipeline_svg(v->job.pipeline, &v->all.run, about.text, &out);
+        tt_text_add(&out, "</g>\n");
+        tt_text_release(&about);
+    }
     tt_text_add(&out, "</svg>\n");
     rc = tt_file_replace(path, out.text, out.size);
     tt_text_release(&out);

@@ -24,7 +24,7 @@ void tt_svg_time_axis(int left, int width, int top, int bottom, double seconds, 
 
 /**
  * Adds a run of a pipeline as a picture in SVG: a lane for each rank, with its turns over predicted time and the number
- * of the microbatch on each. What shows between the turns is the bubble.
+ * of the microbatch on each. The gaps between the turns are the bubble.
  *   run    of this pipeline
  *   about  a line about the run, for instance for which machine the times are
  */

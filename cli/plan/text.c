@@ -63,26 +63,17 @@ static void print_pipeline(const struct tt_plan_view *v)
     }
 }
 
-/* " is at dp_shard 2, cp 1": along the dimensions that have several ranks. */
-static void add_coordinates(const struct tt_mesh *mesh, int rank, struct tt_text *out)
-{
-    const char *before = " is at ";
-
-    for (enum tt_mesh_dim dim = 0; dim < TT_MESH_DIMS; dim++) {
-        if (mesh->size[dim] == 1)
-            continue;
-        tt_text_add(out, "%s%s %d", before, tt_mesh_dim_name(dim), tt_mesh_coordinate(mesh, rank, dim));
-        before = ", ";
-    }
-}
-
+/* "rank 5 is at dp_shard 2, cp 1": along the dimensions that have several ranks. */
 static void print_mesh(const struct tt_plan_view *v)
 {
     const struct tt_mesh *mesh = &v->job.mesh;
     struct tt_text sizes = {0}, place = {0};
 
     tt_mesh_text(mesh, &sizes);
-    add_coordinates(mesh, v->rank, &place);
+    for (enum tt_mesh_dim dim = 0; dim < TT_MESH_DIMS; dim++)
+        if (mesh->size[dim] > 1)
+            tt_text_add(&place, "%s%s %d", place.size ? ", " : " is at ", tt_mesh_dim_name(dim),
+                        tt_mesh_coordinate(mesh, v->rank, dim));
     tt_print_broken(10, "mesh      %d rank%s = %s; rank %d%s, %d thread%s\n", mesh->n_ranks,
                     mesh->n_ranks == 1 ? "" : "s", sizes.text, v->rank, place.text ? place.text : "",
                     v->job.engine.threads, v->job.engine.threads == 1 ? "" : "s");
@@ -146,6 +137,16 @@ int64_t tt_plan_layer_bytes(const struct tt_summary *summary, int layer, int ins
     return bytes;
 }
 
+int tt_plan_largest(const struct tt_summary *s, int from, int to)
+{
+    int most = from;
+
+    for (int i = from; i < to; i++)
+        if (tt_summary_live_bytes(s, i) > tt_summary_live_bytes(s, most))
+            most = i;
+    return most;
+}
+
 /* The phase of the instructions that a column of the plot covers. */
 static char phase_of(const struct tt_program *program, int from, int to)
 {
@@ -165,12 +166,9 @@ enum { COLUMNS = 72, ROWS = 12, LABEL = 14 }; /* LABEL: columns before the plot 
 /* The letters of a column from the bottom up, at its instruction with the most memory. */
 static void fill_column(const struct tt_summary *s, int from, int to, int64_t top, char letters[ROWS])
 {
-    int most = from, row = 0;
+    int most = tt_plan_largest(s, from, to), row = 0;
     int64_t sum = 0;
 
-    for (int i = from; i < to; i++)
-        if (tt_summary_live_bytes(s, i) > tt_summary_live_bytes(s, most))
-            most = i;
     for (int l = 0; l < N_LAYERS; l++) {
         sum += tt_plan_layer_bytes(s, l, most);
         for (int64_t end = (sum * ROWS * 2 / top + 1) / 2; row < end && row < ROWS; row++)
@@ -180,20 +178,6 @@ static void fill_column(const struct tt_summary *s, int from, int to, int64_t to
         letters[row] = ' ';
 }
 
-/* The legend on a terminal, broken where that ends. */
-static void print_legend(const struct tt_program *p, int terminal)
-{
-    struct tt_text text = {0};
-
-    tt_text_add(&text, "%*s%d instructions: > forward, < backward, * norm and update\n%*s", LABEL, "", p->n_instrs,
-                LABEL, "");
-    for (int l = 0; l < N_LAYERS; l++)
-        tt_text_add(&text, "%s%c %s", l ? ", " : "", tt_plan_layers[l].letter, tt_plan_layers[l].name);
-    tt_text_add(&text, "\n");
-    tt_screen_put(stdout, text.text, terminal, LABEL);
-    tt_text_release(&text);
-}
-
 /* The memory timeline as lines of text, on stdout. */
 static void print_timeline(const struct tt_summary *s)
 {
@@ -201,12 +185,11 @@ static void print_timeline(const struct tt_summary *s)
     int terminal = tt_screen_columns(STDOUT_FILENO), most = terminal ? terminal - LABEL : COLUMNS;
     int columns = most < COLUMNS ? most : COLUMNS;
     char plot[COLUMNS][ROWS], phase[COLUMNS + 1] = "", label[32];
-    int64_t top = 1;
+    int64_t top = p->n_instrs ? tt_summary_live_bytes(s, tt_plan_largest(s, 0, p->n_instrs)) : 0;
+    struct tt_text legend = {0};
 
+    top = top > 1 ? top : 1;
     columns = p->n_instrs < columns ? p->n_instrs : columns;
-    for (int i = 0; i < p->n_instrs; i++)
-        if (tt_summary_live_bytes(s, i) > top)
-            top = tt_summary_live_bytes(s, i);
     for (int c = 0; c < columns; c++) {
         int from = (int)((int64_t)c * p->n_instrs / columns), to = (int)((int64_t)(c + 1) * p->n_instrs / columns);
 
@@ -224,16 +207,17 @@ static void print_timeline(const struct tt_summary *s)
     }
     tt_print("%12s +%.*s\n", "0", columns, "------------------------------------------------------------------------");
     tt_print("%12s  %s\n", "", phase);
-    if (terminal) {
-        print_legend(p, terminal);
-        return;
-    }
-    tt_print("%12s  %d instructions: > forward, < backward, * norm and update\n%12s ", "", p->n_instrs, "");
+    /* broken where a terminal ends; in a pipe after the fifth layer */
+    tt_text_add(&legend, "%*s%d instructions: > forward, < backward, * norm and update\n%*s", LABEL, "", p->n_instrs,
+                LABEL, "");
     for (int l = 0; l < N_LAYERS; l++)
-        tt_print("%s %c %s%s", l == 5 ? "\n              " : "", tt_plan_layers[l].letter, tt_plan_layers[l].name,
-                 l == N_LAYERS - 1 ? "\n"
-                 : l == 4          ? ""
-                                   : ",");
+        tt_text_add(&legend, "%s%c %s",
+                    l == 0                ? ""
+                    : l == 5 && !terminal ? "\n               "
+                                          : ", ",
+                    tt_plan_layers[l].letter, tt_plan_layers[l].name);
+    tt_print_broken(LABEL, "%s\n", legend.text);
+    tt_text_release(&legend);
 }
 
 /* --- runs of rows that are alike --- */
@@ -375,18 +359,6 @@ static void add_purpose(const struct tt_plan_view *v, enum tt_purpose purpose, s
     tt_free(rows);
 }
 
-/* What experts' rows add to the payload: it depends on the data. */
-static void print_routed(const struct tt_plan_view *v)
-{
-    int64_t most, bytes = tt_program_routed_bytes(v->summary.program, &most);
-    char count[32], limit[32];
-
-    if (most)
-        tt_print_broken(
-            4, "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
-            tt_text_count(count, sizeof count, bytes), tt_text_count(limit, sizeof limit, most));
-}
-
 /* How the payload follows from the shards. */
 static void print_formula(const struct tt_plan_view *v)
 {
@@ -423,9 +395,9 @@ static void print_payload(const struct tt_plan_view *v)
                                                {"bytes", 20, true, 1, 0, 0},    {"", 0, false, 1, 0, 0}};
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns, .no_titles = true};
     const struct tt_summary_total *t = v->summary.totals;
+    int64_t routed_most, routed = tt_program_routed_bytes(v->summary.program, &routed_most);
     struct tt_text sum = {0}, most = {0};
-    char bytes[32];
-
+    char bytes[32], limit[32];
     print_formula(v);
     for (int p = 0; p < TT_PURPOSES; p++) {
         const struct tt_purpose_row *row = tt_purpose_row((enum tt_purpose)p);
@@ -446,7 +418,10 @@ static void print_payload(const struct tt_plan_view *v)
     tt_columns_rest(&table, 1, sum.text);
     tt_columns_print(&table);
     tt_text_release(&sum);
-    print_routed(v);
+    if (routed_most) /* what experts' rows add depends on the data */
+        tt_print_broken(
+            4, "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
+            tt_text_count(bytes, sizeof bytes, routed), tt_text_count(limit, sizeof limit, routed_most));
     if (!v->job.pipeline)
         return;
     add_sent(v->all.payload_sum, &sum);
@@ -479,21 +454,10 @@ static void print_collectives(const struct tt_plan_view *v)
 
 /* --- memory and time --- */
 
-static void print_largest(const struct tt_plan_view *v)
-{
-    struct tt_text rank = {0};
-    char bytes[32];
-
-    tt_job_rank_text(&v->job, v->all.rank, &rank);
-    tt_print("  %-22s %12s, on %s\n", "the largest of a rank",
-             tt_text_bytes(bytes, sizeof bytes, (double)v->all.memory.total), rank.text);
-    tt_text_release(&rank);
-}
-
 static void print_memory(const struct tt_plan_view *v)
 {
     const struct tt_engine_memory *m = &v->summary.memory;
-    struct tt_text where = {0};
+    struct tt_text where = {0}, rank = {0};
     char bytes[32];
 
     tt_plan_peak_text(v, &where);
@@ -504,11 +468,14 @@ static void print_memory(const struct tt_plan_view *v)
                      tt_text_bytes(bytes, sizeof bytes, (double)m->by_kind[k]));
     tt_print("  %-22s %12s\n", "between buffers", tt_text_bytes(bytes, sizeof bytes, (double)tt_summary_padding(m)));
     tt_print("  %-22s %12s\n", "the arena", tt_text_bytes(bytes, sizeof bytes, (double)m->total));
+    tt_job_rank_text(&v->job, v->all.rank, &rank);
     if (v->job.pipeline)
-        print_largest(v);
+        tt_print("  %-22s %12s, on %s\n", "the largest of a rank",
+                 tt_text_bytes(bytes, sizeof bytes, (double)v->all.memory.total), rank.text);
     tt_print("\n");
     print_timeline(&v->summary);
     tt_text_release(&where);
+    tt_text_release(&rank);
 }
 
 static void print_time(const struct tt_plan_view *v)

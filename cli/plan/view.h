@@ -46,7 +46,7 @@ void tt_plan_print(const struct tt_plan_view *view);
 /** titan-plan(1) lists the keys; json_decref. */
 json_t *tt_plan_json(const struct tt_plan_view *view);
 
-/** What saves write (checkpoint.c): fills it in, prints it on stdout, gives it as JSON. */
+/** The files of saves (checkpoint.c): fills them in, prints them on stdout, returns them as JSON. */
 int tt_plan_checkpoint_make(struct tt_plan_view *view) TT_MUST_CHECK;
 void tt_plan_checkpoint_release(struct tt_plan_view *view);
 void tt_plan_print_checkpoint(const struct tt_plan_view *view);
@@ -74,5 +74,8 @@ extern const int tt_plan_n_layers;
 
 /** Bytes of a layer at an instruction. */
 int64_t tt_plan_layer_bytes(const struct tt_summary *summary, int layer, int instr);
+
+/** The first instruction of [from, to) at which most memory is in use. */
+int tt_plan_largest(const struct tt_summary *summary, int from, int to);
 
 #endif

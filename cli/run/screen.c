@@ -168,23 +168,16 @@ void tt_screen_pass_on(void)
 
 static int live_columns; /* 0: there is none */
 
-/* mpirun then makes a line of its own of every piece. */
-static bool is_marked_by_mpirun(void)
-{
-    static const char *const settings[] = {"OMPI_MCA_orte_tag_output", "OMPI_MCA_orte_timestamp_output",
-                                           "OMPI_MCA_orte_xml_output"};
-    bool found = false;
-
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        found = found || getenv(settings[i]); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
-    return found;
-}
-
 bool tt_screen_live_begin(void)
 {
+    /* with these settings mpirun makes a line of its own of every piece */
+    static const char *const settings[] = {"OMPI_MCA_orte_tag_output", "OMPI_MCA_orte_timestamp_output",
+                                           "OMPI_MCA_orte_xml_output"};
     const char *kind = getenv("TERM"); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
-    bool can = kind && strcmp(kind, "dumb") != 0 && !is_marked_by_mpirun();
+    bool can = kind && strcmp(kind, "dumb") != 0;
 
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        can = can && !getenv(settings[i]); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
     live_columns = can ? tt_screen_columns(STDERR_FILENO) : 0;
     return live_columns > 0;
 }
@@ -325,12 +318,6 @@ static void add(struct tt_columns *t, int column, int gap, const char *text)
     tt_text_add_bytes(&t->text, "", 1);
 }
 
-static void end_row(struct tt_columns *t)
-{
-    t->rows++;
-    t->next = 0;
-}
-
 void tt_columns_cell(struct tt_columns *t, const char *format, ...)
 {
     char *text;
@@ -342,19 +329,15 @@ void tt_columns_cell(struct tt_columns *t, const char *format, ...)
     add(t, t->next, 0, text);
     tt_free(text);
     if (++t->next == t->n)
-        end_row(t);
+        tt_columns_rest(t, 0, "");
 }
 
 void tt_columns_rest(struct tt_columns *t, int gap, const char *text)
 {
     if (*text)
         add(t, REST, gap, text);
-    end_row(t);
-}
-
-void tt_columns_space(struct tt_columns *t)
-{
-    end_row(t);
+    t->rows++;
+    t->next = 0;
 }
 
 /* --- widths --- */
@@ -395,54 +378,20 @@ static int total(const struct tt_columns *t, const int *width)
     return sum;
 }
 
-/* The longest word of the cells of a column. */
-static int longest_word(const struct tt_columns *t, int column)
+/* The width to which a column that folds is narrowed: words stay whole. */
+static int folded(const struct tt_columns *t, int column)
 {
-    int longest = 0;
+    int width = t->column[column].fold;
 
     for (int i = 0; i < t->n_cells; i++) {
         const char *at = t->text.text + t->cell[i].at;
 
         for (size_t size; *at && t->cell[i].column == column; at += size + (at[size] == ' ')) {
             size = strcspn(at, " ");
-            longest = width_of(at, size) > longest ? width_of(at, size) : longest;
+            width = width_of(at, size) > width ? width_of(at, size) : width;
         }
     }
-    return longest;
-}
-
-/* The width to which a column that folds is narrowed: words stay whole. */
-static int folded(const struct tt_columns *t, int column)
-{
-    int word = longest_word(t, column);
-
-    return word > t->column[column].fold ? word : t->column[column].fold;
-}
-
-/* The longest cell, or the title, of each column. */
-static void find_natural(const struct tt_columns *t, int *natural)
-{
-    for (int c = 0; c < t->n; c++)
-        natural[c] = t->no_titles ? 0 : width_of(t->column[c].title, strlen(t->column[c].title));
-    for (int i = 0; i < t->n_cells; i++) {
-        const struct tt_columns_cell *cell = &t->cell[i];
-        const char *text = t->text.text + cell->at;
-        int width = width_of(text, strlen(text));
-
-        if (cell->column != REST && width > natural[cell->column])
-            natural[cell->column] = width;
-    }
-}
-
-/* The highest number of the columns that are still there and may be left out; 0: none may. */
-static int next_drop(const struct tt_columns *t, const int *width)
-{
-    int most = 0;
-
-    for (int c = 0; c < t->n; c++)
-        if (width[c] >= 0 && t->column[c].drop > most)
-            most = t->column[c].drop;
-    return most;
+    return width;
 }
 
 /* Gives the space that is left to the columns that were narrowed more than they needed to be. */
@@ -461,8 +410,6 @@ static void widen(const struct tt_columns *t, const int *natural, struct fit *fi
 
 static void narrow(const struct tt_columns *t, const int *natural, struct fit *fit)
 {
-    int drop;
-
     memcpy(fit->width, natural, (size_t)t->n * sizeof *natural);
     fit->needed = total(t, natural);
     if (fit->needed <= fit->columns)
@@ -470,10 +417,18 @@ static void narrow(const struct tt_columns *t, const int *natural, struct fit *f
     for (int c = 0; c < t->n; c++)
         if (t->column[c].fold && folded(t, c) < natural[c])
             fit->width[c] = folded(t, c);
-    while (total(t, fit->width) > fit->columns && (drop = next_drop(t, fit->width)) > 0)
+    while (total(t, fit->width) > fit->columns) {
+        int drop = 0; /* the highest number of the columns that are still there and may be left out */
+
+        for (int c = 0; c < t->n; c++)
+            if (fit->width[c] >= 0 && t->column[c].drop > drop)
+                drop = t->column[c].drop;
+        if (drop == 0)
+            break;
         for (int c = 0; c < t->n; c++)
             if (t->column[c].drop == drop)
                 fit->width[c] = -1;
+    }
     widen(t, natural, fit);
 }
 
@@ -482,7 +437,15 @@ static void find_fit(const struct tt_columns *t, int columns, struct fit *ret_fi
     int *natural = tt_calloc((size_t)t->n, sizeof *natural);
 
     *ret_fit = (struct fit){.columns = columns, .width = tt_calloc((size_t)t->n, sizeof *natural)};
-    find_natural(t, natural);
+    for (int c = 0; c < t->n; c++) /* the title, or the longest cell */
+        natural[c] = t->no_titles ? 0 : width_of(t->column[c].title, strlen(t->column[c].title));
+    for (int i = 0; i < t->n_cells; i++) {
+        const char *text = t->text.text + t->cell[i].at;
+        int width = width_of(text, strlen(text)), column = t->cell[i].column;
+
+        if (column != REST && width > natural[column])
+            natural[column] = width;
+    }
     for (int c = 0; c < t->n; c++) {
         bool grows = columns || (t->column[c].width == 0 && c < t->n - 1);
 
@@ -566,26 +529,19 @@ static void print_cells(const struct tt_columns *t, const struct fit *fit, const
     tt_free(rest);
 }
 
-/* Whether a text in place of columns has too little space beside the cells before it, and so comes below them. */
-static bool comes_below(const struct tt_columns *t, const struct fit *fit, const struct tt_columns_cell *cell, int n)
+static void print_row(const struct tt_columns *t, const struct fit *fit, const struct tt_columns_cell *cell, int n)
 {
     enum { LEAST = 24 };
+    struct tt_columns_cell below;
     int at = LEAST;
 
     for (int i = 0; i < n - 1; i++)
         at += fit->width[cell[i].column] < 0 ? 0 : gap_of(t, fit->width, cell[i].column) + fit->width[cell[i].column];
-    return fit->columns && n > 1 && cell[n - 1].column == REST && at + cell[n - 1].gap > fit->columns;
-}
-
-static void print_row(const struct tt_columns *t, const struct fit *fit, const struct tt_columns_cell *cell, int n)
-{
-    struct tt_columns_cell below;
-
-    if (!comes_below(t, fit, cell, n)) {
+    if (!fit->columns || n < 2 || cell[n - 1].column != REST || at + cell[n - 1].gap <= fit->columns) {
         print_cells(t, fit, cell, n);
         return;
     }
-    below = cell[n - 1];
+    below = cell[n - 1]; /* a text in place of columns that has too little space beside the cells before it */
     below.gap = 4;
     print_cells(t, fit, cell, n - 1);
     print_cells(t, fit, &below, 1);
@@ -612,16 +568,6 @@ static void print_missing(const struct tt_columns *t, const struct fit *fit)
     tt_text_release(&text);
 }
 
-static void print_titles(const struct tt_columns *t, const struct fit *fit)
-{
-    struct tt_columns titles = {.column = t->column, .n = t->n};
-
-    for (int c = 0; c < t->n; c++)
-        tt_columns_cell(&titles, "%s", t->column[c].title);
-    print_row(&titles, fit, titles.cell, titles.n_cells);
-    tt_columns_release(&titles);
-}
-
 void tt_columns_release(struct tt_columns *t)
 {
     tt_free(t->cell);
@@ -632,12 +578,16 @@ void tt_columns_release(struct tt_columns *t)
 
 void tt_columns_print(struct tt_columns *t)
 {
+    struct tt_columns titles = {.column = t->column, .n = t->n};
     struct fit fit;
     int at = 0;
 
     find_fit(t, tt_screen_columns(STDOUT_FILENO), &fit);
+    for (int c = 0; c < t->n && !t->no_titles; c++)
+        tt_columns_cell(&titles, "%s", t->column[c].title);
     if (!t->no_titles)
-        print_titles(t, &fit);
+        print_row(&titles, &fit, titles.cell, titles.n_cells);
+    tt_columns_release(&titles);
     for (int row = 0; row < t->rows; row++) {
         int first = at;
 

@@ -15,14 +15,14 @@
 
 /**
  * Columns of the terminal that standard output or standard error (fd) reaches; 0: it goes to a file or a pipe, where
- * lines may have any length. Under mpirun it is mpirun's output that counts, which that of the rank goes through.
+ * lines may have any length. Under mpirun, mpirun's own output counts: the rank's output goes through it.
  * TITAN_COLUMNS takes precedence: tt_screen_pass_on sets it for ranks whose output goes through pipes.
  */
 int tt_screen_columns(int fd);
 
 /**
  * Replaces the columns and lines by the terminal's (fd); the variables COLUMNS and LINES take precedence.
- * What is unknown or below 20 columns or 5 lines is left as it is.
+ * A size that is unknown or below 20 columns or 5 lines leaves its argument unchanged.
  */
 void tt_screen_size(int fd, int *columns, int *lines);
 
@@ -113,17 +113,14 @@ struct tt_columns {
     int rows, next;      /* next: the column of the next cell in the last row */
 };
 
-/** Adds the next cell of the row; after that of the last column a new row begins. */
+/** Adds the next cell of the row; after the last column a new row begins. */
 void tt_columns_cell(struct tt_columns *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
  * Ends the row with a text in place of its remaining columns, which may have several lines and is broken where the
- * terminal ends. gap: spaces before it. An empty text only ends the row.
+ * terminal ends. gap: spaces before it. An empty text only ends the row, which alone is an empty line.
  */
 void tt_columns_rest(struct tt_columns *table, int gap, const char *text);
-
-/** Adds an empty line. */
-void tt_columns_space(struct tt_columns *table);
 
 /** Prints the table and releases it; the columns stay. */
 void tt_columns_print(struct tt_columns *table);

@@ -25,7 +25,7 @@
 
 static const double same_request_sec = 1.0;
 
-/* What the ranks get for a stop and for an interrupt. */
+/* The signals that ranks get for a stop and for an interrupt. */
 static const int forwarded[] = {SIGUSR1, SIGUSR2};
 
 /* Output that is passed on. A pipe that is ready for writing takes this many bytes without blocking. */
@@ -137,7 +137,7 @@ static void take_lines(struct copy *c, const char *bytes, size_t n)
     }
 }
 
-/* What poll should wait for. */
+/* The event that poll should wait for. */
 static struct pollfd wants(const struct copy *c)
 {
     if (c->written < c->bytes.size)
@@ -318,7 +318,7 @@ enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74; its remarks h
 
 static const char forwarding[] = "mpirun: Forwarding signal ";
 
-/* Whether the last line of what is held, which has just ended, is one of dashes. */
+/* Whether the last held line, which has just ended, consists of dashes. */
 static bool ends_in_dashes(const struct tt_text *held)
 {
     size_t n = 0, end = held->size - 1;
@@ -353,7 +353,7 @@ static void take_in_block(struct tt_remarks *r, char c, struct tt_text *out)
     r->at = c == '\n' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
 }
 
-/* What is held is a line or the beginning of one; it may be mpirun's about a signal, or the first of a block. */
+/* Holds a line, or its beginning, that may be mpirun's remark about a signal or the first line of a block. */
 static void take_at_line_start(struct tt_remarks *r, char c, struct tt_text *out)
 {
     size_t n = r->held.size < sizeof forwarding - 1 ? r->held.size : sizeof forwarding - 1;

@@ -41,7 +41,7 @@ struct tt_remarks {
 /** Appends to out what of the next bytes is no remark, as soon as that is known. */
 void tt_remarks_pass(struct tt_remarks *r, const char *bytes, size_t n, struct tt_text *out);
 
-/** Appends what is still held: the output has ended. */
+/** Appends the text still held, at the end of the output. */
 void tt_remarks_end(struct tt_remarks *r, struct tt_text *out);
 
 #endif

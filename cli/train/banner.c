@@ -443,7 +443,7 @@ static void add_prediction(const struct tt_reporter *r, int64_t left, struct tt_
                 cfg->job.dump_folder, cfg->checkpoint.enable ? "" : ", not saved");
 }
 
-/* Appends the lines of a text, each of at most so many columns; 0: as they are. */
+/* Appends the lines of a text, each cut to at most `columns`; 0: uncut. */
 static void add_cut(const char *text, int columns, struct tt_text *out)
 {
     static const char mark[] = "...";

@@ -9,7 +9,7 @@
 #include "trainer/dry.h"
 #include "trainer/loop.h"
 
-/** What a training run shows on the terminal and in console.log; rank 0 only. */
+/** The output of a training run on the terminal and in console.log; rank 0 only. */
 struct tt_train_screen {
     struct tt_run_events events; /* for the loop */
     bool json;                   /* records on stdout instead of lines */
@@ -48,8 +48,8 @@ int64_t tt_last_step_of(const struct tt_run_about *about);
 void tt_banner_all(const struct tt_run_about *about, struct tt_text *out);
 
 /**
- * Appends six lines of it, each cut where a terminal of so many columns ends (0: nowhere). What changed since the step
- * from which the run continues comes after these, and so does the configuration with job.print_config.
+ * Appends six lines of it, each cut to `columns` (0: uncut). Then come the changes since the step from which the run
+ * continues, and with job.print_config the configuration.
  */
 void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_text *out);
 

@@ -71,16 +71,6 @@ static int64_t keep_extremes(struct tt_curve *c, int64_t kept, int64_t i, int64_
     return 2;
 }
 
-/* Adds the mean of points [i, end), at the last of their steps. */
-static void add_mean(const struct tt_curve *c, int64_t i, int64_t end, struct tt_curve *means)
-{
-    double sum = 0.0;
-
-    for (int64_t k = i; k < end; k++)
-        sum += c->value[k];
-    add_point(means, c->step[end - 1], sum / (double)(end - i));
-}
-
 /* means may be NULL. */
 static void thin(struct tt_curve *c, struct tt_curve *means)
 {
@@ -91,12 +81,13 @@ static void thin(struct tt_curve *c, struct tt_curve *means)
     if (c->n / 2 <= BUCKETS)
         return;
     for (int64_t i = 0; i < c->n; i = end) {
-        double bucket = floor((c->step[i] - first) / width);
-
+        double bucket = floor((c->step[i] - first) / width), sum = 0.0;
         for (end = i + 1; end < c->n && floor((c->step[end] - first) / width) == bucket;)
             end++;
-        if (means)
-            add_mean(c, i, end, means);
+        for (int64_t k = i; k < end; k++)
+            sum += c->value[k];
+        if (means) /* at the last of the steps */
+            add_point(means, c->step[end - 1], sum / (double)(end - i));
         kept += keep_extremes(c, kept, i, end);
     }
     c->n = kept;
@@ -161,6 +152,8 @@ static double y_of(const struct tt_panel *p, double value)
 
 /* --- ticks --- */
 
+enum { TICKS_MOST = 12 };
+
 static int linear_ticks(double low, double high, int most, double *ticks)
 {
     double unit = pow(10.0, floor(log10((high - low) / most))), step = unit;
@@ -173,6 +166,7 @@ static int linear_ticks(double low, double high, int most, double *ticks)
     return n;
 }
 
+/* At most `most` round numbers in the range of a panel; returns how many. */
 static int value_ticks(const struct tt_panel *p, int most, double *ticks)
 {
     double low = ceil(p->low), high = floor(p->high), every;
@@ -213,11 +207,6 @@ static char *short_number(char *buf, size_t buf_size, double x)
 
 /* --- making --- */
 
-static const char *field_of(const char *key)
-{
-    return strcmp(key, "norm") == 0 ? "grad_norm" : strcmp(key, "speed") == 0 ? "tps" : key;
-}
-
 /* A name as it can be printed: it may be the folder of another user. */
 static char *printable(const char *name)
 {
@@ -239,7 +228,8 @@ static char *title_of(const char *field, const struct tt_chart_options *o)
     return title;
 }
 
-static void take_panel(struct tt_panel *p, int run, const struct tt_history *h, const struct tt_chart_options *o)
+static void take_panel(struct tt_chart *c, struct tt_panel *p, int run, const struct tt_history *h,
+                       const struct tt_chart_options *o)
 {
     take_curve(tt_table_set_name(p->field) ? &h->validations : &h->steps, p->field, o, &p->curve[run]);
     if (p->smooths)
@@ -248,7 +238,7 @@ static void take_panel(struct tt_panel *p, int run, const struct tt_history *h, 
     if (strcmp(p->field, "loss") == 0) {
         take_curve(&h->validations, "loss", o, &p->marks[run]);
         thin(&p->marks[run], NULL);
-        p->has_marks = p->has_marks || p->marks[run].n;
+        c->has_marks = c->has_marks || p->marks[run].n;
     }
 }
 
@@ -272,23 +262,18 @@ static void release_panel(const struct tt_chart *c, struct tt_panel *p)
     tt_free(p->marks);
 }
 
-static bool is_empty(const struct tt_chart *chart, const struct tt_panel *p)
-{
-    for (int r = 0; r < chart->n_runs; r++)
-        if (p->curve[r].n || p->marks[r].n)
-            return false;
-    return true;
-}
-
 /* A panel that the user asked for must not be empty; an empty one of the usual panels is left out. */
 static int check_panels(struct tt_chart *chart, bool asked)
 {
     int kept = 0;
 
     for (int i = 0; i < chart->n_panels; i++) {
-        if (!is_empty(chart, &chart->panel[i])) {
-            struct tt_panel panel = chart->panel[i];
+        struct tt_panel panel = chart->panel[i];
+        bool is_empty = true;
 
+        for (int r = 0; r < chart->n_runs; r++)
+            is_empty = is_empty && !panel.curve[r].n && !panel.marks[r].n;
+        if (!is_empty) {
             chart->panel[i] = chart->panel[kept];
             chart->panel[kept++] = panel;
         } else if (asked || (i == chart->n_panels - 1 && kept == 0)) {
@@ -352,10 +337,14 @@ int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *
     if (!o->n_keys)
         add_usual_panels(&c, history, o);
     for (int i = 0; i < o->n_keys; i++)
-        add_panel(&c, field_of(o->key[i]), o);
+        add_panel(&c,
+                  strcmp(o->key[i], "norm") == 0    ? "grad_norm"
+                  : strcmp(o->key[i], "speed") == 0 ? "tps"
+                                                    : o->key[i],
+                  o);
     for (int i = 0; i < c.n_panels; i++)
         for (int r = 0; r < n_runs; r++)
-            take_panel(&c.panel[i], r, &history[r], o);
+            take_panel(&c, &c.panel[i], r, &history[r], o);
     TT_TRY(check_panels(&c, o->n_keys > 0));
     for (int i = 0; i < c.n_panels; i++)
         set_range(&c, &c.panel[i]);
@@ -395,28 +384,10 @@ enum {
     CHAR = 7,   /* the width of a character in the legend */
 };
 
-static int across(const struct tt_chart *chart)
-{
-    return chart->n_panels > 1 ? 2 : 1;
-}
-
-static int plot_height(const struct tt_chart *chart)
-{
-    return chart->n_panels > 1 ? MANY_HEIGHT : ONE_HEIGHT;
-}
-
 /* The place of a panel's plot in the picture, in pixels. */
 struct box {
     double x, y, width, height;
 };
-
-static struct box box_of(const struct tt_chart *chart, int panel)
-{
-    int width = WIDTH / across(chart), height = TITLE + plot_height(chart) + UNDER;
-    int row = panel / across(chart), column = panel % across(chart);
-
-    return (struct box){column * width + LEFT, TOP + row * height + TITLE, width - LEFT - RIGHT, plot_height(chart)};
-}
 
 const char *tt_chart_color(int run)
 {
@@ -432,26 +403,33 @@ static void text_at(struct tt_text *out, double x, double y, const char *attribu
     tt_text_add(out, "</text>\n");
 }
 
-/* --- axes --- */
+static double left_of(const struct tt_chart *chart, const struct box *box, double step)
+{
+    return box->x + box->width * x_of(chart, step);
+}
 
+static double top_of(const struct tt_panel *p, const struct box *box, double value)
+{
+    return box->y + box->height * (1.0 - y_of(p, value));
+}
+
+/* --- axes --- */
 static void draw_axes(const struct tt_chart *chart, const struct tt_panel *p, const struct box *box,
                       struct tt_text *out)
 {
-    double ticks[TT_TICKS_MOST];
+    double ticks[TICKS_MOST];
     char label[32];
     int n = value_ticks(p, chart->n_panels > 1 ? 5 : 8, ticks);
 
     for (int i = 0; i < n; i++) {
-        double y = box->y + box->height * (1.0 - y_of(p, ticks[i]));
-
+        double y = top_of(p, box, ticks[i]);
         tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e4e4e4\"/>\n", box->x,
                     box->x + box->width, y, y);
         text_at(out, box->x - 8.0, y + 4.0, "text-anchor=\"end\"", short_number(label, sizeof label, ticks[i]));
     }
     n = step_ticks(chart, chart->n_panels > 1 ? 6 : 10, ticks);
     for (int i = 0; i < n; i++) {
-        double x = box->x + box->width * x_of(chart, ticks[i]);
-
+        double x = left_of(chart, box, ticks[i]);
         tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#e4e4e4\"/>\n", x, x, box->y,
                     box->y + box->height);
         text_at(out, x, box->y + box->height + 16.0, "text-anchor=\"middle\"",
@@ -463,16 +441,6 @@ static void draw_axes(const struct tt_chart *chart, const struct tt_panel *p, co
 }
 
 /* --- curves --- */
-
-static double left_of(const struct tt_chart *chart, const struct box *box, double step)
-{
-    return box->x + box->width * x_of(chart, step);
-}
-
-static double top_of(const struct tt_panel *p, const struct box *box, double value)
-{
-    return box->y + box->height * (1.0 - y_of(p, value));
-}
 
 static void draw_svg_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct box *box, int run,
                            struct tt_text *out)
@@ -499,17 +467,13 @@ static void draw_svg_curve(const struct tt_chart *chart, const struct tt_panel *
 static void draw_legend(const struct tt_chart *chart, struct tt_text *out)
 {
     double x = LEFT;
-    bool marks = false;
-
     for (int r = 0; r < chart->n_runs; r++) {
         tt_text_add(out, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"28\" y2=\"28\" stroke=\"%s\" stroke-width=\"3\"/>\n", x,
                     x + 22.0, tt_chart_color(r));
         text_at(out, x + 29.0, 32.0, "font-size=\"13\"", chart->run[r]);
         x += 54.0 + CHAR * (double)strlen(chart->run[r]);
     }
-    for (int i = 0; i < chart->n_panels; i++)
-        marks = marks || chart->panel[i].has_marks;
-    if (!marks)
+    if (!chart->has_marks)
         return;
     tt_text_add(out,
                 "<circle cx=\"%.1f\" cy=\"28\" r=\"3.5\" fill=\"#ffffff\" stroke=\"#555555\" stroke-width=\"1.5\"/>\n",
@@ -519,8 +483,9 @@ static void draw_legend(const struct tt_chart *chart, struct tt_text *out)
 
 void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out)
 {
-    int rows = (chart->n_panels + across(chart) - 1) / across(chart);
-    int height = TOP + rows * (TITLE + plot_height(chart) + UNDER) + 6;
+    int columns = chart->n_panels > 1 ? 2 : 1, rows = (chart->n_panels + columns - 1) / columns;
+    int plot = chart->n_panels > 1 ? MANY_HEIGHT : ONE_HEIGHT, width = WIDTH / columns;
+    int height = TOP + rows * (TITLE + plot + UNDER) + 6;
 
     tt_text_add(out,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
@@ -529,7 +494,9 @@ void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out)
                 WIDTH, height, WIDTH, height, WIDTH, height);
     draw_legend(chart, out);
     for (int i = 0; i < chart->n_panels; i++) {
-        struct box box = box_of(chart, i);
+        int column = i % columns, row = i / columns;
+        struct box box = {column * width + LEFT, TOP + row * (TITLE + plot + UNDER) + TITLE, width - LEFT - RIGHT,
+                          plot};
 
         draw_axes(chart, &chart->panel[i], &box, out);
         for (int r = 0; r < chart->n_runs; r++)
@@ -632,14 +599,6 @@ static void set_dot(const struct canvas *c, int x, int y, int run)
     cell->run = (unsigned char)run;
 }
 
-static void draw_line(const struct canvas *c, double x0, double y0, double x1, double y1, int run)
-{
-    int n = (int)fmax(fabs(x1 - x0), fabs(y1 - y0)) + 1;
-
-    for (int i = 0; i <= n; i++)
-        set_dot(c, (int)lround(x0 + (x1 - x0) * i / n), (int)lround(y0 + (y1 - y0) * i / n), run);
-}
-
 static double dot_x(const struct tt_chart *chart, const struct canvas *c, double step)
 {
     return x_of(chart, step) * (c->columns * c->dots_x - 1);
@@ -656,9 +615,12 @@ static void draw_curve(const struct tt_chart *chart, const struct tt_panel *p, c
 
     for (int64_t i = 0; i < curve->n; i++) {
         int64_t from = i ? i - 1 : 0;
+        double x0 = dot_x(chart, c, curve->step[from]), y0 = dot_y(p, c, curve->value[from]);
+        double dx = dot_x(chart, c, curve->step[i]) - x0, dy = dot_y(p, c, curve->value[i]) - y0;
+        int n = (int)fmax(fabs(dx), fabs(dy)) + 1;
 
-        draw_line(c, dot_x(chart, c, curve->step[from]), dot_y(p, c, curve->value[from]),
-                  dot_x(chart, c, curve->step[i]), dot_y(p, c, curve->value[i]), run);
+        for (int k = 0; k <= n; k++)
+            set_dot(c, (int)lround(x0 + dx * k / n), (int)lround(y0 + dy * k / n), run);
     }
 }
 
@@ -671,24 +633,19 @@ static void put_letter(const struct tt_chart *chart, const struct tt_panel *p, c
         *cell_at(c, x, y) = (struct cell){.run = (unsigned char)run, .letter = letter};
 }
 
-/* Braille has no shapes: each curve has its letter once, each at another place. */
-static void name_curve(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c, int run)
-{
-    const struct tt_curve *curve = &p->curve[run];
-    int64_t at = curve->n * (run + 1) / (chart->n_runs + 1);
-
-    if (chart->n_runs > 1 && c->screen->utf8 && curve->n)
-        put_letter(chart, p, c, curve->step[at], curve->value[at], run, (char)('A' + run));
-}
-
 static void draw(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c)
 {
     for (int run = 0; run < chart->n_runs; run++)
         draw_curve(chart, p, c, run);
     for (int run = 0; run < chart->n_runs; run++) {
+        const struct tt_curve *curve = &p->curve[run];
+        int64_t at = curve->n * (run + 1) / (chart->n_runs + 1);
+
         for (int64_t i = 0; i < p->marks[run].n; i++)
             put_letter(chart, p, c, p->marks[run].step[i], p->marks[run].value[i], run, MARK);
-        name_curve(chart, p, c, run);
+        /* braille has no shapes: each curve has its letter once, each at another place */
+        if (chart->n_runs > 1 && c->screen->utf8 && curve->n)
+            put_letter(chart, p, c, curve->step[at], curve->value[at], run, (char)('A' + run));
     }
 }
 
@@ -733,11 +690,11 @@ static void add_cell(const struct canvas *c, const struct cell *cell, struct tt_
     end_color(c->screen, out);
 }
 
-/* The number beside a line of the plot: that of a tick that falls into it, "" if there is none. */
+/* The number beside a line of the plot: the tick that falls into the line; "" if none does. */
 static void line_label(const struct tt_panel *p, const struct canvas *c, int line, char *buf, size_t size)
 {
-    double ticks[TT_TICKS_MOST];
-    int half = (c->lines + 1) / 2, most = half < 2 ? 2 : half > TT_TICKS_MOST ? TT_TICKS_MOST : half;
+    double ticks[TICKS_MOST];
+    int half = (c->lines + 1) / 2, most = half < 2 ? 2 : half > TICKS_MOST ? TICKS_MOST : half;
     int n = value_ticks(p, most, ticks);
 
     buf[0] = 0;
@@ -767,15 +724,7 @@ static void add_line(const struct tt_chart *chart, const struct tt_panel *p, con
     }
 }
 
-/* Ends a line, without spaces before its end. */
-static void end_line(struct tt_text *out)
-{
-    while (out->size && out->text[out->size - 1] == ' ')
-        out->size--;
-    tt_text_add(out, "\n");
-}
-
-static void add_legend(const struct tt_chart *chart, const struct tt_chart_screen *s, bool marks, struct tt_text *out)
+static void add_legend(const struct tt_chart *chart, const struct tt_chart_screen *s, struct tt_text *out)
 {
     int used = LABEL;
 
@@ -792,17 +741,9 @@ static void add_legend(const struct tt_chart *chart, const struct tt_chart_scree
         tt_text_add(out, " %.*s", size - (int)tt_utf8_unfinished(chart->run[r], (size_t)size), chart->run[r]);
         used += 3 + size;
     }
-    if (marks && used + 14 <= s->columns)
+    if (chart->has_marks && used + 14 <= s->columns)
         tt_text_add(out, " %s validation", mark_text(s));
     tt_text_add(out, "\n");
-}
-
-/* How many panels fit, `across` beside each other; at least one row of them. */
-static int fitting(const struct tt_chart *chart, int lines, int across)
-{
-    int rows = lines / (LEAST_PLOT + FRAME), most = (rows ? rows : 1) * across;
-
-    return chart->n_panels < most ? chart->n_panels : most;
 }
 
 static void draw_rows(const struct tt_chart *chart, const struct canvas *c, int n, int across, struct tt_text *out)
@@ -813,7 +754,9 @@ static void draw_rows(const struct tt_chart *chart, const struct canvas *c, int 
                 tt_text_add(out, "%*s", i > first ? GAP : 0, "");
                 add_line(chart, &chart->panel[i], &c[i], line, out);
             }
-            end_line(out);
+            while (out->size && out->text[out->size - 1] == ' ')
+                out->size--;
+            tt_text_add(out, "\n");
         }
     }
 }
@@ -822,13 +765,12 @@ void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_scre
 {
     int across = chart->n_panels > 1 && s->columns >= 2 * (LABEL + GAP + 16) ? 2 : 1, n, lines;
     struct canvas *c = tt_calloc((size_t)chart->n_panels, sizeof *c);
-    bool marks = false, legend;
+    bool legend = chart->has_marks || chart->n_runs > 1;
 
-    for (int i = 0; i < chart->n_panels; i++)
-        marks = marks || chart->panel[i].has_marks;
-    legend = marks || chart->n_runs > 1;
-    lines = s->lines - 1 - legend; /* the last one is for the prompt */
-    n = fitting(chart, lines, across);
+    lines = s->lines - 1 - legend;    /* the last one is for the prompt */
+    n = lines / (LEAST_PLOT + FRAME); /* rows of panels that fit, at least one */
+    n = (n > 1 ? n : 1) * across;
+    n = n < chart->n_panels ? n : chart->n_panels;
     lines = lines / ((n + across - 1) / across) - FRAME;
     for (int i = 0; i < n; i++) {
         c[i] = (struct canvas){.screen = s,
@@ -841,7 +783,7 @@ void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_scre
     }
     draw_rows(chart, c, n, across, out);
     if (legend)
-        add_legend(chart, s, marks, out);
+        add_legend(chart, s, out);
     for (int i = 0; i < n; i++)
         tt_free(c[i].cell);
     tt_free(c);

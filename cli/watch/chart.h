@@ -11,8 +11,8 @@
 #include "core/base/text.h"
 
 /**
- * Curves of runs, ready to be drawn: a panel for each field, with a curve for each run. Each output has a file:
- * chart_text.c draws for a terminal, chart_svg.c a picture, chart_html.c a page.
+ * Curves of runs, ready to be drawn: a panel for each field, with a curve for each run. chart.c draws for a terminal
+ * and as a picture, chart_html.c as a page.
  */
 
 struct tt_chart_options {
@@ -34,8 +34,7 @@ struct tt_panel {
     char *field, *title;
     double low, high; /* the range of the values, with a margin; of their logarithms with log_scale */
     bool log_scale;
-    bool smooths; /* the curves: they are measured often and vary, unlike validations and the learning rate */
-    bool has_marks;
+    bool smooths;           /* the curves: they are measured often and vary, unlike validations and the learning rate */
     struct tt_curve *curve; /* of each run */
     struct tt_curve *means; /* of each run: if its curve was thinned, the means of equally long parts; else empty */
     struct tt_curve *marks; /* of each run: validations */
@@ -46,6 +45,7 @@ struct tt_chart {
     char **run; /* names */
     struct tt_panel *panel;
     double first, last; /* steps; first < last */
+    bool has_marks;     /* some panel does */
 };
 
 /**
@@ -55,9 +55,6 @@ struct tt_chart {
 int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *history,
                   const struct tt_chart_options *options, struct tt_chart *ret_chart) TT_MUST_CHECK;
 void tt_chart_release(struct tt_chart *chart);
-
-/** At most `most` (up to TT_TICKS_MOST) round numbers in the range of a panel; returns how many. */
-enum { TT_TICKS_MOST = 12 };
 
 /* ---- outputs ---- */
 
@@ -70,7 +67,7 @@ struct tt_chart_screen {
 void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_screen *screen, struct tt_text *out);
 void tt_chart_draw_svg(const struct tt_chart *chart, struct tt_text *out);
 
-/** What a page has beside the curves, which it smooths itself: they are not, and their scale is not logarithmic. */
+/** The contents of a page beside its curves, which it smooths itself: they are given as measured, on a linear scale. */
 struct tt_chart_page {
     const struct tt_history *history; /* of each run */
     const json_t *status;             /* of each run: an array of what tt_status_make makes */
@@ -87,7 +84,7 @@ void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page
 /** The colour of a run in pictures. */
 const char *tt_chart_color(int run);
 
-/** Makes a PNG of an SVG with rsvg-convert. TT_EUSAGE when that is not installed. In png.c. */
+/** Makes a PNG of an SVG with rsvg-convert. TT_EUSAGE when that is not installed. */
 int tt_chart_png(const struct tt_text *svg, const char *path) TT_MUST_CHECK;
 
 #endif

@@ -187,7 +187,7 @@ static json_t *data_json(const struct tt_chart *chart, const struct tt_chart_pag
                      "follow", page->follow_sec, "written", tt_clock_wall_sec());
 }
 
-/* Appends the text of the page up to a mark, and returns what is behind it. */
+/* Appends the text of the page up to a mark, and returns the text after the mark. */
 static const char *add_up_to(struct tt_text *out, const char *text, const char *mark)
 {
     const char *at = strstr(text, mark);

@@ -56,8 +56,8 @@ out:
     return rc;
 }
 
-/* Adds the runs below a folder, which is this many levels above the last that is looked at. What cannot be looked at,
- * such as lost+found of a disk, does not hide the others. */
+/* Adds the runs up to `levels` below a folder. An unreadable folder, such as lost+found of a disk, does not hide the
+ * others. */
 static int add_below(const char *folder, int levels, struct tt_runs *runs)
 {
     char **names = NULL, *path = NULL;

@@ -9,7 +9,7 @@
 #include "core/base/json.h"
 
 /**
- * What metrics.jsonl says of a run, as the commands that look at runs read it. The file is read as a stream, and only
+ * The contents of metrics.jsonl, for the commands that look at runs. The file is read as a stream, and only
  * numbers are kept, so it may be large.
  *
  * Later records win: after a run went back to step N and trained again, earlier records of later steps are
@@ -21,7 +21,7 @@ struct tt_line_place {
     int64_t at, bytes;
 };
 
-/** Numbers by step, in ascending order of steps. What a record lacks, or has as null, is NaN. */
+/** Numbers by step, in ascending order of steps. A number that is missing or null in a record is NaN. */
 struct tt_table {
     int64_t n, cap;
     int64_t *step;
@@ -85,8 +85,8 @@ int64_t tt_table_find(const struct tt_table *table, int64_t step);
 /* --- runs below a folder --- */
 
 /**
- * The runs of a folder of runs: their folders, in order of their paths. A folder has a run if metrics.jsonl or run.yaml
- * is in it. Zero-initialise, and release when done.
+ * The runs of a folder of runs: their folders, sorted by path. A folder holds a run if it contains metrics.jsonl or
+ * run.yaml. Zero-initialise, and release when done.
  */
 struct tt_runs {
     char **folder;
@@ -94,8 +94,8 @@ struct tt_runs {
 };
 
 /**
- * Adds the runs that are up to three levels below a folder, but not those below another run, nor a link to one of the
- * others. What is not a folder has none. Warns of folders that cannot be read.
+ * Adds the runs up to three levels below a folder, without runs below another run and without links to runs that are
+ * listed anyway. A path that is not a folder has no runs. Warns of folders that cannot be read.
  */
 int tt_runs_add_below(const char *folder, struct tt_runs *runs) TT_MUST_CHECK;
 

@@ -64,30 +64,24 @@ static double newest(const struct tt_history *h, const char *name)
 
 /* --- is it alive --- */
 
-/* Whether the process that recorded its end still has the lock, for instance while it frees memory. On another host
- * that is unknown. */
-static bool is_ending(const json_t *run)
-{
-    const char *there = json_string_value(json_object_get(run, "host"));
-    pid_t pid = (pid_t)json_integer_value(json_object_get(run, "pid"));
-    char here[256] = "";
-
-    (void)gethostname(here, sizeof here - 1);
-    return there && strcmp(there, here) == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
-}
-
 static int find_state(struct status *s)
 {
-    const json_t *end = s->history->end;
-    char *lock = tt_format("%s/.lock", s->history->folder);
+    const json_t *run = s->history->run, *end = s->history->end;
+    const char *there = json_string_value(json_object_get(run, "host"));
+    pid_t pid = (pid_t)json_integer_value(json_object_get(run, "pid"));
+    char *lock = tt_format("%s/.lock", s->history->folder), here[256] = "";
+    bool is_ending;
     int rc = 0;
 
+    /* the process that recorded its end may still have the lock, while it frees memory; unknown on another host */
+    (void)gethostname(here, sizeof here - 1);
+    is_ending = there && strcmp(there, here) == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
     TT_TRY(tt_lock_is_held(lock, &s->alive));
     s->exit = !s->alive && end ? (int)json_integer_value(json_object_get(end, "exit")) : -1;
     if (s->alive)
-        s->state = s->history->run && (!end || is_ending(s->history->run)) ? "running" : "starting";
+        s->state = run && (!end || is_ending) ? "running" : "starting";
     else if (!end)
-        s->state = s->history->run || s->history->steps.n ? "killed" : "unknown";
+        s->state = run || s->history->steps.n ? "killed" : "unknown";
     else
         s->state = s->exit == 0 ? "completed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
@@ -152,18 +146,6 @@ static void set_last_words(struct status *s)
     tt_free(path);
 }
 
-static void set_process(struct status *s)
-{
-    static const char *const keys[][2] = {{"host", "host"}, {"pid", "pid"}, {"ranks", "world"}, {"started", "time"}};
-
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        json_t *value = json_object_get(s->history->run, keys[i][1]);
-
-        set(s, keys[i][0], value ? json_incref(value) : json_null());
-    }
-    set(s, "starts", json_integer(s->history->starts));
-}
-
 /* --- progress and speed --- */
 
 /* The median time of a step since the newest start. Its first report, which is slower, only counts if it is all. */
@@ -178,17 +160,6 @@ static double median_step_sec(const struct tt_history *h)
         if (isfinite(column[row]))
             values[n++] = column[row];
     return n ? tt_median(values, n) : (double)NAN;
-}
-
-/* The last step: what the newest report expected, which knows where the data ends, or training.steps. */
-static int64_t last_step(const struct status *s)
-{
-    double eta = newest(s->history, "eta_s"), one = newest(s->history, "step_time_s");
-    const json_t *steps = setting(s, "training", "steps");
-
-    if (s->history->steps.n > s->history->first_row && one > 0.0 && fabs(eta / one) < 1e15)
-        return s->step + llround(eta / one);
-    return json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
 }
 
 /* The newest loss on all validation sets together, and on each. */
@@ -214,13 +185,19 @@ static json_t *validation_json(const struct tt_table *v)
 static void set_progress(struct status *s)
 {
     const struct tt_history *h = s->history;
+    double eta = newest(h, "eta_s"), one = newest(h, "step_time_s");
+    const json_t *steps = setting(s, "training", "steps");
     double median = median_step_sec(h), age = h->last_sec > 0.0 ? tt_clock_wall_sec() - h->last_sec : (double)NAN;
     const json_t *predicted = json_object_get(h->run, "memory_predicted_bytes");
     enum tt_metric k;
     double left;
 
     s->step = h->steps.n ? h->steps.step[h->steps.n - 1] : 0;
-    s->total = last_step(s);
+    /* the newest report knows where the data ends; else training.steps */
+    if (h->steps.n > h->first_row && one > 0.0 && fabs(eta / one) < 1e15)
+        s->total = s->step + llround(eta / one);
+    else
+        s->total = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
     left = (double)(s->total - s->step) * median - age; /* NaN: unknown, which fmax would make 0 */
     set(s, "step", json_integer(s->step));
     set(s, "total_steps", s->total >= 0 ? json_integer(s->total) : json_null());
@@ -277,32 +254,24 @@ out:
 
 /* --- warnings --- */
 
-/* A report is late if it has taken this many times as long as usual, and at least so many seconds. */
+/* A report is late if it takes late_factor times as long as usual, and at least late_sec. */
 static const double late_factor = 5.0, late_sec = 60.0, slow_factor = 1.25;
 
-static void warn_of_speed(struct status *s)
+static void set_warnings(struct status *s)
 {
     const struct tt_history *h = s->history;
+    const json_t *enabled = setting(s, "checkpoint", "enable");
     double median = median_step_sec(h), last = newest(h, "step_time_s");
     double age = json_number_value(json_object_get(s->json, "last_record_s"));
     double usual = median * (double)json_integer_value(setting(s, "metrics", "log_freq"));
     char a[32], b[32];
 
-    if (!s->alive || !isfinite(median))
-        return;
-    if (age > late_sec && age > late_factor * usual)
+    if (s->alive && age > late_sec && age > late_factor * usual)
         warn(s, tt_format("nothing was recorded for %s; a report takes %s", tt_text_duration(a, sizeof a, age),
                           tt_text_duration(b, sizeof b, usual)));
-    if (last > slow_factor * median)
+    if (s->alive && last > slow_factor * median)
         warn(s, tt_format("the last steps took %s each, the median is %s", tt_text_duration(a, sizeof a, last),
                           tt_text_duration(b, sizeof b, median)));
-}
-
-static void warn_of_records(struct status *s)
-{
-    const struct tt_history *h = s->history;
-    const json_t *enabled = setting(s, "checkpoint", "enable");
-
     if (h->steps.n && !isfinite(newest(h, "loss")))
         warn(s, tt_format("the loss of step %" PRId64 " is not finite", s->step));
     if (h->failed_saves)
@@ -330,31 +299,16 @@ static bool sets(const char *word, const char *name)
     return strncmp(word, name, n) == 0 && (word[n] == 0 || word[n] == '=');
 }
 
-/* An earlier titan ran the built-in configuration in another folder, which its command does not name. */
-static void add_folder(const struct status *s, const json_t *argv, struct tt_text *text)
-{
-    const char *folder = json_string_value(setting(s, "job", "dump_folder"));
-    bool is_named = !folder || strcmp(folder, "./outputs/quick") == 0;
-
-    for (size_t i = 0; i < json_array_size(argv) && !is_named; i++) {
-        const char *word = json_string_value(json_array_get(argv, i));
-
-        is_named =
-            word && (sets(word, "config") || sets(word, TT_KEY_NAME(job.dump_folder)) || sets(word, "job.dump-folder"));
-    }
-    if (is_named)
-        return;
-    tt_text_add(text, " --job.dump_folder=");
-    tt_text_add_word(text, folder);
-}
-
-/* The command line of the newest start, on as many ranks, from the folder in which it was given. A run that saves
- * nothing can only begin again. */
+/* The command line of the newest start, with its number of ranks and from its folder. A run that saves nothing can only
+ * begin again. */
 static void set_command(struct status *s)
 {
     const json_t *argv = json_object_get(s->history->run, "argv"), *ranks = json_object_get(s->history->run, "world");
     const char *cwd = json_string_value(json_object_get(s->history->run, "cwd"));
+    const char *folder = json_string_value(setting(s, "job", "dump_folder"));
     bool saves = json_is_true(setting(s, "checkpoint", "enable"));
+    /* an earlier titan ran the built-in configuration in another folder, which its command does not name */
+    bool is_named = !folder || strcmp(folder, "./outputs/quick") == 0;
     char here[4096];
     struct tt_text text = {0};
 
@@ -373,12 +327,17 @@ static void set_command(struct status *s)
     for (size_t i = 0; i < json_array_size(argv); i++) {
         const char *word = json_string_value(json_array_get(argv, i));
 
-        if (!word || (strcmp(word, "--overwrite") == 0 || strcmp(word, "overwrite") == 0))
+        is_named = is_named || (word && (sets(word, "config") || sets(word, TT_KEY_NAME(job.dump_folder)) ||
+                                         sets(word, "job.dump-folder")));
+        if (!word || strcmp(word, "--overwrite") == 0 || strcmp(word, "overwrite") == 0)
             continue;
         tt_text_add(&text, " ");
         tt_text_add_word(&text, word);
     }
-    add_folder(s, argv, &text);
+    if (!is_named) {
+        tt_text_add(&text, " --job.dump_folder=");
+        tt_text_add_word(&text, folder);
+    }
     if (!saves)
         tt_text_add(&text, s->saved >= 0 ? " --checkpoint.enable" : " --overwrite");
     set(s, "command", tt_json_string(text.text));
@@ -387,6 +346,7 @@ static void set_command(struct status *s)
 
 int tt_status_make(struct tt_history *history, json_t **ret_json)
 {
+    static const char *const keys[][2] = {{"host", "host"}, {"pid", "pid"}, {"ranks", "world"}, {"started", "time"}};
     struct status s = {.history = history, .json = json_object(), .warnings = json_array()};
     int rc = 0;
 
@@ -396,11 +356,15 @@ int tt_status_make(struct tt_history *history, json_t **ret_json)
     set(&s, "folder", tt_json_string(history->folder));
     TT_TRY(find_state(&s));
     set_last_words(&s);
-    set_process(&s);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        json_t *value = json_object_get(history->run, keys[i][1]);
+
+        set(&s, keys[i][0], value ? json_incref(value) : json_null());
+    }
+    set(&s, "starts", json_integer(history->starts));
     set_progress(&s);
     TT_TRY(set_checkpoint(&s));
-    warn_of_speed(&s);
-    warn_of_records(&s);
+    set_warnings(&s);
     set_command(&s);
     set(&s, "warnings", json_incref(s.warnings));
     *ret_json = json_incref(s.json);

@@ -238,7 +238,7 @@ case_impossible_options_are_refused() {
     run generate run --prompt a --temprature 1
     expect_error 2 "did you mean '--temperature'"
     run generate run --prompt a training.steps=3
-    expect_error 2 "unknown option"
+    expect_error 2 "is not an option"
     run_ranks 2 generate run --prompt a
     expect_error 2 "generate runs as one process, 2 were started"
 }

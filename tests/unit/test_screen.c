@@ -226,7 +226,7 @@ static void table(const char *told, const char *expect)
     tt_columns_cell(&t, "%.2f", 1.5);
     tt_columns_cell(&t, "%d", 1200);
     tt_columns_cell(&t, "all is well here and nothing is missing");
-    tt_columns_space(&t);
+    tt_columns_rest(&t, 0, "");
     tt_columns_cell(&t, "second");
     tt_columns_rest(&t, 2, "it could not be read: one two three four five");
     printed(&t, told, expect);

@@ -244,7 +244,7 @@ static void add_step(const json_t *s, const char *run, struct tt_columns *table)
     tt_columns_rest(table, 2, tt_cli_text(s, "problem"));
 }
 
-/* What was set aside, or a killed save has left. */
+/* A step that was set aside, or the remains of a killed save. */
 static void add_other(const json_t *l, struct tt_columns *table)
 {
     char text[128] = "";
@@ -600,20 +600,20 @@ static const struct tt_cli_elsewhere elsewhere[] = {{"ls|steps|show|status", "li
                                                     {0}};
 
 const struct tt_command tt_command_ckpt = {
-    "ckpt",
-    "list|inspect|verify|diff|consolidate|convert|average|gc|rollback PATH...",
-    "inspect, check, compare and convert checkpoints",
-    "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
-    "       titan ckpt diff A B [--atol X]\n"
-    "       titan ckpt consolidate|convert SRC DST [options]\n"
-    "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
-    "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
-    "  titan ckpt list outputs\n"
-    "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
-    "  titan ckpt convert Llama-3.2-1B base\n\n",
-    options,
-    "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
-    "More in titan-ckpt(1).\n",
+    .name = "ckpt",
+    .arguments = "list|inspect|verify|diff|consolidate|convert|average|gc|rollback PATH...",
+    .summary = "inspect, check, compare and convert checkpoints",
+    .usage = "usage: titan ckpt list|inspect|verify|gc PATH... [options]\n"
+             "       titan ckpt diff A B [--atol X]\n"
+             "       titan ckpt consolidate|convert SRC DST [options]\n"
+             "       titan ckpt average A B... --out DST [--weights W,W,...] [options]\n"
+             "       titan ckpt rollback RUN STEP [--dry-run]\n\n"
+             "  titan ckpt list outputs\n"
+             "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
+             "  titan ckpt convert Llama-3.2-1B base\n\n",
+    .options = options,
+    .more = "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
+            "More in titan-ckpt(1).\n",
     .verbs = verbs,
     .elsewhere = elsewhere,
 };
