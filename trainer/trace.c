@@ -53,10 +53,9 @@ static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
 {
     struct tt_text text = {0};
     json_t *json;
-    int n;
-    const int *units = tt_instr_units(w->program->buckets, instr, &n);
+    const struct tt_bucket of = tt_instr_units(w->program->buckets, instr);
 
-    tt_units_text(w->program, units, n, &text);
+    tt_units_text(w->program, of.units, of.n, &text);
     json = json_string(text.text ? text.text : ""); /* a transfer between stages has no unit */
     tt_text_release(&text);
     return json;
@@ -94,13 +93,13 @@ static void add_collective(struct writer *w, int i)
     struct tt_span span = tt_engine_transfer_span(w->engine, i);
     struct tt_text name = {0};
     json_t *args;
-    int n, lane = 0;
+    int lane = 0;
 
     if (span.end < w->spans[i].begin || span.end <= 0.0) /* nothing was exchanged */
         return;
-    (void)tt_instr_units(w->program->buckets, instr, &n);
     args = json_pack("{s:i, s:s, s:o, s:i, s:I, s:o}", "instruction", i, "collective", row->name, "units",
-                     units_json(w, instr), "bucket_units", n, "bytes", (json_int_t)tt_instr_payload(instr), "group",
+                     units_json(w, instr), "bucket_units", tt_instr_units(w->program->buckets, instr).n, "bytes",
+                     (json_int_t)tt_instr_payload(instr), "group",
                      json_sprintf("%s%s, %d ranks", row->part_of_group ? row->part_of_group : "",
                                   tt_group_name(instr->collective.group), instr->collective.ranks));
     if (row->of_microbatch)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What all communicators have in common: activities that advance, the clock, who shares a host, the end.
+ * The part that all communicators share: activities, signs of life, waits, hosts, small collectives.
  */
 #include "core/comm/comm.h"
 
@@ -18,7 +18,7 @@
 
 /* --- activities and the clock --- */
 
-/* Of the time between two polls, at most this much counts. */
+/* The most seconds between two polls that count. */
 static const double most_gap_sec = 0.5;
 
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
@@ -45,7 +45,6 @@ void tt_comm_unlink(struct tt_activity *activity)
     activity->end_sec = tt_clock_sec();
 }
 
-/* Advances the transport; never blocks. */
 static int advance_transport(struct tt_comm *comm)
 {
     return comm->ops->advance ? comm->ops->advance(comm) : 0;

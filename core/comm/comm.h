@@ -54,8 +54,8 @@ struct tt_comm_ops {
 };
 
 /**
- * Work in several steps that advances when it is polled, such as a collective under way. While it is linked into its
- * communicator, every wait and every tt_comm_progress advances it, so that no rank holds up a collective of others.
+ * Work in several steps, such as a collective under way. While it is linked into its communicator, every wait and every
+ * tt_comm_progress advances it, so that no rank holds up a collective of others.
  */
 struct tt_activity {
     /* Advances as far as it can without blocking. Unlinks itself when it is complete or has failed. */
@@ -196,10 +196,7 @@ int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
 /** The communicator of a process that runs alone: one rank, no MPI. The caller frees it (tt_comm_free). */
 struct tt_comm *tt_comm_self_new(void);
 
-/**
- * Every tag of messages between ranks, once. Two exchanges that may be under way at the same time between the same
- * ranks have different tags. A new purpose is a line here.
- */
+/** Every tag of messages. Two exchanges that may be under way at once between the same ranks have different tags. */
 enum { TT_TAG_EXCHANGES = 4096 }; /* tags from TT_TAG_EXCHANGE on */
 
 enum tt_tag {

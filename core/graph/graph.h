@@ -33,8 +33,7 @@ enum tt_value_kind {
 
 /* How tensor parallelism divides a parameter; in torchtitan's words replicated, column-wise and row-wise. */
 enum tt_param_tp {
-    TT_TP_WHOLE,   /* every rank has all of it: norms, positions, weights of latents, biases that are added to whole
-                    * rows */
+    TT_TP_WHOLE,   /* on every rank: norms, positions, weights of latents, biases of whole rows */
     TT_TP_ROWS,    /* dimension 0: the outputs of wq, wk, wv, w1, w3, with their biases; the vocabulary */
     TT_TP_COLUMNS, /* dimension 1: the inputs of wo and w2 */
 };
@@ -76,9 +75,9 @@ struct tt_axis_peers {
 };
 
 /*
- * Of attention whose sequences ranks may share: they are in grains, over which the gradients of keys and values are
- * added as a tree. A grain is piece g and its mirror image 2C-1-g of 2C pieces, so that all grains have the same work
- * under a causal mask, or piece g of C. Zeros: sequences are whole. The order of the rows is in pieces.h.
+ * The grains of sequences that ranks may share. Attention adds the gradients of keys and values over grains as a tree.
+ * A grain is piece g of C, or piece g and its mirror image 2C-1-g of 2C, so that all grains have the same work under a
+ * causal mask. Zeros: sequences are whole. The order of the rows is in pieces.h.
  */
 struct tt_pieces {
     int grains; /* C */
@@ -88,24 +87,23 @@ struct tt_pieces {
 };
 
 /*
- * Of an op on the rows of experts: which tokens' rows one product has. Ranks of a sequence have a number of grains
- * each, and an expert has one product per grain. Ranks that share a layer have blocks of the same tokens,
- * one after the other, which may begin and end inside of a grain; a product then has rows of several of them. Zeros:
- * one grain, one block.
+ * The tokens of an op on the rows of experts. An expert has one product per grain of tokens. Ranks that share a layer
+ * have consecutive blocks of the same tokens; a block may begin or end inside a grain, and a product then has rows of
+ * several blocks. Zeros: one grain, one block.
  */
 struct tt_token_parts {
     int grains;        /* of the tokens of all blocks */
     int blocks, block; /* how many there are, and which of them this rank has */
 };
 
-/* Of an op that writes blocks [a][b] in the order [b][a], each of `rows` rows. */
+/* For an op that writes blocks [a][b] in the order [b][a], each of `rows` rows. */
 struct tt_reorder {
     int64_t a, b, rows;
 };
 
 enum tt_router_score { TT_SCORE_SOFTMAX, TT_SCORE_SIGMOID };
 
-/* What ranks a group of experts: the best of them, or the sum of its two best. */
+/* The score of a group of experts: its best, or the sum of its two best. */
 enum tt_group_rule { TT_GROUP_BEST, TT_GROUP_TWO_BEST };
 
 /* How a router chooses experts and weighs them (core/ops/experts/router.c). */
@@ -132,15 +130,15 @@ struct tt_attr {
     struct tt_extent out;  /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; split,
                            * join: heads; head: V */
     struct tt_extent in;   /* of a product: K, the weight's columns */
-    struct tt_axis_peers
-        peers;       /* of an exchange: its ranks; else the ranks that have the other parts of a cut dimension, so
-                            * that the gradient of a parameter that they all have is a sum over them */
-    bool partial;    /* the outputs in the type of the node are tt_value.partial */
-    int64_t seq_len; /* T */
-    int heads;       /* H: heads in the last dimension of the input */
-    int kv_heads;    /* K */
-    int head_dim;    /* E: of queries and keys */
-    int value_dim;   /* attention: of a head of values; 0: E */
+    /* Of an exchange: its ranks. Else the ranks with the other parts of a cut dimension: the gradient of a parameter
+     * that all of them have is a sum over them. */
+    struct tt_axis_peers peers;
+    bool partial;                /* the outputs in the type of the node are tt_value.partial */
+    int64_t seq_len;             /* T */
+    int heads;                   /* H: heads in the last dimension of the input */
+    int kv_heads;                /* K */
+    int head_dim;                /* E: of queries and keys */
+    int value_dim;               /* attention: of a head of values; 0: E */
     int64_t sliding_window;      /* attention: the most keys that a row sees, itself included; 0: all before it */
     int prefix;                  /* the first elements of a head: left as they are (rope), or one part (split, join) */
     float eps;                   /* norms */
@@ -164,8 +162,7 @@ struct tt_attr {
     bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
 };
 
-/* RoPE frequencies; when factor > 0 scaled as in Llama 3.1, or if beta_fast > 0 by YaRN (Peng et al. 2023), or as the
- * first two flags say. */
+/* RoPE frequencies, scaled if factor > 0: as in Llama 3.1, by YaRN (Peng et al. 2023) if beta_fast > 0, or by flags. */
 struct tt_rope {
     double theta;
     double factor;
@@ -202,7 +199,7 @@ struct tt_graph {
     int n_values, cap_values;
     struct tt_node *nodes;
     int n_nodes, cap_nodes;
-    int *param_values; /* of each parameter two: the values of its parts 0 and 1, TT_NONE where it has none */
+    int *param_values; /* two per parameter: the values of its parts 0 and 1, or TT_NONE */
     int n_param_values, cap_param_values;
     enum tt_dtype dtype; /* in which models are built: of parameters, as nodes read them, and of activations */
     int block;           /* of the nodes that are added next, or TT_NONE */

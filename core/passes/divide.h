@@ -5,12 +5,10 @@
 #include "core/graph/graph.h"
 
 /**
- * Splits a graph over the ranks that share a layer (tensor and sequence parallelism) or a sequence (context
- * parallelism). The result is one rank's graph: smaller shapes, the logical extents that keep the bits (tt_extent), and
- * exchanges (core/ops/exchange.c).
- *
- * The pass runs on the forward graph, before the graph is cut into stages and differentiated. The exchanges have their
- * own backward rules, so the rest of the program does not know of the split.
+ * Splits a forward graph over the ranks that share a layer (tensor and sequence parallelism) or a sequence (context
+ * parallelism), before it is cut into stages and differentiated. The result is one rank's graph: smaller shapes, the
+ * logical extents that keep the bits (tt_extent), and exchanges (core/ops/exchange.c), which have backward rules of
+ * their own. So the rest of the program does not know of the split.
  */
 
 /* A split over `peers.n` ranks. Sums and tiles are made for `grains` parts, a multiple of n. */
@@ -47,17 +45,14 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
                     struct tt_graph **ret_graph) TT_MUST_CHECK;
 
 /**
- * Expert parallelism: splits the experts of every layer over ranks with different tokens; ranks that share a layer have
- * blocks of the same tokens (struct tt_token_parts). A rank has the weights of its own experts, and one node
- * (EXPERTS_FFN) stands for their feed-forwards. Its inputs and its output are still the rows of this rank's tokens; the
- * instruction that runs it exchanges rows with the other ranks (core/program/instr/experts.c). The bits are the
- * same as on one rank with all experts.
+ * Expert parallelism: splits the experts of every layer over ranks with different tokens, or with blocks of the same
+ * tokens (struct tt_token_parts). A rank has the weights of its own experts. One node (EXPERTS_FFN) replaces the
+ * feed-forwards; the instruction that runs it exchanges rows between ranks (core/program/instr/experts.c). The bits are
+ * those of one rank with all experts.
  */
 struct tt_experts_division {
     struct tt_axis_peers peers; /* n 0 or 1: no split */
-    double
-        window; /* the most rows that a rank takes from all ranks at once, as a multiple of the rows that it sends; at
-                    * least the rows of one expert and one grain of tokens */
+    double window; /* the most rows that a rank takes at once, over the rows that it sends; at least one product's */
     bool round_leaves; /* tt_attr.round_leaves */
 };
 

@@ -5,9 +5,9 @@
 #include "core/graph/graph.h"
 
 /**
- * Replaces the head of a graph by its phases (core/ops/head.c) if its vocabulary has grains (tt_attr.out),
- * so that ranks that each have a part of the vocabulary can exchange what the softmax needs. The tokens go through the
- * phases in chunks, so there are logits of one chunk at a time:
+ * Replaces the head of a graph by its phases (core/ops/head.c) if its vocabulary has grains (tt_attr.out).
+ * Then ranks with parts of the vocabulary can exchange the sums of the softmax. The tokens go through the phases in
+ * chunks, so only one chunk has logits at a time:
  *
  *     HEAD_LOGITS   the logits of this rank's part, their largest and the sums of their exponentials
  *     GATHER_ROWS   these of all peers, if there are any

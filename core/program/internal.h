@@ -98,8 +98,7 @@ int tt_lower_made(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes);
 /** The buffer of a value in the microbatch and stage of an instruction; TT_NONE if there is none. */
 int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value);
 
-/** The buffer that output k of an instruction's node writes: a new one, or that of an input which nothing reads
- * later. */
+/** The buffer that output k of an instruction's node writes: a new one, or that of an input without a later reader. */
 int tt_lower_output(struct tt_walk *w, const struct tt_instr *from, int k);
 
 /** A new buffer for a value of the microbatch and stage of an instruction, which the newest instruction writes. */
@@ -117,7 +116,10 @@ static inline int tt_lower_sum(const struct tt_walk *w, int unit)
     return tt_tree_root(tt_lower_partial(w, unit));
 }
 
-/* instr/nodes.c */
+/* instr/nodes.c, experts.c */
+
+/** Adds the instruction for an instruction's node whose experts ranks share. */
+int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
 /** Adds the inputs of an instruction's node as operands of the newest instruction. */
 int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
@@ -125,7 +127,7 @@ int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHEC
 /** Awaits the exchanges inside of a layer that make inputs of an instruction's node, or send what it overwrites. */
 void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
 
-/* instr/collective.c: inside of a layer */
+/* instr/collective.c */
 
 /** Begins the exchange that is an instruction's node. */
 int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
@@ -139,21 +141,12 @@ void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
 /** Awaits all that are under way. */
 void tt_lower_await_all(struct tt_walk *w);
 
-/* instr/experts.c */
-
-/** Adds the instruction for an instruction's node whose experts ranks share. */
-int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
-
-/* instr/collective.c: between stages */
-
 /** Notes that the schedule's instruction `at` may read what the transfer `from` carries. */
 void tt_lower_note_crossing(struct tt_walk *w, const struct tt_instr *from, int at);
 
 /** Exchanges a unit's sum of its shared gradient, the buffer `own`, with the other end of the pipeline. Returns the
  * buffer that has the other sum. */
 int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int own);
-
-/* instr/collective.c: collectives of units */
 
 /** Begins a TT_BEGIN for a purpose, which is that of `from` or one that replaces it. The caller adds the operands. */
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);

@@ -11,7 +11,6 @@
  *
  * The row of each instruction lowers it; the functions here join the stages and make the buffers.
  */
-#include <string.h>
 
 #include "core/base/mem.h"
 #include "core/ops/op.h"
@@ -70,8 +69,6 @@ out:
     tt_free(made_in);
     return rc;
 }
-
-/* --- values that are the same --- */
 
 static void join(struct tt_walk *w, int stage, int value, int with_stage, int with)
 {

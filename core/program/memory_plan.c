@@ -554,12 +554,12 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Two buffers whose memory overlaps must not live at the same time. */
-static int check_overlap(const struct tt_program *p)
+int tt_program_check(const struct tt_program *p)
 {
     struct tt_buffer *sorted = tt_calloc((size_t)p->n_buffers + 1, sizeof *sorted);
-    int n = 0, rc = 0;
+    int n = 0, rc = check_operands(p);
 
+    /* two buffers whose memory overlaps must not live at the same time */
     for (int b = 0; b < p->n_buffers; b++)
         if (p->buffers[b].root == b && tt_memory_is_of_step(p->buffers[b].kind))
             sorted[n++] = p->buffers[b];
@@ -579,11 +579,4 @@ static int check_overlap(const struct tt_program *p)
     }
     tt_free(sorted);
     return rc;
-}
-
-int tt_program_check(const struct tt_program *p)
-{
-    int rc = check_operands(p);
-
-    return rc < 0 ? rc : check_overlap(p);
 }

@@ -96,23 +96,23 @@ void tt_schedule_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind,
 
 struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket)
 {
-    struct tt_bucket copy = {tt_calloc((size_t)bucket->n, sizeof *bucket->units), bucket->n};
+    int *units = tt_calloc((size_t)bucket->n, sizeof *units);
 
-    memcpy(copy.units, bucket->units, (size_t)bucket->n * sizeof *bucket->units);
-    return copy;
+    memcpy(units, bucket->units, (size_t)bucket->n * sizeof *units);
+    return (struct tt_bucket){units, bucket->n};
 }
 
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n)
 {
     TT_PUSH(schedule->buckets, schedule->n_buckets, schedule->cap_buckets) =
-        tt_bucket_copy(&(struct tt_bucket){(int *)(uintptr_t)units, n});
+        tt_bucket_copy(&(struct tt_bucket){units, n});
     return schedule->n_buckets - 1;
 }
 
 static void release_buckets(struct tt_bucket *buckets, int n)
 {
     for (int b = 0; b < n; b++)
-        tt_free(buckets[b].units);
+        tt_free((void *)buckets[b].units);
     tt_free(buckets);
 }
 
@@ -123,14 +123,9 @@ void tt_schedule_release(struct tt_schedule *schedule)
     *schedule = (struct tt_schedule){0};
 }
 
-const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n)
+struct tt_bucket tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr)
 {
-    if (instr->bucket == TT_NONE) {
-        *ret_n = instr->unit != TT_NONE;
-        return &instr->unit;
-    }
-    *ret_n = buckets[instr->bucket].n;
-    return buckets[instr->bucket].units;
+    return instr->bucket != TT_NONE ? buckets[instr->bucket] : (struct tt_bucket){&instr->unit, instr->unit != TT_NONE};
 }
 
 void tt_program_free(struct tt_program *program)

@@ -78,7 +78,7 @@ static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
 
 /* Units that share one collective. */
 struct tt_bucket {
-    int *units;
+    const int *units;
     int n;
 };
 
@@ -233,8 +233,8 @@ void tt_schedule_collective(struct tt_schedule *schedule, enum tt_instr_kind kin
 
 void tt_schedule_release(struct tt_schedule *schedule);
 
-/** The *ret_n units of an instruction, valid as long as the buckets and the instruction. 0 units: it is of none. */
-const int *tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr, int *ret_n);
+/** The units of an instruction, valid as long as the buckets and the instruction; n 0: it is of none. */
+struct tt_bucket tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr);
 
 /** The graph of a TT_RUN, TT_LOSS or TT_COUNT, or of an exchange inside of a layer. */
 static inline const struct tt_graph *tt_instr_graph(const struct tt_program *program, const struct tt_instr *instr)

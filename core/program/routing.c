@@ -52,8 +52,6 @@ void tt_routing_begin(struct tt_routing *r, const struct tt_routing_ranks *ranks
         r->first[q] = r->end[q] = 0;
 }
 
-/* --- rounds --- */
-
 /* A block of a pair: rows of one rank. */
 struct block {
     int rank;
@@ -104,8 +102,6 @@ bool tt_routing_next(struct tt_routing *r)
     r->rows += rows;
     return any;
 }
-
-/* --- lists --- */
 
 /* The first pair from `pair` on whose blocks include rows of `rank`. */
 static int next_of(const struct tt_routing *r, int rank, int pair)

@@ -24,8 +24,8 @@
 
 /*
  * A collective is a list of stages. A stage posts its messages, waits for all of them, and then does its local work
- * (copies and additions) in order; then the next stage begins. The functions that build a collective add messages and
- * work to the last stage. They keep addresses, but not the lists that they are given.
+ * (copies and additions) in order. The functions that build a collective add messages and work to the last stage. They
+ * keep addresses, but not the lists that they are given.
  */
 
 /* The data that the last stage sends to one member or receives from it. */
@@ -45,12 +45,11 @@ struct cursor {
     size_t offset;
 };
 
-/*
- * LARGE_PIECE_BYTES: a piece of at least this size is a message of its own. MOST_EAGER: the most full messages
- * (tt_comm.eager_bytes) that a member is sent at once without a handshake; a late member buffers them outside of the
- * arena.
- */
-enum { LARGE_PIECE_BYTES = 16384, MOST_EAGER = 16 };
+enum {
+    LARGE_PIECE_BYTES = 16384, /* a piece of at least this size is a message of its own */
+    MOST_EAGER =
+        16, /* messages (tt_comm.eager_bytes) sent at once to a member, who buffers them outside of the arena */
+};
 
 /* The state of a message that the receiver reads (pull.h). A sender stays in OFFERED until the receipt arrives. */
 enum read_state { OFFERED, READING, RECEIVED };

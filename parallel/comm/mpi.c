@@ -25,7 +25,6 @@
 #include <mpi.h>
 
 #include "core/base/mem.h"
-#include "core/comm/comm.h"
 #include "core/math/round.h"
 #include "core/os/file.h"
 #include "parallel/comm/peer_memory.h"

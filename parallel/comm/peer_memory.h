@@ -19,10 +19,9 @@ struct tt_peer_memory {
 };
 
 /**
- * Collective over comm: ranks of the same host try to read a random number from each other's memory.
- * reachable[r] is true if both sides can, so both sides see the same. Memory and messages grow with the number of
- * ranks of the job and of the host, not with the pairs of ranks. The environment variable TITAN_PEER_MEMORY=off makes
- * no rank reachable.
+ * Collective over comm: ranks of the same host try to read a random number from each other's memory. reachable[r] is
+ * true if both sides can, so both sides see the same. The environment variable TITAN_PEER_MEMORY=off makes no rank
+ * reachable.
  */
 int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory) TT_MUST_CHECK;
 void tt_peer_memory_free(struct tt_peer_memory *memory);

@@ -6,7 +6,6 @@
 #include "parallel/comm/pull.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/math/tree.h"

@@ -9,20 +9,17 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/comm/comm.h"
 #include "core/graph/pieces.h"
 #include "core/kernels/matmul.h"
 #include "core/passes/autodiff.h"
 #include "core/passes/divide.h"
 #include "core/passes/phases.h"
-#include "core/program/executor.h"
 #include "core/program/program.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
 #include "parallel/engine/transfer.h"
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/fsdp/usage.h"
-#include "parallel/layout/mesh.h"
 #include "parallel/pipeline/crossings.h"
 #include "parallel/planner/planner.h"
 
@@ -45,10 +42,8 @@ struct samples {
 static int64_t bytes_of_samples(const struct tt_mesh *mesh, int64_t batch, int64_t seq_len, int microbatches,
                                 bool documents)
 {
-    int arrays = documents ? 3 : 2;
+    int arrays = mesh->cp_grains <= 1 ? 0 : documents ? 3 : 2;
 
-    if (mesh->cp_grains <= 1)
-        return 0;
     return tt_arena_bytes((int64_t)sizeof(int32_t) * arrays * microbatches * batch * seq_len);
 }
 
@@ -260,23 +255,6 @@ out:
 
 /* --- orders of compute --- */
 
-/* The order of a pipeline rank: one run after another, or forward alone. Its turns number stages as the model does. */
-static struct tt_order order_in_pipeline(const struct tt_pipeline *pipeline, int pp, enum tt_graph_mode mode,
-                                         int microbatches)
-{
-    struct tt_order order = {0};
-
-    if (mode != TT_GRAPH_TRAIN)
-        return tt_pipeline_forward_order(pipeline, pp, microbatches);
-    for (int first = 0; first < microbatches; first += pipeline->microbatches)
-        for (int t = 0; t < pipeline->orders[pp].n; t++) {
-            const struct tt_turn *turn = &pipeline->orders[pp].turns[t];
-
-            tt_order_add(&order, first + turn->microbatch, turn->stage, turn->pass);
-        }
-    return order;
-}
-
 /* The microbatches of one run through the pipeline; 0: there is none. */
 static int run_microbatches(const struct tt_engine_options *options, enum tt_graph_mode mode, int microbatches)
 {
@@ -299,8 +277,16 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
                              .rank_of_stage = pipeline->rank_of_stage,
                              .n_stages = pipeline->n_stages};
 
-    for (int rank = 0; rank < pipeline->ranks; rank++)
-        orders[rank] = order_in_pipeline(pipeline, rank, mode, microbatches);
+    for (int rank = 0; rank < pipeline->ranks; rank++) { /* one run after another, or forward alone */
+        if (mode != TT_GRAPH_TRAIN)
+            orders[rank] = tt_pipeline_forward_order(pipeline, rank, microbatches);
+        for (int first = 0; mode == TT_GRAPH_TRAIN && first < microbatches; first += pipeline->microbatches)
+            for (int t = 0; t < pipeline->orders[rank].n; t++) {
+                const struct tt_turn *turn = &pipeline->orders[rank].turns[t];
+
+                tt_order_add(&orders[rank], first + turn->microbatch, turn->stage, turn->pass);
+            }
+    }
     for (int t = 0; t < orders[pp].n; t++) {
         const struct tt_turn *turn = &orders[pp].turns[t];
         int own = 0; /* the stage's index among this rank's */
@@ -330,8 +316,6 @@ static int agree_on_culprit(struct tt_comm *comm, const char *first, const struc
 out:
     return rc;
 }
-
-/* --- the planner --- */
 
 /*
  * Replaces the eager program by the planned one of the same step, and sets which units of the layout are resharded.
@@ -459,8 +443,6 @@ static int64_t step_limit(const struct tt_engine *e, const struct tt_program *pr
     return e->options.memory_limit - state_bytes(e) - samples_bytes(&e->options) -
            tt_arena_bytes(program->const_bytes) - (validate ? tt_arena_bytes(validate->const_bytes) : 0);
 }
-
-/* --- programs --- */
 
 /* The arguments of lowering for a track that has its stages. */
 static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches,

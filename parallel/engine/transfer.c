@@ -6,52 +6,9 @@
 #include "parallel/engine/transfer.h"
 
 #include "core/base/mem.h"
-#include "core/comm/comm.h"
 #include "core/ops/step/step.h"
-#include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
-#include "parallel/layout/mesh.h"
-
-/*
- * --- exchanges inside of a layer ---
- *
- * The collective of an exchange inside of a layer (core/program/instr/collective.c), in the memory of its operands.
- * Both sides are blocks of whole rows of one matrix, so the part of every member is one segment. The caller's
- * (tt_collective_free). Collective over the group.
- */
-static int exchange_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_program *program,
-                        const struct tt_executor *executor, int i, struct tt_collective **ret_collective)
-{
-    const struct tt_instr *instr = &program->instrs[i];
-    int64_t bytes = instr->collective.bytes;
-    void *in = tt_executor_operand(executor, i, 0), *out = tt_executor_operand(executor, i, instr->n_operands - 2);
-    void *staging = tt_executor_operand(executor, i, instr->n_operands - 1);
-    struct tt_segment whole = {in, (size_t)bytes};
-    struct tt_segment_list all = {&whole, 1};
-    struct tt_segment_list *lists =
-        tt_segment_blocks(instr->collective.op == TT_ALL_GATHER ? out : in, group->n, bytes); /* one for each member */
-    int rc = 0;
-
-    switch (instr->collective.op) {
-    case TT_ALL_GATHER:
-        rc = tt_all_gather_new(comm, group, tag, all, lists, ret_collective);
-        break;
-    case TT_REDUCE_SCATTER: /* a sum that is to be rounded stays at the place of this rank's block */
-        whole.data = tt_exchange_rounds(program, instr) ? lists[group->index].items[0].data : out;
-        rc = tt_reduce_scatter_new(comm, group, tag, lists, all, staging, ret_collective);
-        break;
-    case TT_ALL_SUM:
-        rc = tt_all_reduce_new(comm, group, tag, all, staging, ret_collective);
-        break;
-    default:
-        rc = tt_all_to_all_new(comm, group, tag, lists, bytes, out, ret_collective);
-    }
-    tt_free(lists);
-    return rc;
-}
-
-/* --- transfers of a program --- */
 
 struct tt_transfers {
     struct tt_comm *comm;
@@ -97,16 +54,16 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
     struct tt_segment *part = t->segments;
-    int n, n_members = instr->collective.ranks;
-    const int *units = tt_instr_units(t->program->buckets, instr, &n);
+    int n_members = instr->collective.ranks;
+    const struct tt_bucket of = tt_instr_units(t->program->buckets, instr);
     size_t chunks = (size_t)(t->program->layout->groups[instr->collective.group].n / n_members);
 
     for (int m = 0; m < n_members; m++) {
         int operand = 0;
 
         t->lists[m].items = part;
-        for (int u = 0; u < n; u++) {
-            const struct tt_unit *unit = &t->program->layout->units[units[u]];
+        for (int u = 0; u < of.n; u++) {
+            const struct tt_unit *unit = &t->program->layout->units[of.units[u]];
 
             for (int k = 0; k < tt_purpose_pieces(unit, instr->purpose); k++, operand++) {
                 int64_t chunk = tt_purpose_chunk(unit, instr->purpose, k);
@@ -114,7 +71,7 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
                 char *whole = tt_executor_operand(t->executor, i, operand);
 
                 if (tt_purpose_row(instr->purpose)->carries == TT_CARRIES_GRADS && instr->collective.dtype == TT_BF16)
-                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, units[u], chunk));
+                    whole = tt_mixed_half(whole, tt_unit_whole(t->program->layout, of.units[u], chunk));
                 *part++ = (struct tt_segment){whole + (size_t)m * bytes, bytes};
             }
         }
@@ -128,15 +85,14 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, size_t size)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
-    int n;
-    const int *units = tt_instr_units(t->program->buckets, instr, &n);
+    const struct tt_bucket of = tt_instr_units(t->program->buckets, instr);
 
-    for (int u = 0; u < n; u++)
+    for (int u = 0; u < of.n; u++)
         t->flat[u] = (struct tt_segment){
-            first == TT_NONE ? t->state->array[TT_STATE_PARAM][units[u]]
+            first == TT_NONE ? t->state->array[TT_STATE_PARAM][of.units[u]]
                              : tt_executor_operand(t->executor, i, first + u),
-            size * (size_t)tt_purpose_elements(&t->program->layout->units[units[u]], instr->purpose)};
-    return (struct tt_segment_list){t->flat, n};
+            size * (size_t)tt_purpose_elements(&t->program->layout->units[of.units[u]], instr->purpose)};
+    return (struct tt_segment_list){t->flat, of.n};
 }
 
 /*
@@ -190,6 +146,40 @@ static int new_transfer(struct tt_transfers *t, int i)
                            &t->of_instr[i]);
 }
 
+/*
+ * An exchange inside of a layer (core/program/instr/collective.c). Both sides are blocks of whole rows of one matrix,
+ * so the part of every member is one segment.
+ */
+static int new_exchange(struct tt_transfers *t, int i)
+{
+    const struct tt_instr *instr = &t->program->instrs[i];
+    const struct tt_group *group = group_of(t, instr);
+    int64_t bytes = instr->collective.bytes;
+    int tag = tag_of(instr), last = instr->n_operands - 1, rc;
+    char *in = tt_executor_operand(t->executor, i, 0), *out = tt_executor_operand(t->executor, i, last - 1);
+    void *staging = tt_executor_operand(t->executor, i, last);
+    struct tt_segment whole = {in, (size_t)bytes};
+    struct tt_segment_list all = {&whole, 1}, *lists;
+
+    lists = tt_segment_blocks(instr->collective.op == TT_ALL_GATHER ? out : in, group->n, bytes);
+    switch (instr->collective.op) {
+    case TT_ALL_GATHER:
+        rc = tt_all_gather_new(t->comm, group, tag, all, lists, &t->of_instr[i]);
+        break;
+    case TT_REDUCE_SCATTER: /* a sum that is to be rounded stays at the place of this rank's block */
+        whole.data = tt_exchange_rounds(t->program, instr) ? in + group->index * bytes : out;
+        rc = tt_reduce_scatter_new(t->comm, group, tag, lists, all, staging, &t->of_instr[i]);
+        break;
+    case TT_ALL_SUM:
+        rc = tt_all_reduce_new(t->comm, group, tag, all, staging, &t->of_instr[i]);
+        break;
+    default:
+        rc = tt_all_to_all_new(t->comm, group, tag, lists, bytes, out, &t->of_instr[i]);
+    }
+    tt_free(lists);
+    return rc;
+}
+
 static int new_collective(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -202,7 +192,7 @@ static int new_collective(struct tt_transfers *t, int i)
         return tt_fail(TT_EINTERNAL, "%d collectives are under way at once, and there are tags for %d", desc->tag + 1,
                        TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE + 1);
     if (instr->node != TT_NONE)
-        return exchange_new(t->comm, group_of(t, instr), tag_of(instr), t->program, t->executor, i, &t->of_instr[i]);
+        return new_exchange(t, i);
     if (desc->op == TT_ALL_SUM)
         return tt_all_reduce_new(t->comm, group_of(t, instr), tag_of(instr), flat(t, i, 0, sizeof(float)),
                                  tt_executor_operand(t->executor, i, instr->n_operands - 1), &t->of_instr[i]);

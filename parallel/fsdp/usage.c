@@ -16,10 +16,8 @@ struct scan {
     int block; /* microbatches whose gradients are added before they are reduced */
     int n_param_reads, cap_param_reads;
     int n_begun, cap_begun;
-    int *use_of; /* [unit] its newest use */
-    bool *
-        begun; /* [2 * (microbatch * n_params + param) + part] a node has written to the gradient; of the first where it
-                    carries */
+    int *use_of;     /* [unit] its newest use */
+    bool *begun;     /* [2 * (microbatch * n_params + param) + part] a node has written the gradient; carried: of 0 */
     int *last_write; /* [microbatch * n_units + unit] last position that writes a gradient, TT_NONE if none */
     int *last_use;   /* [same index] the use of that position */
     bool *read;      /* [unit] whether a position reads it */
@@ -174,8 +172,6 @@ static void count_frees(const struct scan *s)
     }
     tt_free(sums);
 }
-
-/* --- the usage --- */
 
 static bool trained(const struct scan *s, int unit)
 {

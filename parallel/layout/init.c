@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "core/graph/graph.h"
 #include "core/kernels/kernels.h"
 #include "core/math/round.h"
@@ -110,8 +109,6 @@ out:
     tt_free(index);
     return rc;
 }
-
-/* --- sizes --- */
 
 static struct tt_box whole_of(const struct tt_param *param)
 {
@@ -233,8 +230,6 @@ static void fill_unit(struct tt_team *team, const struct tt_model *model, const 
     }
 }
 
-/* --- a rank's part of it --- */
-
 /* Copies a rank's parts from the whole of a unit. */
 static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole,
                            enum tt_dtype dtype, void *shard)
@@ -251,23 +246,6 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
         if (!rounds)
             tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
         whole += elements(model, place);
-    }
-}
-
-/* The buffer holds the whole model before the first unit is copied from it. */
-static void fill_whole(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
-                       uint64_t seed, float *buffer, enum tt_dtype dtype, void *const *param)
-{
-    float *whole = buffer;
-
-    for (int u = 0; u < layout->n_units; u++) {
-        fill_unit(team, model, &layout->units[u], seed, whole);
-        whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
-    }
-    whole = buffer;
-    for (int u = 0; u < layout->n_units; u++) {
-        copy_own_parts(model, &layout->units[u], whole, dtype, param[u]);
-        whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
     }
 }
 
@@ -302,11 +280,17 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
                      TT_KEY_NAME(training.init));
         goto out;
     }
-    if (how == TT_INIT_FULL)
-        fill_whole(team, layout, model, seed, buffer, dtype, param);
-    for (int u = 0; how == TT_INIT_LAYERWISE && u < layout->n_units; u++) {
-        fill_unit(team, model, &layout->units[u], seed, buffer);
-        copy_own_parts(model, &layout->units[u], buffer, dtype, param[u]);
+    for (int pass = 0; pass < (how == TT_INIT_FULL ? 2 : 1); pass++) { /* full: fill the whole model first */
+        float *whole = buffer;
+
+        for (int u = 0; u < layout->n_units; u++) {
+            if (pass == 0)
+                fill_unit(team, model, &layout->units[u], seed, whole);
+            if (pass == 1 || how == TT_INIT_LAYERWISE)
+                copy_own_parts(model, &layout->units[u], whole, dtype, param[u]);
+            if (how == TT_INIT_FULL)
+                whole += unit_bytes(model, &layout->units[u]) / (int64_t)sizeof *whole;
+        }
     }
 out:
     tt_unmap(buffer, bytes);

@@ -6,11 +6,9 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/mem.h"
-#include "core/base/text.h"
 
 static const struct {
     const char *name;

@@ -84,11 +84,6 @@ struct cutting {
     struct tt_box most; /* of the first part, which is the largest */
 };
 
-static struct cutting begin_cutting(int ndim, const int64_t *shape)
-{
-    return (struct cutting){tt_box_whole(ndim, shape), tt_box_whole(ndim, shape)};
-}
-
 /* A rank's largest share of cut c's dimension. It is the same in all parts of the previous cuts, even in smaller ones,
  * so that a gather over one of them has no gaps. */
 static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
@@ -117,7 +112,7 @@ static struct tt_box box_after(const struct tt_mesh *mesh, const struct tt_place
                                const int64_t *shape, int part, int n_cuts)
 {
     struct tt_place places[TT_PLACEMENT_CUTS];
-    struct cutting cutting = begin_cutting(ndim, shape);
+    struct cutting cutting = {tt_box_whole(ndim, shape), tt_box_whole(ndim, shape)};
 
     places_of(mesh, placement, part, places);
     for (int c = 0; c < n_cuts; c++)
@@ -150,7 +145,7 @@ int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placemen
 int tt_placement_find(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim, const int64_t *shape,
                       const int64_t *index)
 {
-    struct cutting cutting = begin_cutting(ndim, shape);
+    struct cutting cutting = {tt_box_whole(ndim, shape), tt_box_whole(ndim, shape)};
     int part = 0;
 
     for (int c = 0; c < placement->n_cuts && ndim > 0; c++) {

@@ -440,18 +440,6 @@ static int *find_leaders(const int64_t *keys, const int *stages, int n)
     return leader;
 }
 
-/* The stage of this pipeline rank that uses a parameter, or TT_NONE. */
-static int own_stage(const struct tt_stage_places *places, const struct tt_model *model, int param, int pp)
-{
-    for (int part = 0; part <= (int)model->params[param].tied; part++) {
-        int stage = param_stage(places, model, param, part);
-
-        if (!places || places->rank_of_stage[stage] == pp)
-            return stage;
-    }
-    return TT_NONE;
-}
-
 enum { TURNS = 4 };
 
 /* Sorts the parameters of a unit so that its gradients, each moment, and Muon's updates are contiguous arrays. */
@@ -476,7 +464,10 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
 
     TT_TRY(wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
     for (int p = 0; p < model->n_params; p++) {
-        stages[p] = own_stage(places, model, p, pp);
+        stages[p] = TT_NONE; /* the first stage of this pipeline rank that uses it */
+        for (int part = 0; part <= (int)model->params[p].tied && stages[p] == TT_NONE; part++)
+            if (!places || places->rank_of_stage[param_stage(places, model, p, part)] == pp)
+                stages[p] = param_stage(places, model, p, part);
         if (model->params[p].buffer)
             keys[p] = INT64_MAX; /* buffers are a unit of their own under every policy */
         keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;

@@ -2,8 +2,6 @@
 #ifndef TT_PARALLEL_LAYOUT_UNITS_H
 #define TT_PARALLEL_LAYOUT_UNITS_H
 
-#include <stdbool.h>
-
 #include "core/config/config.h"
 #include "core/models/model.h"
 #include "core/passes/stage.h"
@@ -30,10 +28,8 @@ struct tt_sharding {
     const char *wrap;              /* the name of a wrap policy, below; not read if there are wrap_patterns */
     struct tt_words wrap_patterns; /* searched for in names of parameters; n 0: none */
     enum tt_reshard reshard;
-    struct tt_words
-        keep;         /* TT_RESHARD_AFTER_FORWARD_PATTERNS: searched for in names of units and of their parameters */
-    int reshard_part; /* TT_RESHARD_AFTER_FORWARD_PART: n, which divides the shard ranks; each keeps 1/n.
-                             1 is the same as never, all the shard ranks the same as always, as in FSDP2 */
+    struct tt_words keep; /* with ..._PATTERNS: searched for in names of units and of their parameters */
+    int reshard_part;     /* with ..._PART: n, a divisor of the shard ranks. As in FSDP2, 1 is never, all is always */
 };
 
 /**

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/mem.h"
-#include "core/base/text.h"
 #include "core/os/file.h"
 
 /* --- a pipeline with a clock, and the proof that its ranks come to an end --- */
@@ -45,8 +44,7 @@ static const char *name_of(const struct clock *c, struct tt_turn turn, char name
     return name;
 }
 
-/* --- the turns that must be there --- */
-
+/* Checks a turn of a rank and notes that it is there. */
 static int take_turn(struct clock *c, int rank, const struct tt_turn *turn)
 {
     char name[NAME_BYTES];
@@ -91,8 +89,6 @@ static int take_turns(struct clock *c)
 out:
     return rc;
 }
-
-/* --- running them --- */
 
 /* The turns that a turn waits for, at most two. */
 static int needs_of(const struct clock *c, const struct tt_turn *turn, struct tt_turn ret_needs[2])
@@ -208,8 +204,6 @@ static int run_all(struct clock *c)
     }
     return left ? fail_stuck(c) : 0;
 }
-
-/* --- results --- */
 
 /* Merges the ranks' turns by begin. */
 static void sort_turns(const struct tt_pipeline *p, struct tt_pipeline_run *run)
@@ -354,8 +348,6 @@ struct reader {
     int *first_line; /* [n_stages] the first line with a turn of the stage; 0: none yet */
 };
 
-/* --- pieces --- */
-
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r';
@@ -393,8 +385,6 @@ static int take_number(struct piece *rest)
     }
     return digits == 0 || digits > 6 ? -1 : number;
 }
-
-/* --- turns --- */
 
 static int fail_cell(const struct reader *r, struct piece found, const char *what)
 {
@@ -470,8 +460,6 @@ static int add_cell(struct reader *r, struct piece cell)
 out:
     return rc;
 }
-
-/* --- the file --- */
 
 static int read_lines(struct reader *r, struct piece file)
 {

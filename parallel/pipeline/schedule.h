@@ -106,8 +106,7 @@ struct tt_pipeline_run {
     double *busy;             /* [ranks] seconds that the rank computes */
     double *bubble;           /* [ranks] makespan - busy */
     double bubble_share;      /* sum of bubble / (ranks * makespan) */
-    int *peak_input;          /* [ranks] the most microbatches, over its stages, between forward and backward (or the
-                                input part of backward) */
+    int *peak_input;          /* [ranks] the most microbatches between forward and (the input part of) backward */
     int *peak_weight;         /* [ranks] the same, between forward and the end of backward with its weight part */
     struct tt_span **spans;   /* [ranks][orders[rank].n] when turns begin and end */
     struct tt_turn_at *turns; /* all turns of all ranks by begin; of equal ones the lower rank first. If no turn

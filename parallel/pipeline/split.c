@@ -93,25 +93,15 @@ static void add_stages(struct tt_text *text, const struct tt_pipeline_rule *rule
                     (long long)stages_of(rule));
 }
 
-/* Other keys that would remove the fault: the weights of embeddings and output, or the schedule. */
-static void add_other_keys(struct tt_text *text, const struct tt_pipeline_rule *rule)
+/* The key that changes the number of stages, and its possible values. Then other keys that would remove the fault: the
+ * weights of embeddings and output, or the schedule. */
+static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
 {
     struct tt_pipeline_rule usual = *rule, single = *rule;
+    bool any;
 
     usual.first_less = usual.last_less = 1;
     single.multi = false;
-    if (fault_of(&usual) == NO_FAULT)
-        tt_text_add(text, "; or set %s and %s to 1", TT_KEY_NAME(parallelism.pipeline_parallel_first_stage_less_layers),
-                    TT_KEY_NAME(parallelism.pipeline_parallel_last_stage_less_layers));
-    if (rule->multi && fault_of(&single) == NO_FAULT)
-        tt_text_add(text, "; or use a schedule with one stage on each rank, such as 1F1B");
-}
-
-/* The key that changes the number of stages, and its possible values. */
-static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
-{
-    bool any;
-
     if (rule->layers_per_stage) {
         tt_text_add(text, "\nhelp: with %s %d, %s can be ", TT_KEY_NAME(parallelism.pipeline_parallel_degree),
                     rule->ranks, TT_KEY_NAME(parallelism.pipeline_parallel_layers_per_stage));
@@ -123,7 +113,11 @@ static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
     }
     if (!any)
         tt_text_add(text, "no value");
-    add_other_keys(text, rule);
+    if (fault_of(&usual) == NO_FAULT)
+        tt_text_add(text, "; or set %s and %s to 1", TT_KEY_NAME(parallelism.pipeline_parallel_first_stage_less_layers),
+                    TT_KEY_NAME(parallelism.pipeline_parallel_last_stage_less_layers));
+    if (rule->multi && fault_of(&single) == NO_FAULT)
+        tt_text_add(text, "; or use a schedule with one stage on each rank, such as 1F1B");
 }
 
 /* The possible values of `key`, a weight of embeddings or output; if there is none, other keys to change. */

@@ -10,7 +10,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/ops/op.h"
 #include "core/os/file.h"
 #include "core/program/instr/instr.h"
 
@@ -23,7 +22,7 @@ static void terms_of(const struct tt_cost *work, double ret_terms[TERMS])
     ret_terms[2] = work->inner > 0.0 ? work->flops / work->inner : 0.0;
 }
 
-/* --- prices of ops: the fit --- */
+/* --- prices of ops --- */
 
 /* The sum over samples of sec * (price . terms / sec - 1)^2 is price' m price - 2 price . v + sec. */
 struct normal {
@@ -144,8 +143,6 @@ void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_pr
     }
 }
 
-/* --- prices of ops: use --- */
-
 double tt_op_prices_sec(const struct tt_op_prices *prices, const char *op, enum tt_dtype dtype,
                         const struct tt_cost *work)
 {
@@ -160,8 +157,6 @@ double tt_op_prices_sec(const struct tt_op_prices *prices, const char *op, enum 
     }
     return -1.0;
 }
-
-/* --- prices of ops: files --- */
 
 const char *tt_op_price_dtype(enum tt_dtype dtype)
 {

@@ -81,8 +81,6 @@ struct ranked {
     int index;
 };
 
-/* --- candidates --- */
-
 /*
  * The bucket sizes to try: single units, and sizes up to a multiple of the saturating size, but at most a fifth of all
  * parameters.
@@ -189,8 +187,6 @@ static struct plan_need least_need(const struct search *s, const bool *reshard)
     tt_plan_release(&plan);
     return need;
 }
-
-/* --- lowering and judging --- */
 
 /* Predicted seconds of a program. */
 static double predicted_sec(const struct search *s, const struct tt_program *program)
@@ -320,8 +316,6 @@ static void keep_better(int64_t step_limit, struct found *best, struct found *ne
         release_found(next);
 }
 
-/* --- the eager engine's schedule --- */
-
 /* ret_found[0] is the eager engine's program; ret_found[1] is the same schedule with memory freed after its last read,
  * as plans do. */
 static int make_eager(const struct search *s, const bool *reshard, struct found ret_found[2])
@@ -342,8 +336,6 @@ out:
     tt_schedule_release(&schedule);
     return rc;
 }
-
-/* --- one limit --- */
 
 /* Finds the first plan that keeps its target without being slower than eager; otherwise the best of all plans found. */
 static int try_targets(const struct search *s, struct target target, const struct found *eager, struct found *best)
@@ -463,11 +455,11 @@ static struct worth *rank_units(const struct search *s, const struct tt_program 
         worth[u].unit = u;
     for (int i = 0; i < program->n_instrs; i++) {
         bool gathers = tt_instr_row(&program->instrs[i])->begins && program->instrs[i].collective.op == TT_ALL_GATHER;
-        int n;
-        const int *units = tt_instr_units(program->buckets, &program->instrs[i], &n);
+        const struct tt_bucket of = tt_instr_units(program->buckets, &program->instrs[i]);
 
-        for (int k = 0; k < n && gathers; k++)
-            worth[units[k]].exposed_per_byte += t.exposed[i] / (double)(program->instrs[i].collective.shard_bytes + 1);
+        for (int k = 0; k < of.n && gathers; k++)
+            worth[of.units[k]].exposed_per_byte +=
+                t.exposed[i] / (double)(program->instrs[i].collective.shard_bytes + 1);
     }
     qsort(worth, (size_t)n_units, sizeof *worth, compare_worth);
     tt_timeline_release(&t);
@@ -578,8 +570,6 @@ out:
     tt_free(all);
     return rc;
 }
-
-/* --- the choice --- */
 
 int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program)
 {

@@ -14,7 +14,6 @@
 
 #include "core/base/mem.h"
 #include "parallel/fsdp/fsdp.h"
-#include "parallel/fsdp/usage.h"
 
 /*
  * The gathers of a step, and how long their parameters stay. Successive uses of a unit share one gather if the unit
@@ -484,8 +483,6 @@ static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int ga
     return true;
 }
 
-/* --- begin and end --- */
-
 /* Computes sizes and times by unit and position. in, u, facts and candidate must be set. */
 static void begin_walk(struct walk *b)
 {
@@ -513,22 +510,6 @@ static void begin_walk(struct walk *b)
         for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++)
             b->grows[pos + 1] += b->u->complete[c].reduces ? b->of[b->u->complete[c].unit].staging : 0;
     }
-}
-
-static void end_walk(struct walk *b)
-{
-    tt_free(b->gathers.items);
-    tt_free(b->gathers.releases);
-    tt_free(b->buckets);
-    tt_free(b->flights);
-    tt_free(b->pending.unit);
-    tt_free(b->joined.unit);
-    tt_free(b->of);
-    tt_free(b->summed);
-    tt_free(b->ahead);
-    tt_free(b->ahead_end);
-    tt_free(b->other);
-    tt_free(b->grows);
 }
 
 /* --- the clock and memory --- */
@@ -579,8 +560,6 @@ static void occupy(struct walk *b, int pos, int64_t bytes)
     }
 }
 
-/* --- writing the schedule --- */
-
 static struct handle handle_of(struct walk *b, const int *units, int n)
 {
     return (struct handle){units[0], n == 1 ? TT_NONE : tt_schedule_bucket(&b->plan.schedule, units, n)};
@@ -592,10 +571,9 @@ static void add(struct walk *b, enum tt_instr_kind kind, enum tt_purpose purpose
     tt_schedule_collective(&b->plan.schedule, kind, purpose, mb, units.unit, units.bucket);
 }
 
-static const int *units_of(const struct walk *b, const struct handle *units, int *ret_n)
+static struct tt_bucket units_of(const struct walk *b, const struct handle *units)
 {
-    *ret_n = units->bucket == TT_NONE ? 1 : b->plan.schedule.buckets[units->bucket].n;
-    return units->bucket == TT_NONE ? &units->unit : b->plan.schedule.buckets[units->bucket].units;
+    return units->bucket == TT_NONE ? (struct tt_bucket){&units->unit, 1} : b->plan.schedule.buckets[units->bucket];
 }
 
 static void fly(struct walk *b, int pos, struct flight flight)
@@ -614,43 +592,42 @@ static void add_norm(struct walk *b, int unit)
 /* Continues with units whose sums are complete on this rank: the all-reduce over replicas, or the norm. */
 static void finish_sum(struct walk *b, int pos, struct handle handle)
 {
-    int n;
-    const int *units = units_of(b, &handle, &n);
+    const struct tt_bucket of = units_of(b, &handle);
 
-    if (travels(b, TT_ALL_REDUCE, units[0])) {
-        int64_t elements = elements_of(b, TT_ALL_REDUCE, units, n);
+    if (travels(b, TT_ALL_REDUCE, of.units[0])) {
+        int64_t elements = elements_of(b, TT_ALL_REDUCE, of.units, of.n);
 
         add(b, TT_BEGIN, TT_ALL_REDUCE, 0, handle);
         fly(b, pos,
             (struct flight){.units = handle,
                             .all_reduce = true,
-                            .bytes = staging_bytes(b, TT_ALL_REDUCE, units[0], elements),
-                            .end = transfer(b, TT_ALL_REDUCE, units[0], elements)});
+                            .bytes = staging_bytes(b, TT_ALL_REDUCE, of.units[0], elements),
+                            .end = transfer(b, TT_ALL_REDUCE, of.units[0], elements)});
         return;
     }
-    for (int i = 0; i < n; i++)
-        add_norm(b, units[i]);
+    for (int i = 0; i < of.n; i++)
+        add_norm(b, of.units[i]);
 }
 
 static void wait_oldest(struct walk *b, int pos)
 {
     const struct flight flight = b->flights[b->head++];
-    int n, n_summed = 0;
-    const int *units = units_of(b, &flight.units, &n);
+    const struct tt_bucket of = units_of(b, &flight.units);
+    int n_summed = 0;
 
     add(b, TT_WAIT, flight.all_reduce ? TT_ALL_REDUCE : TT_REDUCE, flight.microbatch, flight.units);
     if (flight.end > b->now)
         b->now = flight.end;
     b->live -= flight.bytes;
-    for (int i = 0; i < n && flight.all_reduce; i++)
-        add_norm(b, units[i]);
-    for (int i = 0; i < n && !flight.all_reduce; i++) {
-        b->of[units[i]].flying--;
-        if (--b->of[units[i]].awaited == 0)
-            b->summed[n_summed++] = units[i];
+    for (int i = 0; i < of.n && flight.all_reduce; i++)
+        add_norm(b, of.units[i]);
+    for (int i = 0; i < of.n && !flight.all_reduce; i++) {
+        b->of[of.units[i]].flying--;
+        if (--b->of[of.units[i]].awaited == 0)
+            b->summed[n_summed++] = of.units[i];
     }
     if (n_summed)
-        finish_sum(b, pos, n_summed == n ? flight.units : handle_of(b, b->summed, n_summed));
+        finish_sum(b, pos, n_summed == of.n ? flight.units : handle_of(b, b->summed, n_summed));
 }
 
 /* Waits for reductions until `bytes` more fit at pos, or no reduction is left. */
@@ -857,7 +834,18 @@ struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_
     begin_walk(&b);
     walk(&b);
     b.plan.step_sec = b.now;
-    end_walk(&b);
+    tt_free(b.gathers.items);
+    tt_free(b.gathers.releases);
+    tt_free(b.buckets);
+    tt_free(b.flights);
+    tt_free(b.pending.unit);
+    tt_free(b.joined.unit);
+    tt_free(b.of);
+    tt_free(b.summed);
+    tt_free(b.ahead);
+    tt_free(b.ahead_end);
+    tt_free(b.other);
+    tt_free(b.grows);
     return b.plan;
 }
 

@@ -204,12 +204,12 @@ static void run_node(struct machine *m, const struct tt_instr *instr)
 static const int *params_of(const struct machine *m, const struct tt_instr *instr, int *ret_n)
 {
     static int params[64];
-    int n_units, n = 0;
-    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
+    int n = 0;
+    const struct tt_bucket of = tt_instr_units(m->p->buckets, instr);
 
-    for (int u = 0; u < n_units; u++)
-        for (int i = 0; i < m->p->layout->units[units[u]].n_params; i++)
-            params[n++] = m->p->layout->units[units[u]].params[i].param;
+    for (int u = 0; u < of.n; u++)
+        for (int i = 0; i < m->p->layout->units[of.units[u]].n_params; i++)
+            params[n++] = m->p->layout->units[of.units[u]].params[i].param;
     *ret_n = n;
     return params;
 }
@@ -262,14 +262,14 @@ static const char *whole_sum(const struct machine *m, int at, const struct tt_un
 
 static void reduce(struct machine *m, const struct tt_instr *instr)
 {
-    int n, at = 0, results = instr->n_operands - 1;
-    const int *units = tt_instr_units(m->p->buckets, instr, &n);
+    int at = 0, results = instr->n_operands - 1;
+    const struct tt_bucket of = tt_instr_units(m->p->buckets, instr);
     char sums[16][NAME_BYTES];
 
-    assert_true(n <= 16);
-    for (int u = 0; u < n; u++)
-        for (int k = 0; k < m->p->layout->units[units[u]].n_grads; k++, at++) {
-            const char *sum = whole_sum(m, at, &m->p->layout->units[units[u]].grads[k]);
+    assert_true(of.n <= 16);
+    for (int u = 0; u < of.n; u++)
+        for (int k = 0; k < m->p->layout->units[of.units[u]].n_grads; k++, at++) {
+            const char *sum = whole_sum(m, at, &m->p->layout->units[of.units[u]].grads[k]);
 
             if (k == 0)
                 (void)snprintf(sums[u], sizeof sums[u], "%s", sum);
@@ -278,29 +278,29 @@ static void reduce(struct machine *m, const struct tt_instr *instr)
         }
     for (int i = 0; i < instr->n_operands; i++)
         put(m, operand(m, i), "reducing");
-    for (int u = 0; u < n; u++) {
+    for (int u = 0; u < of.n; u++) {
         char name[2 * NAME_BYTES];
 
         (void)snprintf(name, sizeof name, "reducing %.*s", NAME_BYTES - 1, sums[u]);
-        put(m, operand(m, results - n + u), name);
+        put(m, operand(m, results - of.n + u), name);
     }
     for (int i = 0; i < instr->n_operands; i++)
-        if (operand(m, i) != TT_NONE && (i < results - n || i == results))
+        if (operand(m, i) != TT_NONE && (i < results - of.n || i == results))
             must_hold(m, operand(m, i), "reducing");
 }
 
 static void wait_reduce(struct machine *m, const struct tt_instr *instr)
 {
-    int n = 0, n_units;
-    const int *units = tt_instr_units(m->p->buckets, instr, &n_units);
+    int n = 0;
+    const struct tt_bucket of = tt_instr_units(m->p->buckets, instr);
 
-    for (int u = 0; u < n_units; u++)
-        n += m->p->layout->units[units[u]].n_grads;
-    assert_int_equal(instr->n_operands, n + n_units + 1);
+    for (int u = 0; u < of.n; u++)
+        n += m->p->layout->units[of.units[u]].n_grads;
+    assert_int_equal(instr->n_operands, n + of.n + 1);
     for (int i = 0; i < instr->n_operands; i++)
-        if (operand(m, i) != TT_NONE && (i < n || i == n + n_units))
+        if (operand(m, i) != TT_NONE && (i < n || i == n + of.n))
             must_hold(m, operand(m, i), "reducing");
-    for (int u = 0; u < n_units; u++) {
+    for (int u = 0; u < of.n; u++) {
         const char *found = get(m, operand(m, n + u));
         char leaf[NAME_BYTES];
 
@@ -401,14 +401,14 @@ static void add_whole(struct machine *m, const struct tt_instr *instr)
 static void all_reduce(struct machine *m, const struct tt_instr *instr, bool wait)
 {
     char name[NAME_BYTES];
-    int n, staging;
-    const int *units = tt_instr_units(m->p->buckets, instr, &n);
+    int staging;
+    const struct tt_bucket of = tt_instr_units(m->p->buckets, instr);
 
-    staging = operand(m, n);
+    staging = operand(m, of.n);
     if (wait && staging != TT_NONE)
         must_hold(m, staging, "staging");
-    for (int u = 0; u < n; u++) {
-        const char *found = sum_name(m, operand(m, u), units[u]);
+    for (int u = 0; u < of.n; u++) {
+        const char *found = sum_name(m, operand(m, u), of.units[u]);
 
         if (!wait) {
             (void)snprintf(name, sizeof name, "on its way %.100s", found ? found : "nothing");

@@ -77,11 +77,10 @@ static char letter(const struct tt_program *p, int unit)
 
 static void add_units(struct tt_text *text, const struct tt_program *p, const struct tt_instr *instr)
 {
-    int n;
-    const int *units = tt_instr_units(p->buckets, instr, &n);
+    const struct tt_bucket of = tt_instr_units(p->buckets, instr);
 
-    for (int i = 0; i < n; i++)
-        tt_text_add(text, "%c", letter(p, units[i]));
+    for (int i = 0; i < of.n; i++)
+        tt_text_add(text, "%c", letter(p, of.units[i]));
 }
 
 /* "+x" begins a gather, "x?" waits for it, "x" are nodes of the unit, "-x" reshards, ">x" begins a reduction, "x!"

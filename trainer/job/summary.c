@@ -16,15 +16,14 @@
  * Only those without units differ in their stages and, for the same purpose, in their bytes. */
 static int find_row(const struct tt_summary *s, const int *chain, int head, const struct tt_instr *instr)
 {
-    int n;
-    const int *units = tt_instr_units(s->program->buckets, instr, &n);
+    const struct tt_bucket of = tt_instr_units(s->program->buckets, instr);
 
     for (int r = head; r != TT_NONE; r = chain[r]) {
         const struct tt_summary_collective *row = &s->collectives[r];
 
-        if (row->purpose == instr->purpose && row->n_units == n && row->shard_bytes == instr->collective.shard_bytes &&
-            s->program->instrs[row->first].stage == instr->stage &&
-            (n == 0 || memcmp(row->units, units, (size_t)n * sizeof *units) == 0))
+        if (row->purpose == instr->purpose && row->n_units == of.n &&
+            row->shard_bytes == instr->collective.shard_bytes && s->program->instrs[row->first].stage == instr->stage &&
+            (of.n == 0 || memcmp(row->units, of.units, (size_t)of.n * sizeof *of.units) == 0))
             return r;
     }
     return TT_NONE;
@@ -34,17 +33,17 @@ static void add_collective(struct tt_summary *s, int *head, int **chain, int *ca
 {
     const struct tt_instr *instr = &s->program->instrs[i];
     struct tt_summary_total *total = &s->totals[instr->purpose];
-    int n, row, n_chain = s->n_collectives;
-    const int *units = tt_instr_units(s->program->buckets, instr, &n);
-    int *start = &head[n ? units[0] : s->program->layout->n_units];
+    int row, n_chain = s->n_collectives;
+    const struct tt_bucket of = tt_instr_units(s->program->buckets, instr);
+    int *start = &head[of.n ? of.units[0] : s->program->layout->n_units];
 
     row = find_row(s, *chain, *start, instr);
     if (row == TT_NONE) {
         row = s->n_collectives;
         TT_PUSH(s->collectives, s->n_collectives, s->cap_collectives) =
             (struct tt_summary_collective){.purpose = instr->purpose,
-                                           .units = units,
-                                           .n_units = n,
+                                           .units = of.units,
+                                           .n_units = of.n,
                                            .first = i,
                                            .shard_bytes = instr->collective.shard_bytes,
                                            .payload_bytes = tt_instr_payload(instr)};

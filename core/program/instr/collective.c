@@ -101,11 +101,11 @@ void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt
 {
     struct tt_program *p = w->program;
     struct tt_instr begin = *from;
-    int n, tag = 0;
-    const int *units = tt_instr_units(p->buckets, from, &n);
+    int tag = 0;
+    const struct tt_bucket of = tt_instr_units(p->buckets, from);
 
     begin.purpose = purpose;
-    begin.collective = tt_lower_describe(w, purpose, units, n);
+    begin.collective = tt_lower_describe(w, purpose, of.units, of.n);
     if (tt_collective_travels(&begin.collective)) { /* the lowest tag that no collective under way has */
         while (tag < w->n_tags && w->tag_taken[tag])
             tag++;
@@ -115,8 +115,8 @@ void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt
         begin.collective.tag = tag;
     }
     tt_lower_begin(w, &begin);
-    for (int i = 0; i < n; i++)
-        w->begun[from->purpose][units[i]] = p->n_instrs - 1;
+    for (int i = 0; i < of.n; i++)
+        w->begun[from->purpose][of.units[i]] = p->n_instrs - 1;
 }
 
 static int lower_begin(struct tt_walk *w, const struct tt_instr *from)
@@ -186,8 +186,8 @@ static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
     const struct tt_purpose_row *row = tt_purpose_row(from->purpose);
     bool of_stages = row->among == TT_AMONG_STAGES;
     int *begun = of_stages ? tt_lower_transfer_begun(w, from) : &w->begun[from->purpose][from->unit];
-    int begin = *begun, n;
-    const int *units = tt_instr_units(w->program->buckets, from, &n);
+    int begin = *begun;
+    const struct tt_bucket of = tt_instr_units(w->program->buckets, from);
     struct tt_collective_desc desc;
 
     if (of_stages) {
@@ -205,8 +205,8 @@ static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
         add_wait(w, *from, begin);
         if (tt_collective_travels(&w->program->instrs[begin].collective))
             w->tag_taken[w->program->instrs[begin].collective.tag] = false;
-        for (int i = 0; i < n; i++)
-            w->begun[from->purpose][units[i]] = TT_NONE;
+        for (int i = 0; i < of.n; i++)
+            w->begun[from->purpose][of.units[i]] = TT_NONE;
     } else if (tt_collective_travels(&desc)) {
         return tt_fail(TT_EINTERNAL, "the schedule has '%s' of %s, which it has not begun", row->wait_name,
                        w->in.layout->units[from->unit].name);
@@ -361,8 +361,6 @@ static int lower_transfer(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* --- tied weights --- */
-
 /* Adds the TT_BEGIN of a transfer of a unit's shared gradient. Returns its index. */
 static int begin_tied(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose, int buffer)
 {
@@ -388,8 +386,6 @@ int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int o
     add_wait(w, w->program->instrs[receiving], receiving);
     return other;
 }
-
-/* --- the rows of boundaries --- */
 
 #define OF_STAGES(text, operation) \
     .name = (text), .wait_name = "wait " text, .op = (operation), .among = TT_AMONG_STAGES, .rare = true
@@ -452,8 +448,6 @@ struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int n
     desc.shard_bytes = desc.bytes;
     return desc;
 }
-
-/* --- lowering --- */
 
 static int check(const struct tt_walk *w, const struct tt_instr *from, const struct kind *kind)
 {
@@ -537,16 +531,15 @@ void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten)
 void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_program *p = w->program;
-    int n;
-    const int *units = tt_instr_units(p->buckets, from, &n);
+    const struct tt_bucket of = tt_instr_units(p->buckets, from);
 
     for (int k = 0; k < w->n_exchanging;) {
         const struct tt_instr *begin = &p->instrs[w->exchanging[k]];
         int out = p->operands[begin->operands + tt_instr_node(p, begin)->n_in], unit = p->buffers[out].unit;
         bool wanted = false;
 
-        for (int u = 0; u < n; u++)
-            wanted = wanted || (unit == units[u] && (w->carries || begin->microbatch == from->microbatch));
+        for (int u = 0; u < of.n; u++)
+            wanted = wanted || (unit == of.units[u] && (w->carries || begin->microbatch == from->microbatch));
         if (wanted)
             await(w, k);
         else
@@ -559,8 +552,6 @@ void tt_lower_await_all(struct tt_walk *w)
     while (w->n_exchanging > 0)
         await(w, 0);
 }
-
-/* --- running --- */
 
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin)
 {
@@ -592,8 +583,6 @@ static void add_sum(struct tt_executor *ex, const struct tt_instr *begin)
                                               .out = {address[2], address[1]},
                                               .n = begin->collective.bytes / (int64_t)sizeof(float)});
 }
-
-/* --- rows --- */
 
 /* " of layers.0.attention_norm" */
 static void text(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out)

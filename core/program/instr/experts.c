@@ -10,7 +10,6 @@
 #include "core/ops/experts/experts.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "core/graph/pieces.h"
 #include "core/ops/op.h"
@@ -42,8 +41,6 @@ static int64_t window_bytes(const struct tt_graph *graph, const struct tt_node *
     return tt_arena_bytes(node->attr.window * row_bytes(graph, node));
 }
 
-/* --- lowering --- */
-
 int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);
@@ -69,8 +66,6 @@ int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from)
 out:
     return rc;
 }
-
-/* --- cost --- */
 
 int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
 {
@@ -138,8 +133,6 @@ static void cost_of_experts(const struct tt_program *program, const struct tt_in
     cost->messages = TT_ROUTED_CALLS * (node->attr.peers.n - 1);
     cost->link_bytes = (double)tt_node_routed_bytes(graph, instr->node);
 }
-
-/* --- running --- */
 
 /* Meanwhile this rank copies the rows that stay. */
 static int swap(struct tt_executor *ex, const struct tt_swap_list *give, const struct tt_swap_list *take)

@@ -69,11 +69,10 @@ void tt_instr_text(const struct tt_program *program, int i, struct tt_text *out)
     } else if (of_collective && tt_purpose_row(instr->purpose)->subject) {
         tt_purpose_row(instr->purpose)->subject(program, instr, out);
     } else if (row->of_units) {
-        int n;
-        const int *units = tt_instr_units(program->buckets, instr, &n);
+        const struct tt_bucket of = tt_instr_units(program->buckets, instr);
 
         tt_text_add(out, " ");
-        tt_units_text(program, units, n, out);
+        tt_units_text(program, of.units, of.n, out);
     }
     if ((of_collective ? tt_purpose_row(instr->purpose)->of_microbatch : row->of_microbatch) &&
         program->microbatches > 1)

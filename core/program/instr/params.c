@@ -20,26 +20,26 @@ static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
     int64_t size = (int64_t)tt_dtype_size(w->in.param_dtype);
-    int n, kept = 0;
-    const int *units = tt_instr_units(w->program->buckets, from, &n);
+    int kept = 0;
+    const struct tt_bucket of = tt_instr_units(w->program->buckets, from);
 
-    for (int i = 0; i < n; i++)
-        kept += w->kept[units[i]] != TT_NONE;
-    if (kept && kept < n)
-        return tt_fail(TT_EINTERNAL, "a bucket gathers %d units from kept parts and %d from shards", kept, n - kept);
+    for (int i = 0; i < of.n; i++)
+        kept += w->kept[of.units[i]] != TT_NONE;
+    if (kept && kept < of.n)
+        return tt_fail(TT_EINTERNAL, "a bucket gathers %d units from kept parts and %d from shards", kept, of.n - kept);
     tt_lower_collective(w, from, kept ? TT_UNSHARD_KEPT : TT_UNSHARD);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < layout->units[units[i]].n_params; k++) {
-            const struct tt_unit_param *param = &layout->units[units[i]].params[k];
-            int whole = tt_lower_made(w, TT_MEMORY_UNSHARDED, tt_unit_whole(layout, units[i], param->chunk) * size);
+    for (int i = 0; i < of.n; i++)
+        for (int k = 0; k < layout->units[of.units[i]].n_params; k++) {
+            const struct tt_unit_param *param = &layout->units[of.units[i]].params[k];
+            int whole = tt_lower_made(w, TT_MEMORY_UNSHARDED, tt_unit_whole(layout, of.units[i], param->chunk) * size);
 
-            w->program->buffers[whole].unit = units[i];
+            w->program->buffers[whole].unit = of.units[i];
             w->unsharded[param->param] = whole;
             tt_lower_operand(w, whole);
         }
     for (int i = 0; i < kept; i++) {
-        tt_lower_operand(w, w->kept[units[i]]);
-        w->kept[units[i]] = TT_NONE;
+        tt_lower_operand(w, w->kept[of.units[i]]);
+        w->kept[of.units[i]] = TT_NONE;
     }
     return 0;
 }
@@ -48,19 +48,19 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
 {
     const struct tt_layout *layout = ex->program->layout;
     void *const *address = tt_running_address(ex, begin);
-    int n, operand = 0;
-    const int *units = tt_instr_units(ex->program->buckets, begin, &n);
+    int operand = 0;
+    const struct tt_bucket of = tt_instr_units(ex->program->buckets, begin);
 
     if (begin->collective.dtype == ex->program->shard_dtype)
         return;
-    for (int u = 0; u < n; u++) {
-        const struct tt_unit *unit = &layout->units[units[u]];
-        struct tt_place shard = tt_unit_shard(layout, units[u]);
+    for (int u = 0; u < of.n; u++) {
+        const struct tt_unit *unit = &layout->units[of.units[u]];
+        struct tt_place shard = tt_unit_shard(layout, of.units[u]);
 
         for (int k = 0; k < unit->n_params; k++, operand++) {
             int64_t chunk = unit->params[k].chunk;
             tt_bf16 *own = (tt_bf16 *)address[operand] + shard.index * chunk;
-            void *shards = tt_state_at(ex->state, TT_STATE_PARAM, units[u], unit->params[k].offset);
+            void *shards = tt_state_at(ex->state, TT_STATE_PARAM, of.units[u], unit->params[k].offset);
 
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND, .in = shards, .n = chunk, .out = {own}});
         }
@@ -69,14 +69,13 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
 
 static void cost_of_rounding(const struct tt_program *program, const struct tt_instr *begin, struct tt_instr_cost *cost)
 {
-    int n;
-    const int *units = tt_instr_units(program->buckets, begin, &n);
+    const struct tt_bucket of = tt_instr_units(program->buckets, begin);
     struct tt_step_call round = {.op = TT_STEP_ROUND};
 
     if (begin->collective.dtype == program->shard_dtype)
         return;
-    for (int u = 0; u < n; u++)
-        round.n += program->layout->units[units[u]].shard_elements;
+    for (int u = 0; u < of.n; u++)
+        round.n += program->layout->units[of.units[u]].shard_elements;
     tt_step_row(round.op)->cost(&round, &cost->work);
 }
 
@@ -202,24 +201,24 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
     int64_t staging;
-    int n;
-    const int *units = tt_instr_units(w->program->buckets, from, &n);
+    const struct tt_bucket of = tt_instr_units(w->program->buckets, from);
 
     tt_lower_collective(w, from, TT_REDUCE);
     if (!tt_lowering_reduces(&w->in, from->unit)) { /* gradients are rounded as if they were exchanged */
-        for (int i = 0; i < n; i++) {
-            w->begun[TT_REDUCE][units[i]] = TT_NONE; /* it is complete at once */
-            tt_lower_operand(w, unit_grad(w, from->microbatch, units[i]));
+        for (int i = 0; i < of.n; i++) {
+            w->begun[TT_REDUCE][of.units[i]] = TT_NONE; /* it is complete at once */
+            tt_lower_operand(w, unit_grad(w, from->microbatch, of.units[i]));
         }
         return 0;
     }
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < layout->units[units[i]].n_grads; k++)
-            tt_lower_operand(w, tt_lower_grad(w, sum_owner(w, from->microbatch, units[i]), units[i], k));
-    for (int i = 0; i < n; i++) {
-        int result = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[units[i]].grad_elements * (int64_t)sizeof(float));
+    for (int i = 0; i < of.n; i++)
+        for (int k = 0; k < layout->units[of.units[i]].n_grads; k++)
+            tt_lower_operand(w, tt_lower_grad(w, sum_owner(w, from->microbatch, of.units[i]), of.units[i], k));
+    for (int i = 0; i < of.n; i++) {
+        int result =
+            tt_lower_made(w, TT_MEMORY_GRAD, layout->units[of.units[i]].grad_elements * (int64_t)sizeof(float));
 
-        w->program->buffers[result].unit = units[i];
+        w->program->buffers[result].unit = of.units[i];
         tt_lower_operand(w, result);
     }
     staging = w->in.staging(&w->program->instrs[w->program->n_instrs - 1].collective);
@@ -234,18 +233,18 @@ static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
     struct tt_instr fold = {
         .kind = TT_FOLD, .microbatch = from->microbatch, .node = TT_NONE, .bucket = TT_NONE, .begin = TT_NONE};
     int64_t index = tt_lower_grad_owner(w, from->microbatch) / w->block;
-    int n, results = 0, neighbours[TT_TREE_LEVELS];
-    const int *units = tt_instr_units(p->buckets, from, &n);
+    int results = 0, neighbours[TT_TREE_LEVELS];
+    const struct tt_bucket of = tt_instr_units(p->buckets, from);
 
     if (begin != TT_NONE)
-        results = p->instrs[begin].operands + p->instrs[begin].n_operands - 1 - n; /* one per unit, then staging */
-    for (int i = 0; i < n; i++) {
-        int leaf = begin == TT_NONE ? unit_grad(w, from->microbatch, units[i]) : p->operands[results + i];
-        int sums = tt_tree_put(tt_lower_partial(w, units[i]), w->n_leaves, index, leaf, neighbours);
+        results = p->instrs[begin].operands + p->instrs[begin].n_operands - 1 - of.n; /* one per unit, then staging */
+    for (int i = 0; i < of.n; i++) {
+        int leaf = begin == TT_NONE ? unit_grad(w, from->microbatch, of.units[i]) : p->operands[results + i];
+        int sums = tt_tree_put(tt_lower_partial(w, of.units[i]), w->n_leaves, index, leaf, neighbours);
 
         if (sums == 0)
             continue;
-        fold.unit = units[i];
+        fold.unit = of.units[i];
         tt_lower_begin(w, &fold);
         tt_lower_operand(w, leaf);
         for (int k = 0; k < sums; k++)
@@ -260,16 +259,15 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
     const struct tt_layout *layout = ex->program->layout;
     bool travels = tt_collective_travels(&begin->collective);
     void *const *address = tt_running_address(ex, begin);
-    int n;
-    const int *units = tt_instr_units(ex->program->buckets, begin, &n);
+    const struct tt_bucket of = tt_instr_units(ex->program->buckets, begin);
 
-    for (int u = 0; u < n && begin->collective.dtype == TT_BF16; u++) {
-        const struct tt_unit *unit = &layout->units[units[u]];
+    for (int u = 0; u < of.n && begin->collective.dtype == TT_BF16; u++) {
+        const struct tt_unit *unit = &layout->units[of.units[u]];
 
         for (int k = 0; travels && k < unit->n_grads; k++)
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_NARROW,
                                                       .out = {*address++},
-                                                      .n = tt_unit_whole(layout, units[u], unit->grads[k].chunk)});
+                                                      .n = tt_unit_whole(layout, of.units[u], unit->grads[k].chunk)});
         if (!travels)
             tt_running_step(
                 ex, (struct tt_step_call){.op = TT_STEP_ROUND_HERE, .out = {address[u]}, .n = unit->grad_elements});
@@ -280,21 +278,21 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
 static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);
-    int n, staging = begin->n_operands - 1;
-    const int *units = tt_instr_units(ex->program->buckets, begin, &n);
+    int staging = begin->n_operands - 1;
+    const struct tt_bucket of = tt_instr_units(ex->program->buckets, begin);
     int64_t stride = begin->collective.bytes / (int64_t)sizeof(uint16_t), before = 0;
 
     if (begin->collective.dtype != TT_BF16)
         return;
-    for (int u = 0; u < n; u++) {
-        int64_t elements = ex->program->layout->units[units[u]].grad_elements;
+    for (int u = 0; u < of.n; u++) {
+        int64_t elements = ex->program->layout->units[of.units[u]].grad_elements;
 
         tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_FOLD_HALVES,
                                                   .in = (const uint16_t *)address[staging] + before,
                                                   .parts = begin->collective.ranks,
                                                   .stride = stride,
                                                   .n = elements,
-                                                  .out = {address[staging - n + u]}});
+                                                  .out = {address[staging - of.n + u]}});
         before += elements;
     }
 }
@@ -434,12 +432,11 @@ const struct tt_instr_row tt_instr_add = {
 static int lower_all_reduce(struct tt_walk *w, const struct tt_instr *from)
 {
     int64_t staging;
-    int n;
-    const int *units = tt_instr_units(w->program->buckets, from, &n);
+    const struct tt_bucket of = tt_instr_units(w->program->buckets, from);
 
     tt_lower_collective(w, from, TT_ALL_REDUCE);
-    for (int i = 0; i < n; i++)
-        tt_lower_operand(w, tt_lower_sum(w, units[i]));
+    for (int i = 0; i < of.n; i++)
+        tt_lower_operand(w, tt_lower_sum(w, of.units[i]));
     staging = w->in.staging(&w->program->instrs[w->program->n_instrs - 1].collective);
     tt_lower_operand(w, staging ? tt_lower_made(w, TT_MEMORY_STAGING, staging) : TT_NONE);
     return 0;

@@ -3,14 +3,11 @@
  * The end of a step: the norm of the gradients, the decision whether they are finite, and the update of the parameters.
  */
 #include <math.h>
-#include <string.h>
 
 #include "core/optim/optim.h"
 #include "core/program/executor.h"
 #include "core/program/instr/instr.h"
 #include "core/program/internal.h"
-
-/* --- norm, clip, update --- */
 
 /* Adds the finished sum of a unit's gradients as an operand; the instruction does not use the second parts of tied
  * weights, which follow the others. */
@@ -260,27 +257,27 @@ const struct tt_instr_row tt_instr_optimizer = {
 
 static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
 {
-    int n, ranks;
-    const int *units = tt_instr_units(w->program->buckets, from, &n);
+    int ranks;
+    const struct tt_bucket of = tt_instr_units(w->program->buckets, from);
 
     tt_lower_collective(w, from, TT_GATHER_UPDATES);
     ranks = w->program->instrs[w->program->n_instrs - 1].collective.ranks;
-    for (int i = 0; i < n; i++) {
-        const struct tt_unit *unit = &w->in.layout->units[units[i]];
+    for (int i = 0; i < of.n; i++) {
+        const struct tt_unit *unit = &w->in.layout->units[of.units[i]];
 
         for (int k = unit->first_matrix; k < unit->n_trained; k++) {
             int whole = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, ranks * unit->params[k].chunk * (int64_t)sizeof(float));
 
-            w->program->buffers[whole].unit = units[i];
+            w->program->buffers[whole].unit = of.units[i];
             w->update[unit->params[k].param] = whole;
             tt_lower_operand(w, whole);
         }
     }
-    for (int i = 0; i < n; i++) { /* Muon's part of a unit's finished sum: this rank's part of the updates */
-        const struct tt_unit *unit = &w->in.layout->units[units[i]];
+    for (int i = 0; i < of.n; i++) { /* Muon's part of a unit's finished sum: this rank's part of the updates */
+        const struct tt_unit *unit = &w->in.layout->units[of.units[i]];
 
-        tt_lower_operand(w,
-                         part_of_sum(w, units[i], unit->matrices_begin, tt_purpose_elements(unit, TT_GATHER_UPDATES)));
+        tt_lower_operand(
+            w, part_of_sum(w, of.units[i], unit->matrices_begin, tt_purpose_elements(unit, TT_GATHER_UPDATES)));
     }
     return 0;
 }
