@@ -87,8 +87,7 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, boo
                      struct tt_weights *w) TT_MUST_CHECK;
 
 /** The whole model in the names and the layout of a GGUF file. TT_EDATA as above. */
-int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model,
-                       struct tt_weights *w) TT_MUST_CHECK;
+int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *w) TT_MUST_CHECK;
 
 /** What becomes of tensors that a Hugging Face folder has and the model does not. */
 enum tt_extra {

@@ -67,7 +67,6 @@ void tt_finding_fail(struct tt_finding *f, int rc)
     const char *message = tt_error_message(), *help = strstr(message, mark);
     int n = (int)(help ? (size_t)(help - message) : strlen(message));
 
-
     f->level = TT_DOCTOR_ERROR;
     f->rc = rc;
     tt_finding_add(f, "%.*s", n, message);

@@ -62,7 +62,6 @@ int tt_tokenfile_digest(int fd, const char *path, const struct tt_token_info *in
 int tt_tokenfile_offsets(int fd, const char *path, const struct tt_token_info *info,
                          int64_t **ret_offsets) TT_MUST_CHECK;
 
-
 /** Writes a file of titan's format; the file gets its name when it is complete. */
 struct tt_token_writer;
 int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_writer **ret_writer) TT_MUST_CHECK;
