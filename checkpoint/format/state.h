@@ -41,7 +41,7 @@ struct tt_ckpt_chunk {
 struct tt_ckpt_state {
     int n_model;
     struct tt_ckpt_chunk *model;
-    int n_optim; /* "state.<parameter>.exp_avg", ".exp_avg_sq" and perhaps ".ema", of trained parameters */
+    int n_optim; /* "state.<parameter>.<moment>", and perhaps ".ema", of trained parameters */
     struct tt_ckpt_chunk *optim;
 };
 

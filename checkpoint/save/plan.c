@@ -8,7 +8,7 @@
  *      the writer lacks are sent to it.
  *   2. Its word in TT_SAVE_CHOICES, or for a filter in TT_FILTER_CHOICES (core/keys/choices.h), in the key's help in
  *      schema.def, and in titan-train(1).
- *   3. tests/unit/test_save.c saves with every row; `files_expected` there gives the number of files of a policy whose
+ *   3. tests/unit/test_save.c saves with every row; `expect_files` there gives the number of files of a policy whose
  *      ranks do not all write.
  *   4. A line in tests/cli/test_plan.sh, and a word in test_saving.sh. `titan plan --checkpoint` follows from the row.
  */

@@ -25,7 +25,7 @@
  *     TT_TRY(tt_pretrained_load(comm, &mesh, &weights, layout, state));
  *     tt_pretrained_release(&weights);
  *
- * A running job may remove its step meanwhile; all of it begins again then (tt_pretrained_try_again).
+ * A running job may remove its step meanwhile; all of it begins again then (tt_step_try_again).
  */
 struct tt_pretrained {
     bool is_hf;

@@ -47,8 +47,8 @@ bool tt_screen_live_begin(void);
 
 /**
  * Shows text, cut where the terminal ends, as a line that the next one replaces and that disappears before anything
- * else is printed (streams.h). It is not in console.log. A process in the background of its terminal shows none. For
- * one thread only.
+ * else is printed (see the end of this file). It is not in console.log. A process in the background of its terminal
+ * shows none. For one thread only.
  */
 void tt_screen_live(const char *text);
 

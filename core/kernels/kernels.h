@@ -274,8 +274,9 @@ struct tt_kernels {
 #endif
 
 /*
- * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a kernel,
- * write it over x86/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in x86/table.c.
+ * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a
+ * variant of a kernel, write it over x86/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in
+ * x86/table.c; kernels.def says how to add a kernel.
  */
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;

@@ -376,8 +376,8 @@ static int check_use(const json_t *config, const char *where, int64_t window)
         json_is_true(json_object_get(config, "use_sliding_window")))
         return 0;
     return tt_fail(TT_EDATA,
-                   "%s: use_sliding_window is not true, and the class of model_type %s, which does not know it, has "
-                   "a window of %lld\n"
+                   "%s: use_sliding_window turns the window off, but model_type %s ignores this key and has "
+                   "sliding_window %lld\n"
                    "help: set sliding_window to null if the model has no window, else remove use_sliding_window",
                    where, tt_hf_class(config)->type, (long long)window);
 }

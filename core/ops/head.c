@@ -37,7 +37,7 @@ struct head {
     int64_t slice_step, row_step; /* floats from one slice of dx to the next, and from a row to the next */
 };
 
-/* A chunk of at most tt_head.rows rows. */
+/* A chunk of at most head.rows rows. */
 struct chunk {
     const struct head *head;
     struct tt_team *team;

@@ -8,8 +8,7 @@
 #include "core/os/team.h"
 
 /**
- * The op table: one row per op says everything that titan knows about it. To add an op: a line in ops.def, a file with
- * its row (this struct) and its backward rule, and a case in tests/grad.
+ * The op table: one row per op says everything that titan knows about it. core/graph/ops.def says how to add one.
  */
 
 /* Numbers that change from step to step; ops and instructions read them by name. */

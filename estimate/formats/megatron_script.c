@@ -382,8 +382,8 @@ static int find_variables(struct gather *g, struct words *ret_words)
 
             if (other && strcmp(other, own) != 0)
                 rc = tt_fail(TT_EUSAGE,
-                             "estimate: %s starts no training, and its variables have different values of %s: '%s' and "
-                             "'%s', in %s\nhelp: give the script that has the command, or the flag after --",
+                             "estimate: %s starts no training, and its variables give %s both as '%s' and as '%s' (in "
+                             "%s)\nhelp: give the script that has the command, or the flag after --",
                              g->path, w.item[k], readable(g, other), readable(g, own), v->name);
         }
         if (has_flags)

@@ -319,7 +319,7 @@ def libraries_neither_assert_print_nor_exit():
 PRINTERS = {
     "cli/run/screen.c", "cli/cli.c", "cli/main.c", "cli/train/screen.c", "cli/commands/status.c",
     "cli/commands/generate.c", "cli/generate/conversation.c", "cli/commands/export.c",
-    "cli/run/supervise.c", "cli/commands/plot.c", "cli/run/streams.c",
+    "cli/run/supervise.c", "cli/commands/plot.c",
 }
 
 

@@ -231,7 +231,7 @@ static void what_transformers_reads_otherwise_is_refused(void **state)
          "experts_per_token 2 is not supported; only 4 is"},
         {"qwen3", "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":9000000000000000000}",
          "num_hidden_layers is 9000000000000000000; at most 16384 is supported"},
-        {"llama3", OF("mistral", ",\"use_sliding_window\":false"), "use_sliding_window is not true, and the class of"},
+        {"llama3", OF("mistral", ",\"use_sliding_window\":false"), "use_sliding_window turns the window off, but"},
         {"llama3", OF("mistral", ",\"use_sliding_window\":null,\"sliding_window\":24"), "has a window of 24"},
         {"mixtral", OF("mixtral", ",\"use_sliding_window\":false,\"sliding_window\":24"), "has a window of 24"},
         {"mixtral", OF("mixtral", ",\"num_experts\":4,\"num_local_experts\":8"), "two names of one size, and differ"},

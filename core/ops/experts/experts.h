@@ -127,7 +127,7 @@ void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs
 int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int threads);
 
 /**
- * The feed-forwards of experts whose rows ranks exchange (ffn.c, ffn_bwd.c). A program does not run such a node as
+ * The feed-forwards of experts whose rows ranks exchange (ffn.c). A program does not run such a node as
  * others: it takes the rows of all ranks for this rank's experts a window at a time, runs the node on each, and gives
  * the rows of its output back (core/program/instr/experts.c).
  */

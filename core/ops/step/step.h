@@ -86,7 +86,7 @@ void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost);
 
 /**
  * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes
- * (core/program/instr/params.c, grads.c) have the device run them.
+ * (core/program/instr/params.c) have the device run them.
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and the graph computes in bfloat16: so are activations and their gradients;
