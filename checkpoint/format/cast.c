@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/math/bf16.h"
 
 static float from_bits(uint32_t bits)
 {
@@ -50,15 +51,6 @@ static uint16_t float_to_half(float value)
     return (uint16_t)(sign | ((rounded >> 13) - (112u << 10)));
 }
 
-static uint16_t float_to_bf16(float value)
-{
-    uint32_t bits = to_bits(value);
-
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 static bool is_float(enum tt_dtype dtype)
 {
     return dtype == TT_F32 || dtype == TT_BF16 || dtype == TT_F16;
@@ -75,7 +67,7 @@ static float load(enum tt_dtype dtype, const void *data, int64_t i)
 
     if (dtype == TT_F32)
         return ((const float *)data)[i];
-    return dtype == TT_BF16 ? from_bits((uint32_t)half[i] << 16) : half_to_float(half[i]);
+    return dtype == TT_BF16 ? tt_bf16_to_float(half[i]) : half_to_float(half[i]);
 }
 
 void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *from_data, int64_t n)
@@ -92,7 +84,7 @@ void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *fr
         if (to == TT_F32)
             ((float *)to_data)[i] = value;
         else
-            half[i] = to == TT_BF16 ? float_to_bf16(value) : float_to_half(value);
+            half[i] = to == TT_BF16 ? tt_bf16_from_float(value) : float_to_half(value);
     }
 }
 
