@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products by AVX-512 of floats, and of bfloat16 for processors without AVX512-BF16: elements are widened when
- * they are packed (method: Goto & van de Geijn 2008).
+ * Matrix products of floats, and of bfloat16 for processors without AVX512-BF16: elements are widened when they are
+ * packed (method: Goto & van de Geijn 2008).
  *
  * A block of A is packed as panels of ROWS rows and stays in the second cache. B is packed one panel of PANEL columns
  * at a time, just before the panel is multiplied by all rows of the block. Meanwhile the processor fetches the next
  * panel: if a product has few rows, reading a weight from memory costs more than packing it. The registers hold a
  * rectangle of ROWS x PANEL of c over a block of k; the sums over blocks of k are added in order. So the bits of an
- * element depend on k only.
+ * element depend on k only: neither on the other elements nor on the width of vectors.
  */
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
@@ -15,13 +15,20 @@
 #include "core/kernels/x86/simd.h"
 
 /* 64 bits, like the indices that they are multiplied with */
-#define ROWS    INT64_C(8)
-#define PANEL   ((int64_t)TT_SGEMM_PANEL)
-#define VECTORS (PANEL / VF_LANES)
-#define LINE    INT64_C(16) /* floats of a cache line */
+#define LINE INT64_C(16) /* floats of a cache line */
+#if defined(__AVX512F__)
+#define ROWS       INT64_C(8)
+#define VECTORS    INT64_C(3)
+#define BLOCK_ROWS ((int64_t)TT_SGEMM_ROWS)
+#else
+#define ROWS       INT64_C(6)
+#define VECTORS    INT64_C(2)
+#define BLOCK_ROWS INT64_C(192) /* processors with AVX2 have less of the second cache */
+#endif
+#define PANEL (VECTORS * VF_LANES)
 
 #define STEPS INT64_C(8) /* of k between two fetches */
-_Static_assert(LINE == 2 * ROWS && TT_SGEMM_ROWS % LINE == 0 && TT_SGEMM_DEPTH % LINE == 0, "blocks");
+_Static_assert(PANEL <= TT_SGEMM_PANEL && BLOCK_ROWS <= TT_SGEMM_ROWS && TT_SGEMM_DEPTH % LINE == 0, "scratch");
 
 static int64_t up_to(int64_t n, int64_t most)
 {
@@ -30,21 +37,25 @@ static int64_t up_to(int64_t n, int64_t most)
 
 /* --- packing --- */
 
-/* Of up to 16 rows of n elements, the first 16 columns; what does not exist is 0. */
-VF_INLINE void transpose_sixteen(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
+#if defined(__AVX512F__)
+
+#define GROUP (2 * ROWS) /* rows of A that are packed at once */
+
+/* Of up to VF_LANES rows of n elements, the first VF_LANES columns; what does not exist is 0. */
+VF_INLINE void transpose_rows(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
 {
-    vf *a = columns, b[LINE];
+    vf *a = columns, b[VF_LANES];
 
     VF_UNROLL
-    for (int64_t i = 0; i < LINE; i++)
+    for (int64_t i = 0; i < VF_LANES; i++)
         a[i] = i < rows ? element_load_n(from + i * stride, n) : vf_zero();
     VF_UNROLL
-    for (int64_t i = 0; i < LINE; i += 2) {
+    for (int64_t i = 0; i < VF_LANES; i += 2) {
         b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
     }
     VF_UNROLL
-    for (int64_t i = 0; i < LINE; i += 4) { /* a[i + c]: of rows i to i + 3, columns c, c + 4, c + 8 and c + 12 */
+    for (int64_t i = 0; i < VF_LANES; i += 4) { /* a[i + c]: of rows i to i + 3, columns c, c + 4, c + 8 and c + 12 */
         a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44);
         a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xee);
         a[i + 2] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0x44);
@@ -66,39 +77,73 @@ VF_INLINE void transpose_sixteen(vf *columns, const element *from, int64_t strid
     }
 }
 
-/* Up to 16 rows of k elements: element p of the first eight goes to to + p step, of the others `other` further. */
+/* The first half of a column, and `other` further the second, which may be another panel's. */
+VF_INLINE void store_column(float *to, int64_t other, vf column)
+{
+    _mm256_storeu_ps(to, _mm512_castps512_ps256(column));
+    _mm256_storeu_ps(to + other, _mm512_extractf32x8_ps(column, 1));
+}
+
+/* Up to ROWS elements of a row of A's transpose. */
+VF_INLINE void copy_rows(float *to, const element *from, int64_t n)
+{
+    __mmask8 mask = (__mmask8)vf_first(up_to(n, ROWS));
+#if defined(TT_ELEMENT_BF16)
+    __m256i halves = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(mask, from));
+
+    _mm256_storeu_ps(to, _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16)));
+#else
+    _mm256_storeu_ps(to, _mm256_maskz_loadu_ps(mask, from));
+#endif
+}
+
+#else
+
+#define GROUP ROWS
+
+VF_INLINE void transpose_rows(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
+{
+    vf a[VF_LANES], b[VF_LANES];
+
+    VF_UNROLL
+    for (int64_t i = 0; i < VF_LANES; i++)
+        a[i] = i < rows ? element_load_n(from + i * stride, n) : vf_zero();
+    transpose_lanes(columns, a, b);
+}
+
+/* Of a panel of A, which has six rows, two floats too many: the next step or panel, which is packed later, has them. */
+VF_INLINE void store_column(float *to, int64_t other, vf column)
+{
+    (void)other;
+    vf_store(to, column);
+}
+
+VF_INLINE void copy_rows(float *to, const element *from, int64_t n)
+{
+    vf rows = element_load_n(from, n);
+
+    _mm_storeu_ps(to, _mm256_castps256_ps128(rows));
+    _mm_storel_pi((__m64 *)(void *)(to + 4), _mm256_extractf128_ps(rows, 1));
+}
+
+#endif
+
+/* Up to VF_LANES rows of k elements: element p of the first goes to to + p step. */
 static void pack_rows(float *to, int64_t step, int64_t other, const element *from, int64_t stride, int64_t rows,
                       int64_t k)
 {
-    for (int64_t p = 0; p < k; p += LINE) {
-        vf columns[LINE];
+    for (int64_t p = 0; p < k; p += VF_LANES) {
+        vf columns[VF_LANES];
 
-        transpose_sixteen(columns, from + p, stride, rows, k - p);
+        transpose_rows(columns, from + p, stride, rows, k - p);
         VF_UNROLL
-        for (int64_t i = 0; i < LINE; i++) {
-            float *at = to + (p + i) * step;
-
+        for (int64_t i = 0; i < VF_LANES; i++) {
             if (p + i >= k)
                 break;
-            _mm256_storeu_ps(at, _mm512_castps512_ps256(columns[i]));
-            _mm256_storeu_ps(at + other, _mm512_extractf32x8_ps(columns[i], 1));
+            store_column(to + (p + i) * step, other, columns[i]);
         }
     }
 }
-
-#if defined(TT_ELEMENT_BF16)
-VF_INLINE __m256 load_eight(const element *x, __mmask8 mask)
-{
-    __m256i halves = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(mask, x));
-
-    return _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16));
-}
-#else
-VF_INLINE __m256 load_eight(const element *x, __mmask8 mask)
-{
-    return _mm256_maskz_loadu_ps(mask, x);
-}
-#endif
 
 /* From k rows of a's transpose, LINE rows at a time. */
 static void pack_a_trans(float *to, const element *from, int64_t stride, int64_t rows, int64_t k)
@@ -106,12 +151,9 @@ static void pack_a_trans(float *to, const element *from, int64_t stride, int64_t
     for (int64_t begin = 0; begin < k; begin += LINE) {
         int64_t end = begin + up_to(k - begin, LINE);
 
-        for (int64_t i = 0; i < rows; i += ROWS) {
-            __mmask8 mask = (__mmask8)vf_first(up_to(rows - i, ROWS));
-
+        for (int64_t i = 0; i < rows; i += ROWS)
             for (int64_t p = begin; p < end; p++)
-                _mm256_storeu_ps(to + i * k + p * ROWS, load_eight(from + p * stride + i, mask));
-        }
+                copy_rows(to + i * k + p * ROWS, from + p * stride + i, rows - i);
     }
 }
 
@@ -123,7 +165,7 @@ static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t
         pack_a_trans(to, a + begin * gemm->lda + row, gemm->lda, rows, k);
         return;
     }
-    for (int64_t i = 0; i < rows; i += 2 * ROWS)
+    for (int64_t i = 0; i < rows; i += GROUP)
         pack_rows(to + i * k, ROWS, ROWS * k, a + (row + i) * gemm->lda + begin, gemm->lda, rows - i, k);
 }
 
@@ -148,8 +190,8 @@ static void pack_b(float *to, const struct panel *panel, bool trans)
 {
     const element *row = panel->b;
 
-    for (int64_t i = 0; trans && i < panel->lines; i += LINE)
-        pack_rows(to + i, PANEL, LINE / 2, row + i * panel->stride, panel->stride, panel->lines - i, panel->n);
+    for (int64_t i = 0; trans && i < panel->lines; i += VF_LANES)
+        pack_rows(to + i, PANEL, VF_LANES / 2, row + i * panel->stride, panel->stride, panel->lines - i, panel->n);
     for (int64_t p = 0; !trans && p < panel->lines; p++, row += panel->stride, to += PANEL) {
         VF_UNROLL
         for (int64_t i = 0; i < PANEL; i += VF_LANES)
@@ -236,7 +278,7 @@ VF_INLINE void multiply_columns(const float *a, const float *b, int64_t k, int64
                                 struct fetch *next)
 {
     if (to->columns > 2 * VF_LANES) {
-        multiply_panels(a, b, k, nr, 3, to, next);
+        multiply_panels(a, b, k, nr, VECTORS, to, next);
     } else if (to->columns > VF_LANES) {
         multiply_panels(a, b, k, nr, 2, to, next);
     } else {
@@ -296,19 +338,19 @@ static void multiply_panel(const struct block *block, int64_t column)
     }
 }
 
-/* The largest part of n, in whole lines, if it is cut into as few equal parts as `most` allows. */
-static int64_t equal_part(int64_t n, int64_t most)
+/* The largest part of n, in whole units, if it is cut into as few equal parts as `most` allows. */
+static int64_t equal_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = (n + most - 1) / most;
 
-    return parts ? ((n + parts - 1) / parts + LINE - 1) / LINE * LINE : LINE;
+    return parts ? ((n + parts - 1) / parts + unit - 1) / unit * unit : unit;
 }
 
 /* A product with a c of floats. */
 static void multiply(const struct tt_matmul *gemm)
 {
-    struct block block = {.gemm = gemm, .depth = equal_part(gemm->k, TT_SGEMM_DEPTH)};
-    int64_t rows = equal_part(gemm->m, TT_SGEMM_ROWS);
+    struct block block = {.gemm = gemm, .depth = equal_part(gemm->k, TT_SGEMM_DEPTH, LINE)};
+    int64_t rows = equal_part(gemm->m, BLOCK_ROWS, GROUP);
 
     block.b = (float *)(((uintptr_t)gemm->scratch + 63) / 64 * 64);
     block.a = block.b + PANEL * up_to(gemm->k, block.depth);
@@ -331,7 +373,7 @@ static void multiply_rounded(const struct tt_matmul *block)
     struct tt_matmul wide = *block;
     int64_t rows = (block->m + LINE - 1) / LINE * LINE;
 
-    wide.c = block->scratch + LINE + (rows + PANEL) * up_to(block->k, TT_SGEMM_DEPTH);
+    wide.c = block->scratch + LINE + (rows + TT_SGEMM_PANEL) * up_to(block->k, TT_SGEMM_DEPTH);
     wide.acc = NULL;
     wide.ldc = block->n;
     multiply(&wide);

@@ -293,13 +293,9 @@ VF_INLINE vf vf_exp2_low(vf x)
     return vf_mul(q, vf_power(shifted));
 }
 
-/* Transposes eight rows of eight floats. */
-VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int64_t from_row)
+/* Eight columns of the eight rows in a, which is overwritten as b is. */
+VF_INLINE void transpose_lanes(__m256 *columns, __m256 *a, __m256 *b)
 {
-    __m256 a[8], b[8];
-
-    for (int64_t i = 0; i < 8; i++)
-        a[i] = _mm256_loadu_ps(from + i * from_row);
     for (int64_t i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
@@ -311,9 +307,21 @@ VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int
         a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
     }
     for (int64_t i = 0; i < 4; i++) {
-        _mm256_storeu_ps(to + i * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
-        _mm256_storeu_ps(to + (i + 4) * to_row, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+        columns[i] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x20);
+        columns[i + 4] = _mm256_permute2f128_ps(a[i], a[i + 4], 0x31);
     }
+}
+
+/* Transposes eight rows of eight floats. */
+VF_INLINE void transpose_eight(float *to, int64_t to_row, const float *from, int64_t from_row)
+{
+    __m256 a[8], b[8], columns[8];
+
+    for (int64_t i = 0; i < 8; i++)
+        a[i] = _mm256_loadu_ps(from + i * from_row);
+    transpose_lanes(columns, a, b);
+    for (int64_t i = 0; i < 8; i++)
+        _mm256_storeu_ps(to + i * to_row, columns[i]);
 }
 
 /* to[c][r] = from[r][c]. */

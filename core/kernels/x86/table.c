@@ -29,10 +29,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(attention_row_bf16),
     SLOT(bf16_round),
     SLOT(bf16_widen),
-#if defined(__AVX512F__)
     SLOT(bgemm),
-    SLOT(sgemm),
-#endif
     SLOT(cross_entropy),
     SLOT(cross_entropy_grad),
     SLOT(cross_entropy_grad_bf16),
@@ -61,6 +58,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(scale_bf16),
     SLOT(scatter_add),
     SLOT(scatter_add_bf16),
+    SLOT(sgemm),
     SLOT(softmax_grad),
     SLOT(softmax_grad_bf16),
     SLOT(softmax_sum),
