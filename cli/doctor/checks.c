@@ -238,7 +238,7 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
     }
     tt_finding_add(f, "%s", tt_blas_library());
     if (!tt_sgemm_is_blas()) {
-        tt_finding_add(f, "not used: titan multiplies matrices itself with AVX-512");
+        tt_finding_add(f, "not used: titan multiplies matrices itself on this processor");
         return 0;
     }
     if (!is_slow(tt_blas_kernel()))
