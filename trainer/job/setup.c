@@ -21,8 +21,9 @@
 
 json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 {
-    return json_pack("{s:s, s:s, s:s, s:s*}", "blas", tt_blas_kernel(), "titan", tt_kernels()->name, "float32_products",
-                     tt_sgemm_is_blas() ? "blas" : "titan", "differ", setup->kernels_differ);
+    return json_pack("{s:s, s:s, s:s, s:s*}", "blas", tt_blas_is_needed() ? tt_blas_kernel() : "none", "titan",
+                     tt_kernels()->name, "float32_products", tt_sgemm_is_blas() ? "blas" : "titan", "differ",
+                     setup->kernels_differ);
 }
 
 /* --- gradient_sync --- */
@@ -297,9 +298,10 @@ out:
 
 int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over, struct tt_setup *ret_setup)
 {
-    const struct tt_fact facts[] = {{"the BLAS kernel", tt_blas_kernel()},
-                                    {"the BLAS library", tt_blas_library()},
-                                    {"titan's kernel variant", tt_kernels()->name}};
+    bool blas = tt_blas_is_needed();
+    const struct tt_fact facts[] = {{"titan's kernel variant", tt_kernels()->name},
+                                    {"the BLAS kernel", blas ? tt_blas_kernel() : "none"},
+                                    {"the BLAS library", blas ? tt_blas_library() : "none"}};
     struct tt_setup *s = ret_setup;
     struct tt_text difference = {0};
     int rc = 0;

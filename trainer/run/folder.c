@@ -581,8 +581,9 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
         tt_text_add(&text, " ");
         tt_text_add_word(&text, argv[i]);
     }
-    tt_text_add(&text, "\n# computed by the kernels %s of %s and titan's %s", tt_blas_kernel(), tt_blas_library(),
-                tt_kernels()->name);
+    tt_text_add(&text, "\n# computed by titan's kernels %s", tt_kernels()->name);
+    if (tt_blas_is_needed())
+        tt_text_add(&text, " and the kernels %s of %s", tt_blas_kernel(), tt_blas_library());
     if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)
         tt_text_add(&text, "\n# planned by the cost table '%s', hash %016" PRIx64, machine->name,
                     tt_machine_hash(machine));
