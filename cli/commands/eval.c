@@ -273,7 +273,7 @@ static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
 
 static int set_up(struct run *r, struct tt_comm *comm)
 {
-    int local_rank = 0, local_size = 1, n = r->cfg->validation.dataset.n, rc = 0;
+    int local_rank = 0, local_size = 1, n, rc = 0;
     int64_t need, limit;
     char a[32], b[32];
 
@@ -290,6 +290,7 @@ static int set_up(struct run *r, struct tt_comm *comm)
                      tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit),
                      r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
     TT_TRY(tt_comm_agree(comm, rc));
+    n = r->cfg->validation.dataset.n;
     r->data = tt_calloc((size_t)n, sizeof *r->data);
     r->found = tt_calloc((size_t)n, sizeof *r->found);
     for (; r->n < n && rc == 0; r->n++)
