@@ -63,13 +63,13 @@ KERNEL(swiglu_clamped_bwd, OUT_PAIRS(0), IN(0), IN_PAIRS(1))
 
 static const struct kind kinds[TT_OPS] = {
     [TT_OP_ADD] = {add, 1.0, LARGE_TILE, .wanted = "a, b of one shape"},
-    [TT_OP_SCALE] = {scale, 1.0, TILE, "x (N, D)"},
-    [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, "x (N, F)"},
-    [TT_OP_GELU_BWD] = {gelu_bwd, 14.0, TILE, "dy, x (N, F)", .differentiates = true},
-    [TT_OP_SWIGLU] = {swiglu_fwd, 4.0, TILE, "g, u (N, F)"},
-    [TT_OP_SWIGLU_BWD] = {swiglu_bwd, 10.0, TILE, "dh, g, u (N, F)", .differentiates = true},
-    [TT_OP_SWIGLU_CLAMPED] = {swiglu_clamped_fwd, 6.0, TILE, "x (N, 2 F)", .pairs = true},
-    [TT_OP_SWIGLU_CLAMPED_BWD] = {swiglu_clamped_bwd, 14.0, TILE, "dh (N, F), x (N, 2 F)", .pairs = true,
+    [TT_OP_SCALE] = {scale, 1.0, TILE, .wanted = "x (N, D)"},
+    [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, .wanted = "x (N, F)"},
+    [TT_OP_GELU_BWD] = {gelu_bwd, 14.0, TILE, .wanted = "dy, x (N, F)", .differentiates = true},
+    [TT_OP_SWIGLU] = {swiglu_fwd, 4.0, TILE, .wanted = "g, u (N, F)"},
+    [TT_OP_SWIGLU_BWD] = {swiglu_bwd, 10.0, TILE, .wanted = "dh, g, u (N, F)", .differentiates = true},
+    [TT_OP_SWIGLU_CLAMPED] = {swiglu_clamped_fwd, 6.0, TILE, .wanted = "x (N, 2 F)", .pairs = true},
+    [TT_OP_SWIGLU_CLAMPED_BWD] = {swiglu_clamped_bwd, 14.0, TILE, .wanted = "dh (N, F), x (N, 2 F)", .pairs = true,
                                   .differentiates = true},
 };
 
