@@ -168,6 +168,7 @@ static int run_line(struct line *line, int argc, char **argv)
     struct tt_text why = {0};
     struct tt_args *args = NULL;
     struct tt_config *cfg = NULL;
+    bool told;
 
     TT_PUSH(line->word, line->n, line->cap) = NULL;
     line->n--;
@@ -175,12 +176,20 @@ static int run_line(struct line *line, int argc, char **argv)
     if (why.size && strstr(why.text, " signal 9 "))
         tt_text_add(&why,
                     "\nhelp: if nobody sent it, the kernel probably did because memory ran out; dmesg shows that");
-    if (rc > 0 && why.size && first < argc && strcmp(argv[first], "train") == 0) {
+    told = why.size > 0;
+    if (rc > 128 && !told)
+        tt_text_add(&why, "a rank was ended by signal %d, by the launcher's exit code; it did not say which rank",
+                    rc - 128);
+    else if (rc > 0 && !told)
+        tt_text_add(&why, "the launcher ended with exit code %d and did not say why", rc);
+    if (rc > 0 && first < argc && strcmp(argv[first], "train") == 0) {
         recorded = tt_cli_parse(argc - first - 1, argv + first + 1, tt_command_train.options, &args);
         if (recorded == 0)
             recorded = tt_cli_load_config("train", args, &cfg);
         if (recorded == 0)
             recorded = tt_run_folder_end(cfg, started_sec, rc, why.text);
+        else if (!told)
+            recorded = 0; /* the ranks said what is wrong with the configuration */
     }
     if (recorded < 0)
         tt_screen_say("titan: launch: the end of the run could not be recorded: %s\n", tt_error_message());

@@ -183,15 +183,16 @@ int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code,
     int rc = 0;
 
     TT_TRY(tt_path_exists(path, &exists));
+    if (exists)
+        TT_TRY(tt_records_backwards(path, take_start, &search));
+    if (!search.lacks_end)
+        goto out;
     TT_TRY(tt_lock_is_held(lock, &held));
     for (int i = 0; i < LOCK_TRIES && held; i++) {
         (void)nanosleep(&between_tries, NULL);
         TT_TRY(tt_lock_is_held(lock, &held));
     }
-    if (!exists || held) /* held by another run */
-        goto out;
-    TT_TRY(tt_records_backwards(path, take_start, &search));
-    if (!search.lacks_end)
+    if (held) /* by another run */
         goto out;
     TT_TRY(tt_records_open(path, &records));
     end = json_pack("{s:s, s:I, s:i, s:o, s:o}", "type", "end", "step", (json_int_t)search.step, "exit", code, "error",
