@@ -159,8 +159,8 @@ out:
     return rc;
 }
 
-/* Runs the line. Adds to the records of a training run why a signal ended a rank of it, which the ranks could not do.
- * argv: the command that the ranks run. */
+/* Runs the line. If the ranks of a training run could not record how it ended, adds that to its records. argv: the
+ * command that the ranks run. */
 static int run_line(struct line *line, int argc, char **argv)
 {
     double started_sec = tt_clock_wall_sec();
@@ -173,15 +173,15 @@ static int run_line(struct line *line, int argc, char **argv)
     TT_PUSH(line->word, line->n, line->cap) = NULL;
     line->n--;
     rc = tt_supervise(line->word, &why);
-    if (why.size && strstr(why.text, " signal 9 "))
-        tt_text_add(&why,
-                    "\nhelp: if nobody sent it, the kernel probably did because memory ran out; dmesg shows that");
     told = why.size > 0;
     if (rc > 128 && !told)
-        tt_text_add(&why, "a rank was ended by signal %d, by the launcher's exit code; it did not say which rank",
+        tt_text_add(&why, "a rank was ended by signal %d (from the launcher's exit code; it did not name the rank)",
                     rc - 128);
     else if (rc > 0 && !told)
         tt_text_add(&why, "the launcher ended with exit code %d and did not say why", rc);
+    if (why.size && strstr(why.text, " signal 9 "))
+        tt_text_add(&why,
+                    "\nhelp: if nobody sent it, the kernel probably did because memory ran out; dmesg shows that");
     if (rc > 0 && first < argc && strcmp(argv[first], "train") == 0) {
         recorded = tt_cli_parse(argc - first - 1, argv + first + 1, tt_command_train.options, &args);
         if (recorded == 0)

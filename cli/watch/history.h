@@ -100,8 +100,8 @@ struct tt_runs {
 int tt_runs_add_below(const char *folder, struct tt_runs *runs) TT_MUST_CHECK;
 
 /**
- * Adds what a user means by each of n paths: the path itself if it has a run, or if no runs are below it (whoever reads
- * it then says what is wrong), else the runs below it. Without a path: those of ./outputs.
+ * Adds what a user means by each of n paths: the path itself if it holds a run, otherwise the runs below it. A path
+ * without any run is added as it is, and its reader reports the error. Without a path, adds the runs of ./outputs.
  */
 int tt_runs_find(int n, const char *const *given, struct tt_runs *runs) TT_MUST_CHECK;
 

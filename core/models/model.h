@@ -177,8 +177,8 @@ struct tt_model_row {
     bool undivided;         /* ranks divide neither its layers, nor its sequences, nor its experts */
     const struct tt_decoder *decoder; /* if its blocks are Llama's: how they differ */
     /*
-     * Reads the dims from a parsed config.json (json_t *). Before, they are those of the class, with the file's sizes
-     * of Llama's keys if the row has a decoder. NULL: these are all.
+     * Reads from a parsed config.json (json_t *) what the common reader leaves out. That has filled dims with the
+     * defaults of the class and, if the row has a decoder, with the sizes under Llama's keys. NULL: nothing is left.
      */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *dims);
     /* The number of the class that writes a model of these sizes; NULL: 0. */

@@ -2,8 +2,8 @@
  *
  * EMBEDDING: row tokens[i] of the table for every token.
  *   in   tokens (B, T) I32 in [0, V), which the loader has checked; w (V, D)      out  x (N, D)
- *   attr rows (N), out (V), peers: w is this rank's part of the rows (own_tokens), and those of other tokens
- *     are 0
+ *   attr rows (N), out (V), peers: w is this rank's part of the table (own_tokens); rows of x are 0 for tokens that
+ *     other ranks have
  *
  * EMBEDDING_BWD: the gradient of the table, or of this rank's part of it.
  *   in   dx (N, D), tokens, acc (V, D) or none      out  dw (V, D) = [acc +] dx scattered to its rows

@@ -593,7 +593,7 @@ const struct tt_op_row tt_op_logits = {
  *
  * HEAD_CHUNK_GRAD: the same, and the gradients.
  *   in   logits, sums of all peers, x or none, w, labels, token_loss, dx of the chunks before or none, dw of the chunks
- *        before or none. Without x, the rows of dx from this chunk on are those of x.
+ *        before or none. Without x, dx holds the rows of x from this chunk on.
  *   out  token_loss; dx (N, D), which may take the earlier one's memory; the gradient of the logits, which may take the
  *        logits' memory, in the type of x: in bfloat16 it fills half of each row; dw = [dw +] the gradient, not if w is
  *        constant

@@ -175,7 +175,7 @@ static struct tt_matmul products_of(const struct tt_graph *graph, const struct t
         struct tt_node pair = pair_of(node, i + 1);
 
         more[i] = linear_product_of(graph, &pair);
-        more[i].k_grain = product.k_grain * more[i].k / product.k; /* as many grains as the first */
+        more[i].k_grain = product.k_grain * more[i].k / product.k; /* the number of grains is the first product's */
     }
     return product;
 }

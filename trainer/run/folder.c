@@ -183,14 +183,16 @@ int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code,
     int rc = 0;
 
     TT_TRY(tt_path_exists(path, &exists));
-    if (exists)
-        TT_TRY(tt_records_backwards(path, take_start, &search));
-    if (!search.lacks_end)
+    if (!exists)
         goto out;
-    TT_TRY(tt_lock_is_held(lock, &held));
-    for (int i = 0; i < LOCK_TRIES && held; i++) {
-        (void)nanosleep(&between_tries, NULL);
+    for (int i = 0; i == 0 || (i < LOCK_TRIES && held); i++) {
+        if (held)
+            (void)nanosleep(&between_tries, NULL);
         TT_TRY(tt_lock_is_held(lock, &held));
+        search = (struct end_search){.started_sec = started_sec};
+        TT_TRY(tt_records_backwards(path, take_start, &search));
+        if (!search.lacks_end)
+            goto out;
     }
     if (held) /* by another run */
         goto out;

@@ -77,7 +77,8 @@ int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_r
 
 /**
  * Adds the end to metrics.jsonl that a run could not write itself: with this exit code and reason, if its newest start
- * came after started_sec (since 1970) and has no end. For the process that started the ranks, after they have ended.
+ * came after started_sec (since 1970) and has no end. For the process that started the ranks, after they have ended;
+ * waits up to five seconds while a dying rank still holds the lock.
  */
 int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code, const char *why) TT_MUST_CHECK;
 

@@ -111,7 +111,8 @@ VF_INLINE void transpose_rows(vf *columns, const element *from, int64_t stride, 
     transpose_lanes(columns, a, b);
 }
 
-/* Of a panel of A, which has six rows, two floats too many: the next step or panel, which is packed later, has them. */
+/* Stores eight floats. A panel of A has six rows, so two floats spill into the next step or panel, which is packed
+ * later and overwrites them. */
 VF_INLINE void store_column(float *to, int64_t other, vf column)
 {
     (void)other;

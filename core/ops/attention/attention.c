@@ -500,9 +500,9 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
 /*
  * --- sequences in pieces ---
  *
- * Sequences in grains, which ranks may share: queries are those of some grains, keys and values those
- * of all. The gradients of keys and values are sums over rows. Each grain has one term, and the terms are added as a
- * tree, which ranks continue; so the bits do not depend on who has which grain.
+ * Ranks may share a sequence by grains. A rank has the queries of some grains, and the keys and values of all. The
+ * gradients of keys and values are sums over rows, with one term for each grain. The terms are added as a tree, which
+ * other ranks continue, so the bits do not depend on which rank has which grain.
  *
  * A task is a key/value head of a sequence, with all its query heads, and a range of its keys. It computes the terms of
  * one grain after the other into a stack. dq of the ranges is added in order at the end. The number of ranges depends
@@ -608,7 +608,7 @@ static void run_piece(const struct task *task, int64_t place, struct tt_attentio
                                     task->begin, task->keys, task->kernel);
 }
 
-/* The terms of own grain g: those of its pieces, except of one whose rows all come before the keys. */
+/* The terms of this rank's grain g, piece by piece. A piece whose rows all come before the keys has none. */
 static void run_grain(const struct task *task, int64_t g, int64_t to)
 {
     const struct piece_work *run = task->run;

@@ -91,7 +91,7 @@ static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t 
     return tt_attention_sinks(call, SINKS, first, n, scratch_of(call, worker) + kernel_floats(call->graph, call->node));
 }
 
-/* The shape for the kernels. Where there is no v, its rows are the first columns of those of k. */
+/* The shape for the kernels. Without v, a row of values is the beginning of the row of k. */
 static struct tt_attention_shape shape_of(const struct tt_call *call)
 {
     struct tt_attention_shape shape = tt_attention_shape_of(&call->node->attr);

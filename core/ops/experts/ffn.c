@@ -21,8 +21,8 @@
  *        up of EXPERTS_FFN, or none: then all of them is missing
  *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
  *        frozen only dx
- *   attr those of EXPERTS_FFN; round_leaves: if there are peers, the gradient of each one's rows is rounded to bfloat16
- *        before they are added; that of peers with blocks of the same tokens is one
+ *   attr as EXPERTS_FFN; round_leaves: the gradient from each peer's rows is rounded to bfloat16 before the gradients
+ *        are added; peers with blocks of the same tokens count as one
  *
  * The order of the sums is that of SWIGLU_BWD, EXPERTS_BWD_X and EXPERTS_BWD_W: dx is that of w3, plus that of w1. The
  * gradients that the rows of the peers give to a weight are added in the order of core/math/tree.h. With peers the node
