@@ -782,10 +782,12 @@ case_status_says_which_rank_was_killed() {
     done
     mpirun=$(tr " " "\n" <"/proc/$job/task/$job/children" | grep . | tail -1)
     flock run/.lock sleep 1 & # holds the lock after the ranks, as a rank does whose memory is large
+    holder=$!
     kill -9 "$(tr " " "\n" <"/proc/$mpirun/task/$mpirun/children" | grep . | tail -1)"
     code=0
     wait $job || code=$?
     [ "$code" != 0 ] || not_as "the run survived the death of a rank"
+    wait $holder # which may get the lock after the end was recorded
     run status run
     expect_ok
     expect_out '^run: (killed|failed) \(exit code [0-9]+\)'
