@@ -181,7 +181,7 @@ const char *tt_blas_kernel(void)
     return library.code < 0 ? "none" : library.get_corename();
 }
 
-/* --- the portable kernel of floats is OpenBLAS; processors with AVX2 or AVX-512 have titan's (x86/gemm.c) --- */
+/* --- the portable kernel of floats is OpenBLAS; processors with AVX2 or AVX-512 have titan's (vector/gemm.c) --- */
 
 static int64_t min64(int64_t a, int64_t b)
 {
@@ -204,7 +204,7 @@ bool tt_sgemm_is_blas(void)
 /*
  * --- the portable kernel of bfloat16 widens blocks of A and B to float32 for OpenBLAS ---
  *
- * Processors with AVX2 or AVX-512 have titan's: x86/gemm.c, and with AVX512-BF16 x86/bgemm.c. titan does not use AMX.
+ * Processors with AVX2 or AVX-512 have titan's: vector/gemm.c, and with AVX512-BF16 vector/bgemm.c. titan does not use AMX.
  */
 
 /* The portable kernel's blocks have half the depth, so that floats take the memory of pairs of bfloat16. */

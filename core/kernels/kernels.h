@@ -13,7 +13,7 @@
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
  *     _generic         portable C that compilers can vectorise
- *     _avx2, _avx512   for instruction sets (core/kernels/x86); for kernels that they lack, the portable ones are used
+ *     _avx2, _avx512   for instruction sets (core/kernels/vector); for kernels that they lack, the portable ones are used
  *
  * The fastest variant that the processor supports is used, unless TITAN_CPU names another.
  * tests/kernels/kernelcheck compares them all with references in double (tests/kernels/references.h).
@@ -275,8 +275,8 @@ struct tt_kernels {
 
 /*
  * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a
- * variant of a kernel, write it over x86/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in
- * x86/table.c; kernels.def says how to add a kernel.
+ * variant of a kernel, write it over vector/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in
+ * vector/table.c; kernels.def says how to add a kernel.
  */
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;

@@ -16,7 +16,7 @@ COMPILER = "aarch64-linux-gnu-gcc"
 FLAGS = ["-std=c11", "-O3", "-D_GNU_SOURCE", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
          "-idirafter", "/usr/include", '-DTT_BLAS_NAME="libopenblas.so.0"', '-DTT_BLAS_FOLDER=""', "-c", "-o",
          "/dev/null"]
-KERNELS, TYPED, X86 = "core/kernels/", "core/kernels/typed/", "core/kernels/x86/"
+KERNELS, TYPED, X86 = "core/kernels/", "core/kernels/typed/", "core/kernels/vector/"
 
 # OpenBLAS's headers are those of the processor that compiles.
 SKIPPED = {"core/kernels/blas.c"}

@@ -13,7 +13,7 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unuse
 
 
 # A folder's own flags, and the machine that its headers are for. One header needs more than the others there.
-X86 = "core/kernels/x86/"
+X86 = "core/kernels/vector/"
 X86_FLAGS = ["-mavx2", "-mfma"]
 BF16_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16"]
 

@@ -9,8 +9,8 @@
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector_math.h"
-#include "core/kernels/x86/element.h"
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/element.h"
+#include "core/kernels/vector/simd.h"
 #include "core/math/bf16.h"
 
 /* Long rows: the lanes of each block are folded into a double, so that the error does not grow with the vocabulary. */

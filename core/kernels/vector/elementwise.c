@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/kernels/kernels.h"
-#include "core/kernels/x86/element.h"
+#include "core/kernels/vector/element.h"
 
 void TT_TYPED(tt_add)(element *y, const element *a, const element *b, int64_t n)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_KERNELS_X86_ELEMENT_H
-#define TT_CORE_KERNELS_X86_ELEMENT_H
+#ifndef TT_CORE_KERNELS_VECTOR_ELEMENT_H
+#define TT_CORE_KERNELS_VECTOR_ELEMENT_H
 
 #include <string.h>
 
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/simd.h"
 
 /**
  * Vectors of floats from and to arrays of bfloat16, and from and to arrays of `element`, the type that a source is

@@ -20,8 +20,8 @@
 #include <string.h>
 
 #include "core/kernels/kernels.h"
-#include "core/kernels/x86/element.h"
-#include "core/kernels/x86/product.h"
+#include "core/kernels/vector/element.h"
+#include "core/kernels/vector/product.h"
 
 #ifdef TT_ELEMENT_BF16
 typedef struct tt_attention_bf16_grads element_grads;

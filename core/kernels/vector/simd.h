@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_KERNELS_X86_SIMD_H
-#define TT_CORE_KERNELS_X86_SIMD_H
+#ifndef TT_CORE_KERNELS_VECTOR_SIMD_H
+#define TT_CORE_KERNELS_VECTOR_SIMD_H
 
 /**
  * Vectors of floats, as wide as the instruction set that the including file is compiled for. A kernel family is one
@@ -8,7 +8,7 @@
  *
  * Everything here is static. A function that two objects share would be linked once, from the first object, and could
  * then contain instructions that the processor lacks. For the same reason these sources include no header with
- * functions that are not static, and nothing outside core/kernels/x86 includes this one.
+ * functions that are not static, and nothing outside core/kernels/vector includes this one.
  *
  * Tails: vf_load_n and vf_store_n only touch the first n elements, or all if n >= VF_LANES; other lanes read as 0.
  * Sums: vf_sum folds the lanes in halves, a fixed order for each width; sums differ between instruction sets in the

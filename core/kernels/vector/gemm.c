@@ -11,8 +11,8 @@
  */
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/kernels/x86/element.h"
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/element.h"
+#include "core/kernels/vector/simd.h"
 
 /* 64 bits, like the indices that they are multiplied with */
 #define LINE INT64_C(16) /* floats of a cache line */

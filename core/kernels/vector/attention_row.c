@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "core/kernels/kernels.h"
-#include "core/kernels/x86/element.h"
+#include "core/kernels/vector/element.h"
 
 enum {
     VECTORS = 4, /* of a row of v at a time: they hide the latency of each other's sums */

@@ -4,7 +4,7 @@
  * portable kernels: only products that are exact in double are fused.
  */
 #include "core/kernels/kernels.h"
-#include "core/kernels/x86/element.h"
+#include "core/kernels/vector/element.h"
 
 /**
  * Floats rounded to bfloat16 at random, with the bits of tt_rng_bits (core/math/rng.h) and of

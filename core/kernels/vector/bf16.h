@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_KERNELS_X86_BF16_H
-#define TT_CORE_KERNELS_X86_BF16_H
+#ifndef TT_CORE_KERNELS_VECTOR_BF16_H
+#define TT_CORE_KERNELS_VECTOR_BF16_H
 
 /**
  * Pairs of bfloat16 for AVX512-BF16: two neighbours along the summed dimension, as 32 bits. vdpbf16ps adds the products
  * of 16 pairs to 16 floats. It takes denormal inputs as 0, makes denormal results 0, and rounds each sum in an order of
  * its own.
  */
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/simd.h"
 #include "core/math/bf16.h"
 
 typedef __m512i vp; /* 16 pairs */

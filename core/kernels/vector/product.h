@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CORE_KERNELS_X86_PRODUCT_H
-#define TT_CORE_KERNELS_X86_PRODUCT_H
+#ifndef TT_CORE_KERNELS_VECTOR_PRODUCT_H
+#define TT_CORE_KERNELS_VECTOR_PRODUCT_H
 
 /**
  * The matrix product of attention's tiles. A library's sgemm packs its operands and is called through several layers;
@@ -12,10 +12,10 @@
  * PRODUCT_VECTORS vectors, which hides the latency of fma and loads less than one operand per fma. k is summed
  * in order, by fma. With AVX512-BF16, an element of a or b is a pair of bfloat16 (bf16.h), and k counts pairs.
  */
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/simd.h"
 
 #if defined(__AVX512BF16__)
-#include "core/kernels/x86/bf16.h"
+#include "core/kernels/vector/bf16.h"
 
 typedef tt_bf16 product_type;
 typedef vp product_vector;

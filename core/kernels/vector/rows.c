@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "core/kernels/kernels.h"
-#include "core/kernels/x86/element.h"
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/element.h"
+#include "core/kernels/vector/simd.h"
 
 /*
  * How a row is summed: ROW_SUMS vectors take turns, so that additions need not wait for each other; the remainder at

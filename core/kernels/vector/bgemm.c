@@ -9,8 +9,8 @@
  */
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/kernels/x86/bf16.h"
-#include "core/kernels/x86/simd.h"
+#include "core/kernels/vector/bf16.h"
+#include "core/kernels/vector/simd.h"
 
 /* 64 bits, like the indices that they are multiplied with */
 #define ROWS    INT64_C(8)

@@ -15,8 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/kernels/x86/element.h"
-#include "core/kernels/x86/product.h"
+#include "core/kernels/vector/element.h"
+#include "core/kernels/vector/product.h"
 
 enum { KEYS = TT_ATTENTION_BLOCK };
 _Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "scratch, tiles");
