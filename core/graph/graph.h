@@ -141,8 +141,11 @@ struct tt_attr {
     int value_dim;               /* attention: of a head of values; 0: E */
     int64_t sliding_window;      /* attention: the most keys that a row sees, itself included; 0: all before it */
     int prefix;                  /* the first elements of a head: left as they are (rope), or one part (split, join) */
+    int rotated;                 /* rope: the elements after these that are rotated; 0: all the others */
     float eps;                   /* norms */
+    bool unit_offset;            /* rmsnorm: the weights are 1 + w */
     float scale;                 /* scale: the factor of x; attention: of the scores, 0: 1 / sqrt(E) */
+    float soft_cap;              /* attention: scores s become soft_cap tanh(s / soft_cap); head: logits do; 0: no */
     int experts;                 /* X, of ops on the rows of experts */
     int top_k;                   /* router: experts of a token */
     struct tt_token_parts parts; /* router, and ops on the rows of experts */

@@ -94,15 +94,32 @@ void tt_softmax_sum_generic(float *largest, float *sum, const float *x, int64_t 
     *sum = (float)total;
 }
 
-void tt_softmax_grad_generic(float *y, const float *x, int64_t n, float largest, float factor)
+void tt_soft_cap_generic(float *y, const float *x, int64_t n, float cap)
 {
+    float inner = 1.0F / cap;
+
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
-        y[i] = factor * tt_expf(x[i] - largest);
+        y[i] = cap * tt_tanhf(inner * x[i]);
+}
+
+void tt_softmax_grad_generic(float *y, const float *x, int64_t n, float largest, float factor, float cap)
+{
+    if (cap > 0.0F) {
+        float inner = 1.0F / cap;
+
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            y[i] = factor * tt_expf(x[i] - largest) * (1.0F - inner * x[i] * (inner * x[i]));
+    } else {
+        TT_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            y[i] = factor * tt_expf(x[i] - largest);
+    }
 }
 
 /* Each block is read before the rounded values, in half of its memory, can reach it. */
-void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
     enum { SIZE = 4 * TT_LANES };
     float block[SIZE];
@@ -111,7 +128,7 @@ void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float l
     for (int64_t i = 0; i < n; i += size) {
         int64_t part = n - i < size ? n - i : size;
 
-        tt_softmax_grad_generic(block, x + i, part, largest, factor);
+        tt_softmax_grad_generic(block, x + i, part, largest, factor, cap);
         tt_round_in_place(block, part);
         memcpy(y + i, block, (size_t)part * sizeof *y);
     }

@@ -45,20 +45,26 @@
  *                       (1 + 2 z_loss l) * softmax - one_hot, or softmax - one_hot without z; rows of ignored labels
  *                       into 0
  *   exp                 y = e^x as in the variant's other kernels; 0 where that is denormal; y may be x
+ *   geglu_fwd           h = gelu(g) * u with the gelu of gelu_fwd; h may be g or u
+ *   geglu_bwd           its gradients; dg and du may each take the memory of one of dh, g, u
  *   gelu_fwd            y = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3); y may be x. |x| below 1e19
  *   gelu_bwd            its gradient; dx may be dy or x
+ *   gelu_erf_fwd        y = x (1 + erf(x / sqrt(2))) / 2; y may be x
+ *   gelu_erf_bwd        its gradient; dx may be dy or x
  *   gemv                y[r] = the dot product of row r of w (rows, width) with x
- *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w + b; y may be x. |x|
- *                       below 1e18 / width
- *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; acc NULL, dx or other memory
+ *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w [+ b];
+ *                       b NULL: none; y may be x. |x| below 1e18 / width
+ *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; db NULL: none; acc NULL, dx
+ *                       or other memory
  *   mix_rows            y[r] = [acc[r] +] the sum of gates[i] * x[places[i]] over the k slots i = r k.. of row r, in
  *                       order; gates NULL: 1; acc NULL, y or other memory
  *   mix_rows_bwd        of slot i of row r: dx[places[i]] = gates[i] * dy[r], dgates[i] = the dot product of dy[r] and
  *                       x[places[i]]; places differ; dx may be x
- *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd w; y may be x. |x| below 1e18 / width
+ *   rmsnorm_fwd         rstd = 1 / sqrt(mean(x^2) + eps) of each row, y = x rstd (w + offset); y may be x. |x| below
+ *                       1e18 / width
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position; the table has rows of
- *                       head_dim - unrotated floats; y may be x
+ *                       tt_rope_rotated floats; y may be x
  *   scale               y = factor x; y may be x
  *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token
  *                       is in the range of dw's rows (the loader checks)
@@ -66,7 +72,9 @@
  *                       read
  *   sinks_bwd           dsinks[h] = the sum over rows of -exp(sinks[h] - lse[r][h]) dot(do, o) of head h; do and o have
  *                       rows of heads * dim elements
- *   softmax_grad        y = factor * exp(x - largest); y may be x
+ *   soft_cap            y = cap * tanh(x / cap); y may be x
+ *   softmax_grad        y = factor * exp(x - largest), and if cap is not 0 times 1 - (x / cap)^2, the slope of the cap
+ *                       that gave x; y may be x
  *   softmax_sum         of a part of a row: the largest x that is not NaN, -inf for none, and the sum of
  *                       exp(x - largest), or of exp(x) if the largest is -inf
  *   squares             the sum of x[i]^2 in double; all but the reference add in one order
@@ -130,6 +138,7 @@ struct tt_attention_shape {
     int64_t value_dim;    /* of v and o; 0: E */
     int64_t value_stride; /* of rows of v in attention_fwd and attention_row; 0: value_dim */
     float scale;          /* of the scores; 0: 1 / sqrt(E) */
+    float soft_cap;       /* scores s become soft_cap tanh(s / soft_cap) before the mask; 0: they stay */
     int64_t begin, end;
     int64_t window;     /* the most keys that a row sees, its own the last; 0: all of its document */
     const float *sinks; /* of attention_fwd's head, or of attention_row's heads; NULL: none */
@@ -200,7 +209,14 @@ struct tt_rope_shape {
     bool rotate_half;         /* pairs (i, i + half of what is rotated), else (2i, 2i+1) */
     const int32_t *positions; /* of all rows; NULL: row % seq_len */
     int64_t unrotated;        /* the first elements of a head, which stay as they are */
+    int64_t rotated;          /* the next ones; those behind them stay too. 0: all the others */
 };
+
+/** The elements of a head that are rotated. */
+static inline int64_t tt_rope_rotated(const struct tt_rope_shape *shape)
+{
+    return shape->rotated ? shape->rotated : shape->head_dim - shape->unrotated;
+}
 
 /** The table's row for row r. */
 static inline int64_t tt_rope_position(const struct tt_rope_shape *shape, int64_t r)

@@ -73,6 +73,17 @@ static double spread_of(double variance, double ln_n)
     return variance <= 2.0 * ln_n ? variance / 2.0 : sqrt(2.0 * ln_n * variance) - ln_n;
 }
 
+static bool has_bias(const struct tt_node *norm)
+{
+    return norm->op == TT_OP_LAYERNORM && norm->in[2] != TT_NONE;
+}
+
+/* Of what a norm multiplies by. */
+static double square_of_norm(const struct tt_node *norm, const struct tt_param *p)
+{
+    return square_of(p) + (norm->attr.unit_offset ? 1.0 : 0.0); /* their mean is 0 */
+}
+
 /* --- ops --- */
 
 static double silu(double x)
@@ -83,6 +94,11 @@ static double silu(double x)
 static double gelu(double x)
 {
     return x / (1.0 + exp(-2.0 * sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_erf(double x)
+{
+    return x * erfc(-x / sqrt(2.0)) / 2.0;
 }
 
 /* The mean of f(x) f(y), where x and y are normal with the variance `own` and the covariance `between`. */
@@ -158,8 +174,8 @@ static bool carry(const struct walk *w, const struct tt_node *node)
         return true;
     case TT_OP_RMSNORM:
     case TT_OP_LAYERNORM:
-        *out = scale(x, sqrt(square / (x.own + (double)node->attr.eps)));
-        if (node->op == TT_OP_LAYERNORM)
+        *out = scale(x, sqrt(square_of_norm(node, param) / (x.own + (double)node->attr.eps)));
+        if (has_bias(node))
             *out = shift(*out, square_of(&w->model->params[w->graph->values[node->in[2]].param]));
         return true;
     case TT_OP_ROPE:
@@ -175,11 +191,15 @@ static bool carry(const struct walk *w, const struct tt_node *node)
         *out = attend(w, node);
         return true;
     case TT_OP_SWIGLU:
-        *out = apply(silu, x);
+    case TT_OP_GEGLU:
+        *out = apply(node->op == TT_OP_SWIGLU ? silu : gelu, x);
         *out = (struct moments){out->own * y.own, out->between * y.between, 0.0};
         return true;
     case TT_OP_GELU:
         *out = apply(gelu, x);
+        return true;
+    case TT_OP_GELU_ERF:
+        *out = apply(gelu_erf, x);
         return true;
     default:
         return false;
@@ -243,8 +263,8 @@ static double square_before_head(const struct walk *w)
     const struct tt_param *params = w->model->params;
     const struct tt_value *values = w->graph->values;
 
-    return square_of(&params[values[norm->in[1]].param]) +
-           (norm->op == TT_OP_LAYERNORM ? square_of(&params[values[norm->in[2]].param]) : 0.0);
+    return square_of_norm(norm, &params[values[norm->in[1]].param]) +
+           (has_bias(norm) ? square_of(&params[values[norm->in[2]].param]) : 0.0);
 }
 
 bool tt_model_first_loss(const struct tt_model *model, int64_t seq_len, const struct tt_text_repeats *repeats,

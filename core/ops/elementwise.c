@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ops that work element by element: to add one, add a kernel, a line of `kinds` and a row. N is any number of rows.
+ * Ops that work element by element, and at the end the gate of rows. To add one of the former, add a kernel, a line of
+ * `kinds` and a row. N is any number of rows.
  *
  * ADD: out = a + b, the residual connection and the sum of two gradients.
  *   in   a, b of one shape      out  of that shape, may take a's memory
@@ -14,10 +15,14 @@
  * GELU_BWD:
  *   in   dy, x (N, F)      out  dx, may take dy's memory
  *
+ * GELU_ERF, the exact form: y = x (1 + erf(x / sqrt(2))) / 2 ("gelu" of transformers); GELU_ERF_BWD. As GELU.
+ *
  * SWIGLU: h = silu(g) * u with silu(g) = g / (1 + exp(-g)) (Shazeer 2020).
  *   in   g, u (N, F)      out  h (N, F), may take g's memory
  * SWIGLU_BWD:
  *   in   dh, g, u (N, F)      out  dg, du; dg may take dh's memory and du u's
+ *
+ * GEGLU: h = gelu(g) * u with GELU's gelu (Shazeer 2020; Gemma); GEGLU_BWD. As SWIGLU.
  *
  * SWIGLU_CLAMPED: h = (u + 1) g / (1 + exp(-1.702 g)), where x has pairs of a gate g and a factor u: (g, u) are columns
  * 2i and 2i + 1. Before, g is clamped to at most 7, and u to -7..7 (gpt-oss).
@@ -56,6 +61,10 @@ KERNEL(add, OUT(0), IN(0), IN(1))
 KERNEL(scale, OUT(0), IN(0), call->node->attr.scale)
 KERNEL(gelu_fwd, OUT(0), IN(0))
 KERNEL(gelu_bwd, OUT(0), IN(0), IN(1))
+KERNEL(gelu_erf_fwd, OUT(0), IN(0))
+KERNEL(gelu_erf_bwd, OUT(0), IN(0), IN(1))
+KERNEL(geglu_fwd, OUT(0), IN(0), IN(1))
+KERNEL(geglu_bwd, OUT(0), OUT(1), IN(0), IN(1), IN(2))
 KERNEL(swiglu_fwd, OUT(0), IN(0), IN(1))
 KERNEL(swiglu_bwd, OUT(0), OUT(1), IN(0), IN(1), IN(2))
 KERNEL(swiglu_clamped_fwd, OUT(0), IN_PAIRS(0))
@@ -66,6 +75,10 @@ static const struct kind kinds[TT_OPS] = {
     [TT_OP_SCALE] = {scale, 1.0, TILE, .wanted = "x (N, D)"},
     [TT_OP_GELU] = {gelu_fwd, 8.0, TILE, .wanted = "x (N, F)"},
     [TT_OP_GELU_BWD] = {gelu_bwd, 14.0, TILE, .wanted = "dy, x (N, F)", .differentiates = true},
+    [TT_OP_GELU_ERF] = {gelu_erf_fwd, 20.0, TILE, .wanted = "x (N, F)"},
+    [TT_OP_GELU_ERF_BWD] = {gelu_erf_bwd, 22.0, TILE, .wanted = "dy, x (N, F)", .differentiates = true},
+    [TT_OP_GEGLU] = {geglu_fwd, 9.0, TILE, .wanted = "g, u (N, F)"},
+    [TT_OP_GEGLU_BWD] = {geglu_bwd, 18.0, TILE, .wanted = "dh, g, u (N, F)", .differentiates = true},
     [TT_OP_SWIGLU] = {swiglu_fwd, 4.0, TILE, .wanted = "g, u (N, F)"},
     [TT_OP_SWIGLU_BWD] = {swiglu_bwd, 10.0, TILE, .wanted = "dh, g, u (N, F)", .differentiates = true},
     [TT_OP_SWIGLU_CLAMPED] = {swiglu_clamped_fwd, 6.0, TILE, .wanted = "x (N, 2 F)", .pairs = true},
@@ -130,6 +143,16 @@ const struct tt_op_row tt_op_gelu = {
     ROW("gelu"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, GRADIENT(TT_OP_GELU_BWD, 1, TT_DY0, TT_X0)};
 const struct tt_op_row tt_op_gelu_bwd = {
     ROW("gelu_bwd"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}};
+const struct tt_op_row tt_op_gelu_erf = {
+    ROW("gelu_erf"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
+    GRADIENT(TT_OP_GELU_ERF_BWD, 1, TT_DY0, TT_X0)};
+const struct tt_op_row tt_op_gelu_erf_bwd = {
+    ROW("gelu_erf_bwd"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}};
+const struct tt_op_row tt_op_geglu = {
+    ROW("geglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
+    GRADIENT(TT_OP_GEGLU_BWD, 2, TT_DY0, TT_X0, TT_X1)};
+const struct tt_op_row tt_op_geglu_bwd = {
+    ROW("geglu_bwd"), .in = THREE, .out = TWO, .cuts = TT_CUT_ANY, .alias = {1, 3}};
 const struct tt_op_row tt_op_swiglu = {
     ROW("swiglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
     GRADIENT(TT_OP_SWIGLU_BWD, 2, TT_DY0, TT_X0, TT_X1)};
@@ -140,3 +163,102 @@ const struct tt_op_row tt_op_swiglu_clamped = {
 const struct tt_op_row tt_op_swiglu_clamped_bwd = {
     ROW("swiglu_clamped_bwd"), .in = TWO, .out = ONE, .alias = {2}};
 /* clang-format on */
+
+/*
+ * GATE_ROWS: y = sigmoid(g) x, each row with its own g (the shared expert of Qwen2-MoE).
+ *   in   x (N, D), g (N, 1)      out  y (N, D)
+ * GATE_ROWS_BWD: dx = sigmoid(g) dy, dg = dot(dy, x) sigmoid(g) (1 - sigmoid(g)).
+ *   in   dy, x (N, D), g (N, 1)      out  dx (N, D), may take x's memory; dg (N, 1)
+ */
+enum { GATED_ROWS = 64 };
+
+static int gate_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    bool differentiates = node->op == TT_OP_GATE_ROWS_BWD;
+    const struct tt_value x = graph->values[node->in[differentiates]];
+    int64_t g[2] = {tt_value_rows(&x), 1};
+    int rc = 0;
+
+    if (!tt_op_acc_fits(graph, node, 0, g[0], tt_value_width(&x)) ||
+        !tt_op_acc_fits(graph, node, differentiates ? 2 : 1, g[0], 1))
+        return tt_op_mismatch(graph, node, differentiates ? "dy, x (N, D), g (N, 1)" : "x (N, D), g (N, 1)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    if (differentiates)
+        TT_TRY(tt_op_output(graph, node, 1, name, "gate", 2, g));
+out:
+    return rc;
+}
+
+/* What the kernels for the rows of experts read: the sigmoids of some rows, of which each has one place, its own. */
+struct gates {
+    int32_t places[GATED_ROWS];
+    float sigmoids[GATED_ROWS];
+};
+
+static void make_gates(const struct tt_call *call, int input, struct tt_range rows, struct gates *ret_gates)
+{
+    float *s = ret_gates->sigmoids;
+
+    if (tt_call_in(call, input)->dtype == TT_BF16)
+        tt_kernels()->bf16_widen(s, tt_call_in_at(call, input, rows.begin), rows.n);
+    else
+        memcpy(s, tt_call_in_at(call, input, rows.begin), (size_t)rows.n * sizeof *s);
+    tt_kernels()->scale(s, s, -1.0F, rows.n);
+    tt_kernels()->exp(s, s, rows.n);
+    for (int r = 0; r < (int)rows.n; r++) {
+        s[r] = 1.0F / (1.0F + s[r]);
+        ret_gates->places[r] = r;
+    }
+}
+
+static void gate_tile(const struct tt_call *call, struct tt_range part)
+{
+    int64_t width = tt_value_width(tt_call_in(call, 0)), at = part.begin * width;
+    struct gates gates;
+
+    make_gates(call, 1, part, &gates);
+    TT_RUN_KERNEL(call, mix_rows, tt_call_out_at(call, 0, at), NULL, tt_call_in_at(call, 0, at), gates.places,
+                  gates.sigmoids, part.n, 1, width);
+}
+
+static void gate_bwd_tile(const struct tt_call *call, struct tt_range part)
+{
+    int64_t width = tt_value_width(tt_call_in(call, 0)), at = part.begin * width;
+    float dg[GATED_ROWS];
+    struct gates gates;
+
+    make_gates(call, 2, part, &gates);
+    TT_RUN_KERNEL(call, mix_rows_bwd, tt_call_out_at(call, 0, at), dg, tt_call_in_at(call, 0, at),
+                  tt_call_in_at(call, 1, at), gates.places, gates.sigmoids, part.n, 1, width);
+    for (int64_t r = 0; r < part.n; r++)
+        dg[r] *= gates.sigmoids[r] * (1.0F - gates.sigmoids[r]);
+    if (tt_call_out(call, 1)->dtype == TT_BF16)
+        tt_kernels()->bf16_round(tt_call_out_at(call, 1, part.begin), dg, part.n);
+    else
+        memcpy(tt_call_out_at(call, 1, part.begin), dg, (size_t)part.n * sizeof *dg);
+}
+
+const struct tt_op_row tt_op_gate_rows = {
+    .name = "gate_rows",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .infer = gate_infer,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_GATE_ROWS_BWD, 0, 2, {TT_DY0, TT_X0, TT_X1}}},
+    .run = tt_op_run_rows,
+    .tile = gate_tile,
+    .tile_rows = GATED_ROWS,
+    .flops = 1.0,
+};
+
+const struct tt_op_row tt_op_gate_rows_bwd = {
+    .name = "gate_rows_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .infer = gate_infer,
+    .run = tt_op_run_rows,
+    .tile = gate_bwd_tile,
+    .tile_rows = GATED_ROWS,
+    .flops = 3.0,
+    .alias = {2},
+};

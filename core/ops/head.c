@@ -35,6 +35,7 @@ struct head {
     int64_t grad_stride;          /* elements from one row of the logits' gradient to the next */
     bool in_rows;                 /* the slices are in the halves of the rows of logits that the gradient leaves free */
     int64_t slice_step, row_step; /* floats from one slice of dx to the next, and from a row to the next */
+    float cap;                    /* of the logits; 0: none */
 };
 
 /* A chunk of at most head.rows rows. */
@@ -110,7 +111,8 @@ static struct head head_of(const struct tt_graph *graph, const struct tt_node *n
                         .rows = rows,
                         .width = tt_value_width(&graph->values[x]),
                         .vocab = tt_value_rows(&graph->values[w]),
-                        .slices = 1};
+                        .slices = 1,
+                        .cap = node->attr.soft_cap};
     struct tt_matmul slice;
 
     head.vocab_grain = tt_grain_or(&node->attr.out, head.vocab);
@@ -154,6 +156,17 @@ static int64_t worker_floats(const struct head *head)
 
 /* --- the products of a chunk --- */
 
+static void cap_tile(void *arg, int64_t tile, int worker)
+{
+    const struct chunk *chunk = arg;
+    struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
+    float *logits = chunk->logits + part.begin * chunk->head->vocab;
+
+    (void)worker;
+    tt_kernels()->soft_cap(logits, logits, part.n * chunk->head->vocab, chunk->head->cap);
+}
+
+/* The logits, capped. */
 static void multiply_logits(const struct chunk *chunk)
 {
     struct tt_matmul product = logits_product(chunk->head, chunk->n);
@@ -163,6 +176,8 @@ static void multiply_logits(const struct chunk *chunk)
     product.c = chunk->logits;
     product.scratch = chunk->workers;
     tt_matmul(chunk->team, &product);
+    if (chunk->head->cap > 0.0F)
+        tt_team_run(chunk->team, tt_tiles(chunk->n, TILE_ROWS), cap_tile, (void *)chunk);
 }
 
 static struct tt_matmul chunk_dw(const struct chunk *chunk)
@@ -298,7 +313,7 @@ static void multiply_grads(const struct chunk *chunk)
  * adds them in order. If N has grains, each grain has its own chunks, and dw is a
  * tree over the grains. If V has grains, tt_graph_phase_head replaces the node (core/passes/phases.h): here the softmax
  * is over the local rows of w.
- *   attr rows (N), out (V), z_loss
+ *   attr rows (N), out (V), z_loss, soft_cap (0: none): logits l become soft_cap tanh(l / soft_cap) (Gemma 2)
  */
 
 /* Output 0: the losses, or with a z-loss the losses and the z-losses. */
@@ -395,6 +410,70 @@ static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
     return tt_tree_stack_depth(tt_tiles(cuts->rows, cuts->row_grain)) * cuts->head.vocab * cuts->head.width;
 }
 
+struct softmax {
+    float largest;
+    double sum; /* of exp(logit - the largest) over the whole vocabulary */
+    float target;
+};
+
+/* The losses of a row; z may be NULL. */
+static void write_losses(float *loss, float *z, float z_loss, const struct softmax *s)
+{
+    double log_sum = log(s->sum), l = log_sum + (double)s->largest;
+
+    *loss = (float)(log_sum + ((double)s->largest - (double)s->target));
+    if (z)
+        *z = (float)((double)z_loss * l * l);
+}
+
+/*
+ * Turns n logits of a row into `scale` times the gradient of the losses, in the type of the node; grad may be logits.
+ * label: of these logits, or TT_NONE. In bfloat16 the second half of the row is undefined.
+ */
+static void write_gradient(const struct head *head, float *grad, const float *logits, int64_t n, int64_t label,
+                           const struct softmax *s, float scale, float z_loss)
+{
+    double z_share = z_loss > 0.0F ? 1.0 + 2.0 * (double)z_loss * (log(s->sum) + (double)s->largest) : 1.0;
+    float factor = (float)((double)scale / s->sum * z_share), target = 0.0F, part;
+    tt_bf16 *half = (tt_bf16 *)(void *)grad;
+
+    if (label != TT_NONE) {
+        part = head->cap > 0.0F ? logits[label] / head->cap : 0.0F;
+        tt_kernels()->softmax_grad(&target, logits + label, 1, s->largest, factor, head->cap);
+        target -= scale * (1.0F - part * part);
+    }
+    if (head->bf16) {
+        tt_kernels()->softmax_grad_bf16(half, logits, n, s->largest, factor, head->cap);
+        if (label != TT_NONE)
+            half[label] = tt_bf16_from_float(target);
+    } else {
+        tt_kernels()->softmax_grad(grad, logits, n, s->largest, factor, head->cap);
+        if (label != TT_NONE)
+            grad[label] = target;
+    }
+}
+
+/* As the kernel cross_entropy_grad for one row, with the gradient of the logits before they were capped. */
+static void capped_gradient(const struct head *head, float *loss, float *z, float *logits, int32_t label, float scale,
+                            float z_loss)
+{
+    struct softmax s;
+    float sum;
+
+    if (label < 0) {
+        memset(logits, 0, (size_t)head->vocab * sizeof *logits);
+        *loss = 0.0F;
+        if (z)
+            *z = 0.0F;
+        return;
+    }
+    tt_kernels()->softmax_sum(&s.largest, &sum, logits, head->vocab);
+    s.sum = (double)sum;
+    s.target = logits[label];
+    write_losses(loss, z, z_loss, &s);
+    write_gradient(head, logits, logits, head->vocab, label, &s, scale, z_loss);
+}
+
 /* The rows [begin, begin + chunk.n). */
 struct part {
     const struct cuts *cuts;
@@ -414,7 +493,11 @@ static void loss_tile(void *arg, int64_t tile, int worker)
     const int32_t *labels = (const int32_t *)call->in[2] + p->begin + part.begin;
 
     (void)worker;
-    if (call->node->op == TT_OP_HEAD_LOSS_GRAD) {
+    if (call->node->op == TT_OP_HEAD_LOSS_GRAD && call->node->attr.soft_cap > 0.0F) {
+        for (int64_t r = 0; r < part.n; r++)
+            capped_gradient(&p->cuts->head, loss + r, z ? z + r : NULL, logits + r * vocab, labels[r],
+                            call->scalars->inv_valid_tokens, z_loss);
+    } else if (call->node->op == TT_OP_HEAD_LOSS_GRAD) {
         TT_RUN_KERNEL(call, cross_entropy_grad, loss, z, logits, labels, part.n, vocab, call->scalars->inv_valid_tokens,
                       z_loss);
     } else {
@@ -530,54 +613,6 @@ const struct tt_op_row tt_op_head_loss_grad = {
 };
 
 /*
- * LOGITS: what generation chooses the next token from: the output projection of the last row that is a token.
- *   in   x (N, D), w (V, D)      out  logits (1, V) of row scalars->rows - 1
- *
- * No backward: training has HEAD_LOSS.
- */
-
-static int logits_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
-{
-    const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
-    int64_t shape[2] = {1, tt_value_rows(&w)};
-
-    if (w.ndim != 2 || tt_value_width(&x) != tt_value_width(&w))
-        return tt_op_mismatch(graph, node, "x (N, D), w (V, D)");
-    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
-}
-
-static void logits_run(const struct tt_call *call)
-{
-    const struct tt_value *w = tt_call_in(call, 1);
-    int64_t width = tt_value_width(w);
-
-    tt_gemv(call->team, &(struct tt_gemv){.bf16 = tt_op_is_bf16(call->graph, call->node),
-                                          .w = call->in[1],
-                                          .x = tt_call_in_at(call, 0, (call->scalars->rows - 1) * width),
-                                          .y = call->out[0],
-                                          .rows = tt_value_rows(w),
-                                          .width = width});
-}
-
-static void logits_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
-{
-    const struct tt_value *w = &graph->values[node->in[1]];
-
-    ret_cost->flops = 2.0 * (double)tt_value_elements(w);
-    ret_cost->bytes = (double)tt_value_bytes(w);
-}
-
-const struct tt_op_row tt_op_logits = {
-    .name = "logits",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
-    .out = {TT_TYPE_F32},
-    .weight = TT_WEIGHT_MATMUL,
-    .infer = logits_infer,
-    .run = logits_run,
-    .cost = logits_cost,
-};
-
-/*
  * The head in phases, for a vocabulary in grains (attr out), which the peers share equally. A chunk of the
  * tokens has R rows, from attr.first_row on. core/passes/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
  *
@@ -599,7 +634,7 @@ const struct tt_op_row tt_op_logits = {
  *        constant
  *
  * Rows of token_loss and dx that no chunk has made yet are 0, or x. The sums of all grains are added as a tree.
- *   attr out (V), peers, first_row, z_loss
+ *   attr out (V), peers, first_row, z_loss, soft_cap
  */
 
 /* --- the vocabulary --- */
@@ -709,12 +744,6 @@ static void cost_logits(const struct tt_graph *graph, const struct tt_node *node
 
 /* --- the softmax of a row --- */
 
-struct softmax {
-    float largest;
-    double sum; /* of exp(logit - the largest) over the whole vocabulary */
-    float target;
-};
-
 /* The exponential's weight when the sums of two grains are added. */
 static double share(double largest, double of_both)
 {
@@ -756,41 +785,18 @@ struct run {
     struct chunk chunk;
 };
 
-static void loss_of_row(const struct run *run, int64_t r, const struct softmax *s)
-{
-    double log_sum = log(s->sum), l = log_sum + (double)s->largest;
-
-    run->loss[r] = (float)(log_sum + ((double)s->largest - (double)s->target));
-    if (run->z)
-        run->z[r] = (float)((double)run->call->node->attr.z_loss * l * l);
-}
-
 /* Turns a row of logits into scale * the gradient of the losses, in the type of the node. */
 static void grad_of_row(const struct run *run, int64_t r, const struct softmax *s)
 {
     const struct vocabulary *v = &run->vocabulary;
     const float *logits = (const float *)run->call->in[0] + r * v->n;
-    float scale = run->call->scalars->inv_valid_tokens, z_loss = run->call->node->attr.z_loss, target = 0.0F;
-    double z_share = run->z ? 1.0 + 2.0 * (double)z_loss * (log(s->sum) + (double)s->largest) : 1.0;
-    float factor = (float)((double)scale / s->sum * z_share), *grad = run->chunk.logits + r * v->n;
+    float *grad = run->chunk.logits + r * v->n;
     int64_t label = run->labels[r] - v->begin;
-    bool has_label = label >= 0 && label < v->n;
 
-    if (has_label)
-        tt_kernels()->softmax_grad(&target, logits + label, 1, s->largest, factor);
-    target -= scale;
-    if (run->chunk.head->bf16) {
-        tt_bf16 *half = (tt_bf16 *)(void *)grad;
-
-        tt_kernels()->softmax_grad_bf16(half, logits, v->n, s->largest, factor);
-        if (has_label)
-            half[label] = tt_bf16_from_float(target);
-        memset(half + v->n, 0, (size_t)v->n * sizeof *half);
-    } else {
-        tt_kernels()->softmax_grad(grad, logits, v->n, s->largest, factor);
-        if (has_label)
-            grad[label] = target;
-    }
+    write_gradient(run->chunk.head, grad, logits, v->n, label >= 0 && label < v->n ? label : TT_NONE, s,
+                   run->call->scalars->inv_valid_tokens, run->call->node->attr.z_loss);
+    if (run->chunk.head->bf16)
+        memset((tt_bf16 *)(void *)grad + v->n, 0, (size_t)v->n * sizeof(tt_bf16));
 }
 
 static void ignore_row(const struct run *run, int64_t r)
@@ -816,7 +822,7 @@ static void row_tile(void *arg, int64_t tile, int worker)
             continue;
         }
         s = softmax_of(&run->vocabulary, run->sums, run->rows, r, run->labels[r]);
-        loss_of_row(run, r, &s);
+        write_losses(&run->loss[r], run->z ? &run->z[r] : NULL, run->call->node->attr.z_loss, &s);
         if (run->chunk.logits)
             grad_of_row(run, r, &s);
     }

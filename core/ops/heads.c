@@ -218,9 +218,10 @@ const struct tt_op_row tt_op_join = {
  * ROPE: rotates the pairs of every head by angles that grow with the token's position (Su et al. 2021).
  *   in   x (N, H*E), table (T, R/2, 2) of cos and sin, positions (N) or absent
  *   out  of x's shape, may take x's memory
- *   attr heads, head_dim (E), prefix (the last R = E - prefix elements of a head are rotated), seq_len (without
- *        positions row n is at position n % seq_len; with from_position at scalars->position + n), inverse,
- *        rotate_half, peers: x is this rank's part of the rows; positions are of all rows
+ *   attr heads, head_dim (E), prefix, rotated (R; 0: E - prefix; the R elements of a head after `prefix` are rotated,
+ *        the others stay), seq_len (without positions row n is at position n % seq_len; with from_position at
+ *        scalars->position + n), inverse, rotate_half, peers: x is this rank's part of the rows; positions are of all
+ *        rows
  *
  * The backward of a rotation is the rotation back: the same op with inverse flipped.
  */
@@ -229,10 +230,11 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
     const struct tt_attr *attr = &node->attr;
-    int rotated = attr->head_dim - attr->prefix, parts = attr->peers.n > 1 ? attr->peers.n : 1;
+    int rotated = attr->rotated ? attr->rotated : attr->head_dim - attr->prefix,
+        parts = attr->peers.n > 1 ? attr->peers.n : 1;
 
-    if (rotated < 1 || rotated % 2 != 0 || attr->prefix < 0 || attr->seq_len < 1 ||
-        tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
+    if (rotated < 1 || rotated % 2 != 0 || attr->prefix < 0 || attr->prefix + rotated > attr->head_dim ||
+        attr->seq_len < 1 || tt_value_width(&x) != (int64_t)attr->heads * attr->head_dim ||
         tt_value_elements(&graph->values[node->in[1]]) < attr->seq_len * rotated ||
         !tt_op_positions_fit(graph, node, 2, tt_value_rows(&x) * parts))
         return tt_op_mismatch(graph, node, "x (N, H*E), table (T, R/2, 2), positions (N)");
@@ -256,7 +258,8 @@ static void run_tile(const struct tt_call *call, struct tt_range part)
                                   .inverse = attr->inverse,
                                   .rotate_half = attr->rotate_half,
                                   .positions = call->in[2],
-                                  .unrotated = attr->prefix};
+                                  .unrotated = attr->prefix,
+                                  .rotated = attr->rotated};
     int64_t rows = tt_value_rows(tt_call_in(call, 0));
     int64_t at = part.begin * shape.heads * shape.head_dim;
     int64_t first = part.begin + attr->peers.index * rows + (attr->from_position ? call->scalars->position : 0);

@@ -388,6 +388,65 @@ const struct tt_op_row tt_op_head_linear = {
 };
 
 /*
+ * LOGITS: what generation chooses the next token from: the output projection of the last row that is a token.
+ *   in   x (N, D), w (V, D)      out  logits (1, V) of row scalars->rows - 1      attr  soft_cap (0: none)
+ *
+ * No backward: training has HEAD_LOSS.
+ */
+
+enum { CAPPED = 4096 /* logits at a time */ };
+
+static int infer_logits(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
+    int64_t shape[2] = {1, tt_value_rows(&w)};
+
+    if (w.ndim != 2 || tt_value_width(&x) != tt_value_width(&w))
+        return tt_op_mismatch(graph, node, "x (N, D), w (V, D)");
+    return tt_op_output(graph, node, 0, name, NULL, 2, shape);
+}
+
+static void cap_logits(const struct tt_call *call, struct tt_range part)
+{
+    float *logits = tt_call_out_at(call, 0, part.begin);
+
+    tt_kernels()->soft_cap(logits, logits, part.n, call->node->attr.soft_cap);
+}
+
+static void run_logits(const struct tt_call *call)
+{
+    const struct tt_value *w = tt_call_in(call, 1);
+    int64_t width = tt_value_width(w);
+
+    tt_gemv(call->team, &(struct tt_gemv){.bf16 = tt_op_is_bf16(call->graph, call->node),
+                                          .w = call->in[1],
+                                          .x = tt_call_in_at(call, 0, (call->scalars->rows - 1) * width),
+                                          .y = call->out[0],
+                                          .rows = tt_value_rows(w),
+                                          .width = width});
+    if (call->node->attr.soft_cap > 0.0F)
+        tt_op_run_tiles(call, tt_value_rows(w), CAPPED, cap_logits);
+}
+
+static void cost_logits(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_value *w = &graph->values[node->in[1]];
+
+    ret_cost->flops = 2.0 * (double)tt_value_elements(w);
+    ret_cost->bytes = (double)tt_value_bytes(w);
+}
+
+const struct tt_op_row tt_op_logits = {
+    .name = "logits",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_F32},
+    .weight = TT_WEIGHT_MATMUL,
+    .infer = infer_logits,
+    .run = run_logits,
+    .cost = cost_logits,
+};
+
+/*
  * BIAS: y = x + b in every row.
  *   in   x (N, D), b (D)      out  y (N, D), may take x's memory
  *

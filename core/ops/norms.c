@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * RMSNORM: y = x / sqrt(mean(x^2) + eps) * w, each row alone (Zhang & Sennrich 2019, eq. 4).
- *   in   x (N, G*D), w (D)      out  y (N, G*D), rstd (N, G)      attr  eps
+ *   in   x (N, G*D), w (D)      out  y (N, G*D), rstd (N, G)      attr  eps, unit_offset: times 1 + w (Gemma)
  *   G groups of a row are normalised each alone: the heads of q and k in Qwen3; otherwise G is 1. Below, a row is one
  *   of the N G rows of width D.
  *
@@ -92,13 +92,18 @@ static int rms_backward(struct tt_graph *graph, int node, const int *grad_out, i
     return tt_rule_backward(graph, node, grad_out, grad_in);
 }
 
+static float offset_of(const struct tt_call *call)
+{
+    return call->node->attr.unit_offset ? 1.0F : 0.0F;
+}
+
 static void rms_run_tile(const struct tt_call *call, struct tt_range part)
 {
     int64_t width = tt_value_width(tt_call_in(call, 1));
     int64_t at = part.begin * width;
 
     TT_RUN_KERNEL(call, rmsnorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
-                  tt_call_in_at(call, 0, at), call->in[1], part.n, width, call->node->attr.eps);
+                  tt_call_in_at(call, 0, at), call->in[1], offset_of(call), part.n, width, call->node->attr.eps);
 }
 
 static void rms_run(const struct tt_call *call)
@@ -143,7 +148,7 @@ static void rms_block(const struct tt_call *call, struct tt_range rows, float *t
     int64_t width = tt_value_width(tt_call_in(call, 2)), at = rows.begin * width;
 
     TT_RUN_KERNEL(call, rmsnorm_bwd, tt_call_out_at(call, 0, at), to, tt_call_in_at(call, 4, at),
-                  tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2],
+                  tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2], offset_of(call),
                   tt_call_in_at(call, 3, rows.begin), rows.n, width);
 }
 
@@ -196,11 +201,11 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
 
 /*
  * LAYERNORM: y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, each row alone (Ba et al. 2016); var is over D, not D - 1.
- *   in   x (N, D), w (D), b (D)      out  y (N, D), mean (N), rstd (N)      attr  eps
+ *   in   x (N, D), w (D), b (D) or absent: 0      out  y (N, D), mean (N), rstd (N)      attr  eps
  *
  * LAYERNORM_BWD:
  *   in   dy (N, D), x, w, mean, rstd, acc_dx (N, D) or none, acc_dw (D) or none, acc_db (D) or none
- *   out  dx, dw (D), db (D), each = [its acc +] ... and may take its memory
+ *   out  dx, dw (D), db (D) unless there is no b, each = [its acc +] ... and may take its memory
  *   dw and db are summed like the dw of RMSNORM. attr rows (N).
  */
 
@@ -211,12 +216,23 @@ static int layer_infer(struct tt_graph *graph, struct tt_node *node, const char 
     int rc = 0;
 
     if (!tt_op_acc_fits(graph, node, 1, 1, width) || !tt_op_acc_fits(graph, node, 2, 1, width))
-        return tt_op_mismatch(graph, node, "x (N, D), w (D), b (D)");
+        return tt_op_mismatch(graph, node, "x (N, D), w (D)[, b (D)]");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "mean", 1, &rows));
     TT_TRY(tt_op_output(graph, node, 2, name, "rstd", 1, &rows));
 out:
     return rc;
+}
+
+static int layer_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
+{
+    static const struct tt_gradient without_bias = {
+        TT_OP_LAYERNORM_BWD, 0, 2, {TT_DY0, TT_X0, TT_X1, TT_Y1, TT_Y2, TT_DX0, TT_DX1}};
+    const struct tt_node forward = graph->nodes[node];
+
+    if (forward.in[2] == TT_NONE)
+        return tt_rule_gradient(graph, &forward, &without_bias, grad_out, grad_in);
+    return tt_rule_backward(graph, node, grad_out, grad_in);
 }
 
 static void layer_run_tile(const struct tt_call *call, struct tt_range part)
@@ -228,6 +244,12 @@ static void layer_run_tile(const struct tt_call *call, struct tt_range part)
     TT_RUN_KERNEL(call, layernorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
                   tt_call_out_at(call, 2, part.begin), tt_call_in_at(call, 0, at), call->in[1], call->in[2], part.n,
                   width, call->node->attr.eps);
+}
+
+/* Of a LAYERNORM_BWD, whose outputs the rule chose. */
+static bool has_bias(const struct tt_node *bwd)
+{
+    return bwd->n_out > 2;
 }
 
 static int layer_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -243,7 +265,8 @@ static int layer_infer_bwd(struct tt_graph *graph, struct tt_node *node, const c
         return tt_op_mismatch(graph, node, "dy, x (N, D), w (D), mean, rstd (N), acc_dx (N, D), acc_dw, acc_db (D)");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
     TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
-    TT_TRY(tt_op_output(graph, node, 2, name, "bias", 1, &width));
+    if (has_bias(node))
+        TT_TRY(tt_op_output(graph, node, 2, name, "bias", 1, &width));
 out:
     return rc;
 }
@@ -254,7 +277,7 @@ static void layer_block(const struct tt_call *call, struct tt_range rows, float 
     struct tt_layernorm_grads of = {
         .dx = tt_call_out_at(call, 0, at),
         .dw = to,
-        .db = to + width,
+        .db = has_bias(call->node) ? to + width : NULL,
         .acc = tt_call_in_at(call, 5, at),
         .dy = tt_call_in_at(call, 0, at),
         .x = tt_call_in_at(call, 1, at),
@@ -272,7 +295,7 @@ static struct tt_row_sums layer_sums(const struct tt_graph *graph, const struct 
 
     return (struct tt_row_sums){.blocks = tt_row_blocks_of(&node->attr.rows, tt_value_rows(x), 1, SUM_ROWS),
                                 .columns = tt_value_width(x),
-                                .n = 2,
+                                .n = has_bias(node) ? 2 : 1,
                                 .out = 1,
                                 .acc = 6,
                                 .block = layer_block};
@@ -283,8 +306,9 @@ const struct tt_op_row tt_op_layernorm = {
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
+    .may_lack = 1,
     .infer = layer_infer,
-    .backward = tt_rule_backward,
+    .backward = layer_backward,
     .gradients = {{TT_OP_LAYERNORM_BWD, 0, 3, {TT_DY0, TT_X0, TT_X1, TT_Y1, TT_Y2, TT_DX0, TT_DX1, TT_DX2}}},
     .run = tt_op_run_rows,
     .tile = layer_run_tile,
@@ -297,6 +321,7 @@ const struct tt_op_row tt_op_layernorm_bwd = {
     .name = "layernorm_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32,
            TT_TYPE_F32},
+    .may_lack = 1,
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
     .cuts = TT_CUT_ROWS,
     .infer = layer_infer_bwd,

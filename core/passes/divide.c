@@ -66,7 +66,8 @@ static const enum sequence_rule rule_of[TT_OPS] = {
     [TT_OP_JOIN] = LOCAL,       [TT_OP_RMSNORM] = SUMMED,      [TT_OP_ROPE] = POSITIONED,
     [TT_OP_SCALE] = LOCAL,      [TT_OP_SPLIT] = LOCAL,         [TT_OP_SWIGLU] = LOCAL,
     [TT_OP_ROUTER] = ROUTED,    [TT_OP_DISPATCH] = ROUTED,     [TT_OP_EXPERTS] = ROUTED,
-    [TT_OP_COMBINE] = LOCAL,
+    [TT_OP_COMBINE] = LOCAL,    [TT_OP_GEGLU] = LOCAL,         [TT_OP_GELU_ERF] = LOCAL,
+    [TT_OP_GATE_ROWS] = LOCAL,
 };
 
 enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
@@ -315,7 +316,10 @@ static const struct form forms[] = {
     {TT_OP_JOIN, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false}, /* every head, and such a key */
     {TT_OP_ATTENTION, {COLUMNS, COLUMNS, COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false},
     {TT_OP_GELU, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_GELU_ERF, {COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_GEGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
     {TT_OP_SWIGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
+    {TT_OP_GATE_ROWS, {ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_ADD, {ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and that of its adapter */
     {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* these two change the sequences of whole heads */

@@ -36,6 +36,25 @@ static void add_z_loss(struct tt_graph *graph, float coefficient)
         abort();
 }
 
+/* So low a cap that it bends many logits. */
+static void cap_logits(struct tt_graph *graph)
+{
+    graph->nodes[graph->values[graph->token_loss].producer].attr.soft_cap = 1.0F;
+}
+
+static void build_head_capped(struct tt_graph *graph)
+{
+    build_head(graph);
+    cap_logits(graph);
+}
+
+static void build_head_capped_z_loss(struct tt_graph *graph)
+{
+    build_head_chunks(graph);
+    cap_logits(graph);
+    add_z_loss(graph, 0.25F);
+}
+
 /* So large a coefficient that a third of the gradient is the z-loss's. */
 static void build_head_z_loss(struct tt_graph *graph)
 {
@@ -60,6 +79,12 @@ static void use_phases(struct tt_graph *graph)
 static void build_head_phases_z_loss(struct tt_graph *graph)
 {
     build_head_chunks_z_loss(graph);
+    use_phases(graph);
+}
+
+static void build_head_phases_capped(struct tt_graph *graph)
+{
+    build_head_capped_z_loss(graph);
     use_phases(graph);
 }
 
@@ -180,6 +205,17 @@ static void build_rmsnorm(struct tt_graph *graph)
     head(graph, rmsnorm(graph, x, param(graph, 0, 9)), TT_NONE);
 }
 
+/* Weights of 1 + w. */
+static void build_rmsnorm_offset(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.eps = 1e-5F, .unit_offset = true};
+    int x;
+
+    inputs(graph, 2, 70);
+    x = activation(graph, 140, 18);
+    head(graph, op(graph, TT_OP_RMSNORM, &attr, x, param(graph, 0, 9), TT_NONE), TT_NONE);
+}
+
 /* There is a residual around the norm, and the weight is used twice. */
 static void build_rmsnorm_again(struct tt_graph *graph)
 {
@@ -295,6 +331,83 @@ static void build_gelu_again(struct tt_graph *graph)
     inputs(graph, 2, 7);
     x = activation(graph, 14, 9);
     head(graph, add(graph, op(graph, TT_OP_GELU, NULL, x, TT_NONE, TT_NONE), x), TT_NONE);
+}
+
+static void build_layernorm_plain(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 70);
+    x = activation(graph, 140, 9);
+    head(graph, layernorm(graph, x, param(graph, 0, 9), TT_NONE), TT_NONE);
+}
+
+static void build_layernorm_plain_again(struct tt_graph *graph)
+{
+    int x, w;
+
+    inputs(graph, 2, 5);
+    x = activation(graph, 10, 6);
+    w = param(graph, 0, 6);
+    x = add(graph, x, op(graph, TT_OP_GELU, NULL, layernorm(graph, x, w, TT_NONE), TT_NONE, TT_NONE));
+    head(graph, layernorm(graph, x, w, TT_NONE), TT_NONE);
+}
+
+/* More rows than a tile. */
+static void build_gate_rows(struct tt_graph *graph)
+{
+    int x, g;
+
+    inputs(graph, 2, 35);
+    x = activation(graph, 70, 9);
+    g = activation(graph, 70, 1);
+    head(graph, op(graph, TT_OP_GATE_ROWS, NULL, x, g, TT_NONE), TT_NONE);
+}
+
+/* The gate of x is a product of x. */
+static void build_gate_rows_again(struct tt_graph *graph)
+{
+    int x, g;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 9);
+    g = op(graph, TT_OP_LINEAR, NULL, x, param(graph, 1, 9), TT_NONE);
+    head(graph, add(graph, op(graph, TT_OP_GATE_ROWS, NULL, x, g, TT_NONE), x), TT_NONE);
+}
+
+static void build_gelu_erf(struct tt_graph *graph)
+{
+    inputs(graph, 2, 7);
+    head(graph, op(graph, TT_OP_GELU_ERF, NULL, activation(graph, 14, 9), TT_NONE, TT_NONE), TT_NONE);
+}
+
+static void build_gelu_erf_again(struct tt_graph *graph)
+{
+    int x;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 9);
+    head(graph, add(graph, op(graph, TT_OP_GELU_ERF, NULL, x, TT_NONE, TT_NONE), x), TT_NONE);
+}
+
+static void build_geglu(struct tt_graph *graph)
+{
+    int g, u;
+
+    inputs(graph, 2, 7);
+    g = activation(graph, 14, 9);
+    u = activation(graph, 14, 9);
+    head(graph, op(graph, TT_OP_GEGLU, NULL, g, u, TT_NONE), TT_NONE);
+}
+
+/* geglu(g, g) + g */
+static void build_geglu_again(struct tt_graph *graph)
+{
+    int g;
+
+    inputs(graph, 2, 7);
+    g = activation(graph, 14, 9);
+    head(graph, add(graph, op(graph, TT_OP_GEGLU, NULL, g, g, TT_NONE), g), TT_NONE);
 }
 
 /* More rows than a block of the sum. */
@@ -444,6 +557,16 @@ static void build_attention_wide(struct tt_graph *graph)
 static void build_rope_part(struct tt_graph *graph)
 {
     struct tt_attr attr = {.seq_len = 7, .heads = 2, .head_dim = 9, .prefix = 5};
+
+    inputs(graph, 2, 7);
+    table(graph, 7, 4);
+    head(graph, op(graph, TT_OP_ROPE, &attr, activation(graph, 14, 18), graph->rope_table, TT_NONE), TT_NONE);
+}
+
+/* Rotates the beginnings of heads. */
+static void build_rope_beginning(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.seq_len = 7, .heads = 2, .head_dim = 9, .rotated = 4, .rotate_half = true};
 
     inputs(graph, 2, 7);
     table(graph, 7, 4);
@@ -645,6 +768,9 @@ const struct grad_case grad_cases[] = {
     {"head_loss: slices", build_head_slices, 0.05},
     {"head_loss: z-loss", build_head_z_loss, 0.05},
     {"head_loss: z-loss, chunks", build_head_chunks_z_loss, 0.05},
+    {"head_loss: soft cap", build_head_capped, 0.05},
+    {"head_loss: soft cap, z-loss, chunks", build_head_capped_z_loss, 0.05},
+    {"head in phases: soft cap, z-loss, chunks", build_head_phases_capped, 0.05},
     {"head in phases: z-loss, chunks", build_head_phases_z_loss, 0.05},
     {"head in phases: slices", build_head_phases_slices, 0.05},
     {"head in phases: grains of rows", build_head_phases_rows, 0.05},
@@ -661,11 +787,20 @@ const struct grad_case grad_cases[] = {
     {"reorder", build_reorder, 0.05},
     {"rmsnorm", build_rmsnorm, 0.05},
     {"rmsnorm: accumulated", build_rmsnorm_again, 0.05},
+    {"rmsnorm: weights of 1 + w", build_rmsnorm_offset, 0.05},
     {"rmsnorm: heads", build_rmsnorm_heads, 0.05},
     {"layernorm", build_layernorm, 0.05},
     {"layernorm: accumulated", build_layernorm_again, 0.05},
     {"gelu", build_gelu, 0.05},
     {"gelu: accumulated", build_gelu_again, 0.05},
+    {"layernorm: no bias", build_layernorm_plain, 0.05},
+    {"layernorm: no bias, accumulated", build_layernorm_plain_again, 0.05},
+    {"gate_rows", build_gate_rows, 0.05},
+    {"gate_rows: accumulated", build_gate_rows_again, 0.05},
+    {"gelu_erf", build_gelu_erf, 0.05},
+    {"gelu_erf: accumulated", build_gelu_erf_again, 0.05},
+    {"geglu", build_geglu, 0.05},
+    {"geglu: accumulated", build_geglu_again, 0.05},
     {"bias", build_bias, 0.05},
     {"bias: accumulated", build_bias_again, 0.05},
     {"position", build_position, 0.05},
@@ -687,6 +822,7 @@ const struct grad_case grad_cases[] = {
     {"attention: narrow values, scale", build_attention_narrow, 0.05},
     {"attention: wide values", build_attention_wide, 0.15},
     {"rope: a part of each head", build_rope_part, 0.05},
+    {"rope: the beginning of each head", build_rope_beginning, 0.05},
     {"split, join", build_split, 0.05},
     {"split: one part is read", build_split_one, 0.05},
     {"join: a shared part", build_join_shared, 0.05},
@@ -698,6 +834,8 @@ const struct grad_case grad_cases[] = {
     {"attention: sliding window, sinks, two tiles of keys", build_attention_window_long, 0.15},
     {"attention: sliding window, sinks, documents", build_attention_window_documents, 0.05},
     {"attention: sinks", build_attention_sinks, 0.05},
+    {"attention: soft cap, window, sinks", build_attention_capped, 0.05},
+    {"attention: soft cap, two tiles of keys", build_attention_capped_long, 0.15},
     {"attention: sinks, accumulated", build_attention_sinks_again, 0.05},
     {"swiglu_clamped", build_swiglu_clamped, 0.005},
     {"swiglu_clamped: accumulated", build_swiglu_clamped_again, 0.05},

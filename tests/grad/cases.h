@@ -49,6 +49,8 @@ void build_join_grains(struct tt_graph *graph);
 void build_attention_window(struct tt_graph *graph);
 void build_attention_window_long(struct tt_graph *graph);
 void build_attention_window_documents(struct tt_graph *graph);
+void build_attention_capped(struct tt_graph *graph);
+void build_attention_capped_long(struct tt_graph *graph);
 void build_attention_sinks(struct tt_graph *graph);
 void build_attention_sinks_again(struct tt_graph *graph);
 void build_swiglu_clamped(struct tt_graph *graph);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graphs with what gpt-oss has: sliding windows, sinks, clamped experts with biases (cases.h).
+ * The graphs with what gpt-oss and Gemma 2 have: sliding windows, sinks, soft caps, clamped experts with biases
+ * (cases.h).
  */
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
@@ -30,6 +31,27 @@ void build_attention_window(struct tt_graph *graph)
     build_attention(graph, 2,
                     (struct tt_attr){.seq_len = 70, .heads = 4, .kv_heads = 2, .head_dim = 16, .sliding_window = 11},
                     false);
+}
+
+/* So low a cap that it bends many scores. */
+void build_attention_capped(struct tt_graph *graph)
+{
+    build_attention(graph, 2,
+                    (struct tt_attr){.seq_len = 70,
+                                     .heads = 4,
+                                     .kv_heads = 2,
+                                     .head_dim = 16,
+                                     .sliding_window = 20,
+                                     .scale = 0.5F,
+                                     .soft_cap = 2.0F},
+                    true);
+}
+
+/* Two tiles and two ranges of keys. */
+void build_attention_capped_long(struct tt_graph *graph)
+{
+    build_attention(
+        graph, 1, (struct tt_attr){.seq_len = 530, .heads = 3, .kv_heads = 1, .head_dim = 4, .soft_cap = 1.0F}, false);
 }
 
 void build_attention_sinks(struct tt_graph *graph)

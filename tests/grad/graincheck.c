@@ -228,8 +228,10 @@ static void build_gpt_rows(struct tt_graph *graph, int64_t batch)
     y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 96, 48), TT_NONE);
     y = add_node(graph, TT_OP_GELU, NULL, add_node(graph, TT_OP_BIAS, NULL, y, add_param(graph, 0, 96), TT_NONE),
                  TT_NONE, TT_NONE);
+    y = add_node(graph, TT_OP_GEGLU, NULL, y, add_node(graph, TT_OP_GELU_ERF, NULL, y, TT_NONE, TT_NONE), TT_NONE);
     y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 48, 96), TT_NONE);
     x = add_node(graph, TT_OP_ADD, NULL, x, y, TT_NONE);
+    x = add_node(graph, TT_OP_LAYERNORM, &norm, x, add_param(graph, 0, 48), TT_NONE);
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, add_param(graph, VOCAB, 48), graph->labels);
 }
 

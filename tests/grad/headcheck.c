@@ -24,7 +24,7 @@ struct shape {
     const char *name;
     int64_t tokens, vocab, width;
     int row_grains;
-    float z_loss;
+    float z_loss, soft_cap;
     bool bf16, frozen, trains;
 };
 
@@ -73,7 +73,7 @@ static struct tt_graph *build(struct world *world, int rank)
     int n = ranks_of(world);
     int64_t tokens[2] = {1, s->tokens}, x[2] = {s->tokens / n, s->width};
     int64_t w[2] = {vocab_begin(s, n, rank + 1) - vocab_begin(s, n, rank), s->width};
-    struct tt_attr attr = {.rows = {s->tokens, s->row_grains}};
+    struct tt_attr attr = {.rows = {s->tokens, s->row_grains}, .soft_cap = s->soft_cap};
     enum tt_dtype dtype = s->bf16 ? TT_BF16 : TT_F32;
     struct tt_graph *graph = tt_graph_new();
     int in[3];
@@ -385,6 +385,16 @@ int main(void)
          .vocab = 331,
          .width = 24,
          .z_loss = 0.25F,
+         .bf16 = true,
+         .trains = true},
+        {.name = "soft cap", .tokens = 600, .vocab = 331, .width = 24, .soft_cap = 2.0F, .trains = true},
+        {.name = "soft cap, no gradients", .tokens = 600, .vocab = 331, .width = 24, .soft_cap = 2.0F},
+        {.name = "soft cap, z-loss, bfloat16",
+         .tokens = 600,
+         .vocab = 331,
+         .width = 24,
+         .z_loss = 0.25F,
+         .soft_cap = 2.0F,
          .bf16 = true,
          .trains = true},
         {.name = "a large vocabulary", .tokens = 520, .vocab = 50257, .width = 16, .trains = true},

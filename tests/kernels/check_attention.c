@@ -47,10 +47,11 @@ static struct tt_attention_shape make_shape(struct check *check, int k, bool doc
     shape.positions = documents ? positions : NULL;
     shape.window = check_draw(check, 2) ? 1 + check_draw(check, shape.seq_len) : 0;
     shape.sinks = check_draw(check, 2) ? check_filled(check, shape.heads, FILL_NORMAL) : NULL;
-    (void)snprintf(text, size, "T=%lld H=%lld K=%lld E=%lld,%lld W=%lld%s%s", (long long)shape.seq_len,
+    shape.soft_cap = check_draw(check, 3) ? 0.0F : check_draw(check, 2) ? 1.5F : 50.0F;
+    (void)snprintf(text, size, "T=%lld H=%lld K=%lld E=%lld,%lld W=%lld cap %g%s%s", (long long)shape.seq_len,
                    (long long)shape.heads, (long long)shape.kv_heads, (long long)shape.head_dim,
-                   (long long)tt_attention_value_dim(&shape), (long long)shape.window, shape.sinks ? " sinks" : "",
-                   documents ? " documents" : "");
+                   (long long)tt_attention_value_dim(&shape), (long long)shape.window, (double)shape.soft_cap,
+                   shape.sinks ? " sinks" : "", documents ? " documents" : "");
     return shape;
 }
 
@@ -393,13 +394,14 @@ static void gradient_sizes(const struct tt_attention_shape *shape, const struct 
             for (int64_t j = start > first ? start : first; j <= i && j < first + keys; j++) {
                 int64_t at = (i * shape->heads + h) * dim, to = (j * shape->kv_heads + kv) * dim;
                 int64_t o_at = (i * shape->heads + h) * width, v_at = (j * shape->kv_heads + kv) * width;
-                double score = 0.0, slope = 0.0, p, ds;
+                double score = 0.0, slope = 0.0, cap = (double)shape->soft_cap, p, ds;
 
                 for (int64_t e = 0; e < dim; e++)
                     score += (double)a->q[at + e] * (double)a->k[to + e];
                 for (int64_t e = 0; e < width; e++)
                     slope += (double)a->dout[o_at + e] * ((double)a->v[v_at + e] - (double)a->o[o_at + e]);
-                p = exp(score * scale - (double)a->lse[i * shape->heads + h]);
+                score = cap > 0.0 ? cap * tanh(score * scale / cap) : score * scale;
+                p = exp(score - (double)a->lse[i * shape->heads + h]);
                 ds = fabs(p * slope) * scale;
                 for (int64_t e = 0; e < dim; e++) {
                     sizes[0][at + e] += ds * fabs((double)a->k[to + e]);

@@ -89,6 +89,46 @@ static void gelu_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, t
     table->gelu_bwd_bf16(out[0], in[0], in[1], n);
 }
 
+static void geglu_fwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
+{
+    table->geglu_fwd(out[0], in[0], in[1], n);
+}
+
+static void geglu_fwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
+{
+    table->geglu_fwd_bf16(out[0], in[0], in[1], n);
+}
+
+static void geglu_bwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
+{
+    table->geglu_bwd(out[0], out[1], in[0], in[1], in[2], n);
+}
+
+static void geglu_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
+{
+    table->geglu_bwd_bf16(out[0], out[1], in[0], in[1], in[2], n);
+}
+
+static void gelu_erf_fwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
+{
+    table->gelu_erf_fwd(out[0], in[0], n);
+}
+
+static void gelu_erf_fwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
+{
+    table->gelu_erf_fwd_bf16(out[0], in[0], n);
+}
+
+static void gelu_erf_bwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
+{
+    table->gelu_erf_bwd(out[0], in[0], in[1], n);
+}
+
+static void gelu_erf_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
+{
+    table->gelu_erf_bwd_bf16(out[0], in[0], in[1], n);
+}
+
 static const float factor = 1.7F;
 
 static void scale(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
@@ -130,6 +170,10 @@ static const struct elementwise {
     {"add_bf16", 2, 1, add, add_bf16},
     {"gelu_fwd_bf16", 1, 1, gelu_fwd, gelu_fwd_bf16},
     {"gelu_bwd_bf16", 2, 1, gelu_bwd, gelu_bwd_bf16},
+    {"geglu_fwd_bf16", 2, 1, geglu_fwd, geglu_fwd_bf16},
+    {"geglu_bwd_bf16", 3, 2, geglu_bwd, geglu_bwd_bf16},
+    {"gelu_erf_fwd_bf16", 1, 1, gelu_erf_fwd, gelu_erf_fwd_bf16},
+    {"gelu_erf_bwd_bf16", 2, 1, gelu_erf_bwd, gelu_erf_bwd_bf16},
     {"scale_bf16", 1, 1, scale, scale_bf16},
     {"swiglu_fwd_bf16", 2, 1, swiglu_fwd, swiglu_fwd_bf16},
     {"swiglu_bwd_bf16", 3, 2, swiglu_bwd, swiglu_bwd_bf16},
@@ -206,15 +250,15 @@ static void check_rmsnorm(struct check *check)
     for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
         int64_t width = widths[k / N_FILLS], rows = 1 + check_draw(check, 9), n = rows * width;
         struct both x = filled(check, n, k % N_FILLS), w = filled(check, width, FILL_NORMAL), y = empty(check, n);
-        float *rstd = check_array(check, rows), *want = check_array(check, rows);
+        float *rstd = check_array(check, rows), *want = check_array(check, rows), offset = k % 2 ? 1.0F : 0.0F;
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)width, k % N_FILLS);
-        check->table->rmsnorm_fwd(y.wide, want, x.wide, w.wide, rows, width, 1e-5F);
-        check->table->rmsnorm_fwd_bf16(y.half, rstd, x.half, w.half, rows, width, 1e-5F);
+        check->table->rmsnorm_fwd(y.wide, want, x.wide, w.wide, offset, rows, width, 1e-5F);
+        check->table->rmsnorm_fwd_bf16(y.half, rstd, x.half, w.half, offset, rows, width, 1e-5F);
         compare(check, "y", shape, y.half, y.wide, n);
         check_compare(check, "rstd", shape, rstd, want, rows, NULL, 0.0);
-        check->table->rmsnorm_fwd_bf16(x.half, rstd, x.half, w.half, rows, width, 1e-5F);
+        check->table->rmsnorm_fwd_bf16(x.half, rstd, x.half, w.half, offset, rows, width, 1e-5F);
         compare(check, "y in place", shape, x.half, y.wide, n);
         check_reset(check, shape);
     }
@@ -227,17 +271,17 @@ static void check_rmsnorm_bwd(struct check *check)
         struct both x = filled(check, n, FILL_NORMAL), w = filled(check, width, FILL_NORMAL);
         struct both dy = filled(check, n, FILL_NORMAL), dx = empty(check, n);
         struct both acc = k % 2 ? filled(check, n, FILL_NORMAL) : (struct both){0};
-        float *rstd = check_filled(check, rows, FILL_NORMAL);
+        float *rstd = check_filled(check, rows, FILL_NORMAL), offset = k % 4 / 2 ? 1.0F : 0.0F;
         float *dw = check_array(check, width), *want = check_array(check, width);
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
-        check->table->rmsnorm_bwd(dx.wide, want, acc.wide, dy.wide, x.wide, w.wide, rstd, rows, width);
-        check->table->rmsnorm_bwd_bf16(dx.half, dw, acc.half, dy.half, x.half, w.half, rstd, rows, width);
+        check->table->rmsnorm_bwd(dx.wide, want, acc.wide, dy.wide, x.wide, w.wide, offset, rstd, rows, width);
+        check->table->rmsnorm_bwd_bf16(dx.half, dw, acc.half, dy.half, x.half, w.half, offset, rstd, rows, width);
         compare(check, "dx", shape, dx.half, dx.wide, n);
         check_compare(check, "dw", shape, dw, want, width, NULL, 0.0);
         if (acc.half) {
-            check->table->rmsnorm_bwd_bf16(acc.half, dw, acc.half, dy.half, x.half, w.half, rstd, rows, width);
+            check->table->rmsnorm_bwd_bf16(acc.half, dw, acc.half, dy.half, x.half, w.half, offset, rstd, rows, width);
             compare(check, "dx in place", shape, acc.half, dx.wide, n);
         }
         check_reset(check, shape);
@@ -368,13 +412,14 @@ static void check_softmax_grad(struct check *check)
     for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
         int64_t n = widths[k / N_FILLS];
         float *x = check_filled(check, n, k % N_FILLS), *want = check_array(check, n), largest, sum;
+        float cap = k % 3 ? 0.0F : 2.0F;
         struct both y = empty(check, n);
 
         check->table->softmax_sum(&largest, &sum, x, n);
-        check->table->softmax_grad(want, x, n, largest, 0.3F);
-        check->table->softmax_grad_bf16(y.half, x, n, largest, 0.3F);
+        check->table->softmax_grad(want, x, n, largest, 0.3F, cap);
+        check->table->softmax_grad_bf16(y.half, x, n, largest, 0.3F, cap);
         compare(check, "y", "softmax_grad", y.half, want, n);
-        check->table->softmax_grad_bf16((tt_bf16 *)(void *)x, x, n, largest, 0.3F);
+        check->table->softmax_grad_bf16((tt_bf16 *)(void *)x, x, n, largest, 0.3F, cap);
         compare(check, "y in place", "softmax_grad", (const tt_bf16 *)(const void *)x, want, n);
         check_reset(check, "softmax_grad");
     }
@@ -384,6 +429,10 @@ const struct check_case bf16_cases[] = {
     {"add_bf16", check_elementwise},
     {"gelu_fwd_bf16", check_elementwise},
     {"gelu_bwd_bf16", check_elementwise},
+    {"geglu_fwd_bf16", check_elementwise},
+    {"geglu_bwd_bf16", check_elementwise},
+    {"gelu_erf_fwd_bf16", check_elementwise},
+    {"gelu_erf_bwd_bf16", check_elementwise},
     {"scale_bf16", check_elementwise},
     {"swiglu_fwd_bf16", check_elementwise},
     {"swiglu_bwd_bf16", check_elementwise},

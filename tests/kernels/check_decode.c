@@ -103,12 +103,13 @@ static void check_attention_row(struct check *check)
         }
         if (check_draw(check, 2))
             shape.sinks = check_filled(check, row->heads / row->kv_heads, FILL_NORMAL);
+        shape.soft_cap = check_draw(check, 3) ? 0.0F : check_draw(check, 2) ? 1.5F : 50.0F;
         o = check_array(check, n_out);
         want = check_array(check, n_out);
 
-        (void)snprintf(text, sizeof text, "H=%lld K=%lld E=%lld keys %lld fill %d%s", (long long)row->heads,
-                       (long long)row->kv_heads, (long long)row->head_dim, (long long)row->keys, k % N_FILLS,
-                       shape.sinks ? " sinks" : "");
+        (void)snprintf(text, sizeof text, "H=%lld K=%lld E=%lld keys %lld cap %g fill %d%s", (long long)row->heads,
+                       (long long)row->kv_heads, (long long)row->head_dim, (long long)row->keys, (double)shape.soft_cap,
+                       k % N_FILLS, shape.sinks ? " sinks" : "");
         for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < n; i++)
             q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
         if (k % N_FILLS == FILL_LARGE)

@@ -122,7 +122,7 @@ static void check_scale(struct check *check)
 struct check_rope check_rope_make(struct check *check, int k)
 {
     static const int64_t dims[] = {2, 6, 8, 16, 64, 80, 128};
-    struct check_rope rope = {.shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2, NULL, 0},
+    struct check_rope rope = {.shape = {7, 1 + k % 3, dims[k % 7], k / 7 % 2, k / 14 % 2, NULL, 0, 0},
                               .fill = k / 28 % N_FILLS};
     int32_t *positions = (int32_t *)(void *)check_array(check, ROPE_ROWS);
     int64_t n_table = rope.shape.seq_len * rope.shape.head_dim;
@@ -130,6 +130,11 @@ struct check_rope check_rope_make(struct check *check, int k)
     if (k % 5 == 1) { /* the rest of a head is rotated, as far as it has pairs */
         rope.shape.head_dim += 1 + k % 3;
         rope.shape.unrotated = 1 + k % 3;
+    }
+    if (k % 5 == 2 || k % 5 == 3) { /* the beginning of a head is rotated, or its middle */
+        rope.shape.rotated = rope.shape.head_dim;
+        rope.shape.unrotated = k % 5 == 3 ? 4 : 0;
+        rope.shape.head_dim += rope.shape.unrotated + 1 + k % 19;
     }
     rope.rows = 1 + check_draw(check, 20);
     rope.first = check_draw(check, 10);
@@ -140,9 +145,10 @@ struct check_rope check_rope_make(struct check *check, int k)
     rope.table = check_array(check, n_table);
     for (int64_t i = 0; i < n_table; i++)
         rope.table[i] = i % 2 ? sinf((float)i) : cosf((float)(i + 1));
-    (void)snprintf(rope.text, sizeof rope.text, "%lld rows H=%lld E=%lld-%lld half=%d%s", (long long)rope.rows,
+    (void)snprintf(rope.text, sizeof rope.text, "%lld rows H=%lld E=%lld-%lld R=%lld half=%d%s", (long long)rope.rows,
                    (long long)rope.shape.heads, (long long)rope.shape.head_dim, (long long)rope.shape.unrotated,
-                   rope.shape.rotate_half, rope.shape.positions ? " positions" : "");
+                   (long long)tt_rope_rotated(&rope.shape), rope.shape.rotate_half,
+                   rope.shape.positions ? " positions" : "");
     return rope;
 }
 
@@ -152,7 +158,7 @@ static void check_rope(struct check *check)
         struct check_rope r = check_rope_make(check, k);
         float *x = check_filled(check, r.n, r.fill), *want = check_array(check, r.n), *got = check_array(check, r.n);
         double *near = check_doubles(check, r.n);
-        int64_t first = r.shape.unrotated, dim = r.shape.head_dim - first;
+        int64_t first = r.shape.unrotated, dim = tt_rope_rotated(&r.shape);
 
         tt_rope_ref(want, x, r.table, &r.shape, r.first, r.rows);
         check->table->rope(got, x, r.table, &r.shape, r.first, r.rows);
@@ -160,7 +166,11 @@ static void check_rope(struct check *check)
             int64_t head = i / r.shape.head_dim * r.shape.head_dim + first, at = i - head;
             int64_t pair = at < 0 ? i : head + (r.shape.rotate_half ? (at + dim / 2) % dim : at ^ 1);
 
-            near[i] = at < 0 ? 0.0 : (double)FLT_EPSILON * (fabs((double)x[i]) + fabs((double)x[pair])) + 0x1p-148;
+            if (at >= dim)
+                pair = i;
+            near[i] = at < 0 || at >= dim
+                          ? 0.0
+                          : (double)FLT_EPSILON * (fabs((double)x[i]) + fabs((double)x[pair])) + 0x1p-148;
         }
         check_compare(check, "y", r.text, got, want, r.n, near, 0.0);
         check->table->rope(x, x, r.table, &r.shape, r.first, r.rows);

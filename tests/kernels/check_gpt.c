@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels that only GPT-2 uses: gelu, layernorm.
+ * Kernels that GPT-2, Gemma and GPT-NeoX use: gelu, geglu, layernorm.
  */
 #include <float.h>
 #include <math.h>
@@ -23,6 +23,14 @@ static double exponent(double x)
 static double exponent_error(double x)
 {
     return eps32 * (6.0 + 4.0 * fmin(fabs(exponent(x)), 90.0));
+}
+
+/* The error of gelu's derivative: 1 - sigmoid loses digits, and 3u multiplies the error, until the sigmoid is 1. */
+static double slope_error(double x)
+{
+    double u = fmin(fabs(exponent(x)), 90.0), sigmoid = 1.0 / (1.0 + exp(-exponent(x)));
+
+    return sigmoid * exponent_error(x) * (1.0 + 3.0 * u);
 }
 
 static float *gelu_input(struct check *check, int64_t n, int fill)
@@ -66,14 +74,110 @@ static void check_gelu_bwd(struct check *check)
         (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
         tt_gelu_bwd_ref(want, dy, x, n);
         check->table->gelu_bwd(got, dy, x, n);
-        for (int64_t i = 0; i < n;
-             i++) { /* 1 - sigmoid loses digits, and 3u multiplies the error, until the sigmoid is 1 */
-            double u = fmin(fabs(exponent((double)x[i])), 90.0), sigmoid = 1.0 / (1.0 + exp(-exponent((double)x[i])));
-
-            near[i] = fabs((double)dy[i]) * sigmoid * (exponent_error((double)x[i]) * (1.0 + 3.0 * u)) + 0x1p-100;
-        }
+        for (int64_t i = 0; i < n; i++)
+            near[i] = fabs((double)dy[i]) * slope_error((double)x[i]) + 0x1p-100;
         check_compare(check, "dx", shape, got, want, n, near, 0.0);
         check->table->gelu_bwd(dy, dy, x, n);
+        check_compare(check, "dx on dy", shape, dy, got, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_geglu(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *g = gelu_input(check, n, k % N_FILLS), *u = check_filled(check, n, FILL_NORMAL);
+        float *want = check_array(check, n), *got = check_array(check, n), *copy = check_copy(check, g, n);
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_geglu_fwd_ref(want, g, u, n);
+        check->table->geglu_fwd(got, g, u, n);
+        for (int64_t i = 0; i < n; i++)
+            near[i] = (eps32 + exponent_error((double)g[i])) * fabs((double)want[i]) + 0x1p-120;
+        check_compare(check, "h", shape, got, want, n, near, 0.0);
+        check->table->geglu_fwd(copy, copy, u, n);
+        check_compare(check, "h on g", shape, copy, got, n, NULL, 0.0);
+        check->table->geglu_fwd(u, g, u, n);
+        check_compare(check, "h on u", shape, u, got, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_geglu_bwd(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *g = gelu_input(check, n, k % N_FILLS), *u = check_filled(check, n, FILL_NORMAL);
+        float *dh = check_filled(check, n, FILL_NORMAL), *dg = check_array(check, n), *du = check_array(check, n);
+        float *want_dg = check_array(check, n), *want_du = check_array(check, n);
+        double *near_dg = check_doubles(check, n), *near_du = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_geglu_bwd_ref(want_dg, want_du, dh, g, u, n);
+        check->table->geglu_bwd(dg, du, dh, g, u, n);
+        for (int64_t i = 0; i < n; i++) {
+            near_dg[i] = fabs((double)dh[i] * (double)u[i]) * slope_error((double)g[i]) +
+                         2.0 * eps32 * fabs((double)want_dg[i]) + 0x1p-100;
+            near_du[i] = (eps32 + exponent_error((double)g[i])) * fabs((double)want_du[i]) + 0x1p-120;
+        }
+        check_compare(check, "dg", shape, dg, want_dg, n, near_dg, 0.0);
+        check_compare(check, "du", shape, du, want_du, n, near_du, 0.0);
+        for (int pair = 0; pair < 9; pair++) { /* dg and du in the memory of every pair of inputs */
+            float *in[3] = {check_copy(check, dh, n), check_copy(check, g, n), check_copy(check, u, n)};
+
+            if (pair % 3 == pair / 3)
+                continue;
+            check->table->geglu_bwd(in[pair % 3], in[pair / 3], in[0], in[1], in[2], n);
+            check_compare(check, "dg in place", shape, in[pair % 3], dg, n, NULL, 0.0);
+            check_compare(check, "du in place", shape, in[pair / 3], du, n, NULL, 0.0);
+        }
+        check_reset(check, shape);
+    }
+}
+
+static void check_gelu_erf(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *x = gelu_input(check, n, k % N_FILLS), *want = check_array(check, n), *got = check_array(check, n);
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_gelu_erf_fwd_ref(want, x, n);
+        check->table->gelu_erf_fwd(got, x, n);
+        for (int64_t i = 0; i < n; i++) /* 8 roundings also far below 0, where the result is small */
+            near[i] = 8.0 * eps32 * fabs((double)want[i]) + 0x1p-120;
+        check_compare(check, "y", shape, got, want, n, near, 0.0);
+        check->table->gelu_erf_fwd(x, x, n);
+        check_compare(check, "y in place", shape, x, got, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_gelu_erf_bwd(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS];
+        float *x = gelu_input(check, n, k % N_FILLS), *dy = check_filled(check, n, FILL_NORMAL);
+        float *want = check_array(check, n), *got = check_array(check, n);
+        double *near = check_doubles(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
+        tt_gelu_erf_bwd_ref(want, dy, x, n);
+        check->table->gelu_erf_bwd(got, dy, x, n);
+        for (int64_t i = 0; i < n; i++) { /* the two terms of the derivative may cancel */
+            double v = (double)x[i], terms = erfc(-v / sqrt(2.0)) / 2.0 + 0.4 * fabs(v) * exp(-v * v / 2.0);
+
+            near[i] = 8.0 * eps32 * fabs((double)dy[i]) * terms + 0x1p-100;
+        }
+        check_compare(check, "dx", shape, got, want, n, near, 0.0);
+        check->table->gelu_erf_bwd(dy, dy, x, n);
         check_compare(check, "dx on dy", shape, dy, got, n, NULL, 0.0);
         check_reset(check, shape);
     }
@@ -102,7 +206,7 @@ static void check_layernorm(struct check *check)
     for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
         int64_t width = widths[k / N_FILLS], rows = 1 + check_draw(check, 9), n = rows * width;
         float *x = check_filled(check, n, k % N_FILLS), *w = check_filled(check, width, FILL_NORMAL);
-        float *b = check_filled(check, width, FILL_NORMAL), *y = check_array(check, n);
+        float *b = k % 2 ? NULL : check_filled(check, width, FILL_NORMAL), *y = check_array(check, n);
         float *mean = check_array(check, rows), *rstd = check_array(check, rows), *want_y = check_array(check, n);
         float *want_mean = check_array(check, rows), *want_rstd = check_array(check, rows);
         double *near = check_doubles(check, n), *near_mean = check_doubles(check, rows);
@@ -119,7 +223,8 @@ static void check_layernorm(struct check *check)
                 double unit = fabs(((double)x[i] - (double)want_mean[r]) * (double)want_rstd[r]);
 
                 near[i] = fabs((double)w[c]) * (8.0 * eps32 * unit + row.shift) +
-                          2.0 * eps32 * (fabs((double)b[c]) + fabs((double)want_y[i])) + 0x1p-140;
+                          2.0 * eps32 * (b ? fabs((double)b[c]) : 0.0) + 2.0 * eps32 * fabs((double)want_y[i]) +
+                          0x1p-140;
             }
             near_mean[r] = row.shift / (double)want_rstd[r] + 0x1p-140;
         }
@@ -182,6 +287,12 @@ static void check_layernorm_bwd(struct check *check)
         check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
         check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
         check_compare(check, "db", shape, db, want_db, width, near_db, 0.0);
+        if (k % 4 > 1) {
+            got.db = NULL; /* dw is as with it */
+            check->table->layernorm_bwd(&got, rows, width);
+            check_compare(check, "dw without db", shape, dw, want_dw, width, near_dw, 0.0);
+            got.db = db;
+        }
         if (acc) {
             got.dx = acc;
             check->table->layernorm_bwd(&got, rows, width);
@@ -192,9 +303,8 @@ static void check_layernorm_bwd(struct check *check)
 }
 
 const struct check_case gpt_cases[] = {
-    {"gelu_fwd", check_gelu},
-    {"gelu_bwd", check_gelu_bwd},
-    {"layernorm_fwd", check_layernorm},
-    {"layernorm_bwd", check_layernorm_bwd},
+    {"gelu_fwd", check_gelu},           {"gelu_bwd", check_gelu_bwd},           {"geglu_fwd", check_geglu},
+    {"geglu_bwd", check_geglu_bwd},     {"gelu_erf_fwd", check_gelu_erf},       {"gelu_erf_bwd", check_gelu_erf_bwd},
+    {"layernorm_fwd", check_layernorm}, {"layernorm_bwd", check_layernorm_bwd},
 };
 const int n_gpt_cases = sizeof gpt_cases / sizeof *gpt_cases;

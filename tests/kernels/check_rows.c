@@ -24,15 +24,21 @@ static void check_rmsnorm(struct check *check)
         int64_t width = widths[k / N_FILLS], rows = few_rows(check), n = rows * width;
         float *x = check_filled(check, n, k % N_FILLS), *w = check_filled(check, width, FILL_NORMAL);
         float *y = check_array(check, n), *rstd = check_array(check, rows);
-        float *want_y = check_array(check, n), *want_rstd = check_array(check, rows);
+        float *want_y = check_array(check, n), *want_rstd = check_array(check, rows), offset = k % 2 ? 1.0F : 0.0F;
+        double *near = check_doubles(check, n);
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld x %lld fill %d", (long long)rows, (long long)width, k % N_FILLS);
-        tt_rmsnorm_fwd_ref(want_y, want_rstd, x, w, rows, width, 1e-5F);
-        check->table->rmsnorm_fwd(y, rstd, x, w, rows, width, 1e-5F);
-        check_compare(check, "y", shape, y, want_y, n, NULL, k % N_FILLS == FILL_TINY ? 400.0 : 5.0);
+        tt_rmsnorm_fwd_ref(want_y, want_rstd, x, w, offset, rows, width, 1e-5F);
+        check->table->rmsnorm_fwd(y, rstd, x, w, offset, rows, width, 1e-5F);
+        for (int64_t i = 0; i < n; i++) { /* w + offset may cancel */
+            double of_sum = (double)offset * fabs((double)x[i] * (double)want_rstd[i / width]);
+
+            near[i] = (k % N_FILLS == FILL_TINY ? 400.0 : 5.0) * check_ulp(fabs((double)want_y[i])) + eps32 * of_sum;
+        }
+        check_compare(check, "y", shape, y, want_y, n, near, 0.0);
         check_compare(check, "rstd", shape, rstd, want_rstd, rows, NULL, 4.0);
-        check->table->rmsnorm_fwd(x, rstd, x, w, rows, width, 1e-5F);
+        check->table->rmsnorm_fwd(x, rstd, x, w, offset, rows, width, 1e-5F);
         check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
         check_reset(check, shape);
     }
@@ -47,23 +53,24 @@ static void check_rmsnorm_bwd(struct check *check)
         float *y = check_array(check, n), *rstd = check_array(check, rows);
         float *dx = check_array(check, n), *dw = check_array(check, width);
         float *want_dx = check_array(check, n), *want_dw = check_array(check, width);
+        float offset = k % 4 / 2 ? 1.0F : 0.0F;
         double *near_dx = check_doubles(check, n), *near_dw = check_doubles(check, width);
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
-        tt_rmsnorm_fwd_ref(y, rstd, x, w, rows, width, 1e-5F);
-        tt_rmsnorm_bwd_ref(want_dx, want_dw, acc, dy, x, w, rstd, rows, width);
-        check->table->rmsnorm_bwd(dx, dw, acc, dy, x, w, rstd, rows, width);
+        tt_rmsnorm_fwd_ref(y, rstd, x, w, offset, rows, width, 1e-5F);
+        tt_rmsnorm_bwd_ref(want_dx, want_dw, acc, dy, x, w, offset, rstd, rows, width);
+        check->table->rmsnorm_bwd(dx, dw, acc, dy, x, w, offset, rstd, rows, width);
         for (int64_t r = 0; r < rows; r++) {
             double s = (double)rstd[r], size = 0.0;
 
             for (int64_t c = 0; c < width; c++)
-                size += fabs((double)dy[r * width + c] * (double)w[c] * (double)x[r * width + c]);
+                size += fabs((double)dy[r * width + c] * ((double)w[c] + (double)offset) * (double)x[r * width + c]);
             for (int64_t c = 0; c < width; c++) {
                 int64_t i = r * width + c;
 
                 near_dx[i] = 4.0 * eps32 *
-                                 (s * fabs((double)dy[i] * (double)w[c]) +
+                                 (s * fabs((double)dy[i]) * fmax(fabs((double)w[c] + (double)offset), (double)offset) +
                                   s * s * s / (double)width * fabs((double)x[i]) * size) +
                              (acc ? eps32 * (fabs((double)acc[i]) + fabs((double)want_dx[i])) : 0.0);
                 near_dw[c] += 4.0 * eps32 * fabs((double)dy[i] * (double)x[i] * s);
@@ -72,7 +79,7 @@ static void check_rmsnorm_bwd(struct check *check)
         check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
         check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
         if (acc) {
-            check->table->rmsnorm_bwd(acc, dw, acc, dy, x, w, rstd, rows, width);
+            check->table->rmsnorm_bwd(acc, dw, acc, dy, x, w, offset, rstd, rows, width);
             check_compare(check, "dx in place", shape, acc, dx, n, NULL, 0.0);
         }
         check_reset(check, shape);
@@ -181,18 +188,42 @@ static void check_softmax_grad(struct check *check)
     for (int k = 0; k < 4 * N_WIDTHS * N_FILLS; k++) {
         int64_t n = widths[k / N_FILLS % N_WIDTHS];
         float *x = part_of_row(check, n, k), *y = check_array(check, n), *want = check_array(check, n), largest, sum;
-        double *near = check_doubles(check, n);
+        double *near = check_doubles(check, n), part;
+        float cap = k % 3 ? 0.0F : 2.0F;
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld case %d", (long long)n, k);
         tt_softmax_sum_ref(&largest, &sum, x, n);
-        tt_softmax_grad_ref(want, x, n, largest, 0.3F);
-        check->table->softmax_grad(y, x, n, largest, 0.3F);
-        for (int64_t i = 0; i < n; i++)
-            near[i] =
-                (8.0 + fmin(fabs((double)x[i] - (double)largest), 100.0)) * eps32 * fabs((double)want[i]) + 0x1p-126;
+        tt_softmax_grad_ref(want, x, n, largest, 0.3F, cap);
+        check->table->softmax_grad(y, x, n, largest, 0.3F, cap);
+        for (int64_t i = 0; i < n; i++) { /* 1 - (x / cap)^2 may cancel */
+            part = cap > 0.0F ? (double)x[i] / (double)cap : 0.0;
+            near[i] = (8.0 + fmin(fabs((double)x[i] - (double)largest), 100.0)) * eps32 * fabs((double)want[i]) +
+                      4.0 * eps32 * 0.3 * exp((double)x[i] - (double)largest) * part * part + 0x1p-126;
+        }
         check_compare(check, "y", shape, y, want, n, near, 0.0);
-        check->table->softmax_grad(x, x, n, largest, 0.3F);
+        check->table->softmax_grad(x, x, n, largest, 0.3F, cap);
+        check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+/* The tanh of every cap, over all sizes. */
+static void check_soft_cap(struct check *check)
+{
+    for (int k = 0; k < 4 * N_WIDTHS * N_FILLS; k++) {
+        int64_t n = widths[k / N_FILLS % N_WIDTHS];
+        float *x = check_filled(check, n, k % N_FILLS), *y = check_array(check, n), *want = check_array(check, n);
+        float cap = k % 2 ? 1.0F : 30.0F;
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld case %d", (long long)n, k);
+        for (int64_t i = 0; i < n; i++)
+            x[i] *= k / N_FILLS % 2 ? cap * 3.0F : cap * 0.1F;
+        tt_soft_cap_ref(want, x, n, cap);
+        check->table->soft_cap(y, x, n, cap);
+        check_compare(check, "y", shape, y, want, n, NULL, 6.0);
+        check->table->soft_cap(x, x, n, cap);
         check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
         check_reset(check, shape);
     }
@@ -246,6 +277,7 @@ const struct check_case row_cases[] = {
     {"rmsnorm_fwd", check_rmsnorm},         {"rmsnorm_bwd", check_rmsnorm_bwd},
     {"cross_entropy", check_cross_entropy}, {"cross_entropy_grad", check_cross_entropy_grad},
     {"softmax_sum", check_softmax_sum},     {"softmax_grad", check_softmax_grad},
-    {"sum_rows", check_sum_rows},           {"scatter_add", check_scatter_add},
+    {"soft_cap", check_soft_cap},           {"sum_rows", check_sum_rows},
+    {"scatter_add", check_scatter_add},
 };
 const int n_row_cases = sizeof row_cases / sizeof *row_cases;

@@ -111,7 +111,12 @@ static void run_softmax_sum(const struct work *w)
 static void run_softmax_grad(const struct work *w)
 {
     for (int64_t r = 0; r < w->rows; r++)
-        w->table->softmax_grad(w->x[1] + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F);
+        w->table->softmax_grad(w->x[1] + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F, 0.0F);
+}
+
+static void run_soft_cap(const struct work *w)
+{
+    w->table->soft_cap(w->x[1], w->x[0], w->n, 30.0F);
 }
 
 static void run_gelu_fwd(const struct work *w)
@@ -122,6 +127,26 @@ static void run_gelu_fwd(const struct work *w)
 static void run_gelu_bwd(const struct work *w)
 {
     w->table->gelu_bwd(w->x[2], w->x[1], w->x[0], w->n);
+}
+
+static void run_geglu_fwd(const struct work *w)
+{
+    w->table->geglu_fwd(w->x[2], w->x[0], w->x[1], w->n);
+}
+
+static void run_geglu_bwd(const struct work *w)
+{
+    w->table->geglu_bwd(w->x[3], w->x[4], w->x[2], w->x[0], w->x[1], w->n);
+}
+
+static void run_gelu_erf_fwd(const struct work *w)
+{
+    w->table->gelu_erf_fwd(w->x[1], w->x[0], w->n);
+}
+
+static void run_gelu_erf_bwd(const struct work *w)
+{
+    w->table->gelu_erf_bwd(w->x[2], w->x[1], w->x[0], w->n);
 }
 
 static void run_gemv(const struct work *w)
@@ -161,12 +186,12 @@ static void run_mix_rows_bwd(const struct work *w)
 
 static void run_rmsnorm_fwd(const struct work *w)
 {
-    w->table->rmsnorm_fwd(w->x[2], w->x[3], w->x[0], w->x[1], w->rows, w->width, 1e-5F);
+    w->table->rmsnorm_fwd(w->x[2], w->x[3], w->x[0], w->x[1], 0.0F, w->rows, w->width, 1e-5F);
 }
 
 static void run_rmsnorm_bwd(const struct work *w)
 {
-    w->table->rmsnorm_bwd(w->x[2], w->x[4], NULL, w->x[5], w->x[0], w->x[1], w->x[3], w->rows, w->width);
+    w->table->rmsnorm_bwd(w->x[2], w->x[4], NULL, w->x[5], w->x[0], w->x[1], 0.0F, w->x[3], w->rows, w->width);
 }
 
 /* The arrays as bfloat16. */
@@ -195,7 +220,7 @@ static void run_cross_entropy_grad_bf16(const struct work *w)
 static void run_softmax_grad_bf16(const struct work *w)
 {
     for (int64_t r = 0; r < w->rows; r++)
-        w->table->softmax_grad_bf16(half(w, 1) + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F);
+        w->table->softmax_grad_bf16(half(w, 1) + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F, 0.0F);
 }
 
 static void run_gelu_fwd_bf16(const struct work *w)
@@ -206,6 +231,26 @@ static void run_gelu_fwd_bf16(const struct work *w)
 static void run_gelu_bwd_bf16(const struct work *w)
 {
     w->table->gelu_bwd_bf16(half(w, 2), half(w, 1), half(w, 0), w->n);
+}
+
+static void run_geglu_fwd_bf16(const struct work *w)
+{
+    w->table->geglu_fwd_bf16(half(w, 2), half(w, 0), half(w, 1), w->n);
+}
+
+static void run_geglu_bwd_bf16(const struct work *w)
+{
+    w->table->geglu_bwd_bf16(half(w, 3), half(w, 4), half(w, 2), half(w, 0), half(w, 1), w->n);
+}
+
+static void run_gelu_erf_fwd_bf16(const struct work *w)
+{
+    w->table->gelu_erf_fwd_bf16(half(w, 1), half(w, 0), w->n);
+}
+
+static void run_gelu_erf_bwd_bf16(const struct work *w)
+{
+    w->table->gelu_erf_bwd_bf16(half(w, 2), half(w, 1), half(w, 0), w->n);
 }
 
 static void run_gemv_bf16(const struct work *w)
@@ -245,12 +290,12 @@ static void run_mix_rows_bwd_bf16(const struct work *w)
 
 static void run_rmsnorm_fwd_bf16(const struct work *w)
 {
-    w->table->rmsnorm_fwd_bf16(half(w, 2), w->x[3], half(w, 0), half(w, 1), w->rows, w->width, 1e-5F);
+    w->table->rmsnorm_fwd_bf16(half(w, 2), w->x[3], half(w, 0), half(w, 1), 0.0F, w->rows, w->width, 1e-5F);
 }
 
 static void run_rmsnorm_bwd_bf16(const struct work *w)
 {
-    w->table->rmsnorm_bwd_bf16(half(w, 2), w->x[4], NULL, half(w, 5), half(w, 0), half(w, 1), w->x[3], w->rows,
+    w->table->rmsnorm_bwd_bf16(half(w, 2), w->x[4], NULL, half(w, 5), half(w, 0), half(w, 1), 0.0F, w->x[3], w->rows,
                                w->width);
 }
 
@@ -535,10 +580,18 @@ static const struct bench_case bench_cases[] = {
     {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096, NULL},
     {"cross_entropy_grad_bf16", run_cross_entropy_grad_bf16, 1.5, 0.0, 4096, NULL},
     {"exp", run_exp, 2.0, 0.0, 512, NULL},
+    {"geglu_fwd", run_geglu_fwd, 3.0, 0.0, 512, NULL},
+    {"geglu_fwd_bf16", run_geglu_fwd_bf16, 1.5, 0.0, 512, NULL},
+    {"geglu_bwd", run_geglu_bwd, 5.0, 0.0, 512, NULL},
+    {"geglu_bwd_bf16", run_geglu_bwd_bf16, 2.5, 0.0, 512, NULL},
     {"gelu_fwd", run_gelu_fwd, 2.0, 0.0, 512, NULL},
     {"gelu_fwd_bf16", run_gelu_fwd_bf16, 1.0, 0.0, 512, NULL},
     {"gelu_bwd", run_gelu_bwd, 3.0, 0.0, 512, NULL},
     {"gelu_bwd_bf16", run_gelu_bwd_bf16, 1.5, 0.0, 512, NULL},
+    {"gelu_erf_fwd", run_gelu_erf_fwd, 2.0, 0.0, 512, NULL},
+    {"gelu_erf_fwd_bf16", run_gelu_erf_fwd_bf16, 1.0, 0.0, 512, NULL},
+    {"gelu_erf_bwd", run_gelu_erf_bwd, 3.0, 0.0, 512, NULL},
+    {"gelu_erf_bwd_bf16", run_gelu_erf_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"gemv", run_gemv, 1.0, 0.0, 512, NULL},
     {"gemv_bf16", run_gemv_bf16, 0.5, 0.0, 512, NULL},
     {"layernorm_fwd", run_layernorm_fwd, 2.0, 0.0, 512, NULL},
@@ -562,6 +615,7 @@ static const struct bench_case bench_cases[] = {
     {"sgemm", run_sgemm, 0.0, 1.0, 0, &matrices},
     {"sinks_bwd", run_sinks_bwd, 2.0, 0.0, 512, NULL},
     {"sinks_bwd_bf16", run_sinks_bwd_bf16, 1.0, 0.0, 512, NULL},
+    {"soft_cap", run_soft_cap, 2.0, 0.0, 512, NULL},
     {"softmax_grad", run_softmax_grad, 2.0, 0.0, 4096, NULL},
     {"softmax_grad_bf16", run_softmax_grad_bf16, 1.5, 0.0, 4096, NULL},
     {"softmax_sum", run_softmax_sum, 1.0, 0.0, 4096, NULL},

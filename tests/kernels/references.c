@@ -119,17 +119,30 @@ void tt_softmax_sum_ref(float *largest, float *sum, const float *x, int64_t n)
     *sum = (float)total;
 }
 
-void tt_softmax_grad_ref(float *y, const float *x, int64_t n, float largest, float factor)
+void tt_soft_cap_ref(float *y, const float *x, int64_t n, float cap)
 {
     for (int64_t i = 0; i < n; i++)
-        y[i] = (float)((double)factor * exp((double)x[i] - (double)largest));
+        y[i] = (float)((double)cap * tanh((double)x[i] / (double)cap));
+}
+
+static double softmax_slope(float x, float largest, float factor, float cap)
+{
+    double part = cap > 0.0F ? (double)x / (double)cap : 0.0;
+
+    return (double)factor * exp((double)x - (double)largest) * (1.0 - part * part);
+}
+
+void tt_softmax_grad_ref(float *y, const float *x, int64_t n, float largest, float factor, float cap)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)softmax_slope(x[i], largest, factor, cap);
 }
 
 /* Each element is read before the rounded values, in half of its memory, can reach it. */
-void tt_softmax_grad_bf16_ref(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+void tt_softmax_grad_bf16_ref(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
     for (int64_t i = 0; i < n; i++) {
-        tt_bf16 rounded = tt_bf16_from_float((float)((double)factor * exp((double)x[i] - (double)largest)));
+        tt_bf16 rounded = tt_bf16_from_float((float)softmax_slope(x[i], largest, factor, cap));
 
         memcpy(y + i, &rounded, sizeof rounded);
     }

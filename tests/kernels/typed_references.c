@@ -32,8 +32,8 @@ void TT_TYPED(tt_gemv, ref)(float *y, const element *w, const element *x, int64_
     }
 }
 
-void TT_TYPED(tt_rmsnorm_fwd, ref)(element *y, float *rstd, const element *x, const element *w, int64_t rows,
-                                   int64_t width, float eps)
+void TT_TYPED(tt_rmsnorm_fwd, ref)(element *y, float *rstd, const element *x, const element *w, float offset,
+                                   int64_t rows, int64_t width, float eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         double sum = 0.0, scale;
@@ -43,12 +43,12 @@ void TT_TYPED(tt_rmsnorm_fwd, ref)(element *y, float *rstd, const element *x, co
         scale = 1.0 / sqrt(sum / (double)width + (double)eps);
         rstd[r] = (float)scale;
         for (int64_t i = 0; i < width; i++)
-            y[i] = element_of_exact(exact_of(x[i]) * scale * exact_of(w[i]));
+            y[i] = element_of_exact(exact_of(x[i]) * scale * (exact_of(w[i]) + (double)offset));
     }
 }
 
 void TT_TYPED(tt_rmsnorm_bwd, ref)(element *dx, float *dw, const element *acc, const element *dy, const element *x,
-                                   const element *w, const float *rstd, int64_t rows, int64_t width)
+                                   const element *w, float offset, const float *rstd, int64_t rows, int64_t width)
 {
     for (int64_t i = 0; i < width; i++) {
         double sum = 0.0;
@@ -61,11 +61,13 @@ void TT_TYPED(tt_rmsnorm_bwd, ref)(element *dx, float *dw, const element *acc, c
         double scale = (double)rstd[r], dot = 0.0;
 
         for (int64_t i = r * width; i < (r + 1) * width; i++)
-            dot += exact_of(dy[i]) * exact_of(w[i - r * width]) * exact_of(x[i]);
+            dot += exact_of(dy[i]) * (exact_of(w[i - r * width]) + (double)offset) * exact_of(x[i]);
         dot *= scale * scale / (double)width;
         for (int64_t i = r * width; i < (r + 1) * width; i++) {
+            double factor = exact_of(w[i - r * width]) + (double)offset;
+
             dx[i] = element_of_exact((acc ? exact_of(acc[i]) : 0.0) +
-                                     scale * (exact_of(dy[i]) * exact_of(w[i - r * width]) - exact_of(x[i]) * dot));
+                                     scale * (exact_of(dy[i]) * factor - exact_of(x[i]) * dot));
         }
     }
 }
@@ -106,7 +108,7 @@ void TT_TYPED(tt_layernorm_fwd, ref)(element *y, float *mean, float *rstd, const
         mean[r] = (float)middle;
         rstd[r] = (float)scale;
         for (int64_t i = 0; i < width; i++)
-            y[i] = element_of_exact((exact_of(x[i]) - middle) * scale * exact_of(w[i]) + exact_of(b[i]));
+            y[i] = element_of_exact((exact_of(x[i]) - middle) * scale * exact_of(w[i]) + (b ? exact_of(b[i]) : 0.0));
     }
 }
 
@@ -139,7 +141,8 @@ void TT_TYPED(tt_layernorm_bwd, ref)(const struct tt_layernorm_grads *of, int64_
             plain += grad;
         }
         of->dw[i] = (float)scaled;
-        of->db[i] = (float)plain;
+        if (of->db)
+            of->db[i] = (float)plain;
     }
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = r * width;
@@ -195,27 +198,70 @@ void TT_TYPED(tt_gelu_fwd, ref)(element *y, const element *x, int64_t n)
         y[i] = element_of_exact(exact_of(x[i]) / (1.0 + exp(-2.0 * inner(exact_of(x[i])))));
 }
 
+static double gelu_slope(double x)
+{
+    double sigmoid = 1.0 / (1.0 + exp(-2.0 * inner(x)));
+    double slope = 2.0 * 0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * x * x);
+
+    return sigmoid * (1.0 + x * slope * (1.0 - sigmoid));
+}
+
 void TT_TYPED(tt_gelu_bwd, ref)(element *dx, const element *dy, const element *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        double at = exact_of(x[i]), sigmoid = 1.0 / (1.0 + exp(-2.0 * inner(at)));
-        double slope = 2.0 * 0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * at * at);
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = element_of_exact(exact_of(dy[i]) * gelu_slope(exact_of(x[i])));
+}
 
-        dx[i] = element_of_exact(exact_of(dy[i]) * sigmoid * (1.0 + at * slope * (1.0 - sigmoid)));
+void TT_TYPED(tt_geglu_fwd, ref)(element *h, const element *g, const element *u, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        h[i] = element_of_exact(exact_of(g[i]) / (1.0 + exp(-2.0 * inner(exact_of(g[i])))) * exact_of(u[i]));
+}
+
+void TT_TYPED(tt_geglu_bwd, ref)(element *dg, element *du, const element *dh, const element *g, const element *u,
+                                 int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double grad = exact_of(dh[i]), gate = exact_of(g[i]), up = exact_of(u[i]);
+
+        dg[i] = element_of_exact(grad * up * gelu_slope(gate));
+        du[i] = element_of_exact(grad * gate / (1.0 + exp(-2.0 * inner(gate))));
+    }
+}
+
+/* The probability of the standard normal distribution below x. */
+static double normal(double x)
+{
+    return erfc(-x * 0.70710678118654752440) / 2.0;
+}
+
+void TT_TYPED(tt_gelu_erf_fwd, ref)(element *y, const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = element_of_exact(exact_of(x[i]) * normal(exact_of(x[i])));
+}
+
+void TT_TYPED(tt_gelu_erf_bwd, ref)(element *dx, const element *dy, const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double at = exact_of(x[i]), density = 0.39894228040143267794 * exp(-at * at / 2.0);
+
+        dx[i] = element_of_exact(exact_of(dy[i]) * (normal(at) + at * density));
     }
 }
 
 void TT_TYPED(tt_rope, ref)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
                             int64_t first_row, int64_t rows)
 {
-    int64_t first = shape->unrotated, dim = shape->head_dim - first, half = dim / 2;
+    int64_t first = shape->unrotated, dim = tt_rope_rotated(shape), half = dim / 2;
     int64_t step = shape->rotate_half ? half : 1, stride = shape->rotate_half ? 1 : 2;
 
     for (int64_t head = 0; head < rows * shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
         const float *angle = table + tt_rope_position(shape, first_row + head / shape->heads) * dim;
 
-        for (int64_t i = 0; i < first; i++)
-            y[i] = x[i];
+        for (int64_t i = 0; i < shape->head_dim; i++)
+            if (i < first || i >= first + dim)
+                y[i] = x[i];
         for (int64_t i = 0; i < half; i++) {
             double c = (double)angle[2 * i], s = shape->inverse ? -(double)angle[2 * i + 1] : (double)angle[2 * i + 1];
             int64_t low = first + i * stride, high = low + step;
@@ -306,7 +352,8 @@ static double score(const element *q, const element *k, const struct tt_attentio
 
     for (int64_t e = 0; e < shape->head_dim; e++)
         sum += exact_of(q[e]) * exact_of(k[e]);
-    return sum * scale_of(shape);
+    sum *= scale_of(shape);
+    return shape->soft_cap > 0.0F ? (double)shape->soft_cap * tanh(sum / (double)shape->soft_cap) : sum;
 }
 
 /* One row of one head; sink: of that head, or NULL. Returns the logarithm of the sum of its exponentials. */
@@ -382,11 +429,12 @@ static double pair(const element_grads *group, const struct tt_attention_shape *
     const element *q = group->q + row * dim, *k = group->k + j * shape->kv_heads * dim;
     const element *dout = group->dout + row * width, *o = group->o + row * width;
     const element *v = group->v + j * shape->kv_heads * width;
-    double p = exp(score(q, k, shape) - (double)group->lse[row]), dot = 0.0;
+    double s = score(q, k, shape), p = exp(s - (double)group->lse[row]), dot = 0.0, capped;
 
     for (int64_t e = 0; e < width; e++)
         dot += exact_of(dout[e]) * (exact_of(v[e]) - exact_of(o[e]));
-    *ret_ds = p * dot * scale_of(shape);
+    capped = shape->soft_cap > 0.0F ? s / (double)shape->soft_cap : 0.0;
+    *ret_ds = p * dot * scale_of(shape) * (1.0 - capped * capped);
     return p;
 }
 

@@ -76,7 +76,11 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
     for (int64_t r = 0; r < tile->rows; r++, s += tile->width) {
         struct span seen = visible(tile, shape, r);
         int64_t n = seen.end - seen.begin;
-        float here = n ? scale * tt_row_max(s + seen.begin, n) : -FLT_MAX, added;
+        float here, added;
+
+        if (shape->soft_cap > 0.0F)
+            tt_row_cap(s + seen.begin, n, tt_attention_scale(shape), shape->soft_cap);
+        here = n ? scale * tt_row_max(s + seen.begin, n) : -FLT_MAX;
 
         here = !is_first && largest[r] > here ? largest[r] : here;
         added = n ? tt_row_exp(s + seen.begin, n, scale, here) : 0.0F;
@@ -151,7 +155,7 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
                                          float *scratch)
 {
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
-    float scale = tt_attention_scale(shape);
+    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* of what the softmax reads */
     int64_t dim = shape->head_dim, stride = shape->heads * dim, width = tt_attention_value_dim(shape);
     int64_t v_stride = tt_attention_value_stride(shape), o_stride = shape->heads * width;
     struct tile tile = {.row = first_row,
@@ -239,12 +243,24 @@ static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float
         struct span seen = visible(tile, shape, r);
         float shift = lse[r * shape->heads], mean = delta[r];
 
-        TT_INDEPENDENT
-        for (int64_t i = seen.begin; i < seen.end; i++) {
-            float p = tt_expf(scale * s[i] - shift);
+        if (shape->soft_cap > 0.0F) {
+            float cap = shape->soft_cap;
 
-            s[i] = p;
-            dp[i] = scale * p * (dp[i] - mean);
+            TT_INDEPENDENT
+            for (int64_t i = seen.begin; i < seen.end; i++) {
+                float t = tt_tanhf(scale / cap * s[i]), p = tt_expf(cap * t - shift);
+
+                s[i] = p;
+                dp[i] = scale * p * (dp[i] - mean) * (1.0F - t * t);
+            }
+        } else {
+            TT_INDEPENDENT
+            for (int64_t i = seen.begin; i < seen.end; i++) {
+                float p = tt_expf(scale * s[i] - shift);
+
+                s[i] = p;
+                dp[i] = scale * p * (dp[i] - mean);
+            }
         }
         hide(s, tile, seen);
         hide(dp, tile, seen);
@@ -355,7 +371,7 @@ void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const ele
 {
     int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
     int64_t width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
-    float scale = tt_attention_scale(shape), *wide = scratch + heads * keys;
+    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape), *wide = scratch + heads * keys;
     const float *q_rows = floats_of(q, heads * dim, wide);
 #ifdef TT_ELEMENT_BF16
     float *sums = wide + heads * dim, *wide_row = sums + heads * width;
@@ -370,9 +386,13 @@ void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const ele
             scratch[h * keys + j] = attention_row_dot(q_rows + h * dim, row, dim);
     }
     for (int64_t h = 0; h < heads; h++) {
-        float *s = scratch + h * keys;
-        float largest = scale * tt_row_max(s, keys), sum = tt_row_exp(s, keys, scale, largest);
-        float share = shape->sinks ? tt_add_sink(&largest, &sum, shape->sinks[h]) : 1.0F / sum;
+        float *s = scratch + h * keys, largest, sum, share;
+
+        if (shape->soft_cap > 0.0F)
+            tt_row_cap(s, keys, tt_attention_scale(shape), shape->soft_cap);
+        largest = scale * tt_row_max(s, keys);
+        sum = tt_row_exp(s, keys, scale, largest);
+        share = shape->sinks ? tt_add_sink(&largest, &sum, shape->sinks[h]) : 1.0F / sum;
 
         for (int64_t j = 0; j < keys; j++)
             s[j] *= share;

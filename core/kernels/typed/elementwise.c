@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The portable kernels that work element by element: sums, GELU, SwiGLU, RoPE. Like all portable kernels they are
- * plain loops that gcc and clang turn into vector code for any instruction set: no libm call inside a loop, no branch
- * on data.
+ * The portable kernels that work element by element: sums, GELU, GeGLU, SwiGLU, RoPE. Like all portable kernels they
+ * are plain loops that gcc and clang turn into vector code for any instruction set: no libm call inside a loop, no
+ * branch on data.
  */
 #include <math.h>
 #include <string.h>
@@ -20,6 +20,17 @@ void TT_TYPED(tt_add, generic)(element *y, const element *a, const element *b, i
 /* sqrt(2 / pi), and the same times 0.044715 and times 3 0.044715; doubled for the sigmoid */
 static const float linear = 1.5957691216F, cubic = 0.0713548163F, slope_cubic = 0.2140644489F;
 
+static inline float gelu_sigmoid(float x)
+{
+    return 1.0F / (1.0F + tt_expf(-x * (linear + cubic * x * x)));
+}
+
+/* This order avoids 0 times infinity far from 0. */
+static inline float gelu_slope(float x, float sigmoid)
+{
+    return sigmoid + x * sigmoid * ((linear + slope_cubic * x * x) * (1.0F - sigmoid));
+}
+
 void TT_TYPED(tt_gelu_fwd, generic)(element *y, const element *x, int64_t n)
 {
     TT_INDEPENDENT
@@ -33,12 +44,47 @@ void TT_TYPED(tt_gelu_fwd, generic)(element *y, const element *x, int64_t n)
 void TT_TYPED(tt_gelu_bwd, generic)(element *dx, const element *dy, const element *x, int64_t n)
 {
     TT_INDEPENDENT
-    for (int64_t i = 0; i < n; i++) {
-        float v = value_of(x[i]), square = v * v, sigmoid = 1.0F / (1.0F + tt_expf(-v * (linear + cubic * square)));
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = element_of(value_of(dy[i]) * gelu_slope(value_of(x[i]), gelu_sigmoid(value_of(x[i]))));
+}
 
-        /* this order avoids 0 times infinity far from 0 */
-        dx[i] = element_of(value_of(dy[i]) *
-                           (sigmoid + v * sigmoid * ((linear + slope_cubic * square) * (1.0F - sigmoid))));
+void TT_TYPED(tt_geglu_fwd, generic)(element *h, const element *g, const element *u, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        h[i] = element_of(value_of(g[i]) * gelu_sigmoid(value_of(g[i])) * value_of(u[i]));
+}
+
+void TT_TYPED(tt_geglu_bwd, generic)(element *dg, element *du, const element *dh, const element *g, const element *u,
+                                     int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float grad = value_of(dh[i]), gate = value_of(g[i]), up = value_of(u[i]), sigmoid = gelu_sigmoid(gate);
+
+        dg[i] = element_of(grad * up * gelu_slope(gate, sigmoid));
+        du[i] = element_of(grad * (gate * sigmoid));
+    }
+}
+
+void TT_TYPED(tt_gelu_erf_fwd, generic)(element *y, const element *x, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float v = value_of(x[i]), tail = tt_normal_tail(v).tail;
+
+        y[i] = element_of(v > 0.0F ? v - v * tail : v * tail);
+    }
+}
+
+void TT_TYPED(tt_gelu_erf_bwd, generic)(element *dx, const element *dy, const element *x, int64_t n)
+{
+    TT_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float v = value_of(x[i]);
+        struct tt_normal_tail of = tt_normal_tail(v);
+
+        dx[i] = element_of(value_of(dy[i]) * ((v > 0.0F ? 1.0F - of.tail : of.tail) + of.slope));
     }
 }
 
@@ -67,7 +113,7 @@ static void rope_head(element *y, const element *x, const float *angle, int64_t 
 void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
                                 int64_t first_row, int64_t rows)
 {
-    int64_t first = shape->unrotated, dim = shape->head_dim - first;
+    int64_t first = shape->unrotated, dim = tt_rope_rotated(shape), last = shape->head_dim - first - dim;
     float sign = shape->inverse ? -1.0F : 1.0F;
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
@@ -76,6 +122,8 @@ void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table
         for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
             if (y != x && first > 0)
                 memcpy(y, x, (size_t)first * sizeof *y);
+            if (y != x && last > 0)
+                memcpy(y + first + dim, x + first + dim, (size_t)last * sizeof *y);
             rope_head(y + first, x + first, angle, dim / 2, sign, shape->rotate_half);
         }
     }

@@ -25,8 +25,8 @@ void TT_TYPED(tt_gemv, generic)(float *y, const element *w, const element *x, in
     }
 }
 
-void TT_TYPED(tt_rmsnorm_fwd, generic)(element *y, float *rstd, const element *x, const element *w, int64_t rows,
-                                       int64_t width, float eps)
+void TT_TYPED(tt_rmsnorm_fwd, generic)(element *y, float *rstd, const element *x, const element *w, float offset,
+                                       int64_t rows, int64_t width, float eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         float lane[TT_LANES] = {0.0F}, scale;
@@ -42,45 +42,45 @@ void TT_TYPED(tt_rmsnorm_fwd, generic)(element *y, float *rstd, const element *x
         rstd[r] = scale;
         TT_INDEPENDENT
         for (i = 0; i < width; i++)
-            y[i] = element_of(value_of(x[i]) * scale * value_of(w[i]));
+            y[i] = element_of(value_of(x[i]) * scale * (value_of(w[i]) + offset));
     }
 }
 
-/* One row's dot(dy, w x). */
-static float row_dot(const element *dy, const element *x, const element *w, int64_t width)
+/* One row's dot(dy, (w + offset) x). */
+static float row_dot(const element *dy, const element *x, const element *w, float offset, int64_t width)
 {
     float lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= width; i += TT_LANES) {
         for (int l = 0; l < TT_LANES; l++)
-            lane[l] += value_of(dy[i + l]) * value_of(w[i + l]) * value_of(x[i + l]);
+            lane[l] += value_of(dy[i + l]) * (value_of(w[i + l]) + offset) * value_of(x[i + l]);
     }
     for (int l = 0; i + l < width; l++)
-        lane[l] += value_of(dy[i + l]) * value_of(w[i + l]) * value_of(x[i + l]);
+        lane[l] += value_of(dy[i + l]) * (value_of(w[i + l]) + offset) * value_of(x[i + l]);
     return tt_lanes_sum(lane);
 }
 
 void TT_TYPED(tt_rmsnorm_bwd, generic)(element *dx, float *dw, const element *acc, const element *dy, const element *x,
-                                       const element *w, const float *rstd, int64_t rows, int64_t width)
+                                       const element *w, float offset, const float *rstd, int64_t rows, int64_t width)
 {
     memset(dw, 0, (size_t)width * sizeof *dw);
     for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
-        float scale = rstd[r], mean = row_dot(dy, x, w, width) * scale / (float)width * scale;
+        float scale = rstd[r], mean = row_dot(dy, x, w, offset, width) * scale / (float)width * scale;
 
         if (acc) {
             TT_INDEPENDENT
             for (int64_t i = 0; i < width; i++) {
                 dw[i] += value_of(dy[i]) * (value_of(x[i]) * scale);
-                dx[i] =
-                    element_of(value_of(acc[i]) + scale * (value_of(dy[i]) * value_of(w[i]) - value_of(x[i]) * mean));
+                dx[i] = element_of(value_of(acc[i]) +
+                                   scale * (value_of(dy[i]) * (value_of(w[i]) + offset) - value_of(x[i]) * mean));
             }
             acc += width;
         } else {
             TT_INDEPENDENT
             for (int64_t i = 0; i < width; i++) {
                 dw[i] += value_of(dy[i]) * (value_of(x[i]) * scale);
-                dx[i] = element_of(scale * (value_of(dy[i]) * value_of(w[i]) - value_of(x[i]) * mean));
+                dx[i] = element_of(scale * (value_of(dy[i]) * (value_of(w[i]) + offset) - value_of(x[i]) * mean));
             }
         }
     }
@@ -158,7 +158,7 @@ void TT_TYPED(tt_layernorm_fwd, generic)(element *y, float *mean, float *rstd, c
         rstd[r] = scale;
         TT_INDEPENDENT
         for (int64_t i = 0; i < width; i++)
-            y[i] = element_of((value_of(x[i]) - middle) * scale * value_of(w[i]) + value_of(b[i]));
+            y[i] = element_of((value_of(x[i]) - middle) * scale * value_of(w[i]) + (b ? value_of(b[i]) : 0.0F));
     }
 }
 
@@ -183,21 +183,23 @@ static void row_dots(const element *dy, const element *x, const element *w, floa
     *ret_with_x = tt_lanes_sum(with_x);
 }
 
-/* Adds a row's share to dw and db. */
+/* Adds a row's share to dw and, unless it is NULL, db. */
 static void row_weights(float *dw, float *db, const element *dy, const element *x, float mean, float rstd,
                         int64_t width)
 {
     TT_INDEPENDENT
-    for (int64_t i = 0; i < width; i++) {
+    for (int64_t i = 0; i < width; i++)
         dw[i] += value_of(dy[i]) * ((value_of(x[i]) - mean) * rstd);
+    TT_INDEPENDENT
+    for (int64_t i = 0; db && i < width; i++)
         db[i] += value_of(dy[i]);
-    }
 }
 
 void TT_TYPED(tt_layernorm_bwd, generic)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
     memset(of->dw, 0, (size_t)width * sizeof *of->dw);
-    memset(of->db, 0, (size_t)width * sizeof *of->db);
+    if (of->db)
+        memset(of->db, 0, (size_t)width * sizeof *of->db);
     for (int64_t r = 0; r < rows; r++) {
         const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width, *w = of->w;
         const element *acc = of->acc ? (const element *)of->acc + r * width : NULL;

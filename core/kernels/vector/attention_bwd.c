@@ -22,6 +22,7 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector/element.h"
 #include "core/kernels/vector/product.h"
+#include "core/kernels/vector/tanh.h"
 
 #ifdef TT_ELEMENT_BF16
 typedef struct tt_attention_bf16_grads element_grads;
@@ -103,6 +104,12 @@ VF_INLINE void transpose_floats(float *to, float *rows, const element *from, int
 
 #endif
 #endif
+
+/* Of scores in powers of 2, or of what tanh reads if they have a cap. */
+VF_INLINE float score_scale(const struct work *work)
+{
+    return work->shape->soft_cap > 0.0F ? work->scale / work->shape->soft_cap : work->scale * LOG2_E;
+}
 
 static void *take(float **scratch, int64_t floats)
 {
@@ -189,7 +196,7 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
 
 VF_INLINE vf score_of(const struct work *work, const float *s)
 {
-    return vf_mul(vf_set(work->scale * LOG2_E), vf_load(s));
+    return vf_mul(vf_set(score_scale(work)), vf_load(s));
 }
 
 /* p and ds of n rows and the first nv vectors of keys as pairs. */
@@ -230,7 +237,7 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
 {
     int64_t stride = work->k_stride, dim = work->q.dim, wide = work->q.wide;
     const element *k = work->head->k + key * stride, *v = work->head->v + key * work->v_stride;
-    vf factor = vf_set(work->scale * LOG2_E);
+    vf factor = vf_set(score_scale(work));
 
     if (keys < PANEL) {
         memset(work->kt, 0, (size_t)(PANEL * dim) * sizeof(float));
@@ -287,16 +294,22 @@ static void load_strip(struct work *work)
 
 /* Row r of the block sees all nv vectors of keys, or, in the square at the end of vector nv - 1, its
  * first r + 1 lanes; but no keys before its document. key: the panel's first. */
-static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
+VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t n, int nv, bool diagonal, bool capped)
 {
+    vf cap = vf_set(LOG2_E * work->shape->soft_cap);
+
     for (int64_t r = 0; r < n; r++) {
         int64_t hidden = tt_attention_start(work->shape, work->row + first + r) - key;
         vf lse = vf_set(work->lse[first + r]), delta = vf_set(work->delta[first + r]);
         float *p = work->p + r * PANEL, *ds = work->ds + r * PANEL;
 
         for (int64_t v = 0; v < nv; v++, p += VF_LANES, ds += VF_LANES) {
-            vf weight = vf_exp2_low(vf_sub(score_of(work, p), lse)), slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
+            vf score = score_of(work, p), part = capped ? vf_tanh(score) : vf_zero(), weight, slope;
 
+            weight = vf_exp2_low(vf_sub(capped ? vf_mul(cap, part) : score, lse));
+            slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
+            if (capped)
+                slope = vf_mul(slope, vf_fnma(part, part, vf_set(1.0F)));
             if (diagonal && v == nv - 1) {
                 weight = vf_select(vf_first(r + 1), weight, vf_zero());
                 slope = vf_select(vf_first(r + 1), slope, vf_zero());
@@ -309,6 +322,14 @@ static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, in
             vf_store(ds, slope);
         }
     }
+}
+
+static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
+{
+    if (work->shape->soft_cap > 0.0F)
+        softmax_of(work, key, first, n, nv, diagonal, true);
+    else
+        softmax_of(work, key, first, n, nv, diagonal, false);
 }
 
 /* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first nv vectors of the panel. */

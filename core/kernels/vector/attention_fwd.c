@@ -17,15 +17,18 @@
 
 #include "core/kernels/vector/element.h"
 #include "core/kernels/vector/product.h"
+#include "core/kernels/vector/tanh.h"
 
 enum { KEYS = TT_ATTENTION_BLOCK };
 _Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "scratch, tiles");
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
-/* Of scores in powers of 2. */
+/* Of scores in powers of 2, or of what tanh reads if they have a cap. */
 VF_INLINE float score_scale(const struct tt_attention_shape *shape)
 {
+    if (shape->soft_cap > 0.0F)
+        return tt_attention_scale(shape) / shape->soft_cap;
     return shape->scale > 0.0F ? LOG2_E * shape->scale : LOG2_E / sqrtf((float)shape->head_dim);
 }
 
@@ -38,6 +41,7 @@ struct panel {
     int64_t depth;                 /* key_dim, or pairs of it: elements of a row of k */
     int64_t v_step;                /* elements of a row of v */
     float scale;                   /* of the scores of bfloat16 */
+    float cap;                     /* of the scores, in powers of 2; 0: none */
     product_type *qt;              /* (depth, PANEL) */
     float *ot;                     /* (dim, PANEL) */
     float *weights;                /* (KEYS, PANEL) */
@@ -139,7 +143,7 @@ static vf column_weights(float *s, int64_t n, vf scale, vf largest)
 static void softmax(struct panel *panel, int64_t v, int64_t n)
 {
     int64_t at = v * VF_LANES;
-    vf before = vf_load(panel->largest + at), scale = vf_set(panel->scale);
+    vf before = vf_load(panel->largest + at), scale = vf_set(panel->cap > 0.0F ? 1.0F : panel->scale);
     vf largest = column_max(panel->weights + at, n, scale, before);
     vf shrink = vf_exp2_low(vf_sub(before, largest)), sum = column_weights(panel->weights + at, n, scale, largest);
 
@@ -179,10 +183,22 @@ static void mask_documents(struct panel *panel, int64_t key, int64_t at, int64_t
     }
 }
 
+/* Caps the scores of n keys, row `at` of the weights, and of the vectors from `first` on. */
+static void cap_scores(struct panel *panel, int64_t at, int64_t n, int64_t first)
+{
+    const vf cap = vf_set(panel->cap), scale = vf_set(panel->scale);
+
+    for (float *s = panel->weights + at * PANEL; n > 0; n--, s += PANEL)
+        for (int64_t v = first * VF_LANES; v < PANEL; v += VF_LANES)
+            vf_store(s + v, vf_mul(cap, vf_tanh(scaled(s + v, scale))));
+}
+
 /* Keys from `key` on that no row of the panel is above; k and v: their first elements. */
 static void block_below(struct panel *panel, const product_type *k, const product_type *v, int64_t key, int64_t keys)
 {
     product_rows(panel->weights, PANEL, k, panel->depth, panel->qt, PANEL, keys, PRODUCT_VECTORS, panel->depth);
+    if (panel->cap > 0.0F)
+        cap_scores(panel, 0, keys, 0);
     mask_documents(panel, key, 0, keys);
     for (int64_t i = 0; i < PRODUCT_VECTORS; i++)
         softmax(panel, i, keys);
@@ -210,6 +226,8 @@ static void block_diagonal(struct panel *panel, const product_type *k, const pro
 
         product_rows(panel->weights + at * PANEL + at, PANEL, k + at * panel->depth * PRODUCT_STEP, panel->depth,
                      panel->qt + at * PRODUCT_STEP, PANEL, n, (int)(PRODUCT_VECTORS - g), panel->depth);
+        if (panel->cap > 0.0F)
+            cap_scores(panel, at, n, g);
         mask(panel, g, n);
         mask_documents(panel, panel->row + at, at, n);
     }
@@ -333,6 +351,7 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
                           .key_dim = dim,
                           .depth = dim,
                           .v_step = stride_of_floats(v_stride, width),
+                          .cap = LOG2_E * shape->soft_cap,
                           .qt = scratch,
                           .ot = scratch + dim * PANEL};
     float *wide_k, *wide_v;
@@ -444,7 +463,8 @@ void TT_ISA(tt_attention_fwd_bf16)(tt_bf16 *o, float *lse, const tt_bf16 *q, con
                                   .key_dim = dim,
                                   .depth = (dim + 1) / 2,
                                   .v_step = (width + VP_LANES - 1) / VP_LANES * VP_LANES,
-                                  .scale = score_scale(shape)}};
+                                  .scale = score_scale(shape),
+                                  .cap = LOG2_E * shape->soft_cap}};
     struct panel *panel = &work.panel;
 
     lay_out(&work, scratch);

@@ -7,6 +7,7 @@
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector/element.h"
+#include "core/kernels/vector/tanh.h"
 
 enum {
     VECTORS = 4, /* of a row of v at a time: they hide the latency of each other's sums */
@@ -26,6 +27,14 @@ VF_INLINE float largest_of(const float *s, int64_t n)
     for (int64_t i = 0; i < n; i += VF_LANES) /* vf_max passes over a NaN in its first operand */
         largest = vf_max(vf_select(vf_first(n - i), vf_load_n(s + i, n - i), lowest), largest);
     return vf_largest(largest);
+}
+
+VF_INLINE void cap_scores(float *s, int64_t n, float scale, float cap)
+{
+    const vf inner = vf_set(scale / cap), outer = vf_set(cap);
+
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(s + i, vf_mul(outer, vf_tanh(vf_mul(inner, vf_load_n(s + i, n - i)))), n - i);
 }
 
 /* Scores become weights, whose sum is 1, with that of the sink if there is one. */
@@ -87,8 +96,14 @@ void TT_TYPED(tt_attention_row)(element *o, const element *q, const element *k, 
     for (int64_t j = 0; j < keys; j += KEYS)
         for (int64_t h = 0; h < heads; h++)
             TT_TYPED(tt_gemv)(scratch + h * keys + j, k + j * dim, q + h * dim, block(keys - j), dim);
-    for (int64_t h = 0; h < heads; h++)
-        softmax(scratch + h * keys, keys, tt_attention_scale(shape), shape->sinks ? shape->sinks + h : NULL);
+    for (int64_t h = 0; h < heads; h++) {
+        float scale = tt_attention_scale(shape);
+
+        if (shape->soft_cap > 0.0F)
+            cap_scores(scratch + h * keys, keys, scale, shape->soft_cap);
+        softmax(scratch + h * keys, keys, shape->soft_cap > 0.0F ? 1.0F : scale,
+                shape->sinks ? shape->sinks + h : NULL);
+    }
     for (int64_t i = 0; i < heads * width; i += VF_LANES)
         vf_store_n(sums + i, vf_zero(), heads * width - i);
     for (int64_t j = 0; j < keys; j += KEYS)

@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "core/kernels/kernels.h"
-#include "core/kernels/vector_math.h"
 #include "core/kernels/vector/element.h"
 #include "core/kernels/vector/simd.h"
+#include "core/kernels/vector/tanh.h"
+#include "core/kernels/vector_math.h"
 #include "core/math/bf16.h"
 
 /* Long rows: the lanes of each block are folded into a double, so that the error does not grow with the vocabulary. */
@@ -152,21 +153,41 @@ void TT_ISA(tt_softmax_sum)(float *largest, float *sum, const float *x, int64_t 
     *sum = (float)row_exp(x, NULL, n, most < -FLT_MAX ? 0.0F : most);
 }
 
+void TT_ISA(tt_soft_cap)(float *y, const float *x, int64_t n, float cap)
+{
+    const vf outer = vf_set(cap), inner = vf_set(1.0F / cap);
+
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(y + i, vf_mul(outer, vf_tanh(vf_mul(inner, vf_load_n(x + i, n - i)))), n - i);
+}
+
 VF_INLINE vf slope(const float *x, int64_t n, float largest, float factor)
 {
     return vf_mul(vf_set(factor), vf_exp(vf_sub(vf_load_n(x, n), vf_set(largest))));
 }
 
-void TT_ISA(tt_softmax_grad)(float *y, const float *x, int64_t n, float largest, float factor)
+/* With the slope of the cap; inner: 1 / cap. */
+VF_INLINE vf capped_slope(const float *x, int64_t n, float largest, float factor, float inner)
 {
-    for (int64_t i = 0; i < n; i += VF_LANES)
+    vf part = vf_mul(vf_set(inner), vf_load_n(x, n));
+
+    return vf_mul(slope(x, n, largest, factor), vf_fnma(part, part, vf_set(1.0F)));
+}
+
+void TT_ISA(tt_softmax_grad)(float *y, const float *x, int64_t n, float largest, float factor, float cap)
+{
+    for (int64_t i = 0; i < n && cap > 0.0F; i += VF_LANES)
+        vf_store_n(y + i, capped_slope(x + i, n - i, largest, factor, 1.0F / cap), n - i);
+    for (int64_t i = 0; i < n && cap <= 0.0F; i += VF_LANES)
         vf_store_n(y + i, slope(x + i, n - i, largest, factor), n - i);
 }
 
 /* Each vector is read before the rounded values, in half of its memory, can reach it. */
-void TT_ISA(tt_softmax_grad_bf16)(tt_bf16 *y, const float *x, int64_t n, float largest, float factor)
+void TT_ISA(tt_softmax_grad_bf16)(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
-    for (int64_t i = 0; i < n; i += VF_LANES)
+    for (int64_t i = 0; i < n && cap > 0.0F; i += VF_LANES)
+        bf16_store_n(y + i, capped_slope(x + i, n - i, largest, factor, 1.0F / cap), n - i);
+    for (int64_t i = 0; i < n && cap <= 0.0F; i += VF_LANES)
         bf16_store_n(y + i, slope(x + i, n - i, largest, factor), n - i);
 }
 

@@ -94,17 +94,82 @@ void TT_TYPED(tt_gelu_fwd)(element *y, const element *x, int64_t n)
     }
 }
 
+/* Of a vector of x, with the sigmoid in its definition; this order avoids 0 times infinity far from 0. */
+VF_INLINE vf gelu_slope(vf x, vf sigmoid)
+{
+    vf slope = vf_fma(vf_mul(vf_set(slope_cubic), x), x, vf_set(linear));
+
+    return vf_fma(vf_mul(x, sigmoid), vf_mul(slope, vf_sub(vf_set(1.0F), sigmoid)), sigmoid);
+}
+
 void TT_TYPED(tt_gelu_bwd)(element *dx, const element *dy, const element *x, int64_t n)
 {
-    const vf one = vf_set(1.0F);
-
     for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf v = element_load_n(x + i, n - i), sigmoid = vf_div(one, gelu_denominator(v));
-        vf slope = vf_fma(vf_mul(vf_set(slope_cubic), v), v, vf_set(linear));
+        vf v = element_load_n(x + i, n - i), slope = gelu_slope(v, vf_div(vf_set(1.0F), gelu_denominator(v)));
 
-        /* this order avoids 0 times infinity far from 0 */
-        slope = vf_fma(vf_mul(v, sigmoid), vf_mul(slope, vf_sub(one, sigmoid)), sigmoid);
         element_store_n(dx + i, vf_mul(element_load_n(dy + i, n - i), slope), n - i);
+    }
+}
+
+void TT_TYPED(tt_geglu_fwd)(element *h, const element *g, const element *u, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf gate = element_load_n(g + i, n - i);
+
+        element_store_n(h + i, vf_mul(vf_div(gate, gelu_denominator(gate)), element_load_n(u + i, n - i)), n - i);
+    }
+}
+
+void TT_TYPED(tt_geglu_bwd)(element *dg, element *du, const element *dh, const element *g, const element *u, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf grad = element_load_n(dh + i, n - i), gate = element_load_n(g + i, n - i);
+        vf sigmoid = vf_div(vf_set(1.0F), gelu_denominator(gate));
+        vf to_gate = vf_mul(vf_mul(grad, element_load_n(u + i, n - i)), gelu_slope(gate, sigmoid));
+
+        element_store_n(dg + i, to_gate, n - i);
+        element_store_n(du + i, vf_mul(grad, vf_mul(gate, sigmoid)), n - i);
+    }
+}
+
+/* The probability of the normal distribution beyond |x|, and x times its density: tt_normal_tail in vector_math.h. */
+VF_INLINE vf normal_tail(vf x, vf *ret_slope)
+{
+    vf size = vf_min(vf_set(14.5F), vf_max(vf_sub(vf_zero(), x), x)); /* in this order a NaN stays */
+    vf square = vf_mul(size, size), rest = vf_fma(size, size, vf_sub(vf_zero(), square));
+    vf e = vf_exp(vf_mul(vf_set(-0.5F), square)), p = vf_set(0x1.a022e4p-6F);
+    vf t = vf_div(vf_set(1.0F), vf_fma(vf_set(0x1.eb851ep-3F), size, vf_set(1.0F)));
+
+    e = vf_fnma(vf_mul(vf_set(0.5F), rest), e, e);
+    p = vf_fma(p, t, vf_set(-0x1.fb8722p-4F));
+    p = vf_fma(p, t, vf_set(0x1.a1188p-3F));
+    p = vf_fma(p, t, vf_set(-0x1.2228e6p-3F));
+    p = vf_fma(p, t, vf_set(0x1.1cf342p-3F));
+    p = vf_fma(p, t, vf_set(0x1.e3503cp-6F));
+    p = vf_fma(p, t, vf_set(0x1.6566b2p-4F));
+    p = vf_fma(p, t, vf_set(0x1.6cc30ap-4F));
+    p = vf_fma(p, t, vf_set(0x1.88911ap-4F));
+    p = vf_fma(p, t, vf_set(0x1.8829c8p-4F));
+    *ret_slope = vf_mul(x, vf_mul(e, vf_set(0x1.988454p-2F)));
+    return vf_mul(e, vf_mul(p, t));
+}
+
+void TT_TYPED(tt_gelu_erf_fwd)(element *y, const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf v = element_load_n(x + i, n - i), slope, part = vf_mul(v, normal_tail(v, &slope));
+
+        element_store_n(y + i, vf_select(vf_less(vf_zero(), v), vf_sub(v, part), part), n - i);
+    }
+}
+
+void TT_TYPED(tt_gelu_erf_bwd)(element *dx, const element *dy, const element *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf v = element_load_n(x + i, n - i), slope, tail = normal_tail(v, &slope);
+
+        tail = vf_select(vf_less(vf_zero(), v), vf_sub(vf_set(1.0F), tail), tail);
+        element_store_n(dx + i, vf_mul(element_load_n(dy + i, n - i), vf_add(tail, slope)), n - i);
     }
 }
 
@@ -193,7 +258,7 @@ VF_INLINE void rotate_halves(element *y, const element *x, const float *angle, i
 void TT_TYPED(tt_rope)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
                        int64_t first_row, int64_t rows)
 {
-    int64_t first = shape->unrotated, dim = shape->head_dim - first;
+    int64_t first = shape->unrotated, dim = tt_rope_rotated(shape), last = shape->head_dim - first - dim;
     vf sign = vf_set(shape->inverse ? -1.0F : 1.0F);
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
@@ -202,6 +267,8 @@ void TT_TYPED(tt_rope)(element *y, const element *x, const float *table, const s
         for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
             if (y != x && first > 0)
                 memcpy(y, x, (size_t)first * sizeof *y);
+            if (y != x && last > 0)
+                memcpy(y + first + dim, x + first + dim, (size_t)last * sizeof *y);
             if (shape->rotate_half) {
                 rotate_halves(y + first, x + first, angle, dim / 2, sign);
             } else {

@@ -39,26 +39,27 @@ VF_INLINE float row_squares(const element *x, int64_t width)
     return row_total(sum);
 }
 
-void TT_TYPED(tt_rmsnorm_fwd)(element *y, float *rstd, const element *x, const element *w, int64_t rows, int64_t width,
-                              float eps)
+void TT_TYPED(tt_rmsnorm_fwd)(element *y, float *rstd, const element *x, const element *w, float offset, int64_t rows,
+                              int64_t width, float eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         float scale = 1.0F / sqrtf(row_squares(x, width) / (float)width + eps);
-        vf scales = vf_set(scale);
+        vf scales = vf_set(scale), offsets = vf_set(offset);
         int64_t i = 0;
 
         rstd[r] = scale;
         for (; i + VF_LANES <= width; i += VF_LANES)
-            element_store(y + i, vf_mul(vf_mul(element_load(x + i), scales), element_load(w + i)));
+            element_store(y + i, vf_mul(vf_mul(element_load(x + i), scales), vf_add(element_load(w + i), offsets)));
         if (i < width)
             element_store_n(y + i,
-                            vf_mul(vf_mul(element_load_n(x + i, width - i), scales), element_load_n(w + i, width - i)),
+                            vf_mul(vf_mul(element_load_n(x + i, width - i), scales),
+                                   vf_add(element_load_n(w + i, width - i), offsets)),
                             width - i);
     }
 }
 
-/* One row's dot(dy w, x). */
-VF_INLINE float row_dot(const element *dy, const element *x, const element *w, int64_t width)
+/* One row's dot(dy (w + offset), x). */
+VF_INLINE float row_dot(const element *dy, const element *x, const element *w, vf offset, int64_t width)
 {
     vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
@@ -67,40 +68,41 @@ VF_INLINE float row_dot(const element *dy, const element *x, const element *w, i
         for (int s = 0; s < ROW_SUMS; s++) {
             int64_t at = i + (int64_t)s * VF_LANES;
 
-            sum[s] = vf_fma(vf_mul(element_load(dy + at), element_load(w + at)), element_load(x + at), sum[s]);
+            sum[s] = vf_fma(vf_mul(element_load(dy + at), vf_add(element_load(w + at), offset)), element_load(x + at),
+                            sum[s]);
         }
     }
     for (; i < width; i += VF_LANES)
-        sum[0] = vf_fma(vf_mul(element_load_n(dy + i, width - i), element_load_n(w + i, width - i)),
+        sum[0] = vf_fma(vf_mul(element_load_n(dy + i, width - i), vf_add(element_load_n(w + i, width - i), offset)),
                         element_load_n(x + i, width - i), sum[0]);
     return row_total(sum);
 }
 
-/* scale (dy w - x mean) for n <= VF_LANES elements; adds dy x scale to dw. */
-VF_INLINE vf rows_row_grads(float *dw, const element *dy, const element *x, const element *w, vf scale, vf mean,
-                            int64_t n)
+/* scale (dy (w + offset) - x mean) for n <= VF_LANES elements; adds dy x scale to dw. */
+VF_INLINE vf rows_row_grads(float *dw, const element *dy, const element *x, const element *w, vf offset, vf scale,
+                            vf mean, int64_t n)
 {
     vf g = element_load_n(dy, n), v = element_load_n(x, n);
 
     vf_store_n(dw, vf_fma(g, vf_mul(v, scale), vf_load_n(dw, n)), n);
-    return vf_mul(scale, vf_fnma(v, mean, vf_mul(g, element_load_n(w, n))));
+    return vf_mul(scale, vf_fnma(v, mean, vf_mul(g, vf_add(element_load_n(w, n), offset))));
 }
 
 void TT_TYPED(tt_rmsnorm_bwd)(element *dx, float *dw, const element *acc, const element *dy, const element *x,
-                              const element *w, const float *rstd, int64_t rows, int64_t width)
+                              const element *w, float offset, const float *rstd, int64_t rows, int64_t width)
 {
     memset(dw, 0, (size_t)width * sizeof *dw);
     for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
-        float mean = row_dot(dy, x, w, width) * rstd[r] / (float)width * rstd[r];
-        vf scales = vf_set(rstd[r]), means = vf_set(mean), v;
+        vf scales = vf_set(rstd[r]), offsets = vf_set(offset), v;
+        vf means = vf_set(row_dot(dy, x, w, offsets, width) * rstd[r] / (float)width * rstd[r]);
         int64_t i = 0;
 
         for (; i + VF_LANES <= width; i += VF_LANES) {
-            v = rows_row_grads(dw + i, dy + i, x + i, w + i, scales, means, VF_LANES);
+            v = rows_row_grads(dw + i, dy + i, x + i, w + i, offsets, scales, means, VF_LANES);
             element_store(dx + i, acc ? vf_add(element_load(acc + i), v) : v);
         }
         if (i < width) {
-            v = rows_row_grads(dw + i, dy + i, x + i, w + i, scales, means, width - i);
+            v = rows_row_grads(dw + i, dy + i, x + i, w + i, offsets, scales, means, width - i);
             element_store_n(dx + i, acc ? vf_add(element_load_n(acc + i, width - i), v) : v, width - i);
         }
         acc = acc ? acc + width : NULL;
@@ -188,7 +190,7 @@ void TT_TYPED(tt_layernorm_fwd)(element *y, float *mean, float *rstd, const elem
         for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
             vf v = vf_mul(vf_sub(element_load_n(x + i, n), middle), scale);
 
-            element_store_n(y + i, vf_fma(v, element_load_n(w + i, n), element_load_n(b + i, n)), n);
+            element_store_n(y + i, vf_fma(v, element_load_n(w + i, n), b ? element_load_n(b + i, n) : vf_zero()), n);
         }
     }
 }
@@ -222,7 +224,8 @@ VF_INLINE void row_dots(const element *dy, const element *x, const element *w, v
 void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
     memset(of->dw, 0, (size_t)width * sizeof *of->dw);
-    memset(of->db, 0, (size_t)width * sizeof *of->db);
+    if (of->db)
+        memset(of->db, 0, (size_t)width * sizeof *of->db);
     for (int64_t r = 0; r < rows; r++) {
         const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width, *w = of->w;
         const element *acc = of->acc ? (const element *)of->acc + r * width : NULL;
@@ -237,7 +240,8 @@ void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t row
             vf g = element_load_n(dy + i, n), v = vf_sub(element_load_n(x + i, n), mean), d;
 
             vf_store_n(of->dw + i, vf_fma(g, vf_mul(v, scale), vf_load_n(of->dw + i, n)), n);
-            vf_store_n(of->db + i, vf_add(g, vf_load_n(of->db + i, n)), n);
+            if (of->db)
+                vf_store_n(of->db + i, vf_add(g, vf_load_n(of->db + i, n)), n);
             d = vf_sub(vf_mul(g, element_load_n(w + i, n)), plains);
             d = vf_mul(scale, vf_fnma(v, with_xs, d));
             element_store_n(dx + i, acc ? vf_add(element_load_n(acc + i, n), d) : d, n);

@@ -4,9 +4,11 @@
  * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
  *   in   q (N, H*E), k (M, K*E), v (M, K*Ev), positions (N) or absent, sinks (H) or absent
  *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row, with that of the head's sink
- *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), sliding_window
- *        (0: none); rows (N), in grains of whole sequences; out (K); pieces: q has the rows of some grains of every
- *        sequence, k and v those of all, in the order of core/graph/pieces.h. Without grains N is M.
+ *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), soft_cap (0: none),
+ *        sliding_window (0: none); rows (N), in grains of whole sequences; out (K); pieces: q has the rows of some
+ *        grains of every sequence, k and v those of all, in the order of core/graph/pieces.h. Without grains N is M.
+ *
+ * With a soft cap a score s becomes soft_cap tanh(s / soft_cap) before the mask (Gemma 2).
  *
  * A sink is a score that takes its share of a row's softmax and has no value (Xiao et al. 2023). With it in lse,
  * backward needs no more of it; its own gradient is SINKS_BWD's.
@@ -221,6 +223,7 @@ struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
                                        .head_dim = attr->head_dim,
                                        .value_dim = attr->value_dim,
                                        .scale = attr->scale,
+                                       .soft_cap = attr->soft_cap,
                                        .window = attr->sliding_window};
 }
 

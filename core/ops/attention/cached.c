@@ -4,7 +4,8 @@
  * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
  *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev),
  *        sinks (H) or absent      out  o (T, H*Ev)
- *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), seq_len (C), sliding_window
+ *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), soft_cap, seq_len (C),
+ *        sliding_window
  * v and v_cache may be absent: the values are the first Ev elements of the keys (a latent that all heads share).
  *
  * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
