@@ -259,16 +259,17 @@ void TT_TYPED(tt_rope)(element *y, const element *x, const float *table, const s
                        int64_t first_row, int64_t rows)
 {
     int64_t first = shape->unrotated, dim = tt_rope_rotated(shape), last = shape->head_dim - first - dim;
+    bool copies = y != x && first + last > 0;
     vf sign = vf_set(shape->inverse ? -1.0F : 1.0F);
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
         const float *angle = table + tt_rope_position(shape, r) * dim;
 
         for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
-            if (y != x && first > 0)
+            if (copies) {
                 memcpy(y, x, (size_t)first * sizeof *y);
-            if (y != x && last > 0)
                 memcpy(y + first + dim, x + first + dim, (size_t)last * sizeof *y);
+            }
             if (shape->rotate_half) {
                 rotate_halves(y + first, x + first, angle, dim / 2, sign);
             } else {
