@@ -59,7 +59,7 @@ struct message {
     bool read; /* by the receiver: only the offer and the receipt are sent */
     int peer;  /* rank of the job */
     int first_segment, n_segments;
-    int first_sink; /* of a message that is received by reading */
+    int first_sink; /* if read: index of its first sink */
     int64_t bytes;
     struct tt_request request; /* of the message or of the offer */
     struct tt_request receipt;
@@ -68,7 +68,7 @@ struct message {
     struct tt_pull pull; /* a sender uses only the offer in it */
 };
 
-/* into = a + b, or into = a if b is NULL; count in bytes, whole floats for additions. */
+/* into = a + b, or into = a if b is NULL; count is in bytes, whole floats for additions. */
 struct work {
     char *into;
     const char *a, *b;
@@ -372,7 +372,8 @@ static struct wire wire_make(struct tt_collective *c, bool send, int member, int
         .collective = c, .send = send, .member = member, .large_bytes = LARGE_PIECE_BYTES, .message_bytes = INT64_MAX};
 
     wire.read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
-    /* a wire of moderate size has messages that need no handshake, a large one long messages with one each (mpi.c) */
+    /* cut a wire of moderate size into messages without a handshake, a large one into long messages with one each
+     * (mpi.c) */
     if (comm->eager_bytes && senders * bytes <= MOST_EAGER * comm->eager_bytes)
         wire.message_bytes = comm->eager_bytes;
     else if (comm->eager_bytes)
@@ -401,7 +402,7 @@ static int64_t list_bytes(struct tt_segment_list list)
     return bytes;
 }
 
-/* Adds local work: into = a + b as floats over whole lists, where b is one array; b NULL: into = a. */
+/* Adds local work: into = a + b as floats over whole lists, where b is one array; into = a if b is NULL. */
 static void add_work(struct tt_collective *c, struct tt_segment_list into, struct tt_segment_list a, const char *b)
 {
     struct cursor to = {.list = into}, from = {.list = a};
@@ -590,7 +591,7 @@ static void build_all_gather(struct tt_collective *c, const struct tt_group *gro
     tt_free(cuts);
 }
 
-/* Recursive halving; n is a power of two, at least 2. */
+/* Recursive halving; for n a power of two, at least 2. */
 static void build_halving(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *blocks,
                           struct tt_segment_list out, char *scratch, int64_t shard_bytes)
 {
@@ -598,7 +599,7 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
 
     for (int bit = 1; bit < n; bit <<= 1) {
         int partner = me ^ bit;
-        int below = bit - 1; /* the remaining blocks have this member's bits here */
+        int below = bit - 1; /* the blocks that remain agree with this member's number in these bits */
         bool last = bit == n / 2;
         int64_t bytes = n / (2 * bit) * shard_bytes;
         struct wire receive = wire_make(c, false, partner, bytes, 1);
@@ -613,7 +614,7 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
     }
 }
 
-/* Direct exchange, then the tree over the members' blocks; any n >= 2. */
+/* Direct exchange, then the tree over the members' blocks; for any n >= 2. */
 static void build_direct(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *blocks,
                          struct tt_segment_list out, char *scratch, int64_t shard_bytes)
 {
@@ -794,7 +795,7 @@ int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag, str
 int tt_swap_begin(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *give,
                   const struct tt_segment_list *take)
 {
-    /* replaces the stages of the last time; stages of the same sizes allocate nothing */
+    /* replaces the stages of the previous exchange; allocates nothing if the sizes are the same */
     c->n_segments = c->n_messages = c->n_sinks = c->n_work = c->n_stages = 0;
     add_stage(c);
     build_exchange(c, group, take, take, give, give);
@@ -824,7 +825,8 @@ int64_t tt_program_payload(const struct tt_program *program)
 int64_t tt_collective_staging(const struct tt_collective_desc *desc)
 {
     int n = desc->ranks;
-    bool every_leaf = n & (n - 1) || desc->dtype != TT_F32; /* build_direct; halves are added by the executor */
+    /* build_direct needs room for every leaf; the executor, which adds bfloat16, does too */
+    bool every_leaf = n & (n - 1) || desc->dtype != TT_F32;
 
     if (!tt_collective_travels(desc) || (desc->op != TT_ALL_SUM && desc->op != TT_REDUCE_SCATTER))
         return 0;

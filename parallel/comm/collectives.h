@@ -65,7 +65,7 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
 /**
  * All-to-all: member b gets every member's block b, of any type.
  *   blocks   [group->n] this member's values for each member, block_bytes each; cut at their segments
- *   receive  group->n * block_bytes: the block from member m is at m * block_bytes, also this member's own
+ *   receive  group->n * block_bytes: the block from member m is at m * block_bytes, this member's own included
  */
 int tt_all_to_all_new(struct tt_comm *comm, const struct tt_group *group, int tag, const struct tt_segment_list *blocks,
                       int64_t block_bytes, void *receive, struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -87,10 +87,10 @@ int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int memb
                     struct tt_segment_list values, struct tt_collective **ret_collective) TT_MUST_CHECK;
 
 /**
- * An exchange of data whose sizes are known only when it begins: every member gives every other member a list of
- * segments, and takes one of the same sizes. The bytes count in comm->routed_bytes. tt_swap_begin begins it with these
- * lists, [group->n], which may be released at once; tt_collective_wait waits for it. A member's lists for itself are
- * not read.
+ * An exchange of data whose sizes are known only when it begins: every member sends every other member a list of
+ * segments, and receives one of the same sizes. Its bytes are added to comm->routed_bytes. tt_swap_begin begins it with
+ * these lists, [group->n], which may be released at once; tt_collective_wait waits for it. A member's lists for itself
+ * are not read.
  */
 int tt_swap_new(struct tt_comm *comm, const struct tt_group *group, int tag,
                 struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -104,11 +104,11 @@ int tt_swap_begin(struct tt_collective *collective, const struct tt_group *group
  */
 int64_t tt_instr_payload(const struct tt_instr *instr);
 
-/** The same of a whole run of the program. */
+/** Payload bytes of a whole run of the program, by the same formula. */
 int64_t tt_program_payload(const struct tt_program *program);
 
-/** The scratch of a reduce-scatter or an all-reduce, for tt_lowering.staging; 0 for other collectives. In bfloat16, the
- * blocks of all members arrive in it. */
+/** The scratch of a reduce-scatter or an all-reduce, for tt_lowering.staging; 0 for other collectives. With bfloat16 it
+ * receives the blocks of all members. */
 int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
 /** Begins the collective; TT_EINTERNAL when it is still under way. */
@@ -121,7 +121,8 @@ int tt_collective_test(struct tt_collective *collective, bool *ret_done) TT_MUST
 int tt_collective_wait(struct tt_collective *collective) TT_MUST_CHECK;
 
 /**
- * When it was last begun and completed (tt_clock_sec); {0, 0} if there was nothing to do. Not while it is under way.
+ * When the collective was last begun and completed (tt_clock_sec); {0, 0} if there was nothing to do. Do not call it
+ * while the collective is under way.
  */
 struct tt_span tt_collective_span(const struct tt_collective *collective);
 

@@ -97,9 +97,9 @@ static int launched_ranks(const char **ret_variable)
 /*
  * --- a watch over the start ---
  *
- * Ends a process whose MPI library does not return from its start: such a call cannot be cancelled, and no communicator
- * exists yet that could end the job. The watch counts ticks of SIGALRM and the interval timer. Ticks that are due while
- * the process is stopped arrive as one, so that time does not count.
+ * Ends a process whose MPI library does not return from its start: such a call cannot be cancelled, and there is no
+ * communicator yet with which to end the job. The watch counts ticks of SIGALRM and the interval timer. Ticks that are
+ * due while the process is stopped arrive as one, so the time in which it was stopped does not count.
  */
 
 enum { TICK_USEC = 250000, TICKS_A_SEC = 4, MESSAGE_BYTES = 1024, MOST_RANKS_APART = 5, SEC_APART = 10 };
@@ -446,7 +446,8 @@ static int begin(struct mpi_comm *me, const struct tt_segment *segments, int n, 
 
     for (int i = 0; i < n; i++)
         bytes += segments[i].bytes;
-    if (bytes > PART_BYTES || ahead(me, NULL, wanted.peer, wanted.tag, wanted.send)) /* must not overtake */
+    /* a message must not overtake the parts of an earlier one */
+    if (bytes > PART_BYTES || ahead(me, NULL, wanted.peer, wanted.tag, wanted.send))
         rc = parts_begin(me, segments, n, wanted, &whole);
     else
         rc = begin_message(me, segments, n, wanted, &index);
@@ -578,7 +579,7 @@ static void release(struct tt_comm *comm)
 {
     struct mpi_comm *me = (struct mpi_comm *)comm;
 
-    for (int i = 0; i < me->n_used; i++) { /* only signs of life are under way at the end of a job */
+    for (int i = 0; i < me->n_used; i++) { /* at the end of a job only signs of life are under way */
         if (me->requests[i] == MPI_REQUEST_NULL)
             continue;
         if (!me->slots[i].send)
@@ -662,10 +663,10 @@ static int find_hosts(struct mpi_comm *me)
 }
 
 /*
- * Open MPI's TCP sends a long message only after an answer of the receiver, and that answer queues behind the data that
- * goes the other way. A link that is busy both ways, as in a backward pass, then runs at half its rate. The receives of
- * a collective are posted when it begins, so most messages can go at once. A value that the user has set stays. The
- * bytes beyond EAGER_BYTES are for Open MPI's header.
+ * Open MPI's TCP sends a long message only after an answer from the receiver, and that answer queues behind the data
+ * that goes the other way. A link that is busy both ways, as in a backward pass, then runs at half its rate. The
+ * receives of a collective are posted when it begins, so most messages can go at once. A value that the user has set
+ * stays. The bytes beyond EAGER_BYTES are for Open MPI's header.
  */
 static void prefer_eager_messages(void)
 {

@@ -21,7 +21,7 @@ enum { HOST_BYTES = 256 };
 struct card {
     char host[HOST_BYTES]; /* for messages */
     int64_t pid;
-    uint64_t address; /* of its own `number` */
+    uint64_t address; /* of `number` in its own memory */
     uint64_t number;  /* random, to detect a process of another namespace with the same pid */
 };
 
@@ -77,7 +77,7 @@ static void intern_hosts(struct tt_peer_memory *memory, const struct card *cards
     }
 }
 
-/* Any two ranks of a host tell each other whether they can read. Ranks of other hosts do not take part. */
+/* Any two ranks of a host tell each other whether they can read. Ranks on other hosts do not take part. */
 static int compare(struct tt_comm *comm, char *can, bool *reachable)
 {
     struct tt_request *requests = tt_calloc(2 * (size_t)comm->size, sizeof *requests);

@@ -6,8 +6,8 @@
 
 /**
  * A transfer in which the receiver copies. The sender offers its segments, and the receiver reads them directly from
- * the sender's memory (tt_comm_ops.read) into place, or adds them to its own data while they are in the cache. For
- * collectives.c, which exchanges the offer and the receipt.
+ * the sender's memory (tt_comm_ops.read) into place, or adds them to its own data while they are in the cache.
+ * collectives.c, the only user, exchanges the offer and the receipt.
  */
 
 /** The sender's offer: the address of its segment list (struct tt_segment) in its own memory. */
@@ -32,7 +32,7 @@ struct tt_pull {
     int64_t left;      /* bytes still to be read */
     int sink;          /* the position: at this sink ... */
     int64_t sink_done; /* ... at this byte of it ... */
-    int64_t segment;   /* ... and at this segment of the sender */
+    int64_t segment;   /* ... and in this segment of the sender */
     int64_t segment_done;
     int64_t budget; /* of a batch with a failed piece, which must run again; 0: none */
     uint64_t done;  /* one bit per piece of that batch: pieces that must not be added again */

@@ -63,8 +63,8 @@ static bool routes(const struct tt_program *program, int instr, struct exchange 
 }
 
 /*
- * The exchanges of a program in a group, in the order in which they begin, without the transfers between stages. The
- * list has the questions too if it has an exchange, or if the group is all ranks.
+ * The exchanges of a program in a group, in the order in which they begin, without the transfers between stages. If
+ * there is an exchange, or if the group is all ranks, the list includes the questions to all ranks.
  */
 static struct exchanges exchanges_in(const struct tt_program *program, enum tt_group_id group)
 {
@@ -155,12 +155,12 @@ struct comparison {
     struct tt_comm *comm;
     const struct tt_mesh *mesh;
     const struct tt_program *program;
-    const char *what; /* the program does: "the step" */
+    const char *what; /* the program, as messages call it: "the step" */
 };
 
 /*
  * Names the first difference of the lists of `rank` and `first`. All ranks know that they differ, but only these two
- * have the lists. Takes the list.
+ * have the lists. Frees its list.
  *   where  "in group dp_shard its exchange"
  *   there  "on rank 0 it is"
  */
@@ -206,7 +206,8 @@ static int compare_groups(const struct comparison *c)
     TT_TRY(tt_comm_gather_all(comm, own, sizeof own, all));
     for (int rank = 0; rank < comm->size; rank++)
         for (int k = 1; k <= TT_GROUPS; k++) {
-            enum tt_group_id g = (enum tt_group_id)(k % TT_GROUPS); /* all ranks last: its list says least */
+            /* all ranks last: this group's list says least about the cause */
+            enum tt_group_id g = (enum tt_group_id)(k % TT_GROUPS);
             int first = tt_mesh_member(c->mesh, rank, g, 0);
 
             if (all[rank * TT_GROUPS + (int)g] == all[first * TT_GROUPS + (int)g])

@@ -47,7 +47,7 @@ static int64_t bytes_of_samples(const struct tt_mesh *mesh, int64_t batch, int64
     return tt_arena_bytes((int64_t)sizeof(int32_t) * arrays * microbatches * batch * seq_len);
 }
 
-/* The arrays of microbatch a, (batch, seq_len). Waits until the device has done all earlier work. */
+/* The arrays of microbatch a, each (batch, seq_len). Waits until the device has done all earlier work. */
 static struct tt_inputs inputs_of(const struct samples *s, int a)
 {
     int64_t at = a * s->batch * s->seq_len;
@@ -123,7 +123,7 @@ static bool divides_layers(const struct parts *parts)
     return parts->layers.tp.grains > 1 || parts->layers.cp.grains > 1;
 }
 
-/* This rank's part of the model's forward graph. */
+/* The part of the model's forward graph that this rank computes. */
 static int divided_model(const struct tt_engine_options *o, const struct parts *parts, int64_t batch, int64_t seq_len,
                          struct tt_graph **ret_graph)
 {
@@ -148,7 +148,7 @@ out:
     return rc;
 }
 
-/* param_grad: NULL for the forward pass alone. */
+/* param_grad is NULL for the forward pass alone. */
 static int cut_model(const struct tt_engine_options *o, const struct parts *parts, int n_stages, int64_t batch,
                      int64_t seq_len, struct tt_stage *stages, int *param_grad)
 {
@@ -171,7 +171,7 @@ static int cut_model(const struct tt_engine_options *o, const struct parts *part
         for (int v = 0; v < stages[s].graph->n_values; v++) {
             const struct tt_value *value = &stages[s].graph->values[v];
 
-            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* of a tied weight the embedding's use */
+            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* of a tied weight: the use by the embedding */
                 param_grad[value->param] = stages[s].grad[v];
         }
 out:
@@ -180,7 +180,8 @@ out:
     return rc;
 }
 
-/* Releases the stages of other ranks, and notes the neighbours that are there. Returns the number of own stages. */
+/* Releases the stages of other ranks, and notes which neighbouring stages are on other ranks. Returns the number of own
+ * stages. */
 static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stage *stages)
 {
     int own = 0;
@@ -303,7 +304,8 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
 
 /* --- the cause of a value that is not finite --- */
 
-/* All ranks take the message of the rank that found the first bad value; of several such ranks, of the lowest. */
+/* All ranks take the error message of the rank that found the first bad value (of the lowest such rank, if there are
+ * several). */
 static int agree_on_culprit(struct tt_comm *comm, const char *first, const struct tt_bad_value *found)
 {
     double own = found->name[0] ? -(double)found->order : -DBL_MAX, earliest = own;
@@ -401,7 +403,7 @@ static int64_t state_bytes(const struct tt_engine *e)
     return bytes;
 }
 
-/* The bytes of the samples that are whole before a run, of training and of validation. */
+/* The bytes of the whole samples of training and of validation, from which each rank copies its pieces before a run. */
 static int64_t samples_bytes(const struct tt_engine_options *o)
 {
     int64_t train = bytes_of_samples(&o->mesh, o->local_batch, o->seq_len, o->microbatches, o->documents);
@@ -421,19 +423,19 @@ bool tt_engine_is_exact(const struct tt_engine_options *o)
     return tt_mesh_is_exact(&o->mesh, o->microbatches, tt_engine_block(o), o->reduce == TT_REDUCE_LAST);
 }
 
-/* The number of microbatches whose whole gradients a program adds; carried gradients need no addition. */
+/* The number of microbatches whose whole gradients a program adds; 1 with carried gradients, which need no addition. */
 static int added_block(const struct tt_engine *e, enum tt_graph_mode mode)
 {
     return mode == TT_GRAPH_TRAIN && e->options.reduce == TT_REDUCE_RUNS ? tt_engine_block(&e->options) : 1;
 }
 
-/* The track for training if the engine trains, else that for validation. */
+/* The track of training if the engine trains, else that of validation. */
 static const struct track *main_track(const struct tt_engine *e)
 {
     return e->train.program ? &e->train : &e->validate;
 }
 
-/* The rest of the memory limit, for the step region. */
+/* The part of the memory limit that is left for the step region. */
 static int64_t step_limit(const struct tt_engine *e, const struct tt_program *program)
 {
     const struct tt_program *validate = e->validate.program;
@@ -564,7 +566,7 @@ static int new_engine(const struct tt_engine_options *options, struct tt_comm *c
     e->comm = comm;
     e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, options->places, &e->layout));
-    if (options->validation_batch) /* first, since training gets what it leaves of the memory limit */
+    if (options->validation_batch) /* before training, which gets the rest of the memory limit */
         TT_TRY(
             plan_track(e, TT_GRAPH_VALIDATE, options->validation_batch, options->validation_seq_len, 1, &e->validate));
     if (options->local_batch && options->scheduler == TT_ENGINE_PLANNED && first_that_shares(e) != rank)
@@ -785,7 +787,8 @@ int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
     int rc = 0;
 
     (void)snprintf(first, sizeof first, "%s", tt_error_message());
-    /* parameters of all ranks come first: a rank that gathers a bad one would name a result of it */
+    /* parameters of all ranks come first: a rank that gathers a bad one would otherwise name a value computed from
+     * it */
     tt_executor_bad_parameter(e->train.executor, &found);
     TT_TRY(agree_on_culprit(e->comm, first, &found));
     TT_TRY(tt_executor_explain(e->train.executor, step, &found));

@@ -82,13 +82,13 @@ struct tt_engine_options {
     bool choose_reshard_by_limit; /* instead of reshard: keep the units that save most time */
 };
 
-/** Whether the state of an engine with these options has an array. */
+/** Whether the state of an engine with these options contains the array. */
 bool tt_engine_has(const struct tt_engine_options *options, enum tt_state_array array);
 
 /** The number of consecutive microbatches of a rank whose gradients are added before the reduce-scatter. */
 int tt_engine_block(const struct tt_engine_options *options);
 
-/** tt_mesh_is_exact, for a step with these options. */
+/** As tt_mesh_is_exact, for a step with these options. */
 bool tt_engine_is_exact(const struct tt_engine_options *options);
 
 struct tt_engine;
@@ -120,7 +120,8 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 /** Fills this rank's part of every parameter by its init rule, with the same bits on every mesh. See tt_init_params. */
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
-/** Bytes of one rank while tt_engine_init_params runs with `how`: its buffer, and everything but the step region. */
+/** Bytes of one rank while tt_engine_init_params runs with `how`: everything except the step region, and the buffer
+ * that `how` needs. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init_choice how);
 
 /**
@@ -148,7 +149,8 @@ int tt_engine_explain(struct tt_engine *engine, struct tt_step *step) TT_MUST_CH
 /** The inputs of the validation program. */
 struct tt_inputs tt_engine_validation_inputs(const struct tt_engine *engine);
 
-/** Runs the validation program (collective). step->loss is the sum of token losses * inv_valid_tokens. */
+/** Runs the validation program (collective). step->loss is the sum of all token losses, multiplied by
+ * inv_valid_tokens. */
 int tt_engine_validate(struct tt_engine *engine, struct tt_step *step) TT_MUST_CHECK;
 
 /**

@@ -207,8 +207,8 @@ out:
 /*
  * --- the weights of a training engine ---
  *
- * All ranks go through the same list of parts, parameter by parameter. The holder of a part sends it in blocks of its
- * packed elements; rank 0 copies them to their places in the whole tensor.
+ * All ranks go through the same list of parts, parameter by parameter. The rank that holds a part sends it in blocks of
+ * packed elements; rank 0 copies these to their places in the whole tensor.
  */
 
 enum { BLOCK = 1 << 20 }; /* bytes of a message */
@@ -220,7 +220,7 @@ struct collecting {
     const struct tt_state *state;
     const struct tt_layout *whole_layout; /* of rank 0's generator */
     const struct tt_state *whole;
-    char *block; /* rank 0's, for what arrives */
+    char *block; /* on rank 0, for the block that arrives */
 };
 
 /* A part of a parameter. */
@@ -228,7 +228,7 @@ struct part {
     int param;
     struct tt_box box;
     int holder;
-    enum tt_dtype dtype; /* as its holder has it */
+    enum tt_dtype dtype; /* in which its holder stores it */
 };
 
 static char *address(const struct tt_layout *layout, const struct tt_state *state, int p)

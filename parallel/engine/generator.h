@@ -24,7 +24,7 @@ struct tt_generator_options {
     struct tt_device *device;     /* must outlive the generator too; NULL: the host */
     enum tt_dtype dtype;          /* of parameters, cache and activations: TT_F32 or TT_BF16 */
     int64_t context;              /* most tokens, prompt included */
-    int64_t prompt_rows;          /* most tokens of one run, at least 1; a value above context counts as context */
+    int64_t prompt_rows;          /* most tokens of one run, at least 1; a value above context stands for context */
     int threads;
 };
 
@@ -49,7 +49,7 @@ int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 
-/** The number of tokens that have been fed, and of those for which there is room. */
+/** The number of tokens that have been fed; the number of tokens for which there is room. */
 int64_t tt_generator_position(const struct tt_generator *generator);
 int64_t tt_generator_room(const struct tt_generator *generator);
 
@@ -65,10 +65,10 @@ int tt_generator_feed(struct tt_generator *generator, const int32_t *tokens, int
                       const float **ret_logits) TT_MUST_CHECK;
 
 /**
- * Sends the whole weights of a training engine to rank 0 and puts them into its generator, which has the same model
- * (collective; no other transfer may be under way). The first rank that has a part of a parameter sends it, in blocks,
- * so no rank needs more than a few megabytes. Weights in float32 are rounded if the generator computes in bfloat16, as
- * in a step.
+ * Sends the whole weights of a training engine to rank 0 and puts them into its generator, which must be of the same
+ * model (collective; no other transfer may be under way). The first rank that holds a part of a parameter sends it, in
+ * blocks, so no rank needs more than a few megabytes. Weights in float32 are rounded if the generator computes in
+ * bfloat16, as in a step.
  *   options    of the engine
  *   generator  allocated; of rank 0 only, NULL on the others
  */

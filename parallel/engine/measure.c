@@ -187,7 +187,7 @@ out:
     return rc;
 }
 
-/* Of one round: how long the transfer lasted, and what it took of the thread. */
+/* Measures one round: the duration of the transfer, and the time that it takes from the computing thread. */
 static int meet(struct round *r, struct computing *c, double product_sec, double *ret_lasted, double *ret_taken)
 {
     double start, worst[2];
@@ -214,7 +214,7 @@ out:
     return rc;
 }
 
-/* Adds the seconds of one kind of collective: alone, met, and taken from the thread. */
+/* Adds the seconds of one kind of collective: alone, while the thread computes, and taken from the thread. */
 static int add_kind(struct computing *c, enum tt_measured kind, int64_t bytes, double seconds, double sums[3])
 {
     struct round round = {0};
@@ -239,7 +239,7 @@ out:
 int tt_measure_meeting(struct tt_comm *comm, int threads, int64_t bytes, double seconds, double *ret_share,
                        double *ret_stretch)
 {
-    const double most_share = 0.95; /* more would stop the simulated thread */
+    const double most_share = 0.95; /* a larger share would stop the simulated thread */
     float *a = tt_calloc((size_t)SIDE * DEPTH, sizeof *a), *b = tt_calloc((size_t)SIDE * DEPTH, sizeof *b);
     float *product = tt_calloc((size_t)SIDE * SIDE, sizeof *product);
     double sums[3] = {0.0, 0.0, 0.0};

@@ -35,8 +35,8 @@ int tt_measure(struct tt_comm *comm, enum tt_measured kind, int64_t bytes, int r
 /**
  * The cost of transfers to the computing thread, whose polls advance them: this rank's threads compute products
  * while a collective of `bytes` is under way, an all-gather and a reduce-scatter in turn, for about `seconds`.
- *   ret_share    the part of the computing thread's time that the transfer takes meanwhile, from 0 to 0.95
- *   ret_stretch  duration of the transfer, over that while this thread only waits for it; at least 1
+ *   ret_share    the part of the computing thread's time that the transfer takes, from 0 to 0.95
+ *   ret_stretch  duration of the transfer, divided by its duration while this thread only waits; at least 1
  * Medians of the slowest rank. Collective. Errors: as tt_measure and tt_team_new.
  */
 int tt_measure_meeting(struct tt_comm *comm, int threads, int64_t bytes, double seconds, double *ret_share,

@@ -17,16 +17,17 @@ struct tt_transfers {
     struct tt_executor *executor;
     const struct tt_mesh *mesh;
     struct tt_group groups[TT_GROUPS];     /* n 0: not used yet */
-    struct tt_group neighbours[TT_GROUPS]; /* parts of them, around this rank; n 0: not used yet */
+    struct tt_group neighbours[TT_GROUPS]; /* neighbours of this rank within such a group; n 0: not used yet */
     struct tt_collective **of_instr;       /* [instruction] NULL if nothing is exchanged */
     struct tt_segment *segments;           /* while building: ranks * parameters and gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
     struct tt_collective *swap;            /* of rows of experts that ranks share; NULL: there are none */
-    struct tt_segment_list *give, *take;   /* [rank] of these ranks */
+    struct tt_segment_list *give, *take;   /* [rank] for the ranks that share experts */
     int64_t *room;                         /* for another rank's sums of a step */
-    bool inside;                           /* inside the communicator, which may run the team; poll does nothing then */
-    int poll_rc;                           /* the failure of a poll, with its message */
+    /* whether a call of the communicator is under way, which may run the team; poll then does nothing */
+    bool inside;
+    int poll_rc; /* the failure of a poll, with its message */
 };
 
 /* The ranks of a collective. The number of neighbours is the same for all units. */
@@ -49,7 +50,7 @@ static int tag_of(const struct tt_instr *begin)
     return TT_TAG_COLLECTIVE + begin->collective.tag;
 }
 
-/* Each member's part of the units' whole parameters or gradients, which are the first operands. */
+/* Each member's part of the units' whole parameters or gradients. These are the first operands of the instruction. */
 static const struct tt_segment_list *members(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -96,8 +97,8 @@ static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, siz
 }
 
 /*
- * Sends kept parts, which follow the whole parameters in the operands, or shards. A shard of float32 that travels as
- * bfloat16 is first rounded into its place in the whole, and sent from there.
+ * Sends shards, or the kept parts, which follow the whole parameters among the operands. A shard of float32 that
+ * travels as bfloat16 is first rounded into its place in the whole, and sent from there.
  */
 static int new_gather(struct tt_transfers *t, int i)
 {
@@ -147,8 +148,8 @@ static int new_transfer(struct tt_transfers *t, int i)
 }
 
 /*
- * An exchange inside of a layer (core/program/instr/collective.c). Both sides are blocks of whole rows of one matrix,
- * so the part of every member is one segment.
+ * An exchange within a layer (core/program/instr/collective.c). Both sides are blocks of whole rows of one matrix, so
+ * the part of every member is one segment.
  */
 static int new_exchange(struct tt_transfers *t, int i)
 {
@@ -166,7 +167,7 @@ static int new_exchange(struct tt_transfers *t, int i)
     case TT_ALL_GATHER:
         rc = tt_all_gather_new(t->comm, group, tag, all, lists, &t->of_instr[i]);
         break;
-    case TT_REDUCE_SCATTER: /* a sum that is to be rounded stays at the place of this rank's block */
+    case TT_REDUCE_SCATTER: /* a sum that is to be rounded stays in the place of this rank's block */
         whole.data = tt_exchange_rounds(t->program, instr) ? in + group->index * bytes : out;
         rc = tt_reduce_scatter_new(t->comm, group, tag, lists, all, staging, &t->of_instr[i]);
         break;
@@ -286,7 +287,7 @@ static int swap_wait(void *ctx)
     return rc < 0 ? tt_wrap(rc, "rows of experts") : 0;
 }
 
-/* If ranks share experts. */
+/* Makes the exchange of experts' rows, if ranks share experts. */
 static int new_swap(struct tt_transfers *t)
 {
     struct tt_group *group = &t->groups[TT_GROUP_EP];
@@ -338,7 +339,8 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, swap_begin, swap_wait, sum, most};
-    int pieces = 0, ranks = 1, crossing = 0, rc = 0; /* the most of a collective; the most values of a boundary */
+    /* pieces, ranks: the most of any collective; crossing: the most values at a boundary */
+    int pieces = 0, ranks = 1, crossing = 0, rc = 0;
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};
     t->of_instr = tt_calloc((size_t)program->n_instrs, sizeof(struct tt_collective *));

@@ -51,10 +51,10 @@ struct walk {
     const struct tt_usage *u;
     struct tt_schedule *schedule;
     int next;        /* first use that has not begun */
-    bool *gathering; /* [unit] its unshard has begun, and it was not resharded since */
+    bool *gathering; /* [unit] its unshard has begun, and it has not been resharded since */
     bool *ready;     /* [unit] its unshard is complete */
     int *ends_at;    /* [position] first use that ends after it, TT_NONE if none; in order */
-    int *next_end;   /* [use] next one that ends after the same position */
+    int *next_end;   /* [use] the next one that ends after the same position */
     bool *stays;     /* [use] the unit is used again in the same run through the pipeline */
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
 };

@@ -25,8 +25,8 @@ struct tt_fsdp {
 };
 
 /**
- * Appends the schedule of the usage's order, and its end: in training the all-reduces over replicas, norm, clip and
- * update; otherwise the sum of the losses.
+ * Appends the schedule for the order of the usage, then the end of the step: in training the all-reduces over replicas,
+ * norm, clip and update; otherwise the sum of the losses.
  */
 void tt_fsdp_schedule(const struct tt_fsdp *fsdp, struct tt_schedule *ret_schedule);
 

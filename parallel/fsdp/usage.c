@@ -16,8 +16,10 @@ struct scan {
     int block; /* microbatches whose gradients are added before they are reduced */
     int n_param_reads, cap_param_reads;
     int n_begun, cap_begun;
-    int *use_of;     /* [unit] its newest use */
-    bool *begun;     /* [2 * (microbatch * n_params + param) + part] a node has written the gradient; carried: of 0 */
+    int *use_of; /* [unit] its newest use */
+    /* [2 * (microbatch * n_params + param) + part] a node has written the gradient; of microbatch 0 for all if it is
+     * carried */
+    bool *begun;
     int *last_write; /* [microbatch * n_units + unit] last position that writes a gradient, TT_NONE if none */
     int *last_use;   /* [same index] the use of that position */
     bool *read;      /* [unit] whether a position reads it */
@@ -56,7 +58,7 @@ static void note_reads(struct scan *s, int pos)
         struct tt_use *use;
 
         if (!in || in->kind != TT_VALUE_PARAM || u->layout->units[u->layout->unit_of[in->param]].buffers)
-            continue; /* buffers are there in any case */
+            continue; /* buffers are never gathered */
         use = touch(s, u->layout->unit_of[in->param], pos);
         if (use->first_read == TT_NONE)
             use->first_read = pos;
@@ -155,7 +157,8 @@ static int compare_uses(const void *a, const void *b)
     return x->first != y->first ? x->first - y->first : x->after != y->after ? x->after - y->after : x->unit - y->unit;
 }
 
-/* Adds gradients as lowering will, in the order of completion, to count the sums that each addition uses up. */
+/* Repeats the additions that lowering will make, in the order of completion, to count the sums that each addition
+ * frees. */
 static void count_frees(const struct scan *s)
 {
     struct tt_usage *u = s->u;

@@ -22,7 +22,7 @@ struct tt_use {
     int first, last;           /* positions */
     int first_read, last_read; /* positions that read a parameter; TT_NONE if none does */
     int param_reads;           /* index into param_last_read of the unit's first parameter */
-    bool after;                /* has no node: it comes after position `first`, see below */
+    bool after;                /* no node: the use comes after position `first`, see below */
     bool adds;                 /* after it, the microbatch's gradients are added to its block's sum */
     bool completes;            /* after it, gradients are complete and can be reduced */
 };
@@ -32,7 +32,7 @@ struct tt_complete {
     int pos; /* after this position */
     int unit;
     bool adds;    /* they are added to the sums of the block's earlier microbatches */
-    int frees;    /* the number of sums of the unit's whole gradients that this addition uses up */
+    int frees;    /* the number of sums of the unit's whole gradients that this addition frees */
     bool reduces; /* the block is complete */
 };
 

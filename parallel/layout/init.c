@@ -16,7 +16,7 @@
 
 /* --- rules that replace the family's --- */
 
-/* A rule and its arguments; arguments that it does not take are 0. */
+/* A rule and its arguments; arguments that the rule does not take are 0. */
 struct rule {
     enum tt_param_init init;
     double arg[2];
@@ -25,7 +25,7 @@ struct rule {
 static const struct {
     const char *name;
     enum tt_param_init init;
-    int fewest, most; /* arguments */
+    int fewest, most; /* numbers of arguments */
 } kinds[] = {
     {"normal", TT_PARAM_NORMAL, 1, 2}, {"uniform", TT_PARAM_UNIFORM, 2, 2}, {"constant", TT_PARAM_CONSTANT, 1, 1},
     {"zeros", TT_PARAM_ZEROS, 0, 0},   {"ones", TT_PARAM_ONES, 0, 0},
@@ -146,7 +146,7 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
     return bytes;
 }
 
-/* Rows [row, row + rows) of a box. */
+/* Rows [row, row + rows) of a box, as a box. */
 static struct tt_box rows_of(const struct tt_box *box, int64_t row, int64_t rows)
 {
     struct tt_box part = *box;

@@ -11,7 +11,8 @@
 /**
  * Initial values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
  * ways give the same bits. They differ in the memory that a rank needs in addition to its shards: none (meta); 4 bytes
- * per parameter of the whole model, from which this rank's parts are copied (full), or of the largest unit (layerwise).
+ * per parameter of the whole model, from which this rank's parts are copied (full); or 4 bytes per parameter of the
+ * largest unit (layerwise).
  */
 enum { TT_INIT_MODES = TT_INIT_LAYERWISE + 1 };
 
@@ -19,10 +20,10 @@ enum { TT_INIT_MODES = TT_INIT_LAYERWISE + 1 };
 int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init_choice how);
 
 /**
- * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, of type dtype, TT_F32 or TT_BF16:
- * the same values, rounded to the nearest. The threads of `team` share the work (NULL: the calling thread does it). Not
- * collective. TT_EINTERNAL, before anything is written, names a parameter without a rule. TT_EFIT if the system refuses
- * the buffer.
+ * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, whose dtype is TT_F32 or TT_BF16
+ * (the same values, rounded to the nearest). The threads of `team` share the work (NULL: the calling thread does it).
+ * Not collective. TT_EINTERNAL, before anything is written, names a parameter without a rule. TT_EFIT if the system
+ * refuses the buffer.
  */
 int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                    enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
@@ -39,9 +40,9 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
  */
 
 /**
- * Changes the rules of the parameters. init_std (NaN: not given) replaces the 0.02 of the family's rules and is divided
- * by the same factor for depth. The rules of `words` are applied after it. TT_EUSAGE, about model.init_rules, for a
- * text that is not a rule, or a rule that no parameter is left for.
+ * Changes the rules of the parameters. init_std (NaN: not given) replaces the 0.02 in the family's rules, which divide
+ * it by the same factor for depth. The rules of `words` are applied after it. TT_EUSAGE, about model.init_rules, for a
+ * text that is not a rule, or for a rule that sets no parameter (none matches, or earlier rules match all that do).
  */
 int tt_init_rules_apply(struct tt_model *model, double init_std, struct tt_words words) TT_MUST_CHECK;
 

@@ -36,7 +36,7 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
     bool one = n_ranks == 1;
     int rc;
 
-    for (int dim = 0; dim < TT_MESH_DIMS; dim++) /* "dp_replicate 2 x dp_shard 3" */
+    for (int dim = 0; dim < TT_MESH_DIMS; dim++) /* such as "dp_replicate 2 x dp_shard 3" */
         if (degrees[dim] != 1)
             tt_text_add(&text, "%s%s %d", text.size ? " x " : "", dims[dim].name, degrees[dim]);
     if (!text.size)
@@ -60,7 +60,7 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
     return rc;
 }
 
-/* The inner ranks must be a multiple of ep, and ep one of tp, so that no tp group is split. */
+/* The number of inner ranks must be a multiple of ep, and ep a multiple of tp, so that no tp group is split. */
 static bool shares_experts(int ep, int tp, int inner)
 {
     return ep == 1 || (inner % ep == 0 && ep % tp == 0);
@@ -217,7 +217,7 @@ static struct tt_place place_in_dims(const struct tt_mesh *mesh, int rank, enum 
     return place;
 }
 
-/* The rank at place `index` among them. */
+/* The rank at place `index` among these ranks. */
 static int rank_in_dims(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index)
 {
     int there = rank;

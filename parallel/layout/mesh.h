@@ -42,11 +42,12 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
 /**
  * The mesh of n_ranks ranks.
  *   degrees  the configured degree of each dimension; that of dp_shard may be -1, all ranks that remain
- * Errors: TT_EUSAGE if the degrees do not multiply to n_ranks, with the change that would mend that.
+ * Errors: TT_EUSAGE if the degrees do not multiply to n_ranks, with a change that would make them fit.
  */
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
-/** The same from the configuration. context_parallel_method auto: the caller, who knows the model, sets cp_gathers. */
+/** The same, with the degrees of the configuration. If context_parallel_method is auto, the caller, who knows the
+ * model, sets cp_gathers. */
 int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
 /** The mesh of a job with one rank. */
@@ -70,7 +71,8 @@ struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_grou
 /** The rank at place `index` of the group `id` that `rank` is in. */
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index);
 
-/** Whether a rank contributes to a sum over a group: of all ranks with the same place in the group, the first does. */
+/** Whether a rank contributes to a sum over a group: of all ranks with the same place in the group, only the first one
+ * does. */
 bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
 /** The coordinate of a rank along a dimension. */
@@ -101,17 +103,17 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 /**
  * The global index (0 .. G/local - 1) of a rank's a-th microbatch of a step. Gradients of neighbours in this index are
  * added first: over the microbatches of one block of a rank, then over the ranks of dp_shard, block by block, then over
- * all blocks. A block is `block` consecutive microbatches of a rank; it divides their number.
+ * all blocks. A block is `block` consecutive microbatches of a rank; `block` divides the number of microbatches.
  */
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, int64_t block, int64_t a);
 
 /**
  * Whether losses and weights have the bits of every other mesh for which this is true, for the same grains and one
  * global batch. Sums are added in the order of the tree (core/math/tree.h), in which a power of two of neighbours is a
- * complete subtree; so the sums that are added first must be such blocks. They must also be sums of whole microbatches,
- * which a rank with parts of sequences or of experts does not have.
+ * complete subtree; so the sums that are added first must be such blocks. They must also be sums over whole
+ * microbatches, so ranks must not compute parts of sequences or of experts.
  *   block    microbatches whose gradients are added before they are reduced
- *   carries  they are added one after another, not in the order of the tree
+ *   carries  gradients are added one after another, not in the order of the tree
  */
 bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, int64_t block, bool carries);
 

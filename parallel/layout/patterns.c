@@ -101,7 +101,7 @@ int tt_patterns_check_used(const struct tt_patterns *p, const char *what, const 
     return 0;
 }
 
-/* The expression of a rule may have a '=' in it, so the last '=' separates it from its value. */
+/* The expression of a rule may contain '=', so the last '=' separates it from its value. */
 int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt_model *model, const char *what,
                          int (*read)(void *arg, int i, const char *rule, const char *value), void *arg, int *ret_index)
 {

@@ -13,7 +13,7 @@ struct tt_patterns {
     enum tt_key key; /* of the policy; errors carry it */
     struct tt_words words;
     struct tt_regex **regex; /* one per word */
-    bool *used;              /* [word] it has been found */
+    bool *used;              /* [word] whether it has matched */
     struct tt_matcher *matcher;
 };
 
@@ -28,19 +28,21 @@ int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, 
 /** Whether any expression matches in name. Tries all of them, to find the expressions that select nothing. */
 int tt_patterns_match_all(struct tt_patterns *patterns, const char *name, bool *ret_any) TT_MUST_CHECK;
 
-/** TT_EUSAGE if an expression has matched no `what`; `example` shows what their names look like. */
+/** TT_EUSAGE if an expression has matched no `what` (the word for the things that were searched); `example` shows how
+ * their names look. */
 int tt_patterns_check_used(const struct tt_patterns *patterns, const char *what, const char *example) TT_MUST_CHECK;
 
 /**
  * ret_index [n_params] is for each parameter the first expression that matches its name, or TT_NONE. TT_EUSAGE names an
- * expression that is bad, or one that no parameter is left for; `what` is the word for an expression in that message.
+ * expression that is bad, or one that is the first match of no parameter; `what` is the message's word for an
+ * expression.
  */
 int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct tt_model *model, const char *what,
                           int *ret_index) TT_MUST_CHECK;
 
 /**
- * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value NULL, which is an error:
- * the rule has no '=' after an expression.
+ * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value is NULL if the rule has
+ * no '=' after an expression, which is an error.
  */
 int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt_model *model, const char *what,
                          int (*read)(void *arg, int i, const char *rule, const char *value), void *arg,
@@ -50,16 +52,16 @@ int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt
  * Sets the parameter groups of the optimizer, by the names of parameters.
  *
  *   no_decay     regular expressions: a parameter that one of them matches has no weight decay
- *   lr_factors   "regex=factor": the first one that matches a parameter gives its factor of the learning rate
+ *   lr_factors   "regex=factor": the first one that matches a parameter sets the factor of its learning rate
  *
  * TT_EUSAGE, about optimizer.no_decay or optimizer.lr_factors, for a bad expression or factor, an expression of
- * no_decay that matches no parameter, or a factor that no parameter is left for.
+ * no_decay that matches no parameter, or a factor that applies to no parameter.
  */
 int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, struct tt_words lr_factors) TT_MUST_CHECK;
 
 /**
- * Sets which optimizer trains each parameter. If it trains matrices only, it gets the matrices of the transformer
- * blocks, and of their adapters, that are not frozen, and AdamW the rest.
+ * Sets which optimizer trains each parameter. If it trains matrices only, it trains those matrices of the transformer
+ * blocks and their adapters that are not frozen, and AdamW trains the rest.
  */
 void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice optim);
 

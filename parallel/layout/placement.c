@@ -84,8 +84,8 @@ struct cutting {
     struct tt_box most; /* of the first part, which is the largest */
 };
 
-/* A rank's largest share of cut c's dimension. It is the same in all parts of the previous cuts, even in smaller ones,
- * so that a gather over one of them has no gaps. */
+/* A rank's largest share of the dimension that cut c divides. It is the same in all parts that the previous cuts make,
+ * even in smaller ones, so that a gather over one of them has no gaps. */
 static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
 {
     int64_t size = cutting->most.shape[placement->cut[c].dim];

@@ -24,8 +24,8 @@
  */
 
 /**
- * The range that part i has of a dimension of `size` that is cut into n parts: *ret_begin in [0, size], *ret_count in
- * [0, ceil(size / n)].
+ * The range of part i of a dimension of `size` elements that is cut into n parts: *ret_begin in [0, size], *ret_count
+ * in [0, ceil(size / n)].
  */
 void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count);
 
@@ -33,7 +33,7 @@ void tt_chunk(int64_t size, int n, int i, int64_t *ret_begin, int64_t *ret_count
 int tt_placement_parts(const struct tt_mesh *mesh, const struct tt_placement *placement);
 int tt_placement_copies(const struct tt_mesh *mesh, const struct tt_placement *placement);
 
-/** Whether a rank has a part: whether it is at the placement's place in the pipeline. */
+/** Whether a rank has a part, that is, whether it is at the placement's place in the pipeline. */
 bool tt_placement_has(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank);
 
 /** The number of the part that a rank has, and of its copy. A rank without a part (tt_placement_has) gets the
@@ -51,11 +51,11 @@ int tt_placement_holder(const struct tt_mesh *mesh, const struct tt_placement *p
 struct tt_box tt_placement_box(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                                const int64_t *shape, int part);
 
-/** The elements that the ranks of the last cut have together: what they gather. */
+/** The elements that the ranks of the last cut hold together, and gather. */
 struct tt_box tt_placement_gathered(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                                     const int64_t *shape, int part);
 
-/** The number of elements of a part with its padding: of the first part, so all are equally long. */
+/** The number of elements of the first part, to which all other parts are padded. */
 int64_t tt_placement_padded(const struct tt_mesh *mesh, const struct tt_placement *placement, int ndim,
                             const int64_t *shape);
 

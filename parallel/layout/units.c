@@ -80,7 +80,7 @@ void tt_graph_stages_by_place(const struct tt_graph *graph, const struct tt_mode
         int module = node->block == TT_NONE ? module_outside(graph, model, reader, after) : 1 + node->block;
 
         after = after || node->block != TT_NONE;
-        most = module > most ? module : most; /* what follows the output belongs to it */
+        most = module > most ? module : most; /* modules after the output belong to the output's stage */
         ret_stage_of[n] = places->module_stage[most];
     }
 }
@@ -186,7 +186,7 @@ static int by_patterns(const struct tt_model *model, struct tt_words words, int6
  * The key of every parameter; ret_keys has n_params items.
  *   name      that of a row of the table, "size:" followed by bytes; not read if there are patterns
  *   patterns  regular expressions, or n 0
- * Errors: TT_EUSAGE, which names the policy, or the expression that no parameter is left for.
+ * Errors: TT_EUSAGE, which names the policy, or the expression that is the first match of no parameter.
  */
 static int wrap_keys(const struct tt_model *model, const char *name, struct tt_words patterns, int64_t *ret_keys)
 {
@@ -255,7 +255,8 @@ static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model
     return count;
 }
 
-/* A unit's name for people: "layers.3", "model", "norm+output", "layers.0.attention.wq..layers.1.attention.wk". */
+/* The name of a unit in messages and logs: "layers.3", "model", "norm+output",
+ * "layers.0.attention.wq..layers.1.attention.wk". */
 static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model, const struct tt_unit *unit,
                        const int *block_params)
 {
@@ -335,7 +336,8 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
 
     layout->slot_of[param] = unit->n_params;
     unit->shard_group = placement.cut[placement.n_cuts - 1].group;
-    unit->replicate_group = TT_GROUP_REPLICATE; /* ranks along tp have the same gradient of what they all have */
+    /* ranks along tp compute the same gradient of a parameter that all of them hold */
+    unit->replicate_group = TT_GROUP_REPLICATE;
     unit->params = tt_realloc(unit->params, (size_t)unit->n_params + 1, sizeof *unit->params);
     unit->params[unit->n_params++] = (struct tt_unit_param){
         .param = param,
@@ -442,7 +444,8 @@ static int *find_leaders(const int64_t *keys, const int *stages, int n)
 
 enum { TURNS = 4 };
 
-/* Sorts the parameters of a unit so that its gradients, each moment, and Muon's updates are contiguous arrays. */
+/* The position of a parameter in the order of its unit, in which its gradients, each moment, and Muon's updates are
+ * contiguous arrays. */
 static int turn_of(const struct tt_param *param)
 {
     const struct tt_optim_row *optim = tt_optim_row(param->optim);
@@ -464,7 +467,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
 
     TT_TRY(wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
     for (int p = 0; p < model->n_params; p++) {
-        stages[p] = TT_NONE; /* the first stage of this pipeline rank that uses it */
+        stages[p] = TT_NONE; /* the first stage of this pipeline rank that uses the parameter */
         for (int part = 0; part <= (int)model->params[p].tied && stages[p] == TT_NONE; part++)
             if (!places || places->rank_of_stage[param_stage(places, model, p, part)] == pp)
                 stages[p] = param_stage(places, model, p, part);
@@ -496,8 +499,8 @@ out:
 
 /* --- the units that stay gathered --- */
 
-/* Whether it has a parameter of a block. Norm and output are TT_BLOCK_HEAD, where backward begins, and so is a tied
- * embedding, since it is the output's weight. */
+/* Whether the unit contains a parameter of a block. Norm and output are TT_BLOCK_HEAD, where backward begins, and so is
+ * a tied embedding, since it is the output's weight. */
 static bool has_block(const struct tt_model *model, const struct tt_unit *unit, int64_t block)
 {
     for (int i = 0; i < unit->n_params; i++)

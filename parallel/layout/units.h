@@ -28,8 +28,10 @@ struct tt_sharding {
     const char *wrap;              /* the name of a wrap policy, below; not read if there are wrap_patterns */
     struct tt_words wrap_patterns; /* searched for in names of parameters; n 0: none */
     enum tt_reshard reshard;
-    struct tt_words keep; /* with ..._PATTERNS: searched for in names of units and of their parameters */
-    int reshard_part;     /* with ..._PART: n, a divisor of the shard ranks. As in FSDP2, 1 is never, all is always */
+    struct tt_words keep; /* with ..._PATTERNS: searched for in the names of units and of their parameters */
+    /* with ..._PART: n, a divisor of the number of shard ranks. As in FSDP2, 1 means never, and all shard ranks
+     * means always */
+    int reshard_part;
 };
 
 /**
@@ -70,8 +72,8 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
 
 /**
  * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units have the parameters of the
- * rank's own stages, each unit of one stage. TT_EUSAGE, with the key of the policy, for a policy that does not
- * exist or does not fit the model or the mesh. The layout is the caller's (tt_layout_free).
+ * rank's own stages, each unit of one stage. TT_EUSAGE, with the key of the policy, for a policy that does not exist or
+ * that the model or the mesh does not allow. The layout is the caller's (tt_layout_free).
  */
 int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                   const struct tt_sharding *sharding, const struct tt_stage_places *places,

@@ -16,11 +16,11 @@
  * such arrival, wait at the end.
  */
 
-/* The orders of all ranks of a pipeline for the same microbatches; turns have the numbers of stages in the model. */
+/* The orders of all ranks of a pipeline for the same microbatches; their turns use the stage numbers of the model. */
 struct tt_peers {
     const struct tt_order *orders; /* [ranks] */
     int ranks, rank;               /* rank: this one */
-    int run_microbatches;          /* of a run, all of which end on every rank before its next run */
+    int run_microbatches;          /* microbatches of one run; every rank ends a run before it begins its next one */
     const int *rank_of_stage;      /* [n_stages] */
     int n_stages;
 };

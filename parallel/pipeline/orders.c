@@ -100,7 +100,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* For schedules that need a number of microbatches; `other` can do with fewer. */
+/* Checks a schedule that needs `wanted` microbatches; the message suggests the schedule `other`, which works with
+ * fewer. */
 static int check_least(const struct tt_pipeline_row *row, int ranks, int microbatches, int wanted, const char *other)
 {
     if (microbatches >= wanted)
@@ -181,7 +182,7 @@ static int check_rounds(const struct tt_pipeline_row *row, int ranks, int microb
                        (microbatches / ranks + 1) * ranks, ranks);
 }
 
-/* The number of first turns that are only forward: until a microbatch comes back, `hop` turns for each later rank. */
+/* The number of forward turns at the beginning, until a microbatch comes back: `hop` for each later rank. */
 static int warm_up_of(const struct tt_lane *lane, int hop)
 {
     const struct tt_pipeline *p = lane->pipeline;

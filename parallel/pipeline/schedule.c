@@ -653,7 +653,7 @@ static int check_file(const struct tt_pipeline_row *row, const char *csv_path)
     return 0;
 }
 
-/* Appends the microbatches of a stage's turns of a pass to list, in their order. Returns their number. */
+/* Appends to list, in order, the microbatches of the turns in which a stage does the pass. Returns their number. */
 static int sequence(const struct tt_pipeline *p, int stage, enum tt_pass pass, int *list)
 {
     const struct tt_order *order = &p->orders[p->rank_of_stage[stage]];
@@ -744,8 +744,8 @@ struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, in
 
 bool tt_pipeline_ascends(const struct tt_pipeline *pipeline)
 {
-    /* Of each stage, the next microbatch of three kinds of turns. Whatever writes gradients of parameters is of one:
-     * the head in forward, and what is in the backward or in the weight part. */
+    /* The next microbatch of each stage, for three kinds of turns. All gradients of one parameter are written in turns
+     * of one kind: forward (the head), the backward with or without its weight part, or the weight part. */
     enum { FORWARD, INPUTS, WEIGHTS, KINDS };
     int *next = tt_calloc(KINDS * (size_t)pipeline->n_stages, sizeof *next);
     bool ascends = true;

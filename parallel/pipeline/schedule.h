@@ -35,7 +35,7 @@ struct tt_pipeline_row {
     bool multi;       /* a rank may have several stages */
     bool v;           /* rank r has stages r and 2 ranks - 1 - r; otherwise r, r + ranks, r + 2 ranks, ... */
     bool splits;      /* some backwards are two turns, with the weight part apart */
-    /* Fails if the schedule cannot have these numbers; NULL: it can have any. */
+    /* Fails if the schedule does not support these numbers; NULL: it supports all. */
     int (*check)(const struct tt_pipeline_row *row, int ranks, int microbatches);
     /* Adds all turns of a rank; NULL: the orders are in a CSV file, which also places the stages. */
     void (*generate)(struct tt_lane *lane);
@@ -48,7 +48,7 @@ int tt_pipeline_find(const char *name, enum tt_pipeline_schedule *ret_schedule) 
 
 /**
  * Makes the orders of a run and checks them (tt_pipeline_check).
- *   csv_path      of the schedules that are in a file, which is read here; otherwise NULL
+ *   csv_path      for a schedule in a CSV file, which is read here; otherwise NULL
  *   n_stages      a multiple of ranks
  *   microbatches  of the run, at least 1
  * *ret_pipeline is the caller's (tt_pipeline_free). Errors: TT_EUSAGE naming what the schedule cannot do and what
@@ -77,9 +77,9 @@ char tt_pipeline_letter(const struct tt_pipeline *pipeline, const struct tt_turn
 struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, int rank, int microbatches);
 
 /**
- * Runs a pipeline with a clock. Ranks compute their turns in order, each as soon as its needs are met: a forward needs
- * the forward of the previous stage, a backward its own forward and the backward of the next stage, a weight part its
- * backward. Nothing is measured, so all ranks get the same result.
+ * Runs a pipeline with a clock. Ranks compute their turns in order, each turn as soon as those that it needs are done:
+ * a forward needs the forward of the previous stage, a backward its own forward and the backward of the next stage, a
+ * weight part its backward. Nothing is measured, so all ranks get the same result.
  */
 
 /* Seconds that one microbatch takes in a stage. */
@@ -102,15 +102,16 @@ struct tt_turn_at {
 
 struct tt_pipeline_run {
     int ranks;
-    double makespan;          /* from the first begin to the last end */
-    double *busy;             /* [ranks] seconds that the rank computes */
-    double *bubble;           /* [ranks] makespan - busy */
-    double bubble_share;      /* sum of bubble / (ranks * makespan) */
-    int *peak_input;          /* [ranks] the most microbatches between forward and (the input part of) backward */
-    int *peak_weight;         /* [ranks] the same, between forward and the end of backward with its weight part */
-    struct tt_span **spans;   /* [ranks][orders[rank].n] when turns begin and end */
-    struct tt_turn_at *turns; /* all turns of all ranks by begin; of equal ones the lower rank first. If no turn
-                                 takes 0 seconds, each comes after the turns it needs. */
+    double makespan;        /* from the first begin to the last end */
+    double *busy;           /* [ranks] seconds that the rank computes */
+    double *bubble;         /* [ranks] makespan - busy */
+    double bubble_share;    /* sum of bubble / (ranks * makespan) */
+    int *peak_input;        /* [ranks] the most microbatches between forward and (the input part of) backward */
+    int *peak_weight;       /* [ranks] the same, between forward and the end of backward with its weight part */
+    struct tt_span **spans; /* [ranks][orders[rank].n] when turns begin and end */
+    /* all turns of all ranks by begin; of equal ones the lower rank first. If no turn takes 0 seconds, each turn
+     * comes after those that it needs. */
+    struct tt_turn_at *turns;
     int n_turns;
 };
 
@@ -124,7 +125,7 @@ int tt_pipeline_simulate(const struct tt_pipeline *pipeline, const struct tt_pip
 void tt_pipeline_run_release(struct tt_pipeline_run *run);
 
 /**
- * Only the errors of tt_pipeline_simulate.
+ * Makes the checks of tt_pipeline_simulate and returns its errors.
  *   ret_where  where the fault was found; turn is TT_NONE if one is missing on the rank. NULL is allowed.
  */
 int tt_pipeline_check(const struct tt_pipeline *pipeline, struct tt_turn_at *ret_where) TT_MUST_CHECK;
@@ -137,7 +138,7 @@ int tt_pipeline_check(const struct tt_pipeline *pipeline, struct tt_turn_at *ret
  */
 
 /**
- * Fills the orders of a pipeline without any, weights_apart, and rank_of_stage, and checks them (tt_pipeline_check).
+ * Fills in orders, weights_apart and rank_of_stage of a pipeline without orders, and checks them (tt_pipeline_check).
  *   text, size  of the file
  *   name        the file's, for messages
  * Errors: TT_EUSAGE, with line and cell.

@@ -19,7 +19,7 @@ struct tt_pipeline_rule {
 struct tt_stage_split {
     int n_stages;
     int n_modules;
-    int *module_stage; /* [n_modules] -> stage, never falling */
+    int *module_stage; /* [n_modules] -> stage, never decreasing */
 };
 
 /* The layers of a stage; n_layers may be 0. */
@@ -29,7 +29,7 @@ struct tt_stage_range {
 
 /**
  * Cuts a model by torchtitan's rule. Layers are units; the embeddings count as first_less units, norm and output as
- * last_less. Each rank has one stage, with `multi` two; if layers_per_stage is given, the number of stages follows
+ * last_less. Each rank has one stage, or two with `multi`; if layers_per_stage is given, the number of stages follows
  * from it and the units. Units are spread evenly over stages; the first stages have one more if there is a remainder.
  * ret_split is the caller's (tt_stage_split_release). Errors: TT_EUSAGE, which names the key, what was found and what
  * works.

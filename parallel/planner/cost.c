@@ -24,7 +24,7 @@ static void terms_of(const struct tt_cost *work, double ret_terms[TERMS])
 
 /* --- prices of ops --- */
 
-/* The sum over samples of sec * (price . terms / sec - 1)^2 is price' m price - 2 price . v + sec. */
+/* The sum over samples of sec * (price . terms / sec - 1)^2 equals price' m price - 2 price . v + sec. */
 struct normal {
     double m[TERMS][TERMS], v[TERMS], sec;
 };
@@ -95,8 +95,8 @@ static double error_of(const struct normal *n, const double price[TERMS])
     return error;
 }
 
-/* The best of all sets of terms. A larger set has to be clearly better than the smaller ones, since every further term
- * is a chance to fit noise and then to be wrong about other sizes. */
+/* The best of all sets of terms. A larger set has to be clearly better than the smaller ones, since a further term may
+ * fit only noise, and then be wrong for other sizes. */
 static bool fit_one(const struct normal *n, double ret_price[TERMS])
 {
     static const unsigned sets[] = {1, 2, 4, 3, 5, 6, 7};
@@ -314,7 +314,7 @@ void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, doub
     }
 }
 
-/* Whether transfers and computing slow each other down. */
+/* Whether transfers and computing slow each other down, by the numbers of the machine. */
 static bool meets(const struct tt_machine *machine)
 {
     return machine->transfer_share > 0.0 || machine->transfer_stretch > 1.0;
@@ -393,7 +393,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
     }
     tt_op_cost(graph, &graph->nodes[node], &cost);
     sec = work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads);
-    if (routed) /* no compute overlaps the exchange of a node whose experts ranks share */
+    if (routed) /* no compute overlaps the exchange of a node whose experts are shared by ranks */
         sec += TT_ROUTED_CALLS * (machine->call_sec + (graph->nodes[node].attr.peers.n - 1) * machine->message_sec) +
                (double)routed / machine->link_bytes_per_sec;
     return sec;
@@ -421,7 +421,7 @@ static double gather_sec(const struct tt_machine *m, int n, double shard)
 
 static double reduce_sec(const struct tt_machine *m, int n, double shard)
 {
-    int messages = n - 1; /* one after another */
+    int messages = n - 1; /* sent one after another */
 
     if ((n & (n - 1)) == 0)
         for (messages = 0; 1 << messages < n; messages++)
@@ -517,7 +517,7 @@ static void begin_transfer(struct lanes *l, int i)
         start_first(l, l->n > 1 ? l->t->transfer[l->queue[l->n - 2]].end : 0.0);
 }
 
-/* The computing lane works for `sec` seconds, if nothing slows it down. */
+/* Lets the computing lane work for `sec` seconds, or longer if a transfer slows it down. */
 static void compute(struct lanes *l, double sec)
 {
     double share = l->machine->transfer_share, stretch = fmax(1.0, l->machine->transfer_stretch);
@@ -606,7 +606,8 @@ struct tt_pipeline_times tt_cost_pipeline(const struct tt_machine *machine, cons
     for (int s = 0; s < n_stages; s++) {
         const struct tt_graph *graph = stages[s].graph;
         struct tt_stage_times times = {0};
-        int64_t bytes = 0; /* to the next stage, for each microbatch; gradients that come back have the same size */
+        /* sent to the next stage for each microbatch; the gradients that come back are of the same size */
+        int64_t bytes = 0;
 
         for (int i = 0; i < stages[s].n_out; i++)
             bytes += tt_value_bytes(&graph->values[stages[s].out[i].value]);

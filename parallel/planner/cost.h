@@ -20,7 +20,7 @@
  */
 struct tt_op_price {
     char op[24];         /* tt_instr_op_name */
-    enum tt_dtype dtype; /* TT_F32 or TT_BF16: in which the step computes, though the op may not */
+    enum tt_dtype dtype; /* TT_F32 or TT_BF16: the type of the step, which need not be the op's */
     double flop_sec, byte_sec, sum_sec;
 };
 
@@ -62,24 +62,24 @@ const char *tt_op_price_dtype(enum tt_dtype dtype);
 /* A cost table. All numbers are above 0, except where 0 is explained. */
 struct tt_machine {
     char name[64];               /* shown to people; nothing depends on it */
-    double sgemm_flops;          /* flop/s of one thread in large float32 products */
-    double bgemm_flops;          /* the same of products of bfloat16; a file without it: sgemm_flops */
+    double sgemm_flops;          /* flop/s of one thread in large float32 GEMMs */
+    double bgemm_flops;          /* the same in bfloat16; sgemm_flops if a file lacks it */
     double memory_bytes_per_sec; /* bytes that one rank reads and writes when it streams through memory */
     double call_sec;             /* to start and finish one collective, whatever its size */
     double message_sec;          /* latency of one message */
     double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
     /*
      * Transfers advance when the computing thread polls, so transfer and compute slow each other down: the transfer
-     * takes `share` of the thread's time, and lasts `stretch` times as long as while the thread only waits for it. 0
-     * and 1, the defaults of machines without a measurement, mean no effect. A stretch of 0 stands for 1.
+     * takes `share` of the thread's time, and lasts `stretch` times as long as when the thread only waits. The defaults
+     * for machines that were not measured, 0 and 1, mean no effect. A stretch of 0 stands for 1.
      */
     double transfer_share, transfer_stretch;
     struct tt_op_prices ops; /* ops without a price take as long as their flops or their bytes, at the rates above */
 };
 
 /**
- * The built-in table: an ordinary server core, with instructions for bfloat16, which double the rate of products, and
- * ranks on one host or on a 25 Gb/s network.
+ * The built-in table: an ordinary server core, whose bfloat16 instructions double the rate of GEMMs, and ranks on one
+ * host or on a 25 Gb/s network.
  */
 struct tt_machine tt_machine_builtin(void);
 
@@ -130,7 +130,8 @@ double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collecti
  */
 int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n);
 
-/** Seconds of the collective that an instruction begins, if it is alone on the link; 0 for all other instructions. */
+/** Seconds of the collective that an instruction begins, if it is alone on the link; 0 if the instruction begins
+ * none. */
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
 
 /* A simulated step. Arrays have one item per instruction of the program. Times are in seconds from the begin of the
@@ -148,17 +149,18 @@ struct tt_timeline {
 
 /**
  * Simulates a step on two lanes. One computes, instruction by instruction. The other transfers the collectives in the
- * order in which they begin, one after another, while nodes run. Both are slower while they do (transfer_share,
- * transfer_stretch). A wait stops the computing lane until its collective is complete. The timeline is the caller's
- * (tt_timeline_release).
+ * order in which they begin, one after another, while nodes run. While both lanes work, both are slower
+ * (transfer_share, transfer_stretch). A wait stops the computing lane until its collective is complete. The timeline is
+ * the caller's (tt_timeline_release).
  */
 void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
                       struct tt_timeline *ret_timeline);
 void tt_timeline_release(struct tt_timeline *timeline);
 
 /**
- * The seconds of one microbatch in every stage of a model, for tt_pipeline_simulate. Gathers and reductions of a stage
- * are not in them. The last stage's forward has the gradients of the output too, as the op that makes the loss has.
+ * The seconds of one microbatch in every stage of a model, for tt_pipeline_simulate. They do not include the gathers
+ * and reductions of a stage. The forward of the last stage includes the gradients of the output, which the op of the
+ * loss computes.
  *   stages     all stages of the model, differentiated, from one microbatch's graph
  *   threads    of each rank
  *   ret_times  [n_stages]; the result of tt_cost_pipeline points to it

@@ -34,7 +34,7 @@ struct found {
     struct tt_program *program; /* the first that keeps the target, else the closest to it */
     bool *reshard;              /* [unit] as in its target */
     double step_sec;            /* predicted */
-    bool keeps;                 /* the target */
+    bool keeps;                 /* whether it keeps the target */
     bool tight;                 /* no ranked candidate keeps the target, and the one of least memory was lowered too */
 };
 
@@ -119,8 +119,8 @@ static int compare_ranked(const void *a, const void *b)
 
 /*
  * The cost table is not exact, so among candidates that are nearly as fast as the best, the one with the fewest
- * collectives wins. "Nearly" depends on the time of communication too, since only that can be gained: it may be less
- * than a hundredth of a long step.
+ * collectives wins. "Nearly" is also measured against the time of communication, the only time that a plan can save,
+ * which may be less than a hundredth of a long step.
  */
 static void rank(struct ranked *list, int n)
 {
@@ -134,7 +134,7 @@ static void rank(struct ranked *list, int n)
     qsort(list, (size_t)n, sizeof *list, compare_ranked);
 }
 
-/* Many candidates give the same plan. */
+/* Whether two candidates give the same plan, as many do. */
 static bool is_same(const struct ranked *a, const struct ranked *b)
 {
     return a->plan.step_sec == b->plan.step_sec && a->plan.calls == b->plan.calls &&
@@ -200,7 +200,7 @@ static double predicted_sec(const struct search *s, const struct tt_program *pro
     return sec;
 }
 
-/* Compares two programs that do not keep the target: first by memory, then by memory for exchange. */
+/* Compares two programs that do not keep the target: first by all memory, then by the memory for exchange. */
 static bool comes_closer(struct target target, const struct tt_program *a, const struct tt_program *b)
 {
     bool a_fits = a->step_bytes <= target.step_bytes, b_fits = b->step_bytes <= target.step_bytes;
@@ -337,7 +337,7 @@ out:
     return rc;
 }
 
-/* Finds the first plan that keeps its target without being slower than eager; otherwise the best of all plans found. */
+/* Finds the first plan that keeps its target and is not slower than eager; if there is none, the best of all plans. */
 static int try_targets(const struct search *s, struct target target, const struct found *eager, struct found *best)
 {
     double eager_bytes = (double)tt_program_exchanged_bytes(eager->program);
@@ -424,7 +424,7 @@ out:
     return rc;
 }
 
-enum { KEEP_TRIALS = 16 }; /* how many numbers of kept units auto tries */
+enum { KEEP_TRIALS = 16 }; /* the most numbers of kept units that auto tries */
 
 /* --- the units to keep gathered (reshard policy auto) --- */
 
@@ -433,7 +433,7 @@ struct worth {
     double exposed_per_byte; /* seconds that its gathers in backward hold up compute, if all is resharded */
 };
 
-/* Of equal units, the later one in forward comes first, since it holds its memory for a shorter time. */
+/* Among units of equal worth, the later one in forward comes first, since it holds its memory for a shorter time. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct worth *x = a, *y = b;
@@ -443,7 +443,7 @@ static int compare_worth(const void *a, const void *b)
     return y->unit - x->unit;
 }
 
-/* Ranks the units by the delay of compute from their gathers, in a program that reshards all units. */
+/* Ranks the units by how long their gathers delay compute, in a program that reshards all units. */
 static struct worth *rank_units(const struct search *s, const struct tt_program *program)
 {
     int n_units = s->in->usage->layout->n_units;
@@ -473,7 +473,8 @@ static void keep(const struct search *s, const struct worth *worth, int n, bool 
         reshard[worth[i].unit] = i >= n;
 }
 
-/* The number of units to keep that is predicted to be fastest within the target; the smallest of equals. */
+/* The number of units to keep that is predicted to be fastest within the target; the smallest of equally fast
+ * numbers. */
 static int best_number_to_keep(const struct search *s, struct target target, const struct worth *worth)
 {
     int n_units = s->in->usage->layout->n_units, best = 0;
@@ -496,7 +497,7 @@ static int best_number_to_keep(const struct search *s, struct target target, con
     return best;
 }
 
-/* Lowering may need a little more memory than predicted. Then one unit less is kept, until the program fits.
+/* Lowering may need a little more memory than predicted. Then it keeps one unit fewer, until the program fits.
  *   all        [unit] true
  *   ret_found  tight: of any search */
 static int keep_what_fits(const struct search *s, struct target target, const bool *all, int rounds,
@@ -509,7 +510,7 @@ static int keep_what_fits(const struct search *s, struct target target, const bo
 
     target.reshard = reshard;
     TT_TRY(search_program(s, target, rounds, &found));
-    if (found.keeps) { /* there is memory to keep more */
+    if (found.keeps) { /* there is memory for keeping more */
         worth = rank_units(s, found.program);
         for (int n = best_number_to_keep(s, target, worth); n >= 0; n--) {
             keep(s, worth, n, reshard);

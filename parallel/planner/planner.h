@@ -19,8 +19,9 @@ struct tt_planner {
     int64_t step_limit;   /* most bytes of a step's transient memory; INT64_MAX: no limit */
     bool *reshard;        /* [n_units] whether to free the unit between forward and backward */
     /*
-     * Change `reshard`: the step must fit step_limit, which is then the only memory limit, and exchange should delay
-     * compute least. The result is never slower than the program for the given units, if that fits.
+     * Chooses `reshard` anew: the step must fit in step_limit, which is then the only memory limit, and exchange should
+     * delay compute as little as possible. The result is never slower than the program for the given units, if that
+     * fits.
      */
     bool choose_reshard;
 };

@@ -47,12 +47,12 @@ struct gather_list {
 /* Units that share one collective, as schedules name them. */
 struct handle {
     int unit;   /* the first */
-    int bucket; /* TT_NONE: only that unit */
+    int bucket; /* TT_NONE: only the unit above */
 };
 
 struct flight {
     struct handle units;
-    bool all_reduce; /* else a reduce-scatter */
+    bool all_reduce; /* otherwise it is a reduce-scatter */
     int microbatch;
     int64_t bytes; /* freed after its wait */
     double end;
@@ -339,7 +339,7 @@ static struct gather_list gathers_make(const struct tt_usage *u, const int64_t *
         }
         list.items[newest[use->unit]].last = use->last_read;
         list.items[newest[use->unit]].n_before = list.n;
-        for (int k = 0; k < of->n_params; k++) { /* a parameter without a read ends at the wait for the gather */
+        for (int k = 0; k < of->n_params; k++) { /* if a parameter is not read, it ends at the wait for its gather */
             int read = u->param_last_read[use->param_reads + k];
 
             if (fresh || read != TT_NONE)
@@ -391,7 +391,7 @@ static void clear_units(struct unit_list *units, enum tt_purpose purpose)
     *units = (struct unit_list){.purpose = purpose, .unit = units->unit};
 }
 
-/* Bytes of transient memory at a position, without buffers of exchanges. */
+/* Bytes of transient memory at a position, without the buffers for exchange. */
 static int64_t other_bytes_at(const struct walk *b, int pos)
 {
     int last = b->u->n_positions - 1;
@@ -439,7 +439,7 @@ static void free_what_is_done(const struct walk *b, struct outlook *o, int pos)
     }
 }
 
-/* After a position: the additions of its gradients, and the reductions of complete blocks. */
+/* Predicts what follows a position: the additions of its gradients, and the reductions of complete blocks. */
 static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
@@ -589,7 +589,7 @@ static void add_norm(struct walk *b, int unit)
         tt_schedule_add(&b->plan.schedule, TT_NORM, 0, unit);
 }
 
-/* Continues with units whose sums are complete on this rank: the all-reduce over replicas, or the norm. */
+/* Continues with units whose sums are complete on this rank: begins the all-reduce over replicas, or adds the norm. */
 static void finish_sum(struct walk *b, int pos, struct handle handle)
 {
     const struct tt_bucket of = units_of(b, &handle);
@@ -754,7 +754,7 @@ static void reduce_pending(struct walk *b, int pos)
                         .microbatch = mb,
                         .bytes = staging,
                         .end = transfer(b, TT_REDUCE, pending->unit[0], pending->elements)});
-    b->flights[b->n_flights - 1].bytes += pending->whole; /* these already live */
+    b->flights[b->n_flights - 1].bytes += pending->whole; /* these bytes are already live */
     for (int i = 0; i < pending->n; i++)
         b->of[pending->unit[i]].flying++;
     clear_units(pending, TT_REDUCE);
@@ -762,7 +762,8 @@ static void reduce_pending(struct walk *b, int pos)
         wait_oldest(b, pos); /* nothing travels, so the gradients are the sums */
 }
 
-/* Whether to hold complete gradients, for one reduce-scatter with the microbatch's next ones. */
+/* Whether to hold back complete gradients, so that one reduce-scatter can carry them with the next ones of the
+ * microbatch. */
 static bool worth_holding(struct walk *b, int pos, const struct tt_complete *complete)
 {
     const struct tt_usage *u = b->u;

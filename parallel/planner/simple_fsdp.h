@@ -22,10 +22,10 @@ struct tt_plan_limits {
     int64_t slack_bytes;     /* up to this total, exchange may take all that is left */
 };
 
-/* When a unit stays gathered between two reads, besides forward to backward, where its policy decides. */
+/* When a unit stays gathered between two reads. Between forward and backward, its policy decides. */
 enum tt_stay {
     TT_STAY_BY_POLICY, /* never */
-    TT_STAY_IF_NEXT,   /* without another gather in between */
+    TT_STAY_IF_NEXT,   /* if no other gather begins in between */
     TT_STAY_OVER_ONE,  /* with at most one gather in between, during which the unit would be prefetched anyway */
 };
 
@@ -41,7 +41,7 @@ struct tt_candidate {
 
 /* The step, which is the same for all candidates. */
 struct tt_simple_fsdp {
-    const struct tt_lowering *lowering; /* says what travels, and the memory to receive it */
+    const struct tt_lowering *lowering; /* tells which collectives travel, and the memory to receive them */
     const struct tt_step_facts *facts;
     const struct tt_machine *machine;
     int prefetch; /* buckets to gather ahead of the one in use */
@@ -52,7 +52,7 @@ struct tt_plan {
     double step_sec;             /* predicted, up to the optimizer */
     double comm_sec;             /* predicted, of all transfers, hidden or not */
     int calls;                   /* collectives */
-    /* as counted while scheduling: most bytes at any time, and the part of them for exchange */
+    /* counted while scheduling: the most bytes at any time, and the most for exchange */
     int64_t step_bytes, exchanged_bytes;
     bool fits;      /* whether the limits are kept; if not, nothing smaller was possible */
     int64_t looked; /* positions that were visited to look ahead, in addition to the walk itself */
