@@ -36,7 +36,7 @@ static void item_release(struct item *item)
     tt_zip_release(&item->zip);
 }
 
-/* The entry whose name is `name` in the archive's one folder ("archive/data.pkl"), or NULL. */
+/* The entry called `name` in the only folder of the archive ("archive/data.pkl"), or NULL. */
 static const struct tt_zip_entry *find_member(const struct tt_zip *zip, const char *name)
 {
     for (int i = 0; i < zip->n; i++) {
@@ -80,8 +80,8 @@ out:
 
 /*
  * The order in which dimensions lie in memory, from their strides: 0 if rows follow each other, else the dimension that
- * is the outermost in the lowest four bits, and so on. False if elements lie apart or overlap. Strides of sizes 0 and 1
- * do not matter. volume: the product of the sizes.
+ * is the outermost in the lowest four bits, and so on. False if there are gaps between elements, or if they overlap.
+ * Strides of sizes 0 and 1 do not matter. volume: the product of the sizes.
  */
 static bool find_order(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume, uint32_t *ret_order)
 {
@@ -110,7 +110,7 @@ static bool find_order(const int64_t *shape, const int64_t *stride, int ndim, in
     return true;
 }
 
-/* ('storage', torch.FloatStorage, '0', 'cpu', number of elements); type: the class that says it */
+/* ('storage', torch.FloatStorage, '0', 'cpu', number of elements); type: the class, which tells the dtype */
 static int find_bytes(const struct item *item, const struct tt_pickle_value *storage,
                       const struct tt_pickle_value *type, int64_t offset, int64_t volume, struct tt_dcp_tensor *tensor)
 {
@@ -129,7 +129,7 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
     if (!(entry = find_member(&item->zip, name)))
         TT_TRY(fail(item, "has no bytes: its archive lacks them"));
     size = (int64_t)tt_dtype_size(tensor->dtype);
-    most = entry->bytes / size; /* elements */
+    most = entry->bytes / size; /* the number of elements */
     if (offset > most || volume > most - offset)
         TT_TRY(fail(item, "is larger than its bytes"));
     tensor->begin = entry->begin + offset * size;
@@ -142,7 +142,8 @@ out:
     return rc;
 }
 
-/* Whether a tensor's elements are conjugates or negatives of its bytes: the last argument, {"conj": True}. */
+/* Whether a tensor's elements are the conjugates or negatives of the stored ones, as its last argument says: {"conj":
+ * True}. */
 static bool is_changed(const struct tt_pickle_value *flags)
 {
     const struct tt_pickle_value *conj = tt_pickle_member(flags, "conj"), *neg = tt_pickle_member(flags, "neg");
@@ -152,7 +153,7 @@ static bool is_changed(const struct tt_pickle_value *flags)
 
 /*
  * torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, flags]), perhaps in a
- * parameter; _rebuild_tensor_v3 has the type before the flags.
+ * parameter; _rebuild_tensor_v3 takes the type before the flags.
  */
 static int read_tensor(const struct item *item, const struct tt_pickle_value *value, struct tt_dcp_tensor *ret_tensor)
 {
@@ -212,7 +213,7 @@ int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, doubl
     struct item item = {.archive = archive, .name = name};
     const struct tt_pickle_value *root;
     struct tt_dcp_tensor tensor = {0};
-    double bytes = 0.0; /* room for an element of any type */
+    double bytes = 0.0; /* of an element of any type */
     size_t size;
     int rc = 0;
 
@@ -247,7 +248,7 @@ static void add_storage(struct tt_pickler *p, const struct tt_py_type *type, int
     tt_pickler_add(p, TT_PICKLER_TUPLE TT_PICKLER_PERSISTENT);
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks); v3 also has the type */
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks); v3 also takes the type */
 static void add_tensor(struct tt_pickler *p, const struct tt_py_type *type, int ndim, const int64_t *shape,
                        int64_t volume)
 {

@@ -17,14 +17,14 @@ enum { TEXT_MOST = 4096 };
 
 /* A row of storage_data: MetadataIndex(fqn, offset) → _StorageInfo(relative_path, offset, length). */
 struct stored {
-    const struct tt_pickle_value *key; /* its text */
+    const struct tt_pickle_value *key; /* the text in it */
     int ndim;                          /* -1: not a tensor */
     int64_t offset[TT_BOX_DIMS];
     const struct tt_pickle_value *path;
     int file; /* its number */
     int64_t begin, bytes;
-    const struct tt_pickle_value *transform; /* how its bytes were changed, "stream.zstd/1" */
-    bool taken;                              /* a piece is in it */
+    const struct tt_pickle_value *transform; /* how the piece's bytes were changed, such as "stream.zstd/1" */
+    bool taken;                              /* whether a piece refers to it */
 };
 
 /* A row of planner_data. */
@@ -38,7 +38,7 @@ struct parse {
     int n_stored;
     struct path *path;
     int n_paths;
-    size_t chunks_left; /* that the bytes of the pickle can describe */
+    size_t chunks_left; /* the number of further chunks that a pickle of this size can describe */
     struct tt_dcp_metadata metadata;
 };
 
@@ -94,7 +94,7 @@ static bool is_dict(const struct tt_pickle_value *value)
     return value && value->kind == TT_PICKLE_DICT;
 }
 
-/* A key, a file or a part of a path. Many values may share one text of the pickle, so a long one is refused. */
+/* A key, a file or a part of a path. Many values may share one text of the pickle, so a long text is refused. */
 static bool is_text(const struct tt_pickle_value *value)
 {
     return value && value->kind == TT_PICKLE_TEXT && value->size <= TEXT_MOST;
@@ -105,7 +105,7 @@ static bool is_none(const struct tt_pickle_value *value)
     return !value || value->kind == TT_PICKLE_NONE;
 }
 
-/* More dimensions than a box has: nothing asks for such a row. */
+/* More dimensions than a box can have; no code asks for such a row. */
 static bool has_many_dims(const struct tt_pickle_value *size)
 {
     const struct tt_pickle_value *sizes = tt_pickle_is(size, TT_PY_SIZE) ? tt_pickle_item(size->args, 0) : size;
@@ -138,7 +138,7 @@ static int read_stored(struct parse *p, const struct tt_pickle_value *index, con
     return 0;
 }
 
-/* Sorts the rows by their files, and numbers these. A file has a name without folders, so that nothing outside of the
+/* Sorts the rows by their files, and numbers these. A file's name must not contain folders, so that nothing outside the
  * checkpoint is read. */
 static int add_files(struct parse *p)
 {
@@ -184,7 +184,7 @@ static char *unread_text(const char *what, const struct tt_pickle_value *value, 
     return tt_format("%s %.*s; %s", what, named ? (int)value->size : 1, named ? value->text : "?", help);
 }
 
-/* A row of storage_data is one piece, so that no pickle makes more pieces than it has rows. */
+/* Each row of storage_data is at most one piece, so a pickle cannot make more pieces than it has rows. */
 static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
                      const struct tt_box *box)
 {
@@ -233,7 +233,8 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
         int n_offsets = 0, n_sizes = 0;
         int64_t volume;
 
-        /* Empty chunks need no row, and many tensors may share one list of them, which would be read for each. */
+        /* Chunks without elements need no row, and many tensors may share one list of them, which would be read for
+         * each tensor. */
         if (p->chunks_left-- == 0)
             return fail(p, "it lists more pieces than its bytes can describe, at", key);
         if (!tt_pickle_is(chunk, TT_PY_CHUNK) ||
@@ -263,7 +264,8 @@ static void read_paths(struct parse *p, const struct tt_pickle_value *paths)
     qsort(p->path, (size_t)p->n_paths, sizeof *p->path, compare_paths);
 }
 
-/* A key joins the names of its path by dots. The last name, of a tensor in a model, has dots itself. */
+/* Where the last name of the key's path begins. A key joins the names by dots; the last name of a model's tensor
+ * contains dots itself. */
 static size_t leaf_of(const struct parse *p, const struct tt_pickle_value *key)
 {
     const struct path wanted = {.key = key}, *found;

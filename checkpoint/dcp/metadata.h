@@ -11,30 +11,30 @@
 #include "core/math/box.h"
 
 /**
- * The file .metadata of a folder of PyTorch's torch.distributed.checkpoint: which keys the checkpoint has, how each
- * tensor is cut, and where each piece is. A pickle of class Metadata.
+ * The file .metadata of a folder of PyTorch's torch.distributed.checkpoint: the keys of the checkpoint, how each tensor
+ * is cut, and where each piece is. The file is a pickle of class Metadata.
  */
 struct tt_dcp_piece {
     struct tt_box box;
     int file;
-    int64_t begin, bytes; /* its archive in the file */
+    int64_t begin, bytes; /* the place of its archive in the file */
 };
 
 struct tt_dcp_entry {
-    char *key;   /* "optimizer.state.norm.weight.exp_avg" */
-    size_t leaf; /* where the last name of its path in the state dictionary begins in the key; 0: it is the only one */
-    bool is_tensor; /* else an object, with one piece of no dimensions */
+    char *key;      /* "optimizer.state.norm.weight.exp_avg" */
+    size_t leaf;    /* where the last name of its path begins in the key; 0: the path is one name */
+    bool is_tensor; /* otherwise an object, which has one piece without dimensions */
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
     int n, cap;
     struct tt_dcp_piece *piece;
-    char *unread; /* why titan does not read it, though it is intact: "is …"; NULL: it may */
+    char *unread; /* why titan does not read it, although it is intact: "is …"; NULL: titan may read it */
 };
 
 struct tt_dcp_file {
     char *name;    /* below the folder */
-    int64_t bytes; /* up to the end of the last archive in it, even of a piece without elements */
+    int64_t bytes; /* up to the end of the last archive in it, even if that has no elements */
 };
 
 struct tt_dcp_metadata {
@@ -42,7 +42,7 @@ struct tt_dcp_metadata {
     struct tt_dcp_file *file; /* sorted by name */
     int n, cap;
     struct tt_dcp_entry *entry;
-    bool by_titan; /* titan has written it; tt_dcp_metadata_text always says so */
+    bool by_titan; /* titan wrote it; tt_dcp_metadata_text always records this */
 };
 
 /** Reads the bytes of a .metadata file; `where` is for messages. TT_EDATA says what is wrong with it. */

@@ -108,7 +108,7 @@ bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class)
     return value && value->kind == TT_PICKLE_OBJECT && value->class == class;
 }
 
-/* Objects may share one state, so a search in a large one would take long for all of them. */
+/* Many objects may share one state, and a search in a large one for each of them would take long. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name)
 {
     if (value && value->kind == TT_PICKLE_OBJECT)
@@ -157,7 +157,7 @@ bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, in
 /* --- the stack machine --- */
 
 /*
- * The stack machine that runs a pickle: how its opcodes take bytes of the pickle and values of the stack, and push
+ * The stack machine that runs a pickle. Its opcodes take bytes of the pickle and values from the stack, and push
  * values. Errors are TT_EDATA and say at which byte.
  */
 struct unpickler {
@@ -180,7 +180,7 @@ static int fail(const struct unpickler *m, const char *what)
     return tt_fail(TT_EDATA, "'%s' is damaged: its pickle %s (at byte %zu)", m->where, what, m->at);
 }
 
-/* The next n bytes of the pickle, which belong to it. */
+/* Takes the next n bytes of the pickle, which still owns them. */
 static int take(struct unpickler *m, size_t n, const uint8_t **ret_bytes)
 {
     if (n > m->size - m->at)
@@ -190,7 +190,7 @@ static int take(struct unpickler *m, size_t n, const uint8_t **ret_bytes)
     return 0;
 }
 
-/* Takes the next n bytes as a number, the lowest first. */
+/* Takes the next n bytes as a little-endian number. */
 static int take_number(struct unpickler *m, int n, uint64_t *ret_number)
 {
     const uint8_t *p = NULL;
@@ -200,7 +200,7 @@ static int take_number(struct unpickler *m, int n, uint64_t *ret_number)
     return rc;
 }
 
-/* Pushes a new value, which belongs to the pickle. */
+/* Pushes a new value, which the pickle owns. */
 static struct tt_pickle_value *push_new(struct unpickler *m, enum tt_pickle_kind kind)
 {
     struct tt_pickle *p = m->pickle;
@@ -216,13 +216,13 @@ static struct tt_pickle_value *push_new(struct unpickler *m, enum tt_pickle_kind
     return TT_PUSH(m->stack, m->n, m->cap) = value;
 }
 
-/* The lowest place of the stack that may be taken. */
+/* The lowest place of the stack from which an opcode may take a value. */
 static int floor_of(const struct unpickler *m)
 {
     return m->n_marks ? m->mark[m->n_marks - 1] : 0;
 }
 
-/* Checks that n values may be taken. */
+/* Checks that there are n values to take. */
 static int need(const struct unpickler *m, int n)
 {
     return m->n - n < floor_of(m) ? fail(m, "takes a value from an empty stack") : 0;
@@ -263,7 +263,7 @@ static void add_items(struct tt_pickle_value *value, struct tt_pickle_value *con
 
 /* --- opcodes --- */
 
-/* A row of the table below; `run` NULL: an opcode that is refused by its name. */
+/* A row of the table below; `run` NULL: the opcode is refused, and the message names it. */
 struct op {
     const char *name;
     int (*run)(struct unpickler *m, const struct op *op);
@@ -326,7 +326,7 @@ static int op_new(struct unpickler *m, const struct op *op)
     return 0;
 }
 
-/* An integer of so many bytes; of four and more the highest bit is the sign. */
+/* An integer of that many bytes; with four or more, the highest bit is the sign. */
 static int op_int(struct unpickler *m, const struct op *op)
 {
     uint64_t number = 0;
@@ -337,7 +337,7 @@ static int op_int(struct unpickler *m, const struct op *op)
     return rc;
 }
 
-/* LONG1: its length, then two's complement; more than 63 bits are refused. */
+/* LONG1: a length, then that many bytes in two's complement; integers of more than 63 bits are refused. */
 static int op_long(struct unpickler *m, const struct op *op)
 {
     uint64_t length = 0, number = 0;
@@ -370,7 +370,7 @@ static int op_real(struct unpickler *m, const struct op *op)
     return 0;
 }
 
-/* Text or bytes; the operand is the number of bytes of their length. */
+/* Text or bytes; the operand is the size of the length field in bytes. */
 static int op_text(struct unpickler *m, const struct op *op)
 {
     const uint8_t *text = NULL;
@@ -401,7 +401,7 @@ static int op_tuple(struct unpickler *m, const struct op *op)
     return 0;
 }
 
-/* Gives values to the list or dict below them; a dict takes pairs. */
+/* Adds values to the list or dict below them; a dict takes pairs. */
 static int op_give(struct unpickler *m, const struct op *op)
 {
     bool pairs = op->kind == TT_PICKLE_DICT;
@@ -418,7 +418,7 @@ out:
     return rc;
 }
 
-/* Pushes the class of that module and name. TT_EDATA naming it if it is in no list. */
+/* Pushes the class of that module and name. TT_EDATA names a class that is in no list. */
 static int push_class(struct unpickler *m, const char *module, size_t module_size, const char *name, size_t name_size)
 {
     struct tt_pickle_value *value = push_new(m, TT_PICKLE_CLASS);
@@ -451,7 +451,7 @@ static int push_class(struct unpickler *m, const char *module, size_t module_siz
                    m->where, shown_module, module, shown, name);
 }
 
-/* GLOBAL: two lines of text. */
+/* GLOBAL: module and name of a class, a line each. */
 static int op_global(struct unpickler *m, const struct op *op)
 {
     const char *text = (const char *)m->bytes + m->at, *end, *end2;
@@ -480,7 +480,7 @@ out:
     return rc;
 }
 
-/* REDUCE and NEWOBJ: an object that remembers what it was made of. */
+/* REDUCE and NEWOBJ: an object that records the class and the arguments of the call. */
 static int op_call(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *args = NULL, *class = NULL, *value;
@@ -723,7 +723,7 @@ void tt_pickler_int(struct tt_pickler *pickler, int64_t number)
     tt_text_add_little(&pickler->text, (uint64_t)number, bytes);
 }
 
-/* The only number that a pickle has with its highest byte first. */
+/* The only big-endian number of a pickle. */
 void tt_pickler_real(struct tt_pickler *pickler, double number)
 {
     uint64_t bits;

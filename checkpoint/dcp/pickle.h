@@ -12,8 +12,8 @@
 
 /**
  * Reads Python's pickles without Python, as far as PyTorch's checkpoints need it. Nothing is executed: a class or
- * function is only a name from a list, and calling it makes a value that says what was called with which
- * arguments. Every other name and every opcode that PyTorch does not write are refused.
+ * function is only a name from a list, and a call makes a value that records the function and its arguments. Every
+ * other name and every opcode that PyTorch does not write are refused.
  *
  * Memory is at most proportional to the size of the pickle. Nothing here is recursive; a value may contain itself.
  */
@@ -29,7 +29,7 @@ enum tt_py_class {
     TT_PY_STORAGE_INFO,
     TT_PY_SIZE,
     TT_PY_REBUILD_TENSOR,
-    TT_PY_REBUILD_TYPED,   /* the type is the last argument, and the storage has none */
+    TT_PY_REBUILD_TYPED,   /* a tensor whose type is the last argument, since its storage has none */
     TT_PY_REBUILD_STRANGE, /* a tensor that is not an array of numbers */
     TT_PY_REBUILD_PARAMETER,
     TT_PY_TYPE,         /* an element type, or the class of its storage */
@@ -48,9 +48,9 @@ enum tt_pickle_kind {
     TT_PICKLE_TUPLE,
     TT_PICKLE_LIST,
     TT_PICKLE_DICT,       /* items: key, value, key, value, … */
-    TT_PICKLE_CLASS,      /* a name, `text` without its module */
-    TT_PICKLE_OBJECT,     /* the result of calling a class; items as a dict's, if any were set */
-    TT_PICKLE_PERSISTENT, /* an object outside of the pickle: its id is `args` */
+    TT_PICKLE_CLASS,      /* a class; `text` is its name without the module */
+    TT_PICKLE_OBJECT,     /* the result of calling a class; if it has items, they are a dict's */
+    TT_PICKLE_PERSISTENT, /* an object outside the pickle, whose id is `args` */
 };
 
 struct tt_pickle_value {
@@ -91,16 +91,17 @@ void tt_pickle_release(struct tt_pickle *pickle);
 
 /* The following accept NULL and any kind of value. */
 
-/** Whether it is an object that a class has made. */
+/** Whether the value is an object of a class. */
 bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class);
 
-/** The member of that name of a dict, or of an object's state; NULL when there is none, or when it has more than 64. */
+/** The member of that name of a dict, or of an object's state; NULL if there is none, or if there are more than 64
+ * members. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name);
 
 /** Item i of a tuple or list, or NULL. */
 const struct tt_pickle_value *tt_pickle_item(const struct tt_pickle_value *value, int i);
 
-/** The text is that one. */
+/** Whether the value is a text equal to `text`. */
 bool tt_pickle_text_is(const struct tt_pickle_value *value, const char *text);
 
 /** A copy of a text without zero bytes, or NULL; the caller frees. */
@@ -111,7 +112,7 @@ bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, in
 
 /**
  * Writes a pickle, as far as PyTorch's checkpoints need it: opcodes of protocol 2, which every Python reads. A class is
- * spelled out once and referred to after that. Zero-initialise; the bytes are in `text`; release it when done.
+ * written once and then referred to by its number. Zero-initialise; the bytes are in `text`; release it when done.
  */
 #define TT_PICKLER_MARK        "("
 #define TT_PICKLER_TUPLE       "t" /* of the values after the mark */
@@ -120,8 +121,8 @@ bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, in
 #define TT_PICKLER_APPENDS     "e" /* the values after the mark, to the list below it */
 #define TT_PICKLER_DICT        "}"
 #define TT_PICKLER_SETITEMS    "u"    /* keys and values after the mark, to the dict below it */
-#define TT_PICKLER_CALL        "R"    /* a function with the tuple above it */
-#define TT_PICKLER_OBJECT      "\x81" /* of a class, with the tuple above it */
+#define TT_PICKLER_CALL        "R"    /* calls the function with the tuple above it */
+#define TT_PICKLER_OBJECT      "\x81" /* makes an object of the class with the tuple above it */
 #define TT_PICKLER_BUILD       "b"    /* gives an object its state */
 #define TT_PICKLER_PERSISTENT  "Q"
 #define TT_PICKLER_NONE        "N"
@@ -131,7 +132,7 @@ enum { TT_PICKLER_CLASSES = 32 };
 
 struct tt_pickler {
     struct tt_text text;
-    char *class[TT_PICKLER_CLASSES]; /* "module\nname\n", by their number in the memo */
+    char *class[TT_PICKLER_CLASSES]; /* "module\nname\n", by its number in the memo */
     int n_classes;
 };
 
@@ -139,7 +140,7 @@ struct tt_pickler {
 void tt_pickler_begin(struct tt_pickler *pickler);
 void tt_pickler_release(struct tt_pickler *pickler);
 
-/** Adds opcodes that have no operand; several are one text. */
+/** Adds opcodes without operands; `codes` may contain several. */
 void tt_pickler_add(struct tt_pickler *pickler, const char *codes);
 
 /** Push a value. A pickle has at most TT_PICKLER_CLASSES classes. */

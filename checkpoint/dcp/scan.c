@@ -24,7 +24,7 @@
 
 enum { WRAPPERS = 4, OPTIMIZERS_MOST = 64, NAMES_MOST = 64 };
 
-/* Parts of names, between dots, as others write them. The first WRAPPERS are PyTorch's, which are not part of a
+/* Parts of names, between dots, as other programs write them. The first WRAPPERS are PyTorch's, which are not part of a
  * parameter's name; the next four are torchtitan's after 0.2; the rest is torchtune's. */
 static const struct {
     const char *from, *to;
@@ -51,7 +51,7 @@ static const struct {
     {"norm.scale", "norm.weight"},
 };
 
-/* The first n bytes of a key: all of it that wraps the model or an optimizer, up to the dot. */
+/* The first n bytes of a key, up to a dot: all the names that wrap the model or an optimizer. */
 struct prefix {
     const char *key;
     size_t n;
@@ -63,8 +63,8 @@ struct naming {
     int n_optimizers;
     struct prefix model;  /* "app.model." */
     struct prefix around; /* "app." */
-    bool has_model;       /* only keys that begin with `model` are the model's */
-    bool is_hf;           /* the names are Hugging Face's */
+    bool has_model;       /* only keys that begin with `model` belong to the model */
+    bool is_hf;           /* the names are those of Hugging Face */
 };
 
 static bool has_prefix(const char *key, struct prefix prefix)
@@ -72,7 +72,7 @@ static bool has_prefix(const char *key, struct prefix prefix)
     return strncmp(key, prefix.key, prefix.n) == 0;
 }
 
-/* The last place in a dotted key where one of its names begins and the text begins with word, or NULL. */
+/* The last place in a dotted key where a name begins and the text begins with word, or NULL. */
 static const char *find_part(const char *key, const char *word)
 {
     const char *found = NULL;
@@ -136,8 +136,8 @@ static void find_optimizers(struct naming *naming)
     }
 }
 
-/* What a key is in its optimizer, "state.norm.weight.exp_avg"; NULL: it is of none. A model may have a part that is
- * called state too, so the shortest prefix counts. */
+/* The key without the prefix of its optimizer, "state.norm.weight.exp_avg"; NULL: it belongs to no optimizer. A model
+ * may also have a part called state, so the shortest prefix counts. */
 static const char *in_optimizer(const struct naming *naming, const char *key)
 {
     const struct prefix *best = NULL;
@@ -154,7 +154,7 @@ static const char *in_optimizer(const struct naming *naming, const char *key)
 
 /* --- the model --- */
 
-/* The dictionary around a tensor that has the word for a model, or n 0. */
+/* The part of a tensor's key up to a word for a model (model, state_dict); n is 0 if there is none. */
 static struct prefix model_dictionary(const struct tt_dcp_entry *entry)
 {
     struct prefix found = {entry->key, 0};
@@ -179,7 +179,7 @@ static bool is_of_model(const struct naming *naming, const struct tt_dcp_entry *
     return entry->is_tensor && !in_optimizer(naming, entry->key);
 }
 
-/* Finds the one dictionary that has the word for a model or, without the word, that has all tensors. */
+/* Finds the only dictionary that has a word for a model or, if !by_word, that holds all tensors. */
 static bool find_one(struct naming *naming, bool by_word)
 {
     struct prefix found = {"", 0};
@@ -200,7 +200,7 @@ static bool find_one(struct naming *naming, bool by_word)
     return found.n > 0;
 }
 
-/* The parameter of a tensor of an optimizer, or NULL; the caller frees. */
+/* The parameter to which a tensor of an optimizer belongs, or NULL; the caller frees. */
 static char *parameter_of(const struct naming *naming, const char *key)
 {
     const char *name = in_optimizer(naming, key), *end;
@@ -210,7 +210,7 @@ static char *parameter_of(const struct naming *naming, const char *key)
     name += strlen("state.");
     end = strrchr(name, '.');
     if (!end || strspn(name, "0123456789") == (size_t)(end - name))
-        return NULL; /* a number in place of a name */
+        return NULL; /* the parameter's number instead of its name */
     return tt_strndup(name, (size_t)(end - name));
 }
 
@@ -219,14 +219,14 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Names of parameters, and keys of tensors in ascending order. */
+/* Names of parameters, and the keys of tensors in ascending order. */
 struct known_names {
     char *name[NAMES_MOST];
     const char **key;
     int n_names, n_keys;
 };
 
-/* Whether all these parameters are tensors with that prefix. */
+/* Whether there is a tensor for each of these parameters, with that prefix. */
 static bool has_all(const struct known_names *known, struct prefix prefix)
 {
     bool all = true;
@@ -240,7 +240,7 @@ static bool has_all(const struct known_names *known, struct prefix prefix)
     return all;
 }
 
-/* Finds the one dictionary, not the top, whose tensors have the names that the optimizer has. */
+/* Finds the only dictionary below the top level whose tensors have the names of the optimizer's parameters. */
 static bool find_by_optimizer(struct naming *naming)
 {
     const struct tt_dcp_metadata *m = naming->metadata;
@@ -288,7 +288,7 @@ static void find_model(struct naming *naming)
 
 /* --- names --- */
 
-/* The role of an entry; of a tensor, group and name are set too. */
+/* The role of an entry; for a tensor, sets group and name. */
 static enum tt_dcp_role role_of(const struct naming *naming, const struct tt_dcp_entry *entry, struct tt_dcp_name *ret)
 {
     static const struct {
@@ -323,7 +323,7 @@ static enum tt_dcp_role role_of(const struct naming *naming, const struct tt_dcp
         if (naming->has_model && !has_prefix(key, naming->model))
             return TT_DCP_BESIDE;
         for (name = key + naming->model.n; naming->has_model && name < key + entry->leaf; name = strchr(name, '.') + 1)
-            if (name[strspn(name, "0123456789")] != '.') /* else the number of a part, in a list of them */
+            if (name[strspn(name, "0123456789")] != '.') /* otherwise the number of a part in a list of parts */
                 break;
     }
     ret->name = rename_parts(naming, name);
@@ -337,7 +337,7 @@ static int compare_names(const void *pa, const void *pb)
     return a->group != b->group ? (a->group > b->group) - (a->group < b->group) : strcmp(a->name, b->name);
 }
 
-/* Two models, or two optimizers, may have the same names inside. */
+/* If two models, or two optimizers, contain the same names, names their tensors by the whole keys. */
 static void separate(struct tt_dcp_name *name, int n)
 {
     struct tt_dcp_name **order = tt_calloc((size_t)n + 1, sizeof *order);
@@ -450,7 +450,7 @@ static void add_unread(struct scan *s, const struct tt_dcp_entry *entry, const s
                                                      group, "why", tt_json_string(why)));
 }
 
-/* ret_unread: why it cannot be read, or NULL. */
+/* Adds a chunk; ret_unread is why titan cannot read it, or NULL. */
 static int add_chunk(struct scan *s, const struct tt_dcp_entry *entry, const struct tt_dcp_piece *piece,
                      struct tt_manifest_tensor *tensor, const char **ret_unread)
 {
@@ -494,7 +494,7 @@ out:
     return rc;
 }
 
-/* A count, such as the number of steps. The optimizer counts for every parameter; the largest count is used. */
+/* Adds a count, such as the number of steps. An optimizer counts for every parameter; the largest count is used. */
 static int add_number(struct scan *s, const struct tt_dcp_entry *entry, enum tt_dcp_role role)
 {
     static const char *const key[] = {[TT_DCP_STEP] = "step",
@@ -543,9 +543,8 @@ out:
     return rc;
 }
 
-/* What the checkpoint does not say follows from its steps: torchtitan 0.1 did not count tokens, and optimizers without
- * a step of their own have made one update a step. Where model and optimizer are all that was saved, the steps are the
- * updates. */
+/* Fills in missing counts. If there is no step, the number of the optimizer's updates is the step. Tokens, which
+ * torchtitan 0.1 did not count, become 0. The other counts become the step. */
 static void complete(json_t *meta)
 {
     json_t *step = json_object_get(meta, "step"), *updates = json_object_get(meta, "optimizer_step");
@@ -583,7 +582,7 @@ int tt_dcp_scan(const char *path, struct tt_manifest *ret_manifest, const char *
     TT_TRY(add_files(&s));
     TT_TRY(add_entries(&s));
     tt_manifest_sort(ret_manifest);
-    TT_TRY(tt_manifest_check_names(ret_manifest, path)); /* other names may have become the same one */
+    TT_TRY(tt_manifest_check_names(ret_manifest, path)); /* renamed keys may have become equal */
     TT_TRY(tt_manifest_check_totals(ret_manifest, path));
     complete(ret_manifest->meta);
     (void)json_object_set_new(ret_manifest->meta, "torch",

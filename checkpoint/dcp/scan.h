@@ -7,17 +7,17 @@
 #include "checkpoint/format/state.h"
 #include "core/base/error.h"
 
-/** The file that makes a folder a PyTorch checkpoint. */
+/** The file by which titan recognizes a PyTorch checkpoint. */
 #define TT_DCP_METADATA ".metadata"
 
 /**
  * Describes a folder of PyTorch's torch.distributed.checkpoint as a manifest: tensors of the model and the optimizer
  * under titan's names, with the bytes of the files that hold each piece, and their CRC-32 where PyTorch has computed
- * it. The meta of the manifest says what is known of the run:
+ * it. The meta of the manifest contains what is known about the run:
  *
- *     {"step", "ntokens_seen", "optimizer_step", "lr_step",   if it says the step
+ *     {"step", "ntokens_seen", "optimizer_step", "lr_step",   if the checkpoint contains the step
  *      "torch": {"other": ["dataloader.dp_rank_0", …],        keys that titan does not use
- *                "beside": ["ema.norm.weight", …],            names of tensors outside of the model
+ *                "beside": ["ema.norm.weight", …],            names of tensors outside the model
  *                "unread": [{"key", "group", "why"}, …]}}     intact, but in a form that titan does not read
  *
  * Reads the metadata and the directory of every piece, but not the values. TT_EDATA says what is wrong; ret_kind (may
@@ -38,20 +38,21 @@ enum tt_dcp_role {
 
 struct tt_dcp_name {
     enum tt_dcp_role role;
-    enum tt_ckpt_group group; /* of a tensor, with its name in the group */
+    enum tt_ckpt_group group; /* of a tensor */
     char *name;
-    const char *key; /* the entry's */
+    const char *key; /* of the entry */
 };
 
 /**
- * What the entries are, [metadata->n]; release with tt_dcp_names_free.
+ * The meaning of every entry, [metadata->n]; release with tt_dcp_names_free.
  *
- * Everyone wraps model and optimizer otherwise: torchtitan has the parameters at the top, and optimizer.state.NAME.x;
- * others have {"model", "optim"}, {"app": {"model", "optim"}}, {"state_dict", "optimizer_0"}, lists of them, and more.
- * So an optimizer is recognized by its param_groups and by a state with moments. The model is the dictionary `model`
- * or `state_dict`, or that whose tensors have the names that the optimizer has, or all tensors if one dictionary has
- * all of them. Names are those inside; where two would be the same, both are keys. Names of other versions of
- * torchtitan and of torchtune become titan's; unknown ones stay.
+ * Programs wrap model and optimizer in different ways: torchtitan has the parameters at the top level, and
+ * optimizer.state.NAME.x; others have {"model", "optim"}, {"app": {"model", "optim"}}, {"state_dict", "optimizer_0"},
+ * lists of them, and more. So an optimizer is recognized by its param_groups and by a state with moments. The model is
+ * the dictionary `model` or `state_dict`; or the one whose tensors have the names of the optimizer's parameters; or the
+ * only dictionary that holds all tensors. A tensor's name is the part of its key inside that dictionary; if two names
+ * would be equal, both become the whole keys. Names of other versions of torchtitan and of torchtune are translated;
+ * unknown names stay.
  */
 struct tt_dcp_name *tt_dcp_names_of(const struct tt_dcp_metadata *metadata);
 void tt_dcp_names_free(struct tt_dcp_name *names, int n);

@@ -25,7 +25,7 @@ enum {
     DIRECTORY_MOST = 1 << 20,
 };
 
-/* Bytes of an archive that were read last; the two ends of a small archive are two reads. */
+/* The bytes of an archive that were read last. A small archive takes two reads, one for each end. */
 struct window {
     const struct tt_stretch *archive;
     int64_t at, n;
@@ -47,7 +47,8 @@ int tt_stretch_read(const struct tt_stretch *a, int64_t at, void *bytes, size_t 
     return 0;
 }
 
-/* Points to n bytes at `at`, which stay valid until the next call. from: where to begin if they must be read. */
+/* Points to n bytes at `at`, which stay valid until the next call. from: where to begin reading if they are not in the
+ * window. */
 static int look(struct window *w, int64_t at, int64_t n, int64_t from, const uint8_t **ret_bytes)
 {
     int rc = 0;
@@ -64,7 +65,7 @@ out:
     return rc;
 }
 
-/* Finds the directory by the last bytes of the archive; torch.save writes no comment after them. */
+/* Finds the directory from the last bytes of the archive; torch.save writes no comment after them. */
 static int find_directory(struct window *w, int64_t *ret_at, int64_t *ret_bytes, int64_t *ret_n)
 {
     int64_t total = w->archive->bytes, end64;
@@ -187,7 +188,7 @@ enum { ALIGNMENT = 64, EXTRA_BYTES = 4, VERSION = 0, VERSION_64 = 45 };
 /* Flags: sizes follow the data, and names are UTF-8. */
 enum { FLAGS = 0x0808 };
 
-/* The header of an entry, with padding so that its data begins at a multiple of 64. */
+/* Adds the header of an entry, padded so that its data begins at a multiple of 64. */
 static void begin_entry(struct tt_archive *a, const char *name, int64_t bytes)
 {
     static const char padding[ALIGNMENT] = {0};
@@ -198,14 +199,14 @@ static void begin_entry(struct tt_archive *a, const char *name, int64_t bytes)
     tt_text_add_little(&a->head, 0x04034b50, 4);
     tt_text_add_little(&a->head, VERSION, 2);
     tt_text_add_little(&a->head, FLAGS, 2);
-    tt_text_add_little(&a->head, 0, 2); /* stored */
-    tt_text_add_little(&a->head, 0, 4); /* no time */
-    tt_text_add_little(&a->head, 0, 8); /* checksum and size: after the data */
+    tt_text_add_little(&a->head, 0, 2); /* stored, not compressed */
+    tt_text_add_little(&a->head, 0, 4); /* no date and time */
+    tt_text_add_little(&a->head, 0, 8); /* checksum and sizes follow the data */
     tt_text_add_little(&a->head, 0, 4);
     tt_text_add_little(&a->head, strlen(name), 2);
     tt_text_add_little(&a->head, EXTRA_BYTES + fill, 2);
     tt_text_add(&a->head, "%s", name);
-    tt_text_add_little(&a->head, 0x4246, 2); /* as PyTorch names its padding */
+    tt_text_add_little(&a->head, 0x4246, 2); /* the tag of the padding, as in PyTorch */
     tt_text_add_little(&a->head, fill, 2);
     tt_text_add_bytes(&a->head, padding, fill);
 }
@@ -245,8 +246,8 @@ static void add_directory(struct tt_archive *a)
         tt_text_add_little(&a->tail, VERSION, 2);
         tt_text_add_little(&a->tail, VERSION, 2);
         tt_text_add_little(&a->tail, FLAGS, 2);
-        tt_text_add_little(&a->tail, 0, 2); /* stored */
-        tt_text_add_little(&a->tail, 0, 4); /* no time */
+        tt_text_add_little(&a->tail, 0, 2); /* stored, not compressed */
+        tt_text_add_little(&a->tail, 0, 4); /* no date and time */
         tt_text_add_little(&a->tail, a->entry[i].crc, 4);
         tt_text_add_little(&a->tail, (uint64_t)a->entry[i].bytes, 4);
         tt_text_add_little(&a->tail, (uint64_t)a->entry[i].bytes, 4);
@@ -273,16 +274,16 @@ void tt_archive_end(struct tt_archive *archive, uint32_t crc)
     tt_text_add_little(tail, 44, 8);
     tt_text_add_little(tail, VERSION_64, 2);
     tt_text_add_little(tail, VERSION_64, 2);
-    tt_text_add_little(tail, 0, 8); /* disks */
+    tt_text_add_little(tail, 0, 8); /* disk numbers */
     tt_text_add_little(tail, n, 8);
     tt_text_add_little(tail, n, 8);
     tt_text_add_little(tail, bytes, 8);
     tt_text_add_little(tail, at, 8);
-    tt_text_add_little(tail, 0x07064b50, 4); /* where that is */
+    tt_text_add_little(tail, 0x07064b50, 4); /* the locator of that end */
     tt_text_add_little(tail, 0, 4);
     tt_text_add_little(tail, at + bytes, 8);
     tt_text_add_little(tail, 1, 4);
-    tt_text_add_little(tail, 0x06054b50, 4); /* the end */
+    tt_text_add_little(tail, 0x06054b50, 4); /* the end of the directory */
     tt_text_add_little(tail, 0, 4);
     tt_text_add_little(tail, n, 2);
     tt_text_add_little(tail, n, 2);

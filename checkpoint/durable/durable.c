@@ -22,7 +22,7 @@
 
 /* --- injected failures --- */
 
-/* Does what one "point:rank:action" asks for. */
+/* Performs one "point:rank:action". */
 static int obey(const char *spec, const char *point, int rank)
 {
     size_t length = strlen(point), action_length;
@@ -48,7 +48,7 @@ static int obey(const char *spec, const char *point, int rank)
 
 int tt_fault(const char *point, int rank)
 {
-    const char *spec = getenv("TITAN_FAULT"); // NOLINT(concurrency-mt-unsafe): the environment is not changed meanwhile
+    const char *spec = getenv("TITAN_FAULT"); // NOLINT(concurrency-mt-unsafe): titan never changes the environment
     int rc = 0;
 
     for (; spec && rank >= 0 && rc == 0; spec = strchr(spec, ',') ? strchr(spec, ',') + 1 : NULL)
@@ -68,7 +68,8 @@ static int fail_write(const char *what, const char *path, int error)
     return tt_file_fail(what, path, error, advice);
 }
 
-/* Some file systems cannot reserve; there the write fails. (posix_fallocate would write every page instead.) */
+/* Some file systems cannot reserve space; on these a full disk makes the write fail. (posix_fallocate would write every
+ * page instead.) */
 static int reserve(const struct tt_durable *file, int64_t bytes)
 {
     int tries = 0;
@@ -123,7 +124,8 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EINVAL && direct) { /* not supported after all, or a short write ended unaligned */
+        /* direct writes are not supported after all, or a short write ended unaligned */
+        if (n < 0 && errno == EINVAL && direct) {
             direct = false;
             if (set_direct(file->fd, false))
                 continue;
@@ -134,7 +136,7 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
         at += n;
         left -= (size_t)n;
     }
-    /* Otherwise the disk would be idle until fsync. This is only a hint; fsync reports failures. */
+    /* Starts the disk now, which would otherwise be idle until fsync. This is only a hint; fsync reports failures. */
     if (!direct && size >= WRITE_EARLY)
         (void)sync_file_range(file->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
     return 0;
@@ -239,8 +241,8 @@ static int fail_publish(const char *from, const char *to, int error)
     return tt_fail(TT_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(error));
 }
 
-/* For file systems without an exchange (some network ones): renames the old folder, then the new one. A crash between
- * the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
+/* For file systems that cannot exchange two folders (some network ones): renames the old folder, then the new one. A
+ * crash between the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
 static int replace_in_two_steps(const char *from, const char *to, const char *old, int rank)
 {
     int rc = 0;
@@ -256,7 +258,7 @@ out:
     return rc;
 }
 
-/* Gives the new folder the name that the old one is to have, then exchanges the two. */
+/* Gives the new folder the name that the old one is to get, then exchanges the two. */
 static int exchange(const char *from, const char *to, const char *old, int rank)
 {
     int error;
@@ -296,7 +298,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     }
     TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
-    /* The new one is now committed; a remainder of the old one is not a failure. */
+    /* The new folder is now committed; it is no failure if a part of the old one remains. */
     if (exists && !keeps && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
@@ -325,7 +327,7 @@ out:
 
 /* --- outputs of commands --- */
 
-/* NULL if nothing exists at path. A path that cannot be examined at the moment is an error. */
+/* The real path, or NULL if nothing exists there. A path that cannot be examined at the moment is an error. */
 static int find_real(const char *path, char **ret_real)
 {
     int tries = 0;
@@ -406,8 +408,8 @@ static bool is_made(const char *name, const char *prefix)
            (tt_random_is_word(name + n) || strspn(name + n, "0123456789") == strlen(name + n));
 }
 
-/* An older output is only renamed when the new one takes its place, so what has its name is useless if that place is
- * taken. */
+/* An older output is renamed only while a new one takes its place, so if that place is taken, the renamed folder is
+ * useless. */
 int tt_output_sweep(const char *parent, const char *name)
 {
     char *temporary = tt_format(".tmp-%s-", name), *aside = tt_format(".old-%s-", name);

@@ -9,11 +9,11 @@
 #include "core/base/error.h"
 
 /**
- * Durable files and the atomic publication of a folder. Everything here is local; the ranks' agreement is in save.c.
+ * Durable files and the atomic publication of a folder. Everything here is local; save.c makes the ranks agree.
  *
- * The order, in which each action is durable before the next one begins: write each file under a temporary name, fsync
- * it, rename it, fsync its folder; do the same with the manifest last; then rename the folder, which is the commit, and
- * fsync the folder that contains it.
+ * The order of actions, each of which is durable before the next one begins: write each file under a temporary name,
+ * fsync it, rename it, fsync its folder; do the same with the manifest last; then rename the folder, which is the
+ * commit, and fsync the folder that contains it.
  */
 
 /** A file that is being written: bytes go to `path`.tmp-RANDOM until tt_durable_end gives it its name. */
@@ -21,7 +21,7 @@ struct tt_durable {
     int fd;
     char *path;
     char *temporary;
-    int rank; /* for fault injection; -1 where none is wanted */
+    int rank; /* for fault injection; -1: no faults */
     bool direct;
 };
 
@@ -47,19 +47,19 @@ int tt_durable_end(struct tt_durable *file) TT_MUST_CHECK;
 /** Gives up: closes and removes the temporary file. Does nothing to a file with fd -1, as after tt_durable_end. */
 void tt_durable_cancel(struct tt_durable *file);
 
-/** Writes the small file folder/name in one call. */
+/** Writes the small file folder/name in a single call. */
 int tt_durable_put(const char *folder, const char *name, const void *bytes, size_t size) TT_MUST_CHECK;
 
 /** Fails, naming both sizes, if `folder` has less free space than `bytes`. Succeeds if the free space is unknown. */
 int tt_commit_check_space(const char *folder, int64_t bytes) TT_MUST_CHECK;
 
-/** fsync of a folder and of every folder below it (the files are already durable). */
+/** fsyncs a folder and every folder below it (the files are already durable). */
 int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
 
 /**
- * Makes parent/temporary appear as parent/name in one step, durably. An existing `name` is exchanged with it, becomes
- * `aside` and, unless `keeps`, is removed; with `keeps`, `aside` must be a free name. If the file system can exchange
- * folders, one of the two is `name` at every instant.
+ * Makes parent/temporary appear as parent/name in one step, durably. An existing folder `name` is exchanged with it and
+ * becomes parent/aside, which is then removed; with `keeps` it stays, and `aside` must be a free name. If the file
+ * system can exchange folders, there is a folder `name` at every instant.
  */
 int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool keeps,
                       int rank) TT_MUST_CHECK;
@@ -74,15 +74,16 @@ int tt_commit_remove(const char *parent, const char *name, const char *aside, in
 struct tt_output {
     char *parent, *name, *temporary, *aside;
     char *folder; /* the hidden folder that the files are written to */
-    int lock_fd;  /* of that folder, which may be removed when it is unlocked; -1: none */
+    int lock_fd;  /* lock of that folder, which another command may remove once it is unlocked; -1: none */
 };
 
-/** Checks an output that may be made: TT_EUSAGE if it would replace the file or folder from which it is made. */
+/** Checks the path of an output before it is made: TT_EUSAGE if the output would replace the file or folder from which
+ * it is made. */
 int tt_output_check_apart(const char *path, const char *source) TT_MUST_CHECK;
 
 /**
- * Begins an output. Its parent folder is made if it is missing and must have space for `bytes`. What a killed command
- * left of the same output is removed.
+ * Begins an output. Its parent folder is made if it is missing and must have space for `bytes`. Removes what a killed
+ * command left of the same output.
  */
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output) TT_MUST_CHECK;
 
@@ -92,21 +93,21 @@ int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_outpu
  */
 int tt_output_sweep(const char *parent, const char *name) TT_MUST_CHECK;
 
-/** Makes everything durable and publishes; releases. On failure call tt_output_abandon. */
+/** Makes everything durable, publishes the folder, and releases `output`. On failure call tt_output_abandon. */
 int tt_output_publish(struct tt_output *output) TT_MUST_CHECK;
 
 /** Gives up and removes everything. Keeps this thread's error message. */
 void tt_output_abandon(struct tt_output *output);
 
-/** Copies the files of a folder whose names `want` accepts into the output (a missing folder has none). */
+/** Copies those files of a folder whose names `want` accepts into the output. The folder may be missing. */
 int tt_output_copy(const struct tt_output *output, const char *from_folder,
                    bool (*want)(const char *name)) TT_MUST_CHECK;
 
 /**
  * Injected failures, to test the commit protocol: TITAN_FAULT=point:rank:action[,…] makes rank `rank` ('*': every rank)
  * fail at that point of a save, in the training thread or the writer's. Actions: kill (SIGKILL to itself), pause
- * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). Always compiled in; it costs
- * one getenv per point, with a dozen points per save.
+ * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). This is always compiled in; it
+ * costs one getenv per point, and a save passes a dozen points.
  */
 #define TT_FAULT_MAP(X)                                                                                   \
     X(begin)            /* every rank, before anything is written */                                      \

@@ -27,7 +27,7 @@ static inline void tt_patience_end(struct tt_comm *comm, const struct tt_patienc
 }
 
 /**
- * Calls work(arg) by tt_comm_work on the ranks where `mine` is true; then all ranks agree on the result. Collective.
+ * Calls work(arg) in tt_comm_work on the ranks where `mine` is true; then all ranks agree on the result. Collective.
  */
 TT_MUST_CHECK static inline int tt_patience_work(struct tt_comm *comm, bool mine, int (*work)(void *arg), void *arg)
 {

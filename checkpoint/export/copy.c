@@ -29,7 +29,7 @@ static const int64_t shard_bytes_default = 5000000000;
 
 /* --- the place --- */
 
-/* Whether an object in JSON has a member of that name. A manifest may be large, so no tree is made of it. */
+/* Whether an object in JSON has a member of that name. A manifest may be large, so it is not parsed into a tree. */
 static int find_member(struct tt_json_reader *reader, const char *name, bool *ret_found)
 {
     struct tt_json_span key;
@@ -50,7 +50,7 @@ out:
     return rc;
 }
 
-/* Whether a step was made by a conversion, as its manifest says. A step from training is never replaced. */
+/* Whether a conversion made the step, according to its manifest. A step from training is never replaced. */
 static int is_converted(const char *path, bool *ret_own)
 {
     char *manifest = tt_format("%s/manifest.json", path), *text = NULL;
@@ -73,14 +73,14 @@ out:
     return rc;
 }
 
-/* A file that an export writes with the weights. The user put any other file there. */
+/* Whether it is a file that an export writes beside the weights. The user put any other file there. */
 static bool is_companion(const char *name)
 {
     return tt_text_ends(name, ".json") || tt_text_ends(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
            strcmp(name, "tokenizer.model") == 0;
 }
 
-/* Whether titan wrote the weights: the metadata of their files then has the tensors' checksums. */
+/* Whether titan wrote the weights: then the metadata of their files contains the checksums of the tensors. */
 static int is_weights(const char *path, char *const *names, int n, bool *ret_own)
 {
     bool any = false, fine = true;
@@ -106,7 +106,7 @@ static int is_weights(const char *path, char *const *names, int n, bool *ret_own
     return rc;
 }
 
-/* Whether titan wrote the folder for PyTorch, as its metadata says. */
+/* Whether titan wrote the folder for PyTorch, according to its metadata. */
 static int is_torch(const char *path, char *const *names, int n, bool *ret_own)
 {
     char *metadata = tt_format("%s/" TT_DCP_METADATA, path), *bytes = NULL;
@@ -148,7 +148,7 @@ static int check_output(const char *path, bool force)
     if (info.kind != TT_FILE_FOLDER)
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
     TT_TRY(tt_folder_list(path, &names, &n));
-    /* What is damaged is not known to be titan's. */
+    /* Damaged files are not known to be titan's. */
     if ((rc = is_weights(path, names, n, &own)) == TT_EDATA || (rc == 0 && !own))
         rc = is_converted(path, &own);
     if (rc == TT_EDATA || (rc == 0 && !own))
@@ -166,7 +166,7 @@ out:
 
 /* --- the sources --- */
 
-/* In titan's names, which are torchtitan's. A model that is not known is left NULL. */
+/* Opens the weights under titan's names, which are torchtitan's. If the model is not known, it stays NULL. */
 static int open_dcp(struct tt_copying *c, int k)
 {
     struct tt_source *source = c->source[k];
@@ -195,7 +195,7 @@ out:
     return rc;
 }
 
-/* In titan's names, from a Hugging Face folder, a GGUF file or a PyTorch folder. */
+/* Opens the weights of a Hugging Face folder, a GGUF file or a PyTorch folder, under titan's names. */
 static int open_foreign(struct tt_copying *c, int k)
 {
     const struct tt_told *told = &c->copy->told;
@@ -235,14 +235,15 @@ static int open_mapped(struct tt_copying *c, int k)
 
 /* --- the small files --- */
 
-/* All names, for the assets of a step. Other folders may have any content, so there only known files are copied. */
+/* Accepts all names, for the assets of a step. Other folders may hold any files, so only known ones are copied from
+ * them. */
 static bool any_name(const char *name)
 {
     (void)name;
     return true;
 }
 
-/* The assets, or for PyTorch a description of the model of a source that has none. */
+/* Writes the assets or, in a folder for PyTorch, a description of the model if the source has no assets. */
 static int put_assets(struct tt_copying *c)
 {
     char *assets = tt_source_assets(c->source[0]);
@@ -259,11 +260,11 @@ static int put_assets(struct tt_copying *c)
 /* --- the sinks --- */
 
 static const struct sink {
-    int (*open)(struct tt_copying *c, int k); /* the weights of source k, and its model */
-    int (*write)(struct tt_copying *c);       /* them into the folder, or into the one file */
-    int (*put_texts)(struct tt_copying *c);   /* the small files of the folder; NULL: `write` does */
-    bool is_told;                             /* the user may say which model the source is */
-    bool one_file;                            /* whatever its size */
+    int (*open)(struct tt_copying *c, int k); /* opens the weights of source k, and its model */
+    int (*write)(struct tt_copying *c);       /* writes them into the folder, or into the single file */
+    int (*put_texts)(struct tt_copying *c);   /* writes the small files of the folder; NULL: `write` does that */
+    bool is_told;                             /* whether the user may name the source's model */
+    bool one_file;                            /* whether the output is a single file of any size */
 } sinks[TT_FORMATS] = {
     [TT_FORMAT_TITAN] = {open_stored, tt_copying_to_safetensors, put_assets, false, false},
     [TT_FORMAT_HF] = {open_mapped, tt_copying_to_safetensors, tt_hf_folder_finish, true, false},
@@ -326,7 +327,7 @@ out:
     return rc;
 }
 
-/* Says in a note which tensors of a folder of PyTorch's are neither the model's nor its optimizer's. */
+/* Prints a note about tensors of a PyTorch folder that belong neither to the model nor to its optimizer. */
 static void note_beside(const struct tt_source *source)
 {
     const json_t *keys = json_object_get(json_object_get(source->manifest.meta, "torch"), "beside");
@@ -342,11 +343,12 @@ static int open_weights(struct tt_copying *c, int k)
     struct tt_source *source = c->source[k];
     int rc = 0;
 
-    if (tt_source_is_gguf(source) && c->format != TT_FORMAT_STEP) /* its tensors may be blocks, which no other has */
+    /* its tensors may be packed in blocks, which no other format has */
+    if (tt_source_is_gguf(source) && c->format != TT_FORMAT_STEP)
         return tt_fail(TT_EUSAGE,
                        "'%s' is already a GGUF file\nhelp: titan ckpt convert makes a titan checkpoint of it",
                        source->path);
-    TT_TRY(tt_assets_check(source->path, &source->manifest)); /* they are copied too */
+    TT_TRY(tt_assets_check(source->path, &source->manifest)); /* since they are copied too */
     note_beside(source);
     TT_TRY(tt_source_check_forms(source, c->copy->with_state));
     if (c->copy->averages)
@@ -361,7 +363,7 @@ out:
     return rc;
 }
 
-/* Merged weights have a mean, as with --format hf and gguf. */
+/* The mean is taken of merged weights, as --format hf and gguf write them. */
 static int check_adapters(const struct tt_copying *c)
 {
     for (int k = 0; k < c->n && c->format != TT_FORMAT_HF && c->format != TT_FORMAT_GGUF; k++) {
@@ -400,7 +402,7 @@ out:
     return rc;
 }
 
-/* The format that a conversion has, which opens its source for that. */
+/* Sets the format of a conversion, which depends on the source and therefore opens it. */
 static int choose_format(struct tt_copying *c)
 {
     bool is_hf = false;
@@ -419,7 +421,7 @@ out:
 
 static void release(struct tt_copying *c)
 {
-    tt_output_abandon(&c->output); /* does nothing once it is published */
+    tt_output_abandon(&c->output); /* no effect once the output is published */
     tt_weights_release(&c->mean);
     for (int k = 0; k < c->n; k++) {
         tt_weights_release(&c->of[k]);

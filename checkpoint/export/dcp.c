@@ -23,7 +23,7 @@
 #include "parallel/layout/patterns.h"
 
 /*
- * Writes a folder of PyTorch's torch.distributed.checkpoint, as one rank would: files __0_N.distcp of archives, and
+ * Writes a folder of PyTorch's torch.distributed.checkpoint, as one rank would: archives in files __0_N.distcp, and
  * .metadata last. Tensors are streamed, cut by rows into pieces of at most 1 GiB. Local. The same input gives the same
  * bytes.
  */
@@ -48,7 +48,7 @@ out:
     return rc;
 }
 
-/* Completes the file before, and begins another one. */
+/* Completes the current file and begins another. */
 static int begin_file(struct writer *writer)
 {
     struct tt_dcp_metadata *m = &writer->metadata;
@@ -129,8 +129,8 @@ out:
     return rc;
 }
 
-/* Adds a weight in that dtype under a key. root: the first name of the key's path in the state dictionary, "optimizer";
- * NULL: the key is a path of one name. TT_EDATA: PyTorch has no such type. */
+/* Adds a weight in that dtype under a key. root: the first name of the key's path in the state dictionary, such as
+ * "optimizer"; NULL: the path is the key alone. TT_EDATA: PyTorch has no such type. */
 static int add_weight(struct tt_copying *c, struct writer *w, struct tt_weights *weights,
                       const struct tt_weight *weight, enum tt_dtype dtype, const char *key, const char *root)
 {
@@ -154,7 +154,7 @@ out:
     return rc;
 }
 
-/* An archive that fits in memory, as the only piece of the last entry. */
+/* Adds an archive that fits in memory, as the only piece of the last entry. */
 static int add_small(struct writer *w, struct tt_archive *archive, const void *data, size_t size)
 {
     int64_t begin = w->at;
@@ -170,7 +170,7 @@ out:
     return rc;
 }
 
-/* Adds an object: a pickle that has been begun and has pushed it. Releases the pickler. */
+/* Adds an object that the pickler has already pushed. Releases the pickler. */
 static int add_object(struct writer *writer, const char *key, const char *root, struct tt_pickler *pickler)
 {
     struct tt_archive archive = {0};
@@ -210,7 +210,7 @@ static int find_entry(const struct tt_dcp_metadata *m, const char *key)
     return TT_NONE;
 }
 
-/* Another key for a weight that was added as `of`, if there is none of that key; its bytes are stored once. */
+/* Adds a second key for the weight that was added as `of`, unless the key exists; the bytes are stored once. */
 static void add_alias(struct writer *writer, const char *key, const char *of)
 {
     int known = find_entry(&writer->metadata, of);
@@ -255,7 +255,7 @@ static int64_t done(const struct tt_copying *c, const char *key)
     return (int64_t)json_integer_value(json_object_get(c->source[0]->manifest.meta, key));
 }
 
-/* The rate of the next step, as torchtitan has set it when it saves. */
+/* The learning rate of the next step, which torchtitan has already set when it saves. */
 static double next_rate(const struct tt_copying *c)
 {
     const char *decay = json_string_value(setting(c, "lr_scheduler", "decay_type"));
@@ -297,7 +297,7 @@ static void words_release(struct tt_words *words)
     tt_free((void *)words->word);
 }
 
-/* Gives the model's parameters the optimizer and the options that they had for themselves. */
+/* Gives the parameters of the model the optimizers and options that the checkpoint records for each of them. */
 static int apply_groups(const struct tt_copying *c)
 {
     struct tt_words no_decay = words_of(setting(c, "optimizer", "no_decay"));
@@ -312,7 +312,7 @@ static int apply_groups(const struct tt_copying *c)
 
 /* --- the keys --- */
 
-/* A value as PyTorch has it: a number, a list of one, two or three numbers, true or false, or a word. */
+/* A value in PyTorch: a number, a list of one, two or three numbers, true or false, or a word. */
 struct option {
     const char *name;
     enum tt_torch_kind kind;
@@ -359,7 +359,7 @@ static int put_values(struct writer *w, const char *prefix, const char *root, co
     return rc;
 }
 
-/* Options that the optimizer's row has: values of keys, their defaults, or what they always are. */
+/* Adds the options in the optimizer's row: values of keys, their defaults, or constants. */
 static int put_own_options(const struct tt_copying *c, struct writer *w, const char *prefix,
                            const struct tt_optim_option *own)
 {
@@ -431,7 +431,7 @@ static int write_counts(const struct tt_copying *c, struct writer *w)
                                sizeof lr_scheduler / sizeof lr_scheduler[0]);
 }
 
-/* torchtitan keeps no averages of weights under such keys, so they would only be bytes that nobody reads. */
+/* torchtitan has no keys for averages of weights, so nobody would read these bytes. */
 static bool leave_averages_out(struct tt_weights *moments)
 {
     int n = 0;
@@ -445,7 +445,7 @@ static bool leave_averages_out(struct tt_weights *moments)
     return any;
 }
 
-/* The moment beside which PyTorch keeps the number of a parameter's updates; NULL: it does not. */
+/* The moment beside which PyTorch keeps the number of a parameter's updates; NULL: PyTorch keeps no such number. */
 static const char *counted_moment(const struct tt_copying *c)
 {
     const struct tt_optim_row *row = tt_optim_row(optimizer_of(c));
@@ -455,7 +455,7 @@ static const char *counted_moment(const struct tt_copying *c)
     return row->counts_steps ? row->moments[0] : NULL;
 }
 
-/* The moments of each parameter and, with the first of them, the number of its updates. */
+/* Writes the moments of each parameter and, with the first of them, the number of its updates. */
 static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weights *moments)
 {
     const char *counted = counted_moment(c);
@@ -515,7 +515,7 @@ int tt_copying_to_dcp(struct tt_copying *c)
             TT_TRY(begin_file(&writer));
         TT_TRY(add_weight(c, &writer, c->weights, &weights->weight[i], c->dtype[i], weights->weight[i].name, NULL));
     }
-    if (c->model[0] && c->model[0]->dims.tied == 1) /* PyTorch has a tied weight under both names */
+    if (c->model[0] && c->model[0]->dims.tied == 1) /* PyTorch saves a tied weight under both names */
         add_alias(&writer, "output.weight", "tok_embeddings.weight");
     if (c->copy->with_state)
         TT_TRY(write_state(c, &writer));

@@ -27,24 +27,26 @@ enum tt_weights_format {
 };
 
 struct tt_copy {
-    const char *source;      /* a step, a run or checkpoint folder (newest good step), or safetensors files */
-    const char *const *more; /* further sources: the mean of all is copied, sum(share * weight) / sum(share) */
+    const char *source; /* a step, a run or checkpoint folder (newest good step), or safetensors files */
+    /* [n - 1] further sources: the weights that are copied are the mean of all, sum(share * weight) / sum(share) */
+    const char *const *more;
     int n_more;
-    const double *share;     /* of source and the others in the mean; NULL: the same for all */
-    struct tt_told told;     /* which model source is, if it does not say so itself; of several sources: all */
+    const double *share;     /* [n] shares of `source` and `more` in the mean; NULL: equal shares */
+    struct tt_told told;     /* the model of the source, if the source does not name it; for several sources, of all */
     const char *destination; /* a folder or file that appears whole or not at all */
     enum tt_weights_format format;
-    /* The source decides the format, unless it is TT_FORMAT_DCP: a Hugging Face folder, a GGUF file or a folder of
-     * PyTorch's becomes a step, a titan checkpoint a Hugging Face folder. With TT_FORMAT_DCP, with_state is set. */
+    /* Unless `format` is TT_FORMAT_DCP, the source decides the format: a Hugging Face folder, a GGUF file or a PyTorch
+     * folder becomes a step, and a titan checkpoint becomes a Hugging Face folder. With TT_FORMAT_DCP, with_state is
+     * set. */
     bool convert;
-    bool averages;   /* of the weights (ema.decay) instead of these */
+    bool averages;   /* copy the averages of the weights (ema.decay) instead of the weights */
     bool with_state; /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
-    const struct tt_gguf_type_row *type; /* TT_FORMAT_GGUF: of the matrices; NULL: as they are stored */
+    const struct tt_gguf_type_row *type; /* TT_FORMAT_GGUF: type of the matrices; NULL: as they are stored */
     int64_t max_shard_bytes;             /* of TITAN, HF and DCP; 0: 5 GB, as Hugging Face does */
     bool has_dtype;
     enum tt_dtype dtype;       /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
-    struct tt_words leave_out; /* regular expressions of tensors of a Hugging Face folder that may stay unused */
-    bool force;                /* replace an existing destination, if it only has an earlier output */
+    struct tt_words leave_out; /* regular expressions; tensors of a Hugging Face folder that match need not be used */
+    bool force;                /* replace an existing destination, if that contains only an earlier output */
 };
 
 struct tt_copied {
@@ -54,11 +56,11 @@ struct tt_copied {
 };
 
 /**
- * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more; twice that for a mean). What is
- * read is compared with the manifest's digests on the way or, where there are none, with the checksums of the pieces.
- * Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged, when it does not say which model
- * it is and the format needs that, when its architecture is unknown (the message lists the known ones), when it has no
- * adapters (PEFT), or when the tensors of several sources do not have the same names and shapes.
+ * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more; twice that for a mean). The
+ * tensors are compared, while they are read, with the manifest's digests or, if there are none, with the checksums of
+ * the pieces. Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged, when it does not name
+ * its model and the format needs one, when its architecture is unknown (the message lists the known ones), when there
+ * are no adapters (PEFT), or when the sources differ in names or shapes of tensors.
  */
 int tt_ckpt_copy(const struct tt_copy *options, struct tt_copied *ret_copied) TT_MUST_CHECK;
 

@@ -25,8 +25,8 @@ enum { QUANTIZATION_VERSION = 2 };
 
 /* --- the place --- */
 
-/* Whether titan wrote the file. One that is damaged is not known to be; of one that another program made of a file of
- * titan's, the checksums are not. */
+/* Whether titan wrote the file. A damaged file is not known to be titan's. If another program made it from a file of
+ * titan's, its checksums do not match. */
 static int is_own(const char *path, bool *ret_own)
 {
     const struct tt_gguf_value *crc = NULL;
@@ -82,7 +82,7 @@ static const struct tt_gguf_type_row *type_of(const struct tt_copying *c, int i)
 {
     const struct tt_gguf_part *part = part_of(c, i);
     enum tt_dtype stored = c->weights->weight[i].dtype;
-    /* or the embedding that doubles as the output */
+    /* or the embedding, if the output is tied to it */
     bool is_output = strcmp(part->name, "output.weight") == 0 ||
                      (c->model[0]->dims.tied == 1 && strcmp(part->name, "token_embd.weight") == 0);
 
@@ -121,7 +121,7 @@ static struct tt_gguf_tensor *tensors_of(const struct tt_copying *c)
 
 /* --- the values --- */
 
-/* Another token that ends an answer: the first of generation_config.json's that is not EOS; -1: none. */
+/* The id of another token that ends an answer: the first in generation_config.json that is not EOS; -1: none. */
 static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret_turn)
 {
     const char *text = texts->text[TT_HF_GENERATION];
@@ -132,7 +132,7 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
     if (!text || *ret_turn >= 0)
         return;
     if (tt_json_parse(text, texts->size[TT_HF_GENERATION], tt_hf_text_names[TT_HF_GENERATION], &json) < 0)
-        return; /* a file of Hugging Face's that is no JSON, which a note has said */
+        return; /* not JSON, which a note has already said */
     ids = json_object_get(json, "eos_token_id");
     for (size_t k = json_is_array(ids) ? json_array_size(ids) : 1; k > 0; k--) {
         const json_t *id = json_is_array(ids) ? json_array_get(ids, k - 1) : ids;
@@ -179,7 +179,7 @@ static uint32_t file_type(const struct tt_copying *c, const struct tt_gguf_tenso
     return 0;
 }
 
-/* All but the checksums, which come last. */
+/* Adds all values except the checksums, which come last. */
 static int put_values(const struct tt_copying *c, const struct tt_gguf_tensor *tensor, struct tt_gguf_values *values)
 {
     const char *path = c->copy->destination, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -205,8 +205,8 @@ struct job {
     struct tt_gguf_tensor *tensor;
     uint32_t *crc; /* of each tensor */
     struct tt_durable to;
-    int number; /* of the tensor that is written */
-    int64_t at; /* where its next rows go */
+    int number; /* of the tensor that is being written */
+    int64_t at; /* the position of its next rows */
 };
 
 static void make_header(struct job *job, struct tt_text *header)
@@ -223,8 +223,8 @@ static void make_header(struct job *job, struct tt_text *header)
 }
 
 /*
- * float16 ends at 65504: larger numbers would become infinite in silence, and so would the scales of blocks, which are
- * float16. In blocks, infinite values would become zero in silence.
+ * float16 ends at 65504: larger numbers, and larger scales of blocks, would silently become infinite. Infinite values
+ * in blocks would silently become zero.
  */
 static int check_range(const struct tt_gguf_tensor *t, const float *data, int64_t n)
 {

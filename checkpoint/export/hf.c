@@ -21,7 +21,7 @@
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 
-/* Enough for the numbers in a config.json, and 1e-05 stays 1e-05. */
+/* Enough digits for the numbers in a config.json; 1e-05 stays 1e-05. */
 enum { REAL_DIGITS = 15 };
 
 const char *const tt_hf_text_names[TT_HF_N_TEXTS] = {
@@ -32,7 +32,7 @@ const char *const tt_hf_text_names[TT_HF_N_TEXTS] = {
     [TT_HF_GENERATION] = "generation_config.json",
 };
 
-/* A JSON file of Hugging Face's as titan writes them; the caller frees with tt_free. */
+/* The text of a JSON file for Hugging Face; the caller frees it with tt_free. */
 static char *json_text(const json_t *json)
 {
     char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(REAL_DIGITS));
@@ -45,9 +45,9 @@ static char *json_text(const json_t *json)
 /* --- the training --- */
 
 struct training {
-    bool adds_bos;             /* documents began with it */
-    bool chats;                /* there were conversations */
-    const char *template_name; /* that wrote them */
+    bool adds_bos;             /* BOS was put before every document */
+    bool chats;                /* some data were conversations */
+    const char *template_name; /* of the chat template that wrote them */
 };
 
 static const json_t *run_config(const struct tt_source *source)
@@ -55,13 +55,14 @@ static const json_t *run_config(const struct tt_source *source)
     return json_object_get(source->manifest.meta, "config");
 }
 
-/* The length of the sequences that a checkpoint was trained with; 0: it does not say. */
+/* The sequence length with which the checkpoint was trained; 0: not recorded. */
 static int64_t trained_length(const struct tt_source *source)
 {
     return json_integer_value(json_object_get(json_object_get(run_config(source), "training"), "seq_len"));
 }
 
-/* Packed tokens are titan's if their tokenizer is known, and conversations if some are not learned. */
+/* Packed tokens count as titan's if their tokenizer is recorded, and as conversations if the loss leaves some of them
+ * out. */
 static void add_dataset(const json_t *meta, const char *name, bool is_named, struct training *training)
 {
     const json_t *data = json_object_get(meta, "data");
@@ -127,11 +128,12 @@ struct making {
     struct tt_tokenizer *tokenizer; /* NULL: none */
     struct training training;
     int64_t trained_length;
-    json_t *config, *special, *generation; /* of the tokenizer, its map of special tokens; NULL: no such file */
+    /* config and special tokens map of the tokenizer, generation_config.json; NULL: no such file */
+    json_t *config, *special, *generation;
     bool config_changed;
 };
 
-/* The object of a file that was read; NULL: there is none. The tokenizer's reader says what is wrong with it. */
+/* The object in a JSON file that was read; NULL: there is none. The tokenizer's reader reports a faulty file. */
 static json_t *object_of(const struct making *m, enum tt_hf_text which)
 {
     const char *text = m->texts->text[which];
@@ -163,7 +165,7 @@ static int read_all(const struct tt_source *source, struct making *m)
     }
     TT_TRY(rc);
     TT_TRY(load_object(m->assets, "hf_generation_config.json", &m->generation));
-    if (!m->generation && source->assets) /* of the Hugging Face folder that a user names */
+    if (!m->generation && source->assets) /* in the Hugging Face folder that the user names */
         TT_TRY(load_object(m->assets, "generation_config.json", &m->generation));
     m->config = object_of(m, TT_HF_TOKENIZER_CONFIG);
     m->special = object_of(m, TT_HF_SPECIAL_TOKENS);
@@ -193,7 +195,7 @@ static void put_json_text(struct making *m, enum tt_hf_text which, const json_t 
     tt_free(text);
 }
 
-/* tokenizer_config.json, which may be missing; NULL: it is no JSON, and stays as it is. */
+/* tokenizer_config.json, which may be missing; NULL: it is not JSON, and stays unchanged. */
 static json_t *config_of(struct making *m)
 {
     if (!m->config && !m->texts->text[TT_HF_TOKENIZER_CONFIG])
@@ -201,7 +203,7 @@ static json_t *config_of(struct making *m)
     return m->config;
 }
 
-/* The token as tokenizer.json writes it; NULL: none. The caller frees. */
+/* The text of the token in tokenizer.json; NULL: none. The caller frees. */
 static char *name_of(const struct making *m, int32_t id)
 {
     size_t size = 0;
@@ -214,7 +216,7 @@ static char *name_of(const struct making *m, int32_t id)
     return NULL;
 }
 
-/* Sets a member of tokenizer_config.json, unless that file is no JSON. Takes the value. */
+/* Sets a member of tokenizer_config.json, unless that file is not JSON. Takes ownership of the value. */
 static void set_config(struct making *m, const char *key, json_t *value)
 {
     json_t *config = config_of(m);
@@ -242,7 +244,7 @@ static bool has_token(const struct making *m, const char *key)
     return value && !json_is_null(value);
 }
 
-/* The id of a token that tokenizer_config.json names; -1: it names none. */
+/* The id of the token that tokenizer_config.json calls `name`; -1: there is none. */
 static int32_t named_token(const struct making *m, const char *key)
 {
     const json_t *value = json_object_get(m->config, key);
@@ -252,8 +254,8 @@ static int32_t named_token(const struct making *m, const char *key)
 }
 
 /*
- * Tokenizers cut, or warn of, texts that are longer than model_max_length. A limit below the length of the
- * training sequences is no longer true. Files in which it is no integer (1e30 means no limit) stay as they are.
+ * Tokenizers cut, or warn of, texts that are longer than model_max_length. If the limit is below the length of the
+ * training sequences, raises it. Leaves a limit alone that is not an integer (1e30 means no limit).
  */
 static void lengthen(struct making *m)
 {
@@ -314,8 +316,8 @@ static void add_stop(struct making *m)
 
 /*
  * Makes the token that ends a turn the tokenizer's EOS, as in the files of chat models, because some programs stop at
- * one token only. Without a padding token, the former EOS becomes one, so that the end of a turn is never mistaken for
- * padding and left out of a loss. If the chat template writes eos_token, EOS stays as it is: the text would change.
+ * one token only. If there is no padding token, the former EOS becomes it, so that no loss mistakes the end of a turn
+ * for padding and leaves it out. If the chat template writes eos_token, EOS stays, because the text would change.
  */
 static void add_end(struct making *m)
 {
@@ -329,7 +331,7 @@ static void add_end(struct making *m)
     else if (eos >= 0 && !has_token(m, "eos_token"))
         name_token(m, "eos_token", eos);
     add_stop(m);
-    (void)json_object_del(m->generation, "_from_model_config"); /* config.json does not say as much */
+    (void)json_object_del(m->generation, "_from_model_config"); /* since the file now says more than config.json */
     if (!json_is_integer(json_object_get(m->generation, "pad_token_id")) && named_token(m, "pad_token") >= 0)
         (void)json_object_set_new(m->generation, "pad_token_id", json_integer(named_token(m, "pad_token")));
 }
@@ -343,8 +345,8 @@ static int as_note(int rc)
     return 0;
 }
 
-/* Sets ret_chat to the template that wrote the conversations, and ret_is_own to whether the tokenizer's files have it,
- * in these or other words; NULL: there were none. */
+/* Sets ret_chat to the template that wrote the conversations (NULL: there were no conversations), and ret_is_own to
+ * whether the tokenizer's files contain a template that writes the same. */
 static int find_template(const struct making *m, struct tt_chat_template **ret_chat, bool *ret_is_own)
 {
     bool is_auto = strcmp(m->training.template_name, "auto") == 0;
@@ -358,7 +360,7 @@ static int find_template(const struct making *m, struct tt_chat_template **ret_c
     if (!*ret_chat || is_auto || !tt_tokenizer_info(m->tokenizer)->chat_template)
         goto out;
     rc = tt_chat_template_new("auto", m->tokenizer, &own);
-    rc = rc == TT_EUSAGE || rc == TT_EDATA ? 0 : rc; /* it is not the one that wrote them, then */
+    rc = rc == TT_EUSAGE || rc == TT_EDATA ? 0 : rc; /* then the tokenizer's own template did not write them */
     if (rc == 0 && own)
         rc = tt_chat_template_compare(*ret_chat, own, ret_is_own);
 out:
@@ -393,7 +395,7 @@ static int add_chat(struct making *m)
     if (!has_token(m, "bos_token") && m->texts->bos >= 0)
         name_token(m, "bos_token", m->texts->bos);
     m->texts->end = tt_chat_template_end(chat);
-    /* The files of the base model, which had the template, may say that the end of a turn ends an answer. */
+    /* If the template came with the base model, its files may already list the end of a turn as an end token. */
     if (m->texts->end >= 0 &&
         !(is_own && has_token(m, "eos_token") && has_id(json_object_get(m->generation, "eos_token_id"), m->texts->end)))
         add_end(m);
@@ -453,8 +455,8 @@ void tt_hf_texts_release(struct tt_hf_texts *texts)
 /* --- the folder --- */
 
 /*
- * Keys that are about another dtype, place or version, or that spell a written key in another way: there they would
- * count instead of it.
+ * Keys about another dtype, place or version, and other spellings of keys that titan writes: these would override
+ * titan's.
  */
 static bool is_stale(const char *key)
 {
@@ -465,7 +467,7 @@ static bool is_stale(const char *key)
 }
 
 /* Adds the keys of an imported config.json that the new one lacks. If the classes differ (a Mistral is exported as a
- * Llama), only the ids of tokens. */
+ * Llama), adds only the ids of tokens. */
 static void add_kept(json_t *config, const json_t *kept)
 {
     const char *type = json_string_value(json_object_get(config, "model_type")), *key;
@@ -478,10 +480,10 @@ static void add_kept(json_t *config, const json_t *kept)
     {
         const json_t *ours = json_object_get(config, key);
         bool is_id = tt_text_ends(key, "_token_id");
-        /* A null is a value of the model, as in rope_scaling; only the ids of tokens are null where titan does not
-         * know them. */
+        /* titan writes null as a value of the model, as for rope_scaling. Only the ids of tokens are null because titan
+         * does not know them. */
         bool is_open = !ours || (json_is_null(ours) && is_id);
-        /* The imported layer_types say nothing about a model that has another number of layers now. */
+        /* The imported layer_types do not fit a model whose number of layers has changed. */
         bool is_of_other_layers = strcmp(key, "layer_types") == 0 && (json_int_t)json_array_size(value) != n_layers;
 
         if ((is_same || is_id) && is_open && !is_stale(key) && !is_of_other_layers)
@@ -489,7 +491,7 @@ static void add_kept(json_t *config, const json_t *kept)
     }
 }
 
-/* Whether an export copies a file of the assets: not if it belongs to titan or is written anew. */
+/* Whether an export copies a file of the assets. It does not copy files that belong to titan or that it writes anew. */
 static bool travels_to_hf(const char *name)
 {
     return !tt_text_ends(name, ".safetensors") &&
@@ -498,8 +500,8 @@ static bool travels_to_hf(const char *name)
 }
 
 /*
- * Whether the run alone decides the longest sequence of a model: it began with random weights, nobody set a limit, and
- * its RoPE does not depend on one.
+ * Whether the training sequences alone decide the longest sequence of a model: the run began with random weights, the
+ * user set no limit, and RoPE does not depend on one.
  */
 static bool is_as_long_as_trained(const struct tt_source *source, const struct tt_model *model, const json_t *kept)
 {
@@ -557,7 +559,7 @@ int tt_hf_positions(const struct tt_source *source, const struct tt_model *model
     return rc;
 }
 
-/* The small files that transformers knows; a downloaded folder also holds pictures and other copies of the weights. */
+/* The small files that transformers knows. A downloaded folder also holds pictures and other copies of the weights. */
 static const char *const side_files[] = {"tokenizer.json",
                                          "tokenizer_config.json",
                                          "special_tokens_map.json",
@@ -612,7 +614,7 @@ void tt_hf_files_free(struct tt_hf_file *files, int n)
     tt_free(files);
 }
 
-/* Puts the tokenizer's files of a folder, and with_config its configuration, into the output's folder `to`. */
+/* Puts the tokenizer's files of a folder into the output's folder `to`, and with with_config its configuration too. */
 static int put_side_files(const struct tt_output *output, const char *folder, bool with_config, const char *to)
 {
     struct tt_hf_file *files = NULL;
@@ -682,7 +684,7 @@ out:
 
 /* --- adapters --- */
 
-/* The weights that the run began from; null: it did not say. */
+/* The weights from which the run began; null: not recorded. */
 static json_t *base_of(const json_t *meta)
 {
     const json_t *config = json_object_get(meta, "config");

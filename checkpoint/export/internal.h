@@ -13,30 +13,30 @@
 #include "core/base/json.h"
 #include "core/models/model.h"
 
-/** A copy under way. copy.c opens the sources and has a table of the sinks that the weights go to. */
+/** A copy under way. copy.c opens the sources, and its table lists the sinks that write the weights. */
 struct tt_copying {
     const struct tt_copy *copy;
     enum tt_weights_format format;
     int n;                      /* sources: one, or several for a mean */
-    struct tt_source **source;  /* [n] */
+    struct tt_source **source;  /* [n]; NULL where the sink needs none and the source names none */
     struct tt_model **model;    /* [n]; NULL where the sink needs none and the source does not say it */
-    struct tt_weights *of;      /* [n], the weights of each, as the sink names and lays them out */
-    double *share;              /* [n], in the mean */
-    struct tt_weights mean;     /* of several sources */
-    struct tt_weights *weights; /* to copy: of[0] or mean */
+    struct tt_weights *of;      /* [n], the weights of each, under the sink's names and in its layout */
+    double *share;              /* [n], the shares in the mean */
+    struct tt_weights mean;     /* the mean of several sources */
+    struct tt_weights *weights; /* the weights to copy: of[0] or mean */
     enum tt_dtype *dtype;       /* of each weight in the destination */
     int *of_file;               /* of each weight: the number of its file */
     int n_files;
     struct tt_output output; /* the folder; unused by GGUF, which is one file */
     const char *what;        /* for tt_progress: "exporting" */
     int64_t done, total;     /* bytes, for tt_progress */
-    int64_t bytes;           /* of the files that are written */
+    int64_t bytes;           /* bytes of the files that are written */
 };
 
-/** Counts bytes of a sink that are written, and shows the progress. */
+/** Counts the bytes that a sink has written, and shows the progress. */
 void tt_copying_advance(struct tt_copying *c, int64_t bytes);
 
-/* The sinks write the weights, with the indices and manifests that describe them. */
+/* The sinks write the weights, and the indices or manifests that describe them. */
 
 /** safetensors.c: model.safetensors, or several files with an index. */
 int tt_copying_to_safetensors(struct tt_copying *c) TT_MUST_CHECK;
@@ -45,12 +45,12 @@ int tt_copying_to_safetensors(struct tt_copying *c) TT_MUST_CHECK;
 int tt_copying_to_step(struct tt_copying *c) TT_MUST_CHECK;
 
 /**
- * dcp.c: a folder of PyTorch's, with torchtitan's keys. With the state it has all that torchtitan asks for when it
- * resumes, except the position of its data loader:
+ * dcp.c: a PyTorch folder with torchtitan's keys. With the state, it contains everything that torchtitan needs to
+ * resume except the position of the data loader:
  *
  *     NAME                                parameters; a tied one under both names
  *     optimizer.state.NAME.*              exp_avg, exp_avg_sq, step
- *     optimizer.param_groups.NAME.*       lr, betas, eps, weight_decay, ..., if the checkpoint says them
+ *     optimizer.param_groups.NAME.*       lr, betas, eps, weight_decay, ..., if the checkpoint records them
  *     lr_scheduler.*                      last_epoch, and with the optimizer's options the rates
  *     train_state.*                       step, ntokens_seen
  */
@@ -64,22 +64,22 @@ int tt_copying_to_dcp(struct tt_copying *c) TT_MUST_CHECK;
 int tt_copying_to_gguf(struct tt_copying *c) TT_MUST_CHECK;
 
 /**
- * Checks that a GGUF file may be made: its name ends in .gguf, and nothing is there, or with force a file that titan
- * wrote. TT_EUSAGE.
+ * Checks that a GGUF file may be made: its name ends in .gguf and it does not exist, or with force is a file that titan
+ * wrote. Errors: TT_EUSAGE.
  */
 int tt_gguf_check_output(const char *path, bool force) TT_MUST_CHECK;
 
-/* hf.c: the small files beside weights, without which transformers and titan cannot load them. */
+/* hf.c: the small files beside the weights, without which transformers and titan cannot load them. */
 
 /**
- * Writes config.json, generation_config.json and the tokenizer's files of an export: the first source's assets, and the
- * sequence length that it was trained with. Keys of an imported folder's config.json that titan does not know
+ * Writes config.json, generation_config.json and the tokenizer's files of an export, from the assets of the first
+ * source and the sequence length of its training. Keys of an imported folder's config.json that titan does not know
  * (initializer_range, several eos_token_id, …) are kept in the assets and written to the new files. Token ids are the
  * tokenizer's, or absent when there is none.
  */
 int tt_hf_folder_finish(struct tt_copying *c) TT_MUST_CHECK;
 
-/** max_position_embeddings of the config.json that an export of the source would have; 0: it has none. */
+/** max_position_embeddings of config.json in an export of the source; 0: there is none. */
 int tt_hf_positions(const struct tt_source *source, const struct tt_model *model, int64_t *ret_positions) TT_MUST_CHECK;
 
 /**
@@ -89,13 +89,13 @@ int tt_hf_positions(const struct tt_source *source, const struct tt_model *model
 int tt_hf_folder_keep(const struct tt_copying *c, const char *to) TT_MUST_CHECK;
 
 /**
- * The small files of an export that say how texts and conversations become tokens, and which tokens end an answer. They
- * are made of the checkpoint's assets when it is exported, and follow the training:
+ * The small files of an export that say how texts and conversations become tokens, and which tokens end an answer. An
+ * export makes them from the checkpoint's assets and adapts them to the training:
  *   - tokenizer.json puts BOS before a text if training did
- *   - after training on conversations there is the chat template that wrote them, and the token that ends a turn is
- *     among those that end an answer
+ *   - after training on conversations, they include the chat template that wrote these, and the token that ends a
+ *     turn ends an answer
  *   - model_max_length is not below the length of the sequences in training
- * Everything else is as in the assets, that is as in the folder of the base model.
+ * Everything else is unchanged from the assets, and so from the folder of the base model.
  */
 enum tt_hf_text {
     TT_HF_TOKENIZER,        /* tokenizer.json */
@@ -111,15 +111,15 @@ extern const char *const tt_hf_text_names[TT_HF_N_TEXTS];
 struct tt_hf_texts {
     char *text[TT_HF_N_TEXTS]; /* NULL: there is no such file */
     size_t size[TT_HF_N_TEXTS];
-    char *template;   /* the chat template that counts, wherever it is; NULL: none */
-    int32_t bos, eos; /* of the tokenizer of training; -1: none */
-    int32_t end;      /* of a turn, after training on conversations; else -1 */
+    char *template;   /* the chat template that is used, wherever it is stored; NULL: none */
+    int32_t bos, eos; /* of the tokenizer in training; -1: none */
+    int32_t end;      /* the token that ends a turn, after training on conversations; otherwise -1 */
     json_t *stops;    /* eos_token_id of generation_config.json, if training on conversations changed it; else NULL */
 };
 
 /**
- * The texts of an export of an open source. Files of Hugging Face's that are no JSON are used as they are, with a note.
- * The caller zero-initialises ret_texts and releases it.
+ * The texts of an export of an open source. Hugging Face files that are not JSON are used as they are, with a note. The
+ * caller zero-initialises ret_texts and releases it.
  */
 int tt_hf_texts_make(const struct tt_source *source, struct tt_hf_texts *ret_texts) TT_MUST_CHECK;
 void tt_hf_texts_release(struct tt_hf_texts *texts);

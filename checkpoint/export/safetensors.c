@@ -40,7 +40,7 @@ struct writing {
     struct tt_durable *to;
     struct tt_st_tensor *tensor;
     uint64_t *digest;
-    int64_t at; /* where its next rows go */
+    int64_t at; /* the position of its next rows */
     int64_t width;
 };
 
@@ -78,7 +78,7 @@ static struct tt_st_tensor *entries_of(const struct tt_copying *c, int number, i
     return entry;
 }
 
-/* Writes file `number` to path, durably. extra: the metadata of a shard; NULL: it is none. */
+/* Writes file `number` to path, durably. extra: the metadata of a shard; NULL: the file is not a shard. */
 static int write_file(struct tt_copying *c, int number, const char *path, const json_t *extra,
                       struct written *ret_written)
 {
@@ -127,12 +127,12 @@ out:
 static char *file_name(const struct tt_copying *c, int file)
 {
     if (c->format == TT_FORMAT_PEFT)
-        return tt_strdup("adapter_model.safetensors"); /* PEFT reads no others */
+        return tt_strdup("adapter_model.safetensors"); /* the only name that PEFT reads */
     return c->n_files == 1 ? tt_strdup("model.safetensors")
                            : tt_format("model-%05d-of-%05d.safetensors", file + 1, c->n_files);
 }
 
-/* model.safetensors.index.json, which says where each tensor is when there are several files. */
+/* Writes model.safetensors.index.json, which tells the file of each tensor if there are several files. */
 static int write_index(const struct tt_copying *c)
 {
     json_t *map = json_object(), *index;

@@ -10,7 +10,7 @@
 /** Whether tt_cast can convert between these types: equal types, and F32, BF16 and F16 among each other. */
 bool tt_cast_known(enum tt_dtype to, enum tt_dtype from);
 
-/** n elements, rounded to nearest even; NaN stays NaN. The types must be known to tt_cast_known; no overlap. */
+/** Converts n elements, rounded to nearest even; NaN stays NaN. tt_cast_known must hold for the types; no overlap. */
 void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *from_data, int64_t n);
 
 /** Whether tt_cast_value supports the type: all types of whole bytes except complex and 8-bit floating-point ones. */

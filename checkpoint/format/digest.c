@@ -19,7 +19,8 @@ static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
     } while (0)
 
 #if defined(__x86_64__)
-/* The same for four elements at once; n is a multiple of 4. Compilers do not find the 32-bit products by themselves. */
+/* The same, four elements at a time; n is a multiple of 4. Compilers do not use 32-bit multiplication here by
+ * themselves. */
 __attribute__((target("avx2"))) static uint64_t sum_words_avx2(const uint32_t *element, int64_t n, uint64_t key)
 {
     typedef uint64_t words __attribute__((vector_size(32)));

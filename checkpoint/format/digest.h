@@ -14,7 +14,7 @@
  *
  * (lo, hi: the halves of 32 bits; an element of 64 bits counts as two of 32). A sum does not depend on which rank holds
  * which rows, so the digest is equal for every world size and save policy, while a lost, doubled, moved or changed
- * element changes it. It takes two multiplications per element, less time than the copy during which it is computed. It
+ * element changes it. It costs two multiplications per element, less time than the copy during which it is computed. It
  * is no defence against an attacker.
  *
  *   data   n packed elements of dtype (of at least a byte)
@@ -25,13 +25,13 @@
 uint64_t tt_digest_part(enum tt_dtype dtype, const void *data, int64_t first, int64_t n);
 
 /**
- * The digest of part of a box of a tensor of that shape: n packed elements, the first of which is element `at` of the
- * packed box. The sum does not depend on how the tensor was cut into boxes.
+ * The digest of n packed elements of a box of a tensor of that shape; the first is element `at` of the packed box. The
+ * sum does not depend on how the tensor was cut into boxes.
  */
 uint64_t tt_digest_box(enum tt_dtype dtype, const int64_t *shape, const struct tt_box *box, int64_t at, int64_t n,
                        const void *data);
 
-/** How many of n packed F32, BF16 or F16 elements are NaN or infinite; 0 for other types. */
+/** The number of NaN and infinite elements among n packed F32, BF16 or F16 elements; 0 for other types. */
 int64_t tt_digest_nonfinite(enum tt_dtype dtype, const void *data, int64_t n);
 
 #endif

@@ -67,7 +67,7 @@ out:
 
 enum { BLOCK = 32, SCALE_BYTES = 2 };
 
-/* Infinite values have no meaning here, but must do no harm. */
+/* The format has no infinite values, but they must do no harm. */
 static uint8_t to_byte(float x)
 {
     return fabsf(x) < 127.5F ? (uint8_t)(int8_t)roundf(x) : 0;
@@ -86,7 +86,7 @@ static void pack_q8_0(const float *x, uint8_t *to)
         to[SCALE_BYTES + i] = to_byte(x[i] * inverse);
 }
 
-/* 0 to 15, of which 8 is zero. */
+/* A value from 0 to 15, where 8 means zero. */
 static uint8_t nibble(float x)
 {
     return x > -8.5F ? (uint8_t)(x < 6.5F ? x + 8.5F : 15.0F) : 0;

@@ -12,31 +12,31 @@
 #define TT_GGUF_CHECKSUMS "titan.crc32c"
 
 /**
- * Describes a GGUF file as a manifest: its tensors, by its names, with their bytes. Those in blocks of several elements
- * are bytes (U8). Only files that titan wrote have checksums.
+ * Describes a GGUF file as a manifest: its tensors, under the file's names, with their bytes. Tensors that are packed
+ * in blocks have type U8. Only files that titan wrote have checksums.
  */
 int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
- * The checksums of a file that titan wrote; NULL: it has none, or another program made the file of one of titan's, with
- * other tensors or types.
+ * The checksums of a file that titan wrote; NULL: there are none, or another program made the file from one of titan's,
+ * with other tensors or types.
  */
 int tt_gguf_checksums(const struct tt_gguf *file, const struct tt_gguf_value **ret_crc) TT_MUST_CHECK;
 
 /**
  * Elements in the types of a GGUF file.
  *
- *   Q8_0   of 32 elements a scale d in float16 and 32 signed bytes q: d * q
+ *   Q8_0   for 32 elements, a scale d in float16 and 32 signed bytes q: d * q
  *   Q4_0   a scale d in float16 and 16 bytes, of which the low halves are elements 0 to 15 and the high halves 16 to
  *          31, as numbers q from 0 to 15: d * (q - 8)
  *
- * They are rounded as ggml does, so that files are bit for bit the same.
+ * They are rounded as in ggml, so that the files have the same bits.
  */
 
-/** n elements (whole blocks) to bytes. */
+/** Packs n elements (whole blocks). */
 void tt_gguf_pack(const struct tt_gguf_type_row *type, const float *data, int64_t n, void *bytes);
 
-/** The reverse. */
+/** Unpacks n elements (whole blocks). */
 void tt_gguf_unpack(const struct tt_gguf_type_row *type, const void *bytes, int64_t n, float *data);
 
 #endif

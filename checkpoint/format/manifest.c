@@ -82,7 +82,7 @@ void tt_manifest_remove(struct tt_manifest *manifest, struct tt_manifest_tensor 
     manifest->n_tensors--;
 }
 
-/* The first average that has not taken the place of its weight yet. */
+/* The first average that has not yet taken the place of its weight. */
 static struct tt_manifest_tensor *next_average(const struct tt_manifest *manifest)
 {
     for (int i = 0; i < manifest->n_tensors; i++)
@@ -217,7 +217,7 @@ static int compare_found(const void *pa, const void *pb)
     return by_name ? by_name : a->number - b->number;
 }
 
-/* Makes one tensor per name. Its shape is the extent of its boxes, as in PyTorch's reader. */
+/* Joins the boxes of the same name into one tensor, whose shape is the extent of the boxes, as in PyTorch's reader. */
 static int join_chunks(struct tt_manifest *manifest, const struct found *found, int n)
 {
     struct tt_manifest_tensor *t = NULL;
@@ -316,8 +316,9 @@ out:
     return rc;
 }
 
-/* Every tensor of an index must be in the files that were read; transformers would use random values for a missing one.
- * Only the head may be missing, since a tied model uses its embedding; if the model is not tied, its reader fails. */
+/* Every tensor of an index must be in the files that were read; for a missing one, transformers would use random
+ * values. Only the head may be missing, since a tied model uses its embedding; for an untied model, the reader of the
+ * weights fails. */
 static int check_index(const char *folder, const struct tt_manifest *manifest)
 {
     char *path = tt_format("%s/model.safetensors.index.json", folder);

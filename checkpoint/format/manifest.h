@@ -26,7 +26,7 @@
  *         "chunks": [{"file": 0, "offset": [0], "shape": [128], "begin": 4096, "end": 4608, "crc32c": "…"}]}, …},
  *      "self_crc32c": "…"}
  *
- * begin and end are bytes of the file. offset and shape are the chunk's box. self_crc32c is over every byte before its
+ * begin and end are bytes of the file. offset and shape are the chunk's box. self_crc32c covers every byte before its
  * own key. The same struct describes a folder without a manifest (read from the headers of its files).
  */
 struct tt_manifest_file {
@@ -42,7 +42,8 @@ struct tt_manifest_chunk {
     int64_t begin, end;
     uint32_t crc;
     bool has_crc;
-    /* 0: packed by rows; else, in PyTorch's files, the dimensions from the outermost in four bits each, lowest first */
+    /* 0: packed by rows. Otherwise, in PyTorch's files: the dimensions from the outermost on, four bits each, lowest
+     * bits first */
     uint32_t order;
 };
 
@@ -52,8 +53,10 @@ struct tt_manifest_tensor {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    const struct tt_gguf_type_row *packing; /* of GGUF's: the last dimension is bytes of its blocks; NULL: elements */
-    bool is_average;                        /* that has taken the place of its weight: tt_manifest_use_averages */
+    /* of a GGUF tensor: its last dimension counts bytes of blocks; NULL: elements */
+    const struct tt_gguf_type_row *packing;
+    /* an average that has taken the place of its weight: tt_manifest_use_averages */
+    bool is_average;
     uint64_t digest;
     bool has_digest;
     int n_chunks, cap_chunks;
@@ -61,60 +64,63 @@ struct tt_manifest_tensor {
 };
 
 struct tt_manifest {
-    json_t *meta; /* everything but files, tensors and the checksum; NULL without a manifest */
+    json_t *meta; /* everything except files, tensors and the checksum; NULL without a manifest */
     int n_files, cap_files;
     struct tt_manifest_file *file;
     int n_tensors, cap_tensors;
-    struct tt_manifest_tensor *tensor; /* by group, then name, once sorted */
-    bool has_averages;                 /* in place of weights, which were taken out although files have them */
+    struct tt_manifest_tensor *tensor; /* after tt_manifest_sort: by group, then name */
+    /* averages are in the place of weights, which are in the files but not in the list */
+    bool has_averages;
 };
 
 void tt_manifest_release(struct tt_manifest *manifest);
 
-/** Appends; names are copied. The chunk array of a tensor grows with TT_PUSH(t->chunk, t->n_chunks, t->cap_chunks). */
+/** Append an item; names are copied. The chunk array of a tensor grows with TT_PUSH(t->chunk, t->n_chunks,
+ * t->cap_chunks). */
 struct tt_manifest_file *tt_manifest_add_file(struct tt_manifest *manifest, const char *path, int64_t bytes);
 struct tt_manifest_tensor *tt_manifest_add_tensor(struct tt_manifest *manifest, enum tt_ckpt_group group,
                                                   const char *name, enum tt_dtype dtype, int ndim,
                                                   const int64_t *shape);
 
-/** Sorts the tensors; needed before find. */
+/** Sorts the tensors; tt_manifest_find needs this. */
 void tt_manifest_sort(struct tt_manifest *manifest);
 
 /** The tensor or NULL. */
 struct tt_manifest_tensor *tt_manifest_find(const struct tt_manifest *manifest, enum tt_ckpt_group group,
                                             const char *name);
 
-/** Takes a tensor of the manifest out. */
+/** Removes a tensor from the manifest. */
 void tt_manifest_remove(struct tt_manifest *manifest, struct tt_manifest_tensor *tensor);
 
 /**
- * The averages of the weights (tt_ckpt_is_average) take the places of the weights, which are taken out. TT_EDATA if
- * there are none. `where` names the checkpoint in the message.
+ * Replaces the weights by their averages (tt_ckpt_is_average). TT_EDATA if there are no averages. `where` names the
+ * checkpoint in the message.
  */
 int tt_manifest_use_averages(struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
-/** Tensors of a group, their bytes and, if ret_bytes is given, their sum. */
+/** The number of tensors of a group, their bytes and, if ret_bytes is given, the sum of these. */
 int tt_manifest_group_size(const struct tt_manifest *manifest, enum tt_ckpt_group group, int64_t *ret_bytes);
 
-/** Checks that the chunks of every tensor tile it exactly: TT_EDATA naming the tensor and rows that overlap or miss. */
+/** Checks that the chunks of every tensor tile it exactly: TT_EDATA names the tensor, and rows that overlap or are
+ * missing. */
 int tt_manifest_check_cover(const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 /** The same for one tensor; ret_kind (may be NULL) gets "overlap", "uncovered" or "manifest". */
 int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
                              const char **ret_kind) TT_MUST_CHECK;
 
-/** Most bytes of a checkpoint, so that sizes can be added up without care. */
+/** The most bytes of a checkpoint, so that sums of sizes do not overflow. */
 #define TT_MANIFEST_BYTES_MOST (INT64_MAX / 64)
 
 /** Checks that no name occurs twice in a group of a sorted manifest. */
 int tt_manifest_check_names(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
-/** Only checks that the sizes of all tensors can be added up; also for folders without a manifest. */
+/** Checks only that the sum of the sizes of all tensors does not overflow; also for folders without a manifest. */
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
 /**
- * Checks that a file is there and has that size. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if it is
- * not a regular file, ret_kind stays.
+ * Checks that a file exists and has that size. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if it is
+ * not a regular file, ret_kind is not changed.
  */
 int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kind) TT_MUST_CHECK;
 
@@ -136,7 +142,7 @@ int tt_manifest_parse(const char *text, size_t size, const char *where, struct t
 int tt_manifest_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
- * What a manifest says about the files in step-N/assets: "assets": [{"path": "assets/tokenizer.json", "bytes",
+ * The manifest's entries for the files in step-N/assets: "assets": [{"path": "assets/tokenizer.json", "bytes",
  * "crc32c"}, …]. Training does not read them, so damage there does not stop a run. Commands that generate, export or
  * verify check them.
  */
@@ -146,12 +152,12 @@ json_t *tt_assets_json(const struct tt_ckpt_asset *asset, int n);
 int tt_assets_scan(const char *folder, json_t **ret_json) TT_MUST_CHECK;
 
 /**
- * Reads the file of one entry: TT_EDATA when it is not what the manifest says, with ret_kind (may be NULL) "missing",
- * "truncated", "trailing", "crc" or "manifest".
+ * Reads the file of one entry and compares it: TT_EDATA if it differs from the manifest, with ret_kind (may be NULL)
+ * "missing", "truncated", "trailing", "crc" or "manifest".
  */
 int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_kind) TT_MUST_CHECK;
 
-/** Checks all of them; reports the first that is wrong. */
+/** Checks all of them; reports the first one that differs. */
 int tt_assets_check(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 #endif

@@ -23,8 +23,8 @@
 enum { VERSION = 1 };
 
 /*
- * Reads the members of an object of manifest.json. A value of another kind than asked for is skipped and not good; what
- * follows from that depends on the member. Errors come from the reader: TT_EDATA.
+ * Reads the members of an object of manifest.json. A value of the wrong kind is skipped and marked as not good; the
+ * caller decides what that means for the member. Errors come from the reader: TT_EDATA.
  */
 struct member_int {
     int64_t value;
@@ -35,7 +35,8 @@ struct reading {
     struct tt_manifest *manifest;
     struct tt_json_reader json;
     const char *where;
-    struct tt_manifest_chunk *chunk; /* of the tensor that is read; then they are copied to an array of their size */
+    /* scratch: chunks of the tensor that is being read, before they are copied to an array of the right size */
+    struct tt_manifest_chunk *chunk;
     int n_chunks, cap_chunks;
 };
 
@@ -80,14 +81,14 @@ out:
     return rc;
 }
 
-/* A string; text NULL: it is something else. */
+/* A string; text is NULL if the value is something else. */
 static int read_text(struct tt_json_reader *json, struct tt_json_span *ret_text)
 {
     *ret_text = (struct tt_json_span){0};
     return tt_json_peek(json) == '"' ? tt_json_read_string(json, ret_text) : tt_json_skip(json);
 }
 
-/* The value of that many hexadecimal digits in lower case; false: there are other characters. */
+/* The value of that many lower-case hexadecimal digits; false if there are other characters. */
 static bool read_digits(const char *text, size_t digits, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -122,8 +123,8 @@ static bool is_named(const struct tt_json_span *key, const char *name)
     return strlen(name) == key->size && memcmp(key->text, name, key->size) == 0;
 }
 
-/* Goes to the next member that is one of `names`: ret_which is its number there, or -1 at the end of the object.
- * Others are passed over. A member that is in `seen` already is TT_EDATA. */
+/* Goes to the next member that is one of `names`: ret_which is its number there, or -1 at the end of the object. Other
+ * members are skipped. TT_EDATA if the member is already in `seen`. */
 static int next_member(struct tt_json_reader *json, const char *const *names, int n, unsigned *seen, int *ret_which)
 {
     struct tt_json_span key;
@@ -151,7 +152,7 @@ out:
     return rc;
 }
 
-/* TT_EDATA: a member is missing, or is present and of another type. */
+/* TT_EDATA: a member is missing, or of another type if `present`. */
 static int fail_member(const char *where, bool present, const char *key, const char *wanted)
 {
     return tt_fail(TT_EDATA, "%s: %s '%s', wanted %s", where, present ? "wrong type of" : "missing key", key, wanted);
@@ -273,9 +274,9 @@ out:
     return rc;
 }
 
-/* The description of a tensor without its chunks, which are read when the rest is known. */
+/* The description of a tensor without its chunks, which can be read only when the rest is known. */
 struct tensor_entry {
-    char dtype[16]; /* longer than any name */
+    char dtype[16]; /* longer than the name of any dtype */
     int64_t shape[TT_BOX_DIMS];
     int ndim;
     uint64_t digest;
@@ -286,7 +287,7 @@ struct tensor_entry {
 
 enum { TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_DIGEST, TENSOR_CHUNKS, TENSOR_KEYS };
 
-/* A missing digest is unknown, which verify reports; a text that is not a digest is damage. */
+/* If there is no digest, it is unknown, and verify reports that; a text that is not a digest is damage. */
 static int read_digest(struct tt_json_reader *json, struct tensor_entry *t)
 {
     bool is_null = tt_json_peek(json) == 'n';
@@ -321,7 +322,8 @@ static int add_tensor(struct reading *r, const char *key, const struct tensor_en
     return 0;
 }
 
-/* Reads the members. Chunks that come last, as titan writes them, are read at once: then ret_tensor is not NULL. */
+/* Reads the members. If the chunks come last, as titan writes them, they are read at once, and ret_tensor is not
+ * NULL. */
 static int read_tensor_members(struct reading *r, const char *key, struct tensor_entry *t,
                                struct tt_manifest_tensor **ret_tensor)
 {
@@ -377,7 +379,8 @@ out:
     return rc;
 }
 
-/* Reads the object of all tensors, once the manifest has its files. TT_EDATA names the tensor that is wrong. */
+/* Reads the object of all tensors, once the files of the manifest are known. TT_EDATA names the tensor that is
+ * wrong. */
 static int read_tensors(struct reading *r)
 {
     struct tt_json_span span;
@@ -433,7 +436,8 @@ static int read_file(struct reading *r)
         TT_TRY(fail_member(r->where, seen >> FILE_PATH & 1u, "path", "a string"));
     if (!bytes.good)
         TT_TRY(fail_member(r->where, seen >> FILE_BYTES & 1u, "bytes", "an integer"));
-    if (group_of(path, &name) == TT_CKPT_GROUPS || !name[0] || name[0] == '.' || strchr(name, '/')) /* to stay in it */
+    /* so that the path stays inside the folder */
+    if (group_of(path, &name) == TT_CKPT_GROUPS || !name[0] || name[0] == '.' || strchr(name, '/'))
         TT_TRY(tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", r->where, path));
     if (!has_crc || bytes.value < 0)
         TT_TRY(tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", r->where, path));
@@ -490,7 +494,7 @@ static int check_int(const json_t *object, const char *key, const char *name, in
     return fail_value(where, name, value, wanted);
 }
 
-/* A training state is saved after at least one step; weights alone may be from before the first. */
+/* A training state is saved after at least one step; weights alone may be saved before the first step. */
 static int check_counters(const struct tt_manifest *manifest, const char *where)
 {
     static const struct {
@@ -507,7 +511,7 @@ out:
     return rc;
 }
 
-/* The types of members; missing ones are right. */
+/* The types of members; a missing member is accepted. */
 static int check_types(const json_t *meta, const char *where)
 {
     static const struct {
@@ -549,7 +553,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* No file is listed twice, and the sum of all sizes does not overflow. */
+/* Checks that no file is listed twice and that the sum of all sizes does not overflow. */
 static int check_files(const struct tt_manifest *manifest, const char *where)
 {
     const char **path = tt_calloc_for((size_t)manifest->n_files + 1, sizeof *path, where);
@@ -596,7 +600,7 @@ out:
 
 /* --- the whole --- */
 
-/* The large members: chunks can be checked once the files are known, and both once the version is. */
+/* The large members. Chunks can be checked only when the files are known, and both only when the version is known. */
 enum { FILES, TENSORS, LARGE };
 
 struct large {
@@ -751,7 +755,7 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     return text.text;
 }
 
-/* The manifest of a large job has a hundred megabytes; as one JSON value it would need more than a gigabyte. So files
+/* The manifest of a large job takes a hundred megabytes; as one JSON value it would need more than a gigabyte. So files
  * and tensors are read into their structs directly, and only the other members become values. Members may have any
  * order, but titan's own needs one pass. Unknown members of files, tensors and chunks are ignored. */
 int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)

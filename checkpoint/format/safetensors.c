@@ -386,7 +386,7 @@ int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *st
         return 0;
     run = tt_box_run(&common, stored);
     run_in_want = tt_box_run(&common, want);
-    run = run_in_want < run ? run_in_want : run; /* each is a product of the last sizes: one divides the other */
+    run = run_in_want < run ? run_in_want : run; /* both are products of the last sizes, so one divides the other */
     n = tt_box_volume(&common);
     for (int64_t at = 0; at < n; at += run) {
         char *to = (char *)bytes + (size_t)tt_box_position(&common, at, want) * item;

@@ -13,7 +13,7 @@
 #include "core/math/box.h"
 
 /**
- * safetensors files: a strict reader, and a writer whose headers depend on the content only.
+ * safetensors files: a strict reader, and a writer whose headers depend only on the content.
  *
  * A file is: u64 little-endian N | N bytes of JSON, padded with spaces | tensors, packed, contiguous to the end.
  * In a sharded folder a file holds boxes of tensors; the metadata entry DCP_SHARDING_INFO says where each box begins
@@ -26,7 +26,7 @@ struct tt_st_tensor {
     int64_t begin, end; /* bytes from the start of the data */
     uint32_t crc;       /* CRC32C of the bytes, when has_crc (titan's files have it in titan.crc) */
     bool has_crc;
-    int index; /* for the caller: which of its tensors this is; not in the file */
+    int index; /* free for the caller, such as an index of its tensors; not in the file */
 };
 
 /** An open file, its header read and checked. */
@@ -38,12 +38,12 @@ struct tt_safetensors {
     int n;
     struct tt_st_tensor *tensor; /* in the order of their bytes */
     json_t *metadata;            /* strings by name; NULL when the file has none */
-    bool sharded;                /* has DCP_SHARDING_INFO */
+    bool sharded;                /* has a DCP_SHARDING_INFO */
 };
 
 /**
- * Opens a file and checks its whole header: bounds, types, sizes, no name twice, contiguous data that fills the file
- * exactly. TT_EDATA names the wanted and the found value; a Git LFS pointer is reported as such.
+ * Opens a file and checks its whole header: bounds, types, sizes, no name twice, and contiguous data that fills the
+ * file exactly. TT_EDATA names the wanted and the found value; a Git LFS pointer is reported as such.
  */
 int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file) TT_MUST_CHECK;
 void tt_safetensors_release(struct tt_safetensors *file);
@@ -62,7 +62,7 @@ const char *tt_safetensors_metadata(const struct tt_safetensors *file, const cha
 
 /**
  * Lays a file out: sorts tensors (wider types first, then by name), sets begin and end, and writes the first bytes of
- * the file, up to where data begins (a multiple of 4096), into header. The result depends on the arguments only.
+ * the file, up to where data begins (a multiple of 4096), into header. The result depends only on the arguments.
  *
  *   tensor   names borrowed; box and dtype given; crc put into titan.crc when has_crc
  *   extra    strings by name for the metadata, after format; may be NULL
@@ -72,9 +72,9 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
                           int64_t *ret_file_bytes) TT_MUST_CHECK;
 
 /**
- * Reads the part of the box `want` that the box `stored` has (packed row-major in the file from byte `begin`) into
- * `bytes`, which is packed as `want`. Parts of `want` outside of `stored` are not touched. item: bytes per element.
- * path is for messages.
+ * Reads the intersection of the boxes `want` and `stored` into `bytes`, which is packed as `want`. `stored` is packed
+ * row-major in the file from byte `begin` on. Elements of `want` outside `stored` are not touched. item: bytes per
+ * element. path is for messages.
  */
 int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *stored, const struct tt_box *want,
                 size_t item, void *bytes) TT_MUST_CHECK;

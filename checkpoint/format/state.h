@@ -16,14 +16,14 @@ enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
 const char *tt_ckpt_group_name(enum tt_ckpt_group group);
 
 /**
- * A rank's part of every tensor, to be saved, or to be filled by a load.
+ * A rank's part of every tensor, to save or to fill by a load.
  *
  * Every rank lists the same tensors, in the same order, with the same name, dtype, shape and placement; only
  * the parts differ.
  *
- * In a pipeline, a rank has parts of the tensors of its own stages, and its parts of all others are empty. A weight
- * that two stages use is saved by the stage that its placement names. A rank of the other stage has a part too: the one
- * with the number of tt_placement_part. A load fills it, and a save leaves it out.
+ * In a pipeline, a rank holds parts of the tensors of its own stages; its parts of all other tensors are empty. If two
+ * stages use a weight, the stage that its placement names saves it. A rank of the other stage also holds a part, whose
+ * number is tt_placement_part; a load fills it, and a save ignores it.
  */
 enum { TT_CKPT_DIMS = 4 };
 
@@ -32,10 +32,11 @@ struct tt_ckpt_chunk {
     enum tt_dtype dtype;
     int ndim;                      /* 0: a scalar */
     int64_t shape[TT_CKPT_DIMS];   /* of the whole tensor */
-    struct tt_placement placement; /* which rank has which part */
+    struct tt_placement placement; /* which rank holds which part */
     struct tt_box part;            /* held by this rank; may be empty */
-    bool optional; /* a checkpoint, for weights a user's, may lack all of these tensors, which then keep their values */
-    void *data;    /* the part, packed, owned by the trainer; may be NULL when it is empty */
+    /* a checkpoint (of the user's, for weights) may lack all optional tensors; these then keep their values */
+    bool optional;
+    void *data; /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
 
 struct tt_ckpt_state {

@@ -16,7 +16,7 @@ struct load {
     bool checks;                       /* this rank also looks for tensors that the model does not have */
 };
 
-/* Reads whole rows, and copies the part out of them if it does not have all columns. */
+/* Reads whole rows; if the part has only some of the columns, copies it out of them. */
 static int read_part(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
 {
     bool empty = tt_box_volume(&chunk->part) == 0;

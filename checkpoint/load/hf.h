@@ -10,25 +10,25 @@ struct tt_words;
 
 /** Deviations from the model that a run accepts. */
 struct tt_hf_options {
-    const struct tt_words *leave_out; /* regular expressions of tensors that may stay unused; NULL: none */
-    bool extend_vocabulary;           /* embedding and output may lack rows: these become the mean of the others */
+    const struct tt_words *leave_out; /* regular expressions; tensors that match need not be used; NULL: none */
+    bool extend_vocabulary;           /* embedding and output may lack rows, which become the mean of the others */
 };
 
 /**
  * Loads the weights of a Hugging Face folder (model.safetensors, or shards) or of a GGUF file into this rank's rows of
  * a model (collective).
  *   state   its model chunks are the model's parameters, in the model's order
- * Names and layouts are mapped by the model's parameters (hf_name, hf_transform); stored dtypes are converted. Adapters
- * keep their values.
+ * The model's parameters (hf_name, hf_transform) map names and layouts; dtypes are converted. Adapters keep their
+ * values.
  * options: may be NULL.
- * Errors: TT_EDATA naming a missing tensor, one that the model has no place for (tt_weights_import), a tensor of
- * another shape, with both shapes, or a tied lm_head that differs.
+ * Errors: TT_EDATA naming a missing tensor, a tensor that is not the model's (tt_weights_import), a tensor of another
+ * shape, with both shapes, or a tied lm_head that differs.
  */
 int tt_hf_load(struct tt_comm *comm, const char *folder, const struct tt_hf_options *options,
                const struct tt_model *model, const struct tt_ckpt_state *state) TT_MUST_CHECK;
 
-/** Whether tt_hf_load would find the weights of the model in the folder, with its errors. Reads no weights, except to
- * compare a tied model's lm_head with the embedding. Not collective. */
+/** Checks that tt_hf_load would find the weights of the model in the folder. Errors: as tt_hf_load. Reads no weights,
+ * except to compare a tied model's lm_head with the embedding. Not collective. */
 int tt_hf_examine(const char *folder, const struct tt_hf_options *options, const struct tt_model *model) TT_MUST_CHECK;
 
 #endif

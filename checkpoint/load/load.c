@@ -36,7 +36,7 @@ struct attempt {
 
 enum { PATH_BYTES = 4096, NAMES_SHOWN = 4 };
 
-/* Names for a message: their number, and ": 'the', 'first', 'few'". */
+/* The number of names, and some of them for a message: ": 'the', 'first', 'few'". */
 struct name_list {
     struct tt_text text;
     int n;
@@ -51,7 +51,7 @@ static void add_name(struct name_list *list, const char *name)
     list->n++;
 }
 
-/* Adds a tensor of another shape or dtype to the list. */
+/* Adds a tensor whose shape or dtype differs to the list. */
 static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_tensor *t, struct name_list *other)
 {
     char wanted[128], found[128], text[512];
@@ -90,8 +90,8 @@ static bool has_kind(const struct tt_manifest *manifest, const char *moment)
 }
 
 /*
- * The moment that a checkpoint has of the parameter that `wanted` is of, if it has no moments of wanted's kind at all,
- * or if the run has none of that kind; NULL if there is none.
+ * A moment in the checkpoint of the parameter to which `wanted` belongs, if the checkpoint has no moments of wanted's
+ * kind, or if the run has none of the found moment's kind; NULL if there is none.
  */
 static const char *other_moment(const struct tt_manifest *manifest, const struct tt_ckpt_state *state,
                                 const char *wanted)
@@ -149,7 +149,7 @@ static bool has_averages(const struct tt_ckpt_state *state)
     return false;
 }
 
-/* PyTorch's own optimizer.state_dict() has the numbers of parameters in place of their names. */
+/* Whether the names are numbers, as in PyTorch's own optimizer.state_dict(). */
 static bool has_numbers(const struct tt_source *source)
 {
     for (int i = 0; i < source->manifest.n_tensors; i++) {
@@ -161,7 +161,7 @@ static bool has_numbers(const struct tt_source *source)
     return false;
 }
 
-/* The experts that a layer of the model has, and other ones of the checkpoint's; false if the numbers are equal. */
+/* The numbers of experts in a layer of the model and of the checkpoint; false if they are equal. */
 static bool experts_differ(const struct tt_source *source, const struct tt_ckpt_state *state, int64_t *ret_wanted,
                            int64_t *ret_found)
 {
@@ -181,7 +181,8 @@ static bool experts_differ(const struct tt_source *source, const struct tt_ckpt_
 
 /*
  * Checks that the checkpoint has the tensors of the model: all of them, no others, with the same shapes. A checkpoint
- * that a user names may lack the optional tensors of the model's group. Averages may be missing, or be there unasked.
+ * that a user names may lack the optional tensors of the model's group. Averages may be missing, and those that the
+ * model does not need are ignored.
  */
 static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip, bool of_user)
 {
@@ -276,8 +277,8 @@ out:
     return rc;
 }
 
-/* Drops the copy of the embedding that PyTorch saves of a tied weight; titan has it once. Collective; comm NULL: local.
- * TT_EDATA if it is no copy. */
+/* Drops the copy of the embedding that PyTorch saves for a tied weight; titan stores it once. Collective; local if comm
+ * is NULL. TT_EDATA if the tensor is not a copy. */
 static int drop_copy(struct tt_comm *comm, struct tt_source *source, const struct tt_ckpt_state *state)
 {
     struct copy copy = {source, tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "output.weight"),
@@ -343,8 +344,8 @@ out:
     return rc;
 }
 
-/* Whether a rank reads its part of a tensor, and takes its turn in verifying. If the first copy reads for all, the
- * others do not. A rank of another stage of the pipeline reads the tensor if it has a copy of it, which nobody passes
+/* Whether a rank reads its part of a tensor and takes part in verifying it. If the ranks of the first copy read for
+ * all, the others do not. A rank of another pipeline stage with a copy of the tensor reads it, since nobody passes it
  * on. */
 static bool reads_tensor(const struct attempt *attempt, const struct tt_ckpt_chunk *c, int rank)
 {
@@ -393,7 +394,7 @@ static int read_all(void *arg)
             const struct tt_manifest_tensor *t =
                 tt_manifest_find(&r->source->manifest, (enum tt_ckpt_group)group, c[i].name);
 
-            if (t) /* else it is optional */
+            if (t) /* otherwise the tensor is optional */
                 TT_TRY(read_tensor(r->source, r->attempt, r->rank, t, &c[i], i));
         }
     }
@@ -408,7 +409,7 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
 {
     const struct tt_ckpt_request *request = attempt->request;
     struct tt_source *source = NULL;
-    bool reads = false; /* else this rank waits for the rows that others pass on */
+    bool reads = false; /* otherwise this rank waits for the rows that others pass on */
     int rc = 0;
 
     *ret_damaged = true;
@@ -440,7 +441,7 @@ out:
     return rc;
 }
 
-/* Loads the checkpoint that the path means at the moment. */
+/* Loads the checkpoint to which the path leads at the moment. */
 static int find_and_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path,
                          enum tt_load_choice reading, unsigned *skip, const struct tt_ckpt_state *state,
                          json_t **ret_meta)
@@ -520,15 +521,15 @@ int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigne
 
 /* --- which step a run continues from --- */
 
-/* The folder as rank 0 sees it. */
+/* What rank 0 sees in the folder. */
 struct view {
     const char *folder;
     int64_t *steps; /* newest first */
     int n;
-    bool aside; /* the folder has steps that were set aside */
+    bool aside; /* the folder contains steps that were set aside */
 };
 
-/* Replaces the advice of the message by another. */
+/* Replaces the advice in the error message. */
 static int fail_unreadable(int code, const char *folder, int64_t step)
 {
     tt_error_drop_hint();
@@ -538,8 +539,8 @@ static int fail_unreadable(int code, const char *folder, int64_t step)
                    step, folder, tt_error_message());
 }
 
-/* Other programs would confuse titan's steps and PyTorch's in one folder, and torchtitan's run would lose its newest
- * step to a run that it does not know. */
+/* If one folder held titan's steps and PyTorch's, other programs would confuse them, and torchtitan's run would resume
+ * from a step of another run. */
 static int check_origin(const struct view *view)
 {
     enum tt_path_kind kind;
@@ -662,7 +663,8 @@ static int try_step(struct tt_comm *comm, const char *folder, int64_t step, stru
     return rc;
 }
 
-/* Whether the step's line began with the request, as rank 0 sees it. ret_damaged: the step has become unreadable. */
+/* Whether the step's line began with the request, as rank 0 sees it. ret_damaged: whether the step has become
+ * unreadable. */
 static int is_applied(struct tt_comm *comm, const char *folder, int64_t step, const struct tt_ckpt_request *request,
                       bool *ret_applied, bool *ret_damaged)
 {
@@ -679,7 +681,7 @@ out:
     return rc;
 }
 
-/* Tries `step`, the newest that is not known to be damaged, or instead the step that the request names. */
+/* Tries `step`, the newest that is not known to be damaged, or the step that the request names. */
 static int try_request(struct tt_comm *comm, const struct view *view, int64_t step,
                        const struct tt_ckpt_request *request, struct attempt *attempt, struct tt_ckpt_found *found,
                        bool *ret_damaged)

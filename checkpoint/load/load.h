@@ -24,18 +24,19 @@
 struct tt_ckpt_request {
     struct tt_line_request line;
     enum tt_load_choice reading; /* which ranks read the rows that several replicas hold */
-    bool as_asked; /* even if the line of the newest step began with this request; for runs that save nothing */
-    /* May refuse a step before its tensors are examined, and may add to what is skipped. NULL: accepts every step.
-     * Local, on every rank. A refusal is final: no older step is tried. */
+    /* load as requested even if the line of the newest step began with this request; for runs that save nothing */
+    bool as_asked;
+    /* May refuse a step before its tensors are examined, and may add TT_SKIP flags. NULL: accept every step. Called
+     * locally on every rank. A refusal is final: no older step is tried. */
     int (*accept)(void *arg, const struct tt_manifest *manifest, unsigned *skip);
     void *arg;
 };
 
-/** The step that was found. Zero-initialise; release. */
+/** The step that was found. Zero-initialise it, and release it. */
 struct tt_ckpt_found {
     int64_t step;     /* -1: the folder has none */
     json_t *meta;     /* the manifest's other keys (step, ntokens_seen, mesh, config, …); NULL when there is none */
-    bool applied;     /* the step's line began with this request, so nothing was left out and load_step was ignored */
+    bool applied;     /* the step's line began with this request, so nothing is left out and load_step is ignored */
     unsigned skip;    /* what was left out */
     int64_t *damaged; /* newer steps that were skipped */
     int n_damaged;

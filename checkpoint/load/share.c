@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "parallel/layout/placement.h"
 
-/* No collective is under way while a checkpoint is loaded, so one of their tags can be used. */
+/* No collective is under way while a checkpoint is loaded, so a tag of theirs can be used. */
 enum { MESSAGE_BYTES = 16 << 20 };
 
 /* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
@@ -22,7 +22,7 @@ enum { MESSAGE_BYTES = 16 << 20 };
 struct packing {
     struct tt_text *to; /* NULL: unpacks the bytes from `at` on */
     const char *at, *end;
-    bool short_of; /* bytes */
+    bool short_of; /* whether there were too few bytes */
 };
 
 static uint64_t code(struct packing *p, uint64_t number)
@@ -57,7 +57,7 @@ static int code_count(struct packing *p, int n)
     return p->short_of ? 0 : (int)found;
 }
 
-/* A text that is unpacked is new. */
+/* A text; unpacking allocates it. */
 static char *code_text(struct packing *p, char *text)
 {
     int n = code_count(p, p->to ? (int)strlen(text) : 0);
@@ -268,7 +268,7 @@ int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_k
     }
     TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
     TT_TRY(tt_manifest_share(comm, &source->manifest));
-    if (comm->rank != 0) { /* which has no open files yet */
+    if (comm->rank != 0) { /* since only rank 0 has open files so far */
         source->is_folder = is_folder != 0;
         source->open = tt_calloc((size_t)source->manifest.n_files, sizeof *source->open);
     }

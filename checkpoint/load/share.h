@@ -19,7 +19,7 @@ int tt_manifest_share(struct tt_comm *comm, struct tt_manifest *manifest) TT_MUS
 /** The compact form in memory, for tt_manifest_unpack. The manifest stays as it is. The caller frees it (tt_free). */
 char *tt_manifest_pack(struct tt_manifest *manifest, size_t *ret_size);
 
-/** Errors: TT_EINTERNAL when the bytes are not what tt_manifest_pack made. */
+/** Errors: TT_EINTERNAL if tt_manifest_pack did not make the bytes. */
 int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
@@ -30,8 +30,8 @@ int tt_parts_share(struct tt_comm *comm, const struct tt_mesh *mesh, const struc
                    bool model_only) TT_MUST_CHECK;
 
 /**
- * tt_source_open on all ranks (collective): rank 0 reads the manifest or the headers and checks the files, and the
- * other ranks receive the manifest.
+ * tt_source_open on all ranks (collective): rank 0 reads the manifest or the headers and checks the files; the other
+ * ranks receive the manifest.
  */
 int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind,
                           struct tt_source **ret_source) TT_MUST_CHECK;

@@ -35,7 +35,7 @@ int64_t tt_row_width(int ndim, const int64_t *shape)
     return width;
 }
 
-/* Rows [row, row + n) of a tensor that has n_params parameters one after the other along the first dimension. */
+/* Rows [row, row + n) of a tensor that contains n_params parameters, one after the other along the first dimension. */
 static int join_params(const struct tt_model *model, const int *params, int n_params, tt_hf_read_fn read, void *arg,
                        int64_t row, int64_t n, float *data)
 {
@@ -54,8 +54,8 @@ out:
 }
 
 /*
- * Rows [row, row + n) of array `number`, in which the rows of each head are in another order: pairs (2i, 2i+1) that
- * RoPE turns are made of halves (i, i + E/2), or the reverse. Whole heads are read.
+ * Rows [row, row + n) of array `number`, with the rows of each head reordered: RoPE rotates pairs, which are (2i, 2i+1)
+ * in one order and (i, i + E/2) in the other. Reads whole heads.
  */
 static int order_heads(int64_t head_dim, int64_t width, int number, tt_hf_read_fn read, void *arg, int64_t row,
                        int64_t n, bool to_pairs, float *data)
@@ -156,7 +156,7 @@ static struct tt_hf_tensor *new_list(const struct tt_model *model, char **ret_na
     return list;
 }
 
-/* Adds the tensors of a parameter's experts; returns how many. */
+/* Adds the tensors of a parameter's experts; returns the number of tensors. */
 static int add_experts(const struct tt_model *model, int param, struct tt_hf_tensor *list, char **names)
 {
     int n = (int)tt_hf_tensors_of(&model->params[param]);
@@ -183,14 +183,14 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
         struct tt_hf_tensor *t = &list[n];
 
         if (model->params[p].adapter != adapters || model->params[p].hf_part > 0 || !model->params[p].hf_name)
-            continue; /* a part is listed with the first one of its tensor */
+            continue; /* each tensor is listed once, with its first part */
         if (model->params[p].hf_transform == TT_HF_EXPERTS) {
             n += add_experts(model, p, t, &names);
             continue;
         }
         *t = tt_hf_tensor_of(model, p);
         t->n_params = (int)n_parts(&model->params[p]);
-        for (int k = 0; k < model->n_params; k++) /* a parameter for each part */
+        for (int k = 0; k < model->n_params; k++) /* every parameter may be a tensor of its own */
             if (model->params[k].hf_name && strcmp(model->params[k].hf_name, t->name) == 0)
                 t->param[model->params[k].hf_part] = k;
         n++;
@@ -221,7 +221,8 @@ out:
     return rc;
 }
 
-/* Experts [expert, expert + n): each of their matrices, stored (rows, columns), is written as (columns, rows). */
+/* Reads experts [expert, expert + n): each of their matrices, stored as (rows, columns), is written as (columns,
+ * rows). */
 static int transpose_experts(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t columns, int64_t expert,
                              int64_t n, float *data)
 {
@@ -315,7 +316,7 @@ out:
 
 /* --- GGUF --- */
 
-/* The names that families share; names in the row of a family (gguf_names) replace them. */
+/* The names that families share; a family's row (gguf_names) may replace them. */
 static const struct tt_gguf_name names[] = {
     {.ours = "tok_embeddings.weight", .theirs = "token_embd.weight"},
     {.ours = "pos_embeddings.weight", .theirs = "position_embd.weight"},
@@ -363,7 +364,8 @@ static const char *rest_of(const struct tt_param *param)
     return dot ? dot + 1 : param->name;
 }
 
-/* The next name of a parameter after `last` (NULL: the first), of which its family may have several; NULL: none. */
+/* The next GGUF name of a parameter after `last` (NULL: the first name); NULL: there is no further name. A family may
+ * give a parameter several names. */
 static const struct tt_gguf_name *next_name(const struct tt_model *model, const char *rest,
                                             const struct tt_gguf_name *last)
 {
@@ -385,7 +387,7 @@ static const struct tt_gguf_name *next_name(const struct tt_model *model, const 
 
 /* --- shapes --- */
 
-/* The rows of wkv_b that make the keys of a head. */
+/* The number of rows of wkv_b that compute the keys of a head. */
 static int64_t key_rows(const struct tt_model *model)
 {
     return model->dims.head_dim - model->dims.mla.rope_dim;
@@ -407,7 +409,8 @@ static void set_shape(const struct tt_model *model, const struct tt_param *param
     part->shape[2] = part->layout == TT_GGUF_KEYS ? key_rows(model) : d->mla.kv_rank;
 }
 
-/* As in llama.cpp's converter: everything but the weights of matrices, and the routers of experts. */
+/* Whether a tensor is F32 in every file, as in llama.cpp's converter: all but weight matrices, and the routers of
+ * experts. */
 static bool stays_wide(const struct tt_gguf_part *part)
 {
     return part->ndim == 1 || !tt_text_ends(part->name, ".weight") || tt_text_ends(part->name, "_norm.weight") ||
@@ -452,7 +455,8 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
     for (int p = 0; p < model->n_params && rc == 0; p++) {
         const struct tt_param *param = &model->params[p];
         const struct tt_gguf_name *name = NULL;
-        bool found = param->adapter || param->buffer; /* the biases of experts, which llama.cpp has of some families */
+        /* buffers are the biases of experts; llama.cpp stores them only for some families */
+        bool found = param->adapter || param->buffer;
 
         while (!param->adapter && (name = next_name(model, rest_of(param), name))) {
             found = true;
@@ -482,7 +486,8 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
 
 /* --- values --- */
 
-/* Experts [expert, expert + n): rows `which`, which + 2, ... of the `rows` of each, which are `width` wide. */
+/* For experts [expert, expert + n): takes rows `which`, which + 2, ... of the `rows` rows of each; a row has `width`
+ * elements. */
 static int take_rows(int number, int64_t rows_of, int64_t width, int which, tt_hf_read_fn read, void *arg,
                      int64_t expert, int64_t n, float *data)
 {
@@ -515,7 +520,7 @@ static int take_head(const struct tt_model *model, const struct tt_gguf_part *pa
     matrix = tt_calloc_for((size_t)((keys + values) * rank), sizeof *matrix, part->name);
     rc = matrix ? 0 : TT_ENOMEM;
     for (int64_t h = 0; h < n && rc == 0; h++) {
-        /* all rows of a head, so that the digest covers the whole parameter */
+        /* reads all rows of a head, so that the digest covers the whole parameter */
         rc = read(arg, part->param[0], (head + h) * (keys + values), keys + values, matrix);
         for (int64_t c = 0; c < rank && rc == 0; c++)
             for (int64_t r = 0; r < keys; r++)
@@ -552,7 +557,7 @@ int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part
     return tt_fail(TT_EINTERNAL, "tensor %s has a layout that cannot be written", part->name);
 }
 
-/* Experts [expert, expert + n) from the two tensors that have their rows in turn. */
+/* Makes experts [expert, expert + n) from two tensors, which hold their rows alternately. */
 static int join_rows(const struct tt_param *p, const int *number, tt_hf_read_fn read, void *arg, int64_t expert,
                      int64_t n, float *data)
 {
@@ -570,7 +575,7 @@ static int join_rows(const struct tt_param *p, const int *number, tt_hf_read_fn 
     return rc;
 }
 
-/* Rows [row, row + n) of wkv_b from the tensors of keys and values of all heads. */
+/* Makes rows [row, row + n) of wkv_b from the tensors of keys and values of all heads. */
 static int join_head(const struct tt_model *model, const int *number, tt_hf_read_fn read, void *arg, int64_t row,
                      int64_t n, float *data)
 {

@@ -18,13 +18,13 @@
 
 /* --- weights in FP8 and MXFP4 --- */
 
-/* A power of two with a bias of 127; all bits: not a number. */
+/* A power of two, as an exponent with a bias of 127; all ones mean NaN. */
 static float from_exponent(uint8_t bits)
 {
     return bits == 0xff ? NAN : ldexpf(1.0F, bits - 127);
 }
 
-/* Scales of n elements as floats, from their bytes. */
+/* Reads n scales as floats. */
 static void read_factors(enum tt_dtype dtype, const void *scales, int64_t n, float *factors)
 {
     const uint8_t *bytes = scales;
@@ -37,8 +37,9 @@ static void read_factors(enum tt_dtype dtype, const void *scales, int64_t n, flo
 }
 
 /*
- * A sign, 4 bits of exponent with a bias of 7, 3 of the fraction. As bits of a half, whose exponent has 5 bits and a
- * bias of 15, every value is 2^8 too small, even a subnormal one. There is no infinity; NaN has all bits set.
+ * FP8 has a sign, 4 bits of exponent with a bias of 7, and 3 bits of fraction. Read as a float16, whose exponent has 5
+ * bits and a bias of 15, every value is too small by a factor of 2^8, even a subnormal one. There is no infinity; in
+ * NaN all bits are set.
  */
 static float from_fp8(uint8_t bits)
 {
@@ -53,7 +54,7 @@ static float from_fp8(uint8_t bits)
 static const float fp4[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-/* Rows [row, row + n), from their elements and the factors of the rows of blocks that they lie in. */
+/* Unpacks rows [row, row + n) from their elements and the scales of their blocks. */
 static void unpack_rows(const struct tt_hf_stored *stored, int64_t row, int64_t n, const uint8_t *values,
                         const float *factors, tt_bf16 *data)
 {
@@ -80,7 +81,7 @@ static void unpack_rows(const struct tt_hf_stored *stored, int64_t row, int64_t 
 
 /* --- rows --- */
 
-/* The blocks of an export are large because each reads the whole of a transposed tensor, of an expert or of a head. */
+/* The blocks of an export are large because each block reads the whole of a transposed tensor, an expert or a head. */
 enum { BLOCK_BYTES = 4 << 20, EXPORT_BLOCK_BYTES = 32 << 20 };
 
 /* Adds rows to the digest of their tensor unless they were read before. Rows are read in ascending order. */
@@ -98,8 +99,8 @@ static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t,
     *seen = row + n;
 }
 
-/* Compares the pieces of a tensor with their checksums, before the first rows of it are read. A tensor with a digest
- * does not need it: its digest is computed on the way and compared at the end. */
+/* Compares the pieces of a tensor with their checksums before its first rows are read. A tensor with a digest needs no
+ * such check: its digest is computed while it is read, and compared at the end. */
 static int check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
 {
     bool *checked = &w->checked[t - w->source->manifest.tensor];
@@ -153,7 +154,7 @@ out:
     return rc;
 }
 
-/* Reads rows of a stored tensor and counts them. Those in blocks of a GGUF file are read as TT_F32. */
+/* Reads rows of a stored tensor and counts them. Rows in blocks of a GGUF file are read as TT_F32. */
 static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, int64_t row, int64_t n,
                       enum tt_dtype dtype, char *data)
 {
@@ -189,7 +190,7 @@ static int read_rows(struct tt_weights *w, const struct tt_hf_stored *t, int64_t
     return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
 }
 
-/* The mean of all rows, added in double in their order. */
+/* The mean of all rows, which are added in double in their order. */
 static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, float *mean)
 {
     int64_t width = tt_row_width(t->ndim, t->shape), rows = t->shape[0];
@@ -211,7 +212,7 @@ static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, flo
     return rc;
 }
 
-/* Rows of a tensor, or after its last one their mean (source.h: extend_vocabulary). */
+/* Rows of a tensor; rows after the last one are the mean of all (source.h: extend_vocabulary). */
 static int read_stored(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
                        char *data)
 {
@@ -312,7 +313,8 @@ static int read_mapped(struct tt_weights *w, const struct tt_weight *weight, int
     return tt_hf_import(w->model, weight->number, read_counterpart, w, row, n, data);
 }
 
-/* The rows that are mapped at once where they are converted too: all of them, or the rows of a head or an expert. */
+/* The number of rows that are mapped at once if they must also be converted: all rows, or the rows of a head or an
+ * expert. */
 static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *weight)
 {
     const struct tt_param *param;
@@ -358,7 +360,7 @@ static int read_converted(struct tt_weights *w, const struct tt_weight *weight, 
     return rc;
 }
 
-/* In double and divided once, so that the mean of equal weights is that weight. */
+/* Adds in double and divides once, so that the mean of equal weights is that weight. */
 static int read_mean(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
                      enum tt_dtype dtype, char *data)
 {

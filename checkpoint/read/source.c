@@ -61,7 +61,7 @@ int tt_source_check_forms(const struct tt_source *source, bool optimizer)
     return 0;
 }
 
-/* Takes the manifest if it has been read already; else its meta is NULL. */
+/* Takes over the manifest if it has been read already; otherwise its meta is NULL. */
 static int open_described(const char *path, enum tt_path_kind kind, struct tt_manifest *manifest,
                           struct tt_source **ret_source)
 {
@@ -140,7 +140,7 @@ void tt_source_free(struct tt_source *source)
     tt_free(source);
 }
 
-/* The path of a file; the caller frees. */
+/* The path of a file of the source; the caller frees. */
 static char *file_path(const struct tt_source *source, int file)
 {
     return source->is_folder ? tt_format("%s/%s", source->path, source->manifest.file[file].path)
@@ -169,7 +169,7 @@ static int check_origin(const struct tt_source *source, const struct tt_safetens
     return 0;
 }
 
-/* An average that has taken the place of its weight has the name of that weight. */
+/* If an average has taken the place of its weight, it has the weight's name in the manifest, but not in the file. */
 static const struct tt_st_tensor *find_stored(const struct tt_safetensors *file, const struct tt_manifest_tensor *t)
 {
     char *name = t->is_average ? tt_format("state.%s.ema", t->name) : tt_strdup(t->name);
@@ -216,7 +216,7 @@ bool tt_source_is_gguf(const struct tt_source *source)
     return source->kind == TT_PATH_PLAIN && tt_gguf_is_path(source->path);
 }
 
-/* A file of PyTorch's has no header: the metadata describes it. The header of a GGUF file has been read already. */
+/* A PyTorch file has no header: the metadata describes it. The header of a GGUF file has been read already. */
 static int open_file(const struct tt_source *source, const char *path, struct tt_safetensors *ret_file)
 {
     int rc = 0;
@@ -248,7 +248,7 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
     if ((rc = open_file(source, path, open)) < 0) {
         if (rc == TT_EDATA && tt_manifest_check_size(path, source->manifest.file[file].bytes, kind) == 0) {
             *kind = "header";
-            rc = open_file(source, path, open); /* sets its message again */
+            rc = open_file(source, path, open); /* sets its message again, which the check of the size has replaced */
         }
         goto out;
     }
@@ -267,7 +267,7 @@ out:
     return rc;
 }
 
-/* Puts the dimensions of a chunk, which lie in the file in its order, in the order of rows. */
+/* Puts the elements of a chunk in row order; in the file, its dimensions have the order chunk->order. */
 static void turn(const struct tt_manifest_chunk *chunk, size_t item, const char *from, char *to)
 {
     int64_t step[TT_BOX_DIMS], at[TT_BOX_DIMS] = {0}, n = tt_box_volume(&chunk->box), place = 0, width = 1;
@@ -291,7 +291,7 @@ static void turn(const struct tt_manifest_chunk *chunk, size_t item, const char 
     }
 }
 
-/* A chunk whose elements lie in another order is read whole, and kept for the rows that are asked for next. */
+/* Reads the whole of a chunk whose elements lie in another order, and keeps it for the next rows. */
 static int read_turned(struct tt_source *source, const struct tt_safetensors *file,
                        const struct tt_manifest_chunk *chunk, const struct tt_box *want, size_t item, void *data)
 {
@@ -470,7 +470,7 @@ int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf)
     bool has_config = false, has_ours = false;
     int rc = 0;
 
-    if (source->kind == TT_PATH_PLAIN && !tt_source_is_gguf(source)) { /* which is no folder */
+    if (source->kind == TT_PATH_PLAIN && !tt_source_is_gguf(source)) { /* whose path is not a folder */
         TT_TRY(tt_path_has(assets, "config.json", &has_config));
         TT_TRY(tt_path_has(assets, "model.json", &has_ours));
     }

@@ -12,30 +12,32 @@
 #include "core/comm/comm.h"
 
 /**
- * A checkpoint opened for reading by one rank: a step with its manifest; plain safetensors files (a consolidated
+ * A checkpoint that one rank has opened for reading: a step with its manifest; plain safetensors files (a consolidated
  * checkpoint, a model/ folder alone, a Hugging Face folder), whose tensors are then all in group model; a GGUF file; or
  * a PyTorch folder, described as a manifest (checkpoint/dcp/scan.h).
  *
- * Files are opened when they are needed, and then checked against the manifest.
+ * Files are opened when they are needed, and are then checked against the manifest.
  */
 struct tt_source {
     char *path;
-    char *assets;           /* a folder that the user names for the small files; NULL: the checkpoint's own */
-    bool extend_vocabulary; /* embedding and output of Hugging Face's may have fewer rows than the model's vocabulary */
-    const struct tt_words *leave_out; /* regular expressions of tensors that may be unused; borrowed, may be NULL */
-    bool is_folder;                   /* else path is one file */
-    enum tt_path_kind kind;           /* not TT_PATH_FOLDER */
+    char *assets; /* the folder of the small files, if the user names one; NULL: that of the checkpoint */
+    /* embedding and output of a Hugging Face folder may have fewer rows than the model's vocabulary */
+    bool extend_vocabulary;
+    /* regular expressions; tensors that match need not be used; borrowed, may be NULL */
+    const struct tt_words *leave_out;
+    bool is_folder;         /* otherwise path is a file */
+    enum tt_path_kind kind; /* never TT_PATH_FOLDER */
     struct tt_step_place place;
     struct tt_manifest manifest;
-    struct tt_safetensors *open; /* per file; path NULL when not open; no tensors in PyTorch's */
+    struct tt_safetensors *open; /* one per file; path is NULL if it is not open; without tensors for PyTorch files */
     int n_open;
-    struct tt_manifest_chunk turned; /* the chunk whose dimensions were put in order last: its file, its first byte */
-    char *turned_bytes;              /* and its elements; NULL: none was */
+    struct tt_manifest_chunk turned; /* the chunk whose elements were last put in row order: its file and first byte */
+    char *turned_bytes;              /* and its elements in that order; NULL: there is none */
 };
 
 /**
- * Describes what is at path, without checking coverage, so that all faults can be found. ret_kind gets the kind of the
- * first fault.
+ * Describes the checkpoint at path without checking coverage, so that all faults can be found. ret_kind gets the kind
+ * of the first fault.
  */
 int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manifest *ret_manifest,
                        const char **ret_kind) TT_MUST_CHECK;
@@ -44,12 +46,12 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
 bool tt_source_is_gguf(const struct tt_source *source);
 
 /**
- * Refuses (TT_EDATA) a folder of PyTorch's with tensors that titan does not read, though they are intact, of the model,
- * or (optimizer) of its optimizer: names one, why, and what to do.
+ * Refuses (TT_EDATA) a PyTorch folder if titan cannot read some tensor of the model or, with `optimizer`, of the
+ * optimizer, although it is intact. The message names one, why, and what to do.
  */
 int tt_source_check_forms(const struct tt_source *source, bool optimizer) TT_MUST_CHECK;
 
-/** The same for one entry of "unread" (checkpoint/dcp/scan.h). */
+/** Sets the same error for one entry of "unread" (checkpoint/dcp/scan.h). */
 int tt_source_fail_form(const struct tt_source *source, const json_t *unread);
 
 /** The checksum of the chunks of a checkpoint: CRC32C, or CRC-32 in PyTorch's checkpoints. */
@@ -58,18 +60,20 @@ uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const 
 /** Opens a path that tt_path_resolve has returned. Coverage and file sizes are checked. */
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
 
-/** Opens the one checkpoint that a path means, a good one (tt_path_resolve). What says that it is good is read once. */
+/** Opens the good checkpoint to which a path leads (tt_path_resolve). The manifest that shows that it is good is read
+ * once. */
 int tt_source_find(const char *path, struct tt_source **ret_source) TT_MUST_CHECK;
 
-/** rc, or TT_EREMOVED if it is an error and the source was removed meanwhile: tt_step_explain. source may be NULL. */
+/** Returns rc, or TT_EREMOVED if rc is an error and the source was removed meanwhile (tt_step_explain). source may be
+ * NULL. */
 int tt_source_explain(int rc, const struct tt_source *source);
 
 void tt_source_free(struct tt_source *source);
 
 /**
- * Opens file i (again, if it is open) and checks that it is the file that the manifest describes: size, header, step,
- * rank, tensors. ret_kind (may be NULL) gets the kind of fault: "missing", "truncated", "trailing", "header", "stale",
- * "swapped". The result belongs to the source.
+ * Opens file i (again, if it is open) and checks that the manifest describes it: size, header, step, rank, tensors.
+ * ret_kind (may be NULL) gets the kind of fault: "missing", "truncated", "trailing", "header", "stale", "swapped". The
+ * result belongs to the source.
  */
 int tt_source_check_file(struct tt_source *source, int file, const char **ret_kind) TT_MUST_CHECK;
 
@@ -77,19 +81,21 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
 int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *tensor, const struct tt_box *box,
                    enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
-/** The same for whole rows: [row_begin, row_begin + rows). */
+/** The same for the whole rows [row_begin, row_begin + rows). */
 int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin,
                         int64_t rows, enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
-/** Whether two tensors of one shape, of types that can be read as F32, have the same values. Reads both. */
+/** Whether two tensors of the same shape have the same values. Both types must be readable as F32. Reads both
+ * tensors. */
 int tt_source_equal(struct tt_source *source, const struct tt_manifest_tensor *a, const struct tt_manifest_tensor *b,
                     bool *ret_equal) TT_MUST_CHECK;
 
-/** Reads the part of the box `want` that a chunk has into data, packed as `want`, in the tensor's dtype. */
+/** Reads the elements of the box `want` that are in a chunk into data, which is packed as `want`, in the tensor's
+ * dtype. */
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
                          size_t item, void *data) TT_MUST_CHECK;
 
-/** Reads a whole chunk and compares its checksum, if it has one: TT_EDATA naming file, tensor and rows. */
+/** Reads a whole chunk and compares its checksum, if it has one. TT_EDATA names file, tensor and rows. */
 int tt_source_verify_chunk(struct tt_source *source, const struct tt_manifest_tensor *tensor,
                            const struct tt_manifest_chunk *chunk) TT_MUST_CHECK;
 
@@ -98,7 +104,7 @@ int tt_source_fail_crc(const struct tt_source *source, const struct tt_manifest_
                        const struct tt_manifest_chunk *chunk, uint32_t found);
 
 /**
- * The folder of the small files of an open source: the one that the user names, step-N/assets, or the folder of the
+ * The folder of the small files of an open source: the one that the user named, or step-N/assets, or the folder of the
  * weights. The caller frees.
  */
 char *tt_source_assets(const struct tt_source *source);

@@ -23,7 +23,7 @@
 
 /* --- which model --- */
 
-/* Which model the folder says it is, in model.json or config.json; NULL if it says nothing. */
+/* The model that the folder describes in model.json or config.json; NULL if it has neither. */
 static int model_of_assets(const char *folder, struct tt_model **ret_model)
 {
     char *ours = tt_format("%s/model.json", folder), *theirs = tt_format("%s/config.json", folder);
@@ -42,7 +42,7 @@ out:
     return rc;
 }
 
-/* The model that the user names. Flavors have a vocabulary, but torchtitan takes it from the tokenizer. */
+/* The model that the user names. A flavor has a vocabulary size, but torchtitan takes that from the tokenizer. */
 static int told_model(const struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
 {
     const struct tt_manifest_tensor *embedding =
@@ -100,8 +100,8 @@ out:
 
 enum kind { KNOWN, BESIDE, ASKED, FOREIGN, N_KINDS };
 
-/* Constants in older files: they follow from the configuration, or are the causal mask; and scales of activations,
- * which are not rounded to FP8 here. */
+/* Tensors that are not needed: constants in older files, which follow from the configuration or are the causal mask;
+ * and scales of activations, which titan does not round to FP8. */
 static bool is_derived(const struct tt_model *model, const struct tt_manifest_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached",
@@ -113,7 +113,7 @@ static bool is_derived(const struct tt_model *model, const struct tt_manifest_te
     return model->row->learned_positions && t->ndim == 4 && tt_text_ends(t->name, ".attn.bias"); /* GPT-2's mask */
 }
 
-/* Whether a name is a parameter's, with or without the prefix of the family. */
+/* Whether a name is a parameter's, with or without the family's prefix. */
 static bool is_parameter(const struct tt_model *model, const char *name)
 {
     const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
@@ -143,7 +143,8 @@ static long block_of(const struct tt_model *model, const char *name)
     return *end == '.' && end > name + strlen(blocks) ? block : -1;
 }
 
-/* DeepSeek's layers that predict a further token are blocks behind the last one. */
+/* Whether a tensor belongs to a layer of DeepSeek's that predicts a further token; these are blocks after the last
+ * one. */
 static bool predicts_further(const struct tt_source *source, const struct tt_model *model, long block)
 {
     char *mark = tt_format("%s%ld.eh_proj.weight", model->row->hf_blocks, block);
@@ -153,7 +154,8 @@ static bool predicts_further(const struct tt_source *source, const struct tt_mod
     return has_mark;
 }
 
-/* Parts that read the outputs of the language model, or that make other inputs for it. */
+/* Whether a tensor belongs to a part that reads the outputs of the language model, or that makes other inputs for
+ * it. */
 static bool is_beside(const struct tt_source *source, const struct tt_model *model, const char *name)
 {
     static const char *const begins[] = {"vision_tower.",       "model.vision_tower.",
@@ -191,7 +193,7 @@ static const struct {
     {"wpe.", "is model_type gpt2?"},
 };
 
-/* The length of the name of the weight to which elements or scales of that name belong; else of the whole name. */
+/* If the name is that of elements or scales, the length of the name of their weight; otherwise of the whole name. */
 static size_t weight_name(const char *name)
 {
     static const char *const ends[] = {"_scale_inv", "_blocks", "_scales"};
@@ -278,7 +280,8 @@ static void note(const struct extra *e, enum kind kind, const char *why)
                 n == 1 ? "is" : "are", why, e->first[kind]);
 }
 
-/* Looks for tensors that the model has no place for, as tt_weights_import says. refuse false: notes name them. */
+/* Looks for tensors that the model has no place for, as tt_weights_import says. If refuse is false, a note names
+ * them. */
 static int check_hf_extra(const struct tt_source *source, const struct tt_model *model, bool refuse)
 {
     struct extra e = {.source = source, .model = model};
@@ -345,7 +348,7 @@ static int pack_fp8(const int64_t *block, struct tt_hf_stored *s)
 {
     const struct tt_manifest_tensor *scales = s->scales;
     struct tt_box whole = tt_box_whole(scales->ndim, scales->shape);
-    bool is_one = block[0] == 0 || scales->ndim < 2; /* scale for the matrix */
+    bool is_one = block[0] == 0 || scales->ndim < 2; /* one scale for the whole matrix */
     char wanted[128];
 
     (void)snprintf(wanted, sizeof wanted, "a matrix, and a scale for each block of %lld by %lld elements",
@@ -378,8 +381,8 @@ static int pack_mxfp4(struct tt_hf_stored *s)
     return 0;
 }
 
-/* Two tensors as one weight, or TT_EDATA if they do not belong together. The elements are FP8, in blocks of block[0]
- * rows and block[1] columns (0: in one block), or the blocks of MXFP4. */
+/* Two tensors as one weight, or TT_EDATA if they do not belong together. The first holds FP8 elements, scaled in blocks
+ * of block[0] rows and block[1] columns (0: in one block), or blocks of MXFP4. */
 static int stored_packed(const struct tt_manifest_tensor *values, const struct tt_manifest_tensor *scales,
                          const int64_t *block, struct tt_hf_stored *ret_stored)
 {
@@ -389,7 +392,8 @@ static int stored_packed(const struct tt_manifest_tensor *values, const struct t
     return values->dtype == TT_F8_E4M3 ? pack_fp8(block, ret_stored) : pack_mxfp4(ret_stored);
 }
 
-/* Rows and columns of FP8 blocks by the source's config.json: 128 if it says nothing, 0 if a matrix has one scale. */
+/* Reads the rows and columns of FP8 blocks from the source's config.json: 128 if it does not give them, 0 if a matrix
+ * has one scale. */
 static int find_block_size(const struct tt_source *source, int64_t *ret_block)
 {
     char *assets = tt_source_assets(source), *path = tt_format("%s/config.json", assets);
@@ -415,7 +419,7 @@ out:
 
 /* --- the weights --- */
 
-/* The biases of experts, by titan's and by Hugging Face's names. */
+/* Biases of experts, under titan's and Hugging Face's names, keep their dtype. */
 static bool keeps_dtype(const char *name)
 {
     return tt_text_ends(name, ".expert_bias") || tt_text_ends(name, ".e_score_correction_bias");
@@ -473,7 +477,7 @@ void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struc
     }
 }
 
-/* The published gpt2 files are of the model without its head, so their names lack the prefix. */
+/* The published gpt2 files contain the model without its head, so their names lack the prefix. */
 static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
 {
     const struct tt_manifest *manifest = &w->source->manifest;
@@ -485,7 +489,7 @@ static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, 
     return found;
 }
 
-/* The tensor with the name and an end. */
+/* The tensor whose name is `name` followed by `end`. */
 static const struct tt_manifest_tensor *find_end(const struct tt_weights *w, const char *name, const char *end)
 {
     char *whole = tt_format("%s%s", name, end);
@@ -582,7 +586,7 @@ static void note_new_rows(const struct tt_weights *w)
     }
 }
 
-/* Under this name the files of a tied model may have a copy of the embedding. */
+/* The name under which the files of a tied model may contain a copy of the embedding. */
 static const char *head_name(const struct tt_weights *w)
 {
     return w->kind == TT_WEIGHTS_FROM_HF ? "lm_head.weight" : "output.weight";
@@ -597,7 +601,7 @@ static int fail_tied(const struct tt_weights *w, const char *embedding, const ch
                    w->source->path, head_name(w), how, embedding, TT_KEY_NAME(model.tie_embeddings), head_name(w));
 }
 
-/* A tied model's files may have a copy of the embedding for the head, but not a different matrix. */
+/* The files of a tied model may contain a copy of the embedding as the head, but not a different matrix. */
 static int check_tied(const struct tt_weights *w)
 {
     const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, head_name(w));
@@ -621,7 +625,7 @@ out:
     return rc;
 }
 
-/* Finds the tensor of a parameter, or the tensors of its experts, which must have one type. */
+/* Finds the tensor of a parameter, or the tensors of its experts, which must all have the same dtype. */
 static int find_theirs(struct tt_weights *w, int p)
 {
     const struct tt_param *param = &w->model->params[p];
@@ -676,7 +680,7 @@ static int find_params(struct tt_weights *w)
     return rc < 0 ? rc : check_tied(w);
 }
 
-/* From a PyTorch folder, whose tensors have titan's names: only the parameters of the model, in its order. */
+/* From a PyTorch folder, whose tensors have titan's names, takes only the parameters of the model, in its order. */
 static int from_dcp(struct tt_source *source, const struct tt_model *model, struct tt_weights *w)
 {
     int rc = 0;
@@ -739,7 +743,8 @@ out:
     return rc;
 }
 
-/* Finds the tensor of a part. ret_missing: the file lacks it, as a file may if llama.cpp has no such tensor. */
+/* Finds the tensor of a part. ret_missing: the file lacks the tensor, which is allowed if llama.cpp has no such
+ * tensor. */
 static int find_part(struct tt_weights *w, int i, bool *ret_missing)
 {
     const struct tt_gguf_part *part = &w->gguf[i];
@@ -757,7 +762,7 @@ static int find_part(struct tt_weights *w, int i, bool *ret_missing)
         return tt_fail(TT_EDATA, "'%s': tensor '%s', a vector, is %s; wanted F32, F16 or BF16", w->source->path,
                        t->name, t->packing->name);
     *stored = stored_plain(t);
-    if (t->packing) { /* as elements, not as bytes */
+    if (t->packing) { /* shapes and types count elements, not bytes */
         stored->dtype = TT_F32;
         stored->shape[t->ndim - 1] = t->shape[t->ndim - 1] / t->packing->bytes * t->packing->elements;
     }
@@ -769,7 +774,7 @@ static int find_part(struct tt_weights *w, int i, bool *ret_missing)
     return 0;
 }
 
-/* Tensors that the model has no place for would be lost in silence. */
+/* Fails if a tensor of the file is not used, since its values would silently be lost. */
 static int check_parts(const struct tt_weights *w)
 {
     const struct tt_manifest *m = &w->source->manifest;
@@ -786,7 +791,7 @@ static int check_parts(const struct tt_weights *w)
     return 0;
 }
 
-/* The type of the tensors that have a parameter; float32 if they differ. */
+/* The dtype of the tensors that hold a parameter; float32 if they differ. */
 static enum tt_dtype dtype_of(const struct tt_weights *w, int param)
 {
     enum tt_dtype dtype = TT_F32;
@@ -813,7 +818,7 @@ static int from_gguf(struct tt_source *source, const struct tt_model *model, str
     tt_free(w->stored);
     w->stored = tt_calloc((size_t)w->n_gguf + 1, sizeof *w->stored);
     for (int p = 0; p < model->n_params; p++)
-        missing[p] = model->params[p].buffer; /* unless the file has a place for it */
+        missing[p] = model->params[p].buffer; /* buffers are left out unless the file contains them */
     for (int i = 0; i < w->n_gguf; i++)
         if (w->gguf[i].n_params && !w->gguf[i].is_copy)
             TT_TRY(find_part(w, i, &missing[w->gguf[i].param[0]]));

@@ -11,27 +11,30 @@
 #include "core/models/model.h"
 
 /**
- * A weight as a folder stores it: one tensor or, in published folders, one of small elements and one of scales. The
- * latter is read as bfloat16: each product of an element and its scale, computed in float32 and rounded once.
+ * A weight as a folder stores it: one tensor or, in some published folders, a tensor of small elements and a tensor of
+ * scales. Two such tensors are read as bfloat16: each product of an element and its scale is computed in float32 and
+ * rounded once.
  *
  *   FP8     NAME (F8_E4M3) and NAME_scale_inv: a scale for each block of rows and columns, or one for the matrix
  *   MXFP4   NAME_blocks (U8) and NAME_scales (U8): 32 elements of 4 bits, the first in the low bits of the first byte,
- *           and the exponent of their power of two. Of experts, whose matrices are [out, in] in this form only
+ *           and the exponent of their power of two. Only for experts, whose matrices are [out, in] in this form alone
  */
 struct tt_hf_stored {
     const struct tt_manifest_tensor *values;
-    const struct tt_manifest_tensor *scales; /* NULL: stored as it is, or in blocks */
-    enum tt_dtype dtype;                     /* as read */
+    const struct tt_manifest_tensor *scales; /* NULL: stored without separate scales */
+    enum tt_dtype dtype;                     /* of the elements that are read */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    bool is_turned;                  /* MXFP4: the matrices of experts are as in titan, not as in bfloat16 */
-    int64_t block_rows, block_width; /* elements that share a scale, of rows that are as wide as all other dimensions */
+    /* MXFP4: the matrices of experts have titan's layout, which bfloat16 files do not */
+    bool is_turned;
+    /* the block of elements that share a scale; a row is as wide as all dimensions but the first */
+    int64_t block_rows, block_width;
 };
 
 /**
- * The model tensors of an open checkpoint in one of several forms: as stored, in the names and layout of Hugging Face
- * or of GGUF (export), or in titan's from these (import), by checkpoint/read/map.h. Needs at most a few
- * MiB of memory, or one head's rows of a tensor. The mean of several checkpoints is read as if it were one checkpoint.
+ * The model tensors of an open checkpoint in one of several forms: as stored; with the names and layout of Hugging Face
+ * or GGUF (export); or, from these, with titan's (import). checkpoint/read/map.h converts them. Needs at most a few MiB
+ * of memory, or one head's rows of a tensor. The mean of several checkpoints is read as if it were one checkpoint.
  */
 enum tt_weights_kind {
     TT_WEIGHTS_STORED,
@@ -43,9 +46,9 @@ enum tt_weights_kind {
 };
 
 struct tt_weight {
-    const char *name;    /* the manifest's or the model's */
-    enum tt_dtype dtype; /* as stored; BF16, if that is in FP8 or MXFP4; see tt_hf_stored */
-    bool keeps_dtype;    /* always written in that type, whatever type the user asks for */
+    const char *name;    /* in the manifest or the model */
+    enum tt_dtype dtype; /* as stored; BF16 for FP8 and MXFP4, see tt_hf_stored */
+    bool keeps_dtype;    /* always written in that dtype, whatever dtype the user asks for */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
     int number; /* index of the manifest's tensor, of the parameter, or of the tensor in tt_hf_tensors or gguf */
@@ -57,19 +60,19 @@ struct tt_weights {
     const struct tt_model *model; /* NULL for TT_WEIGHTS_STORED */
     int n, cap;
     struct tt_weight *weight;
-    /* Per parameter: the tensor with its bytes. In an import, experts have a tensor each, from stored[first[p]] on for
-     * parameter p. */
+    /* The tensor of each parameter. In an import, each expert may have its own tensor: those of parameter p begin at
+     * stored[first[p]]. */
     struct tt_hf_stored *stored;
     int64_t *first;
-    int64_t block[2];          /* of an import: rows and columns of FP8 blocks */
-    struct tt_hf_tensor *hf;   /* of an export */
-    struct tt_gguf_part *gguf; /* of GGUF; of an import, stored[i] is the tensor gguf[i] */
+    int64_t block[2];          /* in an import: rows and columns of FP8 blocks */
+    struct tt_hf_tensor *hf;   /* in an export */
+    struct tt_gguf_part *gguf; /* in an export or import of GGUF; in an import, stored[i] is the tensor gguf[i] */
     int n_gguf;
-    bool *checked;         /* per tensor of the manifest: its checksums were compared */
-    int64_t *seen;         /* the same: the number of rows read */
-    uint64_t *digest;      /* and their digest */
-    struct tt_weights *of; /* of a mean: borrowed */
-    const double *share;   /* the same: of each of them */
+    bool *checked;         /* per tensor of the manifest: whether its checksums were compared */
+    int64_t *seen;         /* per tensor of the manifest: the number of rows read */
+    uint64_t *digest;      /* and the digest of these rows */
+    struct tt_weights *of; /* of a mean: the weights of each checkpoint; borrowed */
+    const double *share;   /* of a mean: the share of each */
     int n_of;
 };
 
@@ -79,78 +82,78 @@ struct tt_weights {
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *w);
 
 /**
- * In Hugging Face's names, from titan's: the whole model, with adapters merged into their weights, or the adapters
- * alone, in PEFT's names. TT_EDATA names a parameter that is missing or has another shape, or says that there are no
- * adapters.
+ * From a titan checkpoint, under Hugging Face's names: the whole model, with adapters merged into their weights, or the
+ * adapters alone, under PEFT's names. TT_EDATA names a parameter that is missing or whose shape differs, or says that
+ * there are no adapters.
  */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters,
                      struct tt_weights *w) TT_MUST_CHECK;
 
-/** The whole model in the names and the layout of a GGUF file. TT_EDATA as above. */
+/** The whole model under the names and in the layout of a GGUF file. TT_EDATA as above. */
 int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *w) TT_MUST_CHECK;
 
-/** What becomes of tensors that a Hugging Face folder has and the model does not. */
+/** What to do about tensors of a Hugging Face folder that are not the model's. */
 enum tt_extra {
-    TT_EXTRA_IGNORED, /* nothing looks for them; enough for all ranks but one */
+    TT_EXTRA_IGNORED, /* nothing looks for them; enough on all ranks but one */
     TT_EXTRA_REFUSED, /* TT_EDATA names one, and says what to do */
     TT_EXTRA_NOTED,   /* a note names one */
 };
 
 /**
- * In titan's names and the model's order, without adapters, from a Hugging Face folder, a GGUF file or a folder of
- * PyTorch's. TT_EDATA names a tensor that is missing, has another shape or, except in a Hugging Face folder, is not the
- * model's.
+ * The model under titan's names and in its order, without adapters, from a Hugging Face folder, a GGUF file or a
+ * PyTorch folder. TT_EDATA names a tensor that is missing, whose shape differs or, except in a Hugging Face folder,
+ * that is not the model's.
  *
- * Tensors of a Hugging Face folder that are never refused: constants that follow from the sizes, a tied head that is a
- * copy of the embedding (TT_EDATA if it is none), and, with a note, parts beside the language model (vision towers,
+ * Some tensors of a Hugging Face folder are never refused: constants that follow from the sizes, a tied head that is a
+ * copy of the embedding (TT_EDATA if it differs), and, with a note, parts beside the language model (vision towers,
  * layers that predict further tokens, other heads) and tensors that an expression of source->leave_out selects.
- * TT_EUSAGE names an expression that selects none. Biases of experts that a GGUF file does not have are left out.
+ * TT_EUSAGE names an expression that selects no tensor. If a GGUF file lacks the biases of experts, these are left out.
  */
 int tt_weights_import(struct tt_source *source, const struct tt_model *model, enum tt_extra extra,
                       struct tt_weights *w) TT_MUST_CHECK;
 
 /**
  * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
- * [n] each, are borrowed. The first decides the dtypes. TT_EDATA names a weight that another one lacks or has in
- * another shape.
+ * [n] each, are borrowed. The first decides the dtypes. TT_EDATA names a weight that one of them lacks, or whose shapes
+ * differ.
  */
 int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *w) TT_MUST_CHECK;
 
 void tt_weights_release(struct tt_weights *weights);
 
 /**
- * Reads rows [row_begin, row_begin + rows), packed, converted to dtype (tt_cast_known). Exporting a transposed tensor
- * reads the whole parameter at every call, so ask for many rows.
+ * Reads rows [row_begin, row_begin + rows), packed, converted to dtype (tt_cast_known). The export of a transposed
+ * tensor reads the whole parameter at every call, so ask for many rows.
  */
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
 /**
  * Reads rows [row, row + rows) in blocks, ascending, and hands each block to `use`: n rows from `first` on, packed.
- * Blocks are larger where each reads the whole of a parameter.
+ * Blocks are larger if each of them reads a whole parameter.
  */
 typedef int (*tt_use_rows)(void *arg, const void *rows, int64_t first, int64_t n);
 int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight, int64_t row, int64_t rows,
                       enum tt_dtype dtype, tt_use_rows use, void *arg) TT_MUST_CHECK;
 
 /**
- * To be called after all weights were read completely, in ascending order of rows: compares what was read with the
- * manifest's digests, if it has any. TT_EDATA names the file, tensor and rows that are damaged.
+ * Compares the rows that were read with the manifest's digests, if it has any. Call it after all weights were read
+ * completely, in ascending order of rows. TT_EDATA names the file, tensor and rows that are damaged.
  */
 int tt_weights_check(struct tt_weights *weights) TT_MUST_CHECK;
 
 /**
- * What a user says of a checkpoint that does not say which model it is, as PyTorch's do not. All may be NULL.
+ * The user's answers for a checkpoint that does not name its model, such as PyTorch's. All may be NULL.
  */
 struct tt_told {
-    const char *model, *flavor; /* of the registry; both or none */
+    const char *model, *flavor; /* in the registry; both or neither */
     const char *assets;         /* a folder with config.json or model.json, and a tokenizer */
 };
 
 /**
- * Builds the model of an open titan checkpoint from its model.json, or else as told, with as many tokens as the
- * embedding has rows. told->assets becomes the source's. TT_EDATA says that the model is not known, TT_EUSAGE that the
- * checkpoint says it itself.
+ * Builds the model of an open titan checkpoint from its model.json, or otherwise as told, with a vocabulary of the rows
+ * of the embedding. told->assets becomes the source's. TT_EDATA: the model is not known. TT_EUSAGE: the user names it
+ * although the checkpoint does.
  */
 int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;
 

@@ -18,26 +18,27 @@
  *   check    ranks have the same tensors and therefore the same plan                        all ranks
  *   prepare  space on the disk, temporary folder                                            rank 0
  *   open     files created, their space reserved                                            writers
- *   gather   rows that their writer does not hold are sent to it and written as they arrive all ranks
- *   stage    with a writer thread: the rest is copied and summed; training may continue     writers
+ *   gather   rows that their writer does not hold are sent to it, which writes them at once all ranks
+ *   stage    with a writer thread: the other rows are copied and summed; training may continue writers
  *   sum      rows that another rank writes are summed, to compare replicas                  all ranks
- *   write    the files, durable; no communication; in the caller, or in the thread          writers
+ *   write    files are written and made durable, in the caller or in the thread; no messages writers
  *   collect  checksums and digests, summed over the ranks                                   all ranks
  *   compare  the digests of replicas                                                        all ranks
- *   finish   the manifest; everything durable under the temporary name                      rank 0
+ *   finish   writes the manifest; everything is now durable under the temporary name rank 0
  *   publish  one rename; then retention, with a writer in its thread                        rank 0
  *
  * Ranks agree after every phase. A failure in any of them ends the save on all ranks, and rank 0 removes the folder.
  */
 
-/* Numbers that are summed over the ranks: a word is set by one rank and zero elsewhere, or it is a sum. */
+/* Numbers that are summed over the ranks. Either one rank sets a word, which is zero on the others, or the word is a
+ * true sum. */
 struct tt_saving_shared {
     int64_t *words;
     int64_t n;
     int64_t *crc;        /* of piece i, two to a word: the low half for even i */
     int64_t *digest;     /* of tensor i of the model, then of the optimizer */
-    int64_t *nonfinite;  /* the same: elements that are NaN or infinite */
-    int64_t *file_bytes; /* of group * ranks + rank */
+    int64_t *nonfinite;  /* in the same order: the number of elements that are NaN or infinite */
+    int64_t *file_bytes; /* at group * ranks + rank */
     int64_t *file_crc;
 };
 
@@ -49,7 +50,7 @@ struct tt_ckpt_saving {
     struct tt_ckpt_writer *writer; /* NULL: training waits for the save */
     struct tt_team *team;          /* may be NULL */
     struct tt_ckpt_state live;     /* the trainer's rows and data; the data is not used once staged */
-    struct tt_ckpt_state stored;   /* the same tensors as in the files: with other dtypes */
+    struct tt_ckpt_state stored;   /* the same tensors with the dtypes that the files store */
     json_t *meta;
     const struct tt_ckpt_asset *asset;
     int n_assets;
@@ -57,16 +58,18 @@ struct tt_ckpt_saving {
     int64_t step;
     int rank;
     struct tt_ckpt_plan plan;
-    int *piece_of_file, *file_begin; /* pieces by file (group * ranks + rank): piece_of_file[file_begin[f] ..] */
+    /* the pieces of file f (group * ranks + rank) are piece_of_file[file_begin[f]] and the following */
+    int *piece_of_file, *file_begin;
     struct tt_saving_shared shared;
-    char *name, *temporary, *aside;            /* step-N, and its names while it is written or replaced */
+    /* step-N, its name while it is written, and that of a step that it replaces */
+    char *name, *temporary, *aside;
     char *folder;                              /* the temporary folder's path */
     struct tt_shard_file file[TT_CKPT_GROUPS]; /* this rank's */
     struct tt_durable out[TT_CKPT_GROUPS];
     char *staged[TT_CKPT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
-    uint64_t *own_digest;         /* of each tensor's rows that this rank holds; NULL with one replica */
+    uint64_t *own_digest;         /* of the rows of each tensor that this rank holds; NULL without replicas */
     atomic_bool stop;             /* tells the writer to give up */
-    int rc;                       /* of the write phase if there is no thread */
+    int rc;                       /* the result of the write phase if there is no thread */
     char *message;
     double begin_sec, blocked_sec, stage_sec, write_sec;
 };
@@ -80,13 +83,14 @@ static inline int64_t tt_saving_slot(const struct tt_ckpt_saving *s, enum tt_ckp
 int tt_saving_file(const struct tt_ckpt_saving *saving, enum tt_ckpt_group group, int writer,
                    struct tt_shard_file *ret_file) TT_MUST_CHECK;
 
-/** Creates this rank's files. arg: the saving. Runs in tt_comm_work, like all work that only reads and writes files. */
+/** Creates this rank's files. arg: the tt_ckpt_saving. Runs in tt_comm_work, like all work that only reads and writes
+ * files. */
 int tt_saving_open(void *arg) TT_MUST_CHECK;
 
 /** Copies this rank's rows into the staging memory. */
 int tt_saving_stage(struct tt_ckpt_saving *saving) TT_MUST_CHECK;
 
-/** The write phase; runs in the caller with its team, or in the writer's thread. arg: the saving. */
+/** The write phase; runs in the caller with its team, or in the writer's thread. arg: the tt_ckpt_saving. */
 int tt_saving_write(void *arg) TT_MUST_CHECK;
 
 /** The gather phase (collective). A rank whose disk fails still receives what is sent to it. */

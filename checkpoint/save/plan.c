@@ -29,11 +29,11 @@
 #include "core/math/round.h"
 #include "parallel/layout/placement.h"
 
-/* Parts of at least this size are divided among the ranks that hold copies; a smaller one goes to the rank with
+/* Parts of at least this size are divided among the ranks that hold copies; a smaller part goes to the rank that has
  * the least to write. */
 static const int64_t split_bytes = (int64_t)1 << 20;
 
-/* Rows of a box; a scalar is one. */
+/* The number of rows of a box; a scalar counts as one row. */
 static int64_t rows_of(const struct tt_box *box)
 {
     return box->ndim ? box->shape[0] : 1;
@@ -74,7 +74,7 @@ static int compare_small(const void *pa, const void *pb)
     return a->order - b->order;
 }
 
-/* Of the ranks that hold a part, the one with the least to write. */
+/* Among the ranks that hold a part, the one that has the least to write. */
 static int least_loaded(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, const int64_t *load)
 {
     int best = tt_placement_rank(mesh, placement, part, 0);
@@ -88,7 +88,7 @@ static int least_loaded(const struct tt_mesh *mesh, const struct tt_placement *p
     return best;
 }
 
-/* Tensors of both groups. */
+/* The number of tensors of both groups. */
 static int n_tensors(const struct tt_ckpt_state *state)
 {
     return state->n_model + state->n_optim;
@@ -113,8 +113,8 @@ static bool find_part(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *
     return piece->row_count > 0;
 }
 
-/* The ranks of every copy write. Large parts are cut by rows into one piece per copy; small ones are dealt out, largest
- * first, each to the rank that has the least so far. */
+/* The ranks of every copy write. Large parts are cut by rows into one piece per copy; small parts are assigned in order
+ * of size, largest first, each to the rank that has the least so far. */
 static void assign_all(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
                        struct tt_ckpt_plan *plan)
 {
@@ -284,7 +284,8 @@ void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *
     make_parts(state, mesh, policy, 0, 1, ret_plan);
 }
 
-/* The last cut of every placement is over these ranks, but if ranks share experts, whose parts are in another order. */
+/* The last cut of every placement is over these ranks. If ranks share experts, the parts of experts have another
+ * order. */
 void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                         const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan)
 {
@@ -373,7 +374,8 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
     return rc;
 }
 
-/* The rank that holds element `at` of a whole tensor, and how many elements from there on are in a row on that rank. */
+/* The rank that holds element `at` of a whole tensor, and the number of elements from there on that lie in sequence on
+ * that rank. */
 static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int writer,
                        const struct tt_box *whole, int64_t at, int64_t *ret_run)
 {
@@ -546,7 +548,7 @@ void tt_ckpt_preview_release(struct tt_ckpt_preview *preview)
 double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *d, int64_t keep)
 {
     bool removes = keep > 0 && (d->held > keep || d->saves > keep - d->held);
-    int64_t together = d->saves; /* the most new steps before an older one is removed */
+    int64_t together = d->saves; /* the most new steps that are there before an older one is removed */
     double before, saved, exported;
 
     if (d->saves <= 0)

@@ -37,36 +37,38 @@ struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct 
                                 const struct tt_mesh *mesh);
 
 /**
- * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor that has so
- * many parts; for all numbers they tile every tensor. load [n_ranks] counts the bytes that each rank has been given,
- * for a policy that balances them. A writer may be given rows that it does not hold: the ranks of its own copy send
- * them while it writes, so a policy need not say how the data gets there.
+ * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor with that
+ * part; together, the calls for all parts must tile every tensor. load [n_ranks] counts the bytes assigned to each rank
+ * so far, for policies that balance them. A policy may assign rows to a writer that does not hold them: the ranks of
+ * the writer's copy send them while it writes.
  */
 struct tt_ckpt_policy {
     const char *name;   /* checkpoint.save_policy */
-    const char *filter; /* checkpoint.filter; NULL: the policy has none */
+    const char *filter; /* checkpoint.filter; NULL: the policy takes no filter */
     void (*assign)(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
                    struct tt_ckpt_plan *plan);
 };
 
-/** The policy of that name and filter, or TT_EUSAGE with a list of all. filter may be NULL for a policy without one. */
+/** The policy of that name and filter, or TT_EUSAGE with a list of all policies. filter may be NULL for a policy
+ * without one. */
 int tt_ckpt_policy_find(const char *name, const char *filter, const struct tt_ckpt_policy **ret_policy) TT_MUST_CHECK;
 
 /** Policy i of the table; NULL after the last. */
 const struct tt_ckpt_policy *tt_ckpt_policy_row(int i);
 
-/** Whether the writer holds all of its piece. */
+/** Whether the writer of a piece holds all of it. */
 bool tt_ckpt_piece_is_local(const struct tt_ckpt_piece *piece, const struct tt_ckpt_chunk *tensor,
                             const struct tt_mesh *mesh);
 
 /**
- * The tensors' names, dtypes, shapes and placements are read from state, not its parts or data. Release with
+ * Reads names, dtypes, shapes and placements of tensors from state, but neither parts nor data. Release with
  * tt_ckpt_plan_release.
  */
 void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                        const struct tt_ckpt_policy *policy, struct tt_ckpt_plan *ret_plan);
 
-/** The part of the plan of the ranks, one per copy, that hold the same shard as `rank`: all that they write. */
+/** The part of the plan for the ranks (one per copy) that hold the same shard as `rank`: all pieces that these ranks
+ * write. */
 void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                         const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan);
 void tt_ckpt_plan_release(struct tt_ckpt_plan *plan);
@@ -81,15 +83,15 @@ void tt_ckpt_plan_files(const struct tt_ckpt_plan *plan, int n_ranks, int **ret_
 /** A hash of the plan, names, dtypes and shapes, which ranks compare before they write. */
 uint64_t tt_ckpt_plan_hash(const struct tt_ckpt_state *state, const struct tt_ckpt_plan *plan);
 
-/** "model/shard-00001-model-00001-of-00001.safetensors" for rank 0; the caller frees. */
+/** "model/shard-00001-model-00001-of-00001.safetensors" for rank 0, for instance; the caller frees. */
 char *tt_ckpt_shard_path(enum tt_ckpt_group group, int rank);
 
 /**
- * One shard file of a save, as a function of the save plan only: which bytes it has, and which rank holds each of them.
+ * One shard file of a save: its bytes, and the rank that holds each of them. It is a function of the save plan only.
  *
- * The data (everything after the header) is cut into blocks of TT_SHARD_BLOCK bytes, which are written as a whole,
- * and these into segments. A segment is a part of one tensor that one rank holds. Blocks begin at multiples of 4096
- * bytes of the file.
+ * The data (everything after the header) is cut into blocks of TT_SHARD_BLOCK bytes, which are written as a whole;
+ * blocks are cut into segments. A segment is a part of one tensor that one rank holds. Blocks begin at multiples of
+ * 4096 bytes of the file.
  */
 enum { TT_SHARD_BLOCK = 4 << 20, TT_SHARD_ALIGN = 4096 };
 
@@ -98,7 +100,7 @@ struct tt_shard_segment {
     int holder;     /* rank */
     int64_t offset; /* of the first byte in the entry */
     int64_t size;
-    /* computed while it is written */
+    /* computed while the segment is written */
     uint32_t crc;
     uint64_t digest;
     int64_t nonfinite; /* elements that are NaN or infinite */
@@ -127,7 +129,8 @@ int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *
 
 void tt_shard_file_release(struct tt_shard_file *file);
 
-/** The first bytes of the file, with the checksums that its entries have (their number does not change its size). */
+/** The first bytes of the file, with the checksums that its entries have so far (the size does not depend on their
+ * number). */
 int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_MUST_CHECK;
 
 /** Bytes of the file. */
@@ -140,7 +143,7 @@ int64_t tt_shard_file_bytes(const struct tt_shard_file *file);
 struct tt_ckpt_preview_file {
     enum tt_ckpt_group group;
     int writer;  /* rank */
-    int tensors; /* of which the file has rows */
+    int tensors; /* number of tensors with rows in the file */
     int64_t bytes;
 };
 
@@ -155,7 +158,7 @@ struct tt_ckpt_preview {
 /**
  * The shard files of a save; manifest.json and the assets are not counted. Release with tt_ckpt_preview_release.
  *   state  names, stored dtypes, shapes and placements are read, neither parts nor data
- *   step   is in each file's header
+ *   step   for the header of each file
  */
 int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                          const struct tt_ckpt_policy *policy, int64_t step,
@@ -163,20 +166,20 @@ int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh
 void tt_ckpt_preview_release(struct tt_ckpt_preview *preview);
 
 /**
- * The checkpoints that a run will save, to compute the disk space that they need in addition to what the folder has
- * now. Bytes are reals, since a run that keeps everything may need more than an integer can hold.
+ * The checkpoints that a run will save, to compute the disk space that they need in addition to the steps that the
+ * folder contains now. Bytes are reals, since a run that keeps everything may need more than an integer can hold.
  */
 struct tt_ckpt_demand {
     double one;     /* bytes of a regular save */
     double last;    /* of the last save, at most `one` */
     double exports; /* of the Hugging Face folder in the last save, at most `one`; 0: none */
     int64_t saves;  /* still to come, including the last one */
-    int64_t held;   /* steps that the folder has now, each assumed to have `one` bytes */
+    int64_t held;   /* steps that the folder contains now, each assumed to take `one` bytes */
 };
 
 /**
- * The most space that they take at any time with this keep_latest_k (0: all stay). An old step is removed only when the
- * next one is complete. The result is never too small, and it is exact while the folder has at most `keep` steps.
+ * The most additional space at any time with this keep_latest_k (0: all steps stay). An old step is removed only when
+ * the next one is complete. The result is never too small, and it is exact while the folder has at most `keep` steps.
  */
 double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *demand, int64_t keep);
 

@@ -73,8 +73,8 @@ void tt_replicas_sum(const struct tt_mesh *mesh, const struct tt_ckpt_state *sta
 
 /* --- comparing --- */
 
-/* The tensors that have their copies on the ranks of one group, and a word for each rank's parts of all of them. Below,
- * `first` is the first rank of such a group. */
+/* The tensors whose copies are on the ranks of one group, and one word per rank for its parts of all these tensors.
+ * Below, `first` is the first rank of such a group. */
 struct copies {
     const struct tt_mesh *mesh;
     enum tt_group_id group;
@@ -91,7 +91,7 @@ static int copy_of(const struct copies *copies, int first, int r)
     return tt_mesh_member(copies->mesh, first, copies->group, r);
 }
 
-/* The word that more than half of the copies have; false if there is none. */
+/* The word of more than half of the copies; false if there is none. */
 static bool most_common(const struct copies *copies, int first, uint64_t *ret_word)
 {
     int n = tt_mesh_size(copies->mesh, copies->group);
@@ -109,7 +109,7 @@ static bool most_common(const struct copies *copies, int first, uint64_t *ret_wo
     return false;
 }
 
-/* A rank that has the word, or with has == false one that does not; -1 if there is none. */
+/* The first rank with that word or, if has is false, with another one; -1 if there is none. */
 static int rank_with(const struct copies *copies, int first, uint64_t word, bool has)
 {
     for (int r = 0; r < tt_mesh_size(copies->mesh, copies->group); r++)
@@ -123,7 +123,7 @@ static bool agrees(const struct copies *copies, int first)
     return rank_with(copies, first, copies->words[first], false) == -1;
 }
 
-/* The first of these tensors of which two ranks have different bits. Every rank receives both lists. */
+/* The first of these tensors whose bits differ on two ranks. Every rank receives the lists of both. */
 static int find_tensor(struct tt_comm *comm, const struct copies *copies, const struct tt_ckpt_state *state,
                        const uint64_t *digest, int a, int b, const char **ret_name)
 {
@@ -216,11 +216,12 @@ out:
     return rc;
 }
 
-/* Replicas; ranks that divide layers, of what they have whole; and of buffers, all ranks of a stage. */
+/* The groups whose ranks hold copies: replicas; ranks that divide layers, for tensors that they do not divide; for
+ * buffers, all ranks of a stage. */
 static const enum tt_group_id groups[] = {TT_GROUP_COPIES, TT_GROUP_REPLICATE, TT_GROUP_STAGE};
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
-/* Whether several ranks have the same parts of some tensor. */
+/* Whether several ranks hold the same parts of some tensor. */
 static bool has_copies(const struct tt_mesh *mesh, const struct tt_ckpt_state *state, enum tt_group_id group)
 {
     for (int i = 0; i < state->n_model + state->n_optim && tt_mesh_size(mesh, group) > 1; i++)

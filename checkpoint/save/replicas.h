@@ -12,17 +12,17 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Checks that ranks with copies of the same parts have the same bits: replicas, ranks along tp for what tensor
- * parallelism leaves whole, and all ranks of a stage for buffers, such as the biases of experts. They do the same
- * additions in the same order, so a difference is a fault of a machine or of titan, and whatever is trained or saved
- * from then on is wrong.
+ * Checks that ranks with copies of the same parts have the same bits: replicas, ranks along tp for tensors that tensor
+ * parallelism does not split, and all ranks of a stage for buffers, such as the biases of experts. These ranks do the
+ * same additions in the same order, so a difference is a fault of a machine or of titan, and all training from then on
+ * is wrong.
  *
  * Ranks compare the digests (checkpoint/format/digest.h) of their parts: one word per rank, and the digests of all
  * tensors only if the words differ. A digest is a sum over elements, so elements that have been summed for another
  * purpose need not be read again.
  */
 
-/** Whether several ranks have the same parts of some tensor, so that there is something to compare. */
+/** Whether several ranks hold the same parts of some tensor, so that there is something to compare. */
 bool tt_replicas_exist(const struct tt_mesh *mesh, const struct tt_ckpt_state *state);
 
 /** Elements [begin, end) of a rank's packed part of a tensor, which have been summed elsewhere. */
@@ -31,8 +31,8 @@ struct tt_summed {
 };
 
 /**
- * Adds the digests of this rank's parts to digest[i], of tensor i of the model, then of the optimizer. Parts that no
- * other rank has are left out.
+ * Adds the digests of this rank's parts to digest[i], of tensor i of the model, then of the optimizer. Parts without a
+ * copy on another rank are left out.
  *   without  [n_model + n_optim] elements to leave out; NULL: none
  *   team     helps; may be NULL
  */
@@ -40,14 +40,14 @@ void tt_replicas_sum(const struct tt_mesh *mesh, const struct tt_ckpt_state *sta
                      struct tt_team *team, uint64_t *digest);
 
 /**
- * Compares the replicas (collective). digest: as above, complete. Errors: TT_EINTERNAL on all ranks. The message
- * names the first tensor that differs and the ranks that differ from most that hold the same parts, or all of these if
- * there is no majority.
+ * Compares the replicas (collective). digest: as above, complete. Errors: TT_EINTERNAL on all ranks. The message names
+ * the first tensor that differs, and the ranks that differ from the majority; without a majority, all ranks that hold
+ * copies.
  */
 int tt_replicas_compare(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                         const uint64_t *digest) TT_MUST_CHECK;
 
-/** Sums and compares: reads all of this rank's parts. Does nothing if no rank has a copy. */
+/** Sums and compares: reads all of this rank's parts. Does nothing if there are no copies. */
 int tt_replicas_check(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                       struct tt_team *team) TT_MUST_CHECK;
 

@@ -23,7 +23,8 @@
 #include "core/os/file.h"
 #include "parallel/layout/placement.h"
 
-/* --- replicas: the rows that a rank writes are summed for the manifest anyway; only the rest is read once more --- */
+/* --- replicas: the rows that a rank writes are summed for the manifest anyway; only the other rows are read again
+ * --- */
 
 /* The elements of a tensor that this rank both holds and writes unconverted: rows of its part, or all of it. */
 static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece)
@@ -77,7 +78,7 @@ static int check_replicas(struct tt_ckpt_saving *s)
 
 /* --- the manifest, which rank 0 writes from what the ranks have collected --- */
 
-/* TT_ENONFINITE if a tensor has values that are not finite; names the first one. After collect. */
+/* TT_ENONFINITE names the first tensor with values that are not finite. To be called after collect. */
 static int check_finite(const struct tt_ckpt_saving *s)
 {
     for (int i = 0; i < s->stored.n_model + s->stored.n_optim; i++)
@@ -150,7 +151,7 @@ out:
     return rc;
 }
 
-/* Rank 0: writes the manifest, the last file, after everything else is durable, and makes it durable. */
+/* Rank 0: writes the manifest, the last file, when everything else is durable, and makes it durable. */
 static int write_manifest(void *arg)
 {
     const struct tt_ckpt_saving *s = arg;
@@ -250,7 +251,7 @@ static int check_chunks(const struct tt_ckpt_saving *s)
             !tt_dtype_size(c->dtype))
             return tt_fail(TT_EINTERNAL, "tensor '%s' cannot be saved: impossible shape or dtype", c->name);
         if (!tt_placement_has(&s->store->mesh, &c->placement, s->rank) && tt_box_volume(&c->part) == 0)
-            continue; /* of another stage of the pipeline */
+            continue; /* held by another stage of the pipeline */
         box = tt_placement_box(&s->store->mesh, &c->placement, c->ndim, c->shape, part);
         volume = tt_box_volume(&box);
         if (tt_box_volume(&c->part) != volume || (volume && (!tt_box_equal(&box, &c->part) || !c->data)))
@@ -333,7 +334,7 @@ out:
 
 /* --- prepare --- */
 
-/* The bytes of the tensors, headers, manifest and assets, and what the file system adds. */
+/* The bytes of tensors, headers, manifest and assets, and those that the file system adds. */
 static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset *asset, int n_assets)
 {
     int64_t bytes = plan->bytes + plan->bytes / 50 + ((int64_t)1 << 20);
@@ -362,15 +363,15 @@ static int make_folder(void *arg)
     const struct tt_ckpt_saving *s = arg;
     static const char *const below[] = {"model", "optim", "assets"};
     const bool wanted[] = {s->stored.n_model > 0, s->stored.n_optim > 0, s->n_assets > 0};
-    struct tt_ckpt_writer *retiring = s->store->retiring; /* the thread of the last retention; it must still exist */
+    struct tt_ckpt_writer *retiring = s->store->retiring; /* its thread does the last retention, and must still exist */
     int64_t need = room(&s->plan, s->asset, s->n_assets);
     int rc = 0;
 
     s->store->retiring = NULL;
     TT_TRY(retiring ? tt_ckpt_writer_wait(retiring) : 0);
-    TT_TRY(tt_lock_check(&s->store->lock)); /* do not make a removed folder again: no lock would protect it */
+    TT_TRY(tt_lock_check(&s->store->lock)); /* do not recreate a removed folder: no lock would protect it */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
-    TT_TRY(tt_folder_remove(s->folder)); /* of a failed attempt that could not be removed then */
+    TT_TRY(tt_folder_remove(s->folder)); /* left by a failed attempt that could not remove it */
     for (int i = 0; i < 3 && rc == 0; i++) {
         char *path = tt_format("%s/%s", s->folder, below[i]);
 
@@ -540,8 +541,8 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     return saved;
 }
 
-/* Whether another run has already saved a step of this number, which must be kept. A damaged one is kept too. One that
- * cannot be read at the moment fails the save. */
+/* Whether another run has already saved a step with this number, which must be kept, even if it is damaged. If the step
+ * cannot be read at the moment, the save fails. */
 static int is_another_runs(const struct tt_ckpt_saving *s, enum tt_aside_kind *ret_kind, bool *ret_is)
 {
     char *path = tt_format("%s/%s", s->store->folder, s->name);

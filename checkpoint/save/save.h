@@ -15,21 +15,21 @@
 
 /**
  * A checkpoint to save. meta is written to manifest.json unchanged. It must have the integer "step" and should have
- * "ntokens_seen", "sample_cursor", "mesh" {pp, dp_replicate, dp_shard, cp, tp} and "config". The keys "world",
- * "policy", "filter", "run_id" and "time" are set by the save; "titan_ckpt", "files", "tensors" and "self_crc32c"
- * may not be used.
+ * "ntokens_seen", "sample_cursor", "mesh" {pp, dp_replicate, dp_shard, cp, tp} and "config". The save sets the keys
+ * "world", "policy", "filter", "run_id" and "time"; the caller must not use "titan_ckpt", "files", "tensors" and
+ * "self_crc32c".
  */
 struct tt_ckpt_save {
     const struct tt_ckpt_state *state;
-    json_t *meta;                      /* rank 0's is written; the step must be the same on every rank */
-    const struct tt_ckpt_asset *asset; /* rank 0's are written */
+    json_t *meta;                      /* rank 0's is written; but every rank must give the same step */
+    const struct tt_ckpt_asset *asset; /* rank 0's assets are written */
     int n_assets;
     const char *policy, *filter; /* a row of the table in plan.c; filter may be NULL */
     int keep_latest_k;           /* 0: all */
     bool cast_model;             /* store the model's floating-point tensors as model_dtype (TT_F32, TT_BF16, TT_F16) */
     enum tt_dtype model_dtype;
-    struct tt_team *team;          /* copies and writes; may be NULL */
-    struct tt_ckpt_writer *writer; /* writes during training; NULL: the save blocks */
+    struct tt_team *team;          /* copies and writes the data; may be NULL */
+    struct tt_ckpt_writer *writer; /* writes during training; NULL: the save blocks training */
 };
 
 /* Times of the slowest rank. */
@@ -38,9 +38,9 @@ struct tt_ckpt_saved {
     int64_t bytes; /* of the shard files of all ranks */
     int files;
     double seconds;     /* from the beginning to the publication */
-    double blocked_sec; /* in which training waited */
-    double stage_sec;   /* of blocked_sec: for the copy, and for rows sent to their writer */
-    double write_sec;   /* writing, until the files are durable */
+    double blocked_sec; /* the part of `seconds` in which training waited */
+    double stage_sec;   /* the part of blocked_sec for the copy, and for rows sent to their writer */
+    double write_sec;   /* for writing until the files are durable */
 };
 
 struct tt_ckpt_saving;
@@ -55,13 +55,14 @@ int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *s
                        struct tt_ckpt_saving **ret_saving) TT_MUST_CHECK;
 
 /**
- * Whether this rank's files are written or have failed; local. If so on all ranks, tt_ckpt_saving_end does not wait.
+ * Whether this rank's files are written or have failed; local. If this holds on all ranks, tt_ckpt_saving_end does not
+ * wait.
  */
 bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *saving);
 
 /**
  * Waits for the files, publishes the step, removes older checkpoints, and frees `saving` (collective). With a writer,
- * its thread removes them; the next save and freeing the writer wait for that. If this returns 0, the checkpoint is
+ * its thread removes these; the next save, or freeing the writer, waits for that. If this returns 0, the checkpoint is
  * committed and durable. On failure every rank gets the same code, the folder is as before, the temporary files are
  * gone, and training may continue. Errors: TT_EIO (a full disk, with the space needed and available), TT_EINTERNAL
  * (ranks disagree on the tensors), TT_ENONFINITE (a tensor has NaN or infinity; such a state never becomes a
@@ -69,7 +70,7 @@ bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *saving);
  */
 int tt_ckpt_saving_end(struct tt_ckpt_saving *saving, struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
-/** Gives up without the other ranks, when they can no longer be reached. The next job cleans up. NULL is allowed. */
+/** Gives up without the other ranks if they can no longer be reached. The next job cleans up. NULL is allowed. */
 void tt_ckpt_saving_drop(struct tt_ckpt_saving *saving);
 
 /** Begins and ends a save. */
@@ -84,9 +85,8 @@ int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mes
                           const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets);
 
 /**
- * Staging memory that a save of these tensors needs: the largest amount of any rank that holds the same parts as
- * `rank`, of all stages of a pipeline. Reads the names, dtypes, shapes and placements from the state, but not its parts
- * or data.
+ * Staging memory that a save of these tensors needs: the most that any rank needs that holds the same parts as `rank`,
+ * in any stage of a pipeline. Reads the names, dtypes, shapes and placements from the state, but not its parts or data.
  */
 int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                               const struct tt_ckpt_policy *policy, int rank);

@@ -22,7 +22,7 @@
 
 enum {
     SPAN = 256 << 10,    /* bytes that stay in the cache between copy and checksum */
-    WAITING_THREADS = 2, /* extra threads that wait for the disk while the others work */
+    WAITING_THREADS = 2, /* extra threads, so that some wait for the disk while the others work */
 };
 
 int tt_saving_open(void *arg)
@@ -37,8 +37,8 @@ int tt_saving_open(void *arg)
 
         if (file->n > 0)
             rc = tt_durable_begin(path, tt_shard_file_bytes(file), s->rank, &s->out[group]);
-        /* Files gathered for a writer thread go through the system's cache: training waits for the gathering,
-         * and this is faster. */
+        /* Files gathered for a writer thread go through the system's cache: this is faster, and training waits for the
+         * gathering. */
         if (file->n > 0 && rc == 0 && (file->local || !s->writer))
             tt_durable_direct(&s->out[group], true);
         tt_free(relative);
@@ -51,7 +51,7 @@ int tt_saving_open(void *arg)
 
 /* --- bytes --- */
 
-/* Gets `size` bytes of a segment, from its byte `at` on, in the file's dtype, from this rank's rows. */
+/* Gets `size` bytes of a segment from byte `at` on, converted to the file's dtype, from this rank's rows. */
 static void fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
                   const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
 {
@@ -82,7 +82,7 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
 }
 
-/* Sums a segment whose bytes are in memory, or (fetches) gets them there first. */
+/* Sums a segment. Its bytes are in memory, or are copied there first if `fetches`. */
 static void sum_segment(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
                         struct tt_shard_segment *segment, bool fetches, char *bytes)
 {
@@ -125,8 +125,8 @@ static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *fi
     }
 }
 
-/* The blocks of all local files as tiles of a team. The first failure is kept with its message, which
- * belongs to its thread. */
+/* The blocks of all local files as tiles of a team. The first failure is kept with its message, since messages belong
+ * to threads. */
 struct tiles {
     struct tt_ckpt_saving *s;
     char *room; /* a block per thread */
@@ -147,7 +147,7 @@ static enum tt_ckpt_group group_of(const struct tiles *t, int64_t tile)
     return tile < t->first[1] ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
 }
 
-/* Writes a block from the staging memory, or from the live state by way of the thread's room. */
+/* Writes a block from the staging memory, or from the live state through the thread's room. */
 static void write_tile(void *arg, int64_t tile, int worker)
 {
     struct tiles *t = arg;

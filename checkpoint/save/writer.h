@@ -9,14 +9,14 @@
 
 /**
  * A thread that writes during training, and the memory that it writes from. It is made once, before training, and
- * then also touches the memory, since a first touch costs ten times the copy. It does one piece of work at a time and
- * never communicates.
+ * touches the memory then, since a first touch costs ten times as much as the copy. It does one piece of work at a time
+ * and never communicates.
  *
- * It runs at the lowest priority, so that it only uses cores that the step leaves idle.
+ * It runs at the lowest priority, so that it uses only cores that the step leaves idle.
  */
 struct tt_ckpt_writer;
 
-/** bytes: of the staging memory; may be 0. TT_EFIT when the system does not have them. */
+/** bytes: the size of the staging memory; may be 0. TT_EFIT if the system cannot provide it. */
 int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer) TT_MUST_CHECK;
 
 /** Waits for work under way. NULL is allowed. */

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-/* By the bits of their flags. */
+/* In the order of the bits of their flags. */
 static const char *const skipped[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
 
 enum { N_SKIPPED = sizeof skipped / sizeof *skipped };
@@ -109,7 +109,7 @@ void tt_line_committed(struct tt_ckpt_store *store, int64_t step)
 
     if (parent < 0)
         return;
-    if (parent != step) /* else the publication has set the parent aside */
+    if (parent != step) /* unless the publication has already set the parent aside */
         TT_TRY(tt_aside_step(store->folder, parent, TT_ASIDE_ABANDONED, store->run_id));
     store->parent_step = -1;
     TT_TRY(tt_parent_unmark(store->folder, parent, store->run_id));

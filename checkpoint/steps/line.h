@@ -11,13 +11,13 @@
 
 /**
  * The line of a run: steps each of which was trained from the previous one. A resume continues the line of the step
- * that it loads. Going back (checkpoint.load_step, exclude_from_loading) begins a new line. The manifest has it
+ * that it loads. Going back (checkpoint.load_step, exclude_from_loading) begins a new line. The manifest describes it
  * under the key "line":
  *
  *     {"id": "hex", "parent": {"run_id": "hex", "step": 20} | null, "begun_with": {"load_step": 20, "exclude": ["…"]}}
  *
- * begun_with is the request of the configuration when the line began. A start with the same request does not go back
- * again, since a scheduler restarts a job with the same command.
+ * begun_with is the request in the configuration with which the line began. A start with the same request does not go
+ * back again, because a scheduler restarts a job with the same command.
  */
 
 /** What a load leaves out, with the names that checkpoint.exclude_from_loading takes (line.c lists them too). */
@@ -26,21 +26,23 @@ enum {
     TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this and the following are in meta, which the caller then ignores */
     TT_SKIP_DATALOADER = 4,   /* "dataloader" */
     TT_SKIP_TRAIN_STATE = 8,  /* "train_state" */
-    TT_SKIP_AVERAGES = 16, /* the checkpoint has no averages of the weights, so they keep their values; set by loads */
-    TT_SKIP_AVERAGED = 32, /* weights that have averages: these are read in their place; TT_EDATA if there are none */
+    /* the checkpoint has no averages of the weights, so those of the run keep their values; set by loads */
+    TT_SKIP_AVERAGES = 16,
+    TT_SKIP_AVERAGED = 32, /* the weights: their averages are loaded in their place; TT_EDATA if there are none */
 };
 
 /** The flag of a name, or TT_EUSAGE with a list of all names. */
 int tt_ckpt_skip_flag(const char *name, unsigned *ret_flag) TT_MUST_CHECK;
 
-/** What a start asks for. skip: TT_SKIP_*. */
+/** The request of a start. skip: TT_SKIP_*. */
 struct tt_line_request {
     int64_t load_step; /* -1: the newest good step */
     unsigned skip;
 };
 
 /**
- * The line of a manifest (a new reference). Without the key, it is a line named after the run, begun without a request.
+ * The line of a manifest (a new reference). Without the key, it is a line that is named after the run and began without
+ * a request.
  */
 json_t *tt_line_of(const json_t *meta);
 
@@ -55,19 +57,19 @@ struct tt_line_start {
     int64_t step;
     bool begins;            /* a new line */
     bool restarts;          /* the line counts its steps from 0 again */
-    const int64_t *damaged; /* newer steps that were passed over */
+    const int64_t *damaged; /* newer steps that were skipped */
     int n_damaged;
 };
 
 /**
  * For rank 0, after all ranks have loaded the start and before training. Sets aside, newest first, the steps that do
  * not belong to the line: damaged steps that were skipped; for a new line every newer step; for a line that restarts
- * every other step. In the last case the start itself is set aside when the line's first step is committed
- * (tt_line_committed). After a failure, the same command can still start from the folder.
+ * every other step. In the last case, the step from which the line starts is set aside when the line's first step is
+ * committed (tt_line_committed). After a failure, the same command can still start from the folder.
  */
 int tt_line_start(struct tt_ckpt_store *store, const struct tt_line_start *start) TT_MUST_CHECK;
 
-/** For rank 0, after a step was published: sets aside the start of a line that restarted. A failure is a warning. */
+/** For rank 0, after a step was published: sets aside the step from which a line restarted. A failure is a warning. */
 void tt_line_committed(struct tt_ckpt_store *store, int64_t step);
 
 #endif

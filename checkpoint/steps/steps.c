@@ -79,7 +79,7 @@ static int64_t *numbers(char *const *names, int n_names, int *ret_n)
     return steps;
 }
 
-/* Whether step-N, from which run_id began, has given way, because run_id has saved a step of its own. */
+/* Whether step-N, from which run_id began, no longer counts because run_id has saved a step of its own. */
 static int gives_way_to(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
 {
     char **names = NULL;
@@ -219,7 +219,7 @@ out:
     return rc;
 }
 
-/* TT_EDATA for a folder without a checkpoint, which may have runs below it. */
+/* TT_EDATA for a folder without a checkpoint; the message mentions runs below it. */
 static int fail_empty(const char *path, char *const *names, int n)
 {
     bool found = false;
@@ -247,7 +247,7 @@ static int fail_empty(const char *path, char *const *names, int n)
                             path);
 }
 
-/* Searches a folder for a folder with steps (of a run), and for weights. */
+/* Searches a folder for the folder of a run's steps, and for weights. */
 static int look_into(const char *path, enum tt_path_kind *ret_kind, char **ret_folder)
 {
     char **names = NULL;
@@ -288,7 +288,8 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
     TT_TRY(tt_path_look(path, &info));
     if (info.kind == TT_FILE_FOLDER) {
         TT_TRY(tt_path_has(path, "manifest.json", &has_manifest));
-        TT_TRY(tt_path_has(path, TT_DCP_METADATA, &torch)); /* torchtitan's folders of steps have folders with it */
+        /* torchtitan's folders of steps contain folders with this file */
+        TT_TRY(tt_path_has(path, TT_DCP_METADATA, &torch));
         TT_TRY(has_steps(path, &here));
         TT_TRY(has_steps(run, &below));
     }
@@ -319,7 +320,7 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
     int rc = 0;
 
     TT_TRY(tt_path_is_folder(step_path, &is_folder));
-    if (is_folder) { /* else tt_step_check says what it is */
+    if (is_folder) { /* for a file, tt_step_check reports the kind */
         TT_TRY(tt_path_has(step_path, "manifest.json", &has_manifest));
         TT_TRY(tt_path_has(step_path, TT_DCP_METADATA, &torch));
     }
@@ -364,7 +365,7 @@ int tt_step_explain(int rc, const char *path, const struct tt_step_place *place)
         return rc;
     error = stat(path, &st) < 0 ? errno : 0;
     gone = error == ENOENT || error == ESTALE;
-    if (error && !gone) /* it may be there still */
+    if (error && !gone) /* it may still exist */
         return rc;
     now = gone ? (struct tt_step_place){0} : (struct tt_step_place){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
     if (gone || (place->inode && (now.device != place->device || now.inode != place->inode)))
@@ -383,7 +384,7 @@ bool tt_step_try_again(int rc, const char *given, int *tries)
     return rc == TT_EREMOVED && ++*tries < TRIES_MOST && stat(given, &st) == 0;
 }
 
-/* The newest step of a folder that is good, or with !good_only the newest. TT_EREMOVED: one of them was removed. */
+/* The newest good step of a folder or, if !good_only, the newest step. TT_EREMOVED: a step was removed meanwhile. */
 static int find_newest(const char *folder, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
                        struct tt_manifest *ret_manifest)
 {
@@ -442,7 +443,7 @@ out:
 
 static const char *const aside_words[] = {[TT_ASIDE_ABANDONED] = "abandoned", [TT_ASIDE_DAMAGED] = "damaged"};
 
-/* The number of "step-60" at the beginning of text; ret_end is what follows. -1 when there is none. */
+/* The number in "step-60" at the beginning of text; ret_end points to the rest. -1 if there is none. */
 static int64_t leading_step(const char *text, const char **ret_end)
 {
     size_t n = strncmp(text, "step-", 5) == 0 ? 5 + strspn(text + 5, "0123456789") : 0;
@@ -481,7 +482,7 @@ int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, con
     char *to = tt_format("%s/%s", folder, name);
     int rc = 0;
 
-    /* a plain rename does not replace a folder with content either */
+    /* a plain rename does not replace a folder that is not empty, either */
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) < 0 &&
         ((errno != EINVAL && errno != ENOSYS) || rename(from, to) < 0))
         TT_TRY(tt_path_fail("set aside", from, errno));

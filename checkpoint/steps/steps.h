@@ -13,20 +13,20 @@
 /** The number in "step-120"; -1 when the name is not a step's (leading zeros, trailing characters). */
 int64_t tt_step_number(const char *name);
 
-/** The same, but the number of a step that was set aside too. */
+/** The same, but also for the name of a step that was set aside. */
 int64_t tt_step_number_aside(const char *name);
 
 /** folder/step-N; the caller frees. */
 char *tt_step_path(const char *folder, int64_t step);
 
 /**
- * All steps in a folder, good or damaged, in ascending order; a folder that does not exist has none. A step that has
- * given way to a newer line (.parent-step-N-RUN, see below) is left out. The caller calls tt_free.
+ * All steps in a folder, good or damaged, in ascending order; a folder that does not exist has none. A step that gave
+ * way to a newer line (.parent-step-N-RUN, see below) is left out. The caller frees ret_steps with tt_free.
  */
 int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n) TT_MUST_CHECK;
 
 /**
- * The manifest of a step, which must belong to step N: a folder step-N that is a link or has another step in it is
+ * The manifest of a step, which must belong to step N: a folder step-N that is a link or contains another step is
  * TT_EDATA. The caller releases ret_manifest.
  */
 int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
@@ -38,44 +38,47 @@ int tt_step_manifest(const char *step_path, struct tt_manifest *ret_manifest) TT
  */
 int tt_step_check(const char *step_path, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
-/** The part of it that checks that every file of the manifest exists with its size. */
+/** The part of tt_step_check that checks that every file of the manifest exists with its size. */
 int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 /**
  * A running job removes old steps, and may replace one, while others read them: the folder is renamed, and then
- * emptied. Files that a reader misses then are no damage. So it remembers which folder it has begun to read:
+ * emptied. If a reader then misses files, that is no damage. So a reader remembers the folder that it has begun to
+ * read:
  *
  *     TT_TRY(tt_step_place(path, &place));
  *     rc = tt_step_explain(read(path), path, &place);
  *
- * A command that was given a folder of steps begins again with the step that is the newest now (tt_step_try_again).
+ * A command that was given a folder of steps begins again with the newest step at that moment (tt_step_try_again).
  */
 struct tt_step_place {
     uint64_t device, inode;
 };
 
-/** Which folder or file is at a path; nothing there: zeros. */
+/** Identifies the folder or file at a path; zeros if nothing is there. */
 int tt_step_place(const char *path, struct tt_step_place *ret_place) TT_MUST_CHECK;
 
-/** TT_EREMOVED and its message if rc is an error and the path leads to something else or nothing now; else rc. */
+/** TT_EREMOVED, with its message, if rc is an error and the path now leads to something else or to nothing; otherwise
+ * rc. */
 int tt_step_explain(int rc, const char *path, const struct tt_step_place *place);
 
 /**
- * Whether to begin again after rc with the path that the user has named. Counts in tries (at first 0), so that it ends.
+ * Whether to begin again, after rc, with the path that the user gave. Counts in `tries`, at first 0, so that the
+ * attempts end.
  */
 bool tt_step_try_again(int rc, const char *given, int *tries);
 
 enum tt_path_kind {
     TT_PATH_STEP,   /* a folder step-N with a manifest */
     TT_PATH_PLAIN,  /* a folder of safetensors files without a manifest, or one such file */
-    TT_PATH_DCP,    /* a folder of PyTorch's torch.distributed.checkpoint: .metadata and .distcp files */
-    TT_PATH_FOLDER, /* a checkpoint folder: has step-N below it */
+    TT_PATH_DCP,    /* a PyTorch folder (torch.distributed.checkpoint): .metadata and .distcp files */
+    TT_PATH_FOLDER, /* a checkpoint folder, which contains folders step-N */
 };
 
 /**
- * The kind of a step's folder: TT_PATH_STEP, or TT_PATH_DCP if it is PyTorch's and has no manifest. With `check` it
- * must be good, as far as that can be seen without reading the data, as with tt_step_check; ret_manifest (may be NULL)
- * then describes it.
+ * The kind of a step's folder: TT_PATH_STEP, or TT_PATH_DCP if it is PyTorch's and has no manifest. With `check`, the
+ * step must be good as far as tt_step_check can tell without reading the data; ret_manifest (may be NULL) then
+ * describes it.
  */
 int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
                  struct tt_manifest *ret_manifest) TT_MUST_CHECK;
@@ -86,30 +89,30 @@ int tt_step_look(const char *step_path, bool check, enum tt_path_kind *ret_kind,
 int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_folder) TT_MUST_CHECK;
 
 /**
- * The one checkpoint that a path means: a step, a plain folder, one of PyTorch's, or the newest step of a run or
+ * The checkpoint to which a path leads: a step, a plain folder, a PyTorch folder, or the newest step of a run or
  * checkpoint folder, titan's or torchtitan's (TT_PATH_DCP). With good_only, newer damaged steps are skipped with a
- * warning, a step that cannot be read at the moment is an error, and after a step that a running job removes meanwhile
- * the folder is looked at again. The caller frees ret_path.
+ * warning, a step that cannot be read at the moment is an error, and if a running job removes a step meanwhile, the
+ * search begins again. The caller frees ret_path.
  *
- * ret_manifest (may be NULL) describes the step that good_only found in a folder of steps, where it had to be read. If
- * the path is no such folder, it stays as it is.
+ * ret_manifest (may be NULL) describes the step that good_only found in a folder of steps. For any other path it is not
+ * changed.
  */
 int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kind, char **ret_path,
                     struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**
  * Steps that were set aside by name: step-60 becomes step-60.abandoned-RUN when a run goes back to an older step, and
- * step-60.damaged-RUN when a resume passed over it; RUN is the run that did it. Nothing is removed. They no longer
- * count as steps of the run: resume, retention and "the newest step" ignore them. A command that is given their
- * path can read them.
+ * step-60.damaged-RUN when a resume passed over it; RUN is the run that set it aside. Nothing is removed. They no
+ * longer count as steps of the run: resume, retention and "the newest step" ignore them. A command can read them if it
+ * gets their path.
  *
- * A run that counts its steps from 0 again (exclude_from_loading: [train_state]) needs the step that it began from
- * until it has saved one of its own, whose number is smaller. The empty file .parent-step-60-RUN says that step-60
+ * A run that counts its steps from 0 again (exclude_from_loading: [train_state]) needs the step from which it began
+ * until it has saved a step of its own, whose number is smaller. The empty file .parent-step-60-RUN says that step-60
  * gives way to RUN's first step. tt_step_list takes it into account, so that there are never two newest steps.
  */
 enum tt_aside_kind { TT_ASIDE_ABANDONED, TT_ASIDE_DAMAGED };
 
-/** The parts of such a name; run_id points into the name. */
+/** The parts of the name of a step that was set aside; run_id points into the name. */
 struct tt_aside {
     enum tt_aside_kind kind;
     const char *word; /* of the kind: "abandoned" or "damaged"; static */
@@ -117,7 +120,7 @@ struct tt_aside {
     const char *run_id;
 };
 
-/** Whether a step was set aside under that name. */
+/** Whether `name` is that of a step that was set aside. */
 bool tt_aside_parse(const char *name, struct tt_aside *ret_aside);
 
 /** step-60.abandoned-RUN; the caller frees. */
@@ -129,27 +132,28 @@ int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, con
 /** Whether name is .parent-step-N-RUN; ret_run_id points into it. */
 bool tt_parent_parse(const char *name, int64_t *ret_step, const char **ret_run_id);
 
-/** Makes the file of that name durably, and removes it (a missing file is not an error). */
+/** Makes the file of that name durably; removes it (a missing file is no error). */
 int tt_parent_mark(const char *folder, int64_t step, const char *run_id) TT_MUST_CHECK;
 int tt_parent_unmark(const char *folder, int64_t step, const char *run_id) TT_MUST_CHECK;
 
-/** For rank 0, after locking: sets the start aside if a run was killed after its first step and before doing so. */
+/** For rank 0, after locking: finishes setting aside the step from which a run restarted, if the run was killed just
+ * before that. */
 int tt_parent_sweep(const char *folder) TT_MUST_CHECK;
 
 /**
  * Hidden folders of a checkpoint folder: .tmp-step-N-RUN (being written), .old-step-N-RUN (being replaced),
  * .trash-step-N-RUN (being removed), and in a step .tmp-hf-RANDOM, .old-hf-RANDOM. If no job holds the lock, a killed
- * job has left them.
+ * job left them.
  */
 struct tt_leftover {
     const char *kind; /* "temporary", "replaced" or "trash"; static */
-    bool is_step;     /* else it is an export */
-    const char *name; /* of the step or export: `size` bytes */
+    bool is_step;     /* otherwise an export */
+    const char *name; /* of the step or export; `size` bytes */
     size_t size;
 };
 bool tt_leftover_parse(const char *name, struct tt_leftover *ret_leftover);
 
-/** For a replaced folder, the original path in parent; NULL for others. The caller frees. */
+/** The original path in parent of a folder that was being replaced; NULL for others. The caller frees. */
 char *tt_leftover_home(const char *parent, const char *name);
 
 #endif

@@ -172,7 +172,8 @@ out:
     return rc;
 }
 
-/* The file has the last holder of the lock, as JSON; nothing if that closed the folder properly. */
+/* Fails because the folder is locked. The file names the last holder of the lock, as JSON; it is empty if the holder
+ * closed the folder properly. */
 static int fail_locked(const char *folder, int fd)
 {
     const char *host = NULL, *run_id = NULL;
@@ -195,9 +196,9 @@ static int fail_locked(const char *folder, int fd)
 }
 
 /*
- * Removes what a save or a retention of any run left unfinished; only the holder of the lock makes such folders. A
- * step that was renamed while it was being replaced is put back if its place is still empty. What cannot be removed
- * only takes space.
+ * Removes what an unfinished save or retention of any run left; only the holder of the lock makes such folders. If a
+ * step was renamed to be replaced, and its place is still empty, puts it back. A folder that cannot be removed only
+ * takes space.
  */
 static int sweep_one(const char *folder, const char *name)
 {
@@ -219,7 +220,8 @@ out:
     return rc;
 }
 
-/* Removes what an export into a step left. Only a folder is a step, and a link may lead to a folder of others. */
+/* Removes what an export into a step left. Only a folder counts as a step, since a link may lead to somebody else's
+ * folder. */
 static void sweep_exports(const char *folder, const char *step)
 {
     char *path = tt_format("%s/%s", folder, step);

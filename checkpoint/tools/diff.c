@@ -20,7 +20,7 @@ struct side {
     struct tt_source *source;
     struct tt_model *model; /* set when Hugging Face names are mapped to titan's */
     struct tt_weights weights;
-    int *order; /* the weights by name */
+    int *order; /* indices of the weights, sorted by name */
 };
 
 struct diff {
@@ -48,10 +48,10 @@ static void close_side(struct side *side)
 
 struct found {
     double max_abs;
-    int64_t count, first; /* first: index in the packed tensor; -1: none */
+    int64_t count, first; /* first: the index in the packed tensor; -1: none */
 };
 
-/* Equal numbers with different bits (0 and -0, two NaNs) only differ when every bit counts. */
+/* Equal numbers with different bits (0 and -0, two NaNs) differ only if every bit counts. */
 static void compare_block(struct found *found, double atol, enum tt_dtype type_a, const void *a, enum tt_dtype type_b,
                           const void *b, int64_t at, int64_t n)
 {
@@ -169,7 +169,8 @@ static int *sorted(const struct tt_weights *w)
 {
     int *order = tt_calloc((size_t)w->n + 1, sizeof *order);
 
-    for (int i = 0; i < w->n; i++) { /* the names are nearly sorted, or as few as a model's parameters */
+    /* insertion sort: the names are nearly sorted, or only as many as a model's parameters */
+    for (int i = 0; i < w->n; i++) {
         int k = i;
 
         for (; k > 0 && strcmp(w->weight[order[k - 1]].name, w->weight[i].name) > 0; k--)
@@ -222,7 +223,7 @@ static void note_meta(struct diff *d)
     }
 }
 
-/* The keys of the configurations that explain other values, or another meaning of equal ones. */
+/* Lists the configuration keys that explain different values, or a different meaning of equal values. */
 static void compare_configs(struct diff *d)
 {
     json_t *config[2], *section, *value;
@@ -232,7 +233,8 @@ static void compare_configs(struct diff *d)
         config[s] = json_object_get(d->side[s].source->manifest.meta, "config");
     json_object_foreach(config[0], name, section)
     {
-        if (tt_text_is_one_of(name, "job|metrics|profiling|checkpoint|comm")) /* they do not change what it computes */
+        /* these keys do not change what a run computes */
+        if (tt_text_is_one_of(name, "job|metrics|profiling|checkpoint|comm"))
             continue;
         json_object_foreach(section, key, value)
         {
@@ -275,8 +277,8 @@ out:
     return rc;
 }
 
-/* Two Hugging Face folders are compared as they are. Against a checkpoint, a folder is read under titan's names; a GGUF
- * file always is, and its blocks are elements then. */
+/* Two Hugging Face folders are compared under their own names. To compare one with a checkpoint, it is read under
+ * titan's names. A GGUF file is always read under titan's names, with its blocks unpacked. */
 static int choose_names(struct diff *d)
 {
     bool is_hf[2] = {false}, is_gguf[2] = {false};

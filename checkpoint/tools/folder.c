@@ -42,7 +42,7 @@ static int64_t bytes_below(const char *folder)
     return bytes;
 }
 
-/* A step that cannot be read at the moment is listed as unreadable. Running out of memory is an error. */
+/* A step that cannot be read at the moment is listed as unreadable. Only running out of memory is an error. */
 static int list_step(const char *folder, int64_t step, json_t *list)
 {
     char *path = tt_step_path(folder, step);
@@ -62,7 +62,7 @@ static int list_step(const char *folder, int64_t step, json_t *list)
     }
     good = rc == 0;
     problem = good ? NULL : tt_strdup(tt_error_message());
-    if (!good) /* what is still known of it */
+    if (!good) /* lists the values that can still be read */
         more = tt_manifest_load(path, &manifest);
     json = json_pack("{s:I, s:s}", "step", (json_int_t)step, "state",
                      good             ? "committed"
@@ -121,7 +121,8 @@ static json_t *list_aside(const char *folder, const char *name, const struct tt_
 
 /*
  * The checkpoint folder of a run, or the folder itself. It may have no steps yet (its first save was killed), or only
- * steps that were set aside; then the lock file tells. verb: the command, for the message. The caller frees ret_folder.
+ * steps that were set aside; then it is recognized by its lock file. verb: the command, for the message. The caller
+ * frees ret_folder.
  */
 static int find_folder(const char *path, const char *verb, char **ret_folder)
 {
@@ -139,7 +140,7 @@ out:
     return rc;
 }
 
-/* A step that is given by its path is listed alone. The caller frees ret_steps. */
+/* Lists a step alone if its path is given. The caller frees ret_steps. */
 static int find_steps(const char *given, char **ret_folder, int64_t **ret_steps, int *ret_n)
 {
     enum tt_path_kind kind;
@@ -179,7 +180,7 @@ int tt_ckpt_list(const char *path, json_t **ret_json)
     TT_TRY(find_steps(path, &folder, &steps, &n));
     for (int i = 0; i < n; i++) {
         rc = list_step(folder, steps[i], json_object_get(json, "steps"));
-        TT_TRY(rc == TT_EREMOVED ? 0 : rc); /* then it is no longer one of them */
+        TT_TRY(rc == TT_EREMOVED ? 0 : rc); /* the step was removed meanwhile */
     }
     TT_TRY(tt_folder_list(folder, &names, &n_names));
     for (int i = 0; i < n_names; i++) {
@@ -224,7 +225,7 @@ static void add_removed(struct gc *gc, const char *name, const char *kind, int64
         gc->bytes += bytes;
 }
 
-/* Removes a step, or one that was set aside under a name. */
+/* Removes a step, or a step that was set aside. */
 static int discard(struct gc *gc, const char *name, const char *kind, int64_t step)
 {
     char *path = tt_format("%s/%s", gc->folder, name), *trash = tt_format(".trash-step-%" PRId64 "-gc", step);
@@ -238,7 +239,7 @@ static int discard(struct gc *gc, const char *name, const char *kind, int64_t st
     return rc;
 }
 
-/* parent is gc's folder or a step in it. */
+/* parent is the folder of `gc`, or a step in it. */
 static int clear_leftover(struct gc *gc, const char *parent, const char *name)
 {
     char *path = tt_format("%s/%s", parent, name), *home = tt_leftover_home(parent, name);
@@ -273,7 +274,7 @@ out:
     return rc;
 }
 
-/* A good step is kept or removed; no other step is. */
+/* Keeps or removes a good step; no other step is removed. */
 static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
 {
     struct tt_manifest manifest = {0};
@@ -284,7 +285,7 @@ static int judge_step(struct gc *gc, const char *path, int64_t step, int *good)
         return 0;
     }
     TT_TRY(rc);
-    if (++*good == 1 && gc->keep < 0) { /* as the run that saved it wants */
+    if (++*good == 1 && gc->keep < 0) { /* keep_latest_k of the run that saved the newest good step */
         const json_t *config = json_object_get(json_object_get(manifest.meta, "config"), "checkpoint");
 
         gc->keep = (int64_t)json_integer_value(json_object_get(config, "keep_latest_k"));
@@ -298,7 +299,7 @@ out:
     return rc;
 }
 
-/* Steps of PyTorch are not titan's to remove. */
+/* titan does not remove PyTorch's steps. */
 static int look_at_step(struct gc *gc, int64_t step, int *good)
 {
     char *path = tt_step_path(gc->folder, step);
@@ -314,7 +315,7 @@ static int look_at_step(struct gc *gc, int64_t step, int *good)
     TT_TRY(judge_step(gc, path, step, good));
     TT_TRY(tt_path_is_folder(path, &is_folder));
     if (is_folder)
-        rc = clear_leftovers(gc, path); /* of a killed export */
+        rc = clear_leftovers(gc, path); /* left by a killed export */
 out:
     tt_free(path);
     return rc;
@@ -333,7 +334,7 @@ out:
     return rc;
 }
 
-/* Removes steps that were set aside, if asked to. */
+/* Removes steps that were set aside, if the user wants that. */
 static int clear_aside(struct gc *gc)
 {
     struct tt_aside aside;
@@ -398,7 +399,7 @@ static int check_target(const char *folder, int64_t step, const int64_t *steps, 
     return rc;
 }
 
-/* A run of titan neither continues from a step of PyTorch nor sets one aside. Newer steps need not be readable. */
+/* titan neither resumes from PyTorch's steps nor sets them aside. Newer steps need not be readable. */
 static int check_kinds(const char *folder, int64_t step, const int64_t *steps, int n)
 {
     enum tt_path_kind kind;

@@ -105,7 +105,7 @@ void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest)
         (void)json_object_set_new(json, row[i].key, meta_value(manifest, row[i].meta));
 }
 
-/* The elements of a tensor; in blocks they are not the bytes that the manifest has. */
+/* The box of a tensor in elements; if the tensor is packed in blocks, the manifest counts bytes. */
 static struct tt_box elements_of(const struct tt_manifest_tensor *t)
 {
     struct tt_box box = tt_box_whole(t->ndim, t->shape);
@@ -209,7 +209,7 @@ static json_t *files_json(const struct tt_manifest *manifest)
     return files;
 }
 
-/* The Hugging Face folder that the last save of a run may have added: {"files", "bytes"}, or null. */
+/* Adds the Hugging Face folder that the last save of a run may have made: {"files", "bytes"}, or null. */
 static int add_export(const char *path, enum tt_path_kind kind, json_t *json)
 {
     char *folder = tt_format("%s/hf", path);

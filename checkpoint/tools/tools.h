@@ -10,9 +10,9 @@
 #include "core/base/json.h"
 
 /**
- * The results of `titan ckpt list`, `inspect` and `verify`, as JSON that the caller releases. The command
- * prints them, or makes tables of them. The path is a run, a checkpoint folder or a step; inspect and verify also
- * accept safetensors files and folders of any origin.
+ * The results of `titan ckpt list`, `inspect` and `verify`, as JSON, which the caller releases. The command prints it,
+ * or makes tables of it. The path leads to a run, a checkpoint folder or a step; inspect and verify also accept
+ * safetensors files and folders of any origin.
  */
 
 /**
@@ -29,10 +29,10 @@ int tt_ckpt_list(const char *path, json_t **ret_json) TT_MUST_CHECK;
  *  "run_id", "time", "bytes", "parameters", "model": {"tensors", "bytes"}, "optimizer": {"tensors", "bytes"},
  *  "files": [{"path", "bytes"}], "tensors": [{"name", "group", "dtype", "shape", "chunks", "digest"}],
  *  "assets": ["tokenizer.json", …], "hf": null | {"files", "bytes", "tensors"}, "meta": {…}}; unknown values are null.
- * With stats every tensor has "stats" too, for which it is read. For a folder: its newest good step.
+ * With stats, every tensor is read and has "stats" too. For a folder, describes its newest good step.
  *
- * A checkpoint may have so many tensors that they are not all made JSON at once: json has null for "tensors", and
- * tt_ckpt_inspect_tensor makes one of them, which the caller releases.
+ * A checkpoint may have too many tensors for one JSON value: "tensors" is null in json, and tt_ckpt_inspect_tensor
+ * makes the JSON of one tensor, which the caller releases.
  */
 struct tt_ckpt_inspection {
     json_t *json;
@@ -46,8 +46,8 @@ void tt_ckpt_inspection_release(struct tt_ckpt_inspection *inspection);
 /* How much of a checkpoint tt_ckpt_verify reads. */
 enum tt_ckpt_depth {
     TT_VERIFY_QUICK, /* manifest, sizes, headers, coverage */
-    TT_VERIFY_BYTES, /* also every byte, against the checksums */
-    TT_VERIFY_DEEP,  /* also every value: the digests of whole tensors; all values must be finite */
+    TT_VERIFY_BYTES, /* also every byte, compared with the checksums */
+    TT_VERIFY_DEEP,  /* also every value: digests of whole tensors are compared, and all values must be finite */
 };
 
 /**
@@ -55,25 +55,25 @@ enum tt_ckpt_depth {
  * {"path", "ok", "files", "tensors", "bytes", "checksums": chunks compared, "digests": tensors compared, "seconds",
  *  "problems": [{"kind", "text"}]}
  * kind: manifest, missing, truncated, trailing, header, stale, swapped, overlap, uncovered, crc, digest, nonfinite,
- * unreadable (the system could not read it at the moment; it may be good). For a folder: its newest step, good or not.
- * A damaged checkpoint is a result (ok false), not an error.
+ * unreadable (the system could not read it at the moment; it may be good). For a folder, verifies its newest step, good
+ * or not. A damaged checkpoint is a result (ok false), not an error.
  */
 int tt_ckpt_verify(const char *path, enum tt_ckpt_depth depth, json_t **ret_json) TT_MUST_CHECK;
 
 /** Sets the keys tokens, time, world, mesh and policy. */
 void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest);
 
-/** Bytes of all files; elements of all tensors, or only of the model's. */
+/** The bytes of all files; the number of elements of all tensors, or only of the model's. */
 int64_t tt_ckpt_file_bytes(const struct tt_manifest *manifest);
 int64_t tt_ckpt_elements(const struct tt_manifest *manifest, bool model_only);
 
 /**
- * Compares the tensors of two checkpoints. The paths are as for tt_ckpt_inspect. A Hugging Face folder is
- * compared under titan's names with a checkpoint that says its model. If both have digests, no data is read; the
- * rest is streamed.
+ * Compares the tensors of two checkpoints. The paths are as for tt_ckpt_inspect. A Hugging Face folder and a checkpoint
+ * that names its model are compared under titan's names. If both checkpoints have digests, no data is read; otherwise
+ * tensors are streamed.
  *   atol  differences up to atol do not count; negative: every bit counts
  *
- * {"a", "b", "equal": bool, "tensors": compared, "by_digest": of which without reading, "different":
+ * {"a", "b", "equal": bool, "tensors": compared, "by_digest": of these, without reading, "different":
  *   [{"group", "name", "why": "values" | "shape" | "dtype", "max_abs", "count", "elements", "first": [index, …]}],
  *  "only_a": ["model/…"], "only_b": […], "notes": [{"key", "a", "b"}], "config": [{"key", "a", "b"}]}
  *
@@ -91,7 +91,7 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json) T
  *
  * A step is renamed before it is removed, so that it is never seen half removed. Damaged steps are neither counted nor
  * removed, so the only good one always stays. A step that cannot be read at the moment is an error. The folder is
- * locked meanwhile: TT_EUSAGE when a job is writing there.
+ * locked meanwhile: TT_EUSAGE if a job is writing there.
  *
  * {"folder", "dry_run", "keep", "removed": [{"name", "kind": "step" | "leftover" | "restored" | "abandoned" |
  *  "damaged", "bytes"}], "bytes",

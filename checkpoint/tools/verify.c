@@ -20,11 +20,11 @@
 
 enum { BLOCK_BYTES = 4 << 20 };
 
-/* Findings about a tensor of the manifest. */
+/* The findings about a tensor of the manifest. */
 struct seen {
     uint64_t digest;
     int64_t nonfinite;
-    bool whole; /* all chunks were read, and all checksums are right */
+    bool whole; /* all chunks have been read, and all their checksums match */
 };
 
 struct report {
@@ -43,7 +43,7 @@ static void add_problem(struct report *report, const char *kind)
                                 json_pack("{s:s,s:o}", "kind", kind, "text", tt_json_string(tt_error_message())));
 }
 
-/* Notes a failure with this kind of damage, or as "unreadable" if it proves no damage. Out of memory ends
+/* Notes a failure as this kind of damage, or as "unreadable" if it does not prove damage. Running out of memory ends
  * the verification. */
 static int note(struct report *report, int rc, const char *kind)
 {
@@ -52,7 +52,7 @@ static int note(struct report *report, int rc, const char *kind)
     return rc == TT_EDATA || rc == TT_EIO ? 0 : rc;
 }
 
-/* The part of a file that has a chunk, or its header (tensor NULL). */
+/* The part of a file that holds a chunk, or its header (tensor is NULL). */
 struct piece {
     int64_t begin, end;
     const struct tt_manifest_tensor *tensor;
@@ -60,7 +60,7 @@ struct piece {
     struct seen *seen;
 };
 
-/* Blocks are a whole number of elements of any type. */
+/* The size of a block is a multiple of the size of any element. */
 static void look_at_values(struct report *report, const struct piece *piece, int64_t at, int64_t bytes)
 {
     enum tt_dtype dtype = piece->tensor->dtype;
@@ -143,8 +143,8 @@ out:
     return rc;
 }
 
-/* Reads a file once: checks the checksum of each chunk, and the file's own, which is combined from them. A file that
- * has one is a header and its chunks, without holes. */
+/* Reads a file once and checks the checksum of each chunk and that of the file, which is combined from them. A file
+ * with a checksum consists of a header and its chunks, without holes. */
 static int verify_file(struct report *report, struct tt_source *source, int number)
 {
     const struct tt_manifest_file *expected = &source->manifest.file[number];
@@ -169,7 +169,7 @@ out:
     return rc;
 }
 
-/* Finds shard files that are not in the manifest. Readers that use all files of a folder would mix them in. */
+/* Finds shard files that are not in the manifest. Readers that use all files of a folder would use them too. */
 static int find_strangers(struct report *report, const struct tt_source *source)
 {
     int rc = 0;
@@ -223,7 +223,7 @@ static void check_values(struct report *report, const struct tt_source *source)
     }
 }
 
-/* Marks the tensors of which an unreadable file has a part. */
+/* Marks the tensors of which a part is in an unreadable file. */
 static void forget_file(struct report *report, const struct tt_source *source, int file)
 {
     for (int i = 0; i < source->manifest.n_tensors; i++)
@@ -266,7 +266,7 @@ static int verify_source(struct report *report, struct tt_source *source)
     note_unread(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
-    for (size_t i = 0; i < json_array_size(assets); i++) { /* they are small, so they are read whole at every depth */
+    for (size_t i = 0; i < json_array_size(assets); i++) { /* small files, so they are read whole at every depth */
         const char *kind = NULL;
 
         rc = tt_asset_check(source->path, json_array_get(assets, i), &kind);
