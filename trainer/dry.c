@@ -55,7 +55,7 @@ static void count_repeats(const struct tt_dry *d, const int32_t *tokens, const i
     tt_free(count);
 }
 
-/* Reads the first samples of the next step, as the ranks will, and makes text of where they begin. */
+/* Reads the first samples of the next step, as the ranks will, and decodes the beginning of each. */
 static int read_samples(struct tt_dry *d)
 {
     int64_t seq_len = d->data.seq_len, batch = d->setup->job.global_batch, valid = 0;
@@ -93,14 +93,14 @@ struct looking {
     bool overwrite;
 };
 
-/* The part that rank 0 does while the others wait. */
+/* The work of rank 0 while the others wait. */
 static int look(void *arg)
 {
     const struct looking *l = arg;
     struct tt_dry *d = l->dry;
     int rc = 0;
 
-    /* packed tokens can be read without a tokenizer, so one that cannot be loaded is no error */
+    /* packed tokens can be read without a tokenizer, so it is no error if the tokenizer cannot be loaded */
     if (!d->data.tokenizer && tt_tokenizer_load(d->setup->cfg->model.hf_assets_path, &d->own) < 0)
         d->own = NULL;
     d->tokenizer = d->data.tokenizer ? d->data.tokenizer : d->own;
@@ -143,7 +143,7 @@ int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(v
     tt_team_share(team, s->local_size);
     TT_TRY(tt_reporter_measure_peak(&d->reporter, team));
     TT_TRY(tt_reporter_predict(&d->reporter));
-    /* a report would say that all is well, and a script would continue after the signal that should stop it */
+    /* a report after the signal would look like success, and a script would continue although it should stop */
     asked = asked_to_stop();
     rc = tt_comm_agree(comm, asked ? tt_fail(asked, "stopped by a signal before the dry run was done") : 0);
 out:

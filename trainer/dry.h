@@ -12,25 +12,25 @@
 
 enum { TT_DRY_SAMPLES = 3, TT_DRY_TOKENS = 64 };
 
-/* The beginning of a sample that the run reads first. */
+/* The beginning of one of the samples that the run reads first. */
 struct tt_dry_sample {
     int64_t number; /* in the global order */
     int part;       /* of the mixture */
     int32_t *token;
     int64_t n;
-    struct tt_text text; /* empty: no tokenizer is known to have made the tokens */
+    struct tt_text text; /* empty: the tokenizer that made the tokens is not known */
 };
 
-/* Documents of a dataset, in tokens. */
+/* The lengths of a dataset's documents, in tokens. */
 struct tt_dry_lengths {
     int64_t shortest, longest;
-    int64_t documents, tokens; /* together */
+    int64_t documents, tokens; /* tokens: the sum over all documents */
     int64_t cut;               /* documents that are longer than a sequence */
 };
 
 /**
- * `titan train --dry-run`: all checks and decisions of a run before its first step, without the run itself. It
- * makes, locks and changes nothing in the run folder, takes no memory for the model, and loads no weights. Text is
+ * `titan train --dry-run`: all checks and decisions of a run before its first step, without the run itself. It creates,
+ * locks and changes nothing in the run folder, allocates no memory for the model, and loads no weights. Text is
  * tokenized into the cache, where the run will find it.
  */
 struct tt_dry {
@@ -41,12 +41,12 @@ struct tt_dry {
     struct tt_train_progress at;
     struct tt_start start;
     struct tt_reporter reporter;
-    /* the rest is rank 0's */
-    const struct tt_tokenizer *tokenizer; /* of the data, or if no part is text, of the configuration; NULL: none */
-    struct tt_tokenizer *own;             /* the configuration's */
-    struct tt_dry_lengths lengths;        /* all 0: no dataset says where documents begin */
+    /* the members below are for rank 0 */
+    const struct tt_tokenizer *tokenizer; /* of the data or, if no part is text, of the configuration; NULL: none */
+    struct tt_tokenizer *own;             /* the tokenizer of the configuration, if it was loaded here */
+    struct tt_dry_lengths lengths;        /* all 0: no dataset records where documents begin */
     struct tt_dry_sample sample[TT_DRY_SAMPLES];
-    int n_samples;                  /* 0: there is no step left */
+    int n_samples;                  /* 0: no step is left */
     struct tt_text_repeats repeats; /* of these samples */
     struct tt_saver_disk disk;
 };
@@ -55,8 +55,8 @@ struct tt_dry {
 bool tt_dry_knows_tokens(const struct tt_dry *dry, int part);
 
 /**
- * Looks at everything. Collective: every rank returns the same code. May be released after an error too.
- *   overwrite      the run would replace the one that the folder holds
+ * Makes all the checks. Collective: every rank returns the same code. May be released after an error too.
+ *   overwrite      the run would replace the run in its folder
  *   asked_to_stop  as in struct tt_run_events
  * Errors: as a run.
  */

@@ -22,7 +22,7 @@ static void put(struct tt_stream *s, size_t size)
     }
 }
 
-/* Adds bytes and writes what is complete; bytes that are not UTF-8 become U+FFFD. */
+/* Adds bytes and writes the complete characters; bytes that are not UTF-8 become U+FFFD. */
 static void stream_add(struct tt_stream *s, const char *bytes, size_t size)
 {
     struct tt_text rest = {0};
@@ -52,7 +52,7 @@ const char *tt_finish_name(enum tt_finish finish)
     return names[finish];
 }
 
-/* A model may have more rows than its tokenizer has tokens. Such rows have no text; neither have special tokens. */
+/* A model may have more rows than its tokenizer has tokens. Such rows have no text, nor have special tokens. */
 static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
 {
     if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))
@@ -76,7 +76,8 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
 
     c->finish = TT_FINISH_LENGTH;
     tt_generator_rewind(g->generator, g->prompt_tokens);
-    /* a decoder strips the beginning of a text, and a continuation only begins a text if the prompt has none */
+    /* a decoder strips the beginning of a text; a continuation is such a beginning only if the prompt is without
+     * text */
     for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
         TT_TRY(decode(g, &c->decoding, g->prompt[i], &text));
     if (g->tokenizer)
@@ -115,7 +116,7 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
     if (g->tokenizer)
         tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
     stream_add(&c->stream, text.text, text.size);
-    if (c->stream.held.size) /* the last character is not complete: U+FFFD */
+    if (c->stream.held.size) /* an incomplete last character becomes U+FFFD */
         put(&c->stream, c->stream.held.size);
     tt_text_release(&c->stream.held);
     c->seconds = tt_clock_sec() - start;

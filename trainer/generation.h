@@ -17,8 +17,8 @@
  */
 struct tt_stream {
     FILE *to;            /* NULL: the text is only collected */
-    struct tt_text text; /* all that came out */
-    struct tt_text held; /* the beginning of a character */
+    struct tt_text text; /* all text so far */
+    struct tt_text held; /* the bytes of an incomplete character */
 };
 
 /* Why a continuation ended. */
@@ -35,25 +35,25 @@ struct tt_generation {
     struct tt_generator *generator;
     struct tt_picker *picker;
     const struct tt_tokenizer *tokenizer; /* NULL: tokens are written as numbers */
-    const float *prompt_logits;           /* (V) after the prompt; the caller's copy */
+    const float *prompt_logits;           /* (V) logits after the prompt; a copy that belongs to the caller */
     const int32_t *prompt;                /* the tokens that the generator was fed */
     int64_t prompt_tokens;
     int64_t max_new_tokens;
     uint64_t seed;
     const int32_t *stop; /* tokens that end a text */
     int n_stop;
-    const volatile sig_atomic_t *interrupted; /* not NULL: a text ends when it is not 0 */
+    const volatile sig_atomic_t *interrupted; /* a text ends when it is not 0; may be NULL */
 };
 
 struct tt_continuation {
-    struct tt_ids tokens; /* without the one that ended it */
+    struct tt_ids tokens; /* without the token that ended the text */
     struct tt_decoding decoding;
     struct tt_stream stream;
     enum tt_finish finish;
     double seconds;
 };
 
-/** Makes continuation number s; stream.to is where it is written while it is made. The caller releases it. */
+/** Makes continuation number s; it is written to stream.to while it is made. The caller releases it. */
 int tt_generation_run(const struct tt_generation *generation, int64_t s,
                       struct tt_continuation *continuation) TT_MUST_CHECK;
 void tt_continuation_release(struct tt_continuation *continuation);

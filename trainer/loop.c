@@ -17,7 +17,7 @@
 #include "core/os/file.h"
 #include "trainer/data/data.h"
 
-/* Points into the loop. */
+/* The result points into the loop. */
 static struct tt_run_about about_of(const struct tt_loop *l)
 {
     return (struct tt_run_about){
@@ -31,21 +31,21 @@ static int64_t last_step(const struct tt_loop *l)
 
 /* --- stops --- */
 
-/* A step that takes longer than this, in seconds, may be given up in its middle. */
+/* A step that takes longer than this, in seconds, may be given up before its end. */
 static double long_step_sec(void)
 {
-    const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
     char *end = NULL;
     double sec = text ? strtod(text, &end) : 0.0;
 
     return text && end != text && sec >= 0.0 ? sec : 20.0;
 }
 
-/* One message in which ranks inform each other at the end of every step. */
+/* The message that ranks exchange at the end of every step. */
 struct news {
-    int stop;          /* 0, or the code to end with because a signal asked for it */
-    bool long_step;    /* on some rank the last step was long, or the first one is predicted to be */
-    bool save_written; /* all ranks have written the save that is under way */
+    int stop;          /* 0, or the exit code that a signal asked for */
+    bool long_step;    /* on some rank, the last step was long or, at first, the predicted step is */
+    bool save_written; /* all ranks have written their files of the save that is under way */
     bool warned;       /* mpirun may be about to kill a rank */
 };
 
@@ -66,7 +66,7 @@ static bool is_stop(int rc)
     return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
 }
 
-/* --- answers: what a signal is told at once, before the loop heeds it; on rank 0 --- */
+/* --- answers: what rank 0 prints at once after a signal, before the loop acts on it --- */
 
 /* The effect of a second interrupt, in words. */
 static const char *without(bool saves)
@@ -77,7 +77,7 @@ static const char *without(bool saves)
 static void answer(const struct tt_loop *l, const char *again, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* again: what a second signal does. */
+/* again: the effect of a second signal. */
 static void answer(const struct tt_loop *l, const char *again, const char *format, ...)
 {
     char text[200];
@@ -91,7 +91,7 @@ static void answer(const struct tt_loop *l, const char *again, const char *forma
     l->options.events->answer(text, again);
 }
 
-/* During the step that begins. A long one may end in its middle. */
+/* Sets the answer for the step that begins. A long step may end before its time. */
 static void answer_in_step(const struct tt_loop *l)
 {
     bool is_long = l->pace.is_long, saves = l->saver.store;
@@ -116,7 +116,8 @@ static void answer_in_save(const struct tt_loop *l)
         l->options.events->saves(l->options.events->arg);
 }
 
-/* During a validation, which is given up, or a sampled text. where: "after ..." or "within ...", of the last step. */
+/* Sets the answer during a validation, which is given up, or a sampled text. where: "after ..." or "within ..." the
+ * last step. */
 static void answer_in_pause(const struct tt_loop *l, const char *where)
 {
     bool saves = l->saver.store;
@@ -126,7 +127,7 @@ static void answer_in_pause(const struct tt_loop *l, const char *where)
 
 /* --- the step --- */
 
-/* A step that is given up changes nothing. ret_stop is then the code that asked for it, else 0. */
+/* A step that is given up changes nothing. ret_stop is then the code that the signal asked for, otherwise 0. */
 static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *ret_stop)
 {
     const struct tt_tick tick = tt_reporter_live(&l->reporter, l->at.step, last_step(l));
@@ -153,7 +154,7 @@ out:
     return rc;
 }
 
-/* Saves the current step, unless it is saved already or no step is done. */
+/* Saves the current step, unless it is already saved or no step has been done. */
 static int save_at_stop(struct tt_loop *l)
 {
     int rc = 0;
@@ -171,7 +172,7 @@ out:
 
 /*
  * mpirun may be about to kill the ranks, or it only continued them after a pause. Saves the current step, then waits
- * until SIGTERM comes or is no longer to be expected. ret_stop is the code that a signal asked for, or 0.
+ * until SIGTERM arrives or is no longer expected. ret_stop is the code that a signal asked for, or 0.
  */
 static int save_and_await_sigterm(struct tt_loop *l, int *ret_stop)
 {
@@ -228,7 +229,7 @@ static int trace(struct tt_loop *l, const struct tt_train_step *done, double end
 
     s->comm->waiting_for = "trace";
     TT_TRY(tt_comm_max_f64(s->comm, &step.lead, 1));
-    /* a run folder that was removed is not made again, since no run would own it */
+    /* does not recreate a run folder that was removed, since no run would own it */
     rc = tt_comm_agree(s->comm, tt_lock_check(&l->folder.lock));
     if (rc == 0)
         rc = tt_comm_agree(s->comm, tt_trace_write(s->engine, &step, folder));
@@ -241,7 +242,7 @@ out:
     return rc;
 }
 
-/* A validation that is given up reports nothing. ret_stop is then the code that asked for it. */
+/* A validation that is given up reports nothing. ret_stop is then the code that the signal asked for. */
 static int validate(struct tt_loop *l, int *ret_stop)
 {
     const struct tt_validator *v = &l->validator;
@@ -269,7 +270,7 @@ static bool validation_is_due(const struct tt_loop *l, bool last)
     return cfg->validation.enable && (last || l->at.step == 1 || l->at.step % cfg->validation.freq == 0);
 }
 
-/* A run that was stopped or killed may lack the validation of its last step. Does it before the next step. */
+/* Validates after the last step of a run that was stopped or killed before it did so. */
 static int make_up_validation(struct tt_loop *l, int *ret_stop)
 {
     struct tt_comm *comm = l->setup->comm;
@@ -300,7 +301,7 @@ out:
 }
 
 /* Everything after a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for
- * in the meantime. */
+ * meanwhile. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
     const struct tt_config *cfg = l->setup->cfg;
@@ -312,7 +313,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     bool validates;
     int rc = 0;
 
-    /* a saved step is saved again only if it is the last, which may be saved in another way */
+    /* a saved step is saved again only if it is the last one, since that may be saved in another form */
     saves = saves && l->saver.store && (last || l->saver.saved_step != step);
     l->owes_validation = validation_is_due(l, last);
     validates = l->owes_validation && !stop;
@@ -322,7 +323,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
         answer_in_save(l);
         TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
     } else if (!l->saver.store && (last || step % interval == 0)) {
-        TT_TRY(tt_saver_check_replicas(&l->saver, step)); /* a save compares them too */
+        TT_TRY(tt_saver_check_replicas(&l->saver, step)); /* a save compares the replicas too */
     }
     if (validates)
         TT_TRY(validate(l, ret_stop));
@@ -392,12 +393,13 @@ out:
         return rc;
     if (stop)
         return stopped(l, stop);
-    if (l->setup->comm->rank == 0 && l->at.step > first) /* a run that was complete when it started has said so */
+    /* a run that was already complete when it started has printed that */
+    if (l->setup->comm->rank == 0 && l->at.step > first)
         events->end(events->arg, &about);
     return 0;
 }
 
-/* --- open and close: the parts of a loop, each before those that need it --- */
+/* --- open and close: the parts of a loop, in the order in which they need each other --- */
 
 static int take_folder(struct tt_loop *l)
 {
@@ -412,7 +414,7 @@ static int take_folder(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-/* Removes the run that this one replaces, when its data is known to be there, and the weights to start from are there
+/* Removes the run that this one replaces, once this run's data is known to exist, and the weights to start from exist
  * and fit. */
 static int replace_run(struct tt_loop *l)
 {
@@ -431,7 +433,7 @@ static int replace_run(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-/* The record of the run. `titan status` tells where it is, and how to continue from there. */
+/* The record of a run's start. `titan status` reads from it where the run is, and how to continue it. */
 static json_t *record_of(const struct tt_loop *l)
 {
     const struct tt_setup *s = l->setup;
@@ -486,7 +488,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     if (s->cfg->checkpoint.enable && !s->cfg->checkpoint.load_only)
         TT_TRY(tt_saver_open(&l->saver, checkpoints, l->run_id));
     TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
-    tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch */
+    tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch size */
     TT_TRY(tt_train_progress_check(&l->at, s, &l->data));
     TT_TRY(tt_saver_check_space(&l->saver, &l->at));
     TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(s->engine)));
@@ -519,7 +521,7 @@ void tt_loop_close(struct tt_loop *l, int exit_code)
     tt_train_text_release(&l->text);
     tt_validator_release(&l->validator);
     tt_train_data_release(&l->data);
-    if (!l->has_begun) /* nothing stays of a run that never was */
+    if (!l->has_begun) /* leaves nothing of a run that did not begin */
         tt_run_folder_undo(l->setup->cfg, &l->folder);
     tt_run_folder_release(&l->folder);
     *l = (struct tt_loop){.setup = NULL};

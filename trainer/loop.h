@@ -16,9 +16,9 @@
 #include "trainer/text.h"
 
 /**
- * The training loop of one rank. It is made of parts that have one job each. The order of calls is that of a run:
+ * The training loop of one rank. It consists of parts with one job each. The calls of a run, in order:
  *
- *     tt_setup_init      model, mesh, engine: what will happen, before anything is changed
+ *     tt_setup_init      model, mesh, engine: all decisions, before anything is changed
  *     tt_loop_open       run folder, data, memory, weights or checkpoint
  *     tt_loop_run        load, step, report, save, validate, sample a text
  *     tt_loop_close
@@ -27,8 +27,8 @@
  * All but closing are collective: every rank returns the same code, with the message of the lowest failing rank.
  */
 struct tt_loop_options {
-    const struct tt_run_events *events; /* outlive the loop */
-    bool overwrite;                     /* replace the run that the folder holds */
+    const struct tt_run_events *events; /* must outlive the loop */
+    bool overwrite;                     /* replace the run that is in the folder */
     int argc;                           /* of the command line, for run.yaml */
     char **argv;
 };
@@ -44,14 +44,14 @@ struct tt_run_about {
 
 /* The length of steps, which decides how a signal stops them. */
 struct tt_pace {
-    double step_sec; /* of the last step; at the start, as predicted */
-    bool is_long;    /* steps are long on some rank, so a stop signal ends them in the middle */
+    double step_sec; /* of the last step; at the start, the predicted time */
+    bool is_long;    /* steps are long on some rank, so a stop signal ends them early */
 };
 
 struct tt_loop {
     const struct tt_setup *setup;
     struct tt_loop_options options;
-    char run_id[TT_RUN_ID_BYTES]; /* of the part of the run from this start on; the same on all ranks */
+    char run_id[TT_RUN_ID_BYTES]; /* identifies this start of the run; the same on all ranks */
     struct tt_run_folder folder;
     struct tt_train_data data;
     struct tt_validator validator;
@@ -62,10 +62,10 @@ struct tt_loop {
     struct tt_reporter reporter;
     struct tt_pace pace;
     bool has_begun;       /* all parts are open */
-    bool owes_validation; /* the one that is due after the present step is not done yet */
+    bool owes_validation; /* the validation that was due after the present step has not been done */
 };
 
-/** The set-up must outlive the loop, which may be closed after an error too. */
+/** The set-up must outlive the loop. Close the loop after an error too. */
 int tt_loop_open(const struct tt_setup *setup, const struct tt_loop_options *options,
                  struct tt_loop *ret_loop) TT_MUST_CHECK;
 
@@ -73,8 +73,8 @@ int tt_loop_open(const struct tt_setup *setup, const struct tt_loop_options *opt
 int tt_loop_run(struct tt_loop *loop) TT_MUST_CHECK;
 
 /**
- * Writes the end record with the exit code and releases everything. After an opening that failed nothing stays in the
- * run folder that was not there before. Does nothing for a loop that is all zero.
+ * Writes the end record with the exit code and releases everything. If the opening failed, restores the run folder to
+ * its state before it. Does nothing to a loop that is all zero.
  */
 void tt_loop_close(struct tt_loop *loop, int exit_code);
 
@@ -85,14 +85,15 @@ void tt_loop_close(struct tt_loop *loop, int exit_code);
  * titan-trace(1) describes the file.
  */
 
-/* The step just done. Times are of tt_clock_sec. */
+/* The step just done, with times of tt_clock_sec. */
 struct tt_trace_step {
     int64_t step;
     int rank, world, threads;
-    struct tt_span load; /* loading the batch, until all ranks have theirs */
-    double end;          /* of the step */
-    double lead; /* the longest load of all ranks: traces begin this long before the end of the load, so that the
-                            ranks' traces lie right above each other although their clocks differ */
+    struct tt_span load; /* from the begin of loading the batch until all ranks have their batch */
+    double end;          /* the end of the step */
+    /* the longest load of all ranks: traces begin this long before the end of the load, so that the traces of all
+     * ranks line up although their clocks differ */
+    double lead;
 };
 
 /** Writes FOLDER/iteration_N/rankR_trace.json. Not collective: every rank writes its own. Errors: TT_EIO. */

@@ -14,7 +14,7 @@
 #include "core/os/file.h"
 #include "parallel/engine/generator.h"
 
-/* As titan generate has them by default. */
+/* The defaults of titan generate. */
 static const struct tt_sampling sampling = {.temperature = 0.8, .top_p = 0.95};
 enum { SEED = 42 };
 
@@ -42,8 +42,8 @@ out:
     return rc;
 }
 
-/* Begins a document as in training: with the token that begins one, else with the token that ended the document before.
- * The user's text follows. */
+/* Begins a document as in training: with BOS or, if training adds none, with the EOS of the previous document. The
+ * user's text follows. */
 static int begin_document(struct tt_train_text *t, const struct tt_train_data *data)
 {
     const struct tt_token_info *info = &data->part[0].dataset->ref.info;
@@ -63,7 +63,7 @@ static int begin_document(struct tt_train_text *t, const struct tt_train_data *d
     if (t->prompt)
         TT_TRY(tt_encoder_encode(encoder, t->prompt, strlen(t->prompt), &t->ids));
     if (t->ids.n == 0)
-        tt_ids_add(&t->ids, 0); /* nothing is known of the tokens */
+        tt_ids_add(&t->ids, 0); /* nothing is known about the tokens */
 out:
     tt_encoder_free(encoder);
     return rc;
@@ -81,13 +81,14 @@ static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data
 
     t->prompt = cfg->metrics.sample_prompt;
     t->tokenizer = data->tokenizer;
-    if (!t->tokenizer) /* packed tokens are text for the tokenizer that made them, or if unknown, for the run's */
+    /* packed tokens are decoded by the tokenizer that made them or, if that is not known, by the run's */
+    if (!t->tokenizer)
         TT_TRY(tt_train_data_tokenizer(folder, &t->own));
     if (t->own && (made_by ? made_by == tt_tokenizer_info(t->own)->hash : folder != NULL))
         t->tokenizer = t->own;
     for (int i = 0; i < data->n; i++)
         has_chats = has_chats || data->part[i].dataset->ref.info.mask_at;
-    /* conversations are written by the template that the run names, or by that of the tokenizer */
+    /* the template that the run names, or that of the tokenizer, writes conversations */
     if (t->tokenizer && has_chats &&
         (strcmp(cfg->training.chat_template, "auto") != 0 || tt_tokenizer_info(t->tokenizer)->chat_template))
         TT_TRY(ask(t));
@@ -173,7 +174,7 @@ int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_
     double begin = tt_clock_sec();
     int rc = 0;
 
-    /* the rows and the context that titan generate takes, so that the bits are the same */
+    /* the rows and the context that titan generate uses, so that the bits are the same */
     o.context = context < o.context ? context : o.context;
     o.prompt_rows = n < o.prompt_rows ? n : o.prompt_rows;
     if (comm->rank == 0)
@@ -181,7 +182,8 @@ int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_
     if (comm->rank == 0 && rc == 0)
         rc = tt_generator_allocate(r.generator);
     rc = tt_comm_agree(comm, rc);
-    if (rc == 0 && s->cfg->ema.validate) /* the averages of the weights are sent, and then exchanged back */
+    /* exchanges the averages with the weights, sends them, and exchanges them back */
+    if (rc == 0 && s->cfg->ema.validate)
         tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
     if (rc == 0) {
         rc = tt_collect_weights(&s->job.engine, s->engine, comm, r.generator);

@@ -23,11 +23,11 @@ struct writer {
     const struct tt_trace_step *step;
     const struct tt_span *spans;
     json_t *events;
-    double *lane_end; /* of the collectives' lanes: when the last one was complete */
+    double *lane_end; /* per lane of collectives: when its last one was complete */
     int n_lanes, cap_lanes;
 };
 
-/* Microseconds since the trace began, to the nanosecond. */
+/* Microseconds since the trace began, rounded to nanoseconds. */
 static double micros(const struct writer *w, double sec)
 {
     return (double)(int64_t)((sec - w->step->load.end + w->step->lead) * 1e9 + 0.5) * 1e-3;
@@ -56,7 +56,7 @@ static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
     const struct tt_bucket of = tt_instr_units(w->program->buckets, instr);
 
     tt_units_text(w->program, of.units, of.n, &text);
-    json = json_string(text.text ? text.text : ""); /* a transfer between stages has no unit */
+    json = json_string(text.text ? text.text : ""); /* a transfer between stages belongs to no unit */
     tt_text_release(&text);
     return json;
 }
@@ -95,7 +95,7 @@ static void add_collective(struct writer *w, int i)
     json_t *args;
     int lane = 0;
 
-    if (span.end < w->spans[i].begin || span.end <= 0.0) /* nothing was exchanged */
+    if (span.end < w->spans[i].begin || span.end <= 0.0) /* no data was exchanged */
         return;
     args = json_pack("{s:i, s:s, s:o, s:i, s:I, s:o}", "instruction", i, "collective", row->name, "units",
                      units_json(w, instr), "bucket_units", tt_instr_units(w->program->buckets, instr).n, "bytes",
@@ -135,7 +135,7 @@ static void add_step(struct writer *w)
     }
 }
 
-/* The header of the file, which `titan trace summary` reads. */
+/* The head of the file, which `titan trace summary` reads. */
 static json_t *about(const struct writer *w, const char *host)
 {
     struct tt_span step = {w->step->load.begin, w->step->end};

@@ -23,10 +23,11 @@ enum { HOST_BYTES = 256 };
 /* Identifies the file that a rank has open, or, if inode is 0, only the host of a rank without a file. Ranks with equal
  * places have opened the same file. */
 struct place {
-    uint64_t host, device, inode; /* host: its first rank; files of two hosts may have the same other numbers */
+    uint64_t host, device, inode; /* host: its first rank; device and inode may be equal on two hosts */
 };
 
-/* Opens the file. That of a text may be missing or wrong on ranks other than 0, which leaves *dataset NULL. */
+/* Opens the file. If it is the cache of a text, it may be missing or wrong on ranks other than 0; *dataset is then
+ * NULL. */
 static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_dataset_ref *ref,
                      struct tt_dataset **dataset)
 {
@@ -35,7 +36,7 @@ static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_d
 
     if (rc == 0 && exists)
         rc = tt_dataset_open(ref, dataset);
-    if (rc < 0 && !is_text) /* no key names the path of a text's cache */
+    if (rc < 0 && !is_text) /* no key names the path of a text's cache, so the error must not carry one */
         rc = tt_path_blame_missing(rc, ref->path, TT_KEY(training.dataset_path));
     return rc == TT_EDATA && can_make ? 0 : rc;
 }
@@ -46,10 +47,10 @@ struct sharing {
     bool is_text;
     const struct tt_dataset_ref *ref;
     struct tt_dataset *dataset; /* NULL: this rank has no file */
-    int64_t made;               /* files, in this round */
+    int64_t made;               /* the number of files made in this round */
 };
 
-/* The first rank of a place checks the file, or makes it. Rank 0 has prepared its own. */
+/* The first rank of a place checks the file, or makes it. Rank 0 has already prepared its own file. */
 static int check_or_make(void *arg)
 {
     struct sharing *s = arg;
@@ -105,13 +106,13 @@ out:
 }
 
 /*
- * Opens the packed file that rank 0 prepared, on every rank (collective). The same path may be another file on another
- * host. So one rank for each file, which host, device and inode identify, compares the content with rank 0's. If the
- * cache of a text is missing or damaged on a host, the first rank of the host makes it: hosts need not share a cache
- * folder.
- *   spec     what rank 0 prepared, as this rank sees it
+ * Opens the packed file that rank 0 prepared, on every rank (collective). On another host, the same path may lead to
+ * another file. So for each file (identified by host, device and inode) one rank compares the content with rank 0's. If
+ * the cache of a text is missing or damaged on a host, the first rank of the host makes it: hosts need not share a
+ * cache folder.
+ *   spec     the file that rank 0 prepared, as this rank sees it
  *   is_text  the dataset is tokenized text; spec->tokenizer is set
- *   ref      rank 0's, already the same on all ranks
+ *   ref      rank 0's, already on all ranks
  * TT_EDATA names the host and the file that is missing or differs.
  */
 static int open_tokens(struct tt_comm *comm, const struct tt_dataset_spec *spec, bool is_text,
@@ -136,7 +137,7 @@ out:
 
 /* --- a dataset or a mixture --- */
 
-/* Notes which conversations packing leaves out or joins. */
+/* Prints notes about the conversations that packing leaves out or joins. */
 static void note_packs(const struct tt_train_part *part, bool documents)
 {
     const struct tt_packs *p = tt_sampler_packs(part->sampler);
@@ -177,8 +178,8 @@ struct preparation {
     struct tt_dataset_ref *ref;
 };
 
-/* Rank 0 tokenizes a text, or compares packed tokens that say which tokenizer made them with the run's. Others need
- * none, so one that titan cannot read is no fault there. */
+/* Rank 0: tokenizes a text or, if packed tokens record their tokenizer, compares it with the run's. Other packed tokens
+ * need no tokenizer, so it does not matter then if titan cannot read it. */
 static int prepare(void *arg)
 {
     const struct preparation *p = arg;
@@ -209,7 +210,7 @@ static int divide(void *arg)
 
     return tt_holdout_init(d->holdout, d->dataset, d->part);
 }
-/* Which documents are held out: rank 0 reads them all and tells the others. */
+/* Finds the documents that are held out: rank 0 reads all documents and sends the result. */
 static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *dataset, struct tt_holdout *holdout)
 {
     uint8_t *is_held;
@@ -220,7 +221,7 @@ static int hold_out(struct tt_comm *comm, double part, const struct tt_dataset *
     if (comm->rank == 0)
         rc = tt_comm_work(comm, divide, &(struct dividing){holdout, dataset, part});
     TT_TRY(tt_comm_agree(comm, rc));
-    is_held = holdout->is_held; /* an address means nothing on another rank */
+    is_held = holdout->is_held; /* an address is meaningless on another rank */
     holdout->is_held = NULL;
     rc = tt_comm_broadcast(comm, holdout, sizeof *holdout, 0);
     holdout->is_held = is_held;
@@ -242,7 +243,8 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
                                           .repeat = o->repeat,
                                           .documents = o->documents,
                                           .longs = o->longs,
-                                          /* every part has an order of its own, the first that of a single dataset */
+                                          /* every part has its own order; the first one has the order of a single
+                                           * dataset */
                                           .seed = i ? tt_rng_bits(&rng, (uint64_t)i) : o->seed,
                                           .held_out = o->held_out};
     struct tt_holdout holdout = {.is_held = NULL};
@@ -264,7 +266,8 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
     TT_TRY(tt_comm_agree(comm, rc));
     spec.tokenizer = kind->is_text ? data->tokenizer : NULL;
     if (comm->rank == 0)
-        rc = tt_comm_work(comm, prepare, &(struct preparation){o, &spec, kind->is_text, &ref}); /* has no time limit */
+        /* without a time limit */
+        rc = tt_comm_work(comm, prepare, &(struct preparation){o, &spec, kind->is_text, &ref});
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
     TT_TRY(open_tokens(comm, &spec, kind->is_text, &ref, &part->dataset));
@@ -361,8 +364,8 @@ out:
 
 /* --- the data that a configuration names --- */
 
-/* Opens the data; an error about a missing file says what to do, and an error about the path of an entry is about the
- * list. The command adds where the key was set. */
+/* Opens the data; an error about a missing file adds advice, and an error about the path of an entry carries the key of
+ * the list. The command adds where that key was set. */
 static int open_data(const struct tt_setup *s, const struct tt_train_data_options *o,
                      const struct tt_datasets *datasets, bool names_entry, enum tt_key list, enum tt_key path,
                      struct tt_train_data *ret_data)

@@ -12,7 +12,7 @@
 #include "core/tokenizer/tokenizer.h"
 #include "trainer/job/setup.h"
 
-/** One of the datasets that samples are taken from, and the samples of its stream. */
+/** A dataset from which samples are taken, and its stream of samples. */
 struct tt_train_part {
     char *name;
     struct tt_dataset *dataset;
@@ -20,8 +20,8 @@ struct tt_train_part {
 };
 
 /**
- * A dataset, or a weighted mixture of several, that all ranks of a run have open. Every part is shuffled and repeated
- * by itself; the mixture says which part a sample comes from. A single dataset is a mixture of one.
+ * A dataset, or a weighted mixture of several, that is open on all ranks of a run. Every part is shuffled and repeated
+ * by itself; the mixture decides from which part a sample comes. A single dataset is a mixture of one.
  */
 struct tt_train_data {
     struct tt_tokenizer *tokenizer; /* NULL if no part is text */
@@ -32,10 +32,10 @@ struct tt_train_data {
 };
 
 struct tt_train_data_options {
-    const struct tt_dataset_entry *entry; /* of each part; nothing is left to other keys */
+    const struct tt_dataset_entry *entry; /* one per part; complete: no other key adds to them */
     int n;
-    const char *chat_template;    /* of all parts */
-    const char *tokenizer_folder; /* NULL: built in */
+    const char *chat_template;    /* for all parts */
+    const char *tokenizer_folder; /* NULL: the built-in tokenizer */
     const char *cache_folder;
     int64_t vocab_size; /* of the model; every token must be smaller */
     int64_t seq_len;
@@ -44,17 +44,17 @@ struct tt_train_data_options {
     enum tt_long_choice longs;
     uint64_t seed;
     double split;  /* the part of the documents that is held out of training; 0: none */
-    bool held_out; /* these documents, not the others */
+    bool held_out; /* use the documents that are held out, instead of the others */
 };
 
-/** Collective: rank 0 tokenizes into the cache if needed, then every rank opens the tokens, which have the same content
- * on all hosts. Errors about one of several parts name it. */
+/** Collective: rank 0 tokenizes into the cache if needed, then every rank opens the tokens, whose content is the same
+ * on all hosts. If there are several parts, an error names its part. */
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
 
-/** The tokenizer of a folder (NULL: the built-in one); *ret_tokenizer is NULL if the folder has none, as one with only
- * weights. */
+/** The tokenizer of a folder (NULL: the built-in one); *ret_tokenizer is NULL if the folder has no tokenizer, such as a
+ * folder with only weights. */
 int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 /** The number of samples before some part begins its epoch number `epochs` + 1. */
@@ -78,7 +78,8 @@ int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, in
 int tt_datasets_open_training(const struct tt_setup *setup, struct tt_train_data *ret_data) TT_MUST_CHECK;
 int tt_datasets_open_validation(const struct tt_setup *setup, int set, struct tt_train_data *ret_data) TT_MUST_CHECK;
 
-/** The word of dataloader.long_conversations if the data has long ones, which it then changes; else NULL. */
+/** If the data has conversations longer than a sequence, which are then cut or left out, the word of
+ * dataloader.long_conversations; otherwise NULL. */
 const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data);
 
 #endif

@@ -31,14 +31,13 @@ static void model_fault(void *arg, const enum tt_key *keys, const char *message)
     tt_config_fault(c->cfg, c->report, keys, "%s", message);
 }
 
-/* Reports this thread's error as one about a key. */
+/* Reports this thread's error as a fault of a key. */
 static void fault(struct checking *c, enum tt_key key)
 {
     tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "%s", tt_error_message());
 }
 
-/* Without a check of files, a config.json that cannot be read is no fault: commands that need it report it
- * themselves. */
+/* If files are not checked, a config.json that cannot be read is no fault here; commands that need it report it. */
 static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
 {
     (void)arg;
@@ -46,7 +45,7 @@ static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
     (void)message;
 }
 
-/* What follows from a Hugging Face folder in initial_load_path is known only now, so the rules did not see it. */
+/* Applies rules to the keys that a Hugging Face folder in initial_load_path sets, which are known only now. */
 static void check_folder(struct checking *c)
 {
     if (tt_config_is_bad(c->cfg, TT_KEY(checkpoint.initial_load_path)) ||
@@ -96,7 +95,7 @@ static void check_seq_len(struct checking *c, enum tt_key key, int64_t seq_len)
 
 /* --- policies --- */
 
-/* Reports an error that carries a key. Any other error is not about the configuration. */
+/* Reports an error that carries a key; any other error is not about the configuration. */
 static void key_fault(struct checking *c)
 {
     if (tt_error_key() != TT_KEY_NONE)
@@ -119,7 +118,8 @@ static bool policies_are_good(const struct tt_config *cfg)
            !tt_config_is_bad(cfg, TT_KEY(parallelism.fsdp_reshard_after_forward));
 }
 
-/* An integer must divide the shard ranks, whose number is not known here. Expressions mean the same on any mesh. */
+/* Checks the sharding policies on one rank. An integer must divide the number of shard ranks, which is not known here.
+ * Regular expressions do not depend on the mesh. */
 static void check_policies(struct checking *c)
 {
     const struct tt_config *cfg = c->cfg;
@@ -142,7 +142,7 @@ static void check_policies(struct checking *c)
     tt_layout_free(layout);
 }
 
-/* Losses of routers need routers, and the z-loss logits of a softmax. */
+/* Losses of routers need routers, and the z-loss needs logits of a softmax. */
 static void check_router_losses(struct checking *c)
 {
     const struct tt_config *cfg = c->cfg;
@@ -184,7 +184,7 @@ static void check_pipeline(struct checking *c, bool with_files)
         key_fault(c);
     if (!c->model)
         return;
-    /* a file of a schedule is read only where files are looked at, and only if it is there */
+    /* the file of a schedule is read only if files are checked, and only if it exists */
     if (tt_job_pipeline_split(cfg, (int)c->model->dims.n_layers, &split) < 0 ||
         (microbatches && (!*csv || with_files) &&
          tt_job_pipeline_new(cfg, split.n_stages, microbatches, &pipeline) < 0))
@@ -219,7 +219,7 @@ static bool check_exists(struct checking *c, enum tt_key key, const char *path, 
 
 static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
 
-/* Whether some of them are text, or some are packed. */
+/* Whether some of the datasets are text (or, with !text, packed). */
 static bool reads(const struct tt_datasets *datasets, bool text)
 {
     const struct tt_dataset_kind *kind = NULL;
@@ -230,7 +230,7 @@ static bool reads(const struct tt_datasets *datasets, bool text)
     return found;
 }
 
-/* The files of a list. Those of validation are looked at if they are not training's. */
+/* The files of a list. Files for validation are checked if they differ from those for training. */
 static void check_list(struct checking *c, enum tt_key key, const struct tt_datasets *d)
 {
     struct stat st;
@@ -278,7 +278,7 @@ static void check_tokenizer(struct checking *c)
     tt_tokenizer_free(tokenizer);
 }
 
-/* Packed tokens against the tokenizer of the configuration. Missing files are reported elsewhere. */
+/* Compares packed tokens with the tokenizer of the configuration. Missing files are reported elsewhere. */
 static void check_tokens(struct checking *c, enum tt_key key, const struct tt_datasets *d,
                          const struct tt_tokenizer *tokenizer)
 {
@@ -354,7 +354,7 @@ static void check(struct checking *c, bool with_files)
     if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
         key_fault(c);
     check_router_losses(c);
-    if (c->model && tt_param_groups_apply(c->model, c->cfg->optimizer.no_decay, none) < 0) /* each key alone */
+    if (c->model && tt_param_groups_apply(c->model, c->cfg->optimizer.no_decay, none) < 0) /* check this key alone */
         key_fault(c);
     if (c->model && tt_param_groups_apply(c->model, none, c->cfg->optimizer.lr_factors) < 0)
         key_fault(c);

@@ -10,7 +10,7 @@
 
 enum { SIZES = 6 };
 
-/* One of the two ways of dividing, by tensor and by context; each has a degree and an exact degree. */
+/* One of the two ways of dividing a model (by tensor, by context); each has a degree and an exact degree. */
 struct way {
     enum tt_key key, exact_key;
     int64_t degree, exact;
@@ -21,17 +21,18 @@ struct way {
 struct size {
     const char *name;
     int64_t size;
-    int64_t other;      /* each part is divided into so many, or 1 */
-    const char *others; /* and their name */
-    bool among_ranks;   /* it is divided among ranks, and not into grains */
+    int64_t other;      /* the number of pieces into which each part is divided again, or 1 */
+    const char *others; /* and the name of that number */
+    bool among_ranks;   /* divided among ranks, not into grains */
     const char *remedy; /* another key that may help, or NULL */
 };
 
 struct sizes {
     struct size of[SIZES];
     int n;
-    int64_t other;      /* the grains of the other way */
-    int64_t vocabulary; /* the last grain of it may be smaller, and not empty; 0: it is not divided */
+    int64_t other; /* the grains of the other way */
+    /* must fill the grains, of which only the last may be smaller, but not empty; 0: it is not divided */
+    int64_t vocabulary;
 };
 
 static int64_t grains_of(const struct way *way)
@@ -44,19 +45,19 @@ static void add(struct sizes *sizes, struct size size)
     sizes->of[sizes->n++] = size;
 }
 
-/* Whether the ranks of a sequence must exchange heads. */
+/* Whether the ranks that share a sequence must exchange heads. */
 static bool exchanges_heads(const struct tt_config *cfg)
 {
     return cfg->parallelism.context_parallel_method == TT_CONTEXT_ULYSSES;
 }
 
-/* Attention of latents has keys and values of every head, so a configuration gives n_heads alone. */
+/* Latent attention has keys and values for every head, so its configurations set only n_heads. */
 static const char *name_of_kv_heads(const struct tt_model *model)
 {
     return model->dims.mla.kv_rank ? TT_KEY_NAME(model.n_heads) : TT_KEY_NAME(model.n_kv_heads);
 }
 
-/* other: the grains of a sequence. */
+/* other: the number of grains of a sequence. */
 static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
     static const char *const others = "parts of a sequence";
@@ -89,7 +90,7 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
     return sizes;
 }
 
-/* other: the grains of a layer. */
+/* other: the number of grains of a layer. */
 static struct sizes sizes_of_sequence(const struct tt_config *cfg, const struct tt_model *model, int64_t other)
 {
     struct sizes sizes = {.other = other};
@@ -153,7 +154,7 @@ static void add_faults(const struct sizes *sizes, int64_t grains, int64_t degree
         tt_text_add(out, "more than %d parts in all", TT_MOST_GRAINS);
 }
 
-/* The degrees that work. The exact one is a power of two, and the other divides it or is larger. */
+/* Appends the degrees that work. The exact degree is a power of two, and the other one divides it or is larger. */
 static void add_degrees(const struct sizes *sizes, const struct way *way, bool of_exact, struct tt_text *out)
 {
     for (int64_t degree = 1; degree <= TT_MOST_GRAINS; degree++) {
@@ -168,7 +169,8 @@ static void add_degrees(const struct sizes *sizes, const struct way *way, bool o
 static int check(const struct sizes *sizes, const struct way *way)
 {
     bool of_exact =
-        way->exact >= way->degree; /* it is to blame, unless the ranks have something that does not divide */
+        /* the exact degree is at fault, unless the number of ranks alone does not divide something */
+        way->exact >= way->degree;
     int64_t grains = grains_of(way);
     struct tt_text faults = {0}, degrees = {0}, remedies = {0};
     int rc;
@@ -214,7 +216,7 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
                                          "%" PRId64 ", but %s has no experts\nhelp: set it to 1, or choose a model "
                                          "with experts",
                                          degree, model->title);
-    /* ranks that share a layer have whole experts, and send each other rows of tokens */
+    /* ranks that share a layer hold whole experts, and exchange rows of tokens */
     if (degree % tp != 0) {
         add_expert_degrees(experts, tp, &works);
         if (works.size)

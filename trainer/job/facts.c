@@ -11,12 +11,12 @@
 
 enum {
     FACTS_SHOWN = 8,
-    VALUES_SHOWN = 4, /* of a fact */
-    HOSTS_SHOWN = 4,  /* of a value */
-    TEXT_SHOWN = 400, /* bytes of a value */
+    VALUES_SHOWN = 4, /* of one fact */
+    HOSTS_SHOWN = 4,  /* for one value */
+    TEXT_SHOWN = 400, /* bytes of one value */
 };
 
-/* --- who says what --- */
+/* --- the ranks that share a value --- */
 
 void tt_facts_add_ranks(const struct tt_comm *comm, const uint64_t *hashes, int first, struct tt_text *out)
 {
@@ -48,14 +48,14 @@ void tt_facts_add_ranks(const struct tt_comm *comm, const uint64_t *hashes, int 
     tt_text_release(&ranks);
 }
 
-/* One fact: everybody's hash of what they say. */
+/* A fact, and every rank's hash of its value. */
 struct question {
     struct tt_comm *comm;
     const struct tt_fact *fact;
     uint64_t *hashes; /* [ranks] */
 };
 
-/* The values of a fact that differs, each from the first rank that has it. Collective. */
+/* Appends the values of a fact that differs, each sent by the first rank that holds it. Collective. */
 static int add_values(const struct question *q, struct tt_text *out)
 {
     int shown = 0, rc = 0;
@@ -125,7 +125,7 @@ out:
     return rc;
 }
 
-/* A newer build has other keys, so its list cannot be compared one by one. */
+/* Different builds may have different keys, so their lists cannot be compared one by one. */
 static int check_names(struct tt_comm *comm, const struct tt_fact *facts, int n)
 {
     const struct tt_fact build = {"the build of titan", TITAN_VERSION};
@@ -175,13 +175,13 @@ int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg, 
 {
     struct tt_text *texts = tt_calloc((size_t)tt_config_n_rows + 1, sizeof *texts), difference = {0};
     struct tt_fact *facts = tt_calloc((size_t)tt_config_n_rows + 1, sizeof *facts);
-    /* keys of a rank or a host may differ; their effect on the run is compared where it matters */
+    /* keys that belong to a rank or a host may differ; their effect on the run is compared where it matters */
     static const char *const local[] = {TT_KEY_NAME(parallelism.threads_per_rank),
                                         TT_KEY_NAME(parallelism.memory_limit), TT_KEY_NAME(parallelism.machine_file),
                                         TT_KEY_NAME(dataloader.cache_dir)};
     int n = 1, rc = 0;
 
-    /* the command's own options and words; files are not compared, their values are */
+    /* the command's own options and words. Configuration files are not compared, but their values are */
     for (int i = 0; i < args->n_options; i++) {
         const struct tt_option_use *use = &args->option[i];
 

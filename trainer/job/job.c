@@ -60,7 +60,7 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_job_machine_bytes() / local_size);
 }
 
-/* auto: those who choose bfloat16 save memory too, and light operations take hardly any time. */
+/* auto: whoever chooses bfloat16 wants to save memory, and recomputing light operations takes hardly any time. */
 static struct tt_recompute recompute_of(const struct tt_config *cfg)
 {
     bool is_bf16 = cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
@@ -73,7 +73,7 @@ static struct tt_recompute recompute_of(const struct tt_config *cfg)
     if (recompute.mode != TT_RECOMPUTE_SELECTIVE)
         return recompute;
     recompute.every = (int)cfg->activation_checkpoint.selective_ac_option;
-    if (recompute.every < 1) /* "op" */
+    if (recompute.every < 1) /* the word "op" */
         recompute.mode = TT_RECOMPUTE_OP;
     return recompute;
 }
@@ -166,7 +166,7 @@ enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg)
     return types[cfg->checkpoint.export_dtype];
 }
 
-/* Most bytes that a rank needs to stage its part of a checkpoint, which the model and the mesh decide. */
+/* The most bytes that any rank needs to stage its part of a checkpoint; depends only on model and mesh. */
 static int staging_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
 {
     const struct tt_ckpt_policy *policy = NULL;
@@ -189,7 +189,7 @@ out:
     return rc;
 }
 
-/* A token of the prompt has at least one byte; a chat template adds words of its own. */
+/* A token of the prompt has at least one byte, but a chat template adds text. */
 struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine)
 {
     enum { OF_TEMPLATE = 1024, ROWS = 5 * TT_ATTENTION_ROWS };
@@ -245,7 +245,7 @@ int tt_job_resume_request(const struct tt_config *cfg, struct tt_ckpt_request *r
 
 /* --- the job --- */
 
-/* A rank's batch becomes the microbatches of a run through the pipeline. */
+/* Splits a rank's batch into the microbatches of a run through the pipeline. */
 static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
 {
     struct tt_stage_split split = {0};
@@ -289,7 +289,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(tt_job_make_model(cfg, &job.model));
     d = &job.model->dims;
-    /* a model whose positions are not learned is one for sequences of this length, in its exports too */
+    /* without learned positions, the limit of the model becomes the length of the run's sequences, in exports too */
     if (!job.model->row->learned_positions && d->max_positions && cfg->training.seq_len > d->max_positions) {
         job.told_positions = d->max_positions;
         d->max_positions = cfg->training.seq_len;
@@ -298,7 +298,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
     TT_TRY(tt_job_check_divisions(cfg, job.model));
-    /* whether the ranks of a sequence gather keys and values, and do not exchange heads */
+    /* the ranks of a sequence either gather keys and values, or exchange heads */
     job.mesh.cp_gathers = cfg->parallelism.context_parallel_method == TT_CONTEXT_AUTO
                               ? d->n_kv_heads % (cp * (tp > exact_tp ? tp : exact_tp)) != 0
                               : cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;

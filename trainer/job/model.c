@@ -58,13 +58,14 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     };
 }
 
-/* The user did not set a default, nor a value of the built-in run. */
+/* Whether nobody set the value: it is a default, or from the built-in run. */
 static bool is_default(const char *origin)
 {
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
 }
 
-/* Weights and a tokenizer may be one file instead of a folder. A GGUF file contains what a folder keeps beside them. */
+/* Weights and a tokenizer may be one file instead of a folder. A GGUF file also contains the small files of such a
+ * folder. */
 static int has_file(const char *folder, const char *name, bool *ret_has)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -93,7 +94,7 @@ static int is_hf_folder(const char *path, bool *ret_is)
 
     *ret_is = false;
     TT_TRY(has_file(path, "config.json", &has_config));
-    TT_TRY(has_file(path, "model.json", &has_model)); /* titan's */
+    TT_TRY(has_file(path, "model.json", &has_model)); /* with model.json, it is titan's */
     *ret_is = has_config && !has_model && tt_path_find(path, &kind, &folder) == 0 && kind == TT_PATH_PLAIN;
 out:
     tt_free(folder);
@@ -143,7 +144,7 @@ int tt_job_adopt_family(struct tt_config *cfg)
     return rc;
 }
 
-/* Whether a folder's tokenizer.json is that of the tokenizer. */
+/* Whether a folder's tokenizer.json is the same as the tokenizer. */
 static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokenizer)
 {
     const struct tt_tokenizer_info *files = tt_tokenizer_info(tokenizer);
@@ -158,8 +159,8 @@ static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokeniz
 }
 
 /*
- * The rows of the embedding in a checkpoint of titan's. 0: there is none, or, with a tokenizer, not one of this
- * tokenizer. A checkpoint that cannot be read is reported by the code that loads it.
+ * The number of rows of the embedding in a titan checkpoint. 0: there is no checkpoint or, if a tokenizer is given, its
+ * tokenizer differs. If the checkpoint cannot be read, the code that loads it reports that.
  */
 static int64_t checkpoint_rows(const char *path, const struct tt_tokenizer *tokenizer, char **ret_path)
 {
@@ -186,7 +187,7 @@ out:
 }
 
 /* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. But
- * weights of other programs have a row for each token. */
+ * weights from other programs have one row per token. */
 enum { VOCABULARY_STEP = 64 };
 
 static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
@@ -198,7 +199,7 @@ static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_token
     char *from = NULL, *origin, size[32], count[32];
     int rc;
 
-    if (cfg->checkpoint.enable) /* a checkpoint that the run goes on with or begins from */
+    if (cfg->checkpoint.enable) /* a checkpoint from which the run resumes or begins */
         present = checkpoint_rows(folder, tokenizer, &from);
     if (present <= 0 && initial)
         present = checkpoint_rows(initial, NULL, &from);
@@ -206,8 +207,8 @@ static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_token
     if (present >= tokens) {
         rows = present;
         origin = tt_strdup(from);
-        /* flavors have a few rows more than the tokenizer of their models has tokens: of gpt_oss's, which has the
-         * most, every 190th has none */
+        /* flavors have a few more rows than their tokenizers have tokens; gpt_oss has the most: one row in 190 is
+         * without a token */
     } else if ((tokens <= rows && tokens > rows - rows / 50) || (has_weights && tokens <= rows)) {
         tt_free(from);
         return 0;
@@ -238,7 +239,7 @@ int tt_job_adopt_vocabulary(struct tt_config *cfg)
     if (!folder || strcmp(cfg->model.flavor, "hf") == 0 || cfg->model.vocab_size != TT_NULL_INT ||
         tt_model_new(cfg->model.name, cfg->model.flavor, &over, NULL, &model) < 0)
         return 0;
-    /* if there is none, or it cannot be read, the code that needs it reports that */
+    /* if there is no tokenizer, or it cannot be read, the code that needs it reports that */
     if (has_file(folder, "tokenizer.json", &exists) == 0 && exists && tt_tokenizer_load(folder, &tokenizer) == 0)
         rc = adopt_rows(cfg, model->dims.vocab_size, tokenizer);
     tt_tokenizer_free(tokenizer);
@@ -263,13 +264,14 @@ out:
     return rc;
 }
 
-/* With the dims that the flavor gave, run.yaml and the manifest have all of them. */
+/* Stores the dims that the flavor gave, so that run.yaml and the manifest contain all of them. */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
     const struct tt_rope *r = &d->rope;
     bool rope = !model->row->learned_positions, scales = rope && r->factor > 0.0;
-    bool llamas = scales && r->beta_fast == 0.0 && !r->linear && !r->dynamic; /* others have other numbers, or none */
+    /* other kinds of RoPE scaling have other numbers, or none */
+    bool llamas = scales && r->beta_fast == 0.0 && !r->linear && !r->dynamic;
     const struct {
         enum tt_key key;
         double value;

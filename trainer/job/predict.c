@@ -13,19 +13,20 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/planner/cost.h"
 
-/* Totals that grow as one place after another is planned. */
+/* Sums and maxima that grow as one place after another is planned. */
 struct folding {
     const struct tt_job *job;
     const struct tt_machine *machine;
     struct tt_stage_times *stages; /* [n_stages]; NULL: no pipeline */
-    struct tt_stage_times *most;   /* the same, if all tokens choose the experts of one rank */
+    struct tt_stage_times *most;   /* the same times, if all tokens choose the experts of one rank */
     double send;
-    double more;   /* without a pipeline: seconds that a step takes longer then */
-    double *alone; /* [places] seconds of a step, if nothing that other places send is waited for */
+    double more;   /* without a pipeline: the seconds that such a step takes longer */
+    double *alone; /* [places] seconds of a step, if no place waits for another */
     struct tt_job_prediction p;
 };
 
-/* The time of a stage if all tokens choose the experts of one rank; sums of weights are not affected by it alone. */
+/* The time of a stage if all tokens choose the experts of one rank. The time of separate weight parts does not
+ * change. */
 static struct tt_stage_times most_times(const struct folding *f, const struct tt_graph *graph, int threads,
                                         struct tt_stage_times even)
 {
@@ -40,7 +41,7 @@ static struct tt_stage_times most_times(const struct folding *f, const struct tt
     return even;
 }
 
-/* The additional time of the nodes of a program in that case. */
+/* The additional time of a program's nodes in that case. */
 static double more_sec(const struct folding *f, const struct tt_program *program)
 {
     double more = 0.0;
@@ -82,7 +83,7 @@ static void fold_time(struct folding *f, const struct tt_program *program, int p
     f->more = fmax(f->more, more_sec(f, program));
 }
 
-/* n: the ranks that have this program. */
+/* n: the number of ranks that run this program. */
 static void fold_bytes(struct folding *f, const struct tt_engine *engine, int rank, int n)
 {
     const struct tt_program *program = tt_engine_program(engine);
@@ -113,7 +114,7 @@ static void fold_bytes(struct folding *f, const struct tt_engine *engine, int ra
     f->p.routed_most = routed_most > f->p.routed_most ? routed_most : f->p.routed_most;
 }
 
-/* The runs of a step follow one another. A place's work besides its turns is done while the others wait. */
+/* The runs of a step follow one another. While a place does its other work, the others wait. */
 static int find_step(struct folding *f, int places)
 {
     const struct tt_pipeline *pipeline = f->job->pipeline;
@@ -141,21 +142,21 @@ out:
 
 /* --- the programs of a job --- */
 
-/* The ranks that have one program. */
+/* The ranks that run the same program. */
 struct kind {
     int rank; /* the lowest of them */
     int n;
     int place;
-    bool is_first; /* of the kinds of this place */
+    bool is_first; /* the first of the kinds at this place */
 };
 
 struct kinds {
-    struct kind *of; /* [n], by place */
+    struct kind *of; /* [n], ordered by place */
     int n;
 };
 
-/* Whether the last of the ranks that share layers has fewer rows of the vocabulary than the others: if the place of the
- * pipeline has the embeddings or the output. */
+/* Whether the last of the ranks that share layers has fewer rows of the vocabulary than the others: true only if the
+ * place of the pipeline holds the embeddings or the output. */
 static bool last_has_fewer(const struct tt_job *job, int place)
 {
     const struct tt_stage_places *places = job->places;
@@ -195,7 +196,7 @@ static int kind_of(const struct tt_job *job, const struct kinds *kinds, int rank
     return k + (last_has_fewer(job, place) && is_last);
 }
 
-/* The arguments of the planners on all cores. */
+/* The arguments for planning on all cores. */
 struct planning {
     const struct tt_job *job;
     const struct kinds *kinds;
@@ -227,7 +228,7 @@ int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, c
     if (job->pipeline)
         f.stages = tt_calloc(2 * (size_t)job->pipeline->n_stages, sizeof *f.stages);
     f.most = f.stages ? f.stages + job->pipeline->n_stages : NULL;
-    if (kinds.n > 1 && cores > 1) { /* the kinds are planned at once */
+    if (kinds.n > 1 && cores > 1) { /* plans the kinds in parallel */
         TT_TRY(tt_team_new(cores < kinds.n ? cores : kinds.n, &team));
         tt_team_run(team, kinds.n, plan_kind, &planning);
     }
@@ -333,7 +334,7 @@ static void add_needs(const struct tt_job_prediction *p, const struct tt_job *jo
                 tt_text_bytes(memory, sizeof memory, (double)(p->memory.total + job->staging_bytes)));
 }
 
-/* Why nothing else can be chosen, in words; NULL: something can. */
+/* Why there is no choice, in words; NULL: there is one. */
 static const char *no_choice(const struct tt_engine_options *o, bool is_fast)
 {
     if (tt_mesh_size(&o->mesh, TT_GROUP_FSDP) == 1)

@@ -39,7 +39,7 @@ const char *tt_setup_recorded_sync(const json_t *meta)
         json_object_get(json_object_get(json_object_get(meta, "config"), "training"), "gradient_sync"));
 }
 
-/* The choice of a new run. Planning takes time, so only rank 0 does it, and all ranks get the result. */
+/* The choice for a new run. Planning takes time, so only rank 0 plans, and all ranks get the result. */
 struct choosing {
     struct tt_setup *setup;
     struct {
@@ -92,7 +92,7 @@ static bool is_divided_otherwise(const struct tt_setup *setup, const json_t *met
 }
 
 /* Sets the gradient_sync of the checkpoint. Gradients cannot be carried if backward goes through microbatches in
- * another order. Another layout keeps the bits of every_run, and not the way to them. */
+ * another order. If every_run would change the bits on another layout, every_microbatch replaces it. */
 static void adopt(struct tt_setup *setup, const json_t *meta, const char *word)
 {
     struct tt_engine_options runs = setup->job.engine, each = setup->job.engine;
@@ -115,8 +115,8 @@ static void adopt(struct tt_setup *setup, const json_t *meta, const char *word)
     setup->job.sync_why = tt_format("%s, as in the checkpoint", tt_setup_sync_word(sync));
 }
 
-/* Sets in the job's engine when gradients are reduced, and why if gradient_sync is `auto`: as in the checkpoint from
- * which the run resumes; without one, what rank 0 chooses (tt_job_choose_sync). Collective. */
+/* Sets in the job when gradients are reduced and, if gradient_sync is `auto`, why: as in the checkpoint from which the
+ * run resumes, or else as rank 0 chooses (tt_job_choose_sync). Collective. */
 static int first_sync(struct tt_setup *setup, bool starts_over)
 {
     const struct tt_config *cfg = setup->cfg;
@@ -145,7 +145,8 @@ out:
 
 /* --- the set-up --- */
 
-/* A plan must be the same on all ranks. So the smallest memory limit applies to all, and the threads must be equal. */
+/* A plan must be the same on all ranks. So the smallest memory limit applies to all, and all must have the same number
+ * of threads. */
 static int agree_on_limits(struct tt_setup *s)
 {
     double most[3] = {-(double)tt_job_memory_limit(s->cfg, s->local_size), s->threads, -s->threads};
@@ -162,7 +163,7 @@ out:
     return rc;
 }
 
-/* Remedies that apply here. More ranks help only if each of them has as much memory as now. */
+/* Adds the remedies that apply here. More ranks help only if each of them has as much memory as now. */
 static void add_remedies(const struct tt_setup *s, struct tt_text *out)
 {
     const struct tt_config *cfg = s->cfg;
@@ -312,7 +313,7 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
     tt_comm_node(comm, &s->local_rank, &s->local_size);
     s->threads = tt_job_threads(cfg, s->local_size);
     TT_TRY(agree_on_limits(s));
-    /* bits depend on the kernels: if they differ, that is no error, but the curve is not layout-exact */
+    /* bits depend on the kernels; if these differ, that is no error, but the curve is not layout-exact */
     rc = tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, &difference);
     s->kernels_differ = difference.text;
     TT_TRY(rc);

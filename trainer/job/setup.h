@@ -13,8 +13,7 @@
 
 /**
  * Everything decided before anything is changed: the job, and this rank's engine, threads and memory. The other parts
- * of a run read it and change nothing in it, except training.steps, which training.epochs may set when the data is
- * open.
+ * of a run only read it, except that training.epochs may set training.steps once the data is open.
  *
  *     struct tt_setup setup;
  *     rc = tt_setup_init(cfg, comm, false, &setup);
@@ -30,20 +29,20 @@ struct tt_setup {
     int threads;
     int local_rank, local_size; /* on this host */
     int64_t memory_limit;       /* bytes that this rank may use: the smallest limit of all ranks */
-    char *kernels_differ;       /* text: how kernels differ between ranks; NULL: they do not */
+    char *kernels_differ;       /* how the kernels of ranks differ, as text; NULL: they do not */
 };
 
 /**
  * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets the values in cfg
  * that were left to titan. The set-up may be released after an error too.
  *   starts_over  the run does not resume, so gradient_sync auto ignores its checkpoints
- * Errors: TT_EUSAGE for an impossible configuration, TT_EFIT if a rank does not fit into its memory.
+ * Errors: TT_EUSAGE for an impossible configuration, TT_EFIT if a rank does not fit in its memory.
  */
 int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
                   struct tt_setup *ret_setup) TT_MUST_CHECK;
 void tt_setup_release(struct tt_setup *setup);
 
-/** Whether the losses of this run are the same, to the bit, for every power-of-two split of its batch over ranks. */
+/** Whether the losses of this run are the same, to the bit, on any power-of-two number of ranks. */
 bool tt_setup_layout_exact(const struct tt_setup *setup);
 
 /** The kernels of this rank, {"blas": "Haswell", "titan": "avx2"}, with "differ" if ranks differ. The caller's
@@ -53,7 +52,7 @@ json_t *tt_setup_kernels_json(const struct tt_setup *setup);
 /** The gradient_sync recorded in a manifest's description, which owns the text; NULL: none is recorded. */
 const char *tt_setup_recorded_sync(const json_t *meta);
 
-/** The configuration's word for it. */
+/** The word of gradient_sync for a choice. */
 const char *tt_setup_sync_word(enum tt_sync_choice sync);
 
 #endif

@@ -12,8 +12,8 @@
 
 /* --- collectives --- */
 
-/* The row of an instruction, found by the chain of rows that begin with the same unit; TT_NONE if it is a new one.
- * Only those without units differ in their stages and, for the same purpose, in their bytes. */
+/* The row of an instruction, found in the chain of rows that begin with the same unit; TT_NONE if there is none yet.
+ * Rows without units may also differ in their stages and, for the same purpose, in their bytes. */
 static int find_row(const struct tt_summary *s, const int *chain, int head, const struct tt_instr *instr)
 {
     const struct tt_bucket of = tt_instr_units(s->program->buckets, instr);
@@ -59,7 +59,8 @@ static void add_collective(struct tt_summary *s, int *head, int **chain, int *ca
 static void find_collectives(struct tt_summary *s)
 {
     int n_units = s->program->layout->n_units, cap_chain = 0;
-    int *head = tt_calloc((size_t)n_units + 1, sizeof *head), *chain = NULL; /* the last one: transfers of stages */
+    /* chain: of rows with the same first unit; the last head is for rows without units (transfers of stages) */
+    int *head = tt_calloc((size_t)n_units + 1, sizeof *head), *chain = NULL;
 
     for (int u = 0; u <= n_units; u++)
         head[u] = TT_NONE;

@@ -16,22 +16,22 @@ struct tt_summary_collective {
     enum tt_purpose purpose;
     const int *units; /* belongs to the program */
     int n_units;
-    int first; /* the first instruction that issues it */
+    int first; /* index of the first instruction that issues it */
     int count;
     int64_t shard_bytes;   /* one rank's shards of the units */
-    int64_t payload_bytes; /* that one rank sends each time */
+    int64_t payload_bytes; /* bytes that one rank sends each time */
 };
 
-/* All collectives for one purpose. */
+/* Sums over all collectives with the same purpose. */
 struct tt_summary_total {
     int64_t count;
-    int64_t shard_bytes; /* summed over the issues */
+    int64_t shard_bytes; /* summed over all issues */
     int64_t payload_bytes;
 };
 
 struct tt_summary {
     const struct tt_program *program;
-    struct tt_summary_collective *collectives; /* in order of their first issue */
+    struct tt_summary_collective *collectives; /* in the order of their first issue */
     int n_collectives, cap_collectives;
     struct tt_summary_total totals[TT_PURPOSES];
     struct tt_engine_memory memory;
@@ -43,23 +43,23 @@ struct tt_summary {
 void tt_summary_init(const struct tt_engine *engine, struct tt_summary *ret_summary);
 void tt_summary_release(struct tt_summary *summary);
 
-/** Sum of the kinds at one instruction. */
+/** The live bytes of all kinds at one instruction. */
 int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
 
-/** The number of collectives of an operation that the program issues, and of all exchanges inside of a layer, which
- * that does not count. */
+/** The number of collectives of an operation that the program issues; the number of exchanges within layers, which the
+ * former does not count. */
 int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op op);
 int64_t tt_summary_exchanges(const struct tt_summary *summary);
 
-/** Parameters of a unit, whole. */
+/** The number of parameters of a whole unit. */
 int64_t tt_summary_unit_elements(const struct tt_model *model, const struct tt_unit *unit);
 
 /**
- * Bytes of the arena by kind at its peak, and "padding": what lies unused between them. They add up to memory.total.
+ * Bytes of the arena by kind at its peak, and the unused bytes between them, "padding". They add up to memory.total.
  */
 json_t *tt_summary_by_kind(const struct tt_engine_memory *memory);
 
-/** Unused bytes of the arena at the peak: the total less all kinds. */
+/** Unused bytes of the arena at the peak: the total minus all kinds. */
 int64_t tt_summary_padding(const struct tt_engine_memory *memory);
 
 #endif

@@ -10,7 +10,7 @@
 #include "parallel/layout/units.h"
 
 /* The end of the name of a parameter's tensor in an array of the optimizer's state, as PyTorch's optimizers call it:
- * "exp_avg". NULL: the array has nothing of this parameter. */
+ * "exp_avg". NULL: this parameter has no tensor in the array. */
 static const char *moment_name(const struct tt_param *param, enum tt_state_array array)
 {
     const char *const *moments = tt_optim_row(param->optim)->moments;
@@ -20,8 +20,8 @@ static const char *moment_name(const struct tt_param *param, enum tt_state_array
     return array < TT_STATE_MOMENT + TT_OPTIM_MOMENTS ? moments[array - TT_STATE_MOMENT] : tt_state_name(array);
 }
 
-/* Sets the part of parameter p that this rank has in an array, and where it is in memory. A parameter of other stages
- * has no part here. */
+/* Sets the part of parameter p that this rank holds in an array, and its address. A rank holds no part of a parameter
+ * of other stages. */
 static void place(struct tt_engine *engine, int p, enum tt_state_array array, struct tt_ckpt_chunk *chunk)
 {
     const struct tt_layout *layout = tt_engine_layout(engine);

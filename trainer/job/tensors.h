@@ -15,9 +15,9 @@ struct tt_job_tensors {
 };
 
 /**
- * Describes the tensors. With an engine, which has these options and its memory (tt_engine_allocate), they also point
- * at this rank's parts there, so that a checkpoint can be saved and loaded; the engine must outlive them. NULL: they
- * have no parts and no data.
+ * Describes the tensors. With an engine that was made with these options and has been allocated (tt_engine_allocate),
+ * they also point to this rank's parts in it, so that a checkpoint can be saved and loaded; the engine must outlive
+ * them. With engine NULL they have neither parts nor data.
  */
 void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engine *engine,
                          struct tt_job_tensors *ret_tensors);

@@ -18,7 +18,7 @@
 #include "core/os/file.h"
 
 static struct tt_text kept;
-static bool keeps;           /* begun, and the file is not open yet */
+static bool keeps;           /* begun, but the file is not yet open */
 static atomic_int file = -1; /* a handler may read it at any time */
 
 void tt_console_begin(void)

@@ -68,8 +68,8 @@ static int fail_taken(const struct tt_config *cfg)
 }
 
 /*
- * Old ranks may still hold the lock right after their launcher has ended: killed, they have not noticed that yet or the
- * kernel is still taking their memory apart. That takes seconds, so the lock is tried for that long.
+ * Killed ranks may still hold the lock when their launcher has already ended, while the kernel frees their memory. That
+ * takes seconds, so titan tries to get the lock for that long.
  */
 enum { LOCK_TRIES = 50 };
 static const struct timespec between_tries = {0, 100000000};
@@ -91,7 +91,7 @@ static int take_lock(const struct tt_config *cfg, struct tt_lock *lock)
     return rc;
 }
 
-/* Whether the folder has one of the files by which it is known to have a run. */
+/* Whether the folder contains one of the files by which a run is recognized. */
 static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
 {
     static const char *const files[] = {"metrics.jsonl", "run.yaml"};
@@ -107,14 +107,14 @@ static int holds_a_run(const struct tt_config *cfg, bool *ret_holds)
     return rc;
 }
 
-/* Whether the last record of a run is that of a good end. */
+/* Whether a run's last record says that it ended well. */
 static bool take_end(void *arg, const json_t *record)
 {
     bool *ended = arg;
     const json_t *code = json_object_get(record, "exit");
 
     *ended = code && json_integer_value(code) == 0;
-    return true; /* only the last record is of interest */
+    return true; /* only the last record matters */
 }
 
 struct validation_search {
@@ -122,7 +122,7 @@ struct validation_search {
     bool found;
 };
 
-/* Records before the step, or before a start that went back behind it, belong to other weights. */
+/* Records before the step, or before a start from an earlier step, are about other weights. */
 static bool take_validation(void *arg, const json_t *record)
 {
     struct validation_search *search = arg;
@@ -194,7 +194,7 @@ int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code,
         if (!search.lacks_end)
             goto out;
     }
-    if (held) /* by another run */
+    if (held) /* held by another run */
         goto out;
     TT_TRY(tt_records_open(path, &records));
     end = json_pack("{s:s, s:I, s:i, s:o, s:o}", "type", "end", "step", (json_int_t)search.step, "exit", code, "error",
@@ -210,7 +210,7 @@ out:
     return rc;
 }
 
-/* Whether this run may have the folder, and whether it replaces the one that is there. */
+/* Whether this run may use the folder, and whether it replaces the run in it. */
 static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, bool *ret_replaces)
 {
     const char *weights = cfg->checkpoint.initial_load_path;
@@ -226,7 +226,7 @@ static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, boo
     if (!overwrite && !resumes && holds && cfg->checkpoint.enable && exists)
         TT_TRY(tt_records_backwards(records, take_end, &ended));
     *ret_replaces = overwrite && holds;
-    if (*ret_replaces && weights) { /* the weights to start from are read after the run that is replaced was removed */
+    if (*ret_replaces && weights) { /* the run that is replaced is removed before the weights to start from are read */
         TT_TRY(tt_path_look(cfg->job.dump_folder, &run_info));
         TT_TRY(tt_path_look(weights, &weights_info));
         rc = run_info.inode == weights_info.inode && run_info.device == weights_info.device
@@ -246,7 +246,8 @@ static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, boo
             "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
             cfg->job.dump_folder);
     } else if (!overwrite && !resumes && holds && cfg->checkpoint.enable && !ended) {
-        /* its last record is not that of a good end; a scheduler must be able to restart it with the same command */
+        /* the last record does not say that the run ended well; a scheduler must be able to restart it with the same
+         * command */
         tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
     } else if (!overwrite && !resumes && holds) {
         rc = tt_fail(TT_EUSAGE,
@@ -276,8 +277,8 @@ out:
 /*
  * --- what is removed ---
  *
- * --overwrite removes what a run left in its folder, and nothing else. A folder inside it may hold files of others, or
- * be a link to a larger disk. So only files with titan's names are removed, and the folders that are then empty.
+ * --overwrite removes what a run left in its folder, and nothing else. A folder inside it may contain other files, or
+ * be a link to a larger disk. So titan removes only files with the names that it uses, and folders that are then empty.
  */
 
 static bool is_of_a_checkpoint_folder(const char *name)
@@ -328,7 +329,7 @@ static int remove_empty(const char *top, const char *path)
     return rc;
 }
 
-/* Files below folder/INSIDE/, by patterns of both names. */
+/* Removes files below folder/INSIDE/, by patterns for the names of folders and files. */
 static int remove_records(const char *top, const char *folder, const char *inside, const char *file)
 {
     char **names = NULL, **files = NULL;
@@ -379,13 +380,13 @@ static int remove_run(const struct tt_config *cfg)
 
     TT_TRY(tt_path_exists(checkpoints, &exists));
     if (exists) {
-        TT_TRY(tt_ckpt_folder_lock(checkpoints, &lock)); /* a command may be working there */
+        TT_TRY(tt_ckpt_folder_lock(checkpoints, &lock)); /* since a command may be working there */
         TT_TRY(remove_names(checkpoints, is_of_a_checkpoint_folder));
         tt_lock_release(&lock);
     }
     TT_TRY(remove_records(top, board, "[0-9]*-[0-9]*", "events.out.tfevents.*"));
     TT_TRY(remove_records(top, traces, "iteration_[0-9]*", "rank[0-9]*_trace.json*"));
-    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since these files mark the folder as a run's */
+    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since by these files the folder is recognized as a run's */
 out:
     tt_lock_release(&lock);
     tt_free(checkpoints);
@@ -396,7 +397,8 @@ out:
 
 /* --- starts that fail --- */
 
-/* The files that a start makes in the folder of its run. The lock comes last: a job that finds none may begin there. */
+/* The files that a start makes in the folder of its run. The lock is removed last: without a lock, another job may
+ * begin there. */
 enum { METRICS, RECORD, CONSOLE, CHECKPOINTS, BOARD, LOCK, MADE };
 
 static char *made_path(const struct tt_config *cfg, int what)
@@ -410,7 +412,7 @@ static char *made_path(const struct tt_config *cfg, int what)
     return in_folder(cfg, name);
 }
 
-/* Cuts the last part of a path off; false: it has only one. */
+/* Cuts off the last part of a path; false: the path has only one. */
 static bool cut_last(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -434,7 +436,7 @@ static int look(const struct tt_config *cfg, struct tt_run_folder *folder)
         tt_free(path);
         path = made_path(cfg, what);
         TT_TRY(tt_path_look(path, &info));
-        exists = info.kind != TT_FILE_NONE || info.is_link; /* a link is the user's, wherever it leads */
+        exists = info.kind != TT_FILE_NONE || info.is_link; /* a link belongs to the user, wherever it leads */
         if (what != LOCK || !folder->lock.path)
             folder->had |= (unsigned)exists << what;
     }
@@ -477,16 +479,16 @@ void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folde
     enum tt_key key = tt_error_key();
     bool is_ours = folder->lock.path && folder->kept && tt_lock_check(&folder->lock) == 0;
 
-    if (is_ours && !(folder->had & 1U << CONSOLE)) /* a log that stays gets the message too */
+    if (is_ours && !(folder->had & 1U << CONSOLE)) /* if the log stays, it gets the message too */
         tt_console_close();
     for (int what = 0; what < MADE && is_ours; what++)
         if (!(folder->had & 1U << what))
             remove_made(cfg, what);
-    tt_lock_release(&folder->lock); /* its file was removed while it was held, so that nobody can take it */
+    tt_lock_release(&folder->lock); /* the lock file is removed while it is held, so that nobody else can take it */
     for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
         at[n - 1] = 0;
     while (is_ours && strlen(at) > strlen(folder->kept) && rmdir(at) == 0 && cut_last(at))
-        ; /* the folders on the way to the run's that were not there */
+        ; /* removes the folders on the way to the run's that this start made */
     (void)tt_fail_key(TT_EINTERNAL, key, "%s", message);
     tt_free(message);
     tt_free(at);
@@ -502,7 +504,7 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
     int rc = 0;
 
     TT_TRY(look(cfg, &folder));
-    for (int i = 0; i < TRIES; i++) { /* a start that fails meanwhile may remove the folder again */
+    for (int i = 0; i < TRIES; i++) { /* meanwhile, a start that fails may remove the folder again */
         rc = tt_folder_make(cfg->job.dump_folder);
         if (rc == 0)
             rc = take_lock(cfg, &folder.lock);
@@ -510,7 +512,7 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
             break;
     }
     TT_TRY(rc);
-    TT_TRY(look(cfg, &folder)); /* another job may have had the lock meanwhile */
+    TT_TRY(look(cfg, &folder)); /* another job may have held the lock meanwhile */
     rc = decide(cfg, resumes, overwrite, &folder.replaces);
     if (rc < 0) {
         tt_run_folder_undo(cfg, &folder);

@@ -19,7 +19,7 @@ enum { BLOCK_BYTES = 1 << 16 };
 struct tt_records {
     int fd;
     char *path;
-    int64_t size; /* of the whole lines */
+    int64_t size; /* bytes of complete lines */
     bool failed;  /* a warning was given */
 };
 
@@ -60,7 +60,7 @@ out:
     return rc;
 }
 
-/* Repairs an incomplete last line: a record that only lacks its line end gets one, anything else is removed. */
+/* Repairs an incomplete last line: if only the line end is missing, adds it; otherwise removes the line. */
 static int mend(struct tt_records *r, int fd, int64_t size)
 {
     int64_t begin = size;
@@ -123,8 +123,8 @@ void tt_records_add(struct tt_records *r, const char *line)
     tt_free(text);
 }
 
-/* Takes the lines of a block that begins at offset `at` of the file, last first. Returns where the first of them
- * begins. */
+/* Passes the lines of a block that begins at offset `at` of the file to `take`, last first. Returns where the first of
+ * them begins. */
 static size_t take_back(const char *block, size_t size, int64_t at, const char *path,
                         bool (*take)(void *arg, const json_t *record), void *arg, bool *done)
 {
@@ -137,7 +137,7 @@ static size_t take_back(const char *block, size_t size, int64_t at, const char *
         json_t *record = NULL;
 
         if (!before && at > 0)
-            break; /* its beginning is not in the block */
+            break; /* the line begins before the block */
         if (tt_json_parse(block + begin, end - begin, path, &record) < 0)
             record = NULL;
         *done = take(arg, record);

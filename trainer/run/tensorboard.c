@@ -23,7 +23,7 @@
 struct bytes {
     uint8_t *data;
     size_t n, room;
-    bool full; /* something did not fit */
+    bool full; /* some bytes did not fit */
 };
 
 static void put(struct bytes *b, const void *data, size_t n)
@@ -95,7 +95,7 @@ static void put_event(struct bytes *event, double wall_sec, int64_t step, const 
     put_field(event, 5, summary->data, summary->n);
 }
 
-/* TFRecord's: a CRC of data that contains CRCs is weak, so they are rotated and shifted. */
+/* TFRecord's checksum: a CRC over data that contains CRCs is weak, so it is rotated and shifted. */
 static uint32_t masked_crc(const void *data, size_t n)
 {
     uint32_t crc = tt_crc32c(0, data, n);
@@ -157,7 +157,7 @@ size_t tt_tensorboard_text_record(double wall_sec, int64_t step, const char *tag
                  tensor = {.data = tensor_room, .room = sizeof tensor_room};
     size_t n = strlen(text);
 
-    if (n > TT_BOARD_TEXT) /* whole characters of it */
+    if (n > TT_BOARD_TEXT) /* cuts the text after a whole character */
         for (n = TT_BOARD_TEXT; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
             n--;
     put_key(&tensor, 1, VARINT);
@@ -180,7 +180,7 @@ struct tt_tensorboard {
     bool failed;
 };
 
-/* size: of the record; 0: there was none. */
+/* size: of the record; 0: it could not be made. */
 static void append(struct tt_tensorboard *board, const uint8_t *record, size_t size)
 {
     bool written = size && fwrite(record, 1, size, board->file) == size && fflush(board->file) == 0;

@@ -39,13 +39,13 @@ void tt_tensorboard_add_text(struct tt_tensorboard *board, int64_t step, const c
 void tt_tensorboard_close(struct tt_tensorboard *board);
 
 /**
- * Puts one record of scalars with a given time into buf; returns its size, or 0 when buf_size is too small. The file is
- * a sequence of such records after the version record, which is n = 0. For the writer and its test.
+ * Writes a record of scalars with a given time to buf; returns its size, or 0 if buf_size is too small. The file begins
+ * with the version record (n = 0), and such records follow. For the writer and its test.
  */
 size_t tt_tensorboard_record(double wall_sec, int64_t step, const struct tt_scalar *scalars, int n, uint8_t *buf,
                              size_t buf_size);
 
-/** The same of a text. */
+/** The same for a text. */
 size_t tt_tensorboard_text_record(double wall_sec, int64_t step, const char *tag, const char *text, uint8_t *buf,
                                   size_t buf_size);
 

@@ -31,7 +31,7 @@ static void add_asset(struct tt_train_assets *a, const char *name, const void *b
     TT_PUSH(a->asset, a->n, a->cap) = (struct tt_ckpt_asset){name, bytes, size};
 }
 
-/* The tokenizer may be NULL, and outlives the assets. Not collective. May be released after an error too. */
+/* The tokenizer may be NULL; it must outlive the assets. Not collective. May be released after an error too. */
 static int init_assets(const struct tt_setup *s, const struct tt_tokenizer *tokenizer,
                        struct tt_train_assets *ret_assets)
 {
@@ -69,14 +69,14 @@ static void release_assets(struct tt_train_assets *a)
     *a = (struct tt_train_assets){.n = 0};
 }
 
-/* --- checkpoint.last_save_in_hf: the last step once more, in Hugging Face's format --- */
+/* --- checkpoint.last_save_in_hf: a copy of the last step in Hugging Face's format --- */
 
 struct export
 {
     const struct tt_saver *saver;
     int64_t step;
     char *folder;              /* step-N/hf */
-    struct tt_copied exported; /* no files: the step already had its export */
+    struct tt_copied exported; /* without files: the step was already exported */
 };
 
 static int export_step(void *arg)
@@ -91,7 +91,7 @@ static int export_step(void *arg)
     bool exists = false;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(folder, &exists)); /* if it exists it is complete, since it is published by a rename */
+    TT_TRY(tt_path_exists(folder, &exists)); /* an existing export is complete, since it is published by a rename */
     if (exists)
         goto out;
     TT_TRY(tt_ckpt_copy(&what, &e->exported));
@@ -153,7 +153,7 @@ static json_t *describe(const struct tt_saver *saver, const struct tt_train_prog
     json_t *meta = tt_train_progress_json(at), *mesh = json_object(), *list = NULL;
     int64_t n, *loads = tt_engine_loads(s->engine, &n);
 
-    if (s->cfg->training.global_batch_balance_loss > 0.0) /* the next step needs the loads of experts in this one */
+    if (s->cfg->training.global_batch_balance_loss > 0.0) /* the next step needs the loads of experts in this step */
         list = json_array();
     for (int64_t i = 0; list && i < n; i++)
         (void)json_array_append_new(list, json_integer(loads[i]));
@@ -215,8 +215,8 @@ static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved
 }
 
 /*
- * A save that failed for lack of space or memory, or because of a broken disk, left the older checkpoints as they were.
- * Training warns and continues. It does not continue if the save is the last one, whose loss would be that of the run,
+ * If a save failed for lack of space or memory, or because of a broken disk, the older checkpoints are unchanged;
+ * training warns and continues. It does not continue if the save is the last one, without which the run would be lost,
  * or if the state is not finite.
  */
 static int settle_result(struct tt_saver *saver, int rc, int64_t step, bool last)
@@ -351,10 +351,10 @@ int tt_saver_drain(struct tt_saver *saver, int code)
 /*
  * --- space on the disk ---
  *
- * It is better to know before training than after hours of it whether the checkpoints fit.
+ * The user should know before training, not after hours of it, whether the checkpoints fit.
  */
 
-/* Bytes of a save of these tensors, for the last one perhaps of the model only. */
+/* Bytes of a save of these tensors; the last save may contain only the model. */
 static int64_t room_of(const struct tt_setup *s, struct tt_ckpt_state *state, const struct tt_train_assets *assets,
                        bool model_only, const struct tt_ckpt_policy *policy)
 {
@@ -365,7 +365,7 @@ static int64_t room_of(const struct tt_setup *s, struct tt_ckpt_state *state, co
     return tt_ckpt_save_room(state, &s->job.mesh, policy, assets->asset, assets->n);
 }
 
-/* The checkpoints that a run saves from `at` on, in a folder without any. */
+/* The checkpoints that a run saves from step `at` on, in a folder without checkpoints. */
 static int find_demand(const struct tt_setup *s, const struct tt_train_data *data, const struct tt_train_assets *assets,
                        const struct tt_train_progress *at, struct tt_ckpt_demand *ret_demand)
 {
@@ -413,7 +413,7 @@ static int look(const struct tt_setup *s, const struct tt_train_data *data, cons
     disk->replaced = overwrite ? held : 0;
     disk->most = tt_ckpt_demand_bytes(d, s->cfg->checkpoint.keep_latest_k);
     least = tt_ckpt_demand_bytes(d, 1);
-    if (disk->have < 0.0 || disk->replaced) /* not known, or what is removed makes room */
+    if (disk->have < 0.0 || disk->replaced) /* free space is not known, or a removal will make room */
         goto out;
     if (disk->have < least)
         rc = tt_fail(TT_EIO,

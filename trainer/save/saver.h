@@ -16,11 +16,11 @@
 #include "trainer/step/reporter.h"
 #include "trainer/step/step.h"
 
-/** Small files that go into every checkpoint. Those of rank 0 are written. */
+/** Small files that go into every checkpoint. Rank 0 writes its own. */
 struct tt_train_assets {
     struct tt_ckpt_asset *asset;
     int n, cap;
-    char *model_config;      /* the bytes of model.json; the tokenizer owns the bytes of its files */
+    char *model_config;      /* the bytes of model.json; those of the tokenizer's files belong to the tokenizer */
     struct tt_hf_file *file; /* the files of model.hf_assets_path, for an export; rank 0 only */
     int n_files;
 };
@@ -28,7 +28,7 @@ struct tt_train_assets {
 /* --- the saver --- */
 
 /**
- * The checkpoints that a run saves: when they are due, what is in them, and the save that is under way. With async_mode
+ * The checkpoints that a run saves: when they are due, their content, and the save that is under way. With async_mode
  * at most one save is under way. All ranks end it together at the end of a step, when they agree on it and publish it.
  */
 struct tt_saver {
@@ -38,10 +38,10 @@ struct tt_saver {
     struct tt_job_tensors tensors;
     struct tt_train_assets assets;
     struct tt_ckpt_store *store;   /* NULL: nothing is saved */
-    struct tt_ckpt_writer *writer; /* NULL: saves block */
-    struct tt_ckpt_saving *saving; /* under way; only with a writer */
+    struct tt_ckpt_writer *writer; /* NULL: a save blocks training */
+    struct tt_ckpt_saving *saving; /* the save that is under way; only with a writer */
     int64_t saving_step;
-    int64_t saved_step; /* the last one of its line that this run published or continues from, or -1 */
+    int64_t saved_step; /* the last step of this run's line that it published or from which it continues, or -1 */
     json_t *line;       /* of the steps that this process saves (checkpoint/steps/line.h) */
 };
 
@@ -62,7 +62,7 @@ void tt_saver_close(struct tt_saver *saver);
  */
 int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop) TT_MUST_CHECK;
 
-/** Whether this rank has nothing left to write; local. */
+/** Whether this rank has no more files to write; local. */
 bool tt_saver_is_written(const struct tt_saver *saver);
 
 /** Waits for the save that is under way, if any, and publishes it. Collective. Does not wait if all ranks have written
@@ -87,19 +87,21 @@ int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 
 /* --- space on the disk --- */
 
-/** Disk space that the checkpoints of a run need, and that is free, in bytes. */
+/** The disk space that the checkpoints of a run need, and the free space, in bytes. */
 struct tt_saver_disk {
     char *folder;                 /* of the checkpoints; NULL: the run saves none */
     struct tt_ckpt_demand demand; /* of what the run saves from here on */
-    int64_t replaced;             /* checkpoints that the run removes when it starts; their space is not free yet */
-    double have, most;            /* free (negative: not known), and needed for all that keep_latest_k keeps */
-    int64_t fits;                 /* how many can be kept; 0: all that keep_latest_k keeps */
+    int64_t replaced;             /* bytes of checkpoints that the run removes when it starts, which are not free yet */
+    /* have: free bytes (negative: not known); most: bytes needed for all that keep_latest_k keeps */
+    double have, most;
+    /* the number of checkpoints for which there is space; 0: for all that keep_latest_k keeps */
+    int64_t fits;
 };
 
 /**
- * Looks at the disk before a run starts. TT_EIO if there is no space for one save and the older one that is kept until
+ * Examines the disk before a run starts. TT_EIO if there is no space for one save and the older one that is kept until
  * it is complete. Not collective. May be released after an error too.
- *   overwrite  the run removes the checkpoints that are there
+ *   overwrite  the run removes the checkpoints in its folder
  */
 int tt_saver_look_at_disk(const struct tt_setup *setup, const struct tt_train_data *data,
                           const struct tt_train_progress *at, bool overwrite,
@@ -111,8 +113,8 @@ void tt_saver_warn_of_space(const struct tt_config *cfg, const struct tt_saver_d
 
 /**
  * Checks that the coming checkpoints fit on the disk. TT_EIO if there is no space for one save and the older one that
- * is kept until it is complete. A warning if there is less than checkpoint.keep_latest_k needs. Passes if the free
- * space is not known. Collective.
+ * is kept until it is complete. Warns if there is less than checkpoint.keep_latest_k needs. Succeeds if the free space
+ * is not known. Collective.
  */
 int tt_saver_check_space(const struct tt_saver *saver, const struct tt_train_progress *at) TT_MUST_CHECK;
 

@@ -16,7 +16,7 @@
 
 enum { SHOWN = 12 };
 
-/* Whether two values compute the same. Numbers are compared as float32, however they were written. */
+/* Whether two values have the same effect. Numbers are compared as float32, however they are written. */
 static bool same_value(const json_t *a, const json_t *b)
 {
     const char *key;
@@ -78,7 +78,7 @@ static void add_key(struct tt_text *text, const char *key, const json_t *value)
     tt_free(word);
 }
 
-/* Adds the keys with a flag whose values differ, first as they were and then as they are. */
+/* Adds the keys with the flag whose values differ, with the old value and then the new one. */
 static void add_differing(const json_t *before, const json_t *now, int flag, struct tt_text *was, struct tt_text *is)
 {
     for (int i = 0; i < tt_config_n_rows; i++) {
@@ -87,7 +87,7 @@ static void add_differing(const json_t *before, const json_t *now, int flag, str
         const json_t *a = value_of(before, row), *b = value_of(now, row);
         bool idle = strcmp(row->section, "lora") == 0 && !has_adapters(before) && !has_adapters(now);
 
-        /* an older titan may not have recorded it */
+        /* an older titan may not have recorded the key */
         if (!(row->flags & flag) || idle || !a || !b || json_is_null(a) || json_is_null(b) || same_value(a, b))
             continue;
         add_key(was, flag == TT_FLAG_WEIGHTS && !was->size ? row->path : key, a);
@@ -151,7 +151,7 @@ json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
             json_t *old = json_object_get(json_object_get(before, section_name), key);
             char path[256];
 
-            if (!old || same_value(old, value)) /* a key that an older titan did not have did not change */
+            if (!old || same_value(old, value)) /* a key that the older titan did not have has not changed */
                 continue;
             (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
             (void)json_object_set_new(changed, path, json_pack("[O, O]", old, value));
@@ -161,7 +161,7 @@ json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
     return changed;
 }
 
-/* The value that a degree had before. */
+/* The old value of a degree. */
 static int64_t degree_before(const json_t *changed, enum tt_key key, int64_t now)
 {
     const json_t *pair = json_object_get(changed, tt_key_name(key));
@@ -177,8 +177,8 @@ static bool changes_grains(const json_t *changed, enum tt_key degree, int64_t no
     return (was > exact_was ? was : exact_was) != (now > exact_now ? now : exact_now);
 }
 
-/* Sums over runs have the bits of those over microbatches, if ranks had and have whole sequences and all experts, and
- * the microbatches of a step are a power of two. */
+/* Whether sums over runs may differ in bits from sums over microbatches. They do not if, before and now, ranks have
+ * whole sequences and all experts, and the number of microbatches in a step is a power of two. */
 static bool changes_sums(const struct tt_setup *setup, const json_t *changed, const json_t *pair)
 {
     const char *last = tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH);
@@ -192,7 +192,7 @@ static bool changes_sums(const struct tt_setup *setup, const json_t *changed, co
            strcmp(json_string_value(json_array_get(pair, 1)), last) == 0;
 }
 
-/* Whether the change makes the losses differ, from here on, from the run's without it. */
+/* Whether the change of a key makes the losses differ, from here on, from those without it. */
 static bool changes_curve(const struct tt_setup *setup, const json_t *changed, const struct tt_config_row *row,
                           const json_t *pair)
 {
@@ -201,15 +201,15 @@ static bool changes_curve(const struct tt_setup *setup, const json_t *changed, c
     bool exact = tt_setup_layout_exact(setup), sums = o->reduce == TT_REDUCE_RUNS && o->microbatches > 1;
 
     switch ((int)row->id) {
-    case TT_KEY(training.steps): /* the schedule has the length of the run */
+    case TT_KEY(training.steps): /* the length of the run changes the schedule */
         return cfg->lr_scheduler.total_steps == TT_NULL_INT;
-    case TT_KEY(debug.seed): /* it rounds weights */
+    case TT_KEY(debug.seed): /* it seeds the rounding of weights */
         return cfg->training.dtype == TT_DTYPE_BFLOAT16;
     case TT_KEY(training.gradient_sync):
         return changes_sums(setup, changed, pair);
-    case TT_KEY(parallelism.context_parallel_load_balancer): /* which tokens are a grain of a sequence */
+    case TT_KEY(parallelism.context_parallel_load_balancer): /* it decides which tokens form a grain of a sequence */
         return setup->job.mesh.cp_grains > 1;
-    /* Ranks whose number is no power of two add in an order of their own. */
+    /* Ranks whose number is not a power of two add in an order of their own. */
     case TT_KEY(parallelism.data_parallel_replicate_degree):
     case TT_KEY(parallelism.data_parallel_shard_degree):
         return !exact;
@@ -217,7 +217,8 @@ static bool changes_curve(const struct tt_setup *setup, const json_t *changed, c
     case TT_KEY(parallelism.expert_parallel_degree):
         return !exact || sums;
     case TT_KEY(parallelism.context_parallel_degree):
-        if (!exact || sums || o->reduce_dtype != TT_F32) /* ranks of a sequence round to bfloat16 and then add */
+        /* ranks that share a sequence round to bfloat16 before they add */
+        if (!exact || sums || o->reduce_dtype != TT_F32)
             return true;
         /* fall through */
     case TT_KEY(parallelism.exact_context_parallel_degree):
@@ -234,7 +235,8 @@ static bool changes_curve(const struct tt_setup *setup, const json_t *changed, c
     }
 }
 
-/* Appends the change of the sequences of a step or microbatch, unless the change of `key` already shows it. */
+/* Appends the change in the number of sequences of a step or microbatch, unless the change of `key` already shows
+ * it. */
 static void add_sequences(const json_t *changed, enum tt_key key, const char *what, int64_t before, int64_t now,
                           struct tt_text *all, struct tt_text *curve)
 {
@@ -261,7 +263,7 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_changes *sinc
 
     json_object_foreach(since->keys, path, pair)
     {
-        const struct tt_config_row *row = tt_config_row_find(path); /* a mapping has none */
+        const struct tt_config_row *row = tt_config_row_find(path); /* NULL for a mapping */
 
         if (row && row->flags & TT_FLAG_QUIET)
             continue;

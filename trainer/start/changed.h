@@ -8,26 +8,26 @@
 /* The changes since the step from which a run continues. */
 struct tt_changes {
     int64_t step;       /* -1: the run does not continue */
-    int64_t batch;      /* sequences of a step in the run that saved it; 0: not known */
-    int64_t microbatch; /* and of a microbatch; 0: not known */
+    int64_t batch;      /* sequences of a step in the run that saved the step; 0: not known */
+    int64_t microbatch; /* sequences of a microbatch in that run; 0: not known */
     json_t *keys;       /* {path: [before, now]}; NULL: the run does not continue */
 };
 
 /**
- * TT_EDATA, with the values, if the checkpoint is of another model than this run's: other shapes, or the same shapes
- * with another meaning (heads, rotary frequencies, epsilon). Not collective.
+ * TT_EDATA, with the values, if the checkpoint is of another model: its shapes differ, or the same shapes mean
+ * something else (heads, rotary frequencies, epsilon). Not collective.
  */
 int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_MUST_CHECK;
 
-/** TT_EDATA if a new run would begin from adapters, of the checkpoint at path, that were trained with another
+/** TT_EDATA if a new run would begin from the adapters of the checkpoint at path, and these were trained with another
  * lora.alpha. meta: of the manifest, may be NULL. Not collective. */
 int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
 
-/** The keys whose values differ from an earlier configuration's: {"training.steps": [60, 90], …}. The caller's
+/** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. The caller's
  * (json_decref). */
 json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before);
 
-/** Appends lines of the banner: what changed since the step from which the run continues, and whether that changes its
+/** Appends lines of the banner: the changes since the step from which the run continues, and whether they change its
  * losses. */
 void tt_changed_text(const struct tt_setup *setup, const struct tt_changes *since, struct tt_text *out);
 

@@ -23,8 +23,8 @@
 
 /* --- a run that continues --- */
 
-/* Steps that were set aside, or renamed by a killed save, count too. Their fate is decided later, with
- * the lock held; the run must not begin again. */
+/* Steps that were set aside, or renamed by a killed save, count too. They are dealt with later, under the lock; the run
+ * must not begin anew. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
     char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
@@ -58,7 +58,7 @@ static int fail_position(const char *key, const char *then, const char *now)
                    key, then, now);
 }
 
-/* The part of a mixture with this name; NULL: there is none. */
+/* The part of a mixture with that name; NULL: there is none. */
 static const json_t *find_part(const json_t *parts, const char *name)
 {
     const json_t *part;
@@ -152,7 +152,7 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
     if (split !=
-        cfg->validation.split) /* documents that change sides would also be validated on after they were trained on */
+        cfg->validation.split) /* documents that change sides would be used for validation after training on them */
         return tt_fail_key(
             TT_EDATA, TT_KEY(validation.split),
             "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
@@ -175,7 +175,7 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
 }
 
 /* Takes step, samples and schedule from a manifest's description, except what `skip` excludes. TT_EDATA if this run's
- * samples are other ones. */
+ * samples differ. */
 static int restore(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta, unsigned skip,
                    struct tt_train_progress *at)
 {
@@ -194,8 +194,8 @@ static bool is_complete(const struct tt_setup *setup, const struct tt_train_data
     return at->step >= tt_train_progress_last_step(at, setup, data);
 }
 
-/* Accepts a step if it fits the present configuration (tt_ckpt_request). The last step of a run may have only the
- * weights, which are enough if nothing is left to train. */
+/* Accepts a step if it fits the present configuration (tt_ckpt_request). The last step of a run may contain only the
+ * weights, which suffice if no step is left to train. */
 static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
 {
     const struct tt_saver *saver = arg;
@@ -207,7 +207,7 @@ static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
     return tt_changed_check_model(saver->setup->cfg, manifest->meta);
 }
 
-/* Decides the line of the coming steps. Rank 0 sets aside steps that are not of it. */
+/* Decides the line of the coming steps. Rank 0 sets aside the steps that do not belong to it. */
 static int settle_line(struct tt_saver *saver, const char *run_id, const struct tt_train_progress *at,
                        const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
 {
@@ -229,8 +229,8 @@ out:
     return rc;
 }
 
-/* The banner's description of the step from which the run continues. Epochs are counted first, since training.steps is
- * among the keys that may have changed. */
+/* Describes the step from which the run continues, for the banner. Epochs are counted first, since training.steps is
+ * one of the keys that may have changed. */
 static void describe_step(const struct tt_setup *s, const struct tt_train_data *data,
                           const struct tt_train_progress *at, const char *folder, const struct tt_ckpt_found *found,
                           struct tt_start *start)
@@ -253,8 +253,8 @@ static void describe_step(const struct tt_setup *s, const struct tt_train_data *
     (void)snprintf(start->weights_from, sizeof start->weights_from, "step-%" PRId64 " of %s", found->step, folder);
 }
 
-/* Loads the step from which the run continues, if its folder has one, and decides the line of its coming steps. Steps
- * that are not of that line are set aside after everything is loaded. Collective. */
+/* Loads the step from which the run continues, if its folder contains one, and decides the line of its coming steps.
+ * Steps that do not belong to that line are set aside after everything is loaded. Collective. */
 static int resume(struct tt_saver *saver, const char *folder, const char *run_id, struct tt_train_progress *at,
                   struct tt_start *start, bool *ret_resumed)
 {
@@ -276,7 +276,7 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
         goto out;
     }
     TT_TRY(tt_comm_agree(s->comm, restore(s->cfg, saver->data, found.meta, found.skip, at)));
-    /* a checkpoint without the loads of experts in its step is continued as if they had been even */
+    /* if a checkpoint does not contain the loads of experts, they count as even */
     loads = found.skip & TT_SKIP_TRAIN_STATE ? NULL : json_object_get(found.meta, "expert_loads");
     for (int64_t i = 0; i < n && (int64_t)json_array_size(loads) == n; i++)
         engine_loads[i] = (int64_t)json_integer_value(json_array_get(loads, (size_t)i));
@@ -289,13 +289,13 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
                 "continues from step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
                 found.step, s->cfg->job.dump_folder);
     sync = tt_setup_recorded_sync(found.meta);
-    /* where the layout does not change the bits, neither do sums of runs */
+    /* if the layout does not change the bits, neither do sums over runs */
     if (sync && strcmp(sync, now) != 0 &&
         (!tt_setup_layout_exact(s) || strcmp(sync, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) == 0))
         tt_note(
             "the checkpoint was trained with gradient_sync %s, this run continues with %s: losses differ in rounding",
             sync, now);
-    /* a line that counts from 0 reaches this number again, and that step is another one */
+    /* a line that counts from 0 reaches this number again with another step */
     saver->saved_step = at->step == found.step ? found.step : -1;
     describe_step(s, saver->data, at, folder, &found, start);
 out:
@@ -324,14 +324,14 @@ static void describe_random(const struct tt_config *cfg, struct tt_start *start)
     start->is_random = true;
 }
 
-/* The parts of the checkpoint that are not taken. */
+/* The parts of the checkpoint that are not loaded. */
 static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
 {
     int rc = tt_job_skip_flags(cfg, ret_skip);
     enum tt_key key = cfg->checkpoint.initial_load_extend_vocabulary ? TT_KEY(checkpoint.initial_load_extend_vocabulary)
                                                                      : TT_KEY(checkpoint.initial_load_leave_out);
 
-    /* these are not Hugging Face's weights */
+    /* these weights are not from a Hugging Face folder */
     if (cfg->checkpoint.initial_load_extend_vocabulary || cfg->checkpoint.initial_load_leave_out.n)
         return tt_fail(TT_EUSAGE,
                        "%s is for a Hugging Face folder, and '%s' is none\n"
@@ -342,7 +342,8 @@ static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
     return rc;
 }
 
-/* Continues as far as the run had come that saved the checkpoint. meta is NULL if the checkpoint does not say. */
+/* Continues from the progress of the run that saved the checkpoint. meta is NULL if the checkpoint does not record
+ * it. */
 static int restore_initial(const struct tt_config *cfg, const struct tt_train_data *data, const json_t *meta,
                            unsigned skip, struct tt_train_progress *at)
 {
@@ -351,7 +352,7 @@ static int restore_initial(const struct tt_config *cfg, const struct tt_train_da
     TT_TRY(tt_changed_check_adapters(cfg, initial_path(cfg), meta));
     if (!meta || cfg->checkpoint.initial_load_model_only)
         return 0;
-    if (json_object_get(meta, "torch")) { /* the position of another data loader means nothing to this one */
+    if (json_object_get(meta, "torch")) { /* the position in another program's data loader is meaningless here */
         if (!(skip & TT_SKIP_TRAIN_STATE) && !json_object_get(meta, "step"))
             return tt_fail(TT_EDATA,
                            "'%s' does not say how many steps were done (train_state.step)\nhelp: set %s: "
@@ -384,7 +385,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     json_t *meta = NULL;
     int rc = 0;
 
-    if (s->job.model->dims.lora.rank) /* adapters, which the weights to start from may lack */
+    if (s->job.model->dims.lora.rank) /* the adapters, which the weights to start from may lack */
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
         TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, state));
@@ -402,8 +403,8 @@ out:
     return rc;
 }
 
-/* Warns if the folder of the model's config.json has weights too, since they were probably meant to be used.
- * Collective. */
+/* Warns if the folder of the model's config.json contains weights too, since the user probably wanted to start from
+ * them. Collective. */
 static int warn_random(const struct tt_setup *s)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
@@ -454,7 +455,7 @@ struct peek {
     const struct tt_setup *setup;
     const struct tt_train_data *data;
     struct tt_train_progress *at;
-    char *step; /* the path of the step from which the run continues; NULL: the weights to start from are looked at */
+    char *step;    /* the path of the step from which the run continues; NULL: examine the weights to start from */
     unsigned skip; /* of the step */
 };
 
@@ -484,7 +485,7 @@ out:
     return rc;
 }
 
-/* The part of tt_start_peek that looks for a step of the run's own folder. */
+/* The part of tt_start_peek that looks for a step in the run's own folder. */
 static int peek_step(const struct tt_setup *s, const struct tt_train_data *data, struct tt_train_progress *at,
                      struct tt_start *start, bool *ret_resumes)
 {

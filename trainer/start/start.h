@@ -14,14 +14,14 @@
 struct tt_start {
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     bool is_random;
-    bool averages_begin;     /* the step had no averages of the weights, which begin as the weights */
+    bool averages_begin;     /* the step contains no averages of the weights, so these begin as copies of the weights */
     struct tt_changes since; /* the step from which the run continues */
 };
 
 /**
- * Loads the newest checkpoint of the run's own folder, else what initial_load_* names, else initialises randomly. Sets
- * the progress, and the line of steps that the saver continues. Call after tt_saver_open. Collective. May be released
- * after an error too.
+ * Loads the newest checkpoint of the run's own folder, or the weights that initial_load_* names, or initialises
+ * randomly. Sets the progress, and the line of steps that the saver continues. Call after tt_saver_open. Collective.
+ * May be released after an error too.
  */
 int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at,
                   struct tt_start *ret_start) TT_MUST_CHECK;
@@ -29,14 +29,14 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
 /**
  * Finds the start of tt_start_load without loading it or changing a folder. Steps and other weights are chosen and
  * compared with the configuration in the same way, but checksums are not verified.
- *   starts_over  the run replaces the one in its folder
+ *   starts_over  the run replaces the run in its folder
  * Collective. May be released after an error too.
  */
 int tt_start_peek(const struct tt_setup *setup, const struct tt_train_data *data, bool starts_over,
                   struct tt_train_progress *at, struct tt_start *ret_start) TT_MUST_CHECK;
 void tt_start_release(struct tt_start *start);
 
-/** Whether the run's checkpoint folder has a step, even one that was set aside. Not collective. */
+/** Whether the run's checkpoint folder contains a step, even one that was set aside. Not collective. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can) TT_MUST_CHECK;
 
 #endif

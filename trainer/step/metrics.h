@@ -14,7 +14,7 @@
 /**
  * The reports of a run: numbers of steps (metrics.def), validations, sampled texts and checkpoints. They go to
  * metrics.jsonl, one JSON object a line, appended and flushed; to TensorBoard, under torchtitan's tags; and to the
- * command that shows them. Rank 0 only. Averages are over the steps since the last report.
+ * command, which shows them. Rank 0 only. Averages are over the steps since the last report.
  */
 
 enum tt_metric {
@@ -27,7 +27,7 @@ enum tt_metric {
 /* How a number is shown in the console line. */
 enum tt_metric_how { TT_HOW_NUMBER, TT_HOW_COUNT, TT_HOW_DURATION, TT_HOW_SHARE };
 
-/* Where numbers have places, counted from 1. */
+/* Lists in which metrics have places, counted from 1. */
 enum tt_metric_list { TT_LIST_LINE, TT_LIST_BOARD, TT_LIST_STATUS, TT_LISTS };
 
 enum { TT_WATCH_CHART = 1, TT_WATCH_COMPARE = 2 };
@@ -36,7 +36,7 @@ enum { TT_WATCH_CHART = 1, TT_WATCH_COMPARE = 2 };
 struct tt_metric_row {
     const char *name;
     bool is_integer, is_optional;
-    int place[TT_LISTS]; /* 0: it is not in the list */
+    int place[TT_LISTS]; /* 0: not in that list */
     int rank;
     const char *color;
     enum tt_metric_how how;
@@ -46,16 +46,16 @@ struct tt_metric_row {
 
 extern const struct tt_metric_row tt_metric_rows[TT_METRICS];
 
-/** The metric with this place in a list; TT_METRICS: there is none. */
+/** The metric with that place in a list; TT_METRICS: there is none. */
 enum tt_metric tt_metric_at(enum tt_metric_list list, int place);
 
 /**
  * How evenly the experts of a step were loaded. The imbalance of a layer is the load of its busiest expert, divided by
- * the mean over its experts: from 1, if all have the same, to the number of experts.
+ * the mean over its experts: from 1, if all loads are equal, to the number of experts.
  */
 struct tt_loads {
     const int64_t
-        *slots; /* [blocks][experts]: slots of each expert, 0 in blocks without experts; NULL: none are known */
+        *slots; /* [blocks][experts]: the slots of each expert, 0 in blocks without experts; NULL: not known */
     int blocks, experts;
     bool all; /* records list every load */
 };
@@ -66,7 +66,7 @@ struct tt_step_report {
     const struct tt_step *of; /* the last step, which is complete */
     int64_t step, total_steps;
     int64_t ntokens_seen;
-    double max_loss; /* of a rank */
+    double max_loss; /* the largest loss of any rank */
     double tps;      /* tokens per second of a rank */
     double step_time, data_time, comm_time, comm_exposed;
     int64_t comm_bytes;    /* payload this rank sent in one step */
@@ -77,14 +77,14 @@ struct tt_step_report {
     double value[TT_METRICS];                                                       /* by metrics.def */
 };
 
-/* A named validation set. */
+/* A validation set and its name. */
 struct tt_metrics_set {
     const char *name;
     double loss;
     int64_t tokens;
 };
 
-/* A validation: of all sets together, and of each one that has a name. */
+/* A validation: its results over all sets, and over each named set. */
 struct tt_metrics_validation {
     int64_t step;
     double loss; /* mean over the tokens of all sets */
@@ -100,17 +100,17 @@ struct tt_metrics_validation {
 struct tt_metrics_sample {
     int64_t step;
     const char *prompt; /* NULL: the beginning of a document */
-    const char *text;   /* of tokens without a tokenizer their numbers */
+    const char *text;   /* without a tokenizer, the numbers of the tokens */
     int64_t tokens;
     const char *finish; /* tt_finish_name */
-    double seconds;     /* of generating it, and of collecting the weights */
+    double seconds;     /* for generating it, and for collecting the weights */
 };
 
 struct tt_run_about;
 
 /**
- * Callbacks of the command that trains, which shows the run and takes signals: the trainer itself prints nothing and
- * handles no signal. The functions with `arg` and `answer` are called on rank 0 only, the others on every rank.
+ * Callbacks to the command, which shows the run and handles signals: the trainer itself prints nothing and handles no
+ * signal. The functions with `arg` and `answer` are called on rank 0 only, the others on every rank.
  */
 struct tt_run_events {
     void *arg;
@@ -119,19 +119,19 @@ struct tt_run_events {
     void (*step)(void *arg, const struct tt_step_report *report);
     void (*validated)(void *arg, const struct tt_metrics_validation *validation);
     void (*sampled)(void *arg, const struct tt_metrics_sample *sample);
-    void (*record)(void *arg, const char *line); /* of metrics.jsonl */
-    void (*saves)(void *arg);                    /* a checkpoint: steps pause */
+    void (*record)(void *arg, const char *line); /* a line of metrics.jsonl */
+    void (*saves)(void *arg);                    /* a checkpoint is being saved, while steps pause */
     void (*tick)(void *reporter, double sec);    /* with `live`, after every instruction of a step */
     void (*end)(void *arg, const struct tt_run_about *about);
 
     /* "output" or "error", if that standard stream can no longer be written; NULL: both can */
     const char *(*lost)(void *arg);
 
-    /* the answer to the first signal, and what a second one does (cli/run/signals.h) */
+    /* sets the answer to a first signal, and the effect of a second one (cli/run/signals.h) */
     void (*answer)(const char *text, const char *again);
     int (*asked_to_stop)(void); /* 0, TT_ESTOPPED or TT_EINTERRUPTED */
 
-    /* seconds since mpirun's last warning that is not settled; negative: there is none */
+    /* seconds since the last warning of mpirun that is not settled; negative: there is none */
     double (*warned_sec)(void);
     void (*settle_warning)(void);
 };

@@ -7,8 +7,8 @@
 #include "core/os/team.h"
 
 /**
- * The peak of a team in products of TT_F32 or TT_BF16, in flop/s: the best of a few large products within about a tenth
- * of a second. All ranks measure at the same time, since they share the machine when they train.
+ * The peak of a team in GEMMs of TT_F32 or TT_BF16, in flop/s: the best of a few large GEMMs within about a tenth of a
+ * second. All ranks measure at the same time, since they share the machine when they train.
  */
 double tt_peak_measure(struct tt_team *team, enum tt_dtype dtype);
 

@@ -31,9 +31,9 @@ static bool is_silent(const struct tt_reporter *r)
 /* --- memory --- */
 
 /*
- * The peak of this program. ru_maxrss also counts what the process was before it became titan (a child of a large
- * Python, for example), so it is only for systems without the kernel's own line. The file stays open, since steps open
- * nothing.
+ * The peak memory of this program. ru_maxrss also counts memory of the process before it became titan (the child of a
+ * large Python, for example), so it is used only if the kernel has no line of its own. The file stays open, since steps
+ * must not open files.
  */
 static double resident_bytes(void)
 {
@@ -76,7 +76,7 @@ static double imbalance_of(const struct tt_loads *loads, int block)
     return sum ? (double)most * (double)loads->experts / (double)sum : (double)NAN;
 }
 
-/* The block with the greatest imbalance, of several the first; -1: no block has experts. */
+/* The first block with the greatest imbalance; -1: no block has experts. */
 static int worst_of(const struct tt_loads *loads)
 {
     int worst = -1;
@@ -94,8 +94,8 @@ static double worst_imbalance(const struct tt_loads *loads)
     return worst < 0 ? (double)NAN : imbalance_of(loads, worst);
 }
 
-/* Adds what follows the greatest imbalance: imbalance_layer, imbalances, and expert_loads with `all`. Nothing if no
- * block has experts. */
+/* Adds the members that follow the greatest imbalance: imbalance_layer, imbalances and, with `all`, expert_loads. Adds
+ * nothing if no block has experts. */
 static void record_loads(const struct tt_loads *loads, json_t *record)
 {
     int worst = worst_of(loads);
@@ -126,7 +126,7 @@ static void record_loads(const struct tt_loads *loads, json_t *record)
     json_decref(all);
 }
 
-/* A scalar that is an event of its own; frees the tag. */
+/* Writes a scalar as an event of its own; frees the tag. */
 static void board_one(struct tt_tensorboard *board, int64_t step, double value, char *tag)
 {
     tt_tensorboard_add(board, step, &(struct tt_scalar){tag, value}, 1);
@@ -141,7 +141,7 @@ static void add_record(struct tt_metrics *metrics, json_t *record)
     const char *lost = metrics->output_lost ? NULL : metrics->events->lost(metrics->events->arg);
     char *text;
 
-    if (lost) { /* the loss of the terminal or pipe does not end training; say why nothing more was printed */
+    if (lost) { /* if the terminal or pipe is gone, training continues; record why nothing more was printed */
         metrics->output_lost = true;
         add_record(metrics, json_pack("{s:s, s:s++}", "type", "note", "text", "standard ", lost,
                                       " can no longer be written; training continues"));
@@ -157,8 +157,8 @@ static void add_record(struct tt_metrics *metrics, json_t *record)
 
 /* --- steps --- */
 
-/* Puts a step on the board, if there is one, and in the records. All numbers that every run has are one event of the
- * board, each of the others is one of its own. */
+/* Puts a step on the board, if there is one, and in the records. The numbers that every run reports are one event of
+ * the board; each other number is an event of its own. */
 static void report_step(struct tt_metrics *m, const struct tt_step_report *r)
 {
     json_t *o = json_pack("{s:s, s:I}", "type", "step", "step", (json_int_t)r->step);
@@ -198,8 +198,7 @@ void tt_reporter_record(struct tt_reporter *r, json_t *record)
 
 /* --- validations, texts, checkpoints --- */
 
-/* The same of a validation. "loss/NAME" of each named set are fields of their own, so that readers of numbers find
- * them. */
+/* The same of a validation. The loss of each named set is a field of its own, "loss/NAME", so that programs find it. */
 static void report_validation(struct tt_metrics *m, const struct tt_metrics_validation *v)
 {
     const struct tt_scalar scalars[] = {
@@ -304,7 +303,7 @@ int tt_reporter_measure_peak(struct tt_reporter *r, struct tt_team *team)
     comm->waiting_for = "measurement of the peak";
     TT_TRY(tt_comm_barrier(comm));
     comm->waiting_for = before;
-    if (dtype != TT_F32 && r->peaks == 0) /* only the prediction needs it, which is made once */
+    if (dtype != TT_F32 && r->peaks == 0) /* used only for the prediction, which is made once */
         r->float_flops = tt_peak_measure(team, TT_F32);
     r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(team, dtype));
     r->peaks++;
@@ -367,7 +366,7 @@ static double at_most_100(double percent)
     return percent > 100.0 ? 100.0 : percent;
 }
 
-/* A loss whose coefficient is 0 is none. */
+/* A loss; NaN if its coefficient is 0. */
 static double if_on(double coefficient, double loss)
 {
     return coefficient > 0.0 ? loss : (double)NAN;
@@ -404,7 +403,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
     double now = tt_clock_sec(), n = (double)r->window.steps;
     double local_mean = done->local_valid ? done->step.local_loss_sum / (double)done->local_valid : 0.0;
     double most[2] = {local_mean, resident_bytes()};
-    int64_t tokens = s->job.global_batch * s->cfg->training.seq_len / s->job.mesh.n_ranks; /* of a rank in a step */
+    int64_t tokens = s->job.global_batch * s->cfg->training.seq_len / s->job.mesh.n_ranks; /* per rank and step */
     struct tt_step_report report = {
         .cfg = s->cfg,
         .of = &done->step,
@@ -460,7 +459,7 @@ struct tt_pause tt_reporter_pause(const struct tt_reporter *r)
 
 void tt_reporter_resume(struct tt_reporter *r, const struct tt_pause *pause)
 {
-    r->window.start = pause->window_start + tt_clock_sec() - pause->begin; /* with all pauses within this one */
+    r->window.start = pause->window_start + tt_clock_sec() - pause->begin; /* counts all pauses within this one */
     r->setup->comm->wait_sec = pause->wait_sec;
     r->setup->comm->payload_bytes = pause->payload_bytes;
 }
@@ -498,7 +497,7 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
 
 void tt_reporter_saved(struct tt_reporter *r, const struct tt_ckpt_saved *saved, bool async)
 {
-    double sec = async ? saved->write_sec : saved->seconds; /* the time that is printed with it */
+    double sec = async ? saved->write_sec : saved->seconds; /* the time that is printed with the save */
     double rate = sec > 0.0 ? (double)saved->bytes / sec / 1e9 : 0.0;
     char size[32];
 

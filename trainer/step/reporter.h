@@ -18,14 +18,14 @@
  * What a training run reports: means over the steps since the last report, records and TensorBoard (metrics.h), and
  * answers to signals. Rank 0 reports; the other ranks may call everything here.
  *
- * Saving and validating are pauses: neither their time nor the bytes that they send are in the records of steps.
+ * Saving and validating are pauses: the records of steps include neither their time nor the bytes that they send.
  */
 
 struct tt_metrics {
     const struct tt_run_events *events;
     struct tt_records *records;    /* metrics.jsonl; NULL: none */
     struct tt_tensorboard *board;  /* NULL: none */
-    bool output_lost;              /* noted once, in metrics.jsonl */
+    bool output_lost;              /* noted once in metrics.jsonl */
     double flops_per_token;        /* torchtitan's formula */
     double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
     double peak_flops;             /* of one rank; 0: unknown */
@@ -39,24 +39,24 @@ struct tt_report_window {
     struct tt_split split; /* of the time of its instructions */
 };
 
-/* Seconds of training steps since the start of this process, and the parts of them that were spent on data and on
+/* Seconds of training steps since the start of this process, and the seconds among them that were spent on data and on
  * waiting for transfers. */
 struct tt_spent {
     double step_sec, data_sec, exposed_sec;
     double group_sec[TT_GROUPS]; /* waits for collectives of each group */
 };
 
-/* The step that runs, for a line between the reports of steps. */
+/* The step that is running, for a live line between two reports. */
 struct tt_live {
-    int64_t step, last_step; /* the last complete step, and that of the run */
-    double begun_sec;        /* when the step that runs began (tt_clock_sec) */
-    double step_sec;         /* of a step since the last report; at first, as predicted */
+    int64_t step, last_step; /* the last complete step; the last step of the run */
+    double begun_sec;        /* when the present step began (tt_clock_sec) */
+    double step_sec;         /* time of a step since the last report; at first, the predicted time */
 };
 
-/* Results that the farewell repeats. */
+/* Results that the last lines of a run repeat. */
 struct tt_results {
-    int64_t tokens_before; /* seen when this process began */
-    int64_t step;          /* the last one */
+    int64_t tokens_before; /* tokens seen before this process began */
+    int64_t step;          /* the last step */
     double loss, z_loss;   /* z_loss NaN: there is none */
     int64_t validated;     /* the step of the last validation; 0: none */
     double validation_loss;
@@ -65,13 +65,13 @@ struct tt_results {
 
 struct tt_reporter {
     const struct tt_setup *setup;
-    struct tt_metrics metrics; /* of rank 0; every rank has the peak */
-    int peaks;                 /* times that the peak was measured */
+    struct tt_metrics metrics; /* the records are on rank 0; every rank has the peak */
+    int peaks;                 /* how often the peak was measured */
     double float_flops;        /* peak of this rank in float32, if the step computes in another type */
     double predicted_step_sec; /* by the cost table */
     double predicted_idle;     /* by the cost table: share of a run through a pipeline in which ranks are idle */
-    int largest_rank;          /* of the ranks that need most memory, the lowest */
-    int64_t largest_bytes;     /* the arena of that rank */
+    int largest_rank;          /* the lowest of the ranks that need most memory */
+    int64_t largest_bytes;     /* the size of that rank's arena */
     double started_sec;        /* when the first step of this process began (tt_clock_sec) */
     struct tt_report_window window;
     struct tt_spent spent;
@@ -86,7 +86,8 @@ void tt_reporter_init(const struct tt_setup *setup, const struct tt_run_events *
 /** Opens the files of records in the run folder. Not collective. */
 int tt_reporter_open(struct tt_reporter *reporter) TT_MUST_CHECK;
 
-/** Writes one record (takes the reference) to the file, and to the command that shows records; adds "time". Rank 0. */
+/** Writes a record (takes the reference) to the file, and passes it to the command, which shows it; adds "time". Rank
+ * 0. */
 void tt_reporter_record(struct tt_reporter *reporter, json_t *record);
 
 /** Writes the end record with the last step and the exit code, if records are kept, and closes them. */
@@ -94,7 +95,7 @@ void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code
 
 /**
  * Measures the matrix-multiply peak of this rank while all ranks compute. Does so a few times in a run and keeps the
- * largest: if the host was busy for a moment, the peak would be too low and steps would look too good. Takes
+ * largest: if the host was busy for a moment, that measurement is too low, and steps would look too good. Takes
  * metrics.peak_flops instead if it is set. `team` is the engine's, or one with the same number of threads. Collective.
  */
 int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team) TT_MUST_CHECK;
@@ -118,8 +119,8 @@ void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct 
 int tt_reporter_step(struct tt_reporter *reporter, const struct tt_train_step *done, const struct tt_train_progress *at,
                      int64_t last_step) TT_MUST_CHECK;
 
-/** Called during the step that begins after `step` complete ones, to show between reports how far it is. The reporter
- * must outlive the tick. */
+/** A tick to call during the step that follows `step` complete steps; it shows the progress between reports. The
+ * reporter must outlive the tick. */
 struct tt_tick tt_reporter_live(struct tt_reporter *reporter, int64_t step, int64_t last_step);
 
 /* Time that does not count as time of steps. A pause may be within another one. */
@@ -133,14 +134,14 @@ void tt_reporter_resume(struct tt_reporter *reporter, const struct tt_pause *pau
 
 /* --- events --- */
 
-/** result: of each of the n sets; name: their names, NULL if the only one has none of its own. */
+/** result: [n], one per set; name: [n], where NULL stands for an only set without a name. */
 void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const struct tt_validation_result *result, int n,
                            const char *const *name);
 void tt_reporter_sampled(struct tt_reporter *reporter, const struct tt_metrics_sample *sample);
 
 void tt_reporter_saved(struct tt_reporter *reporter, const struct tt_ckpt_saved *saved, bool async);
 
-/** A save failed with this thread's error message, and training continues. */
+/** Reports that a save failed, with this thread's error message. Training continues. */
 void tt_reporter_save_failed(struct tt_reporter *reporter, int64_t step);
 
 #endif

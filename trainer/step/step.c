@@ -87,7 +87,7 @@ out:
 
 /* --- a step --- */
 
-static const float usual_balance_coeff = 1e-3F; /* torchtitan's and DeepSeek-V3's */
+static const float usual_balance_coeff = 1e-3F; /* as in torchtitan and DeepSeek-V3 */
 
 struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens)
 {
@@ -116,8 +116,8 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
     };
 }
 
-/* Loads this rank's microbatches of the step. ret_valid is the number of tokens in the whole batch that have a label,
- * ret_tokens the number of tokens without padding. */
+/* Loads this rank's microbatches of the step. ret_valid is the number of tokens with a label in the whole batch,
+ * ret_tokens the number of tokens that are not padding. */
 static int load(const struct tt_setup *s, struct tt_train_data *data, const struct tt_train_progress *at,
                 struct tt_train_step *step, int64_t *ret_valid, int64_t *ret_tokens)
 {

@@ -9,21 +9,21 @@
 #include "trainer/data/data.h"
 #include "trainer/job/setup.h"
 
-/** How far a run has come; saved in checkpoints. */
+/** The progress of a run, which checkpoints contain. */
 struct tt_train_progress {
-    int64_t step;          /* steps done */
-    int64_t sample_cursor; /* samples consumed: the loader's whole state */
+    int64_t step;          /* number of steps done */
+    int64_t sample_cursor; /* number of samples consumed: the whole state of the loader */
     int64_t ntokens_seen;
-    int64_t optimizer_step; /* updates of the moments, for Adam's bias correction */
-    int64_t lr_step;        /* steps of the schedule done */
+    int64_t optimizer_step; /* number of updates of the moments, for Adam's bias correction */
+    int64_t lr_step;        /* number of steps of the schedule done */
 };
 
-/** The last step of training: the one after which training.epochs have no further batch; without that key
- * training.steps, or an earlier one after which data that does not repeat has no further batch. */
+/** The last step of training: with training.epochs, the step after which the epochs contain no further batch; otherwise
+ * training.steps, or an earlier step after which data that does not repeat contains no further batch. */
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
 
-/** Training may end with the data, but not before its first step: TT_EDATA. */
+/** Checks that the data suffices for a first step (TT_EDATA); later, training may end with the data. */
 int tt_train_progress_check(const struct tt_train_progress *progress, const struct tt_setup *setup,
                             const struct tt_train_data *data) TT_MUST_CHECK;
 
@@ -33,8 +33,8 @@ void tt_train_progress_count_steps(const struct tt_train_progress *progress, con
                                    const struct tt_train_data *data);
 
 /**
- * All members, as the description of a manifest has them; json_decref. restore reads the members that `skip`
- * (TT_SKIP_*) does not exclude; the others become 0. TT_EDATA if one is missing.
+ * All members, as the meta of a manifest contains them; free it with json_decref. tt_train_progress_restore reads the
+ * members that `skip` (TT_SKIP_*) does not exclude, and sets the others to 0. TT_EDATA if one is missing.
  */
 json_t *tt_train_progress_json(const struct tt_train_progress *progress);
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;
@@ -46,9 +46,9 @@ int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train
 /* The results of a completed step, for the report. */
 struct tt_train_step {
     struct tt_step step;
-    int64_t local_valid; /* tokens of this rank that have a label */
+    int64_t local_valid; /* number of tokens with a label on this rank */
     struct tt_span load; /* from the start of loading until all ranks have their batch */
-    double data_sec;     /* this rank's own part of that, in seconds */
+    double data_sec;     /* seconds in which this rank itself loaded */
 };
 
 /** The scalars of update number `update`, counted from 1, with this learning rate and number of valid tokens. */
@@ -56,8 +56,8 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
 
 /**
  * Loads the next batch, trains one step on it, and advances `at`, the progress of the run. Collective.
- *   asked_to_stop  as in struct tt_step; NULL: the step is not given up in its middle
- *   tick           the same; NULL: nobody looks
+ *   asked_to_stop  as in struct tt_step; NULL: the step is not given up before its end
+ *   tick           as in struct tt_step; NULL: no tick
  * TT_ESTOPPED or TT_EINTERRUPTED if the step was given up, which changes nothing; TT_EDATA if no token has a label.
  */
 int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),

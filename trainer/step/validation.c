@@ -55,11 +55,11 @@ int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struc
         TT_TRY(tt_comm_agree(comm, rc));
         TT_TRY(tt_engine_validate(v->engine, &step));
         is_long = tt_clock_sec() - begin > v->long_sec;
-        if (round == 0 && v->asked_to_stop && !step.asked_to_stop) { /* long rounds ask in their middle */
+        if (round == 0 && v->asked_to_stop && !step.asked_to_stop) { /* a long round asks before its end */
             TT_TRY(tt_comm_max_f64(comm, &is_long, 1));
             step.asked_to_stop = is_long > 0.0 ? v->asked_to_stop : NULL;
         }
-        tt_exact_merge(&sum, &step.loss_sum); /* exact, so that rounds of other rank counts add up to the same */
+        tt_exact_merge(&sum, &step.loss_sum); /* exact, so that the sum is the same on any number of ranks */
         if (v->progress && comm->rank == 0)
             tt_progress(v->progress, (double)round + 1.0, (double)rounds);
     }
@@ -103,7 +103,7 @@ void tt_validator_release(struct tt_validator *v)
     *v = (struct tt_validator){.n = 0};
 }
 
-/* Called again, it exchanges them back. */
+/* A second call exchanges them back. */
 static void exchange_averages(const struct tt_validator *v)
 {
     if (v->setup->cfg->ema.validate)

@@ -15,27 +15,27 @@
  * and for `titan eval`. The ranks that see different samples take the batches in turn.
  */
 struct tt_validation {
-    struct tt_engine *engine; /* with a validation program of this batch and data's seq_len */
+    struct tt_engine *engine; /* its validation program has this batch and the data's seq_len */
     struct tt_train_data *data;
     int64_t batch;
-    int64_t samples;      /* how many to use; at most an epoch */
-    const char *progress; /* the text of rank 0's progress report; NULL: none */
+    int64_t samples;      /* number of samples to use; at most an epoch */
+    const char *progress; /* the text of rank 0's progress line; NULL: none */
 
-    /* as in struct tt_step, and asked before every round too; NULL: the validation is not given up */
+    /* as in struct tt_step, but also called before every round; NULL: the validation is not given up */
     int (*asked_to_stop)(void);
-    double long_sec; /* a round that takes longer, in seconds, may be given up in its middle */
-    bool is_long;    /* the first one is taken to be so */
+    double long_sec; /* a round that takes longer, in seconds, may be given up before its end */
+    bool is_long;    /* assume that the first round is long */
 };
 
 struct tt_validation_result {
-    double loss; /* mean over the tokens whose label counts; 0 when there are none */
+    double loss; /* mean over the tokens with a label; 0 if there are none */
     int64_t tokens, samples;
     double seconds;
 };
 
 /**
- * The number of samples that a validation uses: validation.steps batches, all ranks together, or all of the data. So it
- * does not depend on the number of ranks.
+ * The number of samples that a validation uses: validation.steps batches (of all ranks together), or all of the data.
+ * It does not depend on the number of ranks.
  */
 int64_t tt_validation_samples(const struct tt_config *cfg, const struct tt_train_data *data);
 
@@ -48,13 +48,13 @@ int tt_validation_run(struct tt_comm *comm, const struct tt_validation *validati
 
 /* --- during training --- */
 
-/** Validation during training: of each set, the mean loss over validation.steps batches, or over all of it. */
+/** Validation during training: the mean loss of each set over validation.steps batches, or over the whole set. */
 struct tt_validator {
     const struct tt_setup *setup;
-    int n; /* sets; 0 unless validation.enable */
+    int n; /* number of sets; 0 unless validation.enable */
     struct tt_train_data *set;
-    struct tt_validation_result *found; /* of each set, by the last run */
-    const char **name;                  /* of each set; NULL: the set is not in a list */
+    struct tt_validation_result *found; /* [n] the results of the last run */
+    const char **name;                  /* [n] NULL: the set is not in a list */
 };
 
 /** Opens the validation data, if validation.enable. The set-up must outlive the validator. Collective. */
