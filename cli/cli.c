@@ -38,7 +38,7 @@ int tt_cli_finish(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     if (errno == EPIPE)
-        return 0; /* `titan ... | head`: the reader has what it wanted */
+        return 0; /* as in `titan ... | head`: the reader has all that it wants */
     return tt_cli_fail(tt_fail(TT_EIO, "cannot write to standard output: %s", strerror(errno)));
 }
 
@@ -76,7 +76,7 @@ void tt_cli_print_line(json_t *json)
     json_decref(json);
 }
 
-/* Where the next line of a usage may begin: before an option or a bracket, not inside brackets. 0: nowhere. */
+/* Where a line of a usage may be broken: before an option or a bracket, not inside brackets. 0: nowhere. */
 static size_t fold_at(const char *line, size_t n, size_t room)
 {
     size_t best = 0;
@@ -91,7 +91,7 @@ static size_t fold_at(const char *line, size_t n, size_t room)
     return best;
 }
 
-/* A line of a usage or of an example; it goes on below what follows the command and its verb. */
+/* Adds a line of a usage or an example; its continuation begins below the word after the command and its verb. */
 static void add_literal(struct tt_text *out, const char *line, size_t n)
 {
     const char *titan = strstr(line, "titan "), *from = titan && titan < line + n ? titan : line;
@@ -122,7 +122,7 @@ void tt_cli_add_usage(struct tt_text *out, const char *usage)
             tt_text_add(out, "\n");
         } else if (*usage == ' ' || tt_text_begins(usage, "usage:")) {
             add_literal(out, usage, n);
-        } else { /* a paragraph: to the next blank line */
+        } else { /* a paragraph, which extends to the next blank line */
             const char *end = strstr(usage, "\n\n");
             char *text;
 
@@ -167,7 +167,7 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
     return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);
 }
 
-/* Reads what the command line names, with its errors and a variation. */
+/* Reads the configuration that the command line names, as the variation says; reports its errors. */
 static int read_config(const struct tt_args *args, const struct tt_cli_variant *variant, struct tt_config *cfg)
 {
     int n = 0, rc;
@@ -208,7 +208,7 @@ int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct 
     if (rc == 0 || !args)
         return rc;
     rc = tt_config_new(&cfg);
-    if (rc == 0) /* fails with the command line's errors and its own */
+    if (rc == 0) /* reports the errors of the command line together with those of the configuration */
         rc = read_config(args, &(struct tt_cli_variant){0}, cfg);
     tt_config_free(cfg);
     return rc;
@@ -338,7 +338,8 @@ const char *tt_cli_text(const json_t *json, const char *key)
     return text ? text : "-";
 }
 
-/* A moving line on a terminal; in a file a plain line every ten seconds, so that long work is not silence. */
+/* The progress of long work: on a terminal a line that is rewritten in place, in a file a plain line every ten
+ * seconds. */
 struct progress {
     bool moves;
     double last_sec;
@@ -346,7 +347,7 @@ struct progress {
 
 static struct progress progress_state;
 
-/* A file may be read twice, and then says the same again. */
+/* A file may be read twice; a message that repeats is shown once. */
 static void show_log(void *arg, enum tt_log_level level, const char *text)
 {
     static char last[512];
@@ -364,7 +365,7 @@ static void show_progress(void *arg, const char *what, double done, double total
     double now = tt_clock_sec();
     char text[160];
 
-    if (p->last_sec == 0.0) /* short work stays silent */
+    if (p->last_sec == 0.0) /* short work shows no progress */
         p->last_sec = now;
     if (total > 0.0 && done >= total) {
         tt_streams_erase_live();
@@ -454,18 +455,18 @@ bool tt_command_takes_keys(const struct tt_command *command)
 
 /* --- commands that run on ranks --- */
 
-/* Seconds of waiting after which a person is told, again and again. */
+/* After so many seconds of waiting, again and again, the user gets a message. */
 enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };
 
-/* Any rank may be the one that speaks, so not through the log, which only rank 0 shows. */
+/* Any rank may print this, so it does not use the log, which only rank 0 shows. */
 static void say(const char *text)
 {
     tt_screen_say("titan: %s\n", text);
 }
 
 /*
- * How long MPI may take to start. The configuration is read again when there are ranks, who then agree on its errors;
- * here one that cannot be read only means the default. NULL: the default.
+ * The time that MPI may take to start; the default if `args` is NULL. Errors of the configuration do not matter here:
+ * the ranks read it again, and agree on its errors. If it cannot be read, the default applies.
  */
 static double start_timeout(const struct tt_args *args)
 {
@@ -478,7 +479,7 @@ static double start_timeout(const struct tt_args *args)
     return timeout_sec;
 }
 
-/* Whether the ranks ended as a signal asked, which is no error. */
+/* Whether the ranks ended because a signal asked for it, which is no error. */
 static bool was_stopped(int rc)
 {
     return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
@@ -486,14 +487,14 @@ static bool was_stopped(int rc)
 
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg)
 {
-    const char *checks = getenv("TITAN_CHECK_MESSAGES"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *checks = getenv("TITAN_CHECK_MESSAGES"); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
     struct tt_comm *comm = NULL;
     int code;
 
     if (rc == 0)
         rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
-        /* after an error nothing is read, so that its message remains */
+        /* after an error, do not read the configuration, so that the message of the error remains */
         double timeout_sec = start_timeout(rc == 0 ? args : NULL);
         int before = rc;
 
@@ -515,7 +516,7 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
         rc = checked < 0 ? checked : rc;
     }
     code = rc > 0 ? rc : tt_error_exit_code(rc);
-    if (rc == TT_ECOMM) { /* a rank is gone or silent: agreeing is over */
+    if (rc == TT_ECOMM) { /* a rank is gone or silent, so ranks can no longer agree */
         char *message = tt_format("titan: error: %s", tt_error_message());
 
         tt_console_add(message);

@@ -10,7 +10,7 @@
 #include "core/graph/dtype.h"
 
 /**
- * What the commands share. Each command is a row, tt_command_NAME, in a file of its own; main.c has the list. Commands
+ * Functions that commands share. Each command is a row, tt_command_NAME, in its own file; main.c lists them. Commands
  * print data on stdout and everything else on stderr. Only this layer prints and chooses exit codes.
  */
 
@@ -19,14 +19,16 @@
  */
 typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
 
-/** A verb of a command, such as `show` in `titan config show`. */
+/** A verb of a command, such as `show` of `titan config show`. */
 struct tt_cli_verb {
     const char *name;
     int (*run)(const struct tt_args *args); /* as for a command; args->word[0] is the verb */
-    const char *arguments, *doc;            /* its line in the command's --help; doc NULL: none */
-    int low, high;                          /* the number of further words, if `takes` is there */
-    const char *needs;                      /* those words in a message: "two paths" */
-    const char *takes; /* its options, apart from json and help, between bars; NULL: neither is checked */
+    const char *arguments, *doc;            /* the verb's line in the command's --help; doc NULL: no line */
+    /* least and greatest number of words after the verb; checked only if `takes` is set */
+    int low, high;
+    const char *needs; /* those words, for a message: "two paths" */
+    /* the verb's options except json and help, between bars; NULL: neither words nor options are checked */
+    const char *takes;
 };
 
 /** Words of other programs, with "|" between them, and titan's word for the same. */
@@ -34,22 +36,24 @@ struct tt_cli_elsewhere {
     const char *words, *here;
 };
 
-/** A command. Help and completion are made from these rows. The tables in a row end with a row of zeros. */
+/** A command. titan makes help and completion from these rows. The tables in a row end with a row of zeros. */
 struct tt_command {
     const char *name;
     const char *arguments; /* "show|check [--config FILE]..." */
     const char *summary;
     const char *usage;                     /* the beginning of its --help, up to an empty line */
-    const struct tt_option *options;       /* with "config", the command takes overrides too */
+    const struct tt_option *options;       /* if "config" is among them, the command takes overrides too */
     const char *more;                      /* the end of its --help; may be NULL */
-    void (*add_more)(struct tt_text *out); /* appends to that; may be NULL */
+    void (*add_more)(struct tt_text *out); /* appends further text to that; may be NULL */
 
-    /* One of these is the command. Verbs and run return what tt_cli_ranks_fn does, main returns the exit code. */
+    /* Exactly one of these members is set. Verbs and `run` return the same as tt_cli_ranks_fn; `main` returns the exit
+     * code. */
     const struct tt_cli_verb *verbs;
-    const struct tt_cli_elsewhere *elsewhere; /* what people expect under other names; may be NULL */
+    const struct tt_cli_elsewhere *elsewhere; /* words from other programs, with titan's; may be NULL */
     int (*run)(const struct tt_args *args);   /* on one process */
     tt_cli_ranks_fn run_ranks;                /* on all ranks; its argument is the struct tt_args */
-    int (*main)(int argc, char **argv);       /* reads its command line itself; argv[0] comes after the name */
+    /* reads its command line itself; argv[0] is the word after the command's name */
+    int (*main)(int argc, char **argv);
 };
 
 extern const struct tt_command tt_command_train, tt_command_plan, tt_command_estimate, tt_command_tune,
@@ -60,22 +64,23 @@ extern const struct tt_command tt_command_train, tt_command_plan, tt_command_est
 /** All commands, in the order of the help; NULL ends them. In main.c. */
 extern const struct tt_command *const tt_commands[];
 
-/** Whether a command reads a configuration, so that keys are among its flags. */
+/** Whether a command reads a configuration, and therefore takes keys as flags. */
 bool tt_command_takes_keys(const struct tt_command *command);
 
 /**
- * Runs a command, or prints its help; returns the exit code of the process. Without keys, notes and warnings are shown
- * (under ranks always).
+ * Runs a command, or prints its help; returns the exit code of the process. If the command takes no keys, notes and
+ * warnings are shown (on ranks, always).
  */
 int tt_command_run(const struct tt_command *command, int argc, char **argv);
 
-/** Runs the verb that args->word[0] names, after a look at its words and options. TT_EUSAGE: there is no such verb. */
+/** Checks the words and options of the verb args->word[0], and runs it. TT_EUSAGE: there is no such verb. */
 int tt_command_run_verb(const struct tt_command *command, const struct tt_args *args);
 
 /** The --help of a command, on stdout; 0, or the exit code of a failed write. */
 int tt_command_help(const struct tt_command *command);
 
-/** The one of n names that a word was probably meant to be, or its row in elsewhere (may be NULL); NULL: none. */
+/** The one of n names that the user probably meant by a word, or titan's word for it from `elsewhere` (may be NULL);
+ * NULL: none. */
 const char *tt_cli_meant(const char *word, const char *const *names, int n, const struct tt_cli_elsewhere *elsewhere);
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
@@ -87,7 +92,8 @@ void tt_cli_print_line(json_t *json);
 /** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
 int tt_cli_print_json(json_t *json);
 
-/** Writes json to stdout in the same form, as a part of a larger value: its further lines are `depth` levels in. */
+/** Writes json to stdout in the same form, as a part of a larger value: all lines but the first are indented by `depth`
+ * levels. */
 void tt_cli_put_json(const json_t *json, int depth);
 
 /** Flushes stdout; 0, or the exit code of a failed write (a full disk), with a message on stderr. */
@@ -103,7 +109,7 @@ void tt_cli_add_usage(struct tt_text *out, const char *usage);
 void tt_cli_install_log(void);
 
 /**
- * tt_args_parse for a command with --config: when an option is wrong, the message also has the configuration's faults.
+ * tt_args_parse for a command with --config: if an option is wrong, the message also lists the configuration's faults.
  * The caller frees *ret_args even after an error.
  */
 int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args) TT_MUST_CHECK;
@@ -113,19 +119,19 @@ enum { TT_MOST_RANKS = 1 << 20 };
 
 /**
  * Loads the files of --config, or the built-in quick run if there is none, and the overrides. `command` is for the
- * message about a word that is neither. The caller frees the configuration.
+ * message about a word that is neither a file nor an override. The caller frees the configuration.
  */
 int tt_cli_load_config(const char *command, const struct tt_args *args, struct tt_config **ret_cfg) TT_MUST_CHECK;
 
 /* A variation of how the command line is read. */
 struct tt_cli_variant {
-    const char *flag[10]; /* overrides after those of the command line: "--parallelism.fsdp_engine=planned" */
+    const char *flag[10]; /* overrides that follow those of the command line: "--parallelism.fsdp_engine=planned" */
     int n;
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
     bool files;              /* also check the files that the configuration names (tt_job_check_files) */
     bool unchecked;          /* do not check the values (tt_job_check) */
-    int first_file;          /* words from this one on are files of the configuration; 0: there must be no words */
-    const char *fallback;    /* the file if there is none; NULL: the built-in quick run */
+    int first_file;          /* words from this one on are configuration files; 0: no words are allowed */
+    const char *fallback;    /* the file to read if none is named; NULL: the built-in quick run */
 };
 
 /** The same with a variation. */
@@ -138,14 +144,14 @@ int tt_cli_count(const char *command, const struct tt_args *args, const char *op
 
 /**
  * Reads a number, low to high, from an option of a command; leaves *value alone when it was not given.
- *   wanted  what it is not, for the message: "a number of 0 or more"
+ *   wanted  the value that is wanted, for the message: "a number of 0 or more"
  */
 int tt_cli_real(const char *command, const struct tt_args *args, const char *option, double low, double high,
                 const char *wanted, double *value) TT_MUST_CHECK;
 
 /**
- * Reads lists of words between commas from an option, which may repeat.
- *   word       [most], into *ret_text, which the caller frees with tt_free even after an error
+ * Reads comma-separated lists of words from an option, which may be repeated.
+ *   word       [most] pointers into *ret_text, which the caller frees with tt_free even after an error
  */
 int tt_cli_list(const char *command, const struct tt_args *args, const char *option, int most, const char **word,
                 int *ret_n, char **ret_text) TT_MUST_CHECK;
@@ -153,13 +159,14 @@ int tt_cli_list(const char *command, const struct tt_args *args, const char *opt
 /** Reads --dtype, float32 or bfloat16; leaves *dtype alone when it was not given. */
 int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype) TT_MUST_CHECK;
 
-/** Fails because the value of an option is none of some words; the message has the one that was meant. */
+/** Fails because the value of an option is not one of the allowed words; the message suggests the one that was probably
+ * meant. */
 int tt_cli_fail_choice(const char *option, const char *found, const char *const *choices, int n);
 
 /** The type's name in options and JSON. */
 const char *tt_cli_dtype_name(enum tt_dtype dtype);
 
-/** Members of a result in JSON: an integer (0 if it has none), a string ("-"). */
+/** Members of a result in JSON: an integer (0 if the member is missing), a string (then "-"). */
 int64_t tt_cli_int(const json_t *json, const char *key);
 const char *tt_cli_text(const json_t *json, const char *key);
 

@@ -92,7 +92,7 @@ static void usage(FILE *to)
 
 static int fail_unknown(const char *name)
 {
-    /* What other programs call it. */
+    /* The names of commands in other programs. */
     static const struct tt_cli_elsewhere elsewhere[] = {
         {"-v|-V|--v|ver", "version"},
         {"-h|-?|usage|man", "help"},
@@ -115,7 +115,7 @@ static int fail_unknown(const char *name)
 
     if (!rank)
         rank = getenv("SLURM_PROCID");  // NOLINT(concurrency-mt-unsafe): one thread
-    if (rank && strcmp(rank, "0") != 0) /* rank 0 reports what all find */
+    if (rank && strcmp(rank, "0") != 0) /* rank 0 reports the errors that all ranks find */
         return tt_error_exit_code(TT_EUSAGE);
     for (int i = 0; i < N_COMMANDS; i++)
         names[i] = tt_commands[i]->name;
@@ -186,7 +186,8 @@ int main(int argc, char **argv)
     bool runs = false;
 
     tt_streams_begin();
-    (void)signal(SIGXFSZ, SIG_IGN); /* at a file-size limit a write fails with a message; the process is not killed */
+    /* at a file-size limit a write then fails with a message, and the process is not killed */
+    (void)signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         usage(stderr);
         return tt_error_exit_code(TT_EUSAGE);

@@ -18,8 +18,8 @@ struct tt_copying {
     const struct tt_copy *copy;
     enum tt_weights_format format;
     int n;                      /* sources: one, or several for a mean */
-    struct tt_source **source;  /* [n]; NULL where the sink needs none and the source names none */
-    struct tt_model **model;    /* [n]; NULL where the sink needs none and the source does not say it */
+    struct tt_source **source;  /* [n] */
+    struct tt_model **model;    /* [n]; NULL where the sink needs none and the source names none */
     struct tt_weights *of;      /* [n], the weights of each, under the sink's names and in its layout */
     double *share;              /* [n], the shares in the mean */
     struct tt_weights mean;     /* the mean of several sources */

@@ -190,7 +190,7 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
         }
         *t = tt_hf_tensor_of(model, p);
         t->n_params = (int)n_parts(&model->params[p]);
-        for (int k = 0; k < model->n_params; k++) /* every parameter may be a tensor of its own */
+        for (int k = 0; k < model->n_params; k++) /* finds the parameter of each part */
             if (model->params[k].hf_name && strcmp(model->params[k].hf_name, t->name) == 0)
                 t->param[model->params[k].hf_part] = k;
         n++;

@@ -77,7 +77,7 @@ static int bench(struct tt_comm *comm, void *args)
         saved = tt_json_save(save, machine);
         json_decref(machine);
     }
-    if (tt_args_has(args, "json")) { /* results are printed even if they cannot be saved */
+    if (tt_args_has(args, "json")) { /* print the results even if they cannot be saved */
         rc = tt_cli_print_json(tt_bench_json(&b));
     } else {
         tt_bench_print(&b);

@@ -17,7 +17,7 @@ static void add_word(struct tt_text *out, const char *word, size_t size)
     tt_text_add(out, "%s%.*s", out->size && out->text[out->size - 1] != ' ' ? " " : "", (int)size, word);
 }
 
-/* "a|b|c" as words. */
+/* Adds the words of "a|b|c". */
 static void add_choices(struct tt_text *out, const char *list, size_t size)
 {
     for (const char *end; size; list = end + (size ? 1 : 0)) {
@@ -30,7 +30,8 @@ static void add_choices(struct tt_text *out, const char *list, size_t size)
     }
 }
 
-/* Appends the words that a command takes first: "show check diff" of "show|check|diff [--config FILE]". */
+/* check|diff [--config FILE]".|Appends the possible first words after a command: "show check diff" for "show|check|diff
+ * [--config FILE]".|check|diff [--config FILE]". */
 static void add_verbs(const struct tt_command *command, struct tt_text *out)
 {
     size_t n = strcspn(command->arguments, " ");
@@ -45,7 +46,7 @@ static bool is_switch(const struct tt_config_row *row)
     return row->kind == TT_KIND_BOOL || row->kind == TT_KIND_MAYBE;
 }
 
-/* Every flavor of every model, each once. */
+/* Adds every flavor of every model once. */
 static void add_flavors(struct tt_text *out)
 {
     for (int i = 0; i < tt_model_n_rows; i++) {
@@ -84,7 +85,7 @@ static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
         add_word(out, "null", strlen("null"));
 }
 
-/* The same for an option of a command, which may be short for a key. */
+/* The same for an option of a command, which may be an abbreviation of a key. */
 static void add_option_values(const struct tt_option *option, struct tt_text *out)
 {
     const struct tt_config_row *row =
@@ -147,7 +148,8 @@ static void write_answer(const char *command, const char *name, const struct tt_
                 is_path ? " FILES" : "");
 }
 
-/* Prints the words that a key or an option accepts, FILES for the names of files. Fails if it takes no value. */
+/* Prints the words that a key or an option accepts, or FILES if it accepts names of files. Fails if it takes no
+ * value. */
 static void write_values(struct tt_text *out)
 {
     tt_text_add(out, "_titan_values() {\n    case $1:$2 in\n");
@@ -203,7 +205,7 @@ static void write_tables(struct tt_text *out)
         tt_text_add(out, " %s%s", tt_config_rows[i].path, is_switch(&tt_config_rows[i]) ? "" : "=");
     tt_text_add(out, "\n}\n");
     write_values(out);
-    /* the command among words; in `launch ... train` it is train */
+    /* finds the command among the words; in `launch ... train` it is train */
     tt_text_add(out, "_titan_find() {\n"
                      "    local found= word\n"
                      "    for word in \"$@\"; do\n"
@@ -218,7 +220,7 @@ static void write_tables(struct tt_text *out)
                      "    name=${name%%=*}\n"
                      "    echo \"$name\" | tr - _\n"
                      "}\n"
-                     /* what can stand at a word that is not a value: COMMAND WORD */
+                     /* COMMAND WORD: prints the candidates for a word that is not a value */
                      "_titan_candidates() {\n"
                      "    case $1:$2 in\n"
                      "    :-*) echo --help --version ;;\n"
@@ -234,7 +236,7 @@ static void write_tables(struct tt_text *out)
 static void write_bash(struct tt_text *out)
 {
     static const char driver[] =
-        "_titan_add_files() {\n" /* a name may have spaces and stars */
+        "_titan_add_files() {\n" /* names of files may contain spaces and stars */
         "    local name\n"
         "    while IFS= read -r name; do\n"
         "        COMPREPLY+=(\"$name\")\n"
@@ -308,7 +310,7 @@ static void write_zsh(struct tt_text *out)
 
 /* --- fish --- */
 
-/* A text in single quotes. */
+/* Adds a text in single quotes. */
 static void add_quoted(const char *text, struct tt_text *out)
 {
     tt_text_add(out, "'");
@@ -317,7 +319,7 @@ static void add_quoted(const char *text, struct tt_text *out)
     tt_text_add(out, "'");
 }
 
-/* "complete -c titan -n '__titan_in train plan'": what follows is completed after these commands. */
+/* Begins a line, "complete -c titan -n '__titan_in train plan'", for completion after these commands. */
 static void begin(const char *commands, struct tt_text *out)
 {
     tt_text_add(out, "complete -c titan -n '__titan_in %s'", commands);

@@ -27,7 +27,8 @@ static const struct tt_option options[] = {
     {0},
 };
 
-/* Loads the files of --config and of words (from the first-th), or the quick run without any, and the overrides. */
+/* Loads the files that --config and the words from number `first` on name (or the quick run, if there are none), and
+ * the overrides. */
 static int load(const struct tt_args *args, int first_word, struct tt_config **ret_config)
 {
     bool files = args->n_words && strcmp(args->word[0], "check") == 0 && !tt_args_has(args, "no_files");
@@ -50,7 +51,7 @@ static int show(const struct tt_args *args)
     if (rc == 0)
         rc = tt_job_adopt_vocabulary(cfg);
     over = tt_job_model_overrides(cfg);
-    /* sizes in a config.json that cannot be read stay null */
+    /* if a config.json cannot be read, the sizes in it stay null */
     if (rc < 0 || tt_job_adopt_family(cfg) < 0 ||
         tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model) < 0)
         tt_note("the sizes of the model are not known: %s", tt_error_message());
@@ -76,7 +77,7 @@ static int check(const struct tt_args *args)
     bool is_json = tt_args_has(args, "json");
     int rc;
 
-    tt_cli_install_log(); /* for notes about keys that have no effect */
+    tt_cli_install_log(); /* shows notes about keys that have no effect */
     rc = load(args, 1, &cfg);
     tt_config_free(cfg);
     if (is_json) {
@@ -89,7 +90,7 @@ static int check(const struct tt_args *args)
     return rc;
 }
 
-/* One line (or JSON object) per key whose values differ. */
+/* Prints a line (or JSON object) for every key whose values differ. */
 static int print_differences(const struct tt_config *a, const struct tt_config *b, bool is_json, bool with_origins)
 {
     json_t *list = json_array();
@@ -120,7 +121,7 @@ static int print_differences(const struct tt_config *a, const struct tt_config *
     return rc;
 }
 
-/* diff A B: the files; diff [A]: the defaults and what a run would use. */
+/* diff A B compares the files; diff [A] compares the defaults with the values that a run would use. */
 static int diff(const struct tt_args *args)
 {
     struct tt_config *a = NULL, *b = NULL;
@@ -141,7 +142,7 @@ out:
     return rc;
 }
 
-/* Neither the model nor files are checked: if they are missing, `config check` says so. */
+/* Checks neither the model nor files; `config check` reports what is missing. */
 static int import(const struct tt_args *args)
 {
     const char *file = args->n_words == 2 ? args->word[1] : NULL, *to = tt_args_last(args, "out");
@@ -156,7 +157,7 @@ static int import(const struct tt_args *args)
         return tt_fail(TT_EUSAGE, "config import takes one file\nhelp: titan config import X.toml --out X.yaml");
     tt_cli_install_log();
     rc = tt_file_read_any(file, TT_YAML_MAX_BYTES, &toml, &size);
-    if (rc == TT_EDATA) /* no such file, as for --config */
+    if (rc == TT_EDATA) /* the file does not exist, as for --config */
         rc = tt_fail(TT_EUSAGE, "%s", tt_error_message());
     TT_TRY(rc);
     TT_TRY(tt_config_import(file, toml, size, args->n_overrides, args->override, &text));
@@ -180,7 +181,7 @@ static int init(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
     struct tt_text text = {0};
-    int rc = load(args, 1, &cfg); /* a run that shows something within a minute, to be changed */
+    int rc = load(args, 1, &cfg); /* shows a run that gives results within a minute, for the user to change */
 
     if (rc < 0)
         return rc;
@@ -198,7 +199,7 @@ static int run(int argc, char **argv)
     int rc = tt_args_parse(argc, argv, options, &args);
 
     if (rc < 0) {
-        rc = load(args, args->n_words > 0, &cfg); /* says the faults of both */
+        rc = load(args, args->n_words > 0, &cfg); /* reports the faults of both */
         tt_config_free(cfg);
     } else {
         rc = tt_args_has(args, "help") ? tt_command_help(&tt_command_config)

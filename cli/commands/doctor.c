@@ -22,14 +22,14 @@ static const char *const level_names[TT_DOCTOR_LEVELS] = {"ok", "warning", "erro
 
 enum { NAME_COLUMNS = 13, LEVEL_COLUMNS = 7, TEXT_INDENT = LEVEL_COLUMNS + 2 + NAME_COLUMNS + 2 };
 
-/* --- looking --- */
+/* --- making the checks --- */
 
 static bool reports(const struct tt_doctor *d, enum tt_check_scope scope)
 {
     return scope == TT_CHECK_RANK || (scope == TT_CHECK_HOST ? d->local_rank == 0 : d->comm->rank == 0);
 }
 
-/* This rank's findings, an item for each check; null: another rank reports it. Collective. */
+/* Makes the checks on this rank; an item for each check, null if another rank reports it. Collective. */
 static int look(const struct tt_doctor *d, json_t *mine)
 {
     int rc = 0;
@@ -54,7 +54,7 @@ out:
     return rc;
 }
 
-/* Everybody's findings: all[rank] is what look gave there. Collective. */
+/* Gathers all findings: all[rank] is the list that `look` made there. Collective. */
 static int gather(const struct tt_doctor *d, const json_t *mine, json_t **all)
 {
     char *text = tt_json_text(mine), *texts = NULL;
@@ -80,7 +80,7 @@ out:
 
 /* --- printing --- */
 
-/* A check's findings: of each rank, with a hash that is 0 where there is none. */
+/* The findings of a check on each rank, with their hashes (0: no finding). */
 struct findings {
     const struct tt_doctor *doctor;
     json_t **all;
@@ -104,7 +104,7 @@ static void take_check(struct findings *s, int check)
     }
 }
 
-/* Whether no lower rank has found the same. */
+/* Whether no lower rank has the same finding. */
 static bool is_first(const struct findings *s, int rank)
 {
     for (int r = 0; r < rank; r++)
@@ -118,7 +118,7 @@ static const char *text_of(const json_t *finding, const char *key)
     return json_string_value(json_object_get(finding, key));
 }
 
-/* "warning  huge pages     transparent huge pages: never", and a line with what to do. */
+/* "warning huge pages transparent huge pages: never", and a line with the remedy. */
 static void print_finding(const struct findings *s, int rank, bool with_ranks, struct tt_text *out)
 {
     const json_t *finding = finding_of(s, rank);
@@ -189,7 +189,7 @@ static void print_json(struct findings *s, int exit_code, enum tt_doctor_level w
                                       lines));
 }
 
-/* --- what comes of it --- */
+/* --- the result --- */
 
 /* The exit code of the first error in the order of the report, or 0, and the worst level. */
 static int judge(const struct tt_doctor *d, json_t **all, enum tt_doctor_level *ret_worst)
@@ -213,7 +213,7 @@ static int judge(const struct tt_doctor *d, json_t **all, enum tt_doctor_level *
 }
 
 /*
- * Looks at everything and prints the report on rank 0. Collective. Returns 0, TT_ECOMM, or the exit code of the first
+ * Makes all checks and prints the report on rank 0. Collective. Returns 0, TT_ECOMM, or the exit code of the first
  * error in the table, the same on every rank.
  */
 static int report(const struct tt_doctor *d, bool json)

@@ -88,7 +88,7 @@ static int read_ranks(const char *text, struct ranks *ranks)
 
 /* --- output as text --- */
 
-/* "12.3G", "840M": columns are narrow. */
+/* "12.3G", "840M": short, since columns are narrow. */
 static const char *brief(char *buf, size_t size, double bytes)
 {
     static const char unit[] = "BKMGTP";
@@ -102,7 +102,7 @@ static const char *brief(char *buf, size_t size, double bytes)
     return buf;
 }
 
-/* The order in which columns are left out on a narrow terminal is in titan-estimate(1). */
+/* titan-estimate(1) lists the order in which columns are left out on a narrow terminal. */
 static const struct tt_column columns[] = {
     {"ranks", 6, true, 0, 0, 0},  {"policy", 24, false, 1, 0, 0}, {"params", 6, true, 1, 4, 0},
     {"optim", 6, true, 1, 3, 0},  {"grads", 6, true, 1, 5, 0},    {"activ", 6, true, 1, 2, 0},
@@ -149,7 +149,7 @@ static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
 static const char *const init_words[TT_INIT_MODES] = {
     [TT_INIT_META] = "meta", [TT_INIT_FULL] = "full", [TT_INIT_LAYERWISE] = "layerwise"};
 
-/* Prints what a rank holds while the weights are made. The policies do not matter there, so there is one row per
+/* Prints the memory of a rank while the weights are made. The policies do not matter then, so there is one row per
  * number of ranks. */
 static void print_init(const struct tt_estimate *e)
 {
@@ -173,7 +173,7 @@ static void print_init(const struct tt_estimate *e)
     }
 }
 
-/* "wrap block, reshard default, ...", on a second line from where it is too long for one. */
+/* "wrap block, reshard default, ...", broken into two lines if it is too long for one. */
 static void print_policies(const char *text)
 {
     enum { WIDTH = LIMIT, INDENT = 10 };
@@ -195,8 +195,8 @@ static void print_policies(const char *text)
     tt_print("\n");
 }
 
-/* Facts that the columns do not show: idle time of pipelines, traffic of shared experts, which depends on the data, and
- * choices of gradient_sync auto. */
+/* Prints facts that the columns do not show: the idle time of pipelines, the traffic of shared experts (which depends
+ * on the data), and the choices of gradient_sync auto. */
 static void print_notes(const struct tt_estimate *e)
 {
     enum { PIPELINES, EXPERTS, CHOICES, NOTES };

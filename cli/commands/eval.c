@@ -35,7 +35,7 @@ static const struct tt_option options[] = {
     {0},
 };
 
-/* Options that are short for a key. */
+/* Options that are abbreviations of keys. */
 static const char *const keys[][2] = {
     {"dataset", TT_KEY_NAME(validation.dataset)}, {"dataset_path", TT_KEY_NAME(validation.dataset_path)},
     {"seq_len", TT_KEY_NAME(validation.seq_len)}, {"batch", TT_KEY_NAME(validation.local_batch_size)},
@@ -55,7 +55,7 @@ struct run {
     struct tt_pretrained weights;
     struct tt_mesh mesh;
     struct tt_engine *engine;
-    int n; /* datasets */
+    int n; /* number of datasets */
     struct tt_train_data *data;
     struct tt_validation_result *found;
     enum tt_dtype dtype;
@@ -81,14 +81,14 @@ static int load_config(struct run *r)
     return rc;
 }
 
-/* --- the data: what was asked for, else what the run validates on --- */
+/* --- the data: that which the user names, else the data on which the run validates --- */
 
 static const json_t *run_value(const struct run *r, const char *section, const char *key)
 {
     return json_object_get(json_object_get(r->weights.config, section), key);
 }
 
-/* Takes a value of the run's, if it has one, unless the command line sets the key. */
+/* Takes the value of a key from the run, if the run has one and the command line does not set the key. */
 static int adopt(struct run *r, enum tt_key key, const json_t *value)
 {
     char *text = json_is_string(value) ? tt_strdup(json_string_value(value)) : value ? tt_json_text(value) : NULL;
@@ -100,7 +100,7 @@ static int adopt(struct run *r, enum tt_key key, const json_t *value)
     return rc;
 }
 
-/* Training datasets turned into evaluation datasets: without weights, and for kjv the held-back chapters. */
+/* A training dataset as an evaluation dataset: without weight, and for kjv the held-back chapters. */
 static json_t *held_back(const json_t *dataset)
 {
     json_t *copy, *entry;
@@ -120,7 +120,7 @@ static json_t *held_back(const json_t *dataset)
     return copy;
 }
 
-/* Whether the run names its validation data, or holds documents out even if it never validates. */
+/* Whether the run names its validation data, or holds out documents, even if it never validates. */
 static bool has_validation_data(const struct run *r)
 {
     return json_is_true(run_value(r, "validation", "enable")) ||
@@ -180,7 +180,7 @@ static bool is_same(const struct tt_dataset_entry *entry, const json_t *dataset,
                                            : !entry->dataset_path && !trained);
 }
 
-/* Whether the data is what the weights were trained on, as far as the run's configuration tells. */
+/* Whether the weights were trained on this data, as far as the run's configuration tells. */
 static bool is_training_data(const struct run *r, int i)
 {
     const struct tt_dataset_entry entry = entry_of(r, i);
@@ -363,7 +363,7 @@ static void print_one(const struct run *r)
              r->seq_len, f->seconds, speed_of(f));
 }
 
-/* One line for each dataset of a list. */
+/* Prints a line for each dataset of a list. */
 static void print_list(const struct run *r)
 {
     int width = 0;
@@ -384,7 +384,7 @@ static void print_list(const struct run *r)
     }
 }
 
-/* The result on one dataset. */
+/* The result on one dataset, as JSON. */
 static json_t *found_json(const struct run *r, int i)
 {
     const struct tt_validation_result *f = &r->found[i];

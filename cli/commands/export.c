@@ -27,7 +27,7 @@ static const char usage[] =
     "number of the step records, and the losses of validations. RUN is the folder of a run or its\n"
     "metrics.jsonl (default: ./outputs).\n\n";
 
-/* The shortest text that reads back to the same number; nothing for one that is missing or not finite. */
+/* Adds the shortest text that reads back to the same number; nothing if the number is missing or not finite. */
 static void add_number(struct tt_text *out, double x)
 {
     char text[32];
@@ -58,7 +58,7 @@ static bool is_loss(const char *column)
     return strcmp(column, "loss") == 0 || tt_table_set_name(column);
 }
 
-/* Where the table goes: standard output, or a file that is being written. */
+/* The destination of the table: standard output, or a file that is being written. */
 struct sink {
     const struct tt_history *history;
     struct tt_text text;
@@ -67,7 +67,7 @@ struct sink {
     int64_t at;
 };
 
-/* A piece of text is passed on when it has grown to this size. */
+/* Text is written when it has grown to this size. */
 enum { PIECE_BYTES = 1 << 16 };
 
 static int pass(struct sink *s, size_t least)
@@ -77,7 +77,7 @@ static int pass(struct sink *s, size_t least)
 
     if (s->text.size < least || !s->text.size)
         return 0;
-    tt_text_make_printable(&s->text); /* a table for people and their programs */
+    tt_text_make_printable(&s->text); /* a person may read the table */
     size = s->text.size;
     if (!s->path)
         (void)fwrite(s->text.text, 1, size, stdout);
@@ -88,8 +88,8 @@ static int pass(struct sink *s, size_t least)
     return rc;
 }
 
-/* One row: of a step record, a validation, or both, if they have the same step. row -1: there is none. from: the file
- * of the records; values: for a row of them. */
+/* Adds a row for a step record, a validation, or both if their steps are equal. A row of -1: there is none. from: the
+ * file of the records; values: room for the numbers of a row. */
 static int add_row(struct sink *sink, int from, int64_t step_row, int64_t validation_row, double *values)
 {
     const struct tt_table *s = &sink->history->steps, *v = &sink->history->validations;
@@ -136,7 +136,7 @@ static void add_header(const struct tt_history *h, struct tt_text *text)
     tt_text_add(text, "\n");
 }
 
-/* The records are read a second time, row by row, so that a run of any length takes little memory. */
+/* Reads the records a second time, row by row, so that a run of any length takes little memory. */
 static int write_csv(struct sink *sink)
 {
     const struct tt_table *s = &sink->history->steps, *v = &sink->history->validations;
@@ -173,7 +173,7 @@ static int write_file(void *arg, int fd, const char *name)
     return write_csv(sink);
 }
 
-/* "Export" means weights to some, records to others. */
+/* "Export" may mean weights or records. */
 static int fail_format(const char *run)
 {
     struct tt_text word = {0};
@@ -207,7 +207,7 @@ out:
     return rc;
 }
 
-/* Refuses options that other exports of weights have before they are unknown ones. */
+/* Refuses options of other exports of weights, before they would count as unknown. */
 static int run(int argc, char **argv)
 {
     const struct tt_command records = {

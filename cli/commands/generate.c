@@ -64,8 +64,8 @@ static const char usage[] =
 /* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
 
-/* Of a conversation: the cache of keys and values is made for all of it, which for the longest context of a model from
- * Hugging Face may not fit; and an answer is usually longer than a sample. */
+/* Defaults for conversations. The key/value cache has room for the whole context, and the longest context of a Hugging
+ * Face model may not fit in memory. An answer is usually longer than a sample. */
 enum { CONVERSATION_CONTEXT = 4096, CONVERSATION_TOKENS = 512 };
 
 struct settings {
@@ -117,7 +117,8 @@ static int read_settings(const struct tt_args *args, struct settings *s)
                      s->samples);
     else if (memory && (!tt_text_to_bytes(memory, &s->memory) || s->memory < 1))
         rc = tt_fail(TT_EUSAGE, "generate: --memory '%s' is not a size\nhelp: for instance --memory 8GiB", memory);
-    for (int i = 0; i < 3 && rc == 0 && tt_prompt_is_conversation(args); i++) { /* it is shown turn by turn */
+    /* a conversation is shown turn by turn */
+    for (int i = 0; i < 3 && rc == 0 && tt_prompt_is_conversation(args); i++) {
         static const char *const refused[] = {"json", "num_samples", "echo"};
         static const char *const shown[] = {"--json", "--num-samples", "--echo"};
 
@@ -131,11 +132,11 @@ out:
     return rc;
 }
 
-/* --- what will happen --- */
+/* --- the settings of the run --- */
 
 /*
- * The longest context: as requested, else as in training, else as the model allows. It never exceeds the learned
- * positions of a model.
+ * The longest context: the requested one, or that of training, or the longest that the model allows. It never exceeds
+ * the learned positions of a model.
  */
 static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
 {
@@ -145,7 +146,7 @@ static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
     return w->model->row->learned_positions && wanted > positions ? positions : wanted;
 }
 
-/* The last token is never fed, so it needs no place in the context. */
+/* The last token is never fed, so it takes no room in the context. */
 static int choose_context(const struct settings *s, const struct tt_pretrained *w, int64_t prompt, int64_t *ret_context)
 {
     int64_t most = longest(s, w), wanted = prompt + s->max_new_tokens - 1;
@@ -185,7 +186,7 @@ struct run {
     struct tt_generator *generator;
     int64_t context;
     double load_sec, prompt_sec, sample_sec;
-    int64_t sampled; /* tokens of all samples */
+    int64_t sampled; /* of all samples together */
     json_t *samples;
 };
 
@@ -201,7 +202,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
-    /* the step may have been removed or replaced since it was opened, so that files were missing in it */
+    /* files may be missing because the step was removed or replaced since it was opened */
     if (tt_step_explain(TT_EDATA, r->weights.path, &r->weights.place) == TT_EREMOVED)
         TT_TRY(TT_EREMOVED);
     r->context = longest(&r->settings, &r->weights);
@@ -241,7 +242,7 @@ static json_t *ids_json(const struct tt_ids *ids)
     return list;
 }
 
-/* One text, streamed; with several, a line of dashes between them. */
+/* Makes and streams one text; lines of dashes separate several texts. */
 static int make_sample(struct run *r, const struct tt_generation *generation, int64_t s)
 {
     FILE *to = r->settings.json ? NULL : stdout;
@@ -330,7 +331,7 @@ static bool has_prompt(const struct tt_args *args)
     return tt_args_has(args, "prompt") || tt_args_has(args, "prompt_file") || tt_args_has(args, "prompt_tokens");
 }
 
-/* Whether the only word is a text, and no path. */
+/* Whether the only word is a text and not a path. */
 static bool is_prompt(const struct tt_args *args)
 {
     bool exists = true;
@@ -338,7 +339,7 @@ static bool is_prompt(const struct tt_args *args)
     return !has_prompt(args) && strchr(args->word[0], ' ') && tt_path_exists(args->word[0], &exists) == 0 && !exists;
 }
 
-/* A text after the path, or without one, is most often the prompt. */
+/* A text after the path, or without a path, is usually meant as the prompt. */
 static int fail_words(const struct tt_args *args)
 {
     struct tt_text prompt = {0}, words = {0};

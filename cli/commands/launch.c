@@ -33,7 +33,7 @@ static const char usage[] =
     "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host or on\n"
     "those of a hostfile. Each rank is bound to its share of the cores.\n\n";
 
-/* --- the line --- */
+/* --- the command line --- */
 
 struct line {
     char **word;
@@ -78,7 +78,7 @@ static void add_srun(struct line *line, int ranks)
 
 /*
  * The number of ranks on the fullest host of a hostfile: mpirun fills a host's slots before it takes the next host.
- * Without a file, all ranks are on this host. For a line without slots, mpirun uses the host's cores.
+ * Without a file, all ranks are on this host. If a line gives no slots, mpirun uses the host's cores.
  */
 static int ranks_of_a_host(const char *hostfile, int ranks, int cores, int *ret_local)
 {
@@ -137,7 +137,7 @@ static int add_mpirun(struct line *line, int ranks, const char *hostfile)
         add(line, "--hostfile");
         add(line, "%s", hostfile);
     } else {
-        /* what tools/mpi-env sets for one machine, and why */
+        /* the settings of tools/mpi-env for one machine; see there for the reasons */
         add_setting(line, "pml", "ob1");
         add_setting(line, "btl", "self,vader,tcp");
         add_setting(line, "btl_base_warn_component_unused", "0");
@@ -159,8 +159,8 @@ out:
     return rc;
 }
 
-/* Runs the line. If the ranks of a training run could not record how it ended, adds that to its records. argv: the
- * command that the ranks run. */
+/* Runs the command line. If the ranks of a training run could not record how it ended, adds that to its records. argv:
+ * the command that the ranks run. */
 static int run_line(struct line *line, int argc, char **argv)
 {
     double started_sec = tt_clock_wall_sec();
@@ -189,7 +189,7 @@ static int run_line(struct line *line, int argc, char **argv)
         if (recorded == 0)
             recorded = tt_run_folder_end(cfg, started_sec, rc, why.text);
         else if (!told)
-            recorded = 0; /* the ranks said what is wrong with the configuration */
+            recorded = 0; /* the ranks have reported the faults of the configuration */
     }
     if (recorded < 0)
         tt_screen_say("titan: launch: the end of the run could not be recorded: %s\n", tt_error_message());
@@ -201,7 +201,7 @@ static int run_line(struct line *line, int argc, char **argv)
 
 /* --- the command --- */
 
-/* Flags of torchrun, accelerate and mpirun, and titan launch's own for them. */
+/* Flags of torchrun, accelerate and mpirun, each with its replacement in titan launch. */
 static const struct {
     const char *words, *help;
 } others[] = {
@@ -223,7 +223,7 @@ static const struct {
     {"oversubscribe|allow_run_as_root", "leave it out: titan launch adds it where it is needed"},
 };
 
-/* Fails if a word is another launcher's flag; next, which may be NULL, comes after it. */
+/* Fails if a word is a flag of another launcher; `next` is the following word or NULL. */
 static int check_other(const char *word, const char *next)
 {
     size_t dashes = strspn(word, "-"), length = strcspn(word + dashes, "=");
@@ -305,8 +305,8 @@ static bool is_n(const char *word)
 }
 
 /*
- * The options end at "--", or at the first word that is neither an option nor the value of one, which then is the
- * command that runs. -n, which users know from mpirun, is --ranks.
+ * The options end at "--", or at the first word that is neither an option nor its value; that word is the command to
+ * run. -n, which users know from mpirun, means --ranks.
  */
 static int run(int argc, char **argv)
 {
@@ -326,7 +326,7 @@ static int run(int argc, char **argv)
     first = n_own + (n_own < argc && strcmp(argv[n_own], "--") == 0);
     for (int i = 0; i < n_own; i++) {
         own[i] = is_n(argv[i]) ? long_name : argv[i];
-        if (!is_n(argv[i])) /* before its value is taken for the command */
+        if (!is_n(argv[i])) /* before the value of -n is mistaken for the command */
             TT_TRY(check_other(argv[i], argv[i + 1]));
     }
     TT_TRY(tt_args_parse(n_own, own, options, &args));

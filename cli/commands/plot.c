@@ -44,8 +44,8 @@ static const char usage[] =
 
 enum { KEYS_MOST = 16, RUNS_MOST = 26, COLUMNS = 80, LINES = 24 };
 
-/* --follow looks for records, and the browser for a new page, after so many seconds; a page is written again after
- * WRITE_SEC anyhow, so that the browser knows that somebody does. */
+/* Seconds after which --follow looks for new records, and the browser for a new page. Without new records, the page is
+ * rewritten after WRITE_SEC, so that the browser sees that it is alive. */
 enum { POLL_SEC = 1, PAGE_SEC = 3, WRITE_SEC = 30 };
 
 struct plot {
@@ -53,12 +53,12 @@ struct plot {
     struct tt_chart_options options;
     int n_runs;
     const char *const *run;
-    struct tt_history *history; /* of each run */
+    struct tt_history *history; /* one per run */
 };
 
 /* --- the terminal --- */
 
-/* Whether the locale that a user asks for is UTF-8. It need not be installed. */
+/* Whether the user's locale, which need not be installed, is a UTF-8 locale. */
 static bool is_utf8(void)
 {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
@@ -107,8 +107,8 @@ out:
     return rc;
 }
 
-/* The page itself smooths the numbers and chooses their scale. If it will be written again, numbers may still be
- * missing; waits: the user was told so. */
+/* Writes the page, which itself smooths the numbers and chooses their scale. If it will be written again, there may be
+ * no numbers yet; waits: whether the user has been told so. */
 static int write_page(const struct plot *p, const json_t *status, bool again, bool *waits)
 {
     struct tt_chart_options plain = p->options;
@@ -139,7 +139,7 @@ out:
     return rc;
 }
 
-/* Whether something was recorded: the ages in a status always change. */
+/* The number of records; unlike the ages in a status, it changes only with new ones. */
 static int64_t records(const struct plot *p)
 {
     int64_t n = 0;
@@ -149,7 +149,7 @@ static int64_t records(const struct plot *p)
     return n;
 }
 
-/* Writes the page; with --follow again and again until no run is alive. */
+/* Writes the page; with --follow, rewrites it until no run is alive. */
 static int write_pages(const struct plot *p)
 {
     static const struct timespec between = {.tv_sec = POLL_SEC};
@@ -165,7 +165,7 @@ static int write_pages(const struct plot *p)
         for (int r = 0; r < p->n_runs; r++) {
             json_t *found = NULL;
 
-            TT_TRY(tt_status_make(&p->history[r], &found)); /* reads what was appended to the records */
+            TT_TRY(tt_status_make(&p->history[r], &found)); /* reads the records that were appended */
             alive = alive || json_is_true(json_object_get(found, "alive"));
             (void)json_array_append_new(status, found);
         }

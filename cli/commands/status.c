@@ -51,12 +51,13 @@ static double number(const json_t *json, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* A number in a format of its own, or another text if it is not known or not finite. */
+/* Adds a number in the given format, or another text if the number is not known or not finite. */
 static void add_finite(struct tt_text *out, const char *format, double x, const char *otherwise)
 {
     char text[64];
 
-    (void)snprintf(text, sizeof text, format, x); // NOLINT(clang-diagnostic-format-nonliteral): of this file
+    (void)snprintf(text, sizeof text, format,
+                   x); // NOLINT(clang-diagnostic-format-nonliteral): of this file
     tt_text_add(out, "%s", isfinite(x) ? text : otherwise);
 }
 
@@ -181,7 +182,8 @@ static void add_status(const json_t *s, struct tt_text *out)
     add_end(s, out);
 }
 
-/* Prints the status. The command stays on one line, however long: pasted lines would be commands of their own. */
+/* Prints the status. The command stays on one line of any length, since broken lines would be pasted as several
+ * commands. */
 static void put_status(const json_t *s, FILE *to)
 {
     const char *command = string(s, "command");
@@ -200,7 +202,7 @@ static void put_status(const json_t *s, FILE *to)
 
 /* --- following --- */
 
-/* Prints the status where the last one was printed, which had *lines lines. */
+/* Prints the status in the place of the previous one, which took *lines lines. */
 static void redraw(const json_t *s, int *lines)
 {
     char *shown = NULL;
@@ -216,7 +218,7 @@ static void redraw(const json_t *s, int *lines)
     *lines = 0;
     for (size_t i = 0; i < size; i++)
         *lines += shown[i] == '\n';
-    free(shown); // NOLINT: it is the C library's
+    free(shown); // NOLINT: the C library allocated it
 }
 
 static void print_line(const json_t *s)
@@ -233,7 +235,7 @@ static void print_line(const json_t *s)
     tt_print("\n");
 }
 
-/* Whether something was recorded since the status `before`. */
+/* Whether a record has been added since the status `before`. */
 static bool is_news(const json_t *s, const json_t *before)
 {
     static const char *const keys[] = {"state", "step", "starts"};
@@ -277,7 +279,7 @@ out:
 
 /* --- several runs --- */
 
-/* The order in which columns are left out on a narrow terminal is in titan-status(1). */
+/* titan-status(1) lists the order in which columns are left out on a narrow terminal. */
 static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 0},     {"state", 9, false, 2, 0, 0},
                                            {"step", 13, true, 2, 0, 0},    {"loss", 9, true, 2, 0, 0},
                                            {"tokens/s", 9, true, 2, 2, 0}, {"age", 10, true, 2, 1, 0}};
@@ -317,7 +319,7 @@ out:
     return rc;
 }
 
-/* A run that cannot be read has a row that says so: the others count too. */
+/* A run that cannot be read gets a row that says so, and the others are shown. */
 static void show_runs(const struct tt_runs *runs, bool json)
 {
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
@@ -350,7 +352,8 @@ static void show_runs(const struct tt_runs *runs, bool json)
 
 /* --- one run --- */
 
-/* Runs in folders of a run, as an earlier titan had them in ./outputs. Only the text has a place for them. */
+/* Shows the runs below the folder of a run, as earlier versions of titan made them in ./outputs. JSON has no place for
+ * them. */
 static int show_below(const char *folder, bool is_text)
 {
     struct tt_runs below = {0};

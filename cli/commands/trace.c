@@ -18,17 +18,17 @@
 #include "core/program/instr/instr.h"
 
 /*
- * Where the time of a traced step went, from the files of tt_trace_write. Times are means over the ranks that have a
- * file, in seconds.
+ * The use of the time of a traced step, from the files of tt_trace_write. Times are in seconds, and means over the
+ * ranks with a file.
  */
 
 /* All events with one name: an op ("linear"), or a collective of some units ("reduce layers.0"). */
 struct row {
     char *name;
-    char *part;    /* of an op: gemm, attention, … */
-    int count;     /* of one rank */
-    int64_t bytes; /* of collectives: that one rank sends in the step */
-    double sec;    /* computing; of collectives: under way */
+    char *part;    /* of an op: its part of the model (gemm, attention, …) */
+    int count;     /* how often one rank ran it */
+    int64_t bytes; /* of a collective: bytes that one rank sends in the step */
+    double sec;    /* of an op: seconds of computing; of a collective: seconds under way */
     double exposed_sec;
 };
 
@@ -45,12 +45,12 @@ struct rank_times {
 struct summary {
     char *folder; /* of the iteration */
     int64_t step;
-    int world, n_ranks; /* ranks of the job, and ranks that have a file */
+    int world, n_ranks; /* ranks of the job; ranks with a file */
     int cap_ranks;
     struct rank_times *ranks;
-    struct rows ops, collectives; /* the largest first: by sec, by exposed_sec */
+    struct rows ops, collectives; /* ops sorted by sec, collectives by exposed_sec, the largest first */
     struct tt_split split;
-    double step_sec; /* of the slowest */
+    double step_sec; /* the step time of the slowest rank */
     int slowest;     /* index into ranks: the one that computed longest */
     double median_compute_sec;
     char *hint;
@@ -77,9 +77,9 @@ static void release_summary(struct summary *s)
     *s = (struct summary){0};
 }
 
-/* --- which folder --- */
+/* --- choosing a folder --- */
 
-/* The number between `prefix` and `suffix` in a name; -1 if the name is of another kind. */
+/* The number between `prefix` and `suffix` in a name; -1 if the name has another form. */
 static int64_t number_in(const char *name, const char *prefix, const char *suffix)
 {
     size_t n = strlen(prefix);
@@ -256,7 +256,7 @@ static int by_time(const void *a, const void *b)
     return more > 0.0 ? 1 : more < 0.0 ? -1 : strcmp(x->name, y->name);
 }
 
-/* Makes means over the ranks of sums, and sorts. */
+/* Turns sums into means over the ranks, and sorts. */
 static void conclude(struct rows *rows, int n_ranks)
 {
     for (int i = 0; i < rows->n; i++) {
@@ -291,7 +291,7 @@ static void find_slowest(struct summary *s)
     tt_free(sec);
 }
 
-/* The exposed time of collectives whose name begins with `collective`; "": of all. */
+/* The exposed time of the collectives whose name begins with `collective` ("": all of them). */
 static double exposed_of(const struct summary *s, const char *collective)
 {
     double sec = 0.0;
@@ -317,7 +317,7 @@ static const char *advice_on_waits(const struct summary *s)
     return "reducing gradients: try training.gradient_sync=every_run, or a larger global batch";
 }
 
-/* The first thing to look at: the largest cost that can be changed. */
+/* The user's best starting point: the largest cost that can be changed. */
 static char *make_hint(const struct summary *s)
 {
     static const double much = 10.0; /* percent */
@@ -350,7 +350,7 @@ static char *make_hint(const struct summary *s)
 /*
  * Reads the traces of one iteration.
  *   path       an iteration's folder, a folder of iterations, or a run's folder
- *   iteration  which one; 0: the newest
+ *   iteration  its number; 0: the newest
  * Errors: TT_EDATA for a folder without traces, or a file that is not a trace. Release even after an error.
  */
 static int read_summary(const char *path, int64_t iteration, struct summary *s)

@@ -47,7 +47,7 @@ static int print_help(const struct tt_args *args)
     return tt_cli_finish();
 }
 
-/* A process maps a segment right after making it, long before this age. */
+/* A segment of this age without a process that maps it is unused: a process maps a segment right after making it. */
 enum { SEGMENT_AGE_SEC = 60 };
 
 struct command {
@@ -56,8 +56,8 @@ struct command {
     char **argv;
 };
 
-/* An earlier titan ran the built-in configuration in ./outputs itself. Whoever repeats its command must not take this
- * run for that one. */
+/* Earlier versions of titan ran the built-in configuration in ./outputs itself. A user who repeats that command must
+ * not mistake this run for the old one. */
 static void note_earlier_run(const struct tt_config *cfg)
 {
     static const char earlier[] = "outputs/run.yaml";
@@ -85,9 +85,9 @@ out:
 }
 
 /*
- * The work of a rank, while it has a communicator. Returns the same code on every rank. A dry run looks for the files
- * that the configuration names, but only on rank 0: other hosts may lack what they do not read, such as a text whose
- * tokens they have in a cache. They open what they do read, as in a run.
+ * The work of a rank, while it has a communicator. Returns the same code on every rank. A dry run checks the files that
+ * the configuration names, but only on rank 0: other hosts may lack files that they do not read, such as a text whose
+ * tokens are in their cache. They open the files that they do read, as in a run.
  */
 static int train(struct tt_comm *comm, void *arg)
 {
@@ -112,7 +112,7 @@ static int train(struct tt_comm *comm, void *arg)
     }
     rc = tt_cli_load_variant("train", args, &(struct tt_cli_variant){.files = is_dry && comm->rank == 0}, &cfg);
     if (rc == 0 && is_dry && comm->rank != 0)
-        rc = tt_job_adopt_family(cfg); /* on rank 0 the look at the files has done it */
+        rc = tt_job_adopt_family(cfg); /* on rank 0 the check of files has done it */
     if (rc == 0 && comm->rank == 0)
         note_earlier_run(cfg);
     TT_TRY(tt_comm_agree(comm, rc));
@@ -134,7 +134,8 @@ out:
     rc = tt_config_locate(cfg, rc);
     tt_dry_release(&dry);
     tt_loop_close(&loop, tt_error_exit_code(rc));
-    tt_signals_answer(NULL, NULL); /* where another rank ends first, mpirun ends this one: nothing more to say */
+    /* if another rank ends first, mpirun ends this one, which then prints nothing more */
+    tt_signals_answer(NULL, NULL);
     tt_setup_release(&setup);
     tt_config_free(cfg);
     return rc;
@@ -150,7 +151,7 @@ static int run(int argc, char **argv)
     } else {
         tt_signals_install();
         code = tt_cli_run_ranks(rc, command.args, train, &command);
-        tt_console_close(); /* after the error, if there was one */
+        tt_console_close(); /* after the error message, if any */
     }
     tt_args_free(command.args);
     return code;

@@ -26,28 +26,28 @@
 #include "trainer/step/step.h"
 
 /*
- * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data, all
- * in one job, taking turns, so that other load on the machine affects them all.
+ * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data. All
+ * run in one job and take turns, so that other load on the machine affects them equally.
  */
 enum { TT_TUNE_FLAGS = 10 };
 
 struct row {
     char *label;
-    char *flag[TT_TUNE_FLAGS]; /* overrides that make this combination */
+    char *flag[TT_TUNE_FLAGS]; /* the overrides that make this combination */
     int n_flags;
-    bool may_fail;                    /* has a degree that may be impossible */
-    char *problem;                    /* why it was not tried; NULL when it was */
-    bool is_absent;                   /* asks for what is not built: no row at all */
-    double *step_secs, *exposed_secs; /* of each timed step: of the slowest rank */
+    bool may_fail;                    /* one of its degrees may be impossible */
+    char *problem;                    /* why the combination was not tried; NULL: it was tried */
+    bool is_absent;                   /* it needs a feature that is not built; no row is shown */
+    double *step_secs, *exposed_secs; /* [steps] of each timed step, on its slowest rank */
     int n_steps, cap_steps, cap_exposed;
-    double *losses; /* of the first trial, every step */
+    double *losses; /* of the first trial, after every step */
     int n_losses, cap_losses;
-    double step_sec, exposed_sec; /* medians */
+    double step_sec, exposed_sec; /* medians of the above */
     double predicted_step_sec, predicted_exposed_sec;
-    int64_t payload_bytes; /* that rank 0 sent in a step, with rows of experts */
-    int64_t peak_bytes;    /* its arena */
+    int64_t payload_bytes; /* bytes that rank 0 sent in a step, rows of experts included */
+    int64_t peak_bytes;    /* the size of rank 0's arena */
     int64_t sync;          /* TT_SYNC_*: the order in which gradients were added */
-    bool same_bits;        /* as the first combination that was tried with the same sync */
+    bool same_bits;        /* same bits as the first combination that was tried with the same sync */
     bool fits;
 };
 
@@ -56,11 +56,12 @@ struct tune {
     int ranks, steps, rounds;
     struct row *rows;
     int n, cap;
-    int best;          /* row, TT_NONE if nothing fits */
-    char machine[160]; /* whose times are predicted */
+    int best;          /* index of the best row; TT_NONE if no row fits */
+    char machine[160]; /* the machine of the predictions */
 };
 
-/* --- one trial: the trainer without folder, checkpoints and reports, so that the timed code is what trains --- */
+/* --- one trial: the trainer without folder, checkpoints and reports, so that the timed code is the code that trains
+ * --- */
 
 static int load(const struct tune *tune, const struct row *row, struct tt_config **ret_cfg, bool *ret_absent)
 {
@@ -73,9 +74,9 @@ static int load(const struct tune *tune, const struct row *row, struct tt_config
         variant.flag[f] = row->flag[f];
     TT_TRY(tt_cli_load_variant("tune", tune->args, &variant, &cfg));
     for (int f = 0; f < row->n_flags && unbuilt.text; f++)
-        if (strstr(unbuilt.text, row->flag[f] + 2)) /* without the dashes */
+        if (strstr(unbuilt.text, row->flag[f] + 2)) /* compares without the dashes */
             *ret_absent = true;
-    if (unbuilt.text && !*ret_absent) { /* the command line itself asks for it: the usual error */
+    if (unbuilt.text && !*ret_absent) { /* the command line itself needs the feature: report the usual error */
         tt_config_free(cfg);
         cfg = NULL;
         TT_TRY(tt_cli_load_config("tune", tune->args, &cfg));
@@ -157,7 +158,7 @@ static int predict(struct tune *tune, const struct tt_setup *s, struct tt_machin
     TT_TRY(tt_job_predict_once(&s->job, s->comm, machine, s->engine, &p));
     row->predicted_step_sec = p.step_sec;
     row->predicted_exposed_sec = p.exposed_sec;
-    row->peak_bytes = p.memory.total; /* of the rank that needs most */
+    row->peak_bytes = p.memory.total; /* of the rank that needs most memory */
 out:
     tt_job_prediction_release(&p);
     return rc;
@@ -170,14 +171,14 @@ static bool is_of_row(const struct row *row, int code)
            (code == TT_EUSAGE && (row->may_fail || tt_error_key() == TT_KEY(training.gradient_sync)));
 }
 
-/* The first line of the message. */
+/* Records the first line of the error message. */
 static void note_problem(struct row *row)
 {
     tt_error_drop_hint();
     row->problem = tt_format("%.*s", (int)strcspn(tt_error_message(), "\n"), tt_error_message());
 }
 
-/* A combination that does not fit or is impossible gives a row that says so. Only a failure of the job is an error. */
+/* If a combination does not fit or is impossible, its row says so. Only a failure of the job is an error. */
 static int try_row(struct tune *tune, struct tt_comm *comm, int round, struct tt_machine *machine, struct row *row)
 {
     struct trial t = {.setup = {.cfg = NULL}};
@@ -209,7 +210,8 @@ static int try_row(struct tune *tune, struct tt_comm *comm, int round, struct tt
     row->fits = true;
     if (round == 0)
         TT_TRY(predict(tune, &t.setup, machine, row));
-    for (int s = 0; s <= tune->steps; s++) /* the first one touches the memory for the first time */
+    /* the first step is not timed, since it touches the memory for the first time */
+    for (int s = 0; s <= tune->steps; s++)
         TT_TRY(time_step(&t, row, s > 0, round == 0));
 out:
     rc = tt_config_locate(cfg, rc);
@@ -311,7 +313,7 @@ static const struct dimension {
     const char *name, *key;
     const char *values[8];
     int n;
-    const char *label; /* before the value */
+    const char *label; /* the text before the value */
 } dimensions[] = {
     {"engine", TT_KEY_NAME(parallelism.fsdp_engine), {"eager", "planned"}, 2, ""},
     {"reshard", TT_KEY_NAME(parallelism.fsdp_reshard_after_forward), {"default", "always", "never"}, 3, ""},
@@ -330,7 +332,7 @@ static bool is_degree(int d)
     return d >= PIPELINE;
 }
 
-/* Reads which dimensions --over names; all that every model has if it is not given. */
+/* Reads the dimensions that --over names; by default, all dimensions that every model has. */
 static int read_over(const char *text, bool over[N_DIMENSIONS])
 {
     const char *at = text;
@@ -357,14 +359,14 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
     return 0;
 }
 
-/* The configured degrees where degrees are varied. */
+/* The configured values of the degrees that are varied. */
 struct configured {
     int64_t degree[N_DIMENSIONS]; /* of each kind of parallelism */
-    int64_t batch;                /* sequences of a step; 0: no degree that would change it is varied */
+    int64_t batch;                /* sequences of a step; 0: no varied degree would change it */
 };
 
-/* How many ranks share the data of one, with other degrees than the configured ones. Those of experts do not count:
- * ranks that have data of their own share experts, or those that share it. */
+/* The number of ranks that work on the same data, with the varied degrees instead of the configured ones. The degree of
+ * expert parallelism does not count, since ranks with different data may share experts. */
 static int64_t ranks_of_data(const int choice[N_DIMENSIONS], const bool over[N_DIMENSIONS],
                              const struct configured *configured)
 {
@@ -418,7 +420,7 @@ static void make_combinations(struct tune *tune, const bool over[N_DIMENSIONS], 
     }
 }
 
-/* Reads what the command line configures. */
+/* Reads the values that the command line configures. */
 static int read_configured(const struct tune *tune, const bool over[N_DIMENSIONS], struct configured *ret_configured)
 {
     struct configured c = {.degree = {0}};
@@ -444,7 +446,7 @@ out:
 
 /* --- output --- */
 
-/* The order in which columns are left out on a narrow terminal is in titan-tune(1). */
+/* titan-tune(1) lists the order in which columns are left out on a narrow terminal. */
 static const struct tt_column columns[] = {
     {"combination", 48, false, 0, 0, 24}, {"step", 10, true, 1, 0, 0},      {"predicted", 10, true, 1, 3, 0},
     {"exposed", 10, true, 1, 2, 0},       {"predicted", 10, true, 1, 4, 0}, {"sent", 12, true, 1, 5, 0},

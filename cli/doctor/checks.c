@@ -99,7 +99,7 @@ static char *read_text(const struct tt_doctor *doctor, const char *path)
 
 static const char *variable(const char *name)
 {
-    return getenv(name); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    return getenv(name); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
 }
 
 static const char *plural(int n)
@@ -118,7 +118,7 @@ int tt_check_build(const struct tt_doctor *d, struct tt_finding *f)
     if (revision[0])
         tt_finding_add(f, "git %s", revision);
     rc = tt_facts_compare(d->comm, &fact, 1, &difference);
-    if (rc == TT_EUSAGE) { /* other versions, with which no run starts */
+    if (rc == TT_EUSAGE) { /* the versions differ, and then no run starts */
         tt_finding_fail(f, rc);
         rc = 0;
     } else if (difference.text) {
@@ -185,7 +185,7 @@ int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
 {
     static const struct {
         bool (*has)(void);
-        const char *features, *kernels; /* the fastest ones that titan has for them */
+        const char *features, *kernels; /* the fastest kernels that titan has for these features */
     } rows[] = {{tt_cpu_has_avx512_bf16, "AVX-512 with bfloat16", "avx512_bf16"},
                 {tt_cpu_has_avx512, "AVX-512", "avx512"},
                 {tt_cpu_has_avx2, "AVX2", "avx2"},
@@ -210,7 +210,7 @@ int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
     return 0;
 }
 
-/* Whether kernels of OpenBLAS with this name use less than the processor has. */
+/* Whether OpenBLAS's kernels of this name use fewer features than the processor offers. */
 static bool is_slow(const char *kernel)
 {
     static const char *const without_avx512[] = {"Haswell", "Zen", "Excavator"};
@@ -252,7 +252,7 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
 
 /* --- the machine --- */
 
-/* A line "MemTotal:  4037 kB" of /proc/meminfo, in bytes; negative: not there. */
+/* A line "MemTotal: 4037 kB" of /proc/meminfo, in bytes; negative: there is no such line. */
 static double memory_line(const char *text, const char *name)
 {
     const char *at = text ? strstr(text, name) : NULL;
@@ -324,7 +324,7 @@ int tt_check_huge_pages(const struct tt_doctor *d, struct tt_finding *f)
 
 /* --- limits of the process --- */
 
-/* A limit, "8.00 MiB" or "65536"; RLIM_INFINITY if it cannot be read. */
+/* Appends a limit, "8.00 MiB" or "65536", and returns it; RLIM_INFINITY if it cannot be read. */
 static rlim_t add_limit(struct tt_finding *f, int resource, bool is_bytes)
 {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -397,7 +397,7 @@ int tt_check_locked_memory(const struct tt_doctor *d, struct tt_finding *f)
 struct file_system {
     uint32_t magic; /* statfs(2) */
     const char *name;
-    bool is_shared; /* several hosts can see it */
+    bool is_shared; /* several hosts can access it */
 };
 
 static const struct file_system file_systems[] = {
@@ -409,7 +409,7 @@ static const struct file_system file_systems[] = {
     {0x01021997, "9p", true},
 };
 
-/* The nearest folder above a path that exists; the caller frees. */
+/* The nearest existing folder on the path upwards from a path; the caller frees. */
 static char *existing(const char *path)
 {
     char *found = tt_strdup(path[0] ? path : ".");
@@ -422,7 +422,7 @@ static char *existing(const char *path)
             tt_free(found);
             return tt_strdup(".");
         }
-        slash[slash == found] = 0; /* "/" stays */
+        slash[slash == found] = 0; /* keeps "/" */
     }
     return found;
 }
@@ -451,7 +451,7 @@ static void look_at_type(const struct tt_doctor *d, const char *folder, struct t
                         fs->name);
 }
 
-/* A temporary file in the folder, removed already; it lives until ret_fd is closed. */
+/* Opens a temporary file in the folder and removes its name at once; it exists until ret_fd is closed. */
 static int open_scratch(const char *folder, int *ret_fd)
 {
     char *path = tt_format("%s/.titan-doctor", folder), *name = NULL;
@@ -491,7 +491,8 @@ out:
     return 0;
 }
 
-/* Bytes per second of writing and syncing for about half a second; negative: it failed, with errno. */
+/* The speed of writing and syncing for about half a second, in bytes per second; negative: it failed, and errno says
+ * why. */
 static double write_speed(int fd)
 {
     enum { BLOCK = 4 << 20, BLOCKS = 16 };
@@ -500,7 +501,7 @@ static double write_speed(int fd)
     ssize_t done = 0;
     int n = 0;
 
-    memset(block, 0x5A, BLOCK); /* zeros might not be written at all */
+    memset(block, 0x5A, BLOCK); /* zeros might not be written to the disk */
     while (n < BLOCKS && sec < 0.5 && (done = write(fd, block, BLOCK)) == BLOCK && fdatasync(fd) == 0) {
         n++;
         sec = tt_clock_sec() - start;
@@ -638,7 +639,8 @@ int tt_check_shared_reads(const struct tt_doctor *d, struct tt_finding *f)
     return 0;
 }
 
-/* The host whose clock is furthest from that of rank 0, in seconds, with less error than `least`. Collective. */
+/* Finds the host whose clock differs most from that of rank 0, in seconds, measured with an error below `least`.
+ * Collective. */
 static int measure_clocks(struct tt_comm *comm, double *walls, int *ret_rank, double *ret_skew, double *ret_error)
 {
     enum { TRIALS = 5 };
@@ -650,7 +652,7 @@ static int measure_clocks(struct tt_comm *comm, double *walls, int *ret_rank, do
 
         TT_TRY(tt_comm_barrier(comm));
         before = tt_clock_wall_sec();
-        TT_TRY(tt_comm_barrier(comm)); /* every rank is between the two at some time */
+        TT_TRY(tt_comm_barrier(comm)); /* at some moment, every rank is between the two barriers */
         wall = tt_clock_wall_sec();
         TT_TRY(tt_comm_gather_all(comm, &wall, sizeof wall, walls));
         error = tt_clock_wall_sec() - before;

@@ -24,7 +24,7 @@ static void print_score(const char *name, const struct tt_score *s)
                         100 * s->median, 100 * s->p90, 100 * s->worst);
 }
 
-/* The order in which columns are left out on a narrow terminal is in titan-estimate(1). */
+/* titan-estimate(1) lists the order in which columns are left out on a narrow terminal. */
 static void print_rows(const struct tt_backtest *t)
 {
     static const struct tt_column columns[] = {{"run", 32, false, 0, 0, 0},     {"machine", 11, false, 1, 3, 0},
@@ -75,7 +75,7 @@ static void print_excluded(const struct tt_backtest *t)
     }
 }
 
-/* Counts rows whose software nothing names: their error may come from a wrong stack. */
+/* Prints the number of rows that do not name their software; their error may come from a wrong stack. */
 static void print_assumed(const struct tt_backtest *t)
 {
     const struct tt_cluster_stack *stack;

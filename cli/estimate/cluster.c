@@ -20,9 +20,9 @@
 #include "trainer/job/job.h"
 #include "trainer/job/predict.h"
 
-/* --- the memory of titan's own plan, where it trains the job itself --- */
+/* --- the memory of titan's own plan, if titan can train the job itself --- */
 
-/* The arena by the kinds of the formulas. */
+/* Sorts the bytes of the arena into the kinds of the formulas. */
 static void by_part(const struct tt_job_prediction *p, double staging, struct tt_cluster_memory *m)
 {
     const int64_t *k = p->memory.by_kind;
@@ -58,8 +58,8 @@ out:
     return rc;
 }
 
-/* Replaces the memory of a view by what titan's plan has for the rank that needs most. TT_EUSAGE: titan cannot train
- * with the configuration on so many ranks. */
+/* Replaces the memory of a view by that of titan's plan, for the rank that needs most. TT_EUSAGE: titan cannot train
+ * the configuration on this number of ranks. */
 static int plan(const struct tt_cluster_inputs *in, struct tt_cluster_view *view)
 {
     struct tt_cluster_memory *memory = &view->layout.memory;
@@ -94,14 +94,14 @@ enum { SHOWN = 10 };
 struct command {
     const struct tt_args *args;
     struct tt_cluster_inputs in;
-    struct tt_cluster_calibration calibration; /* steps 0: there is none */
+    struct tt_cluster_calibration calibration; /* steps is 0 without a calibration */
     double usable;
-    double tokens; /* of the run; 0: the configuration's steps */
+    double tokens; /* tokens of the run; 0: those of the configuration's steps */
     struct tt_backtest test;
-    json_t *list; /* with --json */
-    bool any;     /* something fits */
+    json_t *list; /* the results, with --json */
+    bool any;     /* whether something fits */
     struct tt_cluster_picture picture;
-    bool alone; /* there is one number of ranks */
+    bool alone; /* whether there is only one number of ranks */
 };
 
 static int read_tokens(const struct tt_args *args, double *ret_tokens)
@@ -116,7 +116,7 @@ static int read_tokens(const struct tt_args *args, double *ret_tokens)
     return 0;
 }
 
-/* What the prediction leaves out; each line after `head`: "", or a mark of comments. */
+/* Prints the settings that the prediction leaves out; each line begins with `head`, which is "" or marks a comment. */
 static void print_notes(const struct tt_cluster_notes *notes, const char *head)
 {
     for (int i = 0; i < notes->n; i++) {
@@ -161,7 +161,7 @@ static int one(struct command *c, int ranks)
     tt_cluster_view_fill(&view, &job, c->usable,
                          c->tokens > 0 ? c->tokens : (double)c->in.cfg->training.steps * tt_cluster_tokens(&job),
                          &c->test);
-    if (strcmp(job.stack->name, "titan") == 0 && !c->in.foreign.has_shape) /* titan itself can plan the job */
+    if (strcmp(job.stack->name, "titan") == 0 && !c->in.foreign.has_shape) /* titan can plan the job itself */
         TT_TRY(plan(&c->in, &view));
     TT_TRY(draw(c, &view.layout));
     (void)snprintf(text, sizeof text, "%d ranks", ranks);
@@ -188,7 +188,7 @@ static int search(struct command *c, int ranks)
 
     if (rc < 0)
         return rc;
-    job.gradient_bytes = 0; /* the stack decides these, whatever flags of Megatron say */
+    job.gradient_bytes = 0; /* the stack decides these, whatever the flags of Megatron say */
     job.balanced = job.expert_overlap = false;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
     if (found.n > 0)
@@ -260,7 +260,7 @@ static int save_json(const char *path, json_t *json)
     return rc;
 }
 
-/* Writes the machine and the stack, if they are asked for. */
+/* Writes the machine and the stack, if the user wants them. */
 static int save(const struct command *c)
 {
     int rc = save_json(tt_args_last(c->args, "save"), tt_cluster_machine_json(&c->in.machine));

@@ -74,7 +74,7 @@ out:
 static void recomputation(const struct tt_config *cfg, struct tt_cluster_job *job)
 {
     enum tt_ac_choice mode = cfg->activation_checkpoint.mode;
-    double option = (double)cfg->activation_checkpoint.selective_ac_option; /* 0: op */
+    double option = (double)cfg->activation_checkpoint.selective_ac_option; /* 0 means "op" */
 
     job->again = mode == TT_AC_NONE                 ? TT_AGAIN_NONE
                  : mode == TT_AC_FULL               ? TT_AGAIN_FULL
@@ -119,7 +119,8 @@ static int degrees(const struct tt_cluster_inputs *in, int ranks, struct tt_clus
                        "parallelism.data_parallel_shard_degree be -1, or choose another --ranks",
                        inner * fmax(job->shard, 1), ranks);
     if (tt_cluster_stack_is_megatron(job->stack) && cfg->parallelism.data_parallel_shard_degree < 1) {
-        job->replicate *= job->shard; /* ranks of such a stack replicate the parameters, and at most shard the state */
+        /* the ranks of such a stack replicate the parameters, and at most the state is sharded */
+        job->replicate *= job->shard;
         job->shard = 1;
     }
     job->sequence_parallel = job->sequence_parallel && job->tp > 1;
@@ -141,8 +142,8 @@ static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct 
     return strcmp(name, "DualPipeV") == 0 ? TT_ORDER_DUAL_PIPE_V : TT_ORDER_1F1B;
 }
 
-/* Stages of a pipeline by torchtitan's rule, in which the ends of the model count as layers. Older files do not
- * count them, so a number that the ranks do not divide is taken without them. */
+/* The number of stages by torchtitan's rule, in which the embeddings and the output count as layers. Older files do not
+ * count them; so if the ranks do not divide that number, it is computed without them. */
 static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, double each)
 {
     double ends = (double)(cfg->parallelism.pipeline_parallel_first_stage_less_layers +
@@ -207,7 +208,7 @@ static int stages_of_a_rank(const struct tt_cluster_inputs *in, struct tt_cluste
     return 0;
 }
 
-/* With local_batch_size alone the sequences of a step depend on the layout's ranks of data parallelism. */
+/* If only local_batch_size is set, the sequences of a step depend on the data-parallel ranks of the layout. */
 int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job)
 {
     const struct tt_config *cfg = in->cfg;
@@ -217,7 +218,7 @@ int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt
     job.machine = &in->machine;
     job.stack = &in->stack;
     if (job.kernel == 2 && job.stack->number[TT_S_KERNEL].value >= 2)
-        job.kernel = -1; /* the stack's fused kernel is not slower than FlashAttention 2 */
+        job.kernel = -1; /* the stack's own fused kernel is as fast as FlashAttention 2 */
     TT_TRY(find_shape(in, &job.shape));
     TT_TRY(degrees(in, ranks, &job));
     job.seq_len = (double)cfg->training.seq_len;
@@ -262,7 +263,7 @@ out:
     return rc;
 }
 
-/* --- what predictions make of titan's own keys --- */
+/* --- the effect of titan's own keys on predictions --- */
 
 static int check(const struct tt_config_row *key, const char *value, const struct tt_args *args, bool is_planned,
                  struct tt_cluster_notes *notes)
@@ -286,8 +287,8 @@ static int check(const struct tt_config_row *key, const char *value, const struc
     return 0;
 }
 
-/* Notes keys that the configuration sets and the prediction, or --ignore-flag, leaves out. is_planned: titan plans
- * the memory. TT_EUSAGE: the prediction would be for another job. */
+/* Notes the keys that the configuration sets, but that the prediction or --ignore-flag leaves out. is_planned: titan
+ * plans the memory. TT_EUSAGE: without such a key, the prediction would be for another job. */
 static int check_own_keys(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
                           struct tt_cluster_notes *notes)
 {
@@ -298,7 +299,7 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
         struct tt_text value = {0};
 
         if (!key->assumed || !tt_config_is_set(cfg, key->id) ||
-            (is_titan && key->id == TT_KEY(training.mixed_precision_param))) /* the stack titan computes in it */
+            (is_titan && key->id == TT_KEY(training.mixed_precision_param))) /* the stack titan computes in this type */
             continue;
         tt_config_value_text(cfg, key, &value);
         rc = check(key, value.text ? value.text : "", args, is_planned, notes);
@@ -402,7 +403,7 @@ out:
     return rc;
 }
 
-/* A configuration is checked against a model of titan, so it gets a model with the same heads and widths. */
+/* Configurations are checked against one of titan's models, so this adds a model with the same heads and widths. */
 static void add_sizes(struct tt_cluster_inputs *in)
 {
     const struct tt_cluster_shape *s = &in->foreign.job.shape;
@@ -418,8 +419,8 @@ static void add_sizes(struct tt_cluster_inputs *in)
     add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
 }
 
-/* Adds the overrides of the command line. Experts of a model that titan does not train do not go into its
- * configuration. */
+/* Adds the overrides of the command line. If titan does not train the model, the configuration does not get its
+ * experts. */
 static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
 {
     static const char ep[] = "--parallelism.expert_parallel_degree=";
@@ -441,15 +442,15 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
     return 0;
 }
 
-/* The default job: Llama 3 8B, or the model that is named, as in torchtitan's configuration. The built-in quick run is
- * for a laptop. */
+/* Adds the default job: Llama 3 8B, or the named model, as in torchtitan's configuration. The built-in quick run is for
+ * a laptop. */
 static void add_default(struct tt_cluster_inputs *in)
 {
     static const char *const keys[] = {"--training.seq_len=8192",
                                        "--training.local_batch_size=1",
                                        "--training.global_batch_size=-1",
                                        "--training.steps=10000",
-                                       "--model.name=llama3", /* what follows belongs to Llama 3 8B */
+                                       "--model.name=llama3", /* the following overrides are for Llama 3 8B */
                                        "--model.flavor=8B",
                                        "--activation_checkpoint.mode=selective",
                                        "--activation_checkpoint.selective_ac_option=op"};
@@ -458,7 +459,7 @@ static void add_default(struct tt_cluster_inputs *in)
         add_override(in, keys[i]);
 }
 
-/* Flags of Megatron-LM. */
+/* Reads flags of Megatron-LM. */
 static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *args, const struct tt_cluster_given *given,
                          const char *file)
 {
@@ -471,7 +472,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
                                   "--torchtitan out"));
     TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
     in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->foreign.job.shape) / 1e9);
-    if (!tt_args_has(args, "stack")) /* fused attention came after A100 */
+    if (!tt_args_has(args, "stack")) /* fused attention is newer than the A100 */
         TT_TRY(read_stack(in, tt_text_begins(in->machine.name, "a100") ? "megatron-2023" : "megatron-bridge"));
     if (!in->foreign.distributed_optimizer) {
         number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
@@ -483,7 +484,7 @@ out:
     return rc;
 }
 
-/* Whether words after "--" are flags of Megatron-LM: unlike torchtitan's, they have no dots. */
+/* Whether the words after "--" are flags of Megatron-LM, which unlike torchtitan's contain no dots. */
 static bool is_megatron(int n_words, const char *const *words)
 {
     bool any = false;
@@ -498,7 +499,7 @@ static bool is_megatron(int n_words, const char *const *words)
     return any;
 }
 
-/* A job in the form of another trainer. *ret_model is the name of its model, if it has one. */
+/* Reads a job in the form of another trainer. *ret_model is the name of its model, or NULL. */
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
     const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");

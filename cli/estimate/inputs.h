@@ -10,30 +10,32 @@
 /* A job on a cluster, from a command line. Zero-initialise; tt_cluster_inputs_release. */
 struct tt_cluster_inputs {
     struct tt_config *cfg;
-    char *model; /* for people: "llama3 8B", "deepseek-v3-671b" */
+    char *model; /* the name that is shown: "llama3 8B", "deepseek-v3-671b" */
     struct tt_cluster_machine machine;
     struct tt_cluster_stack stack;
-    struct tt_cluster_foreign foreign; /* what cfg cannot say; the shape is also the one of --model */
-    double ep;                         /* with such a shape: ranks that share its experts */
-    double *stage_layers;              /* of n_stages stages if the configuration lists modules; else NULL */
+    struct tt_cluster_foreign foreign; /* settings that cfg cannot express; the shape is also that of --model */
+    double ep;                         /* with such a shape: the number of ranks that share its experts */
+    double *stage_layers;              /* [n_stages], if the configuration lists modules; else NULL */
     int n_stages;
     struct tt_cluster_notes notes; /* settings that the prediction leaves out */
     struct tt_args with;           /* the command line, with overrides from the recipe and the model */
-    char **own;                    /* overrides that were made here */
+    char **own;                    /* overrides that were allocated here */
     int n_own, cap_own, cap_override;
 };
 
-/** Reads --machine with --nccl, and --stack: a name that is built in, or a file (with a slash, or .json at the end). */
+/** Reads --machine with --nccl, and --stack: the name of a built-in one, or a file (with a slash, or .json at the
+ * end). */
 int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 
-/** Reads the job: --model, --torchtitan, --megatron, flags after "--", titan's configuration. After the hardware. */
+/** Reads the job: --model, --torchtitan, --megatron, flags after "--", titan's configuration. Call it after
+ * tt_cluster_inputs_hardware. */
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 
 /** The job on `ranks` ranks. TT_EUSAGE: degrees that do not divide the ranks, or ranks that do not divide the batch. */
 int tt_cluster_job_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
-/** The part of it that all layouts share: model, sequence length, sequences of a step. */
+/** The part of the job that all layouts share: model, sequence length, sequences of a step. */
 int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
 #endif

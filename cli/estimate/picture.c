@@ -14,7 +14,7 @@
 
 enum { WIDTH = 1240, LEAST_LEFT = 200, LETTER = 6, RIGHT = 90, BAR = 22, GAP = 10, PLOT = 240, MARGIN = 70 };
 
-/* A picture with more turns is too large to look at. */
+/* A picture with more turns is too dense to read. */
 enum { MOST_TURNS = 6000 };
 
 static const char *const colors[TT_CLUSTER_PARTS] = {"#4472c4", "#70ad47", "#a5a5a5", "#7f6000", "#c00000", "#ff7f7f",
@@ -41,9 +41,9 @@ void tt_cluster_picture_point(struct tt_cluster_picture *p, const struct tt_clus
 struct plot {
     const struct tt_cluster_picture *picture;
     struct tt_text *out;
-    double x, y, width; /* the box, PLOT high */
-    double first, last; /* devices */
-    double low, high;   /* values */
+    double x, y, width; /* the box of a plot, PLOT high */
+    double first, last; /* range of devices */
+    double low, high;   /* range of values */
     bool log_scale;
 };
 
@@ -77,7 +77,7 @@ static void short_number(char *buf, size_t size, double value)
     (void)snprintf(buf, size, "%.3g%s", value, units[u]);
 }
 
-/* A number above a point, inside of the box. */
+/* A number above a point, inside the box. */
 static void above(const struct plot *p, double x, double y, const char *label)
 {
     enum { HALF = 28, INSET = 4 };
@@ -122,7 +122,7 @@ static void curve(const struct plot *p)
     for (int i = 0; i < picture->n_points; i++)
         tt_text_add(p->out, "%s%.1f,%.1f", i ? " " : "", x_of(p, picture->point[i].devices), y_of(p, value_of(p, i)));
     tt_text_add(p->out, "\"/>\n");
-    for (int i = 0; i < picture->n_points; i++) /* hollow: does not fit */
+    for (int i = 0; i < picture->n_points; i++) /* hollow if it does not fit */
         tt_text_add(p->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" stroke=\"#4472c4\" fill=\"%s\"/>\n",
                     x_of(p, picture->point[i].devices), y_of(p, value_of(p, i)),
                     picture->point[i].fits ? "#4472c4" : "#ffffff");
@@ -195,8 +195,8 @@ static void bars(const struct tt_cluster_picture *p, double top, struct tt_text 
         most = fmax(most, p->bar[i].time.total);
         left = (int)fmax(left, LETTER * (double)strlen(p->bar[i].text));
     }
-    most *= 1.25;                                /* room for the words behind a bar */
-    for (int i = 0; i < TT_CLUSTER_PARTS; i++) { /* the legend */
+    most *= 1.25;                                /* leaves room for the words behind a bar */
+    for (int i = 0; i < TT_CLUSTER_PARTS; i++) { /* draws the legend */
         int column = i % 6, row = i / 6;
         double x = 20 + column * 180.0, y = top + 10 + row * 18.0;
 

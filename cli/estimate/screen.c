@@ -14,9 +14,9 @@
 #include "cli/run/screen.h"
 #include "estimate/model/job.h"
 
-/* --- what is known about a job --- */
+/* --- measured runs near a job --- */
 
-/* How far a measured run is from the job: factors of devices and parameters, and whether both have experts. */
+/* The distance of a measured run from the job: factors in devices and in parameters, and a difference in experts. */
 static double distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
 {
     bool experts = job->shape.experts > 0;
@@ -28,7 +28,8 @@ static double distance(const struct tt_cluster_run *run, const struct tt_cluster
            0.5 * (strcmp(run->job.machine->name, job->machine->name) != 0);
 }
 
-/* Whether two stacks or machines are of one kind: torchtitan-eager and torchtitan-compile, h100-sxm and h100-nvl. */
+/* Whether two stacks or machines are of the same kind: torchtitan-eager and torchtitan-compile, h100-sxm and
+ * h100-nvl. */
 static bool same_kind(const char *a, const char *b)
 {
     size_t length = strcspn(a, "-");
@@ -42,7 +43,7 @@ static bool is_measured(const struct tt_cluster_run *run, const struct tt_cluste
            strcmp(run->job.stack->name, job->stack->name) == 0;
 }
 
-/* Keeps the nearest runs: of the stack on the machine, or of stacks and machines of their kinds. */
+/* Keeps the nearest runs of this stack on this machine, or else of stacks and machines of the same kinds. */
 static void find_near(struct tt_cluster_view *view, const struct tt_backtest *test, bool others)
 {
     const struct tt_cluster_job *job = &view->layout.job;
@@ -102,7 +103,7 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-/* A number with two digits if it is small, one decimal, or none if it is large. */
+/* A number with two digits if it is small, with one decimal, or without decimals if it is large. */
 static const char *brief(char *buf, size_t size, double value)
 {
     double much = fabs(value);
@@ -112,7 +113,7 @@ static const char *brief(char *buf, size_t size, double value)
 }
 
 /* Prints text in lines of at most 116 columns, or the terminal's, which break behind commas and before double spaces;
- * later ones are indented. Empties the text. */
+ * lines after the first are indented. Empties the text. */
 static void print_wrapped(struct tt_text *text, int indent)
 {
     const int terminal = tt_screen_columns(STDOUT_FILENO);
@@ -143,7 +144,7 @@ static void print_head(const struct tt_cluster_view *view)
     struct tt_text line = {0};
     char text[240], params[48] = "";
 
-    if (!strstr(view->model, " parameters")) /* the name has them */
+    if (!strstr(view->model, " parameters")) /* if the name does not give their number */
         (void)snprintf(params, sizeof params, ", %.3gB parameters,", tt_cluster_params(&job->shape) / 1e9);
     tt_print_broken(14, "%s%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, params,
                     devices, job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
@@ -153,7 +154,7 @@ static void print_head(const struct tt_cluster_view *view)
     print_wrapped(&line, 14);
 }
 
-/* The first stages of a pipeline, and the last, which has the output. */
+/* Prints the first stages of a pipeline, and the last one, which holds the output. */
 static void print_stages(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_job *job = &view->layout.job;
@@ -443,7 +444,7 @@ json_t *tt_cluster_parts_json(const struct tt_cluster_time *t)
     return parts;
 }
 
-/* Bytes of a rank of each stage; null if titan planned the job. */
+/* The bytes of a rank in each stage; null if titan planned the job. */
 static json_t *stages_json(const struct tt_cluster_view *view)
 {
     json_t *list = view->planned ? json_null() : json_array();

@@ -6,7 +6,7 @@
 #include "estimate/backtest/backtest.h"
 #include "estimate/search/search.h"
 
-/* A job and all that is printed about it. */
+/* A job and everything that is printed about it. */
 struct tt_cluster_view {
     const char *model; /* "llama3 8B" */
     struct tt_cluster_layout layout;
@@ -14,13 +14,14 @@ struct tt_cluster_view {
     struct tt_cluster_change change[TT_CLUSTER_CHANGES];
     int n_changes;
     struct tt_cluster_course course;
-    double below, above;                  /* the 80 % interval, as shares of the predicted time */
-    bool measured_family;                 /* the built-in tables have runs of the stack on the machine */
-    bool measured_size;                   /* also with a number of devices within a factor of 4 */
-    const struct tt_cluster_run *near[3]; /* the nearest of these runs, or of stacks and machines of the same kind */
+    double below, above;  /* the 80 % interval, as shares of the predicted time */
+    bool measured_family; /* the built-in tables contain runs of this stack on this machine */
+    bool measured_size;   /* and among them runs with a number of devices within a factor of 4 */
+    /* the nearest of these runs, or else of stacks and machines of the same kinds */
+    const struct tt_cluster_run *near[3];
     double near_error[3];
     int n_near;
-    bool planned; /* titan planned the memory; formulas give only what changes add to it */
+    bool planned; /* titan planned the memory; the formulas only give differences to that */
 };
 
 /** Fills a view of a job. `test` is the score of the built-in runs, and must outlive the view. */
@@ -49,29 +50,29 @@ struct tt_cluster_point {
     bool fits;
 };
 
-/* What a picture shows. Zero-initialise; tt_cluster_picture_release. */
+/* The contents of a picture. Zero-initialise it; release it with tt_cluster_picture_release. */
 struct tt_cluster_picture {
     struct tt_cluster_bar *bar;
     int n_bars, cap_bars;
     struct tt_cluster_point *point;
     int n_points, cap_points;
-    struct tt_text lanes; /* a whole picture; empty: none */
+    struct tt_text lanes; /* a complete picture; empty: none */
     int lanes_height;
 };
 
-/** Adds a bar; and a point for a job. */
+/** Adds a bar and, for a job, a point. */
 void tt_cluster_picture_bar(struct tt_cluster_picture *picture, const char *text,
                             const struct tt_cluster_layout *layout);
 void tt_cluster_picture_point(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout);
 
 /**
- * Sets the lanes to the simulated pipeline of a layout; does nothing without a pipeline. TT_EUSAGE: the schedule cannot
- * have these numbers.
+ * Sets the lanes to the simulated pipeline of a layout; does nothing without a pipeline. TT_EUSAGE: the schedule does
+ * not work with these numbers.
  */
 int tt_cluster_picture_lanes(struct tt_cluster_picture *picture, const struct tt_cluster_layout *layout) TT_MUST_CHECK;
 
 /**
- * Writes the picture as SVG: with two or more points, tokens/s and MFU against the number of ranks; below, the bars,
+ * Writes the picture as SVG: with two or more points, tokens/s and MFU over the number of ranks; below them the bars,
  * and the lanes. TT_EIO.
  */
 int tt_cluster_picture_save(const struct tt_cluster_picture *picture, const char *title,

@@ -25,18 +25,18 @@
 #include "trainer/generation.h"
 
 /*
- * The user's side of a conversation: lines of standard input, one for each turn. A line that ends with a backslash goes
- * on in the next one. Where they are typed, Ctrl-C no longer ends the process: it ends the turns while one is
- * waited for, and at other times whoever makes an answer asks interrupted_flag.
+ * The user's side of a conversation: lines of standard input, one for each turn. A line that ends with a backslash
+ * continues in the next one. On a terminal, Ctrl-C does not end the process: while a turn is awaited it ends the turns,
+ * and at other times it sets a flag (interrupted_flag) that ends the answer.
  */
 struct turns {
     bool typed;           /* standard input is a terminal */
-    int64_t lines;        /* that were taken */
-    bool ended;           /* there is nothing more to read */
-    bool cut;             /* a line of the turn, by the terminal */
-    struct tt_text bytes; /* that were read; those from `at` on were not taken */
+    int64_t lines;        /* number of lines taken */
+    bool ended;           /* there is no more input */
+    bool cut;             /* the terminal has cut a line of the turn */
+    struct tt_text bytes; /* bytes that were read; those from `at` on have not been taken */
     size_t at;
-    struct tt_text text; /* of the turn */
+    struct tt_text text; /* the text of the turn */
     struct sigaction before;
 };
 
@@ -45,8 +45,8 @@ struct turns {
 /* A terminal that edits lines silently drops the bytes of a line beyond TYPED_MOST. */
 enum { BLOCK = 65536, TYPED_MOST = 4095 };
 
-/* Not 0 after Ctrl-C, until go_on. A byte in the pipe wakes who waits for a line, whichever thread has handled the
- * signal. */
+/* Not 0 after Ctrl-C, until go_on. A byte in the pipe wakes the thread that waits for a line, whichever thread handled
+ * the signal. */
 static volatile sig_atomic_t interrupted;
 static int wake[2] = {-1, -1};
 
@@ -81,7 +81,7 @@ static void close_turns(struct turns *t)
     tt_text_release(&t->text);
 }
 
-/* Drops what was read: there are no more turns. */
+/* Drops all input: there are no more turns. */
 static void end_turns(struct turns *t)
 {
     t->ended = true;
@@ -118,7 +118,8 @@ static int read_more(struct turns *t)
     return 0;
 }
 
-/* Appends the next line to the turn; false: more must be read first. The last line may lack its end. */
+/* Appends the next line to the turn; false: more input must be read first. The last line of the input may lack its
+ * end. */
 static bool take_line(struct turns *t)
 {
     size_t size = t->bytes.size - t->at;
@@ -137,8 +138,8 @@ static bool take_line(struct turns *t)
 }
 
 /*
- * Waits for the next turn. ret_text is valid until the next call; NULL: there is none. TT_EUSAGE for a typed line that
- * is longer than terminals pass on; TT_EIO.
+ * Waits for the next turn. ret_text is valid until the next call; NULL: there are no more turns. TT_EUSAGE for a typed
+ * line that is too long for the terminal; TT_EIO.
  */
 static int next_turn(struct turns *t, const char **ret_text, size_t *ret_size)
 {
@@ -176,25 +177,25 @@ out:
 
 /* --- the conversation --- */
 
-/* An answer has at least this part of the context; for that the oldest turns are forgotten. */
+/* An answer gets at least 1 / ANSWER_PART of the context; the oldest turns are forgotten to make room. */
 enum { ANSWER_PART = 4 };
 
 struct talk {
     const struct tt_conversation *c;
     struct turns turns;
     struct tt_picker *picker;
-    json_t *messages;       /* all that was said; an answer that was cut has the weight 0 */
-    size_t seen_from;       /* the first message after that of the system which the model sees */
-    int64_t answers;        /* since the beginning or /reset */
-    struct tt_chat_ids ids; /* what the model is asked */
+    json_t *messages;       /* the whole conversation; an answer that was cut off has the weight 0 */
+    size_t seen_from;       /* the first message after the system message that the model sees */
+    int64_t answers;        /* number of answers since the beginning or /reset */
+    struct tt_chat_ids ids; /* the tokens of the model's input */
     struct tt_ids fed;      /* the tokens in the generator */
-    char *saved_to;         /* the file of the last /save; NULL: there was none in this conversation */
-    char *saved;            /* the line that it has there */
-    bool wrote;             /* an answer */
+    char *saved_to;         /* the file of the last /save; NULL: nothing was saved in this conversation */
+    char *saved;            /* the line that was saved to it */
+    bool wrote;             /* whether an answer was written */
     bool dim;               /* colours are allowed on standard error */
 };
 
-/* --- what was said --- */
+/* --- the messages --- */
 
 static size_t first_turn(const struct talk *t)
 {
@@ -224,7 +225,7 @@ static void take_back(struct talk *t)
     (void)json_array_remove(t->messages, json_array_size(t->messages) - 1);
 }
 
-/* --- what the model sees --- */
+/* --- the part that the model sees --- */
 
 static json_t *seen(const struct talk *t)
 {
@@ -235,13 +236,13 @@ static json_t *seen(const struct talk *t)
 
         if (!message)
             continue;
-        (void)json_object_del(message, "weight"); /* it is for training */
+        (void)json_object_del(message, "weight"); /* weights are for training */
         (void)json_array_append_new(list, message);
     }
     return list;
 }
 
-/* Forgets what the user said longest ago, and the answer; false: there is only the newest turn. */
+/* Forgets the oldest turn of the user, with its answer; false: only the newest turn is left. */
 static bool forget_turn(struct talk *t)
 {
     for (size_t i = t->seen_from + 1; i < json_array_size(t->messages); i++) {
@@ -285,8 +286,8 @@ static int encode(struct talk *t)
 }
 
 /*
- * Feeds what the generator does not have yet. ret_logits: after the last token; NULL if Ctrl-C came first. At least the
- * last token is fed, for its logits.
+ * Feeds the tokens that the generator has not read yet, but always the last one, for its logits. ret_logits: after the
+ * last token; NULL if Ctrl-C came first.
  */
 static int feed(struct talk *t, const float **ret_logits, size_t *ret_n)
 {
@@ -400,7 +401,7 @@ static int reset(struct talk *t, const char *argument)
     return begin(t);
 }
 
-/* Replaces the line that was saved before, if it is still the last one. */
+/* Reads the line that was saved before, if it is still the last one of the file, so that it can be replaced. */
 static int read_saved(const struct talk *t, const char *path, struct tt_text *lines)
 {
     bool exists = false;
@@ -434,7 +435,7 @@ static size_t count_answers(const struct talk *t, bool only_cut)
     return n;
 }
 
-/* Adds the conversation to a file of chat data, a line. */
+/* Adds the conversation as a line to a file of chat data. */
 static int save(struct talk *t, const char *path)
 {
     size_t answers = count_answers(t, false), cut = count_answers(t, true);
@@ -570,7 +571,7 @@ out:
 
 int tt_conversation_run(const struct tt_conversation *c)
 {
-    const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): titan never changes it
     struct talk t = {.c = c, .messages = json_array(), .turns = {.typed = isatty(STDIN_FILENO) == 1}};
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     char context[32];

@@ -20,7 +20,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* What rank 0 found, as plain data that can be sent. */
+/* The findings of rank 0, as plain data that can be sent. */
 struct found {
     char path[PATH_BYTES];
     int kind; /* enum tt_path_kind */
@@ -44,7 +44,7 @@ static int read_titan_model(struct tt_pretrained *w)
     return rc;
 }
 
-/* A manifest says what the run trained with. */
+/* A manifest records the settings of training. */
 static int open_step(struct tt_pretrained *w)
 {
     struct tt_manifest manifest = {0};
@@ -71,9 +71,9 @@ static int open_plain(struct tt_pretrained *w)
     int rc = 0;
 
     if (w->averages)
-        return tt_manifest_use_averages(&(struct tt_manifest){0}, w->path); /* only steps have any */
+        return tt_manifest_use_averages(&(struct tt_manifest){0}, w->path); /* only steps have averages */
     TT_TRY(tt_path_is_folder(w->path, &is_folder));
-    w->is_hf = tt_gguf_is_path(w->path); /* which has the small files in it */
+    w->is_hf = tt_gguf_is_path(w->path); /* a GGUF file contains the small files */
     slash = strrchr(w->path, '/');
     w->assets = is_folder || w->is_hf ? tt_strdup(w->path)
                 : slash               ? tt_strndup(w->path, slash == w->path ? 1 : (size_t)(slash - w->path))
@@ -140,7 +140,7 @@ int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrain
 {
     int64_t again = 0;
 
-    if (rc < 0 && rc != TT_ECOMM && w->path) /* else opening failed, and has said why */
+    if (rc < 0 && rc != TT_ECOMM && w->path) /* otherwise opening failed with its own message */
         rc = tt_comm_agree(comm, tt_step_explain(rc, w->path, &w->place));
     if (rc == TT_EREMOVED) {
         again = comm->rank == 0 && tt_step_try_again(rc, given, tries);

@@ -107,7 +107,8 @@ out:
     return rc;
 }
 
-/* The chat template of the option, else of the run, else of the tokenizer. ret_end: the token that ends an answer. */
+/* The chat template that the option names, or that of the run, or that of the tokenizer. ret_end: the token that ends
+ * an answer. */
 static int open_chat(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt,
                      int32_t *ret_end)
 {
@@ -128,7 +129,7 @@ out:
     return rc;
 }
 
-/* The text as the user's turn. */
+/* Encodes the text as the user's turn. */
 static int encode_message(const struct tt_args *args, size_t size, struct tt_prompt *prompt)
 {
     const char *system = tt_args_last(args, "system");
@@ -195,7 +196,7 @@ out:
     return rc;
 }
 
-/* The same of a GGUF file: the ends of a text and of a turn. */
+/* The same for a GGUF file: the tokens that end a text and a turn. */
 static int add_gguf_stops(const char *path, struct tt_ids *stop)
 {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
@@ -213,7 +214,8 @@ static int add_gguf_stops(const char *path, struct tt_ids *stop)
     return rc;
 }
 
-/* As in transformers: from generation_config.json, else from config.json, else from the tokenizer. */
+/* Finds the tokens that end a text as transformers does: in generation_config.json, or config.json, or the
+ * tokenizer. */
 static int find_stops(const struct tt_pretrained *weights, struct tt_prompt *prompt)
 {
     int rc = 0;
@@ -234,7 +236,7 @@ int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weigh
 {
     const char *folder = tt_args_last(args, "tokenizer");
     struct tt_prompt prompt = {0};
-    int32_t end = -1; /* of an answer */
+    int32_t end = -1; /* ends an answer */
     size_t size = 0;
     int rc = 0;
 
@@ -246,7 +248,7 @@ int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weigh
     }
     rc = tt_pretrained_tokenizer(weights, folder, &prompt.tokenizer);
     if (rc < 0 && !folder && tt_args_has(args, "prompt_tokens"))
-        rc = 0; /* tokens need no tokenizer, but with one the answer becomes text */
+        rc = 0; /* tokens need no tokenizer, but one turns the answer into text */
     TT_TRY(rc);
     if (tt_args_has(args, "chat"))
         TT_TRY(open_chat(args, weights, &prompt, &end));

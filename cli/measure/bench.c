@@ -33,7 +33,7 @@
 
 /* --- repetitions --- */
 
-/* The times of a measurement; each is the slowest rank's. */
+/* The times of a measurement's repetitions, each on the slowest rank. */
 struct repeats {
     double secs[200];
     int n;
@@ -49,7 +49,7 @@ static int repeat(const struct tt_bench *b, struct tt_comm *comm, double seconds
     int rc = 0;
 
     if (b->fewest > 1)
-        fn(arg); /* faults pages in, wakes threads */
+        fn(arg); /* faults in pages and wakes threads */
     while (r.n < b->fewest || (r.n < MOST && spent < seconds)) {
         double sec;
 
@@ -98,7 +98,7 @@ static float *some_numbers(int64_t n)
     return x;
 }
 
-/* The same product in bfloat16, as a layer computes it; c's memory takes the result. */
+/* The same product in bfloat16, as a layer computes it; the result goes to the memory of c. */
 static struct tt_matmul bf16_product(const struct tt_matmul *p, int threads)
 {
     tt_bf16 *a = tt_calloc((size_t)(p->m * p->k), sizeof *a), *b = tt_calloc((size_t)(p->n * p->k), sizeof *b);
@@ -247,7 +247,7 @@ static int time_message(struct tt_bench *b, struct tt_comm *comm)
         TT_TRY(tt_comm_barrier(comm));
         secs[i] = tt_clock_sec() - secs[i];
     }
-    b->message_sec = tt_median(secs, ROUNDS) / (2.0 * ceil(log2(comm->size))); /* up and down a tree */
+    b->message_sec = tt_median(secs, ROUNDS) / (2.0 * ceil(log2(comm->size))); /* a barrier goes up and down a tree */
     TT_TRY(tt_comm_max_f64(comm, &b->message_sec, 1));
 out:
     return rc;
@@ -265,7 +265,7 @@ static int measure_collectives(struct tt_bench *b, struct tt_comm *comm, double 
     for (int s = 0; s < N_SIZES; s++)
         for (int kind = 0; kind < TT_MEASURED_KINDS; kind++) {
             struct tt_bench_collective row = {.kind = (enum tt_measured)kind, .bytes = sizes[s]};
-            /* a guess at the time of a round, cache flushing included, that is the same on all ranks */
+            /* an estimate of the time of a round with its cache flush, the same on all ranks */
             double round_sec = 0.03 + (double)sizes[s] * 1e-9;
             int rounds = (int)(seconds / (N_SIZES * TT_MEASURED_KINDS) / round_sec);
 
@@ -343,7 +343,7 @@ static int write_storage(struct tt_bench *b, double seconds)
         rc = tt_fail(TT_EIO, "cannot create a file in '%s': %s", b->storage_folder, strerror(errno));
         goto out;
     }
-    (void)unlink(path); /* so that nothing stays, whatever happens */
+    (void)unlink(path); /* so that no file stays, whatever happens */
     rc = time_file(fd, path, seconds, &b->storage_bytes_per_sec);
     (void)close(fd);
 out:
@@ -358,8 +358,8 @@ static int measure_storage(struct tt_bench *b, struct tt_comm *comm, double seco
 
 /* --- the machine --- */
 
-/* Computes the numbers of the cost table (parallel/planner/cost.h): two sizes of an all-gather give
- * latency and rate. */
+/* Computes the numbers of the cost table (parallel/planner/cost.h): two all-gathers of different sizes give latency and
+ * rate. */
 static void conclude_machine(struct tt_bench *b)
 {
     struct tt_machine *m = &b->machine;
@@ -396,7 +396,7 @@ static void conclude_machine(struct tt_bench *b)
 
 static const double LEARNING_RATE = 1e-5; /* small enough for random tokens */
 
-/* Every sequence is one document. */
+/* Makes every sequence one document. */
 static void fill_batch(struct tt_setup *setup, int64_t step)
 {
     int64_t n = setup->job.microbatch_size * setup->cfg->training.seq_len;
@@ -417,8 +417,8 @@ static void fill_batch(struct tt_setup *setup, int64_t step)
 }
 
 /*
- * One step on random tokens; ret_sec[0] is the slowest rank's time, ret_sec[1] the longest wait. split may be NULL; it
- * gets this step's parts. Collective over the ranks of the set-up.
+ * One step on random tokens; ret_sec[0] is the slowest rank's time, ret_sec[1] the longest wait. split (may be NULL)
+ * gets the parts of this step. Collective over the ranks of the set-up.
  */
 static int time_step(struct tt_setup *setup, int64_t number, struct tt_split *split, double ret_sec[2])
 {
@@ -457,7 +457,7 @@ static int time_steps(struct tt_setup *setup, double seconds, int fewest, struct
         spent += sec[0];
         if (s->n > PEAKS)
             continue;
-        /* if the machine was busy when it measured products, their peak is too low and mfu too high */
+        /* if the machine was busy while it measured GEMMs, the peak is too low and mfu too high */
         TT_TRY(
             tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), setup->job.engine.param_dtype, &found));
         *peak_flops = fmax(*peak_flops, found);
@@ -508,13 +508,13 @@ out:
 /*
  * --- ops ---
  *
- * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/cost.h).
- * The first models differ in their widths, in the length of their sequences and in the size of their heads, so that
- * what an op takes per flop, per byte and per sum can be told apart. The others have what these lack: layer norms,
- * GELU, experts. All have two layers: a few seconds are enough for all.
+ * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/cost.h). The first
+ * models differ in their widths, in the length of their sequences and in the size of their heads, so that the prices
+ * per flop, per byte and per sum can be told apart. The other models have ops that these lack: layer norms, GELU,
+ * experts. All have two layers: a few seconds are enough for all.
  */
 
-/* What the models add to the default configuration, besides two layers. */
+/* Settings of each model in addition to the default configuration and two layers. */
 static const char *const models[] = {
     "model.name=llama3 model.dim=256 model.n_heads=8 model.n_kv_heads=4 model.ffn_dim=768 training.seq_len=256 "
     "training.local_batch_size=4 training.global_batch_size=4",
@@ -531,7 +531,7 @@ static const char *const models[] = {
 };
 enum { N_MODELS = sizeof models / sizeof *models, N_FIRST = 3 };
 
-/* keys: of a model, with blanks between them. */
+/* keys: settings of a model, separated by blanks. */
 static int load_config(const struct tt_bench *b, const char *keys, enum tt_dtype dtype, struct tt_config **ret_cfg)
 {
     enum { MOST = 16 };
@@ -554,7 +554,7 @@ out:
     return rc;
 }
 
-/* Runs steps for about `seconds`. *ret_secs, the caller's: the median time of each instruction. */
+/* Runs steps for about `seconds`. *ret_secs is the median time of each instruction; the caller frees it. */
 static int time_instrs(struct tt_setup *setup, double seconds, int fewest, double **ret_secs)
 {
     enum { MOST = 100 };
@@ -562,7 +562,7 @@ static int time_instrs(struct tt_setup *setup, double seconds, int fewest, doubl
     double *all = tt_calloc((size_t)program->n_instrs * MOST, sizeof *all), spent = 0.0, sec[2];
     int steps = 0, rc = 0;
 
-    TT_TRY(time_step(setup, 0, NULL, sec)); /* touches the memory for the first time */
+    TT_TRY(time_step(setup, 0, NULL, sec)); /* touches memory for the first time */
     while (steps < fewest || (steps < MOST && spent + sec[0] < seconds)) {
         const struct tt_span *spans = tt_executor_spans(tt_engine_executor(setup->engine));
 
@@ -583,7 +583,7 @@ out:
 struct samples {
     struct tt_op_sample *of;
     int n, cap;
-    int of_first; /* of the first models */
+    int of_first; /* samples of the first models */
 };
 
 static bool first_have(const struct samples *samples, const char *op)
@@ -594,7 +594,7 @@ static bool first_have(const struct samples *samples, const char *op)
     return false;
 }
 
-/* One model on this rank alone. */
+/* Times one model on this rank alone. */
 static int time_model(const struct tt_bench *b, struct tt_comm *self, struct tt_config *cfg, double seconds,
                       struct samples *samples)
 {
@@ -613,7 +613,7 @@ static int time_model(const struct tt_bench *b, struct tt_comm *self, struct tt_
         if (first_have(samples, tt_instr_op_name(program, instr)))
             continue;
         TT_PUSH(samples->of, samples->n, samples->cap) =
-            (struct tt_op_sample){.op = tt_instr_op_name(program, instr), /* static text */
+            (struct tt_op_sample){.op = tt_instr_op_name(program, instr), /* a static text */
                                   .dtype = program->param_dtype,
                                   .work = tt_instr_cost(program, instr).work,
                                   .sec = secs[i] * b->threads};
@@ -625,8 +625,8 @@ out:
 }
 
 /*
- * Times the ops of small models for about `seconds` and fits their prices, bench->ops. Every rank trains alone, at the
- * same time as the others (collective).
+ * Times the ops of small models for about `seconds` and fits their prices into bench->ops. Every rank trains alone, at
+ * the same time as the others (collective).
  */
 static int run_ops(struct tt_bench *b, struct tt_comm *comm, double seconds)
 {
@@ -655,7 +655,8 @@ static int run_ops(struct tt_bench *b, struct tt_comm *comm, double seconds)
     secs = tt_calloc((size_t)samples.n + 1, sizeof *secs);
     for (int i = 0; i < samples.n; i++)
         secs[i] = samples.of[i].sec;
-    TT_TRY(tt_comm_max_f64(comm, secs, samples.n)); /* all ranks have the same samples, and wait for the slowest */
+    /* all ranks have the same samples; the time of each is the slowest rank's */
+    TT_TRY(tt_comm_max_f64(comm, secs, samples.n));
     for (int i = 0; i < samples.n; i++)
         samples.of[i].sec = secs[i];
     tt_op_prices_fit(samples.of, samples.n, &b->ops);
@@ -666,7 +667,7 @@ out:
     return rc;
 }
 
-/* --- all of it --- */
+/* --- the whole benchmark --- */
 
 static int prepare(struct tt_bench *b, struct tt_comm *comm)
 {
@@ -681,8 +682,9 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     tt_comm_node(comm, &local_rank, &local_size);
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, local_size);
-    if (b->wanted[TT_BENCH_STEP]) { /* check its model and mesh before minutes are spent on the rest */
-        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* a job fills in keys */
+    if (b->wanted[TT_BENCH_STEP]) { /* check model and mesh before other sections take minutes */
+        /* a job fills in keys of its configuration */
+        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg)));
         TT_TRY(tt_comm_agree(comm, tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, local_size), &job)));
         tt_job_release(&job);
     }
@@ -696,7 +698,7 @@ out:
 int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
 {
     static const struct {
-        double share; /* of the time */
+        double share; /* share of the time */
         int (*measure)(struct tt_bench *b, struct tt_comm *comm, double seconds);
     } section[TT_BENCH_SECTIONS] = {[TT_BENCH_SGEMM] = {0.12, measure_sgemm},
                                     [TT_BENCH_MEMORY] = {0.05, measure_memory},
@@ -711,7 +713,7 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
         sum += b->wanted[s] ? section[s].share : 0.0;
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
-        if (b->wanted[s] || (s == TT_BENCH_SGEMM && b->wanted[TT_BENCH_STEP])) /* a step's mfu needs the peak */
+        if (b->wanted[s] || (s == TT_BENCH_SGEMM && b->wanted[TT_BENCH_STEP])) /* the mfu of a step needs the peak */
             TT_TRY(section[s].measure(b, comm, b->seconds / sum * section[s].share));
     conclude_machine(b);
 out:

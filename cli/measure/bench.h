@@ -9,8 +9,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * What `titan bench` measures. All ranks measure at once, since they share memory and caches when they train, and the
- * slowest rank counts.
+ * The measurements of `titan bench`. All ranks measure at once, since they share memory and caches when they train; a
+ * result is that of the slowest rank.
  */
 enum tt_bench_section {
     TT_BENCH_SGEMM,
@@ -25,24 +25,24 @@ enum tt_bench_section {
 struct tt_bench_sgemm {
     int64_t m, n, k;
     int threads;
-    double flops_per_sec, bf16_flops_per_sec; /* the best of the repetitions: in float32, in bfloat16 */
+    double flops_per_sec, bf16_flops_per_sec; /* the best of the repetitions, in float32 and in bfloat16 */
 };
 
 struct tt_bench_memory {
     int threads;
-    double copy, add; /* bytes read and written per second, medians: memcpy, and y = a + b */
+    double copy, add; /* bytes read and written per second, medians: of memcpy, and of y = a + b */
 };
 
 struct tt_bench_step {
     int64_t microbatches, microbatch_size;
-    double *secs; /* of each timed step: of the slowest rank */
+    double *secs; /* [steps] of each timed step, on its slowest rank */
     int n, cap;
-    double step_sec, exposed_sec;     /* medians */
-    double tokens_per_sec;            /* of all ranks */
-    double flops_per_sec_rank;        /* torchtitan's model flops of one rank, in every step_sec */
-    double causal_flops_per_sec_rank; /* the same, with the attention that the mask leaves only */
+    double step_sec, exposed_sec;     /* medians of the steps */
+    double tokens_per_sec;            /* of all ranks together */
+    double flops_per_sec_rank;        /* torchtitan's model flops of one rank per second, at step_sec */
+    double causal_flops_per_sec_rank; /* the same, without the masked part of attention */
     struct tt_split split;            /* of rank 0 */
-    int64_t peak_bytes;               /* arena of rank 0 */
+    int64_t peak_bytes;               /* the size of rank 0's arena */
     int64_t parameters;
     char model[96], policies[160];
 };
@@ -54,36 +54,37 @@ struct tt_bench_collective {
 };
 
 struct tt_bench {
-    const struct tt_args *args; /* the command line: files and overrides */
+    const struct tt_args *args; /* the command line, with files and overrides */
     bool wanted[TT_BENCH_SECTIONS];
-    double seconds; /* about how long everything may take */
-    int fewest;     /* repetitions of each measurement */
+    double seconds; /* about how long all measurements may take */
+    int fewest;     /* least number of repetitions of each measurement */
     int ranks, threads;
     struct tt_bench_sgemm *sgemm;
     int n_sgemm, cap_sgemm;
-    double sgemm_flops; /* the peak of one rank: the best shape on all its threads, also between the steps */
-    double bgemm_flops; /* the same of products of bfloat16 */
-    struct tt_bench_memory memory[2]; /* on one thread, on all of a rank's */
+    /* the peak of one rank with all its threads, of the best shape, measured again between the steps */
+    double sgemm_flops;
+    double bgemm_flops;               /* the same in bfloat16 */
+    struct tt_bench_memory memory[2]; /* on one thread, and on all threads of a rank */
     struct tt_bench_step step;
     struct tt_bench_collective *collectives;
     int n_collectives, cap_collectives;
-    double message_sec;                      /* of one small message; 0: one rank */
+    double message_sec;                      /* of one small message; 0 with a single rank */
     double transfer_share, transfer_stretch; /* while a thread computes; see struct tt_machine */
     struct tt_op_prices ops;
     char *storage_folder;
-    double storage_bytes_per_sec; /* written and synced */
+    double storage_bytes_per_sec; /* bytes written and synced per second */
     struct tt_machine machine;
     struct tt_config *cfg;
 };
 
-/** Measures what is wanted (collective). */
+/** Makes the wanted measurements (collective). */
 int tt_bench_run(struct tt_bench *bench, struct tt_comm *comm) TT_MUST_CHECK;
 void tt_bench_release(struct tt_bench *bench);
 
 /** Prints tables on stdout. */
 void tt_bench_print(const struct tt_bench *bench);
 
-/** titan-bench(1) lists the keys; json_decref. */
+/** The results as JSON, with the keys that titan-bench(1) lists; json_decref. */
 json_t *tt_bench_json(const struct tt_bench *bench);
 
 /**

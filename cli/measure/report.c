@@ -28,12 +28,13 @@ static double collective_rate(const struct tt_bench *b, const struct tt_bench_co
 /* The rate divided by the rate of plain copies of the same number of bytes. */
 static double of_copy(const struct tt_bench *b, const struct tt_bench_collective *c)
 {
-    const struct tt_bench_collective *copy = c - c->kind + TT_MEASURE_COPY; /* rows of one size go by kind */
+    /* rows of the same size are ordered by kind */
+    const struct tt_bench_collective *copy = c - c->kind + TT_MEASURE_COPY;
 
     return collective_rate(b, c) / collective_rate(b, copy);
 }
 
-/* The step computes in it, so mfu is a part of its peak. */
+/* Whether the step computes in bfloat16, whose peak is then that of mfu. */
 static bool steps_in_bf16(const struct tt_bench *b)
 {
     return b->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
@@ -51,7 +52,7 @@ static double mfu(const struct tt_bench *b, double flops_per_sec)
 
 /* --- tables --- */
 
-/* The order in which columns are left out on a narrow terminal is in titan-bench(1). */
+/* titan-bench(1) lists the order in which columns are left out on a narrow terminal. */
 static void print_sgemm(const struct tt_bench *b)
 {
     static const struct tt_column columns[] = {{"product (m x n x k)", 24, false, 0, 0, 0},
@@ -245,8 +246,8 @@ static json_t *collectives_json(const struct tt_bench *b)
     return rows;
 }
 
-/* What makes the file one of schema 2: the same numbers for a rank, as `titan estimate --machine` reads them. Numbers
- * that were not measured are a built-in machine's. */
+/* Adds the members of schema 2: the same numbers per rank, in the form that `titan estimate --machine` reads. Numbers
+ * that were not measured come from a built-in machine. */
 static void add_device(const struct tt_bench *b, json_t *o)
 {
     static const char *const measured[] = {"device.peak_flops.float32",   "device.peak_flops.bfloat16",
@@ -261,7 +262,7 @@ static void add_device(const struct tt_bench *b, json_t *o)
         (void)json_object_set_new(origin, measured[i],
                                   json_string(i < 3 || b->n_collectives > 0 ? "measured: titan bench"
                                                                             : "not measured: titan's built-in table"));
-    if (b->storage_folder) { /* by one rank: a file system that hosts share may be faster for several */
+    if (b->storage_folder) { /* measured by one rank: on a file system that hosts share, several may be faster */
         (void)json_object_set_new(origin, "storage.bytes_per_sec", json_string("measured: titan bench, one rank"));
         (void)json_object_set_new(o, "storage", json_pack("{s:f}", "bytes_per_sec", b->storage_bytes_per_sec));
     }

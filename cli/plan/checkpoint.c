@@ -17,13 +17,13 @@ static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *sa
     const struct tt_config *cfg = v->cfg;
     struct tt_job_tensors tensors = {0};
     struct tt_ckpt_state state;
-    bool is_open = cfg->training.epochs != TT_NULL_INT; /* they are counted when the data is open */
+    bool is_open = cfg->training.epochs != TT_NULL_INT; /* the steps are counted when the data is open */
     int64_t interval = cfg->checkpoint.interval, steps = cfg->training.steps;
     int rc = 0;
 
     tt_job_tensors_init(&v->job.engine, NULL, &tensors);
     state = tensors.state;
-    /* of the first regular save, or of the last one; the number is in the files' headers */
+    /* of the first regular save, or of the last one; file headers contain the number */
     save->step = !is_open && (last || interval > steps) ? steps : interval;
     save->model_only = last;
     save->is_open = last && is_open;

@@ -14,10 +14,10 @@
 #include "trainer/job/predict.h"
 
 /*
- * Resident bytes of a rank in addition to its arena: program, OpenBLAS, MPI and its buffers, the loader. They were
- * measured on x86-64 with Open MPI 4.1 and OpenBLAS 0.3.21, on one host, with two models (6M and 15M parameters), as
- * the largest of the ranks' resident sizes minus the arena: 18.5 and 18.6 MiB alone with 2 threads, 28.0 to 29.0 MiB on
- * 2 and 4 ranks of one thread. More threads, more hosts and longer runs were not measured.
+ * Resident bytes of a rank in addition to its arena: program, OpenBLAS, MPI and its buffers, the loader. Measured on
+ * x86-64 with Open MPI 4.1 and OpenBLAS 0.3.21, on one host, with two models (6M and 15M parameters), as the largest
+ * resident size of a rank minus its arena: 18.5 and 18.6 MiB for a single rank with 2 threads, 28.0 to 29.0 MiB on 2
+ * and 4 ranks of one thread. More threads, more hosts and longer runs were not measured.
  */
 static const int64_t libraries_alone = 19LL << 20, libraries_with_mpi = 29LL << 20;
 
@@ -26,7 +26,7 @@ static const char *const reshard_key = TT_KEY_NAME(parallelism.fsdp_reshard_afte
 
 /* --- what cannot be modelled --- */
 
-/* The part of a list of "key=value" lines that changes memory, traffic or time; NULL if none does. */
+/* Those lines of a list of "key=value" lines that change memory, traffic or time; NULL if none does. */
 static char *relevant(const char *lines)
 {
     static const char *const matter[] = {"parallelism.",
@@ -117,8 +117,8 @@ static char *policy_of(const struct tt_estimate *e, const char *reshard, const c
     return strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
 }
 
-/* In a pipeline `default` keeps everything gathered, as `never` does, so its row has the numbers. False: there is no
- * such row. */
+/* In a pipeline, `default` keeps everything gathered, as `never` does, so this copies the row of `default`. False:
+ * there is no such row. */
 static bool is_as_default(const struct tt_estimate *e, const char *reshard, const char *sync, const struct tt_job *job,
                           struct tt_estimate_row *row)
 {
@@ -143,7 +143,7 @@ static bool is_as_default(const struct tt_estimate *e, const char *reshard, cons
     return found;
 }
 
-/* An impossible number of ranks gives a row that says so. Only a fault that applies to every number is an error. */
+/* If a number of ranks is impossible, its row says so. Only a fault that applies to every number is an error. */
 static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, const char *sync, bool *ret_stop)
 {
     struct tt_estimate_row row = {.ranks = n_ranks, .p = {.step_sec = (double)NAN, .exposed_sec = (double)NAN}};
@@ -158,7 +158,7 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
 
     TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
     if (unbuilt.text && (strstr(unbuilt.text, reshard_key) || strstr(unbuilt.text, sync_key)))
-        goto out; /* a flag asks for what is not built */
+        goto out; /* a flag needs a feature that is not built */
     threads = tt_job_threads(cfg, n_ranks);
     row.policy = policy_of(e, reshard, sync);
     row.limit = e->memory ? e->memory : tt_job_memory_limit(cfg, tt_job_ranks_on_host(n_ranks, threads));
@@ -180,7 +180,7 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         row.microbatches = job.microbatches;
         rc = tt_job_engine_alone(cfg, &job, 0, &engine);
     }
-    /* an order that cannot carry gradients does without that row */
+    /* leaves the row out if the order cannot carry gradients */
     *ret_stop = rc == TT_EUSAGE && tt_error_key() != TT_KEY(training.gradient_sync);
     rc = tt_config_locate(cfg, rc);
     if (rc == TT_EUSAGE) {
@@ -244,8 +244,8 @@ int tt_estimate_ranks(struct tt_estimate *e, int n_ranks)
         if (!reshard)
             continue;
         TT_TRY(add_row(e, n_ranks, reshard, e->sync, &stop));
-        at = e->n - 1;                            /* the row of the configured sync, or of what `auto` became */
-        for (int s = 0; s < N_SYNC && !stop; s++) /* with one microbatch there is nothing to defer */
+        at = e->n - 1;                            /* the row of the configured sync, or of the one that `auto` became */
+        for (int s = 0; s < N_SYNC && !stop; s++) /* with one microbatch, no reduction can be deferred */
             if (at >= first && e->rows[at].microbatches > 1 && strcmp(sync_words[s], e->rows[at].sync) != 0)
                 TT_TRY(add_row(e, n_ranks, reshard, sync_words[s], &stop));
     }

@@ -8,7 +8,7 @@
 #include "trainer/job/summary.h"
 
 /**
- * Estimates: one row per number of ranks and policy, each planned by the code that trains.
+ * Estimates: one row per number of ranks and policy. The code that plans a training run also plans each row.
  *
  *     struct tt_estimate e = {.args = args, .memory = limit or 0};
  *     TT_TRY(tt_estimate_begin(&e));
@@ -17,28 +17,28 @@
  */
 struct tt_estimate_row {
     int ranks;
-    char *policy;  /* "default"; "never, last_microbatch" */
-    char *problem; /* why there are no numbers: the ranks do not divide, a feature is not modelled; or NULL */
+    char *policy;  /* such as "default", or "never, last_microbatch" */
+    char *problem; /* why there are no numbers (the ranks do not divide, a feature is not modelled); or NULL */
     char *reshard, *sync, *engine;
     int64_t microbatches;
-    char *largest;              /* "rank 3 (stage 1)" of a pipeline; or NULL */
-    char *sync_why;             /* why gradient_sync auto became that; NULL: it is configured */
-    struct tt_job_prediction p; /* of its run makespan and bubble_share */
+    char *largest;              /* in a pipeline, "rank 3 (stage 1)"; or NULL */
+    char *sync_why;             /* why gradient_sync auto became this value; NULL: it is configured */
+    struct tt_job_prediction p; /* of its `run`, only makespan and bubble_share */
     int64_t libraries;          /* bytes of the process that are not the arena */
-    int64_t staging;            /* where async checkpoints are copied to */
-    int64_t resident;           /* the arena, libraries and staging */
-    int64_t limit;              /* bytes a rank may use */
-    bool fits;                  /* the step, and making the weights as training.init says */
-    bool least_memory, fastest; /* among the rows of this number of ranks; fastest: among the rows that fit */
+    int64_t staging;            /* memory into which async checkpoints are copied */
+    int64_t resident;           /* the sum of arena, libraries and staging */
+    int64_t limit;              /* bytes that a rank may use */
+    bool fits;                  /* both the step, and making the weights as training.init says */
+    bool least_memory, fastest; /* among the rows of this number of ranks; fastest: among those that fit */
 };
 
 struct tt_estimate {
     const struct tt_args *args; /* the command line: files and overrides */
-    int64_t memory;             /* bytes a rank may use; 0: parallelism.memory_limit or this machine */
-    char *head;                 /* a line about the model, NULL until a number of ranks could be planned */
-    struct tt_text policies;    /* of the configuration, in words */
-    char machine[64];           /* for which times are predicted */
-    char *configured;           /* the reshard policy of the configuration, if it is a word of its own */
+    int64_t memory;             /* bytes that a rank may use; 0: parallelism.memory_limit or this machine's */
+    char *head;                 /* a line about the model; NULL until a number of ranks could be planned */
+    struct tt_text policies;    /* the policies of the configuration, in words */
+    char machine[64];           /* the machine for which times are predicted */
+    char *configured;           /* the configured reshard policy, if it is not one of the usual rows */
     char *sync;                 /* the gradient_sync of the configuration */
     char *not_modelled;         /* "parallelism.tensor_parallel_degree=2", or NULL */
     struct tt_estimate_row *rows;

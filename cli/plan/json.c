@@ -40,11 +40,11 @@ static json_t *units(const struct tt_plan_view *v)
     return list;
 }
 
-/* Every set of units whose collectives are issued as one, once. */
+/* Lists every set of units whose collectives are issued as one, each set once. */
 static json_t *buckets(const struct tt_plan_view *v)
 {
     const struct tt_summary *s = &v->summary;
-    json_t *list = json_array(), *known = json_object(); /* sets by the text of their numbers */
+    json_t *list = json_array(), *known = json_object(); /* known: the sets, by the text of their numbers */
 
     for (int i = 0; i < s->n_collectives; i++) {
         const struct tt_summary_collective *c = &s->collectives[i];
@@ -142,7 +142,7 @@ static json_t *mesh(const struct tt_plan_view *v)
                      "cp", size[TT_MESH_CP], "tp", size[TT_MESH_TP], "ep", size[TT_MESH_EP]);
 }
 
-/* Null without a pipeline. */
+/* null without a pipeline */
 static json_t *pipeline(const struct tt_plan_view *v)
 {
     const struct tt_pipeline *p = v->job.pipeline;

@@ -34,7 +34,7 @@ void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, co
     tt_text_add(out, "</text>\n");
 }
 
-/* A square of a legend with its name; returns where the next one may begin. */
+/* Draws a square of a legend with its name; returns where the next one may begin. */
 static double draw_swatch(double x, int y, const char *color, const char *name, struct tt_text *out)
 {
     tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10, color);
@@ -42,7 +42,7 @@ static double draw_swatch(double x, int y, const char *color, const char *name, 
     return x + 34.0 + DIGIT * (double)strlen(name);
 }
 
-/* A round number that is in `range` at most six times. */
+/* A round number of which `range` contains at most six. */
 static double round_step(double range)
 {
     double power = pow(10.0, floor(log10(range / 5.0)));
@@ -75,19 +75,19 @@ void tt_svg_time_axis(int left, int width, int top, int bottom, double seconds, 
 /*
  * --- the run of a pipeline ---
  *
- * A run of a pipeline as a picture. Turns of a rank's second and later stages are paler, so that stages can be told
- * apart without reading titles.
+ * The picture of a run of a pipeline. Turns of a rank's second and later stages are paler, so that readers can tell
+ * stages apart without reading titles.
  */
 
 enum {
     RUN_WIDTH = 1120,
-    RUN_LEFT = 80, /* of the lanes; labels are left of them */
+    RUN_LEFT = 80, /* left edge of the lanes; labels are left of it */
     RUN_PLOT = 940,
     RUN_TOP = 74,
     RUN_LANE = 26,
     RUN_GAP = 6,
-    RUN_MIDDLE = RUN_LANE / 2 + 4, /* of a lane, for its label */
-    RUN_FOOT = 64,                 /* below the lanes: times and legend */
+    RUN_MIDDLE = RUN_LANE / 2 + 4, /* baseline of a label, within its lane */
+    RUN_FOOT = 64,                 /* space below the lanes, for times and legend */
 };
 
 #define BUBBLE "#eeeeee"
@@ -123,7 +123,7 @@ static void draw_turn(const struct tt_pipeline *p, int rank, int t, struct tt_sp
     const struct tt_turn *turn = &p->orders[rank].turns[t];
     char letter = tt_pipeline_letter(p, turn), label[16];
     double width = (span.end - span.begin) * scale, x = RUN_LEFT + span.begin * scale;
-    int place = 0; /* how many stages of the rank come before this one */
+    int place = 0; /* number of the rank's stages that come before this one */
 
     for (int s = 0; s < turn->stage; s++)
         place += p->rank_of_stage[s] == p->rank_of_stage[turn->stage];
@@ -155,7 +155,7 @@ static void draw_turns(const struct tt_pipeline *p, const struct tt_pipeline_run
     tt_svg_text(out, RUN_LEFT + RUN_PLOT + 8, lane_top(rank) + RUN_MIDDLE, "start", "fill=\"#555555\"", label);
 }
 
-/* The kinds of turns that there are, and the bubble. */
+/* The legend: the kinds of turns that occur, and the bubble. */
 static void legend(const struct tt_pipeline *p, int y, struct tt_text *out)
 {
     bool used[KINDS] = {false};
@@ -206,15 +206,15 @@ void tt_plan_pipeline_svg(const struct tt_pipeline *pipeline, const struct tt_pi
 
 enum {
     WIDTH = 1120,
-    LEFT = 150, /* of the plots; labels are left of it */
+    LEFT = 150, /* left edge of the plots; labels are left of it */
     PLOT = 930,
-    TOP = 92, /* of the memory plot */
+    TOP = 92, /* top of the memory plot */
     MEMORY = 300,
     LANES = TOP + MEMORY + 150, /* top of the lanes */
     LANE = 34,
     GAP = 10,
-    MIDDLE = LANE / 2 + 4, /* of a lane, for its label */
-    MOST_COLUMNS = PLOT,   /* of the memory plot: at most one per pixel */
+    MIDDLE = LANE / 2 + 4, /* baseline of a label, within its lane */
+    MOST_COLUMNS = PLOT,   /* most columns of the memory plot: one per pixel */
 };
 
 /* --- memory --- */
@@ -222,7 +222,7 @@ enum {
 static void layer_path(const struct tt_summary *s, int layer, int columns, double top, struct tt_text *out)
 {
     tt_text_add(out, "<path fill=\"%s\" d=\"", tt_plan_layers[layer].color);
-    for (int pass = 0; pass < 2; pass++) { /* the upper edge from left to right, then the lower one back */
+    for (int pass = 0; pass < 2; pass++) { /* the upper edge from left to right, then the lower edge back */
         for (int k = 0; k < columns; k++) {
             int c = pass == 0 ? k : columns - 1 - k;
             int64_t n = s->program->n_instrs;
@@ -358,7 +358,7 @@ static enum block block_of(const struct tt_program *program, int i)
     return phase == TT_PHASE_EXCHANGE ? of_op[instr->collective.op] : of_phase[phase];
 }
 
-/* A stretch of one lane that is drawn as one rectangle. */
+/* A section of a lane that is drawn as one rectangle. */
 struct stretch {
     enum block block;
     double begin, end;
@@ -387,7 +387,8 @@ static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, 
     tt_text_add(out, ": %.3f ms</title></rect>\n", 1e3 * (s->end - s->begin));
 }
 
-/* Adjacent items of one kind without a gap become one rectangle; collectives only if they are too thin to be seen. */
+/* Draws a lane. Adjacent items of the same kind without a gap become one rectangle, but collectives only if they are
+ * too thin to be visible. */
 static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale, struct tt_text *out)
 {
     const struct tt_program *p = v->summary.program;
@@ -396,7 +397,8 @@ static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale
     for (int i = 0; i < p->n_instrs; i++) {
         enum block block = block_of(p, i);
         struct tt_span span = lane == COMPUTE ? v->time.compute[i] : v->time.transfer[i];
-        double narrow = lane == COMPUTE ? 0.3 / scale : -1.0 / scale; /* collectives stay apart unless they overlap */
+        /* collectives stay separate unless they overlap */
+        double narrow = lane == COMPUTE ? 0.3 / scale : -1.0 / scale;
 
         if (lane != blocks[block].lane || span.end <= span.begin)
             continue;

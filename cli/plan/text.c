@@ -15,7 +15,7 @@
 #include "parallel/comm/collectives.h"
 #include "parallel/pipeline/split.h"
 
-/* Names for a table: the first and the last of a run of similar neighbours. */
+/* Adds names to a table: the first and the last of a run of similar neighbours. */
 static void add_run(struct tt_text *out, const char *first, const char *last, int n)
 {
     if (n > 1)
@@ -24,7 +24,7 @@ static void add_run(struct tt_text *out, const char *first, const char *last, in
         tt_text_add(out, "%s", first);
 }
 
-/* The layers of a stage, of which modules 1 to n_layers are (parallel/pipeline/split.h). */
+/* Adds the layers of a stage, which are modules 1 to n_layers (parallel/pipeline/split.h). */
 static void add_stage(const struct tt_job *job, int stage, struct tt_text *out)
 {
     struct tt_stage_split split = {job->places->n_stages, (int)job->model->dims.n_layers + 3,
@@ -112,7 +112,7 @@ static void print_head(const struct tt_plan_view *v)
 
 #define BIT(kind) (1U << (kind))
 
-/* The colours differ for readers who cannot distinguish red from green, and in grey. */
+/* The colours are distinguishable in grey, and for readers who cannot tell red from green. */
 const struct tt_plan_layer tt_plan_layers[] = {
     {"parameters", "#4477aa", 'P', BIT(TT_MEMORY_PARAM) | BIT(TT_MEMORY_CONST)},
     {"optimizer", "#88a6c8", 'O', BIT(TT_MEMORY_OPTIMIZER)},
@@ -147,7 +147,7 @@ int tt_plan_largest(const struct tt_summary *s, int from, int to)
     return most;
 }
 
-/* The phase of the instructions that a column of the plot covers. */
+/* The phase of the instructions in a column of the plot. */
 static char phase_of(const struct tt_program *program, int from, int to)
 {
     static const char marks[TT_PHASES] = {[TT_PHASE_FORWARD] = '>', [TT_PHASE_BACKWARD] = '<', [TT_PHASE_UPDATE] = '*'};
@@ -163,7 +163,7 @@ static char phase_of(const struct tt_program *program, int from, int to)
 
 enum { COLUMNS = 72, ROWS = 12, LABEL = 14 }; /* LABEL: columns before the plot */
 
-/* The letters of a column from the bottom up, at its instruction with the most memory. */
+/* Writes the letters of a column from the bottom up, at the instruction of the column that uses most memory. */
 static void fill_column(const struct tt_summary *s, int from, int to, int64_t top, char letters[ROWS])
 {
     int most = tt_plan_largest(s, from, to), row = 0;
@@ -207,7 +207,7 @@ static void print_timeline(const struct tt_summary *s)
     }
     tt_print("%12s +%.*s\n", "0", columns, "------------------------------------------------------------------------");
     tt_print("%12s  %s\n", "", phase);
-    /* broken where a terminal ends; in a pipe after the fifth layer */
+    /* broken at the width of the terminal; in a pipe, after the fifth layer */
     tt_text_add(&legend, "%*s%d instructions: > forward, < backward, * norm and update\n%*s", LABEL, "", p->n_instrs,
                 LABEL, "");
     for (int l = 0; l < N_LAYERS; l++)
@@ -222,12 +222,12 @@ static void print_timeline(const struct tt_summary *s)
 
 /* --- runs of rows that are alike --- */
 
-/* Says whether rows a and b of a list are alike. */
+/* Whether rows a and b of a list are alike. */
 typedef bool (*alike_fn)(const void *list, int a, int b);
 
 /*
- * Rows that repeat, from `first` on: one row, or two in turn, as layers and their experts are. Returns how many there
- * are before they repeat; *ret_n is how often they are there.
+ * Finds rows that repeat from `first` on: one row, or two alternating rows, as of layers and their experts. Returns the
+ * number of rows that repeat; *ret_n is how often they occur.
  */
 static int period_of(const void *list, alike_fn alike, int first, int end, int *ret_n)
 {
@@ -265,7 +265,7 @@ const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_un
                                                     : "kept";
 }
 
-/* n units, the first and the last of which are given. */
+/* Adds a row for n units, given by the first and the last. */
 static void add_unit(const struct tt_plan_view *v, int first, int last, int n, struct tt_columns *table)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
@@ -285,7 +285,7 @@ static void add_unit(const struct tt_plan_view *v, int first, int last, int n, s
 
 static void print_units(const struct tt_plan_view *v)
 {
-    /* the order in which columns are left out on a narrow terminal is in titan-plan(1) */
+    /* titan-plan(1) lists the order in which columns are left out on a narrow terminal */
     static const struct tt_column columns[] = {{"units", 50, false, 0, 0, 0},
                                                {"parameters", 16, true, 1, 2, 0},
                                                {"gathered", 12, true, 1, 1, 0},
@@ -359,7 +359,7 @@ static void add_purpose(const struct tt_plan_view *v, enum tt_purpose purpose, s
     tt_free(rows);
 }
 
-/* How the payload follows from the shards. */
+/* Explains how the payload follows from the shards. */
 static void print_formula(const struct tt_plan_view *v)
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
@@ -377,7 +377,7 @@ static void print_formula(const struct tt_plan_view *v)
         tt_print_broken(2, "inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
 }
 
-/* "71,866,368 bytes sent", where such numbers are in the table of the payload. */
+/* Adds "71,866,368 bytes sent", aligned with the numbers in the table of the payload. */
 static void add_sent(int64_t bytes, struct tt_text *out)
 {
     int columns = tt_screen_columns(STDOUT_FILENO);
@@ -386,7 +386,7 @@ static void add_sent(int64_t bytes, struct tt_text *out)
     tt_text_add(out, "%*s bytes sent", columns && columns < 120 ? 0 : 64, tt_text_count(sent, sizeof sent, bytes));
 }
 
-/* The payload as a sum that can be checked by hand. */
+/* Prints the payload as a sum that the reader can check. */
 static void print_payload(const struct tt_plan_view *v)
 {
     static const struct tt_column columns[] = {{"purpose", 16, false, 2, 0, 0}, {"times", 6, true, 1, 0, 0},
@@ -418,7 +418,7 @@ static void print_payload(const struct tt_plan_view *v)
     tt_columns_rest(&table, 1, sum.text);
     tt_columns_print(&table);
     tt_text_release(&sum);
-    if (routed_most) /* what experts' rows add depends on the data */
+    if (routed_most) /* the share of experts' rows depends on the data */
         tt_print_broken(
             4, "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
             tt_text_count(bytes, sizeof bytes, routed), tt_text_count(limit, sizeof limit, routed_most));

@@ -13,11 +13,11 @@ struct tt_plan_policy {
     struct tt_ckpt_preview preview;
 };
 
-/* A future save: with the configured policy, or with --checkpoint with each policy in checkpoint/save/plan.c. */
+/* A future save, with the configured policy or, for --checkpoint, with each policy in checkpoint/save/plan.c. */
 struct tt_plan_save {
     int64_t step;
     bool model_only;
-    bool is_open; /* the last save, whose step is not known: step is another one */
+    bool is_open; /* the last save, whose step is not known; `step` is then only an example */
     const struct tt_ckpt_policy *configured;
     int n, cap;
     struct tt_plan_policy *policies;
@@ -30,23 +30,23 @@ struct tt_plan_view {
     struct tt_config *cfg;
     struct tt_job job;
     int rank;
-    bool instructions; /* list them too */
+    bool instructions; /* list the instructions too */
     bool checkpoint;   /* list the files of a save too */
     struct tt_engine *engine;
     struct tt_summary summary;
-    struct tt_machine machine;           /* whose times are predicted */
-    struct tt_timeline time;             /* of this rank, if no other stage makes it wait */
+    struct tt_machine machine;           /* the machine of the predicted times */
+    struct tt_timeline time;             /* the times of this rank, as if no other stage made it wait */
     struct tt_job_prediction all;        /* of all ranks */
-    struct tt_plan_save save, last_save; /* last_save: n is 0 unless it differs from the others */
+    struct tt_plan_save save, last_save; /* last_save: n is 0 if it does not differ from the others */
 };
 
 /** Prints the plan on stdout. */
 void tt_plan_print(const struct tt_plan_view *view);
 
-/** titan-plan(1) lists the keys; json_decref. */
+/** The plan as JSON, with the keys that titan-plan(1) lists; json_decref. */
 json_t *tt_plan_json(const struct tt_plan_view *view);
 
-/** The files of saves (checkpoint.c): fills them in, prints them on stdout, returns them as JSON. */
+/** The files of saves (checkpoint.c): fill them in, print them on stdout, return them as JSON. */
 int tt_plan_checkpoint_make(struct tt_plan_view *view) TT_MUST_CHECK;
 void tt_plan_checkpoint_release(struct tt_plan_view *view);
 void tt_plan_print_checkpoint(const struct tt_plan_view *view);
@@ -55,7 +55,7 @@ json_t *tt_plan_checkpoint_json(const struct tt_plan_view *view);
 /** Writes an SVG file (replaced atomically). */
 int tt_plan_svg(const struct tt_plan_view *view, const char *path) TT_MUST_CHECK;
 
-/** "whole" (nothing is gathered), "resharded" or "kept": what becomes of a unit after its forward. */
+/** The state of a unit after its forward: "whole" (it is never gathered), "resharded" or "kept". */
 const char *tt_plan_unit_fate(const struct tt_layout *layout, const struct tt_unit *unit);
 
 /** Appends the instruction at which most memory is in use, or "validation". */
@@ -64,8 +64,8 @@ void tt_plan_peak_text(const struct tt_plan_view *view, struct tt_text *out);
 /* A layer of the pictures: kinds of memory that are shown together, from the bottom up. */
 struct tt_plan_layer {
     const char *name;
-    const char *color; /* in SVG */
-    char letter;       /* in text */
+    const char *color; /* in pictures */
+    char letter;       /* in the text */
     unsigned kinds;    /* bits of enum tt_memory_kind */
 };
 

@@ -39,8 +39,8 @@ static ssize_t put(void *fd, const char *bytes, size_t size)
     return error ? 0 : (ssize_t)size;
 }
 
-/* NULL if there is no memory for it; the C library's own stream then stays. The buffer is given, since the C library
- * would allocate one when the stream is first written to, and drop the output if there is no memory then. */
+/* NULL if there is no memory for it; the caller then keeps the C library's own stream. The buffer is static, since the
+ * C library would otherwise allocate one at the first write, and drop the output if there is no memory then. */
 static FILE *open_stream(intptr_t fd, int mode, char *buffer, size_t size)
 {
     FILE *f = fopencookie((void *)fd, "w", (cookie_io_functions_t){.write = put}); // NOLINT(performance-no-int-to-ptr)
@@ -60,7 +60,8 @@ void tt_streams_begin(void)
     stderr = err ? err : stderr;
 }
 
-/* A line ends with a return, and so does its erasure: mpirun's remarks are looked for at the beginning of a line. */
+/* The live line ends with a carriage return, and so does its erasure, because mpirun's remarks are recognized at the
+ * beginning of a line. */
 static void put_live(const char *text)
 {
     struct pollfd terminal = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -72,7 +73,7 @@ static void put_live(const char *text)
     atomic_store(&is_live, true);
     if (write(STDERR_FILENO, line, (size_t)n) < 0)
         return;
-    atomic_store(&is_live, true); /* a handler may have answered in between */
+    atomic_store(&is_live, true); /* a handler may have printed an answer in between */
 }
 
 void tt_streams_erase_live(void)
@@ -99,8 +100,8 @@ static int columns_of_terminal(int fd)
     return isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? usable(size.ws_col) : 0;
 }
 
-/* mpirun gives its ranks pipes and a pseudo terminal without a size, and passes on what they write. On other hosts than
- * its own the parent is a daemon without a terminal. */
+/* mpirun gives its ranks pipes, and a pseudo terminal without a size, and passes on their output. On other hosts, the
+ * parent is a daemon without a terminal. */
 static int columns_of_parent(int fd)
 {
     char path[64];
@@ -132,7 +133,8 @@ int tt_screen_columns(int fd)
                                           : columns_of_terminal(fd);
 }
 
-/* A variable's number or, without one, the terminal's; *value when both are too small. */
+/* Sets *value to the number in a variable or, without one, to the terminal's number; if that is too small, *value
+ * stays. */
 static void take_size(const char *variable, int terminal, int least, int *value)
 {
     const char *text = getenv(variable); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
@@ -170,7 +172,7 @@ static int live_columns; /* 0: there is none */
 
 bool tt_screen_live_begin(void)
 {
-    /* with these settings mpirun makes a line of its own of every piece */
+    /* with these settings mpirun turns every piece of output into a line */
     static const char *const settings[] = {"OMPI_MCA_orte_tag_output", "OMPI_MCA_orte_timestamp_output",
                                            "OMPI_MCA_orte_xml_output"};
     const char *kind = getenv("TERM"); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
@@ -191,7 +193,8 @@ void tt_screen_live(const char *text)
 
     if (!live_columns || (foreground >= 0 && foreground != getpgrp()))
         return;
-    if (isatty(STDERR_FILENO) && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) /* it may have changed */
+    /* the size may have changed */
+    if (isatty(STDERR_FILENO) && ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
         columns = size.ws_col;
     tt_shown(shown, (int)sizeof shown < columns ? sizeof shown : (size_t)columns, text, strlen(text));
     put_live(shown);
@@ -205,7 +208,7 @@ static int fitting(const char *line, int length, int columns, int indent)
     int cut = 0;
 
     for (int at = 0; at < columns && cut < length; at++)
-        for (cut++; cut < length && ((unsigned char)line[cut] & 0xC0) == 0x80;) /* within a character */
+        for (cut++; cut < length && ((unsigned char)line[cut] & 0xC0) == 0x80;) /* do not cut within a character */
             cut++;
     if (cut == length)
         return length;
@@ -220,7 +223,7 @@ static void put_line(FILE *file, const char *line, int length, int columns, int 
 
     (void)fprintf(file, "%.*s\n", n, line);
     for (line += n, length -= n; length > 0; line += n, length -= n) {
-        line++; /* skip the space at the break */
+        line++; /* skip the space at which the line is broken */
         length--;
         n = fitting(line, length, columns - indent, 0);
         (void)fprintf(file, "%*s%.*s\n", indent, "", n, line);
@@ -299,9 +302,9 @@ void tt_screen_say(const char *format, ...)
 
 /* --- tables --- */
 
-/* A cell of a column, or a text in place of the remaining columns (REST). */
+/* A cell of a column, or (REST) a text in place of the remaining columns. */
 struct tt_columns_cell {
-    size_t at; /* in the text of all cells */
+    size_t at; /* offset in the text of all cells */
     int row, column, gap;
 };
 
@@ -309,7 +312,7 @@ enum { REST = -1 };
 
 /* --- building --- */
 
-/* gap: of a REST */
+/* gap: spaces before a REST */
 static void add(struct tt_columns *t, int column, int gap, const char *text)
 {
     TT_PUSH(t->cell, t->n_cells, t->cap) =
@@ -342,7 +345,7 @@ void tt_columns_rest(struct tt_columns *t, int gap, const char *text)
 
 /* --- widths --- */
 
-/* Characters of a text; each is taken for one column. */
+/* The number of characters of a text, each of which counts as one column. */
 static int width_of(const char *text, size_t size)
 {
     int n = 0;
@@ -354,9 +357,9 @@ static int width_of(const char *text, size_t size)
 
 /* How the columns are printed. */
 struct fit {
-    int columns; /* of the terminal; 0: a pipe or a file */
-    int *width;  /* of each; -1: left out */
-    int needed;  /* columns of a terminal that shows all */
+    int columns; /* columns of the terminal; 0: a pipe or a file */
+    int *width;  /* [n] width of each column; -1: left out */
+    int needed;  /* columns of a terminal that would show all */
 };
 
 /* The spaces before a column; the first one that is shown begins where the table does. */
@@ -378,7 +381,7 @@ static int total(const struct tt_columns *t, const int *width)
     return sum;
 }
 
-/* The width to which a column that folds is narrowed: words stay whole. */
+/* The width to which a folding column is narrowed; words stay whole. */
 static int folded(const struct tt_columns *t, int column)
 {
     int width = t->column[column].fold;
@@ -394,7 +397,7 @@ static int folded(const struct tt_columns *t, int column)
     return width;
 }
 
-/* Gives the space that is left to the columns that were narrowed more than they needed to be. */
+/* Distributes the remaining space to columns that were narrowed more than necessary. */
 static void widen(const struct tt_columns *t, const int *natural, struct fit *fit)
 {
     int left = fit->columns - total(t, fit->width);
@@ -418,7 +421,7 @@ static void narrow(const struct tt_columns *t, const int *natural, struct fit *f
         if (t->column[c].fold && folded(t, c) < natural[c])
             fit->width[c] = folded(t, c);
     while (total(t, fit->width) > fit->columns) {
-        int drop = 0; /* the highest number of the columns that are still there and may be left out */
+        int drop = 0; /* the highest `drop` among the columns that are left */
 
         for (int c = 0; c < t->n; c++)
             if (fit->width[c] >= 0 && t->column[c].drop > drop)
@@ -458,7 +461,7 @@ static void find_fit(const struct tt_columns *t, int columns, struct fit *ret_fi
 
 /* --- printing --- */
 
-/* The bytes of a text that come on one line of `width` columns (0: no limit). */
+/* The bytes of a text that fit on one line of `width` columns (0: no limit). */
 static size_t piece_of(const char *text, int width)
 {
     size_t line = strcspn(text, "\n"), n = 0, space = 0;
@@ -469,13 +472,13 @@ static size_t piece_of(const char *text, int width)
         space = text[n] == ' ' ? n : space;
         if (at == width)
             break;
-        for (n++; ((unsigned char)text[n] & 0xC0) == 0x80;) /* within a character */
+        for (n++; ((unsigned char)text[n] & 0xC0) == 0x80;) /* do not cut within a character */
             n++;
     }
     return space ? space : n;
 }
 
-/* One line of the cells of a row, each of which goes on at rest[]; advances that. */
+/* Adds one line of the cells of a row. Each cell continues at rest[], which is advanced. */
 static void add_line(const struct tt_columns *t, const struct fit *fit, const struct tt_columns_cell *cell, int n,
                      const char **rest, struct tt_text *out)
 {
@@ -489,7 +492,7 @@ static void add_line(const struct tt_columns *t, const struct fit *fit, const st
 
         if (width < 0)
             continue;
-        if (!is_rest && !width && !*rest[i]) /* nothing, as marks at the end of a row often are */
+        if (!is_rest && !width && !*rest[i]) /* an empty cell, such as a mark at the end of a row */
             continue;
         gap = is_rest ? cell[i].gap : gap_of(t, fit->width, cell[i].column);
         if (is_rest)
@@ -499,7 +502,7 @@ static void add_line(const struct tt_columns *t, const struct fit *fit, const st
         piece = piece_of(rest[i], most);
         used = width_of(rest[i], piece);
         pad = width > used ? width - used : 0;
-        /* spaces at the end are only printed where they always were: in a pipe */
+        /* spaces at the end of a line are printed only in a pipe, whose format must not change */
         tt_text_add(out, "%*s%*s%.*s%*s", gap, "", !is_rest && column->right ? pad : 0, "", (int)piece, rest[i],
                     is_rest || column->right ? 0 : pad, "");
         at += gap + used + pad;
@@ -541,7 +544,7 @@ static void print_row(const struct tt_columns *t, const struct fit *fit, const s
         print_cells(t, fit, cell, n);
         return;
     }
-    below = cell[n - 1]; /* a text in place of columns that has too little space beside the cells before it */
+    below = cell[n - 1]; /* a text in place of columns, if there is too little space beside the cells before it */
     below.gap = 4;
     print_cells(t, fit, cell, n - 1);
     print_cells(t, fit, &below, 1);

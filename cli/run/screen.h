@@ -9,14 +9,15 @@
 #include "core/base/text.h"
 
 /**
- * The terminal on which this process's output is shown, if any. Whatever is printed here is shown as core/base/utf8.h
- * says: names and values from files do not steer the terminal.
+ * The terminal that shows this process's output, if any. Everything printed here is made printable by core/base/utf8.h,
+ * so names and values from files cannot control the terminal.
  */
 
 /**
  * Columns of the terminal that standard output or standard error (fd) reaches; 0: it goes to a file or a pipe, where
- * lines may have any length. Under mpirun, mpirun's own output counts: the rank's output goes through it.
- * TITAN_COLUMNS takes precedence: tt_screen_pass_on sets it for ranks whose output goes through pipes.
+ * lines may have any length. Under mpirun, the result is for mpirun's own output, through which the rank's output
+ * passes. The variable TITAN_COLUMNS takes precedence; tt_screen_pass_on sets it for ranks whose output passes through
+ * pipes.
  */
 int tt_screen_columns(int fd);
 
@@ -26,7 +27,7 @@ int tt_screen_columns(int fd);
  */
 void tt_screen_size(int fd, int *columns, int *lines);
 
-/** Tells processes that are started from now on, in the environment, what tt_screen_columns finds here. */
+/** Sets TITAN_COLUMNS to the result of tt_screen_columns, for processes that are started from now on. */
 void tt_screen_pass_on(void);
 
 /**
@@ -40,15 +41,15 @@ void tt_screen_show(FILE *file, const char *text, int columns, int indent);
 void tt_screen_log(const char *text);
 
 /**
- * Finds out whether standard error shows lines that are rewritten in place: a terminal that can do that, and not what
- * mpirun marks or copies line by line. Before the first tt_screen_live, which does nothing otherwise.
+ * Whether standard error can show lines that are rewritten in place: it is a terminal that can do that, and mpirun does
+ * not mark or copy its lines. Call it before the first tt_screen_live, which otherwise does nothing.
  */
 bool tt_screen_live_begin(void);
 
 /**
  * Shows text, cut where the terminal ends, as a line that the next one replaces and that disappears before anything
- * else is printed (see the end of this file). It is not in console.log. A process in the background of its terminal
- * shows none. For one thread only.
+ * else is printed (see the end of this file). console.log does not get it. A process in the background of its terminal
+ * shows no such line. For one thread only.
  */
 void tt_screen_live(const char *text);
 
@@ -64,13 +65,13 @@ void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* --- streams --- */
 
 /**
- * Makes stdout and stderr lose nothing. The C library drops its buffer when a write is interrupted by a
- * signal, or when a terminal or pipe that does not block is full, as it may be if another program has set that. For the
- * start of the program, before anything is printed.
+ * Makes stdout and stderr lose nothing. The C library drops its buffer when a signal interrupts a write, or when a
+ * terminal or pipe is full that another program has made non-blocking. Call it at the start of the program, before
+ * anything is printed.
  */
 void tt_streams_begin(void);
 
-/** Erases that line, if it is there. A signal handler may call it. */
+/** Erases the live line, if it is shown. A signal handler may call this. */
 void tt_streams_erase_live(void);
 
 /* --- tables --- */
@@ -82,34 +83,34 @@ void tt_streams_erase_live(void);
  * narrower terminal
  *   1. each column becomes as narrow as its title and its longest cell,
  *   2. columns that may fold continue on further lines,
- *   3. columns are left out: the one with the highest `drop` first, those with the same number together.
- * A last line then says which columns are missing and how to see them.
+ *   3. columns are left out: those with the highest `drop` first, and equal numbers together. A last line then names
+ *      the missing columns, and says how to see them.
  *
  * To add a table:
- *   1. Its columns, each with its width in a pipe and the order in which it is left out.
- *   2. The order in the manual page of the command.
- *   3. A case at TITAN_COLUMNS=60. Long lines beside tables are printed with tt_print_broken. The output in a pipe
- *      stays the same.
+ *   1. Declare its columns, each with its width in a pipe and its place in the order of leaving out.
+ *   2. Describe that order in the manual page of the command.
+ *   3. Test it with TITAN_COLUMNS=60. Print long lines beside tables with tt_print_broken. The output in a pipe must
+ *      not change.
  */
 struct tt_column {
     const char *title;
-    int width;  /* least width where there is space, as printf's; 0: that of its longest cell */
+    int width;  /* least width if there is space, as printf's; 0: the width of its longest cell */
     bool right; /* aligned to the right */
     int gap;    /* spaces before it */
     int drop;   /* 0: never left out */
-    int fold;   /* the width to which it may be narrowed, with its cells broken at spaces; 0: it does not fold */
+    int fold;   /* the width to which it may be narrowed, by breaking its cells at spaces; 0: it does not fold */
 };
 
-/* Zero-initialise it, but for the columns, and release it when done. */
+/* Zero-initialise all but the columns; release it when done. */
 struct tt_columns {
     const struct tt_column *column;
     int n;
-    int limit;      /* where the text of tt_columns_rest is broken in a pipe; 0: nowhere */
-    bool no_titles; /* of the columns in the first line */
+    int limit;      /* the column at which the text of tt_columns_rest is broken in a pipe; 0: nowhere */
+    bool no_titles; /* do not print the titles of the columns */
 
     struct tt_columns_cell *cell; /* in the order in which they were added */
     int n_cells, cap;
-    struct tt_text text; /* of all cells, each with its end */
+    struct tt_text text; /* of all cells; each ends with 0 */
     int rows, next;      /* next: the column of the next cell in the last row */
 };
 
@@ -117,8 +118,8 @@ struct tt_columns {
 void tt_columns_cell(struct tt_columns *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
- * Ends the row with a text in place of its remaining columns, which may have several lines and is broken where the
- * terminal ends. gap: spaces before it. An empty text only ends the row, which alone is an empty line.
+ * Ends the row with a text in place of its remaining columns. The text may have several lines, and is broken at the
+ * width of the terminal. gap: spaces before it. An empty text only ends the row; a row without cells is an empty line.
  */
 void tt_columns_rest(struct tt_columns *table, int gap, const char *text);
 

@@ -25,9 +25,9 @@
 
 struct segments {
     char **names; /* files of the folder */
-    bool *left;   /* [n] may be removed */
+    bool *left;   /* [n] whether the file may be removed */
     int n;
-    size_t job_at; /* in these names: where the job's number begins */
+    size_t job_at; /* offset of the job's number in these names */
 };
 
 static int list_leftovers(const char *folder, double min_age_sec, struct segments *s)
@@ -59,8 +59,8 @@ static bool has_ended(int error)
     return error == ENOENT || error == ESRCH;
 }
 
-/* Passes on the lines, or strings, of a file of a process. False if it could not be read up to the end of the file, or
- * of the process. */
+/* Passes on the lines, or strings, of a file in /proc. False if it could not be read to the end, unless the process has
+ * ended. */
 static bool read_file(const char *path, int delimiter, void (*take)(const char *text, struct segments *s),
                       struct segments *s)
 {
@@ -78,12 +78,12 @@ static bool read_file(const char *path, int delimiter, void (*take)(const char *
             take(text, s);
         read = (feof(f) && !ferror(f)) || errno == ESRCH;
     }
-    free(text); // NOLINT(cppcoreguidelines-no-malloc): getdelim's
+    free(text); // NOLINT(cppcoreguidelines-no-malloc): getdelim allocated it
     (void)fclose(f);
     return read;
 }
 
-/* Excludes the segment that a line of a process's maps names. */
+/* Excludes the segment that is named in a line of a process's maps. */
 static void spare_mapped(const char *line, struct segments *s)
 {
     const char *at = strstr(line, "/vader_segment.");
@@ -93,7 +93,8 @@ static void spare_mapped(const char *line, struct segments *s)
             s->left[i] = false;
 }
 
-/* Excludes the segments of the job that a string of a process's environment names: mpirun started it for that. */
+/* Excludes the segments of the job that is named in a string of a process's environment, since mpirun started the
+ * process for that job. */
 static void spare_job(const char *text, struct segments *s)
 {
     static const char variable[] = "PMIX_NAMESPACE=";
@@ -108,7 +109,7 @@ static void spare_job(const char *text, struct segments *s)
             s->left[i] = false;
 }
 
-/* Excludes what one process uses, if it is this user's. False if that could not be read. */
+/* Excludes the segments that one process uses, if it belongs to this user. False if they could not be read. */
 static bool spare_process(const char *proc, const char *name, struct segments *s)
 {
     char *process = tt_format("%s/%s", proc, name), *maps = tt_format("%s/maps", process);
@@ -127,8 +128,8 @@ static bool spare_process(const char *proc, const char *name, struct segments *s
     return read;
 }
 
-/* Excludes what any process of this user uses. False if that could not be read: a folder that lacks this very process
- * does not list all of them; it may be a /proc that is not mounted. */
+/* Excludes the segments that any process of this user uses. False if they could not be read, or if this process itself
+ * is missing from the folder, which then does not list all processes (/proc may not be mounted). */
 static bool spare_used(const char *proc, struct segments *s)
 {
     char **names = NULL, *own = tt_format("%ld", (long)getpid());
@@ -138,7 +139,7 @@ static bool spare_used(const char *proc, struct segments *s)
     all = tt_folder_list(proc, &names, &n) == 0;
     for (int i = 0; i < n && all; i++) {
         has_own = has_own || strcmp(names[i], own) == 0;
-        /* even root may not be able to read init, which is no rank; in a container the first process may be one */
+        /* even root may be unable to read init, which is no rank; but in a container the first process may be a rank */
         if (isdigit((unsigned char)names[i][0]))
             all = spare_process(proc, names[i], s) || strcmp(names[i], "1") == 0;
     }
@@ -147,7 +148,7 @@ static bool spare_used(const char *proc, struct segments *s)
     return all && has_own;
 }
 
-/* Finds what nobody uses; returns how many there are. */
+/* Finds the segments that no process uses; returns their number. */
 static int find_unused(const char *shm, const char *proc, double min_age_sec, struct segments *s)
 {
     int n = 0;

@@ -26,7 +26,8 @@ enum { ANSWER_BYTES = 256 };
 
 static const int64_t same_request_ns = 1000000000;
 
-/* Lines: the answer to a first signal, to one that is an interrupt, and to the first interrupt after another signal. */
+/* Lines that answer a first signal, a first signal that is an interrupt, and the first interrupt after another
+ * signal. */
 struct answer {
     char stop[ANSWER_BYTES], interrupt[ANSWER_BYTES], late[ANSWER_BYTES];
 };
@@ -34,12 +35,12 @@ struct answer {
 /* Handlers may run on two threads at once. */
 static atomic_int asked;
 static atomic_int_fast64_t interrupted_ns; /* when the first interrupt came; 0: none has */
-static atomic_int_fast64_t warned_ns;      /* when mpirun sent SIGCONT; 0: it has not, or that was settled */
+static atomic_int_fast64_t warned_ns;      /* when mpirun sent SIGCONT; 0: it has not, or the warning was settled */
 static bool under_mpirun;
-static struct answer answers[2]; /* the handler uses one while the other is written */
+static struct answer answers[2]; /* the handler uses one while the other is being written */
 static _Atomic(const struct answer *) answer;
 
-/* A failure cannot be handled. */
+/* Ignores a failure, which cannot be handled. */
 static void say(const char *text)
 {
     tt_console_add_in_handler(text);
@@ -49,8 +50,8 @@ static void say(const char *text)
 
 /*
  * mpirun ends its ranks with SIGCONT, a second later SIGTERM, and another second later SIGKILL. The SIGCONT is a
- * warning: a save that begins then has twice the time. It is not a request to stop, since a suspended job is continued
- * in the same way.
+ * warning: a save that begins then has twice the time. It is not a request to stop, since a suspended job is also
+ * continued by SIGCONT.
  */
 static bool from_mpirun(const siginfo_t *info)
 {
@@ -104,7 +105,8 @@ static void handle(int signal_number, siginfo_t *info, void *context)
 void tt_signals_install(void)
 {
     static const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGHUP, SIGINT};
-    const char *forwards = getenv("OMPI_MCA_orte_forward_job_control"); // NOLINT(concurrency-mt-unsafe): at the start
+    const char *forwards =
+        getenv("OMPI_MCA_orte_forward_job_control"); // NOLINT(concurrency-mt-unsafe): at the start
     struct sigaction action;
 
     /* with that setting mpirun passes on the user's own SIGCONT */
@@ -114,9 +116,10 @@ void tt_signals_install(void)
     action.sa_flags = SA_RESTART | SA_SIGINFO;
     (void)sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        (void)sigaddset(&action.sa_mask, signals[i]); /* so that signals are handled in the order in which they come */
+        (void)sigaddset(&action.sa_mask, signals[i]); /* so that signals are handled in the order of their arrival */
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        bool may_be_ignored = signals[i] == SIGHUP || signals[i] == SIGINT; /* as the parent process wants it */
+        /* ignored if the parent process ignored it */
+        bool may_be_ignored = signals[i] == SIGHUP || signals[i] == SIGINT;
         struct sigaction before;
 
         if (!may_be_ignored || sigaction(signals[i], NULL, &before) < 0 || before.sa_handler != SIG_IGN)

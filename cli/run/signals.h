@@ -3,10 +3,10 @@
 #define TT_CLI_RUN_SIGNALS_H
 
 /**
- * Graceful stops. The first signal asks the loop to save and end, and is answered at once. Later ones keep that
- * request, whatever they are, since schedulers send several. Only a second interrupt after an interrupt, at least a
- * second later, ends the process without saving (a checkpoint under way is then not committed): a person has pressed
- * Ctrl-C twice. A terminal and a launcher may both pass on one Ctrl-C, so interrupts within that second count as one.
+ * Graceful stops. The first signal asks the loop to save and end; an answer is printed at once. Later signals do not
+ * change that request, since schedulers send several. Only a second interrupt at least a second after the first ends
+ * the process without saving (a checkpoint under way is then not committed): the user has pressed Ctrl-C twice. A
+ * terminal and a launcher may both pass on one Ctrl-C, so interrupts within that second count as one.
  *
  *     SIGTERM, SIGHUP, SIGUSR1   stop: TT_ESTOPPED
  *     SIGINT, SIGUSR2            interrupt: TT_EINTERRUPTED (launchers forward SIGUSR2, but not SIGINT)
@@ -21,15 +21,15 @@ void tt_signals_install(void);
 /** 0, or the error code that the run should end with: TT_ESTOPPED or TT_EINTERRUPTED. */
 int tt_signals_asked(void);
 
-/** Seconds since mpirun's last warning that is not settled; negative: there is none. */
+/** Seconds since mpirun's last warning that is not settled; negative: there is no such warning. */
 double tt_signals_warned_sec(void);
 void tt_signals_settle_warning(void);
 
 /**
- * Sets the answer to the first signal, a line on standard error: "titan: TEXT", and to an interrupt also "; again:
- * AGAIN", what a second one does. An interrupt after another signal is answered too. The texts are copied.
- *   again  NULL: a second one changes nothing that matters
- *   text   NULL: no answer, as on all ranks but one
+ * Sets the answer to the first signal, a line on standard error: "titan: TEXT". If it is an interrupt, "; again: AGAIN"
+ * follows, the effect of a second one. An interrupt after another signal is answered too. The texts are copied.
+ *   again  NULL: a second interrupt has no further effect
+ *   text   NULL: no answer; for all ranks but one
  * For one thread only.
  */
 void tt_signals_answer(const char *text, const char *again);

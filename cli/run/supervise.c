@@ -28,16 +28,16 @@ static const double same_request_sec = 1.0;
 /* The signals that ranks get for a stop and for an interrupt. */
 static const int forwarded[] = {SIGUSR1, SIGUSR2};
 
-/* Output that is passed on. A pipe that is ready for writing takes this many bytes without blocking. */
+/* Most bytes that are passed on at once; a pipe that is ready for writing takes them without blocking. */
 enum { COPIED_BYTES = 4096 };
 
 struct copy {
-    int from, to; /* from: -1 after its end */
+    int from, to; /* from is -1 after its end */
     bool lost;    /* `to` can no longer be written, so output is dropped */
     struct tt_remarks remarks;
-    struct tt_text line;  /* of standard error, as far as it has come */
+    struct tt_text line;  /* the line of standard error that is being read */
     struct tt_text *why;  /* see tt_supervise */
-    struct tt_text bytes; /* to be written, of which `written` are */
+    struct tt_text bytes; /* bytes to write, of which `written` are written */
     size_t written;
 };
 
@@ -46,7 +46,7 @@ struct supervised {
     struct copy copy[2]; /* standard output and error */
     int interrupts;      /* the number of them so far */
     double interrupted_sec;
-    bool forward[2]; /* of forwarded[], which are still to be sent */
+    bool forward[2]; /* for each of forwarded[]: whether it is still to be sent */
     int code;        /* the exit code of the requested stop; 0: nothing was requested */
 };
 
@@ -108,7 +108,8 @@ static int start(struct supervised *s, char *const *argv, const sigset_t *mask)
 
 /* --- output --- */
 
-/* Looks in what mpirun and srun say for why a rank ended: "rank 1 on node vm was ended by signal 9 (Killed)". */
+/* Looks in the output of mpirun and srun for the reason why a rank ended: "rank 1 on node vm was ended by signal 9
+ * (Killed)". */
 static void take_lines(struct copy *c, const char *bytes, size_t n)
 {
     static const char ompi[] = "noticed that process rank ", ended[] = " exited on signal ", slurm[] = "srun: error: ";
@@ -117,7 +118,8 @@ static void take_lines(struct copy *c, const char *bytes, size_t n)
     for (size_t i = 0; i < n; i++) {
         const char *line, *at, *node, *sign;
 
-        if (bytes[i] != '\n' && c->line.size && c->line.text[c->line.size - 1] == '\r') /* over a live line */
+        /* the line follows a live line */
+        if (bytes[i] != '\n' && c->line.size && c->line.text[c->line.size - 1] == '\r')
             tt_text_release(&c->line);
         if (bytes[i] != '\n' && c->line.size < MOST)
             tt_text_add_bytes(&c->line, &bytes[i], 1);
@@ -137,7 +139,7 @@ static void take_lines(struct copy *c, const char *bytes, size_t n)
     }
 }
 
-/* The event that poll should wait for. */
+/* The events for which poll should wait. */
 static struct pollfd wants(const struct copy *c)
 {
     if (c->written < c->bytes.size)
@@ -172,7 +174,7 @@ static void move(struct copy *c)
         c->written = c->bytes.size;
 }
 
-/* After the launcher has ended: passes on what is left in the pipe, which other processes may hold open. */
+/* After the end of the launcher, passes on the rest of the pipe, which other processes may hold open. */
 static void drain(struct copy *c)
 {
     bool ended = false;
@@ -201,12 +203,12 @@ static void drain(struct copy *c)
 
 /* --- requests to stop --- */
 
-/* Whether the launcher has started anything; before that it would lose a signal that it is to forward. */
+/* Whether the launcher has started a process; before that, it would lose a signal instead of forwarding it. */
 static bool has_children(pid_t pid)
 {
     char *path = tt_format("/proc/%d/task/%d/children", (int)pid, (int)pid);
     FILE *f = fopen(path, "re");
-    bool found = !f || fgetc(f) != EOF; /* if the kernel does not say, assume so */
+    bool found = !f || fgetc(f) != EOF; /* assume so if the kernel does not say */
 
     if (f)
         (void)fclose(f);
@@ -214,7 +216,7 @@ static bool has_children(pid_t pid)
     return found;
 }
 
-/* The rule of cli/run/signals.h: only interrupts count more than once. The ranks take two of them. */
+/* Applies the rule of cli/run/signals.h: only interrupts count more than once. The ranks get the first two. */
 static void request(struct supervised *s, int signal_number)
 {
     bool interrupt = signal_number == SIGINT || signal_number == SIGUSR2, first = s->code == 0;
@@ -295,7 +297,8 @@ int tt_supervise(char *const *argv, struct tt_text *ret_why)
     for (int i = 0; i < 2; i++)
         drain(&s->copy[i]);
     rc = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (s->code && (rc == 128 + SIGUSR1 || rc == 128 + SIGUSR2)) { /* it came before the ranks handled signals */
+    /* the signal came before the ranks handled signals */
+    if (s->code && (rc == 128 + SIGUSR1 || rc == 128 + SIGUSR2)) {
         (void)fprintf(stderr, "titan: stopped before training began; there is nothing to save\n");
         rc = s->code;
     }
@@ -310,11 +313,11 @@ out:
 /*
  * --- mpirun's remarks ---
  *
- * A small machine over the bytes of the output. Outside of blocks it holds nothing back but what may become a
+ * A small state machine over the bytes of the output. Outside blocks, it holds back only bytes that may become a
  * remark.
  */
 
-enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74; its remarks have some hundred bytes */
+enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74 dashes; its remarks take some hundred bytes */
 
 static const char forwarding[] = "mpirun: Forwarding signal ";
 
@@ -375,7 +378,8 @@ static void take(struct tt_remarks *r, char c, struct tt_text *out)
 {
     if (r->at == TT_REMARKS_LINE) {
         tt_text_add_bytes(out, &c, 1);
-        r->at = c == '\n' || c == '\r' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE; /* a live line ends with a return */
+        /* a live line ends with a carriage return */
+        r->at = c == '\n' || c == '\r' ? TT_REMARKS_LINE_START : TT_REMARKS_LINE;
         return;
     }
     tt_text_add_bytes(&r->held, &c, 1);

@@ -16,11 +16,11 @@
  * The first signal is passed on, and the first two interrupts (SIGINT, SIGUSR2): other signals after the first change
  * nothing (cli/run/signals.h). The third interrupt ends the launcher with SIGTERM, the fourth with SIGKILL; interrupts
  * within a second count once.
- * Its output is passed on, without mpirun's remarks about exit codes (tt_remarks), as long as this process's output is
- * open; afterwards it is dropped, since mpirun would end the job if its output were closed.
+ * The launcher's output is passed on, without mpirun's remarks about exit codes (tt_remarks), as long as this process's
+ * output is open. Afterwards it is dropped, since mpirun would end the job if its output were closed.
  *
  *   argv     ends with NULL
- *   ret_why  gets what the launcher said about a rank that a signal ended; the caller releases it
+ *   ret_why  gets the launcher's words about a rank that a signal ended; the caller releases it
  * Returns the exit code of the launcher (128 + signal when it was killed), or TT_EUSAGE when it cannot be run.
  */
 int tt_supervise(char *const *argv, struct tt_text *ret_why) TT_MUST_CHECK;
@@ -28,20 +28,19 @@ int tt_supervise(char *const *argv, struct tt_text *ret_why) TT_MUST_CHECK;
 /* --- mpirun's remarks --- */
 
 /**
- * mpirun's remarks, taken out of its standard error. When ranks end with an exit code other than 0, mpirun says so in
- * one or two blocks between lines of dashes, and when it forwards a signal, in a line. The ranks say what they were
- * asked and why they end, so these remarks only hide that. Other blocks, such as those about a crash or about missing
- * slots, are passed on.
+ * Takes mpirun's remarks out of its standard error. When ranks end with an exit code other than 0, mpirun reports that
+ * in one or two blocks between lines of dashes; when it forwards a signal, in a line. The ranks themselves say why they
+ * end, so these remarks only distract. Other blocks, such as those about a crash or about missing slots, are passed on.
  */
 struct tt_remarks {
-    struct tt_text held;                                                  /* what may belong to a remark */
+    struct tt_text held;                                                  /* bytes that may belong to a remark */
     enum { TT_REMARKS_LINE_START, TT_REMARKS_LINE, TT_REMARKS_BLOCK } at; /* a held line is still at its start */
 };
 
-/** Appends to out what of the next bytes is no remark, as soon as that is known. */
+/** Appends to `out` those of the next bytes that belong to no remark, as soon as that is known. */
 void tt_remarks_pass(struct tt_remarks *r, const char *bytes, size_t n, struct tt_text *out);
 
-/** Appends the text still held, at the end of the output. */
+/** At the end of the output, appends the text that is still held back. */
 void tt_remarks_end(struct tt_remarks *r, struct tt_text *out);
 
 #endif

@@ -35,8 +35,8 @@ static void print_cores(struct tt_text *out, const struct tt_setup *s)
                 s->local_size * s->threads > host ? ", oversubscribed: results are the same, times are not" : "");
 }
 
-/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. One of a list has
- * its name before. */
+/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. If it is one of a
+ * list, its name comes first. */
 static void print_dataset(struct tt_text *out, const char *label, const struct tt_train_part *part,
                           const struct tt_dataset_entry *entry, bool is_listed, int64_t seq_len)
 {
@@ -135,7 +135,7 @@ static void print_data(struct tt_text *out, const struct tt_setup *s, const stru
                     tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
 
-/* Appends the value of a key, as a flag would take it. */
+/* Appends the value of a key in the form of a flag's value. */
 static void add_value(const struct tt_setup *s, const char *label, enum tt_key key, struct tt_text *out)
 {
     tt_text_add(out, ", %s ", label);
@@ -297,7 +297,7 @@ static void print_prediction(struct tt_text *out, const struct tt_reporter *r, i
     tt_text_release(&where);
 }
 
-/* The degrees of one kind that give the same bits. */
+/* Adds the degrees of one kind that give the same bits. */
 static void print_degrees(struct tt_text *out, const char *kind, int grains, int64_t exact)
 {
     tt_text_add(out, ",\n           and for %s_parallel_degree 1", kind);
@@ -307,7 +307,8 @@ static void print_degrees(struct tt_text *out, const char *kind, int grains, int
         tt_text_add(out, " with exact_%s_parallel_degree=%d", kind, grains);
 }
 
-/* Which other layouts give the same bits. A layer or a sequence has more than one grain if a degree says so. */
+/* Adds the line about the other layouts that give the same bits. A layer or a sequence has several grains only if a
+ * degree is above 1. */
 static void print_curve(struct tt_text *out, const struct tt_setup *s)
 {
     const struct tt_mesh *mesh = &s->job.mesh;
@@ -325,7 +326,7 @@ static void print_curve(struct tt_text *out, const struct tt_setup *s)
     /* a gradient in bfloat16 is rounded before it is added to the gradients of the sequence's other ranks */
     if (mesh->cp_grains > 1 && s->job.engine.reduce_dtype == TT_F32) {
         print_degrees(out, "context", mesh->cp_grains, s->cfg->parallelism.exact_context_parallel_degree);
-        if (s->job.engine.reduce == TT_REDUCE_RUNS) /* ranks that share a sequence would add in another order */
+        if (s->job.engine.reduce == TT_REDUCE_RUNS) /* ranks that share a sequence would add in a different order */
             tt_text_add(out, " with gradient_sync=every_microbatch");
     }
     tt_text_add(out, "\n");
@@ -363,7 +364,7 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
         tt_config_to_yaml(s->cfg, TT_CONFIG_PLAIN, out);
 }
 
-/* --- six lines of it that everybody needs --- */
+/* --- the six lines that every user needs --- */
 
 static void add_model(const struct tt_model *model, const struct tt_start *start, struct tt_text *out)
 {
@@ -456,7 +457,7 @@ static void add_cut(const char *text, int columns, struct tt_text *out)
             tt_text_add_bytes(out, text, (size_t)(end + 1 - text));
             continue;
         }
-        while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80) /* within a character */
+        while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80) /* do not cut within a character */
             at--;
         tt_text_add(out, "%.*s%s\n", at, text, mark);
     }

@@ -36,20 +36,21 @@ static const char *paint(const struct tt_train_screen *s, const char *code)
 /* A field of the step line, such as "loss:  8.07324". */
 struct field {
     const char *color; /* torchtitan's colour */
-    int rank;          /* if the terminal is too narrow, fields of the highest rank are left out first */
+    int rank;          /* if the terminal is too narrow, the fields of highest rank are left out first */
     char text[64];
 };
 
 enum {
-    RANK_KEPT = 2, /* grad_norm is of this rank, loss, speed and eta are below it: at 80 columns they are all there */
+    /* the rank of grad_norm; loss, speed and eta have lower ranks: at 80 columns all of them are shown */
+    RANK_KEPT = 2,
     RANK_MOST = 9
 };
 
-/* How much of the step line a terminal shows. */
+/* The form of the step line on a terminal. */
 struct line_form {
-    int rank;     /* the highest of the fields */
+    int rank;     /* fields up to this rank are shown */
     int gap;      /* spaces between fields */
-    bool squeeze; /* no more than one space within a field */
+    bool squeeze; /* at most one space within a field */
 };
 
 static void squeeze(const char *text, char *out)
@@ -60,7 +61,7 @@ static void squeeze(const char *text, char *out)
     *out = 0;
 }
 
-/* Columns of the line. The last field, eta, counts with its greatest length. */
+/* The columns of the line. The last field, eta, counts with its greatest length. */
 static int columns_of(const struct field *field, int n, struct line_form form)
 {
     int columns = (int)strlen("eta: 10 min 10 s");
@@ -102,7 +103,7 @@ static void print_fields(const struct tt_train_screen *s, const struct field *fi
     char text[sizeof field->text];
     struct tt_text line = {0};
 
-    for (int i = 0; i < n; i++) /* console.log has all fields, without colours */
+    for (int i = 0; i < n; i++) /* console.log gets all fields, without colours */
         if (field[i].text[0])
             tt_text_add(&line, "%s%s", line.size ? "  " : "", field[i].text);
     tt_text_add(&line, "\n");
@@ -121,7 +122,7 @@ static void print_fields(const struct tt_train_screen *s, const struct field *fi
     (void)fflush(stdout);
 }
 
-/* The text of a number, as its row says; empty: it is left out. */
+/* Adds the text of a number in the form that its row gives; nothing if the number is left out. */
 static void add_number(const struct tt_step_report *r, enum tt_metric k, char *text, size_t size)
 {
     const struct tt_metric_row *row = &tt_metric_rows[k];
@@ -159,7 +160,7 @@ static void show_step(void *arg, const struct tt_step_report *r)
     s->shown_sec = tt_clock_sec();
 }
 
-/* The loss of each named set on a line of its own. */
+/* Prints the loss of each named set on its own line. */
 static void print_sets(const struct tt_train_screen *s, const struct tt_metrics_validation *v)
 {
     char text[32], name[256];
@@ -197,7 +198,7 @@ static void show_validation(void *arg, const struct tt_metrics_validation *v)
         (void)fflush(stdout);
 }
 
-/* The text on one line: it may have line breaks, which would look like other lines of the run. */
+/* Shows the text on one line, since line breaks in it would look like other lines of the run. */
 static void show_sample(void *arg, const struct tt_metrics_sample *sample)
 {
     const struct tt_train_screen *s = arg;
@@ -235,22 +236,21 @@ static const char *lost(void *arg)
 /*
  * --- the live line ---
  *
- * It is written between two instructions of the step, by the thread that runs it, so that it cannot come in between
- * other output.
+ * The thread that runs the step writes it between two instructions, so that it cannot interrupt other output.
  */
 
-/* Seconds between two such lines. */
+/* The seconds between two live lines. */
 static double every_sec(void)
 {
-    const char *text = getenv("TITAN_LIVE_SEC"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    const char *text = getenv("TITAN_LIVE_SEC"); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
     char *end = NULL;
     double sec = text ? strtod(text, &end) : 0.0;
 
     return text && end != text && sec >= 0.0 ? sec : 0.25;
 }
 
-/* "step: 13/60  loss:  6.11477  270 ms a step  eta: 12 s", and of a long step "  12 s into this one", which comes last
- * since a narrow terminal cuts the line. */
+/* "step: 13/60 loss: 6.11477 270 ms a step eta: 12 s", and during a long step " 12 s into this one", which comes last
+ * because a narrow terminal cuts the line. */
 static void show_live(const struct tt_reporter *r, double sec)
 {
     const struct tt_live *live = &r->live;
@@ -324,7 +324,7 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
         tt_banner_all(about, &all);
         if (!verbose)
             tt_banner_brief(about, columns, &brief);
-        tt_screen_log(all.text); /* console.log always has the whole banner */
+        tt_screen_log(all.text); /* console.log always gets the whole banner */
         tt_screen_show(file, verbose ? all.text : brief.text, columns, TT_BANNER_INDENT);
         tt_text_release(&all);
         tt_text_release(&brief);
@@ -340,7 +340,8 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
                 " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
                 "for instance to %" PRId64,
                 warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
-    /* a flag is meant to matter; in files both keys are common: run.yaml has the number that was computed */
+    /* the user of a flag expects an effect; in files both keys are common, since run.yaml records the computed
+     * number */
     if (cfg->training.epochs != TT_NULL_INT && tt_text_begins(tt_config_origin(cfg, TT_KEY(training.steps)), "flag "))
         tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
                 " steps\nhelp: set training.epochs=null to count steps",
@@ -387,8 +388,8 @@ static void show_begin(void *arg, const struct tt_run_about *about)
 /*
  * --- where the time of a finished run went ---
  *
- * And one change that would help most. A policy is planned before it is advised, so the memory that it needs and the
- * bytes that it sends are known.
+ * The end of a run also names the change that would help most. A policy is planned before titan recommends it, so its
+ * memory and traffic are known.
  */
 
 enum { WORTH_SAYING_PERCENT = 5 };
@@ -398,7 +399,7 @@ static double percent(double part, double whole)
     return whole > 0.0 ? 100.0 * part / whole : 0.0;
 }
 
-/* A policy that sends less than the present one. */
+/* A policy that sends less than the present one, as advice. */
 struct remedy {
     const char *flag;
     const char *price; /* its cost other than memory, or "" */
@@ -437,7 +438,7 @@ static const struct remedy remedies[] = {
     {"--training.gradient_sync=last_microbatch", " (gradients are then added in another order)", defer_gradients},
 };
 
-/* The most that a rank sends in a step, and the most memory that a rank needs. */
+/* Finds the most bytes that a rank sends in a step, and the most memory that a rank needs. */
 static int find_needs(const struct tt_job *job, int64_t *ret_sent, int64_t *ret_memory)
 {
     struct tt_job_prediction p = {0};
@@ -451,7 +452,7 @@ static int find_needs(const struct tt_job *job, int64_t *ret_sent, int64_t *ret_
     return 0;
 }
 
-/* Appends the first remedy that fits into memory and sends less. */
+/* Appends the first remedy that fits in memory and sends less. */
 static bool advise_less_traffic(const struct tt_setup *s, struct tt_text *out)
 {
     int64_t sent = 0, memory = 0;
@@ -486,7 +487,7 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
 
     if (spent->step_sec <= 0.0)
         return;
-    exposed = exposed > 100.0 - data ? 100.0 - data : exposed; /* a wait may lie in both */
+    exposed = exposed > 100.0 - data ? 100.0 - data : exposed; /* a wait may count as both */
     tt_text_add(out, "  time     compute %.0f %%, exposed communication %.0f %%, data %.0f %%\n",
                 fmax(100.0 - exposed - data, 0.0), exposed, data);
     if (data > WORTH_SAYING_PERCENT && !(s->job.pipeline && exposed > data)) {
@@ -519,7 +520,7 @@ static void add_tokens(const struct tt_reporter *r, const struct tt_run_about *a
     char count[32], rate[32];
 
     tt_text_add(out, "  tokens   %s seen", tt_text_count(count, sizeof count, seen));
-    if (epoch > 0 && about->data->n == 1) /* the datasets of a mixture have epochs of their own */
+    if (epoch > 0 && about->data->n == 1) /* the datasets of a mixture have their own epochs */
         tt_text_add(out, " (%.2f epochs)", (double)about->at->sample_cursor / (double)epoch);
     if (sec > 0.0)
         tt_text_add(out, ", %s a second",
@@ -561,7 +562,7 @@ static void show_end(void *arg, const struct tt_run_about *about)
                   tt_text_duration(elapsed, sizeof elapsed, sec), s->cfg->job.dump_folder);
 }
 
-/* --- all of it --- */
+/* --- the screen --- */
 
 void tt_train_screen_init(const struct tt_setup *setup, bool json, bool verbose, struct tt_train_screen *ret_screen)
 {

@@ -11,30 +11,32 @@
 
 /** The output of a training run on the terminal and in console.log; rank 0 only. */
 struct tt_train_screen {
-    struct tt_run_events events; /* for the loop */
-    bool json;                   /* records on stdout instead of lines */
-    bool verbose;                /* the whole banner */
+    struct tt_run_events events; /* for the training loop */
+    bool json;                   /* print records on stdout instead of lines */
+    bool verbose;                /* print the whole banner */
     bool color;
-    int columns;                 /* of the terminal; 0: lines of any length */
-    double shown_sec, every_sec; /* when the live line was last shown (tt_clock_sec), and between two of them */
+    int columns; /* of the terminal; 0: lines of any length */
+    /* when the live line was last shown (tt_clock_sec), and the seconds between two of them */
+    double shown_sec, every_sec;
 };
 
-/** The screen must not move afterwards. */
+/** The screen must not be moved afterwards. */
 void tt_train_screen_init(const struct tt_setup *setup, bool json, bool verbose, struct tt_train_screen *ret_screen);
 
 /**
- * Prints on `file` what a run will do, unless that is NULL; then warns if it is very long or only warms up.
- *   verbose  the whole banner
+ * Prints the plan of a run to `file`, unless that is NULL; then warns if the run is very long, or consists of warm-up
+ * only.
+ *   verbose  print the whole banner
  */
 void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file);
 
 /**
- * Appends where the time of a run went and, if communication, data or memory holds it up, what to change. From rank 0's
+ * Appends how a run spent its time and, if communication, data or memory slows it down, a remedy. Uses rank 0's
  * numbers; not collective. titan-parallel(7), CHOOSING POLICIES, explains the choices.
  */
 void tt_advice(const struct tt_setup *setup, const struct tt_spent *spent, struct tt_text *out);
 
-/* --- banner.c: what a run will do, from the first core to the last byte --- */
+/* --- banner.c: everything that a run will do --- */
 
 enum { TT_BANNER_INDENT = 11 }; /* columns of a label, "  sharding " */
 
@@ -44,12 +46,12 @@ const char *tt_plural(int64_t n);
 /** The last step of the run. */
 int64_t tt_last_step_of(const struct tt_run_about *about);
 
-/** Appends all of it: for console.log, --verbose and a dry run. */
+/** Appends the whole banner: for console.log, --verbose and a dry run. */
 void tt_banner_all(const struct tt_run_about *about, struct tt_text *out);
 
 /**
- * Appends six lines of it, each cut to `columns` (0: uncut). Then come the changes since the step from which the run
- * continues, and with job.print_config the configuration.
+ * Appends the short banner: six lines, each cut to `columns` (0: uncut). Then follow the changes since the step from
+ * which the run continues and, with job.print_config, the configuration.
  */
 void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_text *out);
 

@@ -24,7 +24,7 @@
 
 /* --- the numbers --- */
 
-enum { BUCKETS = 1200 }; /* a curve keeps the smallest and the largest value of each */
+enum { BUCKETS = 1200 }; /* number of buckets; a curve keeps the smallest and the largest value of each */
 
 /* --- curves --- */
 
@@ -39,7 +39,7 @@ static void add_point(struct tt_curve *c, double step, double value)
     c->value[c->n++] = value;
 }
 
-/* An exponential mean whose first values are not drawn towards 0, as TensorBoard's. */
+/* Replaces a curve by its exponential mean, whose first values are not biased towards 0, as in TensorBoard. */
 static void smooth(struct tt_curve *c, double weight)
 {
     double mean = 0.0, past = 1.0;
@@ -51,7 +51,8 @@ static void smooth(struct tt_curve *c, double weight)
     }
 }
 
-/* The smallest and the largest of points [i, end), in their order, become points `kept` and later; returns how many. */
+/* Keeps the smallest and the largest of points [i, end), in their order, as points `kept` and later; returns their
+ * number. */
 static int64_t keep_extremes(struct tt_curve *c, int64_t kept, int64_t i, int64_t end)
 {
     int64_t least = i, most = i, a, b;
@@ -139,7 +140,7 @@ static void set_range(struct tt_chart *chart, struct tt_panel *p)
     p->high += margin;
 }
 
-/* Where a step and a value are in a panel: 0 left or at the bottom, 1 right or at the top. */
+/* The place of a step and of a value in a panel: from 0 (left, bottom) to 1 (right, top). */
 static double x_of(const struct tt_chart *chart, double step)
 {
     return (step - chart->first) / (chart->last - chart->first);
@@ -166,7 +167,7 @@ static int linear_ticks(double low, double high, int most, double *ticks)
     return n;
 }
 
-/* At most `most` round numbers in the range of a panel; returns how many. */
+/* Makes at most `most` round numbers in the range of a panel; returns their number. */
 static int value_ticks(const struct tt_panel *p, int most, double *ticks)
 {
     double low = ceil(p->low), high = floor(p->high), every;
@@ -174,7 +175,7 @@ static int value_ticks(const struct tt_panel *p, int most, double *ticks)
 
     if (!p->log_scale)
         return linear_ticks(p->low, p->high, most, ticks);
-    if (high - low < 1.0) /* less than two powers of ten: round numbers between */
+    if (high - low < 1.0) /* the range is less than two powers of ten: uses round numbers between them */
         return linear_ticks(pow(10.0, p->low), pow(10.0, p->high), most, ticks);
     every = ceil((high - low + 1.0) / most);
     for (; n < most && low + n * every <= high; n++)
@@ -188,7 +189,7 @@ static int step_ticks(const struct tt_chart *chart, int most, double *ticks)
     double low = chart->first, high = chart->last;
     int all = linear_ticks(low, high, most, ticks), n = 0;
 
-    for (int i = 0; i < all; i++) /* there is no half of a step */
+    for (int i = 0; i < all; i++) /* steps are whole numbers */
         if (ticks[i] == floor(ticks[i]))
             ticks[n++] = ticks[i];
     return n;
@@ -200,14 +201,14 @@ static char *short_number(char *buf, size_t buf_size, double x)
     double size = fabs(x);
 
     if (size < 1e-12)
-        x = 0.0; /* a tick beside 0 */
+        x = 0.0; /* a tick close to 0 */
     (void)snprintf(buf, buf_size, size >= 1e6 || (size < 1e-3 && x != 0.0) ? "%.3g" : size >= 1e4 ? "%.0f" : "%.4g", x);
     return buf;
 }
 
 /* --- making --- */
 
-/* A name as it can be printed: it may be the folder of another user. */
+/* A copy of a name that is safe to print, since it may be another user's folder. */
 static char *printable(const char *name)
 {
     struct tt_text text = {0};
@@ -262,7 +263,7 @@ static void release_panel(const struct tt_chart *c, struct tt_panel *p)
     tt_free(p->marks);
 }
 
-/* A panel that the user asked for must not be empty; an empty one of the usual panels is left out. */
+/* A panel that the user named must not be empty; a usual panel that is empty is left out. */
 static int check_panels(struct tt_chart *chart, bool asked)
 {
     int kept = 0;
@@ -290,7 +291,7 @@ static int check_panels(struct tt_chart *chart, bool asked)
     return 0;
 }
 
-/* Adds the panel of a field, empty. */
+/* Adds an empty panel for a field. */
 static void add_panel(struct tt_chart *c, const char *field, const struct tt_chart_options *o)
 {
     struct tt_panel p = {.field = tt_strdup(field),
@@ -374,13 +375,13 @@ void tt_chart_release(struct tt_chart *c)
 
 enum {
     WIDTH = 1000,
-    ONE_HEIGHT = 460,  /* of the plot of a single panel */
-    MANY_HEIGHT = 230, /* of each of several */
+    ONE_HEIGHT = 460,  /* height of the plot if there is one panel */
+    MANY_HEIGHT = 230, /* height of each plot if there are several */
     TOP = 64,
-    LEFT = 74, /* of a plot within its panel, for the numbers */
+    LEFT = 74, /* room left of a plot, for the numbers */
     RIGHT = 20,
-    TITLE = 26, /* above a plot */
-    UNDER = 34, /* below a plot, for the steps */
+    TITLE = 26, /* room above a plot */
+    UNDER = 34, /* room below a plot, for the steps */
     CHAR = 7,   /* the width of a character in the legend */
 };
 
@@ -558,7 +559,7 @@ out:
 
 enum {
     LABEL = 8, /* columns for numbers at the left of a plot */
-    FRAME = 2, /* lines of a panel that are not its plot: title, steps */
+    FRAME = 2, /* lines of a panel besides its plot: title, steps */
     GAP = 2,   /* columns between panels */
     LEAST_PLOT = 3,
 };
@@ -573,8 +574,8 @@ enum { MARK = 1 };
 
 struct canvas {
     const struct tt_chart_screen *screen;
-    int columns, lines; /* in characters */
-    int dots_x, dots_y; /* in a character */
+    int columns, lines; /* size in characters */
+    int dots_x, dots_y; /* dots in a character */
     struct cell *cell;
 };
 
@@ -643,7 +644,7 @@ static void draw(const struct tt_chart *chart, const struct tt_panel *p, const s
 
         for (int64_t i = 0; i < p->marks[run].n; i++)
             put_letter(chart, p, c, p->marks[run].step[i], p->marks[run].value[i], run, MARK);
-        /* braille has no shapes: each curve has its letter once, each at another place */
+        /* braille has no shapes, so each curve shows its letter once, all at different places */
         if (chart->n_runs > 1 && c->screen->utf8 && curve->n)
             put_letter(chart, p, c, curve->step[at], curve->value[at], run, (char)('A' + run));
     }
@@ -690,7 +691,7 @@ static void add_cell(const struct canvas *c, const struct cell *cell, struct tt_
     end_color(c->screen, out);
 }
 
-/* The number beside a line of the plot: the tick that falls into the line; "" if none does. */
+/* The number beside a line of the plot: the tick that falls on the line; "" if none does. */
 static void line_label(const struct tt_panel *p, const struct canvas *c, int line, char *buf, size_t size)
 {
     double ticks[TICKS_MOST];
@@ -703,7 +704,7 @@ static void line_label(const struct tt_panel *p, const struct canvas *c, int lin
             (void)short_number(buf, size, ticks[i]);
 }
 
-/* One of the lines of a panel, padded to its width. */
+/* Adds one line of a panel, padded to the panel's width. */
 static void add_line(const struct tt_chart *chart, const struct tt_panel *p, const struct canvas *c, int line,
                      struct tt_text *out)
 {
@@ -767,7 +768,7 @@ void tt_chart_draw_text(const struct tt_chart *chart, const struct tt_chart_scre
     struct canvas *c = tt_calloc((size_t)chart->n_panels, sizeof *c);
     bool legend = chart->has_marks || chart->n_runs > 1;
 
-    lines = s->lines - 1 - legend;    /* the last one is for the prompt */
+    lines = s->lines - 1 - legend;    /* the last line is for the prompt */
     n = lines / (LEAST_PLOT + FRAME); /* rows of panels that fit, at least one */
     n = (n > 1 ? n : 1) * across;
     n = n < chart->n_panels ? n : chart->n_panels;

@@ -95,7 +95,8 @@ static void add_ranks(const struct tt_chart_page *page, int n, json_t *keys)
     }
 }
 
-/* For each run the keys in which the runs differ, with its values. Runs whose configuration is not known have none. */
+/* For each run, the keys in which the runs differ, with the values of that run; nothing for runs whose configuration is
+ * not known. */
 static json_t *differing_keys(const struct tt_chart_page *page, int n)
 {
     json_t *keys = json_array(), *found, *row;
@@ -145,7 +146,7 @@ static json_t *about_json(const struct tt_chart *chart, const struct tt_chart_pa
 
 /* --- the page --- */
 
-/* The name of a run as a heading: its path without what says nothing. */
+/* Adds the name of a run for a heading: its path without parts that tell nothing. */
 static void add_name(struct tt_text *t, const char *path)
 {
     size_t size = strlen(path), tail = strlen("/metrics.jsonl");
@@ -161,7 +162,7 @@ static void add_name(struct tt_text *t, const char *path)
     tt_text_add_bytes(t, path, size);
 }
 
-enum { NAMES_MOST = 3 }; /* in a heading */
+enum { NAMES_MOST = 3 }; /* most names in a heading */
 
 static void add_heading(struct tt_text *t, const struct tt_chart *chart)
 {
@@ -193,7 +194,7 @@ static const char *add_up_to(struct tt_text *out, const char *text, const char *
     const char *at = strstr(text, mark);
 
     if (!at)
-        return text; /* a test would see it */
+        return text; /* a test would notice a missing mark */
     tt_text_add_bytes(out, text, (size_t)(at - text));
     return at + strlen(mark);
 }
@@ -213,7 +214,7 @@ void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page
     tt_text_add(out, "%s", *description ? ": " : "");
     tt_text_add_xml(out, description);
     rest = add_up_to(out, rest, "@DATA@");
-    tt_text_add_replaced(out, text, strlen(text), "<", "\\u003c"); /* names cannot be markup */
+    tt_text_add_replaced(out, text, strlen(text), "<", "\\u003c"); /* so that names cannot act as markup */
     tt_text_add(out, "%s", rest);
     tt_free(text);
     json_decref(data);

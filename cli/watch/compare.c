@@ -15,7 +15,7 @@ struct comparison {
     const struct tt_compare_options *options;
     struct tt_history run[2];
     json_t *fields, *only[2];
-    json_t *first; /* the difference at the smallest step */
+    json_t *first; /* the difference at the smallest step, so far */
     int64_t first_step;
 };
 
@@ -54,7 +54,7 @@ static void compare_pair(struct found *f, int64_t step, double a, double b, doub
         f->max_rel = isnan(delta) ? delta : delta / size;
 }
 
-/* Goes through the rows of two tables whose steps are in a range, pairing equal steps. */
+/* Iterates over those rows of two tables whose steps are in a range, and pairs rows with equal steps. */
 struct pairing {
     const struct tt_table *t[2];
     int64_t row[2], to;
@@ -67,7 +67,7 @@ static struct pairing pair_up(const struct comparison *c, const struct tt_table 
                             .to = c->options->to};
 }
 
-/* The side of the next row, 0 or 1, or 2 if both have its step; -1 at the end. The caller advances. */
+/* The table of the next row, 0 or 1, or 2 if both have a row with its step; -1 at the end. The caller advances. */
 static int next_row(const struct pairing *p, int64_t *ret_step)
 {
     int64_t step[2];
@@ -105,8 +105,8 @@ static void add_field(struct comparison *c, const char *name, const struct found
                          tt_json_number(f->first_a), "b", tt_json_number(f->first_b));
 }
 
-/* Compares one column, which the report calls `called`. A column that one side lacks is NaN there. Validations are
- * not mentioned where there are none. */
+/* Compares one column, which the report calls `called`. A column that a table lacks counts as NaN. Validations are not
+ * mentioned if there are none. */
 static void compare_column(struct comparison *c, const struct tt_table *a, const struct tt_table *b, const char *column,
                            const char *called)
 {
@@ -126,7 +126,7 @@ static void compare_column(struct comparison *c, const struct tt_table *a, const
         add_field(c, called, &found);
 }
 
-/* The loss on all sets together, and on each set that both have. */
+/* Compares the loss on all sets together, and on each set that both have. */
 static void compare_validations(struct comparison *c)
 {
     const struct tt_table *a = &c->run[0].validations, *b = &c->run[1].validations;
@@ -171,7 +171,7 @@ static void add_range(json_t *ranges, int64_t from, int64_t to, int64_t count)
                                                       "count", (json_int_t)count));
 }
 
-/* Returns how many steps both have. A range has no step of the other run within it. */
+/* Returns the number of steps that both have. There is no step of the other run within a range. */
 static int64_t compare_steps(struct comparison *c)
 {
     struct pairing p = pair_up(c, &c->run[0].steps, &c->run[1].steps);
@@ -198,7 +198,7 @@ static int64_t compare_steps(struct comparison *c)
 
 /* --- configurations --- */
 
-/* Adds a key to the list if the configurations differ in it, and none before number s has it. */
+/* Adds a key to the list if the configurations differ in it, unless a configuration before number s contains it. */
 static void add_key(json_t *list, int n, const json_t *const *config, int s, const char *section, const char *key)
 {
     json_t *values = json_array(), *first = NULL;
@@ -209,7 +209,8 @@ static void add_key(json_t *list, int n, const json_t *const *config, int s, con
 
         first = i ? first : value;
         is_new = is_new && !(i < s && value);
-        differs = differs || (value != first && !json_equal(value, first)); /* NULL is not equal for jansson */
+        /* json_equal does not accept NULL as equal */
+        differs = differs || (value != first && !json_equal(value, first));
         (void)json_array_append_new(values, value ? json_incref(value) : json_null());
     }
     if (is_new && differs)

@@ -39,7 +39,7 @@ static int is_run(const char *folder, bool *ret_is)
 
 static int add_below(const char *folder, int levels, struct tt_runs *runs);
 
-/* Adds the run at a path below the given folder, or the runs below that path. */
+/* Adds the run at a path below the given folder, or otherwise the runs below that path. */
 static int add_at(const char *path, int levels, struct tt_runs *runs)
 {
     bool is_folder = false, is_one = false;
@@ -78,7 +78,7 @@ out:
     return rc;
 }
 
-/* Whether runs[i] is a link to another of them, from number first on. */
+/* Whether runs[i] is a link to another run in the list, from number `first` on. */
 static int is_listed(const struct tt_runs *runs, int first, int i, bool *ret_is)
 {
     struct tt_path_info link = {0}, other = {0};
@@ -96,7 +96,7 @@ out:
     return rc;
 }
 
-/* Drops links, such as `latest`, to runs that are listed under their own names. */
+/* Drops links, such as `latest`, to runs that are in the list under their own names. */
 static int drop_links(struct tt_runs *runs, int first)
 {
     bool drops = false;
@@ -170,7 +170,7 @@ void tt_runs_release(struct tt_runs *runs)
 enum {
     BLOCK_BYTES = 1 << 20,
     LINE_MOST = 64 << 20,
-    COLUMNS_MOST = 200, /* titan has some twenty; more is not a file of titan's */
+    COLUMNS_MOST = 200, /* titan records some twenty columns; a file with more is not titan's */
 };
 
 /* --- tables --- */
@@ -226,7 +226,7 @@ static bool add_column(struct tt_table *t, const char *name, bool has_numbers)
     t->column = tt_realloc((void *)t->column, (size_t)c + 1, sizeof *t->column);
     t->name[c] = tt_strdup(name);
     t->column[c] = has_numbers ? tt_calloc((size_t)t->cap, sizeof(double)) : NULL;
-    for (int64_t row = 0; row <= t->n && has_numbers; row++) /* with the row that is being added */
+    for (int64_t row = 0; row <= t->n && has_numbers; row++) /* including the row that is being added */
         t->column[c][row] = (double)NAN;
     t->n_columns++;
     return true;
@@ -324,7 +324,8 @@ static void keep_text(char **text, const json_t *record, const char *key)
     *text = tt_strdup(found ? found : "");
 }
 
-/* A process begins. The steps that it supersedes are dropped at its first step, since it may fail before. */
+/* Takes the record of a start. The steps that it supersedes are dropped only at its first step, since it may fail
+ * before that. */
 static void take_run(struct tt_history *h, json_t *record)
 {
     const json_t *from = json_object_get(record, "resumed_from");
@@ -358,7 +359,7 @@ static void take_numbers(struct tt_history *h, struct tt_table *table, const jso
         cut(h, h->superseded_after + 1);
     h->superseded_after = -1;
     if (table->n && at <= table->step[table->n - 1])
-        cut(h, at + (table == &h->validations)); /* the validation of a step follows its record */
+        cut(h, at + (table == &h->validations)); /* the validation of a step follows the step's record */
     table->n = tt_table_find(table, at);
     add_row(h, table, at, record);
 }
@@ -392,13 +393,13 @@ static void take_record(struct tt_history *h, json_t *record)
 
 /* --- lines --- */
 
-/* Whether a line that is only skimmed is one of the many: titan writes the type first. */
+/* Whether a line that is only skimmed is the record of a step or validation: titan writes the type first. */
 static bool is_of_a_step(const char *line)
 {
     return tt_text_begins(line, "{\"type\":\"step\"") || tt_text_begins(line, "{\"type\":\"validate\"");
 }
 
-/* `whole`: the line has its end, so it is not just being written. */
+/* whole: the line is complete, and not just being written. */
 static void take_line(struct tt_history *h, const char *line, size_t size, bool whole)
 {
     json_t *record = NULL;
@@ -414,8 +415,8 @@ static void take_line(struct tt_history *h, const char *line, size_t size, bool 
     json_decref(record);
 }
 
-/* Takes the whole lines of a block; returns how many bytes they are. `skim`: the first bytes of it are far from the
- * end of the file. */
+/* Takes the complete lines of a block; returns their bytes. The first `skim` bytes of the block are far from the end of
+ * the file. */
 static size_t take_lines(struct tt_history *h, const char *block, size_t size, size_t skim)
 {
     size_t at = 0;
@@ -475,7 +476,7 @@ static int read_from(struct tt_history *h, int fd, int64_t size)
             block = tt_realloc(block, cap *= 2, 1);
     }
     h->line.at = h->offset;
-    take_line(h, block, n, false); /* it may only lack its end */
+    take_line(h, block, n, false); /* perhaps only its line end is missing */
 out:
     tt_free(block);
     return rc;
@@ -501,9 +502,9 @@ out:
     return rc;
 }
 
-/* --- which run --- */
+/* --- choosing a run --- */
 
-/* The only run below a folder that is no run itself; NULL: there is none. TT_EDATA: there are several. */
+/* The only run below a folder that is not itself a run; NULL: there is none. TT_EDATA: there are several. */
 static int find_only_run(const char *given, char **ret_folder)
 {
     enum { NAMED = 8 };

@@ -23,8 +23,8 @@
 #include "trainer/step/metrics.h"
 
 enum {
-    MEDIAN_ROWS = 1000, /* the newest reports, whose median is taken */
-    BY_SIGNAL = 128,    /* exit codes from here on: of a process that a signal ended */
+    MEDIAN_ROWS = 1000, /* the number of newest reports whose median is taken */
+    BY_SIGNAL = 128,    /* from here on, exit codes of processes that a signal ended */
     CONSOLE_BYTES = 4096
 };
 
@@ -54,7 +54,7 @@ static json_t *setting(const struct status *s, const char *section, const char *
     return json_object_get(json_object_get(json_object_get(s->history->run, "config"), section), key);
 }
 
-/* A number of the newest step record; NaN: unknown. */
+/* A number in the newest step record; NaN: unknown. */
 static double newest(const struct tt_history *h, const char *name)
 {
     const double *column = tt_table_column(&h->steps, name);
@@ -73,7 +73,8 @@ static int find_state(struct status *s)
     bool is_ending;
     int rc = 0;
 
-    /* the process that recorded its end may still have the lock, while it frees memory; unknown on another host */
+    /* a process that has recorded its end may still hold the lock while it frees memory; on another host, titan cannot
+     * tell */
     (void)gethostname(here, sizeof here - 1);
     is_ending = there && strcmp(there, here) == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
     TT_TRY(tt_lock_is_held(lock, &s->alive));
@@ -85,7 +86,7 @@ static int find_state(struct status *s)
     else
         s->state = s->exit == 0 ? "completed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
-                       ? "stopped" /* also by Ctrl-C, whose code is that of a process that it ended */
+                       ? "stopped" /* also after Ctrl-C, which has the exit code of a process that it ended */
                    : s->exit >= BY_SIGNAL ? "killed"
                                           : "failed";
     set(s, "state", json_string(s->state));
@@ -98,7 +99,7 @@ out:
     return rc;
 }
 
-/* Cuts the last line off a text and returns it; NULL: it is empty. */
+/* Cuts the last line off a text and returns it; NULL: the text is empty. */
 static char *cut_line(char *text)
 {
     size_t size = strlen(text);
@@ -115,7 +116,7 @@ static char *cut_line(char *text)
     return line + 1;
 }
 
-/* titan's last two lines in console.log, which may tell why the run ended. */
+/* Finds titan's last two lines in console.log, which may tell why the run ended. */
 static void set_last_words(struct status *s)
 {
     static const char mark[] = "titan: ";
@@ -148,7 +149,8 @@ static void set_last_words(struct status *s)
 
 /* --- progress and speed --- */
 
-/* The median time of a step since the newest start. Its first report, which is slower, only counts if it is all. */
+/* The median time of a step since the newest start. The first report, whose steps are slower, counts only if there is
+ * no other. */
 static double median_step_sec(const struct tt_history *h)
 {
     const double *column = tt_table_column(&h->steps, "step_time_s");
@@ -198,7 +200,7 @@ static void set_progress(struct status *s)
         s->total = s->step + llround(eta / one);
     else
         s->total = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;
-    left = (double)(s->total - s->step) * median - age; /* NaN: unknown, which fmax would make 0 */
+    left = (double)(s->total - s->step) * median - age; /* NaN means unknown; fmax would turn it into 0 */
     set(s, "step", json_integer(s->step));
     set(s, "total_steps", s->total >= 0 ? json_integer(s->total) : json_null());
     for (int place = 1; (k = tt_metric_at(TT_LIST_STATUS, place)) < TT_METRICS; place++) {
@@ -288,7 +290,7 @@ static void set_warnings(struct status *s)
         warn(s, tt_strdup("this run saves no checkpoints (checkpoint.enable is false)"));
 }
 
-/* --- what continues it --- */
+/* --- the command that continues the run --- */
 
 /* Whether a word of a command line sets a key or an option: NAME or --NAME, with or without =VALUE. */
 static bool sets(const char *word, const char *name)
@@ -299,15 +301,15 @@ static bool sets(const char *word, const char *name)
     return strncmp(word, name, n) == 0 && (word[n] == 0 || word[n] == '=');
 }
 
-/* The command line of the newest start, with its number of ranks and from its folder. A run that saves nothing can only
- * begin again. */
+/* Sets the command that continues the run: the command line of the newest start, with its number of ranks and its
+ * folder. A run that saves nothing can only begin anew. */
 static void set_command(struct status *s)
 {
     const json_t *argv = json_object_get(s->history->run, "argv"), *ranks = json_object_get(s->history->run, "world");
     const char *cwd = json_string_value(json_object_get(s->history->run, "cwd"));
     const char *folder = json_string_value(setting(s, "job", "dump_folder"));
     bool saves = json_is_true(setting(s, "checkpoint", "enable"));
-    /* an earlier titan ran the built-in configuration in another folder, which its command does not name */
+    /* earlier versions of titan ran the built-in configuration in another folder, which the command does not name */
     bool is_named = !folder || strcmp(folder, "./outputs/quick") == 0;
     char here[4096];
     struct tt_text text = {0};

@@ -21,7 +21,7 @@
 
 /* --- consolidate, convert, average --- */
 
-/* A GGUF file has a type of its own, and is one file. */
+/* Reads the type of the tensors. A GGUF file has types of its own, and is a single file. */
 static int read_type(const struct tt_args *args, struct tt_copy *options_out)
 {
     static const char *const refused[] = {"dtype", "max_shard_size"};
@@ -127,7 +127,7 @@ static int convert(const struct tt_args *args)
     return make(args, (struct tt_copy){.source = args->word[1], .destination = args->word[2], .convert = true});
 }
 
-/* Reads n numbers between commas: none negative, and at least one not 0. */
+/* Reads n comma-separated numbers, none of them negative and not all 0. */
 static int read_shares(const char *text, double *share, int n)
 {
     const char *at = text;
@@ -207,7 +207,7 @@ static const char *age_text(char *buf, size_t buf_size, const json_t *json, cons
     return buf;
 }
 
-/* "dp_replicate 2, dp_shard 4": the dimensions that are more than one rank. */
+/* "dp_replicate 2, dp_shard 4": the dimensions with more than one rank. */
 const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json)
 {
     json_t *mesh = json_object_get(json, "mesh"), *size;
@@ -222,7 +222,7 @@ const char *tt_ckpt_mesh(char *buf, size_t buf_size, const json_t *json)
     return buf;
 }
 
-/* run: the folder to show in the first column; NULL: no such column. */
+/* run: the folder to show in the first column; NULL: there is no such column. */
 static void add_step(const json_t *s, const char *run, struct tt_columns *table)
 {
     char text[128];
@@ -258,7 +258,7 @@ static void add_other(const json_t *l, struct tt_columns *table)
     tt_columns_rest(table, 2, json_is_string(json_object_get(l, "run_id")) ? text : "");
 }
 
-/* The order in which columns are left out on a narrow terminal is in titan-ckpt(1). */
+/* titan-ckpt(1) lists the order in which columns are left out on a narrow terminal. */
 #define STEP_COLUMNS(width, gap)                                                                 \
     {"step", width, false, gap, 0, 0}, {"state", 10, false, 2, 0, 0}, {"age", 8, true, 1, 0, 0}, \
         {"size", 12, true, 1, 0, 0}, {"tokens", 16, true, 1, 1, 0}, {"world", 6, true, 1, 2, 0}, \
@@ -295,8 +295,7 @@ static bool is_unreadable(const json_t *problem)
     return strcmp(tt_cli_text(problem, "kind"), "unreadable") == 0;
 }
 
-/* The first problem that is damage; only damage proves that a checkpoint is bad. NULL: what could not be
- * read may be good. */
+/* The first problem that is damage, since only damage proves that a checkpoint is bad. NULL: no problem proves it. */
 static const json_t *find_damage(const json_t *problems)
 {
     for (size_t i = 0; i < json_array_size(problems); i++) {
@@ -342,7 +341,7 @@ static void fail_verify(const char *path, const json_t *problems)
     const json_t *damage = find_damage(problems);
     const char *text = damage ? tt_cli_text(damage, "text") : NULL;
 
-    if (text && strstr(text, "' is damaged")) /* it names the file */
+    if (text && strstr(text, "' is damaged")) /* the message itself names the file */
         (void)tt_fail(TT_EDATA, "%s", text);
     else if (text)
         (void)tt_fail(TT_EDATA, "'%s' is damaged: %s", path, text);
@@ -354,7 +353,8 @@ static void fail_verify(const char *path, const json_t *problems)
 
 typedef int (*describe_fn)(const struct tt_args *args, const char *path, json_t **ret_json);
 
-/* Describes every PATH; with --json an object for one path, a list for more. TT_EDATA: one of them is not "ok". */
+/* Describes every PATH; with --json as an object, or as a list of objects for several paths. TT_EDATA: one of the
+ * checkpoints is not "ok". */
 static int describe(const struct tt_args *args, describe_fn look, void (*print)(const json_t *json))
 {
     json_t *all = json_array();
@@ -367,7 +367,7 @@ static int describe(const struct tt_args *args, describe_fn look, void (*print)(
         TT_TRY(look(args, args->word[i], &json));
         (void)json_array_append_new(all, json);
         if (ok && json_is_false(json_object_get(json, "ok"))) {
-            ok = false; /* the command fails with the first problem */
+            ok = false; /* fails with the error of the first problem */
             fail_verify(args->word[i], json_object_get(json, "problems"));
         }
         if (!is_json)
@@ -398,7 +398,7 @@ static int make_verify(const struct tt_args *args, const char *path, json_t **re
 
 /* --- the steps of several runs --- */
 
-/* A run without checkpoints, or one that cannot be read, has a row that says so. */
+/* A run without checkpoints, or a run that cannot be read, gets a row that says so. */
 static int list_runs(const struct tt_runs *runs, bool is_json)
 {
     static const struct tt_column columns[] = {{"run", 0, false, 0, 0, 0}, STEP_COLUMNS(6, 2)};

@@ -32,15 +32,15 @@ static const char *shape_text(char *buf, size_t buf_size, const json_t *tensor)
 
 /* --- tensors that are alike --- */
 
-/* Tensors on one line of a table, in the place of the first. */
+/* Tensors that share a line of a table, which is in the place of the first. */
 struct alike {
     int n;
     char *name; /* "layers.0-5.attention.wq.weight" */
 };
 
-enum { SLOTS = 4, DIGITS = 9 }; /* numbers of a name that are compared, and of how many digits */
+enum { SLOTS = 4, DIGITS = 9 }; /* how many numbers of a name are compared, and their greatest length in digits */
 
-/* A tensor, and what all tensors like it have in common. */
+/* A tensor, and a key that all tensors like it share. */
 struct entry {
     char *key; /* the name without its numbers, group, type, shape and number of chunks */
     int tensor;
@@ -89,7 +89,7 @@ static int compare_entries(const void *x, const void *y)
     return order ? order : a->tensor - b->tensor;
 }
 
-/* The different numbers that n entries have in a slot, in ascending order; returns how many there are. */
+/* Lists the different numbers in a slot of n entries, in ascending order; returns their count. */
 static int64_t numbers_of(const struct entry *e, int n, int slot, int64_t *ret_numbers)
 {
     int64_t count = 0;
@@ -120,7 +120,7 @@ static void add_ranges(const int64_t *number, int64_t n, struct tt_text *out)
     }
 }
 
-/* The name of n entries with one key; NULL if some combination of their numbers is missing. */
+/* A common name for n entries with the same key; NULL if some combination of their numbers is missing. */
 static char *name_of(const struct tt_manifest *manifest, const struct entry *e, int n)
 {
     int64_t *number = tt_calloc((size_t)n, sizeof *number), product = 1, count;
@@ -147,7 +147,8 @@ static char *name_of(const struct tt_manifest *manifest, const struct entry *e, 
 
 /*
  * Groups tensors that differ only in the numbers of their names, such as a weight of several layers or experts. They
- * share group, type, shape and number of chunks, and every combination of the numbers exists. Others stay alone.
+ * must share group, type, shape and number of chunks, and every combination of their numbers must exist. Other tensors
+ * stay alone.
  *   ret_alike  [n_tensors], by the first tensor of each group; n is 0 for the tensors that are not the first
  */
 static void find_alike(const struct tt_manifest *manifest, struct alike *ret_alike)
@@ -176,7 +177,7 @@ static void find_alike(const struct tt_manifest *manifest, struct alike *ret_ali
 
 /* --- tensors --- */
 
-/* The cells of a tensor up to the number of its chunks. */
+/* Adds the cells of a tensor up to the number of its chunks. */
 static void add_tensor(const json_t *t, const char *name, struct tt_columns *table)
 {
     char shape[128];
@@ -188,7 +189,7 @@ static void add_tensor(const json_t *t, const char *name, struct tt_columns *tab
     tt_columns_cell(table, "%" PRId64, tt_cli_int(t, "chunks"));
 }
 
-/* The order in which columns are left out on a narrow terminal is in titan-ckpt(1). */
+/* titan-ckpt(1) lists the order in which columns are left out on a narrow terminal. */
 #define TENSOR_COLUMNS                                                                          \
     {"group", 6, false, 0, 5, 0}, {"tensor", 52, false, 1, 0, 0}, {"dtype", 6, false, 1, 0, 0}, \
         {"shape", 20, false, 1, 1, 0},                                                          \
@@ -196,7 +197,7 @@ static void add_tensor(const json_t *t, const char *name, struct tt_columns *tab
         "chunks", 6, true, 1, 4, 0                                                              \
     }
 
-/* A line for each tensor. */
+/* Prints a line for each tensor. */
 static void print_each(const struct tt_ckpt_inspection *inspection)
 {
     static const struct tt_column columns[] = {TENSOR_COLUMNS,
@@ -230,7 +231,8 @@ static void print_each(const struct tt_ckpt_inspection *inspection)
     tt_columns_print(&table);
 }
 
-/* A line for alike tensors. Moments, with the averages of the weights, are the optimizer's tensors. */
+/* Prints a line for each group of alike tensors. The tensors of the optimizer are moments and averages of the
+ * weights. */
 static void print_alike(const struct tt_ckpt_inspection *inspection, bool moments)
 {
     static const struct tt_column columns[] = {TENSOR_COLUMNS, {"tensors", 7, true, 1, 3, 0}};
@@ -332,7 +334,7 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection, const str
         print_alike(inspection, tt_args_has(args, "moments"));
 }
 
-/* Begins a line of JSON that is `depth` levels in. */
+/* Begins a line of JSON that is indented by `depth` levels. */
 static void put_line(const char *before, int depth)
 {
     tt_print("%s\n%*s", before, 2 * depth, "");
@@ -430,7 +432,7 @@ static void print_only(const char *where, const json_t *names)
         tt_print("only in %s: %s\n", where, json_string_value(json_array_get(names, i)));
 }
 
-/* end: what follows the two values. */
+/* end: the text after the two values. */
 static void print_note(const json_t *note, const char *end)
 {
     char *a = tt_json_text(json_object_get(note, "a")), *b = tt_json_text(json_object_get(note, "b"));
