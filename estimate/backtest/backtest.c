@@ -17,13 +17,13 @@ const double tt_backtest_experts_below = 0.2, tt_backtest_experts_above = 0.3;
 
 /* --- scores --- */
 
-/* Sorts; NaN: there is none. */
+/* The median; sorts `value`. NaN if n is 0. */
 static double median(double *value, int n)
 {
     return n > 0 ? tt_median(value, n) : NAN;
 }
 
-/* Sorts. */
+/* Sorts `error`. */
 static struct tt_score score(double *error, int n)
 {
     struct tt_score s = {.n = n, .median = NAN, .p90 = NAN, .worst = NAN};
@@ -82,7 +82,7 @@ static double error_with(const struct tt_cluster_run *run, double gemm_share)
     return isnan(gemm_share) ? NAN : step_sec(&run->job, gemm_share) / run->sec - 1;
 }
 
-/* The median of the shares that fit other families on the machine; each family counts once. */
+/* The median of the GEMM shares that fit other families on the machine; each family counts once. */
 static double foreign_share(const struct tt_backtest *t, int row, double *buf, double *medians)
 {
     int n_families = 0;
@@ -105,7 +105,7 @@ static double foreign_share(const struct tt_backtest *t, int row, double *buf, d
     return median(medians, n_families);
 }
 
-/* Whether one run is smaller than another: fewer devices, then less work in a step. */
+/* Whether one run is smaller than another: it has fewer devices or, with equally many, less work in a step. */
 static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_run *b)
 {
     double devices = tt_cluster_devices(&a->job) - tt_cluster_devices(&b->job);
@@ -115,13 +115,13 @@ static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_r
     return devices != 0 ? devices < 0 : work != 0 ? work < 0 : a < b;
 }
 
-/* A step that waits for the host says little about GEMMs. */
+/* Whether the step mostly waits for the host, and so says little about GEMMs. */
 static bool says_little(const struct tt_cluster_time *time)
 {
     return time->host > 0.3 * time->total;
 }
 
-/* The other three predictions of a row. */
+/* Makes the three predictions of a row other than `shipped`. */
 static void calibrate(struct tt_backtest *t, int row, double *buf, double *medians)
 {
     const struct tt_cluster_run *run = &t->run[row];
@@ -329,7 +329,7 @@ void tt_backtest_release(struct tt_backtest *t)
 
 /* --- calibration: the log of a run of torchtitan --- */
 
-/* The least number of steps after the first quarter of a log, in which things warm up. */
+/* The least number of steps that must follow the first quarter of a log, in which the job warms up. */
 enum { LEAST_STEPS = 5 };
 
 struct values {
@@ -337,7 +337,8 @@ struct values {
     int n, cap;
 };
 
-/* The number in "tps: 7,380" or "memory: 47.82GiB" after the word; colours may be between. 0: there is none. */
+/* The number after the word in "tps: 7,380" or "memory: 47.82GiB"; colour codes may be between them. 0: there is
+ * none. */
 static double number_at(const char *at)
 {
     char digits[32];
@@ -357,7 +358,7 @@ static double number_at(const char *at)
     return strtod(digits, NULL);
 }
 
-/* The numbers after a word in the lines of training steps, not of validation. */
+/* The numbers after a word in the lines of training steps (not of validation). */
 static struct values numbers_after(const char *text, const char *head)
 {
     struct values v = {0};
@@ -374,7 +375,7 @@ static struct values numbers_after(const char *text, const char *head)
     return v;
 }
 
-/* The median without the first quarter; sorts. 0: too few values. */
+/* The median of the values after the first quarter; sorts them. 0: there are too few. */
 static double settled(struct values *v)
 {
     int skip = v->n / 4, n = v->n - skip;
@@ -382,7 +383,7 @@ static double settled(struct values *v)
     if (n < LEAST_STEPS)
         return 0;
     (void)tt_median(v->item + skip, n);
-    return v->item[skip + n / 2]; /* the larger of two in the middle */
+    return v->item[skip + n / 2]; /* of two middle values, the larger one */
 }
 
 int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,
@@ -396,7 +397,7 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
     double sec;
     int rc = 0;
 
-    if (tps.n == 0) /* before 2025 they were words */
+    if (tps.n == 0) /* before 2025 the log had words instead */
         tps = numbers_after(log, "wps:");
     c.steps = tps.n;
     c.tokens_per_sec = settled(&tps);

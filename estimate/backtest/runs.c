@@ -14,7 +14,7 @@
 
 /* --- tables of comma-separated values --- */
 
-/* Takes one field from *at into *out, and moves both; the character that ended it is returned, 0 at the end. */
+/* Copies one field from *at to *out, and advances both; returns the character that ended the field, 0 at the end. */
 static char take(const char **at, const char *end, char **out, int *line)
 {
     bool quoted = *at < end && **at == '"';
@@ -50,7 +50,7 @@ int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv
     int line = 1, columns = 0, in_row = 0, n = 0, cap = 0, rc = 0;
     char *to;
 
-    if (size >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) /* a mark of UTF-8, as spreadsheets write it */
+    if (size >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which spreadsheets write */
         at += 3;
     *csv = (struct tt_csv){.text = tt_calloc(size + 2, 1)};
     to = csv->text;
@@ -61,7 +61,7 @@ int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv
         in_row++;
         if (last == ',')
             continue;
-        if (in_row == 1 && !*field) { /* an empty line */
+        if (in_row == 1 && !*field) { /* skips an empty line */
             n--;
             in_row = 0;
             continue;
@@ -104,7 +104,7 @@ static int csv_column(const struct tt_csv *csv, const char *name)
     return -1;
 }
 
-/* A field, "" where the table lacks the column. */
+/* A field; "" if the table lacks the column. */
 static const char *csv_get(const struct tt_csv *csv, int row, const char *column)
 {
     int i = csv_column(csv, column);
@@ -112,7 +112,7 @@ static const char *csv_get(const struct tt_csv *csv, int row, const char *column
     return i < 0 ? "" : csv->field[(size_t)row * (size_t)csv->n_columns + (size_t)i];
 }
 
-/* The numbers of a row, by the names of their columns. Those without a default are 0 where the cell is empty. */
+/* The numbers of a row, by the names of their columns. An empty cell is the column's default, or 0. */
 struct cells {
     double params, hidden, layers, heads, vocab, gpus, tp, pp, cp, ep, dp_shard, dp_replicate, sp, virtual_stages,
         loss_chunks, node_gbps, seq_len, local_batch, global_batch, micro_batch, step_s, tps_per_gpu, mfu_percent,
@@ -177,11 +177,11 @@ static int read_cells(const struct tt_csv *csv, const char *where, int row, stru
 
 /* --- rows --- */
 
-/* The machine of a row that names none of the tables; nothing is predicted for it. */
+/* The machine of a row whose machine is in no table; nothing is predicted for it. */
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
                                                           .title = "a device that titan has no table of"};
 
-/* Copies the word of a cell without its "?", which marks a guess. Returns whether there is a word without one. */
+/* Copies the word in a cell without its "?", which marks a guess. Returns whether there is a word that is no guess. */
 static bool is_stated(const char *cell, char *word, size_t size)
 {
     size_t n = strcspn(cell, "?");
@@ -190,7 +190,7 @@ static bool is_stated(const char *cell, char *word, size_t size)
     return n > 0 && !cell[n];
 }
 
-/* The default stack, or one of Megatron's kind with tensor or pipeline parallelism and unsharded parameters. */
+/* The default stack; for tensor or pipeline parallelism with unsharded parameters, a stack of Megatron's kind. */
 static const char *default_stack(const struct cells *c, const struct tt_cluster_machine *machine)
 {
     if (c->dp_shard > 1 || c->tp * c->pp <= 1)
@@ -221,7 +221,7 @@ static void hardware(const struct tt_csv *csv, int row, const struct cells *c, s
     run->excluded = "titan has no stack of that name";
 }
 
-/* Sizes in the row replace the sizes that the name stands for. */
+/* Finds the model. Sizes in the row replace those of the named model. */
 static bool model(const char *name, const struct cells *c, struct tt_cluster_shape *s)
 {
     bool known = tt_cluster_shape_find(name, s), is_llama = strcasestr(name, "llama") != NULL;
@@ -255,7 +255,8 @@ static bool model(const char *name, const struct cells *c, struct tt_cluster_sha
     return true;
 }
 
-/* What is recomputed: "none", "op", "layers 10", "attention", "modules mlp", "full"; empty: the software's default. */
+/* Reads what is recomputed: "none", "op", "layers 10", "attention", "modules mlp", "full"; empty: the software's
+ * default. */
 static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {
     struct tt_cluster_job *job = &run->job;
@@ -314,7 +315,7 @@ static void layout(const struct tt_csv *csv, int row, const struct cells *c, str
     job->float_scores = has_option(csv, row, "float_scores");
 }
 
-/* --- what was measured --- */
+/* --- the measurements --- */
 
 /* Hardware flops of a step as Megatron's papers count them, recomputation included. */
 static double megatron_flops(const struct tt_cluster_job *job)

@@ -10,7 +10,7 @@
 #include "core/models/model.h"
 #include "estimate/formats/formats.h"
 
-/* What the two files that are alike write, in the form of each. */
+/* The writer of the two similar formats, with the differences between them. */
 struct writer {
     struct tt_text *out;
     bool toml;
@@ -36,7 +36,7 @@ static void truth(const struct writer *w, const char *key, bool value)
     tt_text_add(w->out, w->toml ? "%s = %s\n" : "  %s: %s\n", key, value ? "true" : "false");
 }
 
-/* The modules of every stage. */
+/* Writes the modules of every stage. */
 static void modules(const struct writer *w, const struct tt_cluster_job *job)
 {
     const char *quote = w->toml ? "\"" : "";
@@ -60,7 +60,7 @@ static void modules(const struct writer *w, const struct tt_cluster_job *job)
     tt_text_add(w->out, "]\n");
 }
 
-/* Stages that the trainer makes by itself need no number of layers. */
+/* Writes the pipeline. If the trainer would choose the same stages, their layers are left out. */
 static void pipeline(const struct writer *w, const struct tt_cluster_job *job)
 {
     bool several = tt_pipeline_row(tt_cluster_schedule(job))->multi;
@@ -118,7 +118,7 @@ static void recomputation(const struct writer *w, const struct tt_cluster_job *j
         word(w, "selective_ac_option", every);
 }
 
-/* Sizes that the configuration sets itself; torchtitan's files have none. */
+/* Writes the sizes that the configuration sets; torchtitan's files have no such keys. */
 static int sizes(const struct writer *w, const struct tt_config *cfg)
 {
     const struct {
@@ -233,7 +233,7 @@ static void megatron_recomputation(struct tt_text *out, const struct tt_cluster_
     }
 }
 
-/* What the stack overlaps, flags have to ask for. */
+/* Writes the flags without which Megatron would not overlap what the stack overlaps. */
 static void megatron_overlap(struct tt_text *out, const struct tt_cluster_job *job)
 {
     static const char *const kernels[] = {"unfused", NULL, "flash", "fused"};
@@ -304,7 +304,7 @@ static void megatron(struct tt_text *out, const struct tt_config *cfg, const str
                 job->stack->number[TT_S_STATE_SHARD].value > 0 ? " --use-distributed-optimizer" : "");
 }
 
-/* Whether the trainer has the model by name: the sizes that --model names are in no configuration. */
+/* Checks that the trainer knows the model by name, since no configuration contains the sizes of a --model. */
 static int check_model(const struct tt_config *cfg, const char *model, bool toml)
 {
     const char *family, *flavor;
@@ -368,7 +368,7 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
     return 0;
 }
 
-/* --- what a prediction leaves out of a job of another trainer --- */
+/* --- settings of another trainer's job that a prediction leaves out --- */
 
 void tt_cluster_note(struct tt_cluster_notes *notes, const char *key, const char *value, const char *why)
 {

@@ -15,7 +15,7 @@
 #include "estimate/formats/internal.h"
 #include "estimate/model/job.h"
 
-/* --- flags as text: which are read, left out, or free --- */
+/* --- names of flags: which are read, left out, or free of cost --- */
 
 static const char *const names[TT_MEGATRON_FLAGS] = {
 #define X(id, name, kind) name,
@@ -37,7 +37,7 @@ static const struct {
 #undef NOTE
 };
 
-/* A flag that is not known might change the cost if it has one of these words, or of tt_costly_words. */
+/* If the name of an unknown flag contains one of these words or of tt_costly_words, it might change the cost. */
 static const char *const costly[] = {
     "activation-check", "attention", "checkpoint-act", "cuda-graph", "deepspeed", "fp16",  "fp32", "hidden",
     "hybrid",           "int4",      "int8",           "layers",     "mamba",     "mixed", "mxfp", "optimizer",
@@ -55,7 +55,7 @@ static const enum tt_megatron_kind kind_of[] = {
 
 /* --- names --- */
 
-/* Whether a flag as it is written, "tensor_model_parallel_size=8", has a name of the tables, or begins with it. */
+/* Whether a flag as written, "tensor_model_parallel_size=8", has a name from the tables, or begins with one. */
 static bool is_named(const char *written, const char *name, bool is_beginning)
 {
     for (; *name; written++, name++)
@@ -64,7 +64,7 @@ static bool is_named(const char *written, const char *name, bool is_beginning)
     return is_beginning || !*written || *written == '=';
 }
 
-/* The flag that is read, or -1. */
+/* The number of a flag that is read, or -1. */
 static int find(const char *written)
 {
     for (int i = 0; i < TT_MEGATRON_FLAGS; i++)
@@ -73,7 +73,7 @@ static int find(const char *written)
     return -1;
 }
 
-/* Whether a name has a word that might change the cost. */
+/* Whether a name contains a word of things that might change the cost. */
 static bool is_costly(const char *name)
 {
     for (const char *at = name; *at && *at != '='; at++) {
@@ -87,7 +87,8 @@ static bool is_costly(const char *name)
     return false;
 }
 
-/* A flag is free by its beginning only if the rest has no costly word: "data-" and not "data-parallel-size". */
+/* A flag that begins with "data-", for instance, is free only if the rest of its name contains no costly word, such as
+ * "parallel". */
 static bool is_free(const char *name)
 {
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
@@ -113,7 +114,7 @@ static void note(struct tt_megatron_flags *f, const char *name, const char *valu
     tt_free(key);
 }
 
-/* A flag that is left out, unless its value is the usual one. */
+/* Notes a flag that is left out, unless it has its usual value. */
 static bool take_note(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
@@ -125,7 +126,8 @@ static bool take_note(struct tt_megatron_flags *f, const char *name, const char 
     return false;
 }
 
-/* Flags that look like one that is read are misspelt, and those with a costly word cannot be left out; others are. */
+/* Takes an unknown flag. One that resembles a flag that is read is misspelt, and one with a costly word cannot be left
+ * out; all others are left out. */
 static void take_unknown(struct tt_megatron_flags *f, const char *name, const char *value)
 {
     const char *near = tt_text_nearest(name, names, TT_MEGATRON_FLAGS);
@@ -154,7 +156,7 @@ static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char
     return false;
 }
 
-/* A switch may be given as on; "off" is no value of it. */
+/* A switch may have a value that means "on", but not one that means "off". */
 static int check_switch(const char *name, const char *value)
 {
     static const char *const off[] = {"false", "False", "0", "no", "off"};
@@ -189,7 +191,7 @@ static int take(struct tt_megatron_flags *f, const char *name, const char *value
     return rc;
 }
 
-/* The modules of --recompute-modules from words that follow it. */
+/* The modules of --recompute-modules, from the words that follow the flag. */
 static char *modules(int n, const char *const *words)
 {
     struct tt_text text = {0};
@@ -237,7 +239,7 @@ static bool is_gated(const struct tt_megatron_flags *f)
     return given(f, TT_FLAG_SWIGLU) || given(f, TT_FLAG_GEGLU);
 }
 
-/* The number of a flag, which was checked, or `otherwise` if it is not given. */
+/* The number that a flag gives (checked before), or `otherwise` if the flag is not given. */
 static double number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise)
 {
     return f->value[flag] ? strtod(f->value[flag], NULL) : otherwise;
@@ -287,7 +289,7 @@ static int vocabulary(const struct tt_megatron_flags *f, double *ret)
     if (size <= 0 && strcmp(tokenizer, "Llama2Tokenizer") == 0)
         size = 32000;
     else if (size <= 0 && (strcmp(tokenizer, "GPT2BPETokenizer") == 0 || (!*tokenizer && given(f, TT_FLAG_MERGES))))
-        size = 50257; /* GPT-2's alone has merges */
+        size = 50257; /* only GPT-2's tokenizer has a file of merges */
     *ret = number(f, TT_FLAG_PADDED_VOCAB, ceil(size / multiple) * multiple);
     if (!(size > 0) && !given(f, TT_FLAG_PADDED_VOCAB))
         return tt_fail(TT_EUSAGE, "estimate: Megatron takes the size of the vocabulary from the tokenizer\nhelp: give "
@@ -295,7 +297,7 @@ static int vocabulary(const struct tt_megatron_flags *f, double *ret)
     return 0;
 }
 
-/* The zeros of a list with one number for each layer: "[0]*3+[1]*58" has 3. */
+/* The number of zeros in a list with one number per layer: 3 in "[0]*3+[1]*58". */
 static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double layers, double *ret_zeros)
 {
     const char *at = f->value[flag];
@@ -324,7 +326,7 @@ static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag
     return 0;
 }
 
-/* Layers without experts: "2" is experts in every second layer. */
+/* The number of layers without experts; "2" means experts in every second layer. */
 static int dense_layers(const struct tt_megatron_flags *f, double layers, double *ret)
 {
     const char *text = text_of(f, TT_FLAG_MOE_LAYERS, "1");
@@ -365,8 +367,8 @@ out:
     return rc;
 }
 
-/* "128,0", or "(128, 0)": so many tokens before each, and none behind it. Of every "--window-attn-skip-freq" layers the
- * last one has no window; a list has a 1 for each layer with one. */
+/* Reads a window, "128,0" or "(128, 0)": 128 tokens before each token, and none after it. If "--window-attn-skip-freq"
+ * is a number n, every n-th layer has no window; if it is a list, it has a 1 for each layer with a window. */
 static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s)
 {
     const char *text = f->value[TT_FLAG_WINDOW], *skip = f->value[TT_FLAG_WINDOW_SKIP];
@@ -426,7 +428,7 @@ static int model(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m
     if (s->mtp_layers > layers)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s %.0f is more than --%s %.0f", names[TT_FLAG_MTP_LAYERS],
                        s->mtp_layers, names[TT_FLAG_LAYERS], layers));
-    s->positions = 0; /* learned unless a flag says otherwise */
+    s->positions = 0; /* learned, unless a flag says otherwise */
     if (!given(f, TT_FLAG_ROTARY) && !given(f, TT_FLAG_NO_POSITIONS) &&
         strcmp(text_of(f, TT_FLAG_POSITION_TYPE, "learned_absolute"), "learned_absolute") == 0)
         s->positions = number(f, TT_FLAG_POSITIONS, number(f, TT_FLAG_SEQ_LEN, 0));
@@ -454,7 +456,7 @@ static int stages(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
                        names[TT_FLAG_VIRTUAL_LAYERS], each, own);
     set(m, "parallelism.pipeline_parallel_microbatch_size", micro);
     set(m, "training.local_batch_size",
-        micro * pp); /* no fewer microbatches than stages; the step's are from its batch */
+        micro * pp); /* at least one microbatch per stage; the real number follows from the batch of a step */
     TT_PUSH(m->override, m->n, m->cap) =
         tt_format("--parallelism.pipeline_parallel_schedule=%s", m->stages_of_a_rank > 1 ? "Interleaved1F1B" : "1F1B");
     return 0;
@@ -525,7 +527,8 @@ static int recomputation(const struct tt_megatron_flags *f, struct tt_cluster_fo
 {
     const char *granularity = f->value[TT_FLAG_RECOMPUTE];
     const char *method = text_of(f, TT_FLAG_RECOMPUTE_METHOD, "uniform");
-    double ranks_layers = number(f, TT_FLAG_RECOMPUTE_LAYERS, 1) * number(f, TT_FLAG_PP, 1); /* each rank's together */
+    /* all virtual stages of a rank together */
+    double ranks_layers = number(f, TT_FLAG_RECOMPUTE_LAYERS, 1) * number(f, TT_FLAG_PP, 1);
 
     m->job.again = given(f, TT_FLAG_CHECKPOINT)            ? TT_AGAIN_FULL
                    : given(f, TT_FLAG_RECOMPUTE_ATTENTION) ? TT_AGAIN_ATTENTION
@@ -562,7 +565,7 @@ static int precision(const struct tt_megatron_flags *f)
 
 static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
-    bool overlaps; /* parameters, or what is sent in place of them */
+    bool overlaps; /* overlap for parameters, or for the gradients that are sent in their place */
     int rc = 0;
 
     if (!given(f, TT_FLAG_BF16) && !given(f, TT_FLAG_FP16))
@@ -575,7 +578,8 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreig
     TT_TRY(layout(f, m));
     TT_TRY(recomputation(f, m));
     TT_TRY(kernel(f, m));
-    /* gradients are half of the traffic of data parallelism, parameters the other; what no flag overlaps is exposed */
+    /* half of the data-parallel traffic is for gradients, half for parameters; a half that no flag overlaps is
+     * exposed */
     overlaps =
         given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
     m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !overlaps;

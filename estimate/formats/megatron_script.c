@@ -10,13 +10,13 @@
 #include "estimate/formats/internal.h"
 #include "estimate/script/script.h"
 
-/* Words that come from a script; `own` are those that were made here. */
+/* Words of a script; those in `own` were allocated here. */
 struct words {
     const char **item;
     int n, cap;
 };
 
-/* What has to be chosen first: an unknown thing, and what depends on it. */
+/* What the user has to choose first: an unknown thing, and a flag that depends on it. */
 struct need {
     int unknown;
     struct words depends;
@@ -28,7 +28,7 @@ struct gather {
     const struct tt_cluster_given *given;
     struct need *need;
     int n_needs, cap_needs;
-    struct words own; /* texts made here */
+    struct words own; /* texts that were allocated here */
 };
 
 static const char *keep(struct gather *g, char *text)
@@ -39,7 +39,7 @@ static const char *keep(struct gather *g, char *text)
 
 /* --- what is not known --- */
 
-/* What decides an unknown thing: its root, or itself if the root cannot be given. */
+/* The unknown thing that decides another one: its root, or itself if the user cannot give the root. */
 static int decider(const struct gather *g, int unknown)
 {
     int root = unknown;
@@ -135,14 +135,14 @@ static void append(struct words *to, const struct words *from)
         TT_PUSH(to->item, to->n, to->cap) = from->item[i];
 }
 
-/* What follows flag i as its value; "": nothing does. */
+/* The word after flag i, as its value; "" if nothing follows. */
 static const char *value_at(const struct words *w, int i)
 {
     return i + 1 < w->n && !tt_text_begins(w->item[i + 1], "--") ? w->item[i + 1] : "";
 }
 
-/* Adds a word; one that holds a whole command, or a flag with its value, is cut. Quotes that the script has in quotes
- * are for eval. */
+/* Adds a word; a word that contains a whole command, or a flag with its value, is cut into words. Quotes within quotes
+ * are for eval, and are removed. */
 static void add_cut(struct gather *g, struct words *out, const char *word)
 {
     size_t length = strlen(word);
@@ -177,7 +177,7 @@ static struct words cut(struct gather *g, const struct tt_script_words *words)
     return out;
 }
 
-/* Whether flags on which the cost may depend are among the words, or among the values that marks in them have. */
+/* Whether the words, or the values of marks in them, contain flags on which the cost may depend. */
 static bool matters(struct gather *g, const struct tt_script_words *words, int depth)
 {
     struct words w = cut(g, words);
@@ -199,7 +199,7 @@ static bool matters(struct gather *g, const struct tt_script_words *words, int d
     return any;
 }
 
-/* Whether a mark may stand for flags, and so is no value of the flag before it. */
+/* Whether a mark may stand for flags, so that it is not the value of the flag before it. */
 static bool is_flags(const struct gather *g, const char *word)
 {
     const struct tt_script_unknown *u = &g->script->unknown[tt_script_mark(word)];
@@ -210,7 +210,7 @@ static bool is_flags(const struct gather *g, const char *word)
     return false;
 }
 
-/* A word with the names of what is unknown in it: "$NAME". */
+/* A word in which marks are replaced by the names of the unknown things: "$NAME". */
 static const char *readable(struct gather *g, const char *word)
 {
     struct tt_text text = {0};
@@ -229,7 +229,7 @@ static const char *readable(struct gather *g, const char *word)
     return keep(g, text.text ? text.text : tt_strdup(""));
 }
 
-/* A word of the command that is a mark and no value of a flag. */
+/* Takes a word of the command that is a mark and not the value of a flag. */
 static void take_mark(struct gather *g, const char *word, struct tt_cluster_notes *notes)
 {
     int mark = tt_script_mark(word);
@@ -242,7 +242,7 @@ static void take_mark(struct gather *g, const char *word, struct tt_cluster_note
         need(g, mark, u->name ? u->name : "flags");
 }
 
-/* A flag whose value is unknown, unless one that follows the script wins. */
+/* Notes the need of a flag whose value is unknown, unless a flag after the script overrides it. */
 static void need_of_flag(struct gather *g, const char *flag, int unknown)
 {
     enum tt_megatron_kind kind = tt_megatron_flag_kind(flag);
@@ -259,7 +259,7 @@ static void need_of_flag(struct gather *g, const char *flag, int unknown)
         need(g, unknown, keep(g, tt_format("--%s", flag)));
 }
 
-/* Takes the words of a command: out has them without marks, and needs what they depend on. */
+/* Takes the words of a command: `out` gets them without marks, and `needs` the unknown things on which they depend. */
 static void take(struct gather *g, const struct words *in, struct words *out, struct tt_cluster_notes *notes)
 {
     bool takes_value = false, is_begun = false; /* words before the program are for its launcher */
@@ -288,7 +288,7 @@ static void take(struct gather *g, const struct words *in, struct words *out, st
                 need_of_flag(g, flag, mark);
             takes_value = false;
         } else if (*word == '-' && word[1] && strcspn(word + 1, "0123456789") > 0) {
-            takes_value = true; /* "-np 8" */
+            takes_value = true; /* such as "-np 8" */
             flag = "";
         } else
             takes_value = false;
@@ -296,14 +296,14 @@ static void take(struct gather *g, const struct words *in, struct words *out, st
     }
 }
 
-/* --- which command --- */
+/* --- choosing a command --- */
 
 static bool is_read(const char *word)
 {
     return tt_text_begins(word, "--") && tt_megatron_flag_kind(word + 2) >= TT_FLAG_IS_SIZE;
 }
 
-/* The flags that are read, with their values: two commands are the same job if these are. */
+/* The flags that are read, with their values; if these are equal, two commands start the same job. */
 static char *job_of(const struct words *w)
 {
     struct tt_text text = {0};
@@ -327,7 +327,7 @@ static int fail_several(struct gather *g, const struct tt_script_command *a, con
                    name ? name : "", name ? "=VALUE" : "");
 }
 
-/* The words of the command that starts the training; none: there is no such command. */
+/* Finds the words of the command that starts the training; none if there is no such command. */
 static int find_command(struct gather *g, struct words *ret_words)
 {
     const struct tt_script_command *chosen = NULL;
@@ -340,7 +340,7 @@ static int find_command(struct gather *g, struct words *ret_words)
         char *own = job_of(&w);
         bool goes_on = own && chosen && tt_text_begins(w.item[0], "--") && tt_text_begins(chosen->words.word[0], "--");
 
-        if (goes_on) /* a file of flags alone: each line is one command */
+        if (goes_on) /* in a file of flags alone, each line counts as a command */
             append(ret_words, &w);
         else if (own && !chosen) {
             chosen = c;
@@ -355,7 +355,7 @@ static int find_command(struct gather *g, struct words *ret_words)
     return rc;
 }
 
-/* The value of a flag among words; NULL: they do not have it. */
+/* The value of a flag among words; NULL: the flag is not among them. */
 static const char *value_in(const struct words *w, int n, const char *flag)
 {
     for (int i = n - 1; i >= 0; i--)
@@ -364,7 +364,7 @@ static const char *value_in(const struct words *w, int n, const char *flag)
     return NULL;
 }
 
-/* Without a command: the words of all variables that have flags. */
+/* If there is no command: takes the words of all variables that contain flags. */
 static int find_variables(struct gather *g, struct words *ret_words)
 {
     int rc = 0;

@@ -20,7 +20,7 @@
 
 /* --- keys and values, from TOML, JSON and flags --- */
 
-/* Names that keys had before v0.2.2, and some newer ones; see there. */
+/* The names of keys before v0.2.2, and some newer ones; torchtitan_keys.def explains them. */
 static const struct {
     const char *was, *path;
 } renamed[] = {
@@ -28,7 +28,8 @@ static const struct {
 #include "core/config/foreign.def"
 };
 
-/* The name of a key in torchtitan_keys.def. What is recomputed has other keys in 2026, not other names. */
+/* The name of a key in torchtitan_keys.def. The keys for recomputation of 2026 are different keys, not only new
+ * names. */
 static const char *newest(const char *name)
 {
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
@@ -37,11 +38,12 @@ static const char *newest(const char *name)
     return name;
 }
 
-/* A configuration as a list of keys and values. Keys of nested sections have dots; the last of equal ones wins. */
+/* A configuration as a list of keys and values. Keys of nested sections have dots; of two equal keys the last one
+ * counts. */
 struct pair {
     const char *key;
-    char *was, *value; /* the key as it is written */
-    const char *where; /* the file, or a word for flags */
+    char *was, *value; /* the key as written, and its value */
+    const char *where; /* the file, or a word that stands for flags */
 };
 
 struct pairs {
@@ -49,14 +51,14 @@ struct pairs {
     int n, cap;
 };
 
-/* Both texts are the list's from now on. */
+/* The list then owns both texts. */
 static void add_pair(struct pairs *pairs, const char *where, char *was, char *value)
 {
     TT_PUSH(pairs->item, pairs->n, pairs->cap) =
         (struct pair){.key = newest(was), .was = was, .value = value, .where = where};
 }
 
-/* Words with commas between them; a list in the list is one word with blanks. */
+/* Adds words with commas between them; a list within the list becomes one word with blanks. */
 static void add_list(struct tt_text *out, const struct tt_yaml *list, char between)
 {
     for (int i = 0; i < list->n; i++) {
@@ -91,7 +93,7 @@ static void add_toml(struct pairs *pairs, const char *where, const char *prefix,
     }
 }
 
-/* The same of JSON. */
+/* The same for JSON. */
 static void add_json_list(struct tt_text *out, const json_t *list, char between)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -171,7 +173,7 @@ static const struct pair *find(const struct pairs *pairs, const char *key)
     return NULL;
 }
 
-/* Its value; NULL: there is none, or it is null. */
+/* The value of a key; NULL: there is none, or it is null. */
 static const char *value_of(const struct pairs *pairs, const char *key)
 {
     const struct pair *pair = find(pairs, key);
@@ -179,7 +181,7 @@ static const char *value_of(const struct pairs *pairs, const char *key)
     return !pair || strcmp(pair->value, "null") == 0 || strcmp(pair->value, "None") == 0 ? NULL : pair->value;
 }
 
-/* The same with the first of several keys that has one; NULL ends them. */
+/* The same for the first of several keys that has a value; NULL ends the keys. */
 static const char *any_of(const struct pairs *pairs, const char *const *keys)
 {
     const char *value = NULL;
@@ -189,7 +191,7 @@ static const char *any_of(const struct pairs *pairs, const char *const *keys)
     return value;
 }
 
-/* Adds what a TOML file, or a JSON file, says; path stays as long as the list. TT_EDATA: it is neither. */
+/* Adds the keys of a TOML or JSON file; path must outlive the list. TT_EDATA: the file is neither. */
 static int read_pairs(struct pairs *pairs, const char *path)
 {
     struct tt_yaml_doc doc = {0};
@@ -216,9 +218,10 @@ out:
     return rc;
 }
 
-/* --- which keys are counted --- */
+/* --- the keys that are counted --- */
 
-/* All keys that are known; those with torchtitan's meaning in titan; and beginnings of keys that do not matter. */
+/* The known keys: those that titan itself has, with torchtitan's meaning; others; and beginnings of keys that do not
+ * matter. */
 static const char *const known_keys[] = {
 #define SAME(name)              name,
 #define READ(name)              name,
@@ -240,7 +243,8 @@ static const struct {
 #include "estimate/formats/torchtitan_keys.def"
 };
 
-/* A key with one of these words or of tt_costly_words, or of one of these sections, might change the cost. */
+/* A key that contains one of these words or of tt_costly_words, or is in one of these sections, might change the
+ * cost. */
 static const char *const costly[] = {"activation_checkpoint.",
                                      "compile.",
                                      "experimental.",
@@ -253,7 +257,7 @@ static const char *const costly[] = {"activation_checkpoint.",
                                      "shard",
                                      "sparse"};
 
-/* Whether a key is an option of low precision, which counts only if some of it is on. */
+/* Whether a key is an option of low precision; such keys matter only if low precision is on. */
 static bool is_of_float8(const char *key)
 {
     return strncmp(key, "float8.", 7) == 0 || strncmp(key, "mx.", 3) == 0 || strncmp(key, "quantize.", 9) == 0;
@@ -284,7 +288,7 @@ enum tt_recipe_class tt_cluster_recipe_class(const char *name)
     return is_costly(key) ? TT_RECIPE_COSTLY : TT_RECIPE_UNKNOWN;
 }
 
-/* Names all keys that are not known: as an error those that might change the cost, the others in notes. */
+/* Names all unknown keys: those that might change the cost in an error, the others in notes. */
 static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *notes)
 {
     struct tt_text all = {0};
@@ -300,7 +304,7 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
         if (class == TT_RECIPE_KNOWN || class == TT_RECIPE_FREE || is_section)
             continue;
         if (class == TT_RECIPE_UNKNOWN) {
-            if (*pair->value && !tt_text_is_listed(pair->value, "false|null|none|0")) /* it is not off */
+            if (*pair->value && !tt_text_is_listed(pair->value, "false|null|none|0")) /* it is not switched off */
                 tt_cluster_note(notes, pair->was, pair->value, "it is not known here, and taken not to matter");
             continue;
         }
@@ -321,7 +325,7 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
     return rc;
 }
 
-/* With ranks that share experts, these may be cut otherwise than the other matrices. */
+/* With ranks that share experts, these keys may divide experts in another way than the other matrices. */
 static void check_experts(const struct pairs *pairs, struct tt_cluster_notes *notes)
 {
     const char *overlap = value_of(pairs, "parallelism.pipeline_parallel_expert_parallel_overlap");
@@ -339,7 +343,7 @@ static void check_experts(const struct pairs *pairs, struct tt_cluster_notes *no
                         "the pipeline does not hide the exchange of tokens");
 }
 
-/* The part of it that checks keys: TT_EUSAGE for unknown keys, notes for keys that are not counted. */
+/* Checks the keys: TT_EUSAGE for unknown keys, notes for keys that are not counted. */
 static int check_keys(const struct pairs *pairs, bool float8, struct tt_cluster_notes *notes)
 {
     const char *offload = value_of(pairs, "training.enable_cpu_offload");
@@ -408,11 +412,11 @@ static void set_number(struct reader *r, const char *key, double value)
     TT_PUSH(r->foreign.override, r->foreign.n, r->foreign.cap) = tt_format("--%s=%.0f", key, value);
 }
 
-/* --- what it means --- */
+/* --- the meaning of the keys --- */
 
 #define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Whether a flavor is the one of the table: those that end in an attention ("8B_flex") have the same sizes. */
+/* Whether a flavor is the one in the table. Flavors that end in a kind of attention ("8B_flex") have the same sizes. */
 static bool is_flavor(const char *flavor, const char *row)
 {
     static const char *const ends[] = {"", "_flex", "_flex_attn", "_varlen", "_varlen_attn", "_irope"};
@@ -502,7 +506,7 @@ out:
     return rc;
 }
 
-/* Sequences: files of 2024 and 2025 have batches, recipes of 2026 have tokens. */
+/* Reads the batch: files of 2024 and 2025 give sequences, recipes of 2026 give tokens. */
 static void batches(struct reader *r)
 {
     const char *tokens = value_of(&r->pairs, "training.num_tokens_per_microbatch_per_dp_rank");
@@ -541,7 +545,7 @@ static void batches(struct reader *r)
         set(r, "training.global_batch_size", global);
 }
 
-/* The modules of stages of which each begins with one of these layers. */
+/* The modules of the stages, each of which begins with one of these layers. */
 static char *modules_from(const char *points, double layers)
 {
     struct tt_text text = {0};
@@ -562,7 +566,7 @@ static char *modules_from(const char *points, double layers)
     return text.text;
 }
 
-/* Stages that are listed: by their modules, or in files of 2024 and 2025 by the layers that they begin with. */
+/* Reads listed stages: lists of modules or, in files of 2024 and 2025, the first layer of each stage. */
 static int stages(struct reader *r)
 {
     static const char key[] = "parallelism.module_fqns_per_model_part";
@@ -572,7 +576,7 @@ static int stages(struct reader *r)
     char *list;
 
     if (modules && *modules) {
-        head = strstr(modules, "lm_head"); /* the output's name since 2026 */
+        head = strstr(modules, "lm_head"); /* the name of the output since 2026 */
         TT_PUSH(r->foreign.override, r->foreign.n, r->foreign.cap) =
             tt_format("--%s=%.*s%s%s", key, head ? (int)(head - modules) : INT_MAX, modules, head ? "output" : "",
                       head ? head + 7 : "");
@@ -598,13 +602,14 @@ static void recomputation(struct reader *r)
             set(r, "activation_checkpoint.selective_ac_option", option);
     } else if (value_of(&r->pairs, "activation_checkpoint.force_recompute_mm_shapes_by_fqns") ||
                value_of(&r->pairs, "activation_checkpoint.memory_budget")) {
-        set(r, "activation_checkpoint.mode", "selective"); /* a saved configuration has no name of the class */
+        /* a saved configuration does not contain the name of the class */
+        set(r, "activation_checkpoint.mode", "selective");
         set(r, "activation_checkpoint.selective_ac_option", "op");
     } else if (value_of(&r->pairs, "activation_checkpoint")) {
         set(r, "activation_checkpoint.mode", "full");
     } else if (find(&r->pairs, "activation_checkpoint")) { /* null */
         set(r, "activation_checkpoint.mode", "none");
-    } else { /* torchtitan's default */
+    } else { /* the default of torchtitan */
         set(r, "activation_checkpoint.mode", "selective");
         set(r, "activation_checkpoint.selective_ac_option", option ? option : "2");
     }
@@ -650,7 +655,7 @@ out:
     return rc;
 }
 
-/* Leaves out what the command line says. */
+/* Leaves out the keys that the command line names. */
 static void ignore(struct pairs *pairs, const struct tt_cluster_given *given, struct tt_cluster_notes *notes)
 {
     int n = 0;

@@ -22,7 +22,7 @@
 #define S(key, amount, from)     [TT_S_##key] = {(amount), (from)},
 #define END                      }}},
 
-/* `like` names the entry that has the numbers without a row; NULL: all are here. */
+/* `like` names the entry from which numbers without a row are taken; NULL: all numbers have rows. */
 static struct {
     const char *like;
     struct tt_cluster_machine machine;
@@ -136,7 +136,7 @@ static const struct key stack_keys[] = {
 };
 #undef X
 
-/* A kind of file: its type and schemas, the options that write one, and its numbers. */
+/* A kind of file: its type and schemas, the options that write such a file, and its numbers. */
 struct kind {
     const char *type, *schemas, *options, *origin;
     int64_t least_schema;
@@ -171,14 +171,14 @@ out:
     return rc;
 }
 
-/* Takes a number, with its origin in `origins`. */
+/* Takes a number, and its origin from `origins`. */
 static int take(const struct kind *kind, const char *path, const char *key, const json_t *value, const json_t *origins,
                 struct tt_cluster_number *number, bool *given)
 {
     const char *origin = json_string_value(json_object_get(origins, key)), *near,
                *names[TT_MACHINE_KEYS + TT_STACK_KEYS];
     bool is_share = tt_text_ends(key, "share") || tt_text_ends(key, "probability");
-    double most = kind == &machine_kind && is_share ? 1 : 1e30; /* beyond the other limit sums overflow */
+    double most = kind == &machine_kind && is_share ? 1 : 1e30; /* beyond this limit, sums might overflow */
     int i = 0;
 
     while (i < kind->n && strcmp(kind->keys[i].path, key) != 0)
@@ -224,7 +224,8 @@ struct reader {
     bool given[TT_MACHINE_KEYS];
 };
 
-/* "levels.0.ramp": pairs of bytes and a share, and "levels.0.ramp_devices", of how many devices they are. */
+/* Takes "levels.0.ramp", pairs of bytes and a share, and "levels.0.ramp_devices", the number of devices of that
+ * measurement. */
 static int take_ramp(const struct reader *r, const char *path, const json_t *value, struct tt_cluster_ramp *ramp)
 {
     ramp->n = 0;
@@ -247,7 +248,7 @@ static int take_ramp(const struct reader *r, const char *path, const json_t *val
     return 0;
 }
 
-/* All numbers below a value, each by its path. */
+/* Takes all numbers below a value, each by its path. */
 static int walk(struct reader *r, const char *path, json_t *value)
 {
     bool is_level = tt_text_begins(path, "levels.0.") || tt_text_begins(path, "levels.1.");
@@ -282,13 +283,13 @@ static int walk(struct reader *r, const char *path, json_t *value)
             TT_TRY(walk(r, below, json_array_get(value, i)));
         }
     } else if (!json_is_string(value) ||
-               !(tt_text_ends(path, ".name") || tt_text_ends(path, ".kind"))) /* these say nothing */
+               !(tt_text_ends(path, ".name") || tt_text_ends(path, ".kind"))) /* these members carry no number */
         rc = take(&machine_kind, r->file, path, value, r->origin, r->machine->number, r->given);
 out:
     return rc;
 }
 
-/* TT_EDATA naming a member of a file that is neither one of `names` nor one of `others`. */
+/* TT_EDATA names a member of a file that is neither in `names` nor in `others`. */
 static int check_names(const char *file, json_t *json, const char *const *names, size_t n, const char *const *others,
                        size_t n_others)
 {
@@ -312,7 +313,7 @@ static int check_names(const char *file, json_t *json, const char *const *names,
     return 0;
 }
 
-/* Other members of a file: numbers of schema 1, and measurements of `titan bench`. */
+/* Other members that a file may have: numbers of schema 1, and measurements of `titan bench`. */
 static const char *const others[] = {"type",
                                      "schema",
                                      "name",
@@ -334,7 +335,8 @@ static const char *const others[] = {"type",
                                      "threads_per_rank",
                                      "storage_bytes_per_sec"};
 
-/* A file of schema 1 has six numbers of a thread, which is the device; a built-in processor gives the others. */
+/* A file of schema 1 contains six numbers of a thread, which is then the device; the other numbers are those of a
+ * built-in processor. */
 static int take_schema_1(struct reader *r, const json_t *json)
 {
     static const struct {
@@ -422,7 +424,7 @@ static bool is_index(const char *text)
     return *text >= '0' && *text <= '9';
 }
 
-/* The container of a path, made if it is missing; *ret_name is the last part of the path. */
+/* The container of a path, which is made if it does not exist; *ret_name is the last part of the path. */
 static json_t *container(json_t *root, char *path, char **ret_name)
 {
     json_t *at = root;

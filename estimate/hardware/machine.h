@@ -33,34 +33,34 @@ enum tt_stack_key {
  * It includes latency. */
 enum { TT_RAMP_POINTS = 32 };
 struct tt_cluster_ramp {
-    int n; /* 0: there is none; the share of large messages and the latencies count */
+    int n; /* 0: no curve; the share for large messages and the latencies are used instead */
     double devices;
     struct {
         double bytes, share;
-    } point[TT_RAMP_POINTS]; /* by ascending bytes */
+    } point[TT_RAMP_POINTS]; /* in ascending order of bytes */
 };
 
-/* One kind of device, in nodes on a network of two levels. The texts of one from a file are in `file`, which its owner
- * releases (json_decref). */
+/* One kind of device, in nodes on a network of two levels. The texts of a machine from a file belong to `file`, which
+ * the owner of the machine releases (json_decref). */
 struct tt_cluster_machine {
     const char *name, *title;
     struct tt_cluster_number number[TT_MACHINE_KEYS];
     struct tt_cluster_ramp ramp[2]; /* of the links in a node; of the network */
-    double exchange_share[2];       /* share of their rates that all-to-all reaches; 0: the share of rings */
-    json_t *file;                   /* NULL: it is built in */
+    double exchange_share[2];       /* the share of a level's rate that all-to-all reaches; 0: the same as rings */
+    json_t *file;                   /* NULL: the machine is built in */
 };
 
-/* What a training program saves, launches, overlaps and keeps. */
+/* A training program, in numbers: what it saves, launches, overlaps and keeps in memory. */
 struct tt_cluster_stack {
     const char *name, *title;
     struct tt_cluster_number number[TT_STACK_KEYS];
-    json_t *file; /* the same */
+    json_t *file; /* NULL: the stack is built in */
 };
 
-/** Whether the stack is of Megatron's kind, in which ranks of data parallelism have copies of the parameters. */
+/** Whether the stack is of Megatron's kind, in which data-parallel ranks hold copies of the parameters. */
 bool tt_cluster_stack_is_megatron(const struct tt_cluster_stack *stack);
 
-/** The built-in tables, from 0; NULL behind the last. */
+/** Built-in table number i, from 0; NULL after the last. */
 const struct tt_cluster_machine *tt_cluster_machine_at(int index);
 const struct tt_cluster_stack *tt_cluster_stack_at(int index);
 
@@ -71,8 +71,8 @@ int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_
 /**
  * Reads a machine file of schema 2: a JSON object with "type": "machine", "schema": 2, "name", and the numbers of
  * machine_keys.def at their paths ("levels.0.share" is in the first object of the list "levels"). With "base", the name
- * of a built-in machine, missing numbers are that machine's. "origin" may have a text for each path. TT_EDATA names the
- * file and the path of a number that is missing, unknown or negative; TT_EIO.
+ * of a built-in machine, missing numbers are taken from that machine. "origin" may contain a text for each path.
+ * TT_EDATA names the file and the path of a number that is missing, unknown or negative; TT_EIO.
  */
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine *ret_machine) TT_MUST_CHECK;
 
@@ -81,17 +81,18 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 
 /**
  * Takes rates of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and of
- * all sizes as a ramp. A test on one node measures its links (an all-reduce, the switch if it reduces there, without a
- * ramp), a larger one the network. TT_EDATA if the text has no such lines; `where` names it.
- *   origin  of the numbers; kept
+ * all sizes as a ramp. A test on one node measures the links in the node (an all-reduce without a ramp: the switch, if
+ * that does the reduction), a larger test measures the network. TT_EDATA if the text has no such lines; `where` names
+ * it.
+ *   origin  origin of the numbers, which must outlive the machine
  */
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
                                  const char *origin) TT_MUST_CHECK;
 
 /**
  * Reads a stack file: a JSON object with "type": "stack", "schema": 2, "name", and in "numbers" the numbers of
- * stack_keys.def. With "base", the name of a built-in stack, missing numbers are that stack's. "origin" may have a text
- * for each key. TT_EDATA names the file and a number that is missing, unknown or negative; TT_EIO.
+ * stack_keys.def. With "base", the name of a built-in stack, missing numbers are taken from that stack. "origin" may
+ * contain a text for each key. TT_EDATA names the file and a number that is missing, unknown or negative; TT_EIO.
  */
 int tt_cluster_stack_load(const char *path, struct tt_cluster_stack *ret_stack) TT_MUST_CHECK;
 

@@ -13,7 +13,7 @@
 #include "core/base/mem.h"
 #include "estimate/hardware/machine.h"
 
-/* The collective of a table. The bus bandwidth of gathers and reduce-scatters is the rate of the links. */
+/* The collective of a table. For gathers and reduce-scatters, the bus bandwidth is the rate of the links. */
 enum operation { GATHER, SUM, EXCHANGE, OTHER };
 
 enum { TOKENS = 24 };
@@ -23,10 +23,10 @@ static const double most_first_bytes = 16 << 20;
 
 struct table {
     enum operation operation;
-    int bus, algorithm;          /* columns */
-    double bytes, factor;        /* of the largest message; bus bandwidth / algorithm bandwidth */
-    double rate;                 /* its bus bandwidth, GB/s */
-    struct tt_cluster_ramp ramp; /* of all messages; its shares are GB/s here */
+    int bus, algorithm;          /* numbers of the columns */
+    double bytes, factor;        /* bytes of the largest message; its bus bandwidth / its algorithm bandwidth */
+    double rate;                 /* bus bandwidth of the largest message, GB/s */
+    struct tt_cluster_ramp ramp; /* of all messages; here its shares are in GB/s */
 };
 
 struct reader {
@@ -34,7 +34,7 @@ struct reader {
     int line;
     struct table *table;
     int n, cap;
-    enum operation named; /* of the program that was named last; OTHER: none */
+    enum operation named; /* of the program that the log named last; OTHER: none yet */
     bool is_named;
     int ranks;
     char **host;
@@ -43,7 +43,7 @@ struct reader {
 
 /* --- reading --- */
 
-/* Splits a line into words, without marks of a launcher ("[1,0]<stdout>:", "worker-0:") and "#". */
+/* Splits a line into words, without the marks of a launcher ("[1,0]<stdout>:", "worker-0:") and "#". */
 static int split(const char *line, size_t length, char *buf, size_t size, const char *token[TOKENS])
 {
     char *rest = NULL;
@@ -55,7 +55,7 @@ static int split(const char *line, size_t length, char *buf, size_t size, const 
 
         if (n == 0 && at[end - 1] == ':')
             continue;
-        if (n == 0 && strstr(at, ">:")) /* the mark may stick to the first word */
+        if (n == 0 && strstr(at, ">:")) /* the mark may be joined to the first word */
             at = strstr(at, ">:") + 2;
         if (*at)
             token[n++] = at;
@@ -71,7 +71,7 @@ static int find(const char *const *token, int n, const char *word)
     return -1;
 }
 
-/* Programs are named by a command or, in newer versions, by the log itself. */
+/* Finds the name of a program, in its command or, in newer versions, in the log itself. */
 static void find_name(struct reader *r, const char *line, size_t length)
 {
     static const struct {
@@ -95,7 +95,7 @@ static void find_name(struct reader *r, const char *line, size_t length)
     }
 }
 
-/* A number above 0 of a column; 0: the row has no such column, or no such number there. */
+/* The number of a column, if it is above 0; 0: the row has no such column, or no such number in it. */
 static double positive(const char *const *token, int n, int column)
 {
     double value = column < n ? strtod(token[column], NULL) : 0;
@@ -119,8 +119,7 @@ static void read_results(struct table *t, const char *const *token, int n)
     t->bytes = bytes;
     t->rate = bus;
     t->factor = bus / algorithm;
-    if (t->operation == OTHER &&
-        n > 3) /* of no known program: a sum has a factor above 1, if there are more than two */
+    if (t->operation == OTHER && n > 3) /* no program is named: a sum has a factor above 1 on more than two ranks */
         t->operation = strcmp(token[3], "sum") == 0 && t->factor > 0.99 ? SUM : GATHER;
 }
 
@@ -143,13 +142,13 @@ static int read_line(struct reader *r, const char *line, size_t length)
     }
     bus = find(token, n, "busbw");
     algorithm = find(token, n, "algbw");
-    if (strcmp(token[0], "size") == 0 && (bus >= 0 || algorithm >= 0)) { /* the header of a table */
+    if (strcmp(token[0], "size") == 0 && (bus >= 0 || algorithm >= 0)) { /* the head of a table */
         if (bus < 0 || algorithm < 0)
             return tt_fail(TT_EDATA,
                            "%s:%d: the header of a table has no column %s\nhelp: wanted the columns size, algbw and "
                            "busbw, as nccl-tests print them",
                            r->where, r->line, bus < 0 ? "busbw" : "algbw");
-        if (r->is_named && r->named == OTHER) /* of no ring */
+        if (r->is_named && r->named == OTHER) /* a program whose collective is no ring */
             bus = TOKENS;
         TT_PUSH(r->table, r->n, r->cap) = (struct table){.operation = r->named, .bus = bus, .algorithm = algorithm};
     } else if (r->n > 0)
@@ -157,15 +156,15 @@ static int read_line(struct reader *r, const char *line, size_t length)
     return 0;
 }
 
-/* --- what it says --- */
+/* --- using the tables --- */
 
-/* The rate of a level, and the factor from a table's bus bandwidth to it. */
+/* Takes the rate of a level from a table, and the factor between the table's bus bandwidth and that rate. */
 static int take_table(struct tt_cluster_machine *m, const struct reader *r, struct table *t, const char *where,
                       const char *origin)
 {
     struct tt_cluster_number *v = m->number;
     double node = v[TT_M_DEVICES].value, near, rate, scale = 1;
-    /* the number that is listed, or that follows from the factor between the two bandwidths */
+    /* listed, or computed from the factor between the two bandwidths */
     double devices = r->ranks > 1 ? r->ranks : round(t->operation == SUM ? 2 / (2 - t->factor) : 1 / (1 - t->factor));
     bool far = devices > node || r->n_hosts > 1;
 
@@ -178,7 +177,8 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
         v[TT_M_SWITCH_RATE] = (struct tt_cluster_number){t->rate * 1e9, origin};
         return 0;
     }
-    if (t->operation == EXCHANGE && far) /* a part of what a device sends leaves the node, by its share of the cards */
+    /* a part of the data of a device leaves the node, through the device's share of the cards */
+    if (t->operation == EXCHANGE && far)
         scale = (devices - near) / (devices - 1) * near;
     if (t->operation != SUM && t->rate * scale * 1e9 > 1.05 * rate)
         return tt_fail(TT_EDATA,
@@ -190,10 +190,10 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
         m->exchange_share[far] = fmin(1, t->rate * scale * 1e9 / rate);
         return 0;
     }
-    /* where the network adds, an all-reduce carries less than it seems to */
+    /* if the network itself adds, an all-reduce transfers less than its bus bandwidth suggests */
     v[far ? TT_M_NET_SHARE : TT_M_UP_SHARE] = (struct tt_cluster_number){fmin(1, t->rate * 1e9 / rate), origin};
     t->ramp.devices = devices;
-    if (t->ramp.point[0].bytes > most_first_bytes) /* it says nothing about small messages */
+    if (t->ramp.point[0].bytes > most_first_bytes) /* the curve says nothing about small messages */
         t->ramp.n = 0;
     for (int i = 0; i < t->ramp.n; i++)
         t->ramp.point[i].share = fmin(1, t->ramp.point[i].share * 1e9 / rate);
@@ -204,7 +204,8 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,
                                  const char *origin)
 {
-    static const enum operation order[] = {SUM, GATHER, EXCHANGE}; /* gathers say more about links than sums */
+    /* in this order, since gathers say more about links than sums do */
+    static const enum operation order[] = {SUM, GATHER, EXCHANGE};
     struct reader r = {.where = where, .named = OTHER};
     int rc = 0, taken = 0;
 

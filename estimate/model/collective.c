@@ -10,8 +10,8 @@
 /* Below this many bytes per step NCCL uses protocols with low latency, which take fewer microseconds. */
 static const double small_bytes = 64e3, small_step = 0.25;
 
-/* The share of their rate alone that collectives reach in a step: vTrain measured about 30 % less, others 20 to 25
- * %. */
+/* The rate of collectives within a step, as a share of their rate alone: vTrain measured about 30 % less, others 20 to
+ * 25 %. */
 static const double inside = 0.8;
 
 static double num(const struct tt_cluster_job *job, enum tt_machine_key key)
@@ -33,7 +33,7 @@ struct tt_cluster_group tt_cluster_group(const struct tt_cluster_job *job, doubl
     return (struct tt_cluster_group){.n = n, .near = near < n ? near : n, .stride = stride};
 }
 
-/* The measured curve of the links that the group is on; NULL: there is none. */
+/* The measured curve of the links that the group uses; NULL: there is none. */
 static const struct tt_cluster_ramp *ramp_of(const struct tt_cluster_job *job, struct tt_cluster_group g)
 {
     const struct tt_cluster_ramp *ramp = &job->machine->ramp[g.n > g.near];
@@ -57,7 +57,7 @@ static double share_at(const struct tt_cluster_ramp *r, double bytes)
     return r->point[i].share + at * (r->point[i + 1].share - r->point[i].share);
 }
 
-/* bytes/s that a ring over the group moves past each member */
+/* The bytes/s that a ring over the group passes through each member. */
 static double bus_rate(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     const struct tt_cluster_ramp *ramp = ramp_of(job, g);
@@ -71,13 +71,12 @@ static double bus_rate(const struct tt_cluster_job *job, struct tt_cluster_group
     if (g.n <= g.near)
         return up * share;
     net = net_rate(job) * (ramp ? share_at(ramp, bytes) : num(job, TT_M_NET_SHARE)) * fmin(1.0, g.near / devices);
-    if (g.near <= 1) /* no two neighbours in the ring are in one node */
+    if (g.near <= 1) /* no two neighbours in the ring are in the same node */
         return net * share;
     return fmin(up, net) * share;
 }
 
-/* Seconds of the steps of a ring. With one member in each node NCCL also has PAT,
- * which takes the steps of a tree. */
+/* Seconds of the steps of a ring. With one member per node, NCCL may also use PAT, which takes the steps of a tree. */
 static double steps_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     double nodes = ceil(g.n / g.near), scale = bytes / g.n < small_bytes ? small_step : 1.0;
@@ -87,7 +86,8 @@ static double steps_sec(const struct tt_cluster_job *job, struct tt_cluster_grou
     return scale * (g.near <= 1 ? fmin(steps, pat) : steps);
 }
 
-/* A measured curve includes the latency of its own devices, so only the latency of further members is added. */
+/* A measured curve includes the latency of the devices that were measured, so this adds only the latency of further
+ * members. */
 static double latency(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     const struct tt_cluster_ramp *ramp = ramp_of(job, g);
@@ -126,13 +126,14 @@ double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster
     return ring;
 }
 
-/* How many of n places k copies of a token reach at random. */
+/* The expected number of n places that k copies of a token reach at random. */
 static double places_met(double n, double k)
 {
     return n * (1 - pow(1 - 1 / n, k));
 }
 
-/* In how many of n nodes the experts of a token may be, if the token may use only some groups of experts. */
+/* The number of nodes, out of n, in which a token's experts may be, if the token may use only some groups of
+ * experts. */
 static double nodes_allowed(const struct tt_cluster_shape *s, double n)
 {
     double each = s->groups / n, missed = 1;

@@ -22,24 +22,24 @@ struct tt_cluster_shape {
     double dim, layers, heads, kv_heads, head_dim, ffn, vocab;
     bool gated;                      /* the feed-forward layer has three matrices, not two */
     bool tied;                       /* the output shares the embedding */
-    double params;                   /* all parameters; 0: follow from the sizes */
-    double experts, active, moe_ffn; /* experts of a layer, how many a token uses, their width; 0: dense */
+    double params;                   /* all parameters; 0: computed from the sizes */
+    double experts, active, moe_ffn; /* experts of a layer, experts that a token uses, width of an expert; 0: dense */
     double shared_ffn, dense_layers; /* width of the shared experts; layers without experts */
-    double score_dim;                /* with latent attention, the width of a head in the scores; else 0 */
-    struct tt_cluster_latent latent; /* its sizes; key_rank 0: unknown */
+    double score_dim;                /* with latent attention, the width of a head in the scores; otherwise 0 */
+    struct tt_cluster_latent latent; /* sizes of latent attention; key_rank 0: unknown */
     double window, window_layers;    /* sliding window in tokens, and layers with it; 0: none */
-    double groups, groups_met;       /* groups of experts, and how many of them a token may use; 0: all */
+    double groups, groups_met;       /* groups of experts, and the number of groups that a token may use; 0: all */
     bool expert_bias;                /* experts add biases and clamp, as in gpt-oss */
-    double mtp_layers;               /* multi-token prediction: layers behind the others */
+    double mtp_layers;               /* multi-token prediction: layers after the others */
     double positions;                /* learned positions; 0: none */
 };
 
 enum tt_cluster_again {
     TT_AGAIN_NONE,
-    TT_AGAIN_OP,        /* torchtitan's selective op: every second product, and all that is cheap */
+    TT_AGAIN_OP,        /* torchtitan's selective op: every second GEMM, and all cheap ops */
     TT_AGAIN_LAYERS,    /* the whole of some layers (again_layers of them) */
     TT_AGAIN_ATTENTION, /* Korthikanti's selective: the core of attention */
-    TT_AGAIN_MODULES,   /* Megatron's selective: again_modules of each layer */
+    TT_AGAIN_MODULES,   /* Megatron's selective: the modules again_modules of each layer */
     TT_AGAIN_FULL,
 };
 enum { TT_AGAIN_KINDS = TT_AGAIN_FULL + 1 };
@@ -51,53 +51,53 @@ enum tt_cluster_module {
     TT_MODULE_LATENT_UP = 4,   /* the GEMMs from latents to queries, keys and values, and RoPE */
     TT_MODULE_FFN = 8,         /* the feed-forward part of layers without experts */
     TT_MODULE_EXPERTS = 16,    /* routed and shared experts with the all-to-all */
-    TT_MODULE_EXPERT_ACT = 32, /* between the two GEMMs of an expert */
+    TT_MODULE_EXPERT_ACT = 32, /* the activation between the two GEMMs of an expert */
     TT_MODULE_SHARED_EXPERTS = 64,
 };
 
 /* Schedules of a pipeline. The last three split backward: gradients of weights fill gaps. */
 enum tt_cluster_order {
-    TT_ORDER_1F1B,        /* with several stages on a rank Interleaved1F1B */
+    TT_ORDER_1F1B,        /* or Interleaved1F1B, with several stages on a rank */
     TT_ORDER_ALL_FORWARD, /* GPipe, LoopedBFS: all microbatches go forward first */
     TT_ORDER_INTERLEAVED_ZERO_BUBBLE,
     TT_ORDER_ZBV_ZERO_BUBBLE, /* these two have two stages per rank, and both ends of the model on the first rank */
     TT_ORDER_DUAL_PIPE_V,
 };
 
-/* A training job: the model, the batch and the layout. Degrees and sizes are doubles: they go into formulas. */
+/* A training job: the model, the batch and the layout. Degrees and sizes are doubles, because formulas use them. */
 struct tt_cluster_job {
     const struct tt_cluster_machine *machine;
     const struct tt_cluster_stack *stack;
     struct tt_cluster_shape shape;
     double replicate, shard, tp, pp, cp, ep;
-    double expert_tp;             /* ranks that divide the matrices of an expert; 0: tp */
-    bool sequence_parallel;       /* tp splits the activations outside of the GEMMs too */
-    double virtual_stages;        /* of a rank; 1: not interleaved */
-    bool split_known;             /* the next three hold; else layers are split evenly */
-    double first_less, last_less; /* layers as which embeddings and output count in the split */
+    double expert_tp;             /* number of ranks that divide the matrices of an expert; 0: tp */
+    bool sequence_parallel;       /* tp also splits the activations outside the GEMMs */
+    double virtual_stages;        /* stages per rank; 1: not interleaved */
+    bool split_known;             /* the next three members are known; otherwise layers are split evenly */
+    double first_less, last_less; /* the number of layers as which embeddings and output count in the split */
     const double *stage_layers;   /* [pp x virtual_stages] layers of each stage; NULL: by the rule of torchtitan */
     enum tt_cluster_order order;
-    double micro_batch; /* sequences of a microbatch of a data-parallel rank */
-    double n_micro;     /* microbatches of a step of that rank */
+    double micro_batch; /* sequences in a microbatch of a data-parallel rank */
+    double n_micro;     /* microbatches of that rank in a step */
     double seq_len;
     enum tt_cluster_again again;
     double again_layers;    /* of TT_AGAIN_LAYERS */
     unsigned again_modules; /* of TT_AGAIN_MODULES */
-    double gradient_bytes;  /* per gradient on the wire; 0: the stack's */
-    bool keep_gathered;     /* parameters stay whole from forward to backward */
+    double gradient_bytes;  /* bytes per gradient in transfers; 0: the stack's number */
+    bool keep_gathered;     /* parameters stay gathered from forward to backward */
     bool float8, async_tp;
-    bool float32;        /* GEMMs and gathered parameters, as in titan without mixed precision */
+    bool float32;        /* GEMMs and gathered parameters are float32, as in titan without mixed precision */
     bool unfused_norm;   /* norms are chains of small kernels on whole rows */
     bool float_scores;   /* unfused attention in float32, without a fused softmax */
-    bool whole_logits;   /* tensor-parallel ranks gather them, and each computes the whole loss */
-    double loss_chunks;  /* chunks of the loss; 0: one */
-    int kernel;          /* of attention; -1: the stack's */
-    double node_net;     /* bytes/s of a node's network cards; 0: the machine's */
-    bool balanced;       /* every expert gets equally many tokens, as benchmarks force it */
+    bool whole_logits;   /* tensor-parallel ranks gather the logits, and each computes the whole loss */
+    double loss_chunks;  /* number of chunks of the loss; 0: one */
+    int kernel;          /* of attention; -1: the stack's kernel */
+    double node_net;     /* bytes/s of a node's network cards; 0: the machine's number */
+    bool balanced;       /* every expert gets the same number of tokens, as benchmarks may force */
     bool expert_overlap; /* the all-to-all overlaps another microbatch */
 };
 
-/* Seconds of a step by what they are spent on, with their sum; bytes of the rank that needs most. */
+/* Seconds of a step by kind of work, with their sum; bytes of the rank that needs most. */
 struct tt_cluster_time {
     double gemm, attention, memory, host, tensor, context, expert, data, pipeline, bubble, optimizer, noise;
     double total;
@@ -105,9 +105,9 @@ struct tt_cluster_time {
 
 struct tt_cluster_memory {
     double state, buffers, activations, logits, communicators, context, allocator;
-    double allocated; /* by the framework's allocator: all but communicators and context */
+    double allocated; /* memory from the framework's allocator: all but communicators and context */
     double total;
-    double usable; /* of the device */
+    double usable; /* memory of the device that a job can use */
     int stage;     /* the stage of the pipeline that needs most */
 };
 
@@ -119,7 +119,8 @@ extern const char *const tt_cluster_again_words[], *const tt_cluster_fit_words[]
 /** The sizes of a published model by its name, ignoring case; false: unknown. */
 bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
 
-/** Appends all of these names, separated by blanks; returns the name that `meant` may mean, or NULL. */
+/** Appends all of these names, separated by blanks; returns the name that the user probably meant by `meant`, or
+ * NULL. */
 const char *tt_cluster_shape_names(const char *meant, struct tt_text *out);
 
 /** Modules by Megatron's names, "core_attn layernorm", as bits of tt_cluster_module; skips other names. */
@@ -131,14 +132,15 @@ void tt_cluster_module_names(unsigned modules, struct tt_text *out);
 /** The width of all heads together in the scores: the mean of keys and values. */
 double tt_cluster_score_width(const struct tt_cluster_shape *shape);
 
-/** Makes the attention of a shape latent: its heads get as many parameters as the five matrices have. */
+/** Makes the attention of a shape latent: chooses its heads so that they have as many parameters as the five matrices
+ * of latent attention. */
 void tt_cluster_shape_set_latent(struct tt_cluster_shape *shape, const struct tt_cluster_latent *latent);
 
-/** All devices of the job, and tokens of a step. */
+/** The number of devices of the job; the tokens of a step. */
 double tt_cluster_devices(const struct tt_cluster_job *job);
 double tt_cluster_tokens(const struct tt_cluster_job *job);
 
-/** Parameters of the whole model, and of one block. */
+/** The number of parameters of the whole model; of one block. */
 double tt_cluster_params(const struct tt_cluster_shape *shape);
 double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool experts);
 
@@ -148,29 +150,30 @@ double tt_cluster_peak_flops(const struct tt_cluster_job *job);
 /** Model flops of a token: 6 per parameter of a GEMM, and 12 x layers x dim x sequence for attention. */
 double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_len);
 
-/** Ranks that shard the parameters, and ranks that replicate the shards and all-reduce their gradients. */
+/** The number of ranks that shard the parameters; the number that replicate the shards and all-reduce their
+ * gradients. */
 double tt_cluster_shards(const struct tt_cluster_job *job);
 double tt_cluster_copies(const struct tt_cluster_job *job);
 
-/** Bytes per gradient on the wire: the job's, or the stack's. */
+/** Bytes per gradient in transfers: the job's number, or the stack's. */
 double tt_cluster_gradient_bytes(const struct tt_cluster_job *job);
 
 /**
  * Parameters of all routed experts; the ranks that split each of their matrices; and the ranks that shard and replicate
- * the experts of a rank. Ranks of ep have different experts, so fewer ranks share one.
+ * the experts of a rank. Ranks along ep hold different experts, so fewer ranks share an expert.
  */
 double tt_cluster_expert_params(const struct tt_cluster_shape *shape);
 double tt_cluster_expert_tp(const struct tt_cluster_job *job);
 double tt_cluster_expert_shards(const struct tt_cluster_job *job);
 double tt_cluster_expert_copies(const struct tt_cluster_job *job);
 
-/** Layers of the rank with most layers, if they are split evenly. */
+/** The layers of the rank with most layers, if they are split evenly. */
 double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);
 
-/* A part of a step, in the order of struct tt_cluster_time; the title is longer. */
+/* A part of a step, in the order of struct tt_cluster_time, with its name and a longer title. */
 struct tt_cluster_part {
     const char *name, *title;
     bool is_traffic;
@@ -184,21 +187,21 @@ double tt_cluster_part_sec(const struct tt_cluster_time *time, const struct tt_c
 /** The part of the step that takes longest. */
 const struct tt_cluster_part *tt_cluster_dominant(const struct tt_cluster_time *time);
 
-/** Predicts the memory of a rank of one stage of the pipeline; and of the rank that needs most. */
+/** Predict the memory of a rank in one stage of the pipeline, and of the rank that needs most. */
 void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m);
 void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory);
 
-/** Fits with a margin of max(2 GiB, 4 %): yes; within the margin: tight. */
+/** Whether a job fits: yes, with a margin of max(2 GiB, 4 %); tight, within the margin; or no. */
 enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *memory);
 
 /**
  * The sizes of a model from Hugging Face's config.json, of any architecture in hf_classes.def. `where` names the file.
- * TT_EDATA: another architecture; a size is missing, or is not a number above 0.
+ * TT_EDATA: an unknown architecture, or a size that is missing or not above 0.
  */
 int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape) TT_MUST_CHECK;
 
 /**
- * The schedules of pipelines: how long ranks wait and how much they hold, by formulas for the orders of
+ * The schedules of pipelines: how long ranks wait and how much they hold, by formulas for the orders in
  * parallel/pipeline, or by its simulator.
  */
 
@@ -206,10 +209,10 @@ int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_clus
 struct tt_cluster_passes {
     double forward;
     double input;  /* the part of backward for which other stages wait, with recomputation */
-    double weight; /* gradients of weights */
+    double weight; /* the part of backward for the gradients of weights */
 };
 
-/** The schedule of the job, and torchtitan's name of it. */
+/** The schedule of the job, and torchtitan's name for it. */
 enum tt_pipeline_schedule tt_cluster_schedule(const struct tt_cluster_job *job);
 const char *tt_cluster_schedule_name(const struct tt_cluster_job *job);
 
@@ -217,47 +220,48 @@ const char *tt_cluster_schedule_name(const struct tt_cluster_job *job);
 bool tt_cluster_splits(const struct tt_cluster_job *job);
 
 /**
- * Whether the stages go down the ranks and come back, so that the first rank has both ends of the model. There is no
- * formula for the bubble of such a schedule: tt_cluster_bubble runs the simulator.
+ * Whether the stages go down the ranks and come back, so that the first rank holds both the embeddings and the output.
+ * There is no formula for the bubble of such a schedule: tt_cluster_bubble runs the simulator.
  */
 bool tt_cluster_is_v(const struct tt_cluster_job *job);
 
 /**
- * Whether a configuration of the job's trainer can express its stages as *ret_each layers per stage. The ends of the
- * model count as *ret_ends of these layers: with Megatron 0 or 2, else the job's number, or 2, 1 or 0.
+ * Whether a configuration of the job's trainer can express its stages as *ret_each layers per stage. Embeddings and
+ * output together count as *ret_ends layers: with Megatron 0 or 2, otherwise the job's number, or 2, 1 or 0.
  */
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends);
 
-/** Layers of all stages of a rank; of the rank with most layers if the split is not known. */
+/** The layers in all stages of a rank (the rank with most layers, if the split is not known). */
 double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
 
-/** Whether a rank has the output: the last, or the first if stages come back to it. */
+/** Whether a rank holds the output layer: it is the last rank, or the first if the stages come back to it. */
 bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank);
 
 /** Seconds in which a rank waits in a step, if all ranks have equal work. */
 double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass);
 
-/* Activations that a rank holds for backward, in microbatches of all of its layers. */
+/* Activations that a rank keeps for backward, in units of one microbatch in all layers of the rank. */
 struct tt_cluster_held {
-    double most;    /* at most */
-    double now;     /* of these, between the two parts of their backward */
-    double pending; /* when most weight parts are open: microbatches that were recomputed */
-    double beside;  /* and others, at that time */
+    double most;    /* the most at any time */
+    double now;     /* of these, the microbatches between the two parts of their backward */
+    double pending; /* when most weight parts are still to come: microbatches that were recomputed */
+    double beside;  /* and the other microbatches, at that time */
 };
 
 struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int rank);
 
-/* The lanes of a step. */
+/* The simulated lanes of a step. */
 struct tt_cluster_lanes {
     struct tt_pipeline *pipeline;
     struct tt_pipeline_run run;
-    struct tt_cluster_passes pass; /* of the mean stage's rank */
-    int microbatches;              /* simulated; fewer than the job's if it would have too many turns */
+    struct tt_cluster_passes pass; /* of a rank with the mean work */
+    /* microbatches that are simulated; fewer than the job's if these would make too many turns */
+    int microbatches;
 };
 
 /**
- * Simulates the pipeline of a job with more than one stage. TT_EUSAGE: the schedule cannot have these numbers. The
- * caller releases the result.
+ * Simulates the pipeline of a job with more than one stage. TT_EUSAGE: the schedule does not work with these numbers.
+ * The caller releases the result.
  */
 int tt_cluster_lanes_make(const struct tt_cluster_job *job, int most_turns,
                           struct tt_cluster_lanes *ret_lanes) TT_MUST_CHECK;

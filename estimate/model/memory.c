@@ -8,7 +8,7 @@
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
-/* Bytes that the two norms of a layer save as chains of kernels in float32, per dimension. */
+/* Bytes per dimension that the two norms of a layer save if they run as chains of float32 kernels. */
 static const double norm_bytes = 20;
 
 static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key key)
@@ -16,8 +16,8 @@ static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key k
     return job->stack->number[key].value;
 }
 
-/* Bytes per token that recomputed modules do not save, on average over the layers: two norms write a row each;
- * queries, keys and values of latents are as wide as the scores; a feed-forward part saves only its input. */
+/* Bytes per token that recomputed modules do not save, on average over the layers: each of two norms writes a row;
+ * queries, keys and values from latents are as wide as the scores; a feed-forward part saves only its input. */
 static double repeated_bytes(const struct tt_cluster_job *job, double scores)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -30,7 +30,7 @@ static double repeated_bytes(const struct tt_cluster_job *job, double scores)
     if (m & TT_MODULE_NORMS)
         bytes += 4 * s->dim * norm;
     if ((m & TT_MODULE_LATENT_UP) && s->score_dim > 0)
-        bytes += 6 * s->dim / t; /* the bytes that are counted for them */
+        bytes += 6 * s->dim / t; /* the bytes that are otherwise counted for them */
     if (m & TT_MODULE_FFN)
         bytes += (1 - moe) * act * (s->gated ? 1 : 0.5) * s->ffn;
     if (m & TT_MODULE_EXPERTS)
@@ -40,7 +40,7 @@ static double repeated_bytes(const struct tt_cluster_job *job, double scores)
     return bytes + (m & TT_MODULE_EXPERT_ACT ? moe * 2 * s->active * s->moe_ffn / t : 0);
 }
 
-/* Bytes that a layer saves for the backward of a microbatch, and the bytes that it works with. */
+/* Bytes that a layer saves for the backward of a microbatch, and bytes of its temporary memory. */
 static void saved(const struct tt_cluster_job *job, double *layer, double *working)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -54,10 +54,10 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     double gathered =
         job->sequence_parallel && stack_number(job, TT_S_KEEPS_GATHERED) > 0 ? 4 * s->dim * (1 - norm) : 0;
 
-    /* tensor parallelism does not split ten bytes of the values of width dim */
+    /* of the values of width dim, tensor parallelism does not split ten bytes */
     full = fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
            stack_number(job, TT_S_ACT_FF) * (s->gated ? 1 : 0.5) * ff / t + scores;
-    /* copies of tokens for the all-to-all; published runs with Megatron, which fit, keep fewer */
+    /* copies of tokens for the all-to-all; Megatron keeps fewer, since published runs with it fit */
     if (s->experts > 0 && !tt_cluster_stack_is_megatron(job->stack))
         full += (job->ep > 1 ? 4 : 2) * s->active * s->dim / t;
     if (job->unfused_norm)
@@ -75,7 +75,7 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
         *layer = full + gathered - scores;
         *working = scores;
         break;
-    case TT_AGAIN_OP: /* input, output of attention with q, k, v, and every second GEMM; of experts the sent tokens */
+    case TT_AGAIN_OP: /* input, output of attention with q, k, v, and every second GEMM; for experts the sent tokens */
         if (s->experts > 0)
             ff = s->shared_ffn + (job->ep > 1 ? 2 * s->active * s->dim : 0);
         *layer = 2 * input + heads + 2 * ff / t + 2 * s->dim * norm;
@@ -99,8 +99,8 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     *working *= rows;
 }
 
-/* Activations of all microbatches that a rank holds at its peak. A microbatch keeps recomputed activations until its
- * weight part. */
+/* Bytes of activations that a rank holds at its peak, over all microbatches. A microbatch keeps recomputed activations
+ * until its weight part. */
 static double held_bytes(const struct tt_cluster_job *job, int rank, double layer, double working)
 {
     struct tt_cluster_held h = tt_cluster_held(job, rank);
@@ -112,7 +112,7 @@ static double held_bytes(const struct tt_cluster_job *job, int rank, double laye
            fmax((h.most - h.now) * layer + h.now * late, h.beside * layer + h.pending * late);
 }
 
-/* State of parameters that data-parallel ranks shard and replicate. */
+/* Bytes of state for parameters that data-parallel ranks shard and replicate. */
 static double state_of(const struct tt_cluster_job *job, double params, double shards, double copies)
 {
     double whole = stack_number(job, TT_S_STATE_WHOLE), shard = stack_number(job, TT_S_STATE_SHARD);
@@ -174,7 +174,8 @@ void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct t
     if (tt_cluster_has_output(job, stage))
         m->logits = stack_number(job, TT_S_LOGITS) * rows * job->shape.vocab / fmax(job->loss_chunks, 1) /
                     (job->whole_logits || stack_number(job, TT_S_LOGITS_WHOLE) > 0 ? 1 : job->tp);
-    m->activations += working; /* the first layer of backward begins while the last part of the loss is alive */
+    /* the first layer of backward begins while the last part of the loss is still in memory */
+    m->activations += working;
     m->allocator = stack_number(job, TT_S_ALLOCATOR) * (m->buffers + m->activations + m->logits);
     m->communicators =
         stack_number(job, TT_S_COMM_BASE) + (n_communicators(job) - 1) * stack_number(job, TT_S_COMM_EACH);

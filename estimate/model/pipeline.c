@@ -12,15 +12,15 @@
 /* With this many microbatches per rank, each further one takes the time of a rank's work. */
 enum { ROUNDS = 4 };
 
-/* --- layers of a stage, by torchtitan's rule, which is titan's too --- */
+/* --- layers of a stage, by torchtitan's rule, which titan follows --- */
 
-/* Layers of the first units: the embeddings count as the first ones. */
+/* The number of layers in the first units, among which the embeddings come first. */
 static double layers_until(const struct tt_cluster_job *job, double units)
 {
     return fmin(fmax(units - job->first_less, 0), job->shape.layers);
 }
 
-/* Layers of a stage over the mean; 1 if the split is not known. */
+/* The layers of a stage, divided by the mean; 1 if the split is not known. */
 static double stage_share(const struct tt_cluster_job *job, int stage)
 {
     double stages = job->pp * job->virtual_stages, units = job->shape.layers + job->first_less + job->last_less;
@@ -31,7 +31,7 @@ static double stage_share(const struct tt_cluster_job *job, int stage)
     if (job->stage_layers)
         return job->stage_layers[stage] / (job->shape.layers / stages);
     each = floor(units / stages);
-    more = units - each * stages; /* the first stages have one more */
+    more = units - each * stages; /* the first stages have one unit more */
     begin = stage * each + fmin(stage, more);
     end = begin + each + (stage < more ? 1 : 0);
     return (layers_until(job, end) - layers_until(job, begin)) / (job->shape.layers / stages);
@@ -111,7 +111,7 @@ bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_e
     return false;
 }
 
-/* --- the clock --- */
+/* --- the simulation --- */
 
 static struct tt_stage_times stage_times(const struct tt_cluster_passes *pass, double stages)
 {
@@ -121,7 +121,7 @@ static struct tt_stage_times stage_times(const struct tt_cluster_passes *pass, d
                                    .full = (pass->input + pass->weight) / stages};
 }
 
-/* Simulates the job's schedule with `microbatches` microbatches; the last stage takes `last` more. With last NULL
+/* Simulates the job's schedule with `microbatches` microbatches; the last stage takes `last` longer. If `last` is NULL,
  * all stages have equal work. */
 static int simulate(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass,
                     const struct tt_cluster_passes *last, int microbatches, struct tt_pipeline **ret_pipeline,
@@ -160,7 +160,7 @@ double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_clust
         return 0;
     if (tt_cluster_is_v(job)) {
         if (simulate(job, pass, NULL, (int)fmin(job->n_micro, ROUNDS * job->pp), &pipeline, &run) < 0)
-            return INFINITY; /* it cannot have these numbers: tt_cluster_fault says so */
+            return INFINITY; /* the schedule does not work with these numbers; tt_cluster_fault reports that */
         simulated = run.bubble[0];
         tt_pipeline_run_release(&run);
         tt_pipeline_free(pipeline);
@@ -171,14 +171,14 @@ double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_clust
     return after * (pass->forward + pass->input + pass->weight) / job->virtual_stages;
 }
 
-/* --- what is held --- */
+/* --- the activations of a rank --- */
 
 struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int rank)
 {
     double p = job->pp, v = job->virtual_stages, all = job->n_micro * v, after = p - 1 - rank;
     struct tt_cluster_held h = {0};
 
-    switch (tt_cluster_schedule(job)) { /* in chunks: one microbatch in one stage */
+    switch (tt_cluster_schedule(job)) { /* in units of one microbatch in one stage */
     case TT_PP_INTERLEAVED_ZERO_BUBBLE:
         h = (struct tt_cluster_held){.most = v * p, .pending = rank + 1, .beside = v * p - rank - 1};
         break;
@@ -208,7 +208,7 @@ struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int ran
 
 /* --- lanes --- */
 
-/* Microbatches that make at most `most_turns` turns; whole rounds for schedules that go in rounds. */
+/* The number of microbatches that make at most `most_turns` turns; for schedules with rounds, whole rounds. */
 static int shown(const struct tt_cluster_job *job, int most_turns)
 {
     double each = job->pp * job->virtual_stages * (tt_cluster_splits(job) ? 3 : 2), n = floor(most_turns / each);

@@ -28,7 +28,7 @@ double tt_cluster_peak_flops(const struct tt_cluster_job *job)
 
 double tt_cluster_shards(const struct tt_cluster_job *job)
 {
-    /* torchtitan shards over context parallelism too; Megatron has copies there */
+    /* torchtitan also shards over context-parallel ranks, where Megatron keeps copies */
     return job->shard > 1 || !tt_cluster_stack_is_megatron(job->stack) ? job->shard * job->cp : 1;
 }
 
@@ -52,7 +52,7 @@ double tt_cluster_expert_tp(const struct tt_cluster_job *job)
     return job->expert_tp > 0 ? job->expert_tp : job->tp;
 }
 
-/* Ranks with the same experts. The ranks of tensor parallelism are among them where it does not divide experts. */
+/* The number of ranks with the same experts. It includes tensor-parallel ranks if these do not divide experts. */
 static double expert_ranks(const struct tt_cluster_job *job, double ranks)
 {
     return ranks * job->tp / tt_cluster_expert_tp(job) / job->ep;
@@ -87,7 +87,7 @@ static double dense_params(const struct tt_cluster_shape *s)
     return (s->gated ? 3 : 2) * s->dim * s->ffn;
 }
 
-/* Parameters of a layer with experts: all of them, or those that a token meets. */
+/* The parameters of a layer with experts: all of them, or those that a token uses. */
 static double expert_params(const struct tt_cluster_shape *s, bool met)
 {
     return 3 * s->dim * ((met ? s->active : s->experts) * s->moe_ffn + s->shared_ffn) + s->dim * s->experts;
@@ -181,7 +181,7 @@ bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape)
     return false;
 }
 
-/* Megatron's names of parts of a layer. */
+/* Megatron's names for parts of a layer. */
 static const struct {
     const char *name;
     enum tt_cluster_module bit;
@@ -237,7 +237,7 @@ const char *tt_cluster_shape_names(const char *meant, struct tt_text *out)
 
 enum { NAMES = 4 };
 
-/* The first of the names that the file has as a number above 0; 0: none. */
+/* The number above 0 under the first of these names in the file; 0: there is none. */
 static double first_of(const json_t *config, const char *const names[NAMES])
 {
     for (int i = 0; i < NAMES && names[i]; i++) {
@@ -259,7 +259,7 @@ struct class
     const char *type;
     int matrices, window; /* see hf_classes.def */
     bool tied;
-    double absent; /* the window, if the file does not say */
+    double absent; /* the window, if the file does not give one */
     struct {
         const char *key; /* NULL ends the list */
         int value;
@@ -272,7 +272,7 @@ static const struct class classes[] = {
 #undef C
 };
 
-/* The class of a file; one without a type is taken for Llama's. TT_EDATA: the sizes do not say what it computes. */
+/* The class of a file; a file without a type counts as Llama's. TT_EDATA: the sizes do not determine the model. */
 static int find_class(const json_t *file, const json_t *config, const char *where, const struct class **ret_class)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
@@ -299,7 +299,7 @@ static int find_class(const json_t *file, const json_t *config, const char *wher
     return rc;
 }
 
-/* Whether a file has a key, perhaps as null; the number of experts has several names. */
+/* Whether a file contains a key, perhaps with null; the number of experts has several names. */
 static bool has_key(const json_t *config, const char *key)
 {
     static const char *const experts[] = {"n_routed_experts", "num_local_experts", "num_experts"};
@@ -327,10 +327,10 @@ static json_t *completed(const json_t *config, const struct class *class)
     return copy;
 }
 
-/* Positions with a learned row each. */
+/* The number of learned positions. */
 static double positions(const json_t *config, const char *type)
 {
-    if (strcmp(type, "opt") == 0) /* they begin behind two rows */
+    if (strcmp(type, "opt") == 0) /* the first two rows are unused */
         return size_of(config, "max_position_embeddings") + 2;
     return strcmp(type, "gpt2") == 0 || strcmp(type, "gpt_bigcode") == 0 ? size_of(config, "n_positions") : 0;
 }
@@ -367,21 +367,21 @@ static void read_experts(const json_t *config, const char *type, struct tt_clust
     }
 }
 
-/* Layers with a window, if the file does not list them. */
+/* The number of layers with a window, if the file does not list them. */
 static double windowed_layers(const json_t *config, const struct class *class, double layers)
 {
     const json_t *from = json_object_get(config, "max_window_layers");
     double every = size_of(config, "sliding_window_pattern");
 
-    if (class->window == -2) /* 28: what transformers assumes */
+    if (class->window == -2) /* 28, the default in transformers */
         return fmax(0, layers - (json_is_number(from) ? json_number_value(from) : 28));
     if (class->window == 1 || class->window == -1)
         return layers;
-    every = every > 0 ? every : class->window; /* whole layers come after so many others */
+    every = every > 0 ? every : class->window; /* a layer without window follows so many others */
     return class->window > 0 ? layers - floor(layers / every) : 0;
 }
 
-/* Layers with a window, as gpt-oss, Gemma and others list them. */
+/* Reads the layers with a window, as gpt-oss, Gemma and others list them. */
 static void read_windows(const json_t *config, const struct class *class, struct tt_cluster_shape *s)
 {
     const json_t *types = json_object_get(config, "layer_types");
@@ -404,7 +404,7 @@ static void read_windows(const json_t *config, const struct class *class, struct
     }
 }
 
-/* Heads of keys and values. Falcon and StarCoder may have one for all. */
+/* The number of key/value heads. Falcon and StarCoder may share a single one. */
 static double kv_heads(const json_t *config, double heads)
 {
     static const char *const names[NAMES] = {"num_key_value_heads", "num_kv_heads"};

@@ -7,14 +7,14 @@
 
 #include "estimate/model/internal.h"
 
-/* --- products by shape: tiles, waves, and the roofline --- */
+/* --- GEMMs by shape: tiles, waves, and the roofline --- */
 
 /* Tiles that libraries choose from, and the rate of each against the best one. */
 static const struct {
     double m, n, rate;
 } tiles[] = {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.93}, {64, 128, 0.80}, {64, 64, 0.62}};
 
-/* The fixed work of a tile, as a length of the inner dimension. */
+/* The fixed work of a tile, expressed as a length of the inner dimension. */
 static const double tile_overhead = 96;
 
 static double product_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p, double m,
@@ -57,23 +57,24 @@ static const double half_length = 500;
 /* Bytes of unfused attention per score: written, scaled and normalised, dropped, read; and the same backward. */
 static const double score_bytes = 12, score_bytes_backward = 14;
 
-/* Bytes of the two norms of a layer as chains of kernels, per token and dimension; from COLM's runs with and without
- * the fused one. */
+/* Bytes of the two norms of a layer if they run as chains of kernels, per token and dimension; from COLM's runs with
+ * and without the fused kernel. */
 static const double norm_bytes = 80;
 
 /* With latent attention, GEMMs write queries, keys and values, and a kernel reads and writes them to rotate and join
- * their parts. layer_bytes_per_dim counts what a block of Llama's has, 1.5 x dim. */
+ * their parts. layer_bytes_per_dim counts those of a Llama block, 1.5 x dim. */
 static const double latent_bytes = 6;
 
 /* Attention with context parallelism: smaller blocks, uneven masks, partial results to merge. Fitted to five runs of
  * torchtitan and Llama 3. */
 static const double ring_work = 1.3;
 
-/* The forward share of the host's time of a layer with experts, and the part of it up to the router. From issues
+/* For a layer with experts: the share of forward in the host's time, and the part of it up to the router. From issues
  * 2897 (1.2 of 3.3 ms) and 2939 (2.4 of 5.8 ms) of TransformerEngine. */
 static const double host_forward = 0.36, host_router = 0.4;
 
-/* How much longer the busiest of several groups of experts takes, unless the router is forced to balance them. */
+/* The time of the busiest of several groups of experts, relative to the mean, unless the router is forced to balance
+ * them. */
 static const double uneven = 1.2;
 
 /* Share of the all-to-all that stays exposed beside another microbatch. Measured by Megatron Bridge (skill moe-comm-
@@ -95,13 +96,13 @@ static double memory_rate(const struct tt_cluster_job *job)
     return machine_number(job, TT_M_MEMORY_RATE) * machine_number(job, TT_M_MEMORY_SHARE);
 }
 
-/* Tokens of a microbatch on a tensor-parallel rank. */
+/* The tokens of a microbatch on a tensor-parallel rank. */
 static double rows(const struct tt_cluster_job *job)
 {
     return job->micro_batch * job->seq_len / job->cp;
 }
 
-/* work += factor x more */
+/* Adds factor x more to work. */
 static void add_work(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
 {
     work->gemm += factor * more->gemm;
@@ -121,7 +122,7 @@ static double device_sec(const struct tt_cluster_work *w)
     return w->gemm + w->attention + w->memory + w->tensor + w->context + w->expert;
 }
 
-/* Seconds of the work when the host keeps ahead, or does not. */
+/* Seconds of the work: those of the device with its waits, or those of the host if these are more. */
 static double work_sec(const struct tt_cluster_work *w)
 {
     return fmax(device_sec(w) + w->stall, w->host);
@@ -134,7 +135,7 @@ static double imbalance(const struct tt_cluster_job *job)
 
 /* --- products --- */
 
-/* The time of GEMMs in the job's type over that in bfloat16. */
+/* The time of GEMMs in the job's type, divided by that in bfloat16. */
 static double slower(const struct tt_cluster_job *job)
 {
     if (!job->float32)
@@ -143,8 +144,8 @@ static double slower(const struct tt_cluster_job *job)
            (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
 }
 
-/* A linear layer, or several of one shape in one kernel. Megatron's kernels add gradients of weights to sums in
- * float32. */
+/* The time of a linear layer, or of several of the same shape in one kernel. Megatron's kernels add gradients of
+ * weights to float32 sums. */
 static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
 {
     struct tt_cluster_product p = {.groups = groups, .m = m, .n = n, .k = k, .gain = 1, .in_bytes = 2};
@@ -157,7 +158,7 @@ static double grouped(const struct tt_cluster_job *job, double groups, double m,
         p.in_bytes = 1;
     }
     sec = slower(job) * tt_cluster_linear_sec(job->machine, &p, backward) / stack_number(job, TT_S_GEMM);
-    if (job->float8) /* quantized operands have to be made */
+    if (job->float8) /* operands must be quantized first */
         sec += groups * m * (backward ? n : k) * 3.0 / memory_rate(job);
     return sec;
 }
@@ -190,7 +191,7 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
 
     if (!experts)
         return sec + ffn(job, 1, m, s->ffn / t, s->gated, backward);
-    /* a rank has experts / ep experts, each with the tokens of all ranks of its group that chose it */
+    /* a rank holds experts / ep experts, each with those tokens of all ranks of its group that chose it */
     if (s->shared_ffn > 0)
         sec += ffn(job, 1, m, s->shared_ffn / t, true, backward);
     return sec + imbalance(job) / stack_number(job, TT_S_EXPERT_GEMM) *
@@ -200,7 +201,8 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
 
 /* --- attention --- */
 
-/* Seconds of a forward or backward pass over scores with `length` tokens each, of which a mask leaves half. */
+/* Seconds of a forward or backward pass over the scores of sequences of `length` tokens; the mask keeps half of the
+ * scores. */
 static double scores(const struct tt_cluster_job *job, double length, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -209,7 +211,7 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
     double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
 
     flops = 4 * rows(job) * length * width;
-    if (kernel == 0) { /* both GEMMs without a mask, and the scores through memory */
+    if (kernel == 0) { /* both GEMMs without using the mask, with the scores in memory */
         share = machine_number(job, TT_M_GEMM_SHARE) * 0.6;
         sec = (backward ? 2 : 1) * flops / (peak * share * stack_number(job, TT_S_ATTENTION));
         return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * length * s->heads / job->tp /
@@ -222,12 +224,12 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
     share *= stack_number(job, TT_S_ATTENTION) * length / (length + half_length);
     if (job->cp > 1)
         share /= ring_work;
-    if (s->head_dim < 100) /* small heads use the GEMM units less */
+    if (s->head_dim < 100) /* small heads use the GEMM units less well */
         share *= 0.9;
     return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
 }
 
-/* The mean over the layers, of which some may have a window. */
+/* The mean over the layers, some of which may have a window. */
 static double attention(const struct tt_cluster_job *job, bool backward)
 {
     double share = job->shape.window > 0 ? job->shape.window_layers / job->shape.layers : 0, sec;
@@ -254,8 +256,8 @@ static double every_second(const struct tt_cluster_job *job, bool experts, doubl
            (s->gated ? linear(job, m, s->ffn / t, s->dim, false) : linear(job, m, s->dim, s->ffn / t, false));
 }
 
-/* Memory traffic of the copies of tokens for the all-to-all, forward and back, per dimension. Without an all-to-all
- * they are sorted once. */
+/* Memory traffic per dimension for copying tokens before and after the all-to-all. Without an all-to-all, tokens are
+ * sorted only once. */
 static double copy_bytes(const struct tt_cluster_job *job)
 {
     const double sorted_once = 12;
@@ -263,7 +265,7 @@ static double copy_bytes(const struct tt_cluster_job *job)
     return job->ep > 1 ? stack_number(job, TT_S_EXPERT_BYTES) : fmin(sorted_once, stack_number(job, TT_S_EXPERT_BYTES));
 }
 
-/* What is recomputed, on average over the layers: seconds of GEMMs; shares of attention, of memory-bound traffic, of
+/* Recomputation, on average over the layers: seconds of GEMMs; shares of attention, of memory-bound traffic, of
  * tensor-parallel sums and of the all-to-all. */
 struct again {
     double gemm, core, rest, sums, exchange;
@@ -274,8 +276,8 @@ static bool repeats(const struct tt_cluster_job *job, enum tt_cluster_module mod
     return (job->again_modules & module) != 0;
 }
 
-/* Bytes of the kernels between the two GEMMs of a feed-forward part of this width: they read the result of the
- * first, and write half as much, or as much without a gate. */
+/* Bytes of the kernels between the two GEMMs of a feed-forward part of this width: they read the result of the first
+ * GEMM, and write half as many bytes, or the same number without a gate. */
 static double activation_bytes(const struct tt_cluster_job *job, double width, bool gated)
 {
     return rows(job) * width / job->tp * (gated ? 6 : 4);
@@ -286,7 +288,7 @@ static double latent_traffic(const struct tt_cluster_job *job)
     return latent_bytes * rows(job) * (3 * tt_cluster_score_width(&job->shape) - 1.5 * job->shape.dim) / job->tp;
 }
 
-/* The GEMMs from latents to queries, keys and values. */
+/* The time of the GEMMs from latents to queries, keys and values. */
 static double latent_up(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_latent *l = &job->shape.latent;
@@ -305,7 +307,7 @@ static struct again modules(const struct tt_cluster_job *job, bool experts, doub
     struct again a = {.core = repeats(job, TT_MODULE_CORE_ATTENTION)};
     double moved = 0;
 
-    if (repeats(job, TT_MODULE_NORMS)) /* two, each reads and writes a row */
+    if (repeats(job, TT_MODULE_NORMS)) /* two norms, each of which reads and writes a row */
         moved += 8 * rows(job) * s->dim * (job->sequence_parallel ? 1 / job->tp : 1);
     if (repeats(job, TT_MODULE_LATENT_UP) && s->score_dim > 0) {
         a.gemm += latent_up(job);
@@ -357,7 +359,7 @@ static struct again recomputed(const struct tt_cluster_job *job, bool experts, d
         a = modules(job, experts, forward, bytes);
         break;
     case TT_AGAIN_LAYERS:
-    case TT_AGAIN_FULL: /* backward does not read the result of the last GEMM of a layer */
+    case TT_AGAIN_FULL: /* backward does not need the result of the last GEMM of a layer */
         a.gemm = forward;
         if (!experts && !(stack_number(job, TT_S_RECOMPUTE_LAST) > 0))
             a.gemm -= linear(job, rows(job), s->dim, s->ffn / job->tp, false);
@@ -379,7 +381,7 @@ static double tensor_sec(const struct tt_cluster_job *job, bool experts, double 
     double hidden = job->async_tp ? 0.5 : 1;
     double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* gathered tensors are quantized first */
 
-    /* 4 all-reduces, or 4 pairs of a gather and a reduce-scatter; a repeated forward adds 2 */
+    /* 4 all-reduces, or 4 pairs of a gather and a reduce-scatter; a recomputed forward adds 2 */
     return hidden * stack_number(job, TT_S_TP_EXPOSED) * (is_half ? 0.5 : 1) * (4 + 2 * again) *
            (job->sequence_parallel
                 ? tt_cluster_gather_sec(job, g, gathered * bytes) + tt_cluster_gather_sec(job, g, bytes)
@@ -394,8 +396,8 @@ static double context_sec(const struct tt_cluster_job *job)
     return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 }
 
-/* The all-to-all of tokens to their experts and back, forward and backward; quantized tokens take half as many
- * bytes. GEMMs wait for it, while some stacks hide tensor-parallel traffic. */
+/* The time of the all-to-all that takes tokens to their experts and back, in forward and backward; quantized tokens
+ * take half the bytes. GEMMs wait for it, even in stacks that hide tensor-parallel traffic. */
 static double expert_sec(const struct tt_cluster_job *job)
 {
     double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
@@ -408,15 +410,15 @@ static double expert_sec(const struct tt_cluster_job *job)
            tt_cluster_exchange_sec(job, g, bytes, job->shape.active);
 }
 
-/* Host seconds of a layer with experts. The host launches the GEMMs of each expert. */
+/* Seconds of the host for a layer with experts. The host launches the GEMMs of each expert. */
 static double expert_host(const struct tt_cluster_job *job)
 {
     return stack_number(job, TT_S_EXPERT_HOST) + stack_number(job, TT_S_EXPERT_EACH) * job->shape.experts / job->ep;
 }
 
-/* Seconds for which the device waits for the host in a layer with experts, given the device's forward up to the
- * router, and how often forward runs again. The host waits until it knows how many rows each expert gets. So it has
- * no head start behind the router, nor before the next router. In backward it knows these numbers. */
+/* Seconds for which the device waits for the host in a layer with experts, given the device's forward time up to the
+ * router, and how often forward is recomputed. The host waits until it knows how many rows each expert gets, so it is
+ * not ahead of the device after the router, nor up to the next router. In backward it knows these numbers. */
 static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *work, double router,
                         double again)
 {
@@ -428,11 +430,11 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
            fmax(0, host - forward - backward);
 }
 
-/* Forward, backward and recomputation of one layer, the recomputation averaged over the layers. */
+/* The forward, backward and recomputation of one layer; recomputation is averaged over the layers. */
 static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
     double forward = products(job, experts, false), backward = products(job, experts, true);
-    bool waits = experts && job->ep > 1; /* the host waits for the sizes of the all-to-all */
+    bool waits = experts && job->ep > 1; /* the host waits for the sizes in the all-to-all */
     double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
     double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
     struct again again;
@@ -458,7 +460,7 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
     };
     work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + again.sums) +
                     work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
-    work->weight = backward / 2; /* of the two GEMMs of a matrix */
+    work->weight = backward / 2; /* of the two GEMMs for a matrix in backward, one is for the weights */
     if (waits)
         work->stall =
             stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
@@ -478,14 +480,14 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
         .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
         .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * whole / memory_rate(job),
     };
-    if (job->whole_logits) /* gradients of the loss are cut without traffic */
+    if (job->whole_logits) /* the gradients of the loss are divided without traffic */
         work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
     work->forward = (work->gemm + work->memory) / 3 + work->tensor;
     work->weight = work->gemm / 3;
 }
 
-/* All behind the layers: the output layer with the loss, and layers for multi-token prediction, each of which joins
- * two rows, is like the last layer, and has a loss of its own. */
+/* The work after the layers: the output layer with the loss, and the layers for multi-token prediction. Each of the
+ * latter joins two rows, is like the last layer, and has its own loss. */
 static void output_work(const struct tt_cluster_job *job, struct tt_cluster_work *work)
 {
     struct tt_cluster_work head, layer;
@@ -507,7 +509,7 @@ static void output_work(const struct tt_cluster_job *job, struct tt_cluster_work
 
 /* --- the pipeline --- */
 
-/* The mean work of a layer, with and without experts. */
+/* The mean work of a layer, over layers with and without experts. */
 static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work *ret_work)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -525,10 +527,10 @@ static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work 
     }
 }
 
-/* Seconds of the messages of a rank to other stages in a step. */
+/* Seconds of a rank's messages to other stages in a step. */
 static double message_sec(const struct tt_cluster_job *job)
 {
-    /* the boundary is scattered over the ranks of tensor parallelism, and gathered inside the node */
+    /* the boundary is scattered over the tensor-parallel ranks, and gathered inside the node */
     double bytes = 2 * job->micro_batch * job->seq_len / job->cp * job->shape.dim / job->tp;
 
     if (job->pp <= 1)
@@ -545,7 +547,7 @@ static double beside(const struct tt_cluster_job *job, double compute, double tr
     return fmax(traffic - compute, 0) + stack_number(job, TT_S_DP_EXPOSED) * fmin(compute, traffic);
 }
 
-/* Parameters of a rank that are sharded and replicated alike. */
+/* Parameters of a rank that are sharded and replicated in the same way. */
 struct part {
     double params, shards, copies, stride;
 };
@@ -567,7 +569,7 @@ static void add_part(const struct tt_cluster_job *job, const struct part *p, dou
         *reduce += tt_cluster_reduce_sec(job, r, wire * p->params / p->shards) / link;
 }
 
-/* The parameters of a rank: without experts, which all ranks of ep have, and its own experts. */
+/* The parameters of a rank in two parts: the experts that it holds, and all others, which every rank along ep holds. */
 static void parts_of(const struct tt_cluster_job *job, struct part ret_part[2])
 {
     double experts = tt_cluster_expert_params(&job->shape), inner = job->tp * job->pp;
@@ -619,7 +621,8 @@ static double optimizer_sec(const struct tt_cluster_job *job)
     return stack_number(job, TT_S_OPTIMIZER_BYTES) * own / memory_rate(job);
 }
 
-/* Every step waits for the slowest node: the largest of `nodes` normal deviates, and perhaps a slow node. */
+/* Every step waits for the slowest node. Its delay is that of the largest of `nodes` normal deviates, and perhaps that
+ * of a slow node. */
 static double noise_share(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_number *v = job->machine->number;
@@ -631,15 +634,15 @@ static double noise_share(const struct tt_cluster_job *job)
            (1 - pow(1 - v[TT_M_SLOW_HOST].value, nodes)) * (v[TT_M_SLOW_FACTOR].value - 1);
 }
 
-/* Seconds of a microbatch on the busiest rank; mean: of the layers alone, on average. If the split is not known, the
- * rank with the output has fewer layers where ranks cannot have equally many; otherwise stacks may move some layers
- * away from it. */
+/* Seconds of a microbatch on the busiest rank; mean: the average of the layers alone. If the split is not known, the
+ * rank with the output gets fewer layers if ranks cannot have equally many; otherwise stacks may move some layers away
+ * from it. */
 static double busiest_stage(const struct tt_cluster_job *job, double mean, double head)
 {
     double layers = job->shape.layers / job->pp, most = tt_cluster_stage_layers(job), busiest = 0;
     double each = most / job->virtual_stages, last = most - 1;
 
-    if (job->shape.mtp_layers > 0) /* they count as layers; their rank has the remaining ones */
+    if (job->shape.mtp_layers > 0) /* these count as layers; their rank holds the remaining layers */
         last = fmax(0, most - (each * job->pp * job->virtual_stages - job->shape.layers));
 
     for (int i = 0; job->split_known && i < (int)job->pp; i++)
@@ -652,7 +655,7 @@ static double busiest_stage(const struct tt_cluster_job *job, double mean, doubl
     return fmax(mean * most / layers, mean * last / layers + head);
 }
 
-/* The three passes of work of `sec` seconds. */
+/* The three passes of a microbatch with work of `sec` seconds. */
 static struct tt_cluster_passes passes_of(const struct tt_cluster_work *work, double sec)
 {
     double scale = sec / device_sec(work);

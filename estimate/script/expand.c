@@ -36,7 +36,8 @@ static const char *skip_quotes(const char *at)
     return *at ? at + 1 : NULL;
 }
 
-/* The end of a quoted or bracketed part that begins at `at` ("'", "\"", "`", "$(", "${", "("); NULL: it has none. */
+/* The end of a quoted or bracketed part that begins at `at` ("'", "\"", "`", "$(", "${", "("); NULL: it does not
+ * end. */
 static const char *skip_quoted(const char *at)
 {
     char close;
@@ -66,7 +67,7 @@ static void count_lines(struct tt_shell *sh, const char *from, const char *to)
         sh->line += *from == '\n';
 }
 
-/* Adds the token between two places, and returns the second. */
+/* Adds the token between two places, and returns the second place. */
 static const char *add(struct tt_shell *sh, int kind, const char *from, const char *to)
 {
     const char *text = tt_shell_keep(sh, tt_strndup(from, (size_t)(to - from)));
@@ -84,7 +85,7 @@ static int fail(const struct tt_shell *sh, const char *what)
                    sh->path, sh->line, what);
 }
 
-/* The end of a word; NULL: a quoted or bracketed part has none. */
+/* The end of a word; NULL: a quoted or bracketed part does not end. */
 static const char *word_end(const char *at)
 {
     while (*at && !strchr(" \t\r\n;&|<>()", *at)) {
@@ -102,7 +103,7 @@ static const char *word_end(const char *at)
     return at;
 }
 
-/* Skips the lines of a text for standard input ("<<END"), up to a line with the word alone. */
+/* Skips the lines of a text for standard input ("<<END"), up to a line that contains only the word. */
 static const char *skip_text(const char *at, const char *word)
 {
     char plain[128];
@@ -122,7 +123,7 @@ static const char *skip_text(const char *at, const char *word)
     return at;
 }
 
-/* An operator, a redirection, or arithmetic in two parentheses. */
+/* Takes an operator, a redirection, or arithmetic in two parentheses. */
 static int take_operator(struct tt_shell *sh, const char **at, bool *is_text)
 {
     static const char *const all[] = {"&>>", "<<<", "<<-", ";;", "&&", "||", "&>", ">>", "<<", ">&",
@@ -160,7 +161,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
     static const char newline[] = "\n";
     const char *at = text, *end;
     bool takes_text = false, is_text = false;
-    int ends[8], n_ends = 0; /* tokens with the words that end texts */
+    int ends[8], n_ends = 0; /* tokens with the words that end input texts */
     int rc;
 
     sh->line = 1;
@@ -182,7 +183,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
                 at = end;
             }
             n_ends = 0;
-        } else if ((*at == '<' || *at == '>') && at[1] == '(') { /* a program as a file */
+        } else if ((*at == '<' || *at == '>') && at[1] == '(') { /* a program in the place of a file */
             end = skip_quoted(at + 1);
             if (!end)
                 return fail(sh, "'<('");
@@ -206,18 +207,18 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
         }
     }
     (void)add(sh, TT_SHELL_OPERATOR, newline, newline + 1);
-    sh->line--; /* the text does not have it */
+    sh->line--; /* the script's text does not contain this line */
     (void)add(sh, TT_SHELL_END, at, at);
     return 0;
 }
 
-/* --- what words become: variables, defaults, lists, and marks of what is unknown --- */
+/* --- expanding words: variables, defaults, lists, and marks of unknown things --- */
 
 struct builder {
     struct tt_shell *sh;
-    struct tt_script_words *words; /* NULL: one text is made */
+    struct tt_script_words *words; /* NULL: makes a single text */
     struct tt_text text;
-    bool has; /* there is a word, even if it is empty */
+    bool has; /* there is a word, which may be empty */
 };
 
 static void put(struct builder *b, const char *text, size_t n)
@@ -237,7 +238,7 @@ static void put_number(struct builder *b, long long number)
     b->has = true;
 }
 
-/* The mark of the last unknown thing. */
+/* Adds the mark of the last unknown thing. */
 static void put_mark(struct builder *b)
 {
     tt_text_add(&b->text, "\1%d\2", b->sh->unknown);
@@ -257,7 +258,7 @@ static void end_word(struct builder *b)
     b->has = false;
 }
 
-/* Text of a variable without quotes is split at blanks. */
+/* Adds text of an unquoted variable, which is split at blanks. */
 static void put_split(struct builder *b, const char *text)
 {
     while (*text) {
@@ -320,7 +321,7 @@ int tt_shell_is_empty(struct tt_shell *sh, const struct tt_script_words *value)
 
 /* --- parameters --- */
 
-/* The value of a parameter; false: it is not set, then *ret_value is the mark of that. */
+/* Gets the value of a parameter. False: it is not set, and *ret_value is the mark of that. */
 static bool look_up(struct tt_shell *sh, const char *name, struct tt_script_words *ret_value)
 {
     const struct tt_script_variable *v = tt_shell_find(sh, name);
@@ -348,7 +349,7 @@ static bool look_up(struct tt_shell *sh, const char *name, struct tt_script_word
 
 static void expand_part(struct builder *b, const char *raw, bool quoted);
 
-/* "${#NAME}": the number of words of a list, else the length of the word. */
+/* "${#NAME}": the number of words in a list, or the length of a single word. */
 static void put_count(struct builder *b, const struct tt_script_words *value, bool is_at)
 {
     if (value->n && tt_script_mark(value->word[0]) >= 0)
@@ -357,7 +358,7 @@ static void put_count(struct builder *b, const struct tt_script_words *value, bo
         put_number(b, is_at ? value->n : value->n ? (int)strlen(value->word[0]) : 0);
 }
 
-/* "-", "=", "+" or "?" with the word after it. Returns whether it takes the place of the value. */
+/* Expands "-", "=", "+" or "?" with the word after it. Returns whether that replaces the value. */
 static bool put_alternative(struct builder *b, const char *name, const struct tt_script_words *value, const char *form,
                             bool quoted)
 {
@@ -417,7 +418,7 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
             value = one;
         }
         inside = close + 1;
-    } else if (!is_at && value.n > 1) { /* the first of a list */
+    } else if (!is_at && value.n > 1) { /* a list stands for its first word */
         tt_shell_add(sh, &one, value.word[0]);
         value = one;
     }
@@ -429,7 +430,7 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
     if (*inside && strchr("-=+?", inside[has_colon]) && inside[has_colon]) {
         if (put_alternative(b, name, &value, inside + has_colon, quoted))
             return;
-    } else if (*inside) { /* parts, replacements */
+    } else if (*inside) { /* parts and replacements are not understood */
         put_unknown(b, TT_WHY_FORM, NULL);
         return;
     }
@@ -437,7 +438,7 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
     b->has = b->has || (quoted && !is_at);
 }
 
-/* What begins with a dollar; the end of it. */
+/* Expands something that begins with a dollar; returns its end. */
 static const char *put_dollar(struct builder *b, const char *at, bool quoted)
 {
     const char *end;
@@ -487,7 +488,7 @@ static const char *put_dollar(struct builder *b, const char *at, bool quoted)
 
 /* --- words --- */
 
-/* "`program`", of which nothing is known. Returns what follows. */
+/* Expands "`program`", whose output is unknown. Returns its end. */
 static const char *put_program(struct builder *b, const char *at)
 {
     const char *end = skip_quoted(at);

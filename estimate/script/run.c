@@ -12,9 +12,9 @@
 
 enum { MOST_TURNS = 1000, MOST_COMMANDS = 200000, DEEPEST = 50 };
 
-/* --- simple commands: builtins that set something, and programs, which are listed --- */
+/* --- simple commands: builtins that set something, and programs, which are only listed --- */
 
-/* -1, an unknown status, which depends on a new unknown thing. */
+/* Returns -1, an unknown status that depends on a new unknown thing. */
 static int ask(struct tt_shell *sh, enum tt_script_why why)
 {
     sh->unknown = tt_script_mark(tt_shell_unknown(sh, why, NULL));
@@ -75,7 +75,7 @@ static void record(struct tt_shell *sh, const struct tt_script_words *words)
         (struct tt_script_command){.words = *words, .line = sh->line, .under = -1, .loop = sh->loop};
 }
 
-/* Commands of the shell that set something. 1, 0, -1 as a status; -2: it is another command. */
+/* Follows commands of the shell that set something. Returns 1, 0 or -1 as a status; -2: it is another command. */
 static int built_in(struct tt_shell *sh, const char *const *raw, int n, const struct tt_script_words *words)
 {
     const char *name = words->n ? words->word[0] : "";
@@ -106,7 +106,7 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
         by = by < 0 ? 0 : by > args->n ? args->n : by;
         args->word += by;
         args->n -= (int)by;
-        args->cap = args->n; /* it moves when it grows */
+        args->cap = args->n; /* so that the list moves when it grows */
         return 1;
     }
     if (strcmp(name, "unset") == 0) {
@@ -150,8 +150,8 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     return -2;
 }
 
-/* Follows a command of words with their quotes: its status, 1 success, 0, or -1: unknown. The words without quotes are
- * added; *ret_function is the function to call, or -1. */
+/* Follows a command, whose words include their quotes. Returns its status: 1 success, 0 failure, -1 unknown. Adds its
+ * words without quotes; *ret_function is the function to call, or -1. */
 static int simple_command(struct tt_shell *sh, const struct tt_script_words *raw, struct tt_script_words *words,
                           int *ret_function)
 {
@@ -161,7 +161,7 @@ static int simple_command(struct tt_shell *sh, const struct tt_script_words *raw
     *ret_function = -1;
     while (first < raw->n && is_assignment(raw->word[first]))
         first++;
-    if (first == raw->n) { /* assignments and nothing else */
+    if (first == raw->n) { /* there are only assignments */
         for (int i = 0; i < raw->n; i++) {
             asks = asks || strchr(raw->word[i], '`') || strstr(raw->word[i], "$(");
             assign(sh, raw->word[i]);
@@ -184,7 +184,7 @@ static int simple_command(struct tt_shell *sh, const struct tt_script_words *raw
     return ask(sh, TT_WHY_PROGRAM);
 }
 
-/* Sets what the user gives: "NAME=VALUE". TT_EUSAGE. */
+/* Sets a variable that the user gives: "NAME=VALUE". Errors: TT_EUSAGE. */
 static int give(struct tt_shell *sh, const char *text)
 {
     size_t n = strspn(text, TT_SHELL_LETTERS);
@@ -231,7 +231,7 @@ static bool is_word(const struct run *r, const char *text)
     return token(r)->kind == TT_SHELL_WORD && strcmp(token(r)->text, text) == 0;
 }
 
-/* Whether commands are followed, and not only read. */
+/* Whether commands are followed, or only read. */
 static bool is_live(const struct run *r)
 {
     return r->skip == 0 && r->rc == 0 && r->sh->state.stop == TT_STOP_NONE;
@@ -279,10 +279,10 @@ static void pass(struct run *r, int (*part)(struct run *))
 struct ways {
     struct tt_shell_state before, *way;
     int n, cap, unknown;
-    bool open, closed; /* there is an unknown condition; one of the ways is taken for certain */
+    bool open, closed; /* open: there is an unknown condition; closed: one of the ways is certainly taken */
 };
 
-/* Follows a list, or passes it: `is` says whether it is the way. */
+/* Follows or skips a list; `is`: whether this is the way (1, 0, or -1: unknown). */
 static void follow(struct run *r, struct ways *w, int is)
 {
     if (w->closed || is == 0) {
@@ -324,7 +324,7 @@ static int conditional(struct run *r)
     while (more && r->rc == 0) {
         int is;
 
-        r->at++; /* if, elif */
+        r->at++; /* skips if or elif */
         if (w.closed) {
             pass(r, list);
             is = 0;
@@ -343,7 +343,7 @@ static int conditional(struct run *r)
     return w.open ? ask(r->sh, TT_WHY_TEST) : 1;
 }
 
-/* After a turn of a loop: whether there may be another one. */
+/* After a turn of a loop: whether there may be another turn. */
 static bool goes_on(struct run *r)
 {
     enum tt_shell_stop stop = r->sh->state.stop;
@@ -362,7 +362,7 @@ static void endless(struct run *r, int line)
                         r->sh->path, line, MOST_TURNS);
 }
 
-/* A turn of a loop, which is taken, or perhaps (-1), or not. */
+/* Reads a turn of a loop; `is`: whether it is run (1, 0, or -1: perhaps). */
 static void turn(struct run *r, int is)
 {
     struct ways w = {.open = false};
@@ -522,7 +522,7 @@ static int group(struct run *r, bool is_shell)
         r->at++;
     else
         fail(r, is_shell ? ")" : "}");
-    if (live && is_shell && r->rc == 0) { /* its variables are its own */
+    if (live && is_shell && r->rc == 0) { /* a subshell has its own variables */
         before.command = r->sh->state.command;
         before.n_commands = r->sh->state.n_commands;
         before.cap_commands = r->sh->state.cap_commands;

@@ -51,7 +51,7 @@ struct tt_script_variable *tt_shell_find(struct tt_shell *sh, const char *name)
     return v && v->is_set ? v : NULL;
 }
 
-/* The variable of that name, made if there is none. */
+/* The variable of that name, which is made if it does not exist. */
 static struct tt_script_variable *variable(struct tt_shell *sh, const char *name)
 {
     struct tt_shell_state *s = &sh->state;
@@ -104,7 +104,7 @@ void tt_shell_unset(struct tt_shell *sh, const char *name)
         v->is_set = false;
 }
 
-/* --- what is not known --- */
+/* --- unknown things --- */
 
 const char *tt_shell_unknown(struct tt_shell *sh, enum tt_script_why why, const char *name)
 {
@@ -139,14 +139,14 @@ struct tt_shell_state tt_shell_copy(struct tt_shell *sh, const struct tt_shell_s
     copy.cap = state->n + 1;
     copy.variable = tt_shell_block(sh, state->variable, state->n, copy.cap, sizeof *copy.variable);
     for (int i = 0; i < copy.n; i++)
-        copy.variable[i].value.cap = copy.variable[i].value.n; /* it moves when it grows */
+        copy.variable[i].value.cap = copy.variable[i].value.n; /* so that the list moves when it grows */
     copy.args.cap = copy.args.n;
     copy.cap_commands = state->n_commands + 1;
     copy.command = tt_shell_block(sh, state->command, state->n_commands, copy.cap_commands, sizeof *copy.command);
     return copy;
 }
 
-/* The value of a variable in each state; whether they differ. */
+/* Gets the value of a variable in each state; returns whether they differ. */
 static bool values_of(const struct tt_shell_state *states, int n, const char *name, struct tt_script_words *value)
 {
     bool differ = false;
@@ -181,7 +181,7 @@ static void merge_variable(struct tt_shell *sh, const struct tt_shell_state *sta
     tt_shell_set(sh, name, &one, false);
 }
 
-/* Commands that only some of the ways have. */
+/* Merges commands that only some of the ways contain. */
 static void merge_commands(struct tt_shell *sh, int n_before, const struct tt_shell_state *states, int n, int unknown)
 {
     struct tt_shell_state *s = &sh->state;
@@ -216,7 +216,7 @@ void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, co
         return;
     }
     sh->state.stop = TT_STOP_NONE;
-    for (int i = 0; i < n_kept; i++) /* a loop that may end here is not followed further */
+    for (int i = 0; i < n_kept; i++) /* a loop that may end at this point is not followed further */
         if (kept[i].stop == TT_STOP_LOOP)
             sh->state.stop = TT_STOP_LOOP;
     for (int i = 0; i < n_kept; i++)

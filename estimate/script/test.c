@@ -17,7 +17,7 @@
 struct sum {
     struct tt_shell *sh;
     const char *at;
-    int unknown; /* -1: all is known */
+    int unknown; /* -1: everything is known */
     int depth;
 };
 
@@ -132,7 +132,8 @@ static long long primary(struct sum *s)
     return value;
 }
 
-/* Operators between two numbers, and what may not follow them; those of a higher level bind more tightly. */
+/* Operators between two numbers, and characters that must not follow them. Operators of a higher level bind more
+ * tightly. */
 static const struct op {
     const char *text, *not_before;
     int level;
@@ -179,7 +180,7 @@ static long long apply(struct sum *s, const char *operator, long long a, long lo
     return value;
 }
 
-/* A number, and what ops of this level and of the higher ones make of it. */
+/* Evaluates an expression with operators of this level and of higher ones. */
 static long long binary_of(struct sum *s, int level)
 {
     long long value = primary(s);
@@ -239,7 +240,7 @@ static void compare_with(struct tt_shell *sh, int unknown, const char *text)
         add_new(sh, &sh->script->unknown[unknown].compared, text);
 }
 
-/* -1, and what the answer depends on. */
+/* Returns -1, and records the unknown thing on which the answer depends. */
 static int depends(struct tt_shell *sh, int unknown)
 {
     sh->unknown = unknown;
@@ -252,7 +253,7 @@ static int is_empty(struct tt_shell *sh, const char *text)
     int mark = tt_script_mark(text), is = tt_shell_is_empty(sh, &one);
 
     if (is == 1 && mark >= 0 && sh->script->unknown[mark].why == TT_WHY_UNSET)
-        add_new(sh, &sh->script->assumed, sh->script->unknown[mark].name); /* a test takes it as not set */
+        add_new(sh, &sh->script->assumed, sh->script->unknown[mark].name); /* the test takes the variable as not set */
     return is;
 }
 
@@ -394,7 +395,7 @@ static int single(struct test *t)
     return is < 0 ? is : !is;
 }
 
-/* Tests with "and" between them, where 0 decides, or groups of these with "or" between them, where 1 decides. */
+/* Evaluates tests joined by "and", where a 0 decides, or such groups joined by "or", where a 1 decides. */
 static int joined(struct test *t, int decides)
 {
     static const char *const words[][2] = {{"-a", "&&"}, {"-o", "||"}};

@@ -51,7 +51,7 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
     return NULL;
 }
 
-/* tokens/s of a device */
+/* The tokens/s of a device. */
 static double rate(const struct tt_cluster_layout *l)
 {
     return tt_cluster_tokens(&l->job) / l->time.total / tt_cluster_devices(&l->job);
@@ -118,9 +118,9 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
     return buf;
 }
 
-/* --- order --- */
+/* --- the order of layouts --- */
 
-/* How many things a person has to understand about a layout. */
+/* The number of features of a layout that a user has to understand. */
 static int complexity(const struct tt_cluster_job *job)
 {
     return 4 * ((job->tp > 1) + (job->pp > 1) + (job->cp > 1) + (job->ep > 1)) + 2 * (job->replicate > 1) +
@@ -147,7 +147,7 @@ static int by_simplicity(const void *a, const void *b)
 
 /* --- enumeration --- */
 
-/* How many layouts tied with the fastest are kept, the fastest of them. */
+/* The most layouts that are kept because they tie with the fastest; the fastest of them are kept. */
 enum { MOST_TIES = 160 };
 
 struct search {
@@ -174,7 +174,7 @@ static void forget(struct search *s)
 /* Sorts the list and cuts it. */
 static void cut(struct tt_cluster_found *f, int most)
 {
-    if (f->n > 1) /* without layouts there is no list */
+    if (f->n > 1) /* without layouts, there is no list */
         qsort(f->layout, (size_t)f->n, sizeof *f->layout, by_time);
     f->n = f->n < most ? f->n : most;
 }
@@ -194,7 +194,7 @@ static void keep(struct search *s, const struct tt_cluster_layout *l)
         cut(f, MOST_TIES);
 }
 
-/* Whether a layout must take longer than the kept ones even if ranks hardly wait. Saves the simulation. */
+/* Whether a layout takes longer than the kept ones even if its ranks hardly wait; then it need not be simulated. */
 static bool is_too_slow(const struct search *s, const struct tt_cluster_job *job)
 {
     struct tt_cluster_job other = *job;
@@ -204,7 +204,7 @@ static bool is_too_slow(const struct search *s, const struct tt_cluster_job *job
         return false;
     other.order = TT_ORDER_INTERLEAVED_ZERO_BUBBLE;
     tt_cluster_step(&other, &t);
-    return t.total - 1.2 * t.bubble > limit(s); /* 1.2: its noise */
+    return t.total - 1.2 * t.bubble > limit(s); /* 1.2 for the noise of the bubble */
 }
 
 static void try_layout(struct search *s, const struct tt_cluster_job *job)
@@ -228,7 +228,7 @@ static void try_layout(struct search *s, const struct tt_cluster_job *job)
     if (fit == TT_FIT_TIGHT && f->n_fit > 0)
         return;
     if (fit == TT_FIT_YES && f->n_fit == 1)
-        forget(s); /* tight layouts count only if no other fits */
+        forget(s); /* tight layouts count only if no layout fits */
     if (is_too_slow(s, job))
         return;
     tt_cluster_step(job, &l.time);
@@ -238,7 +238,7 @@ static void try_layout(struct search *s, const struct tt_cluster_job *job)
     keep(s, &l);
 }
 
-/* Recomputation, and whether gathered parameters stay. */
+/* Tries recomputation, and whether gathered parameters stay. */
 static void try_policies(struct search *s, struct tt_cluster_job job)
 {
     static const enum tt_cluster_again all[] = {TT_AGAIN_NONE, TT_AGAIN_OP, TT_AGAIN_ATTENTION, TT_AGAIN_FULL};
@@ -257,9 +257,9 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     }
 }
 
-/* Whether a configuration can express the stages, perhaps with other numbers for the ends of the model. torchtitan
- * makes one or two stages per rank of any model by itself. With one per rank, Megatron's last stage may have fewer
- * layers. */
+/* Whether a configuration can express the stages, perhaps with other weights for the embeddings and the output. By
+ * itself, torchtitan makes one or two stages per rank for any model. With one per rank, Megatron's last stage may have
+ * fewer layers. */
 static bool can_be_said(struct tt_cluster_job *job)
 {
     double each, ends, layers = job->shape.layers;
@@ -282,7 +282,7 @@ static void try_schedules(struct search *s, struct tt_cluster_job job)
 {
     static const struct {
         enum tt_cluster_order order;
-        double stages; /* of a rank */
+        double stages; /* stages per rank */
     } all[] = {{TT_ORDER_1F1B, 1},
                {TT_ORDER_1F1B, 2},
                {TT_ORDER_1F1B, 4},
@@ -320,7 +320,7 @@ static void try_batches(struct search *s, struct tt_cluster_job job)
     }
 }
 
-/* Data-parallel ranks as shards and copies: all shards, or a power of two of them. */
+/* Tries to use data-parallel ranks for shards and copies: all for shards, or a power of two. */
 static void try_shards(struct search *s, struct tt_cluster_job job, double ranks)
 {
     bool megatron = tt_cluster_stack_is_megatron(job.stack);
@@ -353,8 +353,8 @@ static void try_degrees(struct search *s)
 
                     if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
                         continue;
-                    /* titan shares experts among ranks of tensor parallelism, which does not divide their matrices. A
-                     * layout for torchtitan, which can do either, can be written for titan too. */
+                    /* titan shares experts among tensor-parallel ranks, but does not divide their matrices. torchtitan
+                     * can do either, so this form of a layout works for both. */
                     if (job.shape.experts > 0 && !tt_cluster_stack_is_megatron(job.stack) && !divides(tp, ep))
                         continue;
                     job.tp = tp;
@@ -391,7 +391,7 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
     f->n_ties = f->n_ties < f->n ? f->n_ties : f->n;
 }
 
-/* --- what one change would do --- */
+/* --- single changes of a layout --- */
 
 struct list {
     const struct tt_cluster_layout *from;
@@ -416,7 +416,8 @@ static void add(struct list *list, const char *text, struct tt_cluster_job job)
     c->gain = c->layout.tokens_per_sec / list->from->tokens_per_sec - 1;
 }
 
-/* The layout with `degree` (tensor parallelism or stages) times `factor`, taken from the data-parallel ranks. */
+/* The layout in which `degree` (of tensor parallelism or stages) is multiplied by `factor`, at the cost of
+ * data-parallel ranks. */
 static struct tt_cluster_job regroup(struct tt_cluster_job job, double *degree, const struct tt_cluster_job *of,
                                      double factor)
 {
@@ -536,7 +537,7 @@ int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
 
 /* --- a whole run: failures, checkpoints, and how long it takes --- */
 
-/* The least time for which an asynchronous checkpoint blocks: ranks agree, and take host memory. */
+/* The least time for which an asynchronous checkpoint blocks: ranks agree, and allocate host memory. */
 static const double least_blocked_sec = 1;
 
 /* The interval with the least loss (Daly 2006), for checkpoints that block `delta` and failures every `mean`. */

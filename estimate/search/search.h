@@ -10,16 +10,16 @@ struct tt_cluster_layout {
     struct tt_cluster_job job;
     struct tt_cluster_time time;
     struct tt_cluster_memory memory;
-    double tokens_per_sec; /* of a device */
+    double tokens_per_sec; /* per device */
 };
 
 /**
- * What is wrong with a layout, in words that complete "it cannot run: ", or NULL: a degree that does not divide heads,
+ * The fault of a layout, in words that complete "it cannot run: ", or NULL: a degree that does not divide heads,
  * key/value heads, widths, sequence or experts, or fewer microbatches than stages.
  */
 const char *tt_cluster_fault(const struct tt_cluster_job *job);
 
-/** Predicts a job; usable is the memory of a device, 0: the machine's. */
+/** Predicts a job; usable: the memory of a device; 0: as the machine says. */
 struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, double usable);
 
 /** A layout in words, "shards 64 x TP 8, 2 microbatches of 1, recompute nothing"; returns buf, of 160 bytes or more. */
@@ -30,11 +30,12 @@ char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job
 struct tt_cluster_found {
     struct tt_cluster_layout *layout;
     int n, cap;
-    int n_ties;         /* layouts at the beginning that are as fast as the fastest, within the tie */
-    long n_tried;       /* layouts that could run */
-    long n_fit;         /* of these, with the margin */
-    long n_tight;       /* without it; the list has the best of these if none fits */
-    double least_bytes; /* the smallest need of all that could run */
+    int n_ties;   /* layouts at the beginning of the list that are as fast as the fastest, within the tie */
+    long n_tried; /* number of layouts that could run */
+    long n_fit;   /* number of these that fit with the margin */
+    /* number that fit only without the margin; if no other fits, the list contains the best of these */
+    long n_tight;
+    double least_bytes; /* the least memory with which any of them could run */
 };
 
 /**
@@ -48,29 +49,29 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
 struct tt_cluster_course {
     double steps, tokens, days, device_hours, failures;
     double failure_hours;    /* mean time between failures of the job */
-    double checkpoint_bytes; /* weights and moments in float32 */
-    double blocked_sec;      /* of a checkpoint that is written in the background */
+    double checkpoint_bytes; /* state in a checkpoint: weights and moments in float32 */
+    double blocked_sec;      /* time for which a checkpoint in the background blocks training */
     double write_sec;        /* until it is durable */
-    double interval_sec;     /* between checkpoints: Daly's */
+    double interval_sec;     /* time between checkpoints, by Daly's formula */
     double interval_steps;
-    double goodput; /* share of the time spent on steps that are not lost */
+    double goodput; /* the share of the time that is spent on steps which are not lost */
 };
 
-/** A run of `tokens` tokens. */
+/** Predicts a run of `tokens` tokens. */
 struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layout, double tokens);
 
 /* One change of a layout, and its effect. */
 struct tt_cluster_change {
     const char *text;
     struct tt_cluster_layout layout;
-    double gain; /* of tokens/s, as a share: 0.1 is 10 % more */
+    double gain; /* gain in tokens/s, as a share: 0.1 means 10 % more */
 };
 
 enum { TT_CLUSTER_CHANGES = 12 };
 
 /**
- * Single changes of a layout that run on the same devices with the same batch, sorted: layouts that fit first, then by
- * gain. Returns their number.
+ * Lists single changes of a layout for the same devices and batch, sorted: layouts that fit come first, then by gain.
+ * Returns their number.
  */
 int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
                        struct tt_cluster_change ret_change[TT_CLUSTER_CHANGES]);
