@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/** A file of assets/ that is part of the program; the bytes live as long as it runs. */
+/** A file of assets/ that is part of the program; its bytes stay valid as long as the program runs. */
 struct tt_builtin {
     const char *name;
     const char *bytes;

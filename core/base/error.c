@@ -15,8 +15,8 @@ static _Thread_local enum tt_key key_at_fault;
 
 static const char help[] = "\nhelp: ";
 
-/* The arguments may contain the old message, so the new one is made in other memory. Text of others, which they may
- * contain too, must not steer the terminal that shows it. */
+/* The arguments may contain the old message, so the new one is made in separate memory. They may also contain text from
+ * files, which must not control the terminal that shows it. */
 static void TT_PRINTF(1, 0) set_message(const char *fmt, va_list args)
 {
     static _Thread_local char next[TT_ERROR_MESSAGE_BYTES];

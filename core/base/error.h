@@ -7,8 +7,8 @@
 /**
  * Errors: one negative code per class, one message, set once where the fault is.
  *
- * A function that can fail returns 0 or a negative TT_E* code. The code says what the process exits with; the message
- * (kept per thread) says what was wanted, what was found, where, and what to do. Library code never prints or exits.
+ * A function that can fail returns 0 or a negative TT_E* code. The code determines the exit code of the process; the
+ * message (kept per thread) tells what was wanted and found, where, and what to do. Library code never prints or exits.
  *
  *     int rc = 0;
  *     TT_TRY(tt_file_read(path, &text, &size));
@@ -39,7 +39,8 @@ enum tt_error {
 #define TT_MUST_CHECK        __attribute__((warn_unused_result))
 
 /**
- * Runs a call that returns 0 or a negative code; on failure jumps to the function's one `out:` label. Needs `int rc`.
+ * Runs a call that returns 0 or a negative code; on failure jumps to the only `out:` label of the function. Needs `int
+ * rc`.
  */
 #define TT_TRY(call)           \
     do {                       \
@@ -57,9 +58,9 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /**
- * The same for an error about what a user may set: the message does not name it, a caller that knows where it was
- * set does (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until
- * the next tt_fail.
+ * The same for an error about a key. The message does not name the key; a caller that knows where the user set it does
+ * (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until the next
+ * tt_fail.
  */
 int tt_fail_key(int code, enum tt_key key, const char *fmt, ...) TT_PRINTF(3, 4);
 
@@ -69,10 +70,10 @@ int tt_wrap(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 /** This thread's message; never NULL. Valid until the thread's next tt_fail or tt_wrap. */
 const char *tt_error_message(void);
 
-/** What this thread's error is about; TT_KEY_NONE: nothing that a user sets, or the message says it. */
+/** The key of this thread's error; TT_KEY_NONE: the error is not about a key, or the message names it. */
 enum tt_key tt_error_key(void);
 
-/** Takes the hint, "help: ...", from this thread's message. */
+/** Removes the hint, "help: ...", from this thread's message. */
 void tt_error_drop_hint(void);
 
 /** Adds a line "help: ..." to this thread's message, unless it has one; returns code unchanged. */
@@ -82,8 +83,8 @@ int tt_error_add_hint(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 int tt_error_exit_code(int code);
 
 /**
- * Notes and warnings of library code. Libraries do not print. What they say goes to the sink that the program installed
- * (rank 0 of `titan` installs one that writes to stderr). Without a sink it is dropped.
+ * Notes and warnings of library code. Libraries do not print. Their messages go to the sink that the program has
+ * installed (rank 0 of `titan` installs one that writes to stderr). Without a sink they are dropped.
  */
 enum tt_log_level { TT_LOG_NOTE, TT_LOG_WARNING };
 
@@ -97,9 +98,8 @@ void tt_note(const char *fmt, ...) TT_PRINTF(1, 2);
 void tt_warn(const char *fmt, ...) TT_PRINTF(1, 2);
 
 /**
- * Progress of long work (tokenizing, reading, writing): done of total units. The sink decides how often
- * to show it: a terminal gets a line that is rewritten in place, a file gets a plain line now and then.
- * total is 0 when it is unknown.
+ * Progress of long work (tokenizing, reading, writing): done of total units. The sink decides how often to show it: a
+ * terminal gets a line that is rewritten in place, a file gets a plain line now and then. total is 0 if it is unknown.
  */
 typedef void (*tt_progress_fn)(void *arg, const char *what, double done, double total);
 void tt_log_set_progress(tt_progress_fn fn, void *arg);

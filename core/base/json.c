@@ -47,7 +47,7 @@ int tt_json_fail_at(const struct tt_json_reader *reader, const char *place, cons
     }
     for (const char *p = line; p < place; p++)
         column += ((unsigned char)*p & 0xc0) != 0x80; /* the first byte of a character */
-    column -= place == reader->end && place > line;   /* the last character of a text that ends early */
+    column -= place == reader->end && place > line;   /* if the text ends early, points at its last character */
     return tt_fail(TT_EDATA, "%s:%zu:%zu: invalid JSON: %s", reader->where, number, column, what);
 }
 
@@ -105,7 +105,7 @@ int tt_json_next(struct tt_json_reader *reader, bool *ret_more)
     return 0;
 }
 
-/* Decodes the \u sequence at the reader's place, or two of them that are one character. out NULL: passes it. */
+/* Decodes the \u sequence at the reader's place, or two of them that form one character. If out is NULL, skips it. */
 static int decode_unit(struct tt_json_reader *reader, struct tt_text *out)
 {
     const char *p = reader->at;
@@ -146,7 +146,7 @@ static int decode_escape(struct tt_json_reader *reader, struct tt_text *out)
     return 0;
 }
 
-/* Passes what stands for itself in a string, up to a quote, a backslash or the end. */
+/* Skips ordinary characters of a string, up to a quote, a backslash or the end. */
 static inline int pass_plain(struct tt_json_reader *reader)
 {
     const char *begin = reader->at, *p = begin;
@@ -165,7 +165,7 @@ static inline int pass_plain(struct tt_json_reader *reader)
     return (unsigned char)*p < 0x20 ? fail(reader, "control character in a string") : 0;
 }
 
-/* Reads a string, which is appended to out if it has escapes. out NULL: passes it. */
+/* Reads a string, which is appended to out if it contains escapes. If out is NULL, skips it. */
 static inline int take_string(struct tt_json_reader *reader, struct tt_text *out, struct tt_json_span *ret_string)
 {
     size_t from = out ? out->size : 0;
@@ -199,7 +199,7 @@ int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_
     return take_string(reader, &reader->decoded, ret_string);
 }
 
-/* Reads a key and its colon; `passes` if the key is not wanted. */
+/* Reads a key and its colon; `passes`: the key is not wanted. */
 static inline int take_key(struct tt_json_reader *reader, bool passes, struct tt_json_span *ret_key)
 {
     int rc = 0;
@@ -224,7 +224,7 @@ int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
     return rc;
 }
 
-/* The value of a number with that form, which is copied since the text need not end with a 0. */
+/* Reads a number that is known to be well-formed. It is copied, since the text need not end with a 0. */
 static int read_real(struct tt_json_reader *reader, const char *begin, double *ret_real)
 {
     reader->decoded.size = 0;
@@ -242,7 +242,7 @@ static int pass_digits(struct tt_json_reader *reader)
     return 0;
 }
 
-/* Passes what makes a number a real: ".5", "e-3", ".5E3". */
+/* Skips the part that makes a number a real: ".5", "e-3", ".5E3". */
 static int pass_fraction(struct tt_json_reader *reader)
 {
     int rc = 0;
@@ -261,7 +261,7 @@ out:
     return rc;
 }
 
-/* A real is only converted where it is wanted. */
+/* Reads a number; converts a real only if the caller wants its value. */
 static inline int take_number(struct tt_json_reader *reader, bool is_wanted, struct tt_json_value *ret_number)
 {
     bool negative = tt_json_peek(reader) == '-', fits = true;
@@ -298,7 +298,7 @@ int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret
     return take_number(reader, true, ret_number);
 }
 
-/* true, false, null, or NaN, Infinity and -Infinity, which Python writes; as its first character. */
+/* Reads true, false, null, or NaN, Infinity and -Infinity (which Python writes), and returns its first character. */
 static int read_word(struct tt_json_reader *reader, char *ret_letter)
 {
     static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
@@ -315,7 +315,7 @@ static int read_word(struct tt_json_reader *reader, char *ret_letter)
     return fail(reader, "a value was expected");
 }
 
-/* Whether the next value is a number. -Infinity is a word. */
+/* Whether the next value is a number. -Infinity counts as a word. */
 static bool is_at_number(struct tt_json_reader *reader)
 {
     char c = tt_json_peek(reader);
@@ -323,7 +323,7 @@ static bool is_at_number(struct tt_json_reader *reader)
     return is_digit(c) || (c == '-' && !(reader->end - reader->at > 1 && reader->at[1] == 'I'));
 }
 
-/* Opens an object or an array, or passes any other value. */
+/* Opens an object or an array, or skips any other value. */
 static int pass_node(struct tt_json_reader *reader)
 {
     struct tt_json_value number;
@@ -384,7 +384,7 @@ static void begin_line(struct tt_json_reader *reader, const char *line, size_t s
     reader->lenient = true;
 }
 
-/* Passes the value that comes next. */
+/* Skips the next value. */
 static int take_value(struct tt_json_reader *reader, struct tt_json_field *field)
 {
     char c = tt_json_peek(reader);
@@ -454,7 +454,7 @@ void tt_json_add_string(const char *value, size_t size, struct tt_text *out)
 
     begin_line(&reader, value, size);
     if (take_string(&reader, out, &string) == 0 && string.text >= value && string.text < value + size)
-        tt_text_add_bytes(out, string.text, string.size); /* it has no escapes */
+        tt_text_add_bytes(out, string.text, string.size); /* the string contains no escapes */
     tt_json_reader_release(&reader);
 }
 
@@ -509,7 +509,7 @@ static json_t *json_of_word(const struct tt_json_reader *reader, char letter)
     return letter == 'n' || reader->lenient ? json_null() : json_pack("{s:s}", NOT_FINITE, word);
 }
 
-/* Reads a value; of an object or an array only its beginning. */
+/* Reads a value; if it is an object or an array, only its beginning. */
 static int read_node(struct tt_json_reader *reader, json_t **ret_json)
 {
     struct tt_json_value number;
@@ -534,7 +534,7 @@ out:
     return rc;
 }
 
-/* Reads the next member of an object or an array into it; ret_member is NULL at its end. */
+/* Reads the next member of an object or an array and adds it; ret_member is NULL at the end. */
 static int read_member(struct tt_json_reader *reader, json_t *parent, json_t **ret_member)
 {
     struct tt_json_span span;

@@ -21,13 +21,13 @@
  *         TT_TRY(tt_json_next(&reader, &more));
  *         if (!more)
  *             break;
- *         TT_TRY(tt_json_key(&reader, &key));    only in an object; equal keys are for the caller to refuse
+ *         TT_TRY(tt_json_key(&reader, &key));    only in an object; the caller must refuse equal keys
  *         TT_TRY(tt_json_read_number(&reader, &number));
  *     }
  */
 enum { TT_JSON_DEEPEST = 2048 };
 
-/** What is wrong with a text, and at which byte of it (from 1). */
+/** The fault of a text, and the byte at which it is (from 1). */
 struct tt_json_problem {
     const char *what;
     size_t column;
@@ -37,9 +37,9 @@ struct tt_json_reader {
     const char *text, *at, *end;
     const char *where; /* names the source in messages */
     int depth, deepest;
-    bool fresh;                              /* nothing was read in the innermost object or array */
+    bool fresh;                              /* nothing has been read in the innermost object or array */
     bool lenient;                            /* see tt_json_fields */
-    unsigned char is_array[TT_JSON_DEEPEST]; /* per depth */
+    unsigned char is_array[TT_JSON_DEEPEST]; /* for each depth */
     struct tt_text decoded;
     struct tt_json_problem problem; /* of the last error */
 };
@@ -48,7 +48,7 @@ struct tt_json_reader {
 void tt_json_reader_init(struct tt_json_reader *reader, const char *text, size_t size, const char *where);
 void tt_json_reader_release(struct tt_json_reader *reader);
 
-/** The first character of the next value: one of { [ " - 0…9 t f n N I if it is JSON, else any; 0 at the end. */
+/** The first character of the next value: one of { [ " - 0…9 t f n N I in valid JSON; 0 at the end. */
 char tt_json_peek(struct tt_json_reader *reader);
 
 /** Opens the object or array that comes next. */
@@ -57,17 +57,17 @@ int tt_json_open(struct tt_json_reader *reader) TT_MUST_CHECK;
 /** Goes to the next member of the innermost object or array, or closes it: ret_more is false. */
 int tt_json_next(struct tt_json_reader *reader, bool *ret_more) TT_MUST_CHECK;
 
-/** A string in the text or in the reader, without a final 0; valid until the reader reads something else. */
+/** A string in the text or in the reader's memory, without a final 0; valid until the next read. */
 struct tt_json_span {
     const char *text;
     size_t size;
 };
 
-/** The key of a member; one with a zero character is an error. */
+/** The key of a member; a key with a zero character is an error. */
 int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key) TT_MUST_CHECK;
 int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_string) TT_MUST_CHECK;
 
-/** An integer beyond 64 bits, as Python writes them, is a real; a real beyond double is an error. */
+/** An integer beyond 64 bits, which Python may write, is a real; a real beyond double is an error. */
 struct tt_json_value {
     bool is_integer;
     int64_t integer;
@@ -75,15 +75,15 @@ struct tt_json_value {
 };
 int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number) TT_MUST_CHECK;
 
-/** Passes a value of any kind, and checks its form but not that its keys differ. */
+/** Skips a value of any kind. Checks its form, but not that its keys differ. */
 int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;
 
 /** Checks that nothing but space is left. */
 int tt_json_finish(struct tt_json_reader *reader) TT_MUST_CHECK;
 
 /**
- * Goes to a place where a value begins. A value can be skipped, and read after its object is closed: keep the present
- * place, which is reader->at, go to the value's, read it, and go back.
+ * Goes to a place where a value begins. So a value can be skipped, and read after its object is closed: keep the
+ * present place (reader->at), go to the value's place, read it, and go back.
  */
 void tt_json_go(struct tt_json_reader *reader, const char *place);
 
@@ -91,15 +91,15 @@ void tt_json_go(struct tt_json_reader *reader, const char *place);
 int tt_json_fail_at(const struct tt_json_reader *reader, const char *place, const char *what);
 
 /**
- * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. What Python writes is
- * read as in Python: an integer beyond 64 bits is a real; NaN, Infinity and -Infinity, which a real of jansson cannot
- * be, are values of a form of their own, so that nothing takes them for another value. The caller calls json_decref.
+ * Parses text; `where` names the source in messages. Refuses duplicate keys and trailing text. Python's extensions are
+ * read as in Python: an integer beyond 64 bits is a real; NaN, Infinity and -Infinity, which jansson's reals cannot
+ * represent, become special values that no code can mistake for others. The caller calls json_decref.
  */
 int tt_json_parse(const char *text, size_t size, const char *where, json_t **ret_json) TT_MUST_CHECK;
 
 /**
- * Appends the text of a key of a tree. A key of jansson ends with a 0, so in a tree a zero character of a key is the
- * two bytes C0 80, which no other key has.
+ * Appends the text of a key of a tree. jansson's keys end with a 0, so in a tree a zero character within a key is
+ * stored as the bytes C0 80, which no other key contains.
  */
 void tt_json_add_key(struct tt_text *text, const char *key);
 
@@ -107,7 +107,7 @@ void tt_json_add_key(struct tt_text *text, const char *key);
 int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json) TT_MUST_CHECK;
 
 /**
- * The text of a file, indented, doubles exact and as short as possible, as in all texts below; path is for messages.
+ * Indented text for a file. Doubles are exact and as short as possible, as in all texts below. path is for messages.
  * The caller frees it with free.
  */
 int tt_json_dump(const json_t *json, const char *path, char **ret_text) TT_MUST_CHECK;
@@ -118,30 +118,33 @@ char *tt_json_text(const json_t *json);
 /** Text of json over several lines, each level indented by so many spaces; the caller frees with tt_free. */
 char *tt_json_indented(const json_t *json, int indent);
 
-/** A member of an object that must exist with that type, or TT_EDATA naming `where` and the key. */
+/** A member of an object, which must exist with that type; otherwise TT_EDATA names `where` and the key. */
 int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value) TT_MUST_CHECK;
 int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
 int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
 
-/** A string; NULL if it is none, or has zero characters, at which a string of C would end. */
+/** The text of a string; NULL if the value is not a string, or contains zero characters, at which a C string would
+ * end. */
 const char *tt_json_plain_string(const json_t *json);
 
-/** Reads an array of at most `most` integers, none of them negative. false: it is something else. */
+/** Reads an array of at most `most` integers, none of them negative. false: the value is something else. */
 bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n);
 
 /** The array that tt_json_sizes reads. */
 json_t *tt_json_from_sizes(const int64_t *sizes, int n);
 
-/** A string. Text that is not UTF-8, as a path may be, has U+FFFD for what is not; jansson would give NULL. */
+/** A string. In text that is not valid UTF-8, such as some paths, invalid bytes become U+FFFD; jansson would return
+ * NULL. */
 json_t *tt_json_string(const char *text);
 
 /** A finite double, or null for NaN and infinity, which JSON cannot express. */
 json_t *tt_json_number(double value);
 
 /**
- * The members of an object on one line of a corpus, without a tree. The reader is lenient there: the text is known to
- * be UTF-8; half a surrogate pair is U+FFFD; NaN and Infinity are numbers, in a tree null; of equal keys the last one
- * counts. Only what is wanted is decoded, and numbers are not converted, so that no unused value can be too large.
+ * The members of an object on one line of a corpus, without a tree. The reader is lenient here: the text is known to be
+ * UTF-8; half a surrogate pair becomes U+FFFD; NaN and Infinity are numbers (null in a tree); of equal keys the last
+ * one counts. Only the wanted members are decoded, and numbers are not converted, so that no unused value can be too
+ * large.
  */
 struct tt_json_field {
     const char *name;
@@ -154,15 +157,15 @@ struct tt_json_field {
 const char *tt_json_kind_name(json_type kind);
 
 /**
- * Checks a line of valid UTF-8 and finds the n fields in its object. A line with another kind of value is valid too and
- * has no members. False with ret_problem when the line is not JSON.
+ * Checks a line of valid UTF-8 and finds the n fields in its object. A line with another kind of value is valid too,
+ * without members. False, with ret_problem, if the line is not JSON.
  */
 bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, int n, json_type *ret_kind,
                     struct tt_json_problem *ret_problem);
 
 /**
- * A checked value as a tree; NULL: it is nested deeper than 101, or has a number that is too large. The caller calls
- * json_decref.
+ * A checked value as a tree; NULL: it is nested deeper than 101 levels, or contains a number that is too large. The
+ * caller calls json_decref.
  */
 json_t *tt_json_value_tree(const char *value, size_t size);
 

@@ -9,8 +9,8 @@
 /**
  * All of titan's own heap memory comes from here, so that a test can assert that the step loop allocates nothing.
  * Callers need not check for NULL: when memory runs out, these functions end the process with a message and the exit
- * code of TT_ENOMEM. For sizes that a file gives, use tt_calloc_for and tt_try_realloc. (Large arrays are planned and
- * checked against memory_limit beforehand.)
+ * code of TT_ENOMEM. For sizes that come from a file, use tt_calloc_for and tt_try_realloc. (Large arrays are planned
+ * and checked against memory_limit beforehand.)
  */
 
 /** n * size zeroed bytes; the product is checked. */
@@ -20,8 +20,8 @@ void *tt_calloc(size_t n, size_t size);
 void *tt_realloc(void *p, size_t n, size_t size);
 
 /**
- * The same for sizes that come from a file: they return NULL when there is not enough memory or the product overflows;
- * p then stays as it is. tt_calloc_for then sets a message that says that `what` needs the memory: `if (!p) return
+ * The same for sizes that come from a file: these functions return NULL if there is not enough memory or the product
+ * overflows, and p is unchanged. tt_calloc_for also sets a message that `what` needs the memory: `if (!p) return
  * TT_ENOMEM;`
  */
 void *tt_try_realloc(void *p, size_t n, size_t size);
@@ -38,8 +38,8 @@ char *tt_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1,
 void tt_free(void *p);
 
 /**
- * Registers fn(arg) to be called once before the process ends because memory ran out, so that it can remove what is
- * half made; NULL clears it. A process has one such function at a time. fn may allocate.
+ * Registers fn(arg) to be called once before the process ends because memory ran out, so that it can remove unfinished
+ * files; NULL clears it. A process has one such function at a time. fn may allocate.
  */
 void tt_mem_on_end(void (*fn)(void *arg), void *arg);
 

@@ -109,7 +109,7 @@ static bool has_control(const char *word)
     return false;
 }
 
-/* $'...', in which a shell knows escapes. */
+/* Adds $'...', in which a shell understands escapes. */
 static void add_escaped(struct tt_text *t, const char *word)
 {
     tt_text_add(t, "$'");
@@ -244,7 +244,7 @@ const char *tt_text_nearest(const char *word, const char *const *choices, int n)
 
 enum { MOST_LETTERS = 64 };
 
-/* The letters and digits of a text, in small letters; returns how many there are. */
+/* Copies the letters and digits of a text, in lower case; returns their number. */
 static int letters_of(const char *text, char letters[MOST_LETTERS])
 {
     int n = 0;
@@ -255,8 +255,8 @@ static int letters_of(const char *text, char letters[MOST_LETTERS])
     return n;
 }
 
-/* How many letters of a name a word has: all letters of the word somewhere in the name, or the beginning of the name
- * somewhere in the word. */
+/* The number of letters that a word shares with a name: all its letters, if they occur together in the name; or the
+ * letters of the longest beginning of the name that occurs in the word. */
 static int shared(const char *word, int n, const char *name, int m)
 {
     int longest = 0;
@@ -274,7 +274,7 @@ static int shared(const char *word, int n, const char *name, int m)
     return longest;
 }
 
-/* The nearest name, unless several are as near. */
+/* The nearest name; NULL if several are equally near. */
 static const char *only_nearest(const char *word, const char *const *names, int n)
 {
     const char *near = tt_text_nearest(word, names, n);
@@ -343,7 +343,8 @@ char *tt_text_duration(char *buf, size_t buf_size, double sec)
 
 char *tt_text_real(char *buf, size_t buf_size, double x)
 {
-    enum { MOST_ZEROS = 5, MOST_PLACES = 15 }; /* zeros before the point; the largest power of 10 without an exponent */
+    /* most zeros after the point, and the largest power of 10, without an exponent */
+    enum { MOST_ZEROS = 5, MOST_PLACES = 15 };
     char text[32], *mark;
     int digits, exponent;
 
@@ -354,7 +355,7 @@ char *tt_text_real(char *buf, size_t buf_size, double x)
     }
     (void)snprintf(text, sizeof text, "%.*e", digits, x);
     mark = strchr(text, 'e');
-    if (!mark) { /* it is not finite */
+    if (!mark) { /* the number is not finite */
         (void)snprintf(buf, buf_size, "%s", text);
         return buf;
     }
@@ -432,7 +433,7 @@ int64_t tt_text_hex(const char *text, size_t size, size_t n)
 
 void tt_text_add_shown(struct tt_text *t, const char *text, size_t size)
 {
-    size_t plain = 0; /* where text begins that is not added yet */
+    size_t plain = 0; /* where the text begins that has not been added yet */
     char buf[TT_SHOWN_BYTES];
 
     for (size_t at = 0, taken = 0, n = 0; at < size; at += taken) {
@@ -476,7 +477,7 @@ void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
         size -= good;
         if (!size)
             break;
-        /* the longest incomplete character gives one mark, and so does any other bad byte */
+        /* the longest incomplete character becomes one mark, and so does any other bad byte */
         for (skip = 3; skip > 1 && (skip > size || tt_utf8_unfinished(text, skip) != skip); skip--) {
         }
         tt_text_add_bytes(out, "\xef\xbf\xbd", 3);
@@ -513,7 +514,7 @@ static unsigned class_of(utf8proc_int32_t code)
     return (unsigned)utf8proc_get_property(code)->combining_class;
 }
 
-/* Sorts a run of combining marks by their classes, of which there are 256; equal ones keep their order. */
+/* Sorts a run of combining marks by their classes, of which there are 256. Marks of the same class keep their order. */
 static void sort_marks(utf8proc_int32_t *code, size_t n)
 {
     size_t begin[257] = {0};
@@ -545,7 +546,7 @@ static void order_marks(struct codes *c)
     }
 }
 
-/* utf8proc_map would sort the marks in a time that grows with the square of their number. */
+/* Does not use utf8proc_map, which would sort marks in a time that grows with the square of their number. */
 int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out)
 {
     static const struct {

@@ -20,7 +20,7 @@ void tt_text_add(struct tt_text *t, const char *fmt, ...) TT_PRINTF(2, 3);
 void tt_text_add_bytes(struct tt_text *t, const void *bytes, size_t size);
 void tt_text_release(struct tt_text *t);
 
-/** A number of n bytes, at most 8, the lowest first. */
+/** Adds a number as n little-endian bytes, at most 8. */
 void tt_text_add_little(struct tt_text *t, uint64_t number, size_t n);
 uint64_t tt_text_little(const void *bytes, size_t n);
 
@@ -34,15 +34,15 @@ bool tt_text_ends(const char *text, const char *with);
 bool tt_text_is_listed(const char *word, const char *list);
 bool tt_text_is_one_of(const char *word, const char *list);
 
-/** Adds the divisors of n, "1, 2, 3 or 6"; of more than ten, the largest. */
+/** Adds the divisors of n, "1, 2, 3 or 6"; if there are more than ten, the largest. */
 void tt_text_add_divisors(struct tt_text *t, int64_t n);
 
-/** Adds a word of a command line, quoted for a shell if need be, on one line whatever it holds. */
+/** Adds a word of a command line, quoted for a shell if necessary, and on one line whatever it contains. */
 void tt_text_add_word(struct tt_text *t, const char *word);
 
 /**
- * Appends text as tt_shown shows it, or as the content of an element or an attribute of XML or HTML. The last one
- * shows the text that is there: text that another user has written must not steer the terminal on which it is printed.
+ * Appends text as tt_shown shows it, or as the content of an element or an attribute of XML or HTML. The last function
+ * makes the whole text printable: text from another user must not control the terminal on which it is printed.
  */
 void tt_text_add_shown(struct tt_text *t, const char *text, size_t size);
 void tt_text_add_xml(struct tt_text *t, const char *text);
@@ -58,16 +58,17 @@ int tt_text_distance(const char *a, const char *b);
 const char *tt_text_nearest(const char *word, const char *const *choices, int n);
 
 /**
- * The name that a word may mean. First that of which the word has all letters and digits, or the other way round,
- * whatever is between them: llama3 for "Llama-3.1-8B"; then the nearest one, if no other is as near; then the one with
- * whose beginning the word agrees longest, if that is much of either: h100-sxm for "nvidia-h100-80gb". NULL: none.
+ * The name that the user probably meant by a word. First choice: a name whose letters and digits are all in the word,
+ * or the reverse, ignoring other characters: llama3 for "Llama-3.1-8B". Second: the nearest name, if no other is
+ * equally near. Third: the name whose beginning has most in common with the word, if that is a large part of either:
+ * h100-sxm for "nvidia-h100-80gb". NULL: none.
  */
 const char *tt_text_meant(const char *word, const char *const *names, int n);
 
-/** "1.50 GiB", "12 B": bytes for people, into buf of at least 24 bytes; returns buf. */
+/** "1.50 GiB", "12 B": a readable number of bytes, into buf of at least 24 bytes; returns buf. */
 char *tt_text_bytes(char *buf, size_t buf_size, double bytes);
 
-/** "410 ms", "25.1 s", "4 min 10 s", "3 h 12 min", "5.2 days": a time for people, into buf of at least 24 bytes. */
+/** "410 ms", "25.1 s", "4 min 10 s", "3 h 12 min", "5.2 days": a readable time, into buf of at least 24 bytes. */
 char *tt_text_duration(char *buf, size_t buf_size, double sec);
 
 /**
@@ -79,13 +80,14 @@ char *tt_text_real(char *buf, size_t buf_size, double x);
 /** "12,345,678" into buf of at least 28 bytes; returns buf. */
 char *tt_text_count(char *buf, size_t buf_size, int64_t n);
 
-/** Reads a size such as 512, 4k, 16MiB, 1.5G (all powers of 1024); false when text is not one. */
+/** Reads a size such as 512, 4k, 16MiB, 1.5G (all powers of 1024); false if the text is not a size. */
 bool tt_text_to_bytes(const char *text, int64_t *ret_bytes);
 
-/** The number that the n hexadecimal digits at the beginning of text are, n < 16; -1 if they are not there. */
+/** The value of the n hexadecimal digits at the beginning of text, n < 16; -1 if the text does not begin with n
+ * digits. */
 int64_t tt_text_hex(const char *text, size_t size, size_t n);
 
-/** Appends text with U+FFFD for every byte sequence that is not UTF-8, as decoders of tokens do. */
+/** Appends text with U+FFFD in place of every byte sequence that is not UTF-8, as token decoders do. */
 void tt_utf8_repair(const char *text, size_t size, struct tt_text *out);
 
 enum tt_utf8_form { TT_UTF8_NFC, TT_UTF8_NFD, TT_UTF8_NFKC, TT_UTF8_NFKD };

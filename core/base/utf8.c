@@ -16,7 +16,7 @@ int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code)
     utf8proc_int32_t code;
     utf8proc_ssize_t n;
 
-    if (size && (unsigned char)*p < 0x80) { /* most characters */
+    if (size && (unsigned char)*p < 0x80) { /* most characters are ASCII */
         *ret_code = (unsigned char)*p;
         return 1;
     }
@@ -85,7 +85,7 @@ int tt_utf8_encode(uint32_t code, char *buf)
     return (int)utf8proc_encode_char((utf8proc_int32_t)code, (utf8proc_uint8_t *)buf);
 }
 
-/* ---- text without what a terminal or XML would take for a command ---- */
+/* ---- text without characters that a terminal or XML would interpret ---- */
 
 /* Control characters of C0 and C1, and characters that set or isolate a direction, or end a line. */
 static bool is_command(uint32_t code)

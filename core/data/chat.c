@@ -16,10 +16,10 @@
 struct tt_chat {
     const struct tt_tokenizer *tokenizer;
     struct tt_encoder *encoder;
-    struct tt_chat_template *chat; /* NULL: not needed yet */
+    struct tt_chat_template *chat; /* NULL: not needed so far */
     char *template_name;
     json_t *messages;
-    bool *is_answer; /* of each message: what the assistant says, and is learned */
+    bool *is_answer; /* for each message: whether it is an answer of the assistant that is learned */
     size_t n_answers, cap_answers;
     struct tt_text text; /* of the line */
     struct tt_passages learned;
@@ -82,7 +82,7 @@ static void clear_text(struct tt_chat *c)
     tt_text_add_bytes(&c->text, "", 0);
 }
 
-/* Completes counts for the ids added since. */
+/* Completes counts for the ids that were added. */
 static void set_counts(struct tt_chat_ids *to, int counts)
 {
     while (to->counts.n < to->ids.n)
@@ -105,13 +105,13 @@ static int write_conversation(struct tt_chat *c, bool asks, struct tt_chat_ids *
         TT_TRY(tt_chat_template_ask(c->chat, c->messages, &c->text));
     else
         TT_TRY(tt_chat_template_write(c->chat, c->messages, c->is_answer, &c->text, &c->learned));
-    /* as a whole: a tokenizer may see other words where a part of it begins */
+    /* encodes the text as a whole, since a tokenizer may split parts of it differently */
     TT_TRY(tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts));
 out:
     return rc;
 }
 
-/* The text is a prompt and its answer. */
+/* Writes a text that consists of a prompt and its answer. */
 static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
 {
     int32_t bos = tt_tokenizer_info(c->tokenizer)->bos, eos = tt_tokenizer_info(c->tokenizer)->eos;
@@ -130,7 +130,7 @@ out:
 
 /* --- reading a line --- */
 
-/* A member that is null counts as none. */
+/* A member that is null counts as missing. */
 static int read_fields(const char *line, size_t size, struct tt_json_field *field, int n)
 {
     struct tt_json_problem problem;
@@ -182,7 +182,7 @@ static int check_role(const char *role, const char *where)
                    where, role);
 }
 
-/* The weight of a message: 1 or 0, as an integer or not. Others are refused. */
+/* Reads the weight of a message: 1 or 0, as an integer or a real. Refuses other values. */
 static int read_weight(const json_t *value, const char *where, bool *ret_learned)
 {
     double weight = value ? json_is_number(value) ? json_number_value(value) : NAN : 1.0;
@@ -193,7 +193,7 @@ static int read_weight(const json_t *value, const char *where, bool *ret_learned
     return 0;
 }
 
-/* As in transformers: removes null members, and gives reasoning the names that templates read. */
+/* As transformers does, removes null members, and gives reasoning the names that templates read. */
 static void complete_message(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -215,7 +215,7 @@ static void complete_message(json_t *message)
     (void)json_object_set(message, "reasoning_content", reasoning);
 }
 
-/* Adds a message, the n-th. */
+/* Adds message number n. */
 static int read_message(struct tt_chat *c, json_t *message, size_t n)
 {
     const json_t *calls;
@@ -238,7 +238,7 @@ static int read_message(struct tt_chat *c, json_t *message, size_t n)
     TT_TRY(check_text(message, "content", false, where));
     TT_TRY(check_text(message, "reasoning_content", true, where));
     add_message(c, message, is_answer && strcmp(role, "assistant") == 0);
-    (void)json_object_del(message, "weight"); /* it is not part of the conversation */
+    (void)json_object_del(message, "weight"); /* the weight is not part of the conversation */
 out:
     return rc;
 }
@@ -280,7 +280,7 @@ static int read_pair(struct tt_chat *c, const struct tt_json_field *prompt, cons
 
     clear_text(c);
     TT_TRY(add_text(prompt, &c->text));
-    if (input && input->value && !(input->kind == JSON_STRING && input->size == 2)) { /* it is not "" */
+    if (input && input->value && !(input->kind == JSON_STRING && input->size == 2)) { /* not "" */
         tt_text_add(&c->text, "\n\n");
         TT_TRY(add_text(input, &c->text));
     }
@@ -303,7 +303,7 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
 
     ret_ids->ids.n = ret_ids->counts.n = 0;
     TT_TRY(read_fields(line, size, f, N_FIELDS));
-    /* data sets whose messages all have the same members have a list without elements where there is nothing */
+    /* data sets in which all lines have the same members use an empty list for "no tools" */
     if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == JSON_ARRAY && f[TOOLS].size == 2))
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {
@@ -326,7 +326,7 @@ out:
     return rc;
 }
 
-/* --- asking --- */
+/* --- the beginning of an answer --- */
 
 int tt_chat_end(struct tt_chat *chat, int32_t *ret_end)
 {

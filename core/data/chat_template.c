@@ -27,7 +27,7 @@
 #include "core/base/mem.h"
 #include "core/data/jinja/jinja.h"
 
-/* The templates that go by a name. They mark what is learned. */
+/* The templates with names. They mark the parts that are learned. */
 static const struct row {
     const char *name;
     bool bos;                /* it needs the tokenizer's BOS */
@@ -90,17 +90,17 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 struct tt_chat_template {
     const struct tt_tokenizer *tokenizer;
-    const char *text; /* the table's or the tokenizer's */
+    const char *text; /* the text of the table's template or the tokenizer's */
     struct tt_jinja *jinja;
-    char *where;        /* in messages */
-    json_t *context;    /* what the template sees beside the messages */
+    char *where;        /* its name in messages */
+    json_t *context;    /* what the template sees besides the messages */
     char *opening;      /* the beginning of an answer */
-    char *closing;      /* what follows an answer, in any place, without white space at its end */
-    int closing_tokens; /* how many added tokens that is at most */
+    char *closing;      /* what follows an answer in any place, without white space at its end */
+    int closing_tokens; /* the most added tokens that `closing` contains */
     int32_t end;
 };
 
-/* Where something is in a text. */
+/* The position of something in a text. */
 struct place {
     size_t begin, end;
 };
@@ -137,7 +137,8 @@ static int fail_unknown(const struct tt_tokenizer *tokenizer, const char *name)
     return TT_EUSAGE;
 }
 
-/* Turns begin and end with tokens, not with text that looks like them. */
+/* Checks that the tokenizer has the tokens that begin and end turns as added tokens, so that no text is mistaken for
+ * them. */
 static int check_tokens(const struct row *row, const struct tt_tokenizer *tokenizer)
 {
     const char *const tokens[] = {row->begin, row->end}, *where = tt_tokenizer_info(tokenizer)->where;
@@ -164,7 +165,8 @@ static void set_token(json_t *context, const char *name, const struct tt_tokeniz
         (void)json_object_set_new(context, name, json_stringn(text, size));
 }
 
-/* What transformers gives to templates: the tokens of tokenizer_config.json that have names, no tools, no documents. */
+/* The variables that transformers passes to templates: the named tokens of tokenizer_config.json, no tools, no
+ * documents. */
 static json_t *make_context(const struct tt_tokenizer *tokenizer)
 {
     static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -173,7 +175,7 @@ static json_t *make_context(const struct tt_tokenizer *tokenizer)
     json_t *context = json_object(), *config = NULL;
 
     if (files->config && tt_json_parse(files->config, files->config_size, "tokenizer_config.json", &config) < 0)
-        config = NULL; /* the tokenizer has said so */
+        config = NULL; /* the tokenizer has reported that */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         json_t *value = json_object_get(config, names[i]);
 
@@ -207,7 +209,7 @@ static int render(const struct tt_chat_template *chat, const json_t *messages, s
     return rc;
 }
 
-/* The template could write other conversations, so the data is at fault. */
+/* Makes the error one of the data, since the template could write other conversations. */
 static int as_data_error(int rc)
 {
     return rc == TT_EUSAGE ? tt_fail(TT_EDATA, "%s", tt_error_message()) : rc;
@@ -218,7 +220,7 @@ int tt_chat_template_ask(const struct tt_chat_template *chat, const json_t *mess
     return as_data_error(render(chat, messages, json_array_size(messages), true, text, NULL));
 }
 
-/* --- finding what is learned --- */
+/* --- finding the parts that are learned --- */
 
 static size_t same_at_begin(const struct tt_text *a, const struct tt_text *b)
 {
@@ -250,7 +252,7 @@ static bool is_assistant(const json_t *messages, size_t i)
     return strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant") == 0;
 }
 
-/* The text with another content of message i. */
+/* The text with a different content in message i. */
 static int render_instead(const struct tt_chat_template *chat, const json_t *messages, size_t i, const char *content,
                           struct tt_text *text)
 {
@@ -264,7 +266,7 @@ static int render_instead(const struct tt_chat_template *chat, const json_t *mes
     return rc;
 }
 
-/* Where the content of message i is in the text: what changes when the content is an a, or a b. */
+/* Finds the content of message i in the text: the part that changes if the content is replaced by "a" or "b". */
 static int find_content(const struct tt_chat_template *chat, const json_t *messages, size_t i,
                         const struct tt_text *text, struct place *ret_place)
 {
@@ -297,8 +299,8 @@ static size_t skip_space(const char *text, size_t size)
 }
 
 /*
- * The place in text[from, to) behind the first `size` bytes of the beginning of an answer, or NOWHERE. White space
- * before it does not matter, and of white space at its end only what the text has too.
+ * The place in text[from, to) after the first `size` bytes of the beginning of an answer, or NOWHERE. White space
+ * before it does not matter, and white space at its end matters only as far as the text contains it too.
  */
 static size_t find_opening(const struct tt_chat_template *chat, const struct tt_text *text, size_t from, size_t to,
                            size_t size)
@@ -319,9 +321,9 @@ static size_t find_opening(const struct tt_chat_template *chat, const struct tt_
 }
 
 /*
- * Where the model begins to write answer i: behind the text of the messages before it with the beginning of an answer.
- * Some templates write earlier turns in another way when more follow, or begin answers with reasoning that they take
- * away later; then the beginning of an answer is looked for between the message before and the content.
+ * Where the model begins to write answer i: after the text of the earlier messages and the beginning of an answer. Some
+ * templates write earlier turns differently if more turns follow, or begin answers with reasoning that they remove
+ * later; then this searches for the beginning of an answer between the previous message and the content.
  */
 static int find_begin(const struct tt_chat_template *chat, const json_t *messages, size_t i, const struct tt_text *text,
                       size_t content, size_t *ret_begin)
@@ -343,7 +345,7 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
         begin = find_opening(chat, text, last.end, content, (size_t)(thoughts - chat->opening));
     if (begin == NOWHERE && is_written && same + opening > before.size)
         begin = same < content ? same : content;
-    /* the first message may have no beginning, and one after an answer may go on with its turn */
+    /* the first message may lack the beginning of an answer, and a message after an answer may continue its turn */
     if (begin == NOWHERE && (!opening || i == 0 || is_assistant(messages, i - 1)))
         begin = content;
     if (begin == NOWHERE)
@@ -363,7 +365,7 @@ static size_t token_after(const struct tt_chat_template *chat, const char *text,
     return token ? n + token : 0;
 }
 
-/* The end of a turn whose content ends at `at`: behind the tokens that close it, or the text that does. */
+/* The end of a turn whose content ends at `at`: after the tokens, or the text, that close the turn. */
 static size_t find_end(const struct tt_chat_template *chat, const struct tt_text *text, size_t at)
 {
     size_t closing = strlen(chat->closing), n = token_after(chat, text->text + at, text->size - at, true);
@@ -377,7 +379,7 @@ static size_t find_end(const struct tt_chat_template *chat, const struct tt_text
     return at;
 }
 
-/* Takes what the template marked, except in answers that are not learned. */
+/* Takes the parts that the template marked, except in answers that are not learned. */
 static int take_generated(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
                           const struct tt_text *text, const struct tt_passages *generated, struct tt_passages *learned)
 {
@@ -400,7 +402,7 @@ out:
     return rc;
 }
 
-/* Both are of the text alone, not of what the caller's text had before. */
+/* Offsets count from the beginning of the new text, not of the caller's text before it. */
 static int write_and_find(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
                           struct tt_text *text, struct tt_passages *learned)
 {
@@ -443,7 +445,7 @@ int32_t tt_chat_template_end(const struct tt_chat_template *chat)
 
 /* --- for other programs --- */
 
-/* The tags are transformers' own: jinja2 and llama.cpp need not know them. */
+/* The tags belong to transformers; jinja2 and llama.cpp may not know them. */
 void tt_chat_template_text(const struct tt_chat_template *chat, struct tt_text *text)
 {
     struct tt_text half = {0};
@@ -453,7 +455,7 @@ void tt_chat_template_text(const struct tt_chat_template *chat, struct tt_text *
     tt_text_release(&half);
 }
 
-/* Sets ret_same to whether both write the same, or both refuse. */
+/* Sets ret_same to whether both templates write the same text, or both refuse. */
 static int compare_on(const struct tt_chat_template *a, const struct tt_chat_template *b, const json_t *messages,
                       bool asks, bool *ret_same)
 {
@@ -511,7 +513,7 @@ static json_t *make_probe(size_t n)
     return probe;
 }
 
-/* What the template puts at the end to ask for an answer. */
+/* Finds the text that the template adds at the end to ask for an answer. */
 static int try_opening(struct tt_chat_template *chat)
 {
     struct tt_text asked = {0}, plain = {0};
@@ -530,7 +532,7 @@ out:
     return rc;
 }
 
-/* Sets ret_rest to what follows the answer in a probe of n messages. */
+/* Sets ret_rest to the text after the answer in a probe of n messages. */
 static int try_end(const struct tt_chat_template *chat, size_t n, struct tt_text *ret_rest)
 {
     struct tt_text text = {0};
@@ -547,7 +549,7 @@ out:
     return rc;
 }
 
-/* The number of added tokens that both texts begin with. */
+/* The number of added tokens with which both texts begin. */
 static int count_tokens(const struct tt_chat_template *chat, const struct tt_text *a, const struct tt_text *b)
 {
     size_t at = 0, n, same = same_at_begin(a, b);
@@ -570,8 +572,8 @@ static int32_t first_token(const struct tt_chat_template *chat, const struct tt_
 }
 
 /*
- * What closes a turn follows the last answer and others alike. A template that does not need to be asked for the
- * beginning of an answer writes that, too, and its first token may be that of every turn.
+ * Finds the text that closes a turn: it follows both the last answer and earlier ones. A template that always writes
+ * the beginning of an answer adds that too, and its first token may be the first token of every turn.
  */
 static int try_closing(struct tt_chat_template *chat)
 {
@@ -583,7 +585,7 @@ static int try_closing(struct tt_chat_template *chat)
 
     TT_TRY(try_end(chat, 2, &last));
     if (try_end(chat, 3, &inner) < 0)
-        tt_text_add_bytes(&inner, last.text, last.size); /* it allows one question only */
+        tt_text_add_bytes(&inner, last.text, last.size); /* the template allows only one question */
     same = same_at_begin(&last, &inner);
     while (same && skip_space(last.text + same - 1, 1))
         same--;
@@ -602,7 +604,7 @@ out:
     return rc;
 }
 
-/* An error of the template is an error of the key that chooses it. */
+/* Makes an error of the template an error of the key that chooses it. */
 static int as_key_error(int rc)
 {
     struct tt_text names = {0};

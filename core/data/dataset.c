@@ -28,7 +28,7 @@
 #include "core/os/file.h"
 #include "core/tokenizer/charset.h"
 
-enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* when tokens of the same files change, so does the number */
+enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* change the number if the tokens of the same files change */
 
 enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, SFT, TOKENS, TOKENS_U16 };
 
@@ -212,7 +212,7 @@ out:
     return rc;
 }
 
-/* Whether path has an intact cache of this source and tokenizer. Other errors than damage are returned. */
+/* Whether path is an intact cache of this source and tokenizer. Errors other than damage are returned. */
 static int find_cache(const char *path, uint64_t source_hash, uint64_t tokenizer_hash, struct tt_token_info *ret_info,
                       bool *ret_found)
 {
@@ -232,8 +232,8 @@ out:
     return rc;
 }
 
-/* A hash of what, beside the files and the tokenizer, determines the tokens. A chat template may write any token that
- * tokenizer_config.json names. */
+/* A hash of everything besides the files and the tokenizer that determines the tokens. A chat template may write any
+ * token that tokenizer_config.json names. */
 static uint64_t hash_reading(const struct tt_source *source, const struct tt_dataset_spec *spec)
 {
     const struct tt_tokenizer_info *files = tt_tokenizer_info(spec->tokenizer);
@@ -248,7 +248,7 @@ static uint64_t hash_reading(const struct tt_source *source, const struct tt_dat
     return tt_hash64(source->text_field, strlen(source->text_field), hash);
 }
 
-/* Whether it is the name of a file that a writer of token files has not finished; earlier versions used .tmp.NUMBER. */
+/* Whether it is the name of an unfinished token file; earlier versions used .tmp.NUMBER. */
 static bool is_unfinished(const char *name)
 {
     static const char old[] = ".tokens.tmp.";
@@ -258,8 +258,8 @@ static bool is_unfinished(const char *name)
            (found && found[strlen(old)] && strspn(found + strlen(old), "0123456789") == strlen(found + strlen(old)));
 }
 
-/* Removes from the cache what killed writers left. A living writer holds a lock on its file, so that file stays. What
- * cannot be removed stays too; it only takes space. */
+/* Removes the files that killed writers left in the cache. A living writer holds a lock on its file, so that file
+ * stays. A file that cannot be removed also stays; it only takes space. */
 static void sweep_cache(const char *folder)
 {
     char **names = NULL;
@@ -311,7 +311,7 @@ out:
     return rc;
 }
 
-/* Finds the first token beyond the vocabulary, for the message. */
+/* Fails with the first token beyond the vocabulary. */
 static int fail_vocabulary(const struct tt_dataset_ref *ref, int64_t vocab_size)
 {
     enum { BLOCK = 4096 };
@@ -338,7 +338,7 @@ out:
     return rc;
 }
 
-/* Tokens are numbers, whose meaning only their tokenizer knows. */
+/* Checks the tokenizer, since only the tokenizer that made tokens knows their meaning. */
 static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_token_info *info)
 {
     const struct tt_tokenizer *t = spec->tokenizer;
@@ -402,7 +402,7 @@ out:
 
 /* ---- an open dataset: reading its tokens, and checking that the file is still the one that was prepared ---- */
 
-/* Adds the host to the message of an error: ranks on other hosts may see another file under the same path. */
+/* Adds the host to the message of an error, since on other hosts the same path may lead to another file. */
 static int say_host(int rc)
 {
     char host[256] = "";
@@ -528,7 +528,7 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
     rc = tt_file_pread(dataset->fd, dataset->ref.path, (char *)(ids + n) - bytes, bytes,
                        info->tokens_at + begin * info->item_size);
     if (rc == TT_EDATA && (changed = look(dataset, &st)) < 0)
-        return changed; /* what changed says more than where the file ends */
+        return changed; /* the change of the file explains more than where it ends */
     if (rc < 0)
         return say_host(rc);
     if (info->item_size == 2)
@@ -546,7 +546,7 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
     return fail_changed(dataset, how);
 }
 
-/* The bytes with the bits of the tokens are read to the end of ret_counts, and spread from its beginning. */
+/* Reads the bytes with the tokens' bits into the end of ret_counts, and expands them from its beginning on. */
 int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n, uint8_t *ret_counts)
 {
     const struct tt_token_info *info = &dataset->ref.info;

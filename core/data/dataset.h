@@ -18,9 +18,9 @@
  */
 struct tt_dataset_kind {
     const char *name;
-    int variant;     /* of the files */
+    int variant;     /* variant of the files' format */
     bool needs_path; /* dataset_path must be set */
-    bool is_text;    /* not tokens: a tokenizer is needed, and a cache folder */
+    bool is_text;    /* text, not tokens: needs a tokenizer and a cache folder */
 };
 
 /** The kind called name; TT_EUSAGE with the nearest name if there is none. */
@@ -29,22 +29,22 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind) T
 struct tt_dataset_spec {
     const char *name;                     /* training.dataset */
     const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
-    const char *text_field;               /* of JSON lines; NULL: "text" */
+    const char *text_field;               /* the field of JSON lines; NULL: "text" */
     const char *chat_template;            /* of chat data (tt_chat_template_new); NULL: "auto" */
-    const struct tt_tokenizer *tokenizer; /* NULL is fine for packed files, which are then not compared with it */
+    const struct tt_tokenizer *tokenizer; /* may be NULL for packed files, which are then not compared with it */
     int64_t vocab_size;                   /* of the model; 0: any id is accepted */
-    const char *cache_dir;                /* for text; created if missing */
+    const char *cache_dir;                /* for text; created if it is missing */
 };
 
 /**
  * For a packed dataset: compares its header, without its content, with the tokenizer. Text passes. TT_EDATA: it was
- * packed with another tokenizer, or is no such file.
+ * packed with another tokenizer, or is not a packed file.
  */
 int tt_dataset_peek(const struct tt_dataset_spec *spec) TT_MUST_CHECK;
 
 enum { TT_DATASET_PATH_BYTES = 4096 };
 
-/** The packed file that prepare found or made. */
+/** The packed file that tt_dataset_prepare found or made. */
 struct tt_dataset_ref {
     char name[32];
     char path[TT_DATASET_PATH_BYTES]; /* of the packed file */
@@ -52,9 +52,9 @@ struct tt_dataset_ref {
 };
 
 /**
- * Prepares a dataset: checks a packed file, or tokenizes text into the cache unless it has an intact file of the same
- * content and tokenizer. Removes files of killed runs from the cache folder. Called by one rank (not collective);
- * reports progress.
+ * Prepares a dataset: checks a packed file, or tokenizes text into the cache, unless the cache contains an intact file
+ * for the same content and tokenizer. Removes files of killed runs from the cache folder. Called by one rank (not
+ * collective); reports progress.
  *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
  *   TT_EDATA a fault of the data, with file and line; a token beyond the vocabulary; tokens of another tokenizer
  */
@@ -72,7 +72,7 @@ struct tt_dataset {
     int fd;
     uint64_t device, inode; /* of the file that was opened, whatever its path leads to later */
     double modified_sec;    /* when it was last written, as of the last check of its content */
-    int64_t *offsets;       /* n_documents + 1, or NULL: one document */
+    int64_t *offsets;       /* [n_documents + 1], or NULL: one document */
 };
 
 /** Opens what prepare made, on any rank. TT_EDATA if the size differs; tt_dataset_verify compares the content. */
@@ -86,14 +86,14 @@ int tt_dataset_verify(struct tt_dataset *dataset) TT_MUST_CHECK;
 int tt_dataset_recheck(struct tt_dataset *dataset) TT_MUST_CHECK;
 
 /**
- * Copies tokens [begin, begin + n) of the stream in file order; the range must lie in it. TT_EDATA naming host and file
- * when the file ends early or has an id beyond ref.info.max_id, so that no id leads outside of the model's embedding.
+ * Copies tokens [begin, begin + n) of the stream in file order; the range must lie in it. TT_EDATA names host and file
+ * if the file ends early or contains an id beyond ref.info.max_id, so that no id is outside the model's embedding.
  */
 int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids) TT_MUST_CHECK;
 
 /**
- * For tokens [begin, begin + n): 1 if the token is to be learned, else 0. The file must have a mask. TT_EDATA naming
- * host and file when it ends early.
+ * For tokens [begin, begin + n): 1 if the token is to be learned, else 0. The file must have a mask. TT_EDATA names
+ * host and file if the file ends early.
  */
 int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n, uint8_t *ret_counts) TT_MUST_CHECK;
 

@@ -21,14 +21,14 @@
 
 enum { WINDOW = 4 * TT_HOLDOUT_BLOCK, PROGRESS_TOKENS = 1 << 24 };
 
-/* Tokens that were read at once, since most documents are short. */
+/* Tokens that are read at once, since most documents are short. */
 struct window {
     const struct tt_dataset *dataset;
     int64_t begin, n;
     int32_t *ids; /* WINDOW */
 };
 
-/* Tokens [begin, begin + n), n <= TT_HOLDOUT_BLOCK; valid until the next call. */
+/* Gets tokens [begin, begin + n), n <= TT_HOLDOUT_BLOCK; they are valid until the next call. */
 static int look_at(struct window *w, int64_t begin, int64_t n, const int32_t **ret_ids)
 {
     int64_t left = w->dataset->ref.info.n_tokens - begin;
@@ -107,10 +107,10 @@ static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, dou
                        "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\nhelp: from "
                        "%s=%.3g%% on one is held out",
                        key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
-                       percent * 1.01); /* rounding to three digits must not end below it */
+                       percent * 1.01); /* so that rounding to three digits cannot end below it */
 }
 
-/* Adds the tokens of a document that are to be learned. */
+/* Counts the tokens of a document that are to be learned. */
 static int count_learned(const struct tt_dataset *d, int64_t begin, int64_t end, uint8_t *counts, int64_t *learned)
 {
     int rc = 0;
@@ -174,8 +174,8 @@ void tt_holdout_release(struct tt_holdout *holdout)
 }
 
 /*
- * The documents that are trained on or, with held_out, the others. holdout NULL: all of the dataset. The caller frees
- * the index, even after an error.
+ * Lists the documents for training or, with held_out, the others. holdout NULL: all documents. The caller frees the
+ * index, even after an error.
  */
 static int documents_init(struct tt_documents *documents, const struct tt_dataset *dataset,
                           const struct tt_holdout *holdout, bool held_out)
@@ -217,8 +217,8 @@ static int fail_long(const struct tt_packs *p, int64_t document)
                        TT_KEY_NAME(dataloader.long_conversations));
 }
 
-/* Decides whether a conversation is used. A long one is if one of the tokens that are left, other than the very first,
- * is to be learned. */
+/* Decides whether a conversation is used. A long one is used if a token that remains after truncation, other than the
+ * first, is to be learned. */
 static int choose(struct tt_packs *p, int64_t document, enum tt_long_choice longs, bool *ret_used)
 {
     int64_t n = length_of(p->dataset, document);
@@ -242,12 +242,12 @@ out:
 
 /*
  * Packs `documents` of the dataset, which must outlive the packs. The caller frees the arrays, even after an error.
- * TT_EDATA for a long conversation with TT_LONG_ERROR, and if none is left.
+ * TT_EDATA for a long conversation with TT_LONG_ERROR, and if no conversation is left.
  */
 static int packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, const struct tt_documents *documents,
                       int64_t seq_len, enum tt_long_choice longs)
 {
-    int64_t n = documents->n, used = seq_len; /* tokens of the last sample */
+    int64_t n = documents->n, used = seq_len; /* tokens in the last sample */
     int rc = 0;
 
     *packs = (struct tt_packs){.dataset = dataset, .seq_len = seq_len, .n_given = n};
@@ -282,7 +282,7 @@ out:
     return rc;
 }
 
-/* Fills n places with the beginning of a conversation. */
+/* Fills n places of a sample with the beginning of a conversation. */
 static int put_conversation(struct tt_packs *p, int64_t document, int64_t n, int32_t *inputs, int32_t *labels)
 {
     int64_t begin = p->dataset->offsets[document];
@@ -328,10 +328,10 @@ out:
 /* ---- the order of a weighted mixture ---- */
 
 /*
- * Sample t (from 1) of dataset k with share w of a period W is wanted when its part of the first t samples, t w / W, is
- * ahead of the samples that it has; it becomes late when it is a whole sample ahead. Of the datasets that are far
- * enough ahead, the one that would become late first is next. With the right bounds nothing is ever late (R. Tijdeman,
- * The chairman assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
+ * Sample t (from 1) of dataset k with share w of a period W is wanted when its share of the first t samples, t w / W,
+ * exceeds the number of samples that it has got; it becomes late when it exceeds that by a whole sample. Among the
+ * datasets whose next sample is wanted, the one that would become late first is next. With the right bounds no sample
+ * is ever late (R. Tijdeman, The chairman assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
  */
 
 /* Shares that have exactly the ratios of the weights, which are decimal numbers. False: their sum is too large. */
@@ -360,7 +360,7 @@ static bool find_exact_shares(const double *weight, int n, double scale, int64_t
     return total <= TT_MIXTURE_PERIOD;
 }
 
-/* Shares of TT_MIXTURE_PERIOD samples, at least one for each dataset. */
+/* Computes shares of TT_MIXTURE_PERIOD samples, with at least one for each dataset. */
 static void round_shares(const double *weight, int n, int64_t *share)
 {
     double sum = 0.0, most;
@@ -400,7 +400,7 @@ static void find_shares(const double *weight, int n, int64_t *share)
     round_shares(weight, n, share);
 }
 
-/* The dataset of the sample with index t - 1, when used[k] samples of each dataset precede it. */
+/* The dataset of the sample with index t - 1, after used[k] samples of each dataset k. */
 static int choose_dataset(const struct tt_mixture *m, const int64_t *used, int64_t t)
 {
     int64_t unit = m->n > 1 ? 2 * m->n - 2 : 1;
@@ -471,7 +471,7 @@ int64_t tt_mixture_find(const struct tt_mixture *m, int part, int64_t number)
 struct epoch {
     int64_t number; /* -1: none yet */
     int64_t *order; /* documents or packs */
-    int64_t *begin; /* of each document of the order in the stream, n_ordered + 1; NULL: packs */
+    int64_t *begin; /* [n_ordered + 1] where each document of the order begins in the stream; NULL: packs */
     uint64_t used;  /* when it was last used */
 };
 
@@ -480,8 +480,8 @@ struct tt_sampler {
     struct tt_sampler_options options;
     struct tt_documents documents;
     int64_t n_samples;
-    int64_t n_ordered;     /* documents or packs; 0: all of the file, in its order */
-    struct tt_packs packs; /* n 0: samples are parts of a stream */
+    int64_t n_ordered;     /* documents or packs; 0: the whole file, in its order */
+    struct tt_packs packs; /* n is 0 if samples are parts of a stream */
     struct epoch epoch[2];
     uint64_t clock;
 };
@@ -513,7 +513,7 @@ static int fail_short(const struct tt_sampler *s, int64_t seq_len)
                : tt_error_add_hint(rc, "use more data");
 }
 
-/* Decides what the samples of an epoch are. */
+/* Decides how the samples of an epoch are made. */
 static int divide(struct tt_sampler *s)
 {
     const struct tt_documents *documents = &s->documents;
@@ -536,7 +536,7 @@ out:
     return rc;
 }
 
-/* Makes room for the orders of two epochs. */
+/* Allocates the orders of two epochs. */
 static int make_epochs(struct tt_sampler *s)
 {
     const char *name = s->dataset->ref.name;
@@ -612,7 +612,7 @@ const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler)
     return sampler->packs.n ? &sampler->packs : NULL;
 }
 
-/* Documents or packs in the order of an epoch. */
+/* Makes the order of documents or packs in an epoch. */
 static void make_order(const struct tt_sampler *s, int64_t number, int64_t *order)
 {
     char stream[48];
@@ -655,7 +655,7 @@ const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch)
     return sampler->n_ordered ? find_epoch(sampler, epoch)->order : NULL;
 }
 
-/* The last of n documents, which begin at begin[0..n-1], that begins at or before position. */
+/* Among n documents, which begin at begin[0..n-1], the last one that begins at or before position. */
 static int64_t find_place(const int64_t *begin, int64_t n, int64_t position)
 {
     int64_t low = 0, high = n;
@@ -693,7 +693,8 @@ out:
     return rc;
 }
 
-/* Positions of tokens [begin, begin + n) of an epoch's stream. A document that begins earlier counts from there. */
+/* The positions of tokens [begin, begin + n) of an epoch's stream. A document that begins before `begin` counts from
+ * `begin` on. */
 static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
 {
     const int64_t *begins = s->n_ordered ? find_epoch(s, number)->begin : s->dataset->offsets;

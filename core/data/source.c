@@ -19,36 +19,36 @@
 #include "core/base/utf8.h"
 #include "core/os/file.h"
 
-#define ZLIB_CONST /* input bytes are const */
+#define ZLIB_CONST /* makes zlib's input bytes const */
 #include <zlib.h>
 #include <zstd.h>
 
 enum packing { PLAIN, GZIP, ZSTD };
 
 /*
- * Limits of what unpacking holds in memory at once: a line, or the rest of a file as one document. A few KB of zstd can
- * unpack to gigabytes, so the size of the file sets no limit.
+ * Limits of the memory for unpacking: for a line, or for the rest of a file as one document. A few KB of zstd can
+ * unpack to gigabytes, so the size of the file is no limit.
  */
 enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
 
-/* Text files, plain or compressed by gzip or zstd, as their first bytes tell. A file that is something else (a Git LFS
- * pointer, a web page, Parquet, another compression) is TT_EDATA saying what it is. */
+/* Reads text files, plain or compressed with gzip or zstd; the first bytes show which. For any other file (a Git LFS
+ * pointer, a web page, Parquet, another compression), TT_EDATA says what it is. */
 struct reader {
     const char *name;
-    struct tt_mapping mapping; /* of a file that was opened by its path */
+    struct tt_mapping mapping; /* of a file that is opened by its path */
     const uint8_t *raw;
     size_t raw_size, raw_used;
     enum packing packing;
     z_stream gzip;
     ZSTD_DStream *zstd;
     bool in_frame;         /* within a gzip member or a zstd frame, where the file must not end */
-    struct tt_text buffer; /* unpacked text; bytes before buffer_used were handed out */
+    struct tt_text buffer; /* unpacked text; bytes before buffer_used have been handed out */
     size_t buffer_used;
-    int64_t offset; /* of the next byte, unpacked */
-    int64_t lines;  /* handed out */
+    int64_t offset; /* of the next byte of the unpacked text */
+    int64_t lines;  /* number of lines that have been handed out */
 };
 
-/* A part of the file that is handed out. */
+/* A part of the file that is handed out to the caller. */
 struct piece {
     const char *text;
     size_t size;
@@ -69,7 +69,7 @@ static bool is_html(const char *text, size_t size)
     return (size >= 9 && strncasecmp(text, "<!doctype", 9) == 0) || (size >= 5 && strncasecmp(text, "<html", 5) == 0);
 }
 
-/* Whether every other byte of the beginning is 0, as in UTF-16 without a mark of the byte order. */
+/* Whether every other byte of the beginning is 0, as in UTF-16 without a byte order mark. */
 static bool is_wide(const uint8_t *bytes, size_t size, size_t zero)
 {
     size_t most = size < 64 ? size / 2 * 2 : 64;
@@ -80,7 +80,7 @@ static bool is_wide(const uint8_t *bytes, size_t size, size_t zero)
     return most >= 4;
 }
 
-/* A frame of zstd, or one that it skips, with which pzstd begins. */
+/* Whether a zstd frame begins there, or a skippable frame, with which pzstd begins. */
 static bool is_zstd(const uint8_t *raw, size_t size)
 {
     return begins(raw, size, "\x28\xb5\x2f\xfd", 4) ||
@@ -193,13 +193,13 @@ static int unpack_gzip(struct reader *r, uint8_t *out, size_t cap, size_t *ret_n
     uInt given = left < (1u << 30) ? (uInt)left : 1u << 30;
     int status;
 
-    if (!r->in_frame && r->raw_used && !r->raw[r->raw_used]) { /* padding, for instance of a tape */
+    if (!r->in_frame && r->raw_used && !r->raw[r->raw_used]) { /* padding, as on a tape */
         while (r->raw_used < r->raw_size && !r->raw[r->raw_used])
             r->raw_used++;
         *ret_n = 0;
         return 0;
     }
-    if (!r->in_frame) { /* a file may have several members */
+    if (!r->in_frame) { /* there may be several members in a file */
         (void)inflateReset(&r->gzip);
         r->in_frame = true;
     }
@@ -258,7 +258,7 @@ out:
     return rc;
 }
 
-/* The text that is not handed out yet; of packed text, the part that is unpacked. */
+/* The text that has not been handed out yet; in a packed file, the unpacked part of it. */
 static struct piece unread(const struct reader *r)
 {
     if (r->packing == PLAIN)
@@ -289,8 +289,8 @@ static int fail_line(const struct reader *r)
 
 /*
  * The next line, without its end; a byte order mark at the start of the file is left out. It is valid until the next
- * call; its text is NULL at the end of the file. TT_EDATA naming the line if more than 128 MiB of a packed file are one
- * line, since unpacked lines are held in memory.
+ * call; its text is NULL at the end of the file. TT_EDATA names the line if a line of a packed file exceeds 128 MiB,
+ * since unpacked lines are held in memory.
  */
 static int reader_line(struct reader *r, struct piece *ret_line)
 {
@@ -324,7 +324,7 @@ out:
     return rc;
 }
 
-/* The whole rest of the file, valid until the reader is freed. TT_EDATA beyond 1 GiB of a packed file. */
+/* The whole rest of the file, valid until the reader is freed. TT_EDATA if that exceeds 1 GiB in a packed file. */
 static int reader_rest(struct reader *r, struct piece *ret_rest)
 {
     bool more = r->packing != PLAIN;
@@ -347,7 +347,7 @@ out:
 
 enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
 
-/* A name that only files of JSON lines have. */
+/* Whether only files of JSON lines have such a name. */
 static bool is_lines_name(const char *name)
 {
     static const char *const suffix[] = {".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"};
@@ -364,7 +364,7 @@ static bool is_jsonl_name(const char *name)
            tt_text_ends(name, ".json.zst");
 }
 
-/* JSON lines, packed in a way that titan does not read. */
+/* Whether the file contains JSON lines, packed in a way that titan does not read. */
 static bool is_other_lines_name(const char *name)
 {
     static const char *const packed[] = {".xz", ".bz2", ".lz4", ".lzma", ".br", ".zip", ".7z", ".Z"};
@@ -438,7 +438,8 @@ static int add_folder(struct tt_source *s, const char *folder, const struct nest
             tt_free(path);
             if (rc < 0)
                 goto out;
-        } else if (tt_text_ends(path, ".parquet") || is_other_lines_name(path)) { /* would be left out, or be text */
+        } else if (tt_text_ends(path, ".parquet") ||
+                   is_other_lines_name(path)) { /* it would be left out, or read as text */
             rc = tt_text_ends(path, ".parquet")
                      ? tt_source_fail_parquet(path)
                      : tt_fail(TT_EDATA,
@@ -545,14 +546,14 @@ struct walk {
     const char *what;
     tt_document_fn fn;
     void *arg;
-    const char *file; /* being read */
+    const char *file; /* the file that is being read */
     struct reader *reader;
     int64_t line;
-    int64_t done_bytes; /* of the previous files */
+    int64_t done_bytes; /* bytes of the previous files */
     int64_t shown_bytes;
-    int64_t text_bytes; /* of all documents */
+    int64_t text_bytes; /* bytes of all documents */
     int64_t documents;
-    struct tt_text text; /* of a line */
+    struct tt_text text; /* text of a line */
 };
 
 static void show_progress(struct walk *w)
@@ -565,7 +566,7 @@ static void show_progress(struct walk *w)
     tt_progress(w->what, (double)now, (double)w->source->bytes);
 }
 
-/* Checks text that begins at the line where the walk is. */
+/* Checks text that begins at the present line. */
 static int check_utf8(const struct walk *w, const struct piece *piece)
 {
     int64_t bad = tt_utf8_invalid(piece->text, piece->size), line = w->line;
@@ -584,7 +585,8 @@ static int take_document(struct walk *w, const char *text, size_t size)
 {
     int rc = w->fn(w->arg, text, size);
 
-    if (rc == TT_EIO || rc == TT_EUSAGE) /* not the document's fault: it is not written, or not as the user set it */
+    /* not the document's fault: it could not be written, or the configuration is wrong */
+    if (rc == TT_EIO || rc == TT_EUSAGE)
         return rc;
     if (rc < 0)
         return tt_wrap(rc, "%s:%lld", w->file, (long long)w->line);
@@ -608,7 +610,7 @@ out:
     return rc;
 }
 
-/* Fails because the text field is missing; names the fields of the line, and the one that may be meant. */
+/* Fails because the text field is missing; names the fields of the line, and the one that the user probably meant. */
 static int fail_field(const struct walk *w, const struct tt_json_field *f, const char *line, size_t size)
 {
     static const char of_chats[] =

@@ -9,12 +9,12 @@
 #include "core/base/builtin.h"
 #include "core/base/error.h"
 
-/** TT_EDATA if bytes (the beginning of a file) are not what a data file begins with; may_be_html for .html files. */
+/** TT_EDATA if bytes, the beginning of a file, cannot be the beginning of a data file; may_be_html: for .html files. */
 int tt_reader_refuse(const char *name, const void *bytes, size_t size, bool may_be_html) TT_MUST_CHECK;
 
 /**
- * The source of a dataset's documents: text files, one document each, or JSON lines, one document per line: the text
- * of a field (TT_SOURCE_JSONL), or the line itself, which the receiver reads (TT_SOURCE_LINES).
+ * The source of a dataset's documents: text files with one document each, or JSON lines with one document per line. Of
+ * a line, the receiver gets the text of a field (TT_SOURCE_JSONL), or the whole line (TT_SOURCE_LINES).
  */
 enum tt_source_kind { TT_SOURCE_TEXT, TT_SOURCE_JSONL, TT_SOURCE_LINES };
 
@@ -23,25 +23,26 @@ struct tt_source {
     char *text_field; /* of JSON lines */
     char **path;      /* sorted; the name of a built-in source */
     int n_paths;
-    struct tt_builtin builtin; /* size 0: files */
-    int64_t bytes;             /* of all files, as they are on disk */
+    struct tt_builtin builtin; /* size is 0 if the source consists of files */
+    int64_t bytes;             /* of all files, in their size on disk */
 };
 
 /**
- * The files of a path (a file, or a folder with all that is below it). Zero-initialise; release also after an error.
+ * The files at a path (a file, or all files below a folder). Zero-initialise; release also after an error.
  */
 int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path,
                    const char *text_field) TT_MUST_CHECK;
 void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin);
 void tt_source_release(struct tt_source *source);
 
-/** TT_EDATA about a Parquet file: why titan does not read it, and how to convert it. */
+/** Sets TT_EDATA for a Parquet file: why titan does not read it, and how to convert it. */
 int tt_source_fail_parquet(const char *path);
 
 /** A hash of the content of all files, their order and their number; reports progress. */
 int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash) TT_MUST_CHECK;
 
-/** Receives one document of valid UTF-8. Returns 0 or an error, which ends the reading and gets the position added. */
+/** Receives one document of valid UTF-8. Returns 0 or an error; an error ends the reading, and the position is added to
+ * its message. */
 typedef int (*tt_document_fn)(void *arg, const char *text, size_t size);
 
 /**

@@ -39,10 +39,10 @@ struct tt_token_header {
     uint64_t tokenizer_hash;
     uint64_t source_hash;
     uint64_t content_hash;
-    int64_t n_learned;                    /* of version 2, else 0 */
+    int64_t n_learned;                    /* in version 2; otherwise 0 */
     char unicode[TT_TOKEN_UNICODE_BYTES]; /* "": unknown */
     uint64_t reserved[3];
-    uint64_t header_hash; /* of the preceding bytes */
+    uint64_t header_hash; /* of all bytes of the header before it */
 };
 
 _Static_assert(sizeof(struct tt_token_header) == 136 - 8, "the header is 128 bytes");
@@ -59,12 +59,12 @@ static int64_t offsets_at(int64_t n_tokens, int64_t item_size)
 
 enum { LLMC_HEADER = 1024, BEGINNING = 4096, PROGRESS_FROM = 256 << 20 };
 
-/* A file that is being checked, and its first bytes. */
+/* A file that is being checked, with its first bytes. */
 struct file {
     const char *path;
     int fd;
     int64_t size;
-    bool whole; /* the content is checked too */
+    bool whole; /* whether the content is checked too */
     uint8_t begin[BEGINNING];
     size_t n_begin;
 };
@@ -137,7 +137,7 @@ out:
     return rc;
 }
 
-/* What a file with that header holds. */
+/* The description of a file with that header. */
 static struct tt_token_info info_of(const struct tt_token_header *h)
 {
     struct tt_token_info info = {.format = TT_TOKENS_TITAN,
@@ -235,7 +235,7 @@ static int check_raw(const struct file *file, struct tt_token_info *info)
     return 0;
 }
 
-/* Completes a foreign file, which has one document; its digest and largest id are found by reading it once. */
+/* Completes the description of a foreign file, which is one document; reads it once for its digest and largest id. */
 static int complete_foreign(const struct file *file, struct tt_token_info *info)
 {
     uint32_t max = 0;
@@ -265,7 +265,7 @@ static bool is_llmc(const struct file *file)
     return first == 20240520 || first == 20240801;
 }
 
-/* Read as headerless, a file with a header would give wrong tokens without any warning. */
+/* Refuses a file with a header, which would silently give wrong tokens if it were read as headerless. */
 static int refuse_header(const struct file *file)
 {
     int32_t version = 0;
@@ -347,7 +347,7 @@ int tt_tokenfile_peek(const char *path, bool is_raw, struct tt_token_info *ret_i
 /* ---- writing; order of the calls: new, add..., finish, free ---- */
 
 struct tt_token_writer {
-    char *path, *temporary; /* temporary NULL: finished */
+    char *path, *temporary; /* temporary is NULL when the file is finished */
     int fd;
     int item_size;
     int64_t vocab_size;
@@ -355,11 +355,11 @@ struct tt_token_writer {
     int64_t max_id;
     int64_t *offset; /* where each document begins */
     int64_t n_documents, cap_documents;
-    uint8_t *mask; /* of n_tokens bits; NULL: none */
+    uint8_t *mask; /* n_tokens bits; NULL: no mask */
     int64_t n_mask, cap_mask, n_learned;
     uint8_t *block;
     size_t used;
-    int64_t position; /* in the file, of the block */
+    int64_t position; /* position of the block in the file */
     uint64_t hash;
 };
 
@@ -370,7 +370,7 @@ int tt_token_writer_new(const char *path, int64_t vocab_size, struct tt_token_wr
     int rc = 0;
 
     TT_TRY(tt_path_look(path, &info));
-    /* the rename would replace a device or a pipe by a file */
+    /* the rename would replace a device or a pipe with a file */
     if (info.kind != TT_FILE_NONE && info.kind != TT_FILE_REGULAR)
         TT_TRY(tt_fail(TT_EUSAGE, "cannot write tokens to '%s': it exists and is not a file", path));
     tt_file_sweep_beside(path);

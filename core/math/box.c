@@ -128,7 +128,7 @@ int64_t tt_box_run(const struct tt_box *inner, const struct tt_box *outer)
 {
     int64_t run = 1;
 
-    /* A run continues into the next dimension as long as inner has all that outer has of the dimensions within. */
+    /* A run continues into the next dimension as long as inner covers all of outer in the dimensions within. */
     for (int d = inner->ndim - 1; d >= 0; d--) {
         run *= inner->shape[d];
         if (inner->shape[d] != outer->shape[d])
@@ -157,7 +157,7 @@ static int compare_offsets(const void *pa, const void *pb)
     return 0;
 }
 
-/* The first rows that no box touches; when all rows are touched (tiles are missing), the whole tensor. */
+/* The first rows that no box touches; if every row is touched, but elements are missing, the whole tensor. */
 static struct tt_box missing_part(int ndim, const int64_t *shape, const struct tt_box *sorted, int n)
 {
     int64_t row = 0;
@@ -198,7 +198,7 @@ enum tt_cover tt_box_cover(int ndim, const int64_t *shape, struct tt_box *box, i
     for (int i = 0; i < n; i++) {
         for (int j = i + 1; j < n; j++) {
             if (ndim && box[j].offset[0] >= box[i].offset[0] + box[i].shape[0])
-                break; /* sorted by row: nothing further can touch box i */
+                break; /* boxes are sorted by row, so no later box can touch box i */
             if (!tt_box_intersect(&box[i], &box[j], NULL))
                 continue;
             *ret_a = box[i];

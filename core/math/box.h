@@ -22,13 +22,14 @@ struct tt_box {
 /** The whole of a tensor. */
 struct tt_box tt_box_whole(int ndim, const int64_t *shape);
 
-/** An empty part of a tensor. Since a scalar has volume 1, that of a scalar is a box with one dimension of size 0. */
+/** An empty part of a tensor. Since a scalar has volume 1, the empty part of a scalar is a box with one dimension of
+ * size 0. */
 struct tt_box tt_box_empty(int ndim);
 
-/** Rows [row_begin, row_begin + rows) of dim 0. A scalar has the one row 0, which is the whole. */
+/** Rows [row_begin, row_begin + rows) of dim 0. A scalar has a single row, 0, which is the whole. */
 struct tt_box tt_box_rows(int ndim, const int64_t *shape, int64_t row_begin, int64_t rows);
 
-/** Elements in the box. The caller knows that it does not overflow (see tt_box_checked_volume). */
+/** Elements in the box. The caller must know that the product does not overflow (see tt_box_checked_volume). */
 int64_t tt_box_volume(const struct tt_box *box);
 
 /** Product of n sizes; false when one is negative or the product does not fit. */
@@ -36,7 +37,7 @@ bool tt_box_checked_volume(const int64_t *shape, int n, int64_t *ret_volume);
 
 bool tt_box_equal(const struct tt_box *a, const struct tt_box *b);
 
-/** The common part of two boxes of one tensor; false when it is empty. ret_common may be NULL. */
+/** The common part of two boxes of one tensor; false if it is empty. ret_common may be NULL. */
 bool tt_box_intersect(const struct tt_box *a, const struct tt_box *b, struct tt_box *ret_common);
 
 /** "[0:3, 0:512]" into buf; returns buf. */
@@ -46,9 +47,8 @@ char *tt_box_text(char *buf, size_t buf_size, const struct tt_box *box);
 int64_t tt_box_row_elements(const struct tt_box *box);
 
 /**
- * Where a packed box `inner` lies in a packed box `outer` that contains it: element number `at` of inner is the
- * element of outer with the number tt_box_position, and the elements of inner are neighbours in outer too in
- * runs of tt_box_run.
+ * Where a packed box `inner` lies in a packed box `outer` that contains it: element number `at` of inner is element
+ * number tt_box_position of outer, and runs of tt_box_run elements of inner are contiguous in outer too.
  */
 int64_t tt_box_position(const struct tt_box *inner, int64_t at, const struct tt_box *outer);
 int64_t tt_box_run(const struct tt_box *inner, const struct tt_box *outer);
@@ -58,9 +58,9 @@ void tt_box_copy(const struct tt_box *to, void *to_bytes, const struct tt_box *f
                  size_t item);
 
 /**
- * Whether boxes tile the tensor of that shape: each in bounds, pairwise disjoint, no element missing. n may be 0 for a
- * tensor without elements. Sorts the boxes. On failure the two boxes at fault (or the missing part) are in ret_a,
- * ret_b.
+ * Whether boxes tile the tensor of that shape: each box is in bounds, boxes are pairwise disjoint, no element is
+ * missing. n may be 0 for a tensor without elements. Sorts the boxes. On failure the two boxes at fault (or the missing
+ * part) are in ret_a, ret_b.
  */
 enum tt_cover { TT_COVER_EXACT, TT_COVER_OUTSIDE, TT_COVER_OVERLAP, TT_COVER_MISSING };
 enum tt_cover tt_box_cover(int ndim, const int64_t *shape, struct tt_box *box, int n, struct tt_box *ret_a,

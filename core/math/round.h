@@ -6,7 +6,7 @@
 
 /* Whole numbers rounded up; n is not negative. */
 
-/** n / size, rounded up: how many parts of `size` n has, the last of which may be short. */
+/** n / size, rounded up: the number of parts of `size` in n, the last of which may be shorter. */
 static inline int64_t tt_div_up(int64_t n, int64_t size)
 {
     return (n + size - 1) / size;

@@ -40,7 +40,7 @@ int tt_tree_stack_depth(int64_t n);
 
 /**
  * The same tree for leaves that come in any order. The place of a sum in the tree is (level, index): it covers the
- * 2^level leaves from index * 2^level on. So the order of the leaves decides when sums are added, but not which.
+ * 2^level leaves from index * 2^level on. So the order of the leaves decides when sums are added, but not which sums.
  *
  * nodes has tt_tree_nodes(n) places, all TT_TREE_NONE before the first leaf. The caller names sums by numbers.
  */
@@ -50,12 +50,12 @@ int64_t tt_tree_nodes(int64_t n);
 
 /**
  * Puts leaf `index` of n into the tree. Returns the number of additions that follow: the leaf to the first of
- * ret_neighbours, that sum to the second, and so on. The last of ret_neighbours has the result; the others are used up.
- * If n is no power of two, a sum without a neighbour becomes its parent.
+ * ret_neighbours, that sum to the second, and so on. The last of ret_neighbours then holds the result; the others are
+ * used up. If n is not a power of two, a sum without a neighbour takes the place of its parent.
  */
 int tt_tree_put(int *nodes, int64_t n, int64_t index, int sum, int ret_neighbours[TT_TREE_LEVELS]);
 
-/** The sum of all leaves; TT_TREE_NONE before the last one is there. */
+/** The sum of all leaves; TT_TREE_NONE before the last leaf has been put. */
 static inline int tt_tree_root(const int *nodes)
 {
     return nodes[1];

@@ -32,7 +32,7 @@
 
 enum { MOST_PAUSES = 5, FIRST_PAUSE_MS = 10, MOST_INTERRUPTS = 1000, PAUSES = 8 };
 
-/* tries holds two counts: the pauses, plus PAUSES times the interrupts. */
+/* `tries` contains two counts: the pauses, plus PAUSES times the interrupts. */
 bool tt_path_again(int error, int *tries)
 {
     int pauses = *tries % PAUSES;
@@ -72,7 +72,7 @@ int tt_path_fail(const char *verb, const char *path, int error)
     return code;
 }
 
-/* 0, or the errno. */
+/* Returns 0, or the errno. */
 static int stat_at(const char *path, bool follow, struct stat *st)
 {
     int tries = 0;
@@ -248,7 +248,7 @@ int tt_folder_make(const char *path)
     return rc;
 }
 
-enum { DEEPEST_FOLDER = 32 }; /* checkpoints are three levels deep; titan makes no deeper trees */
+enum { DEEPEST_FOLDER = 32 }; /* checkpoints are three levels deep, and titan makes no deeper trees */
 
 static int remove_tree(const char *path, int depth)
 {
@@ -311,7 +311,7 @@ int64_t tt_folder_free_bytes(const char *path)
 
 /* ---- files ---- */
 
-/* "No such file", with the nearest name in the same folder in case the path has a typing error. */
+/* Fails with "No such file" and the nearest name in the same folder, in case of a typing error. */
 static int fail_missing(const char *path)
 {
     char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
@@ -344,7 +344,7 @@ static int fail_kind(const char *path, mode_t mode)
     return tt_fail(TT_EDATA, "cannot read '%s': it is %s, wanted a regular file", path, what);
 }
 
-/* flags: O_NONBLOCK where a pipe or a device must not block the process. */
+/* flags: O_NONBLOCK if a pipe or a device must not block the process. */
 static int open_for_reading(const char *path, int flags, int *ret_fd, struct stat *ret_stat)
 {
     int fd, tries = 0, error;
@@ -352,7 +352,7 @@ static int open_for_reading(const char *path, int flags, int *ret_fd, struct sta
     while ((fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags)) < 0) {
         if (errno == ENOENT)
             return fail_missing(path);
-        if (errno == ENXIO || errno == ENODEV) /* a socket, a device without a driver */
+        if (errno == ENXIO || errno == ENODEV) /* a socket, or a device without a driver */
             return tt_fail(TT_EDATA, "cannot read '%s': it is not a file", path);
         if (!tt_path_again(errno, &tries))
             return tt_path_fail("open", path, errno);
@@ -416,7 +416,7 @@ static int fail_large(const char *path, int64_t bytes, int64_t most)
                    tt_text_bytes(wanted, sizeof wanted, (double)most));
 }
 
-/* Reads to the end; the file probably has `expected` bytes. A file in /proc has size 0 and still has content. */
+/* Reads to the end; the file probably has `expected` bytes. A file in /proc has size 0, but is not empty. */
 static int read_all(int fd, const char *path, int64_t expected, int64_t most, char **ret_text, size_t *ret_size)
 {
     size_t used = 0, cap = (size_t)expected + 1;
@@ -593,8 +593,8 @@ void tt_random_word(char ret_word[TT_RANDOM_WORD_BYTES])
     uint64_t word = 0;
     struct timespec now;
 
-    /* Without the system's random numbers (a very old kernel) time and process number do:
-     * O_EXCL prevents collisions. */
+    /* If the system offers no random numbers (a very old kernel), time and process number suffice, since O_EXCL
+     * prevents collisions. */
     if (getrandom(&word, sizeof word, 0) != (ssize_t)sizeof word) {
         (void)clock_gettime(CLOCK_REALTIME, &now);
         word = ((uint64_t)now.tv_sec << 32 ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 20) +
@@ -610,7 +610,7 @@ bool tt_random_is_word(const char *text)
 
 enum { NAME_TRIES = 100 };
 
-/* The name that was wanted is part of the prefix, which adds ".tmp" to it. */
+/* Fails because a name is too long. The prefix consists of the wanted name and ".tmp". */
 static int fail_too_long(const char *prefix)
 {
     const char *name = strrchr(prefix, '/') ? strrchr(prefix, '/') + 1 : prefix;
@@ -653,21 +653,21 @@ static int make_temporary(const char *prefix, char **ret_name, int *ret_fd)
     return 0;
 }
 
-/* A rename would put the new file in the place of a device or of a link, for instance /dev/stdout. */
+/* Checks what is at the path, since a rename would replace a device or a link, such as /dev/stdout. */
 static int check_replaceable(const char *path)
 {
     struct tt_path_info info = {0};
 
     if (tt_path_look(path, &info) < 0 || (info.kind == TT_FILE_NONE && !info.is_link) ||
         (info.kind == TT_FILE_REGULAR && !info.is_link))
-        return 0; /* what cannot be looked at cannot be replaced either */
+        return 0; /* a path that cannot be examined cannot be replaced either */
     return tt_fail(TT_EDATA, "cannot replace '%s': it is %s, wanted a regular file or none\nhelp: name a file", path,
                    info.is_link                  ? "a link"
                    : info.kind == TT_FILE_FOLDER ? "a folder"
                                                  : "a device or a pipe");
 }
 
-/* 0, or an errno. */
+/* Returns 0, or an errno. */
 static int lock_file(int fd, int operation)
 {
     while (flock(fd, operation) < 0)
@@ -686,7 +686,7 @@ int tt_file_temporary(const char *path, char **ret_name, int *ret_fd)
     for (;;) {
         TT_TRY(make_temporary(prefix, ret_name, ret_fd));
         (void)lock_file(*ret_fd, LOCK_EX);              /* without locks, nothing is swept either */
-        if (fstat(*ret_fd, &st) < 0 || st.st_nlink > 0) /* else a sweep removed the file before the lock */
+        if (fstat(*ret_fd, &st) < 0 || st.st_nlink > 0) /* otherwise a sweep removed the file before it was locked */
             break;
         (void)close(*ret_fd);
         tt_free(*ret_name);
@@ -754,7 +754,7 @@ static int sync_file(int fd, const char *name)
     return 0;
 }
 
-/* The file is closed after the rename, since it is locked until then. All that can fail of its content was fsync. */
+/* The file is closed after the rename, since closing ends its lock. After fsync, closing cannot lose its content. */
 static int put_in_place(const char *path, char **name)
 {
     char *copy = tt_strdup(path);
@@ -789,13 +789,13 @@ static int write_bytes(void *arg, int fd, const char *name)
     return tt_file_pwrite(fd, name, b->bytes, b->size, 0, NULL);
 }
 
-/* A file that is written under another name. fd -1: none. */
+/* A file that is being written under a temporary name. fd -1: none. */
 struct pending {
     char *temporary;
     int fd;
 };
 
-/* A file that replaces another one has its permissions. */
+/* A file that replaces another one gets its permissions. */
 static void keep_mode(const char *path, int fd)
 {
     struct stat st;

@@ -11,10 +11,10 @@
 struct json_t;
 
 /**
- * Paths and folders. An error does not mean that a file is absent: only ENOENT does. A path that cannot work however
- * often it is tried (a file in place of a folder, a loop of links, a name that is too long) is TT_EDATA. Any other
- * failure of the system is TT_EIO, or TT_ENOMEM if memory is short. All messages give the path and the reason.
- * Interrupted and stale calls are repeated a few times.
+ * Paths and folders. An error does not mean that a file is absent: only ENOENT does. A path that can never work (a file
+ * in place of a folder, a loop of links, a name that is too long) is TT_EDATA. Any other failure of the system is
+ * TT_EIO, or TT_ENOMEM if memory is short. All messages give the path and the reason. Interrupted and stale calls are
+ * repeated a few times.
  */
 enum tt_file_kind {
     TT_FILE_NONE, /* nothing; with is_link: a dangling link */
@@ -23,7 +23,7 @@ enum tt_file_kind {
     TT_FILE_OTHER, /* a pipe, a socket, a device */
 };
 
-/** What a path leads to, following links. */
+/** What is at a path, following links. */
 struct tt_path_info {
     enum tt_file_kind kind;
     bool is_link; /* the last part of the path is a symbolic link */
@@ -39,8 +39,8 @@ int tt_path_has(const char *folder, const char *name, bool *ret_has) TT_MUST_CHE
 int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
 /**
- * For an error that may be due to a missing file: if nothing exists at path, the error becomes one about key, which
- * names the file. Returns rc; the message stays.
+ * For an error that may be due to a missing file: if nothing exists at path, makes this thread's error one about key,
+ * which names the file. Returns rc; the message stays.
  */
 int tt_path_blame_missing(int rc, const char *path, enum tt_key key);
 
@@ -48,12 +48,12 @@ int tt_path_blame_missing(int rc, const char *path, enum tt_key key);
 char *tt_path_of_program(void);
 
 /**
- * For messages about what is missing: "; from the current folder it is '/data/text.txt'", or "" for a path that does
- * not depend on that folder. The caller frees it (tt_free).
+ * For messages about a missing file: "; from the current folder it is '/data/text.txt'", or "" if the path does not
+ * depend on the current folder. The caller frees it (tt_free).
  */
 char *tt_path_seen(const char *path);
 
-/** The failure of a system call on a path: `cannot VERB 'PATH': REASON`, with a code by the rule above. */
+/** Sets the error for a failed system call on a path: `cannot VERB 'PATH': REASON`, with a code by the rule above. */
 int tt_path_fail(const char *verb, const char *path, int error);
 
 /**
@@ -64,7 +64,7 @@ bool tt_path_again(int error, int *tries);
 
 /**
  * Names in a folder, sorted, without "." and ".."; the caller frees them with tt_names_free. A missing folder is
- * TT_EDATA, or has no names (list_found).
+ * TT_EDATA; in tt_folder_list_found it is empty.
  */
 int tt_folder_list(const char *path, char ***ret_names, int *ret_n) TT_MUST_CHECK;
 int tt_folder_list_found(const char *path, char ***ret_names, int *ret_n) TT_MUST_CHECK;
@@ -89,7 +89,7 @@ int64_t tt_folder_free_bytes(const char *path);
  */
 enum { TT_RANDOM_WORD_BYTES = 17 };
 
-/** The largest stored file that is read whole, in bytes: far more than any manifest or tokenizer has. */
+/** The largest stored file that is read whole, in bytes: far more than any manifest or tokenizer takes. */
 #define TT_FILE_MOST ((int64_t)1 << 30)
 
 /**
@@ -98,11 +98,13 @@ enum { TT_RANDOM_WORD_BYTES = 17 };
  */
 int tt_file_read(const char *path, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
-/** Reads to its end what a user names, which may be a pipe (process substitution); at most `most` bytes. */
+/** Reads a file that the user names to its end. It may be a pipe (process substitution), and have at most `most`
+ * bytes. */
 int tt_file_read_any(const char *path, int64_t most, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
 /**
- * Opens a stored file for reading. TT_EDATA, saying what it is, if it is not a regular file. The caller closes ret_fd.
+ * Opens a stored file for reading. TT_EDATA if it is not a regular file; the message says what it is. The caller closes
+ * ret_fd.
  */
 int tt_file_open(const char *path, int *ret_fd, int64_t *ret_bytes) TT_MUST_CHECK;
 
@@ -117,8 +119,8 @@ struct tt_mapping {
 int tt_mapping_open(const char *path, struct tt_mapping *ret_mapping) TT_MUST_CHECK;
 void tt_mapping_release(struct tt_mapping *mapping);
 
-/** TT_EIO, "cannot WRITE 'PATH': why", with help if a limit or the disk is full; advice is what else helps then (NULL:
- * nothing): "keep fewer checkpoints". */
+/** TT_EIO, "cannot WRITE 'PATH': why", with help if a limit is reached or the disk is full; `advice` is a further
+ * remedy, such as "keep fewer checkpoints" (NULL: none). */
 int tt_file_fail(const char *what, const char *path, int error, const char *advice) TT_MUST_CHECK;
 
 /**
@@ -127,7 +129,7 @@ int tt_file_fail(const char *what, const char *path, int error, const char *advi
  */
 int tt_file_put(int fd, const void *bytes, size_t size);
 
-/** The same at offset, with a message by tt_file_fail, which path and advice are for. */
+/** The same at offset, with a message by tt_file_fail, which uses path and advice. */
 int tt_file_pwrite(int fd, const char *path, const void *bytes, size_t size, int64_t offset,
                    const char *advice) TT_MUST_CHECK;
 
@@ -137,14 +139,14 @@ int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t of
 /**
  * Replaces path durably: writes path.tmp-RANDOM, fsyncs, renames, fsyncs the folder. Readers see the old file or the
  * new. TT_EDATA if something other than a regular file is at path. Removes the temporary files of this path that killed
- * processes left. The second function takes what `write` writes to fd, the file of that name.
+ * processes left. The second function lets `write` write the content to fd, whose file has that temporary name.
  */
 int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
 int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg) TT_MUST_CHECK;
 
 /**
  * The same for two files that belong together. Both are written before the first is renamed, and `main` is renamed
- * last, after an old one was removed. So whoever finds `main` finds the `other` file that belongs to it.
+ * last, after an old `main` was removed. So if `main` exists, the `other` file that belongs to it does too.
  */
 struct tt_new_file {
     const char *path;
@@ -154,25 +156,25 @@ struct tt_new_file {
 int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other) TT_MUST_CHECK;
 
 /**
- * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be a regular file or nothing
- * (TT_EDATA). The file is always new (O_EXCL), so no two processes share one, even on different hosts. It is locked, if
- * the file system has locks, until ret_fd is closed, so that a sweep spares it. The caller frees ret_name (tt_free) and
- * closes ret_fd. The second function makes a folder, prefix-RANDOM.
+ * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be nothing or a regular file
+ * (otherwise TT_EDATA). The file is always new (O_EXCL), so no two processes share one, even on different hosts. It is
+ * locked, if the file system has locks, until ret_fd is closed, so that a sweep spares it. The caller frees ret_name
+ * (tt_free) and closes ret_fd. The second function makes a folder, prefix-RANDOM.
  */
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd) TT_MUST_CHECK;
 int tt_folder_temporary(const char *prefix, char **ret_name) TT_MUST_CHECK;
 
 /**
- * Gives a file that tt_file_temporary has made its name, durably: fsync, rename, fsync of the folder. Then *name is
- * freed and NULL. The caller closes fd afterwards, since files without a lock are swept.
+ * Durably renames a file of tt_file_temporary to its final name: fsync, rename, fsync of the folder. Then frees *name
+ * and sets it to NULL. Close fd only afterwards, since files without a lock are swept.
  */
 int tt_file_complete(const char *path, char **name, int fd) TT_MUST_CHECK;
 
-/** Removes a file that no living process has locked; the second function, all path.tmp-RANDOM of which that is true. */
+/** Removes a file unless a living process has locked it; the second function does this for all path.tmp-RANDOM. */
 void tt_file_sweep(const char *path);
 void tt_file_sweep_beside(const char *path);
 
-/** Whether tt_file_temporary makes such a name from a path that ends in `stem`. */
+/** Whether tt_file_temporary may have made the name from a path that ends in `stem`. */
 bool tt_file_is_temporary(const char *name, const char *stem);
 
 /** Reads and parses a file of JSON (tt_json_parse). The caller calls json_decref. */
@@ -181,7 +183,7 @@ int tt_json_load(const char *path, struct json_t **ret_json) TT_MUST_CHECK;
 /** Writes indented JSON (tt_json_dump) durably, by tt_file_replace. */
 int tt_json_save(const char *path, const struct json_t *json) TT_MUST_CHECK;
 
-/** A word of 16 random hexadecimal digits, for names; and whether a text is such a word. */
+/** Makes a word of 16 random hexadecimal digits, for names; tells whether a text is such a word. */
 void tt_random_word(char ret_word[TT_RANDOM_WORD_BYTES]);
 bool tt_random_is_word(const char *text);
 

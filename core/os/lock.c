@@ -41,7 +41,8 @@ static enum verdict lock_whole_file(int fd)
     return HELD;
 }
 
-/* Such a lock belongs to the open file, as an flock does, not to the process. EINVAL: the kernel does not know it. */
+/* Such a lock belongs to the open file, like an flock, and not to the process. EINVAL: the kernel does not support
+ * it. */
 static enum verdict lock_record(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -68,7 +69,7 @@ static void read_beginning(const char *path, char *text, size_t cap)
         (void)close(fd);
 }
 
-/* Field 22 of /proc/PID/stat: when the process began. It shows whether the number was given to another process. */
+/* Field 22 of /proc/PID/stat: when the process began. It shows whether the process number has been reused. */
 static int64_t start_of(int64_t pid)
 {
     char path[64], text[STAT_BYTES], *at;
@@ -81,7 +82,7 @@ static int64_t start_of(int64_t pid)
     return at ? (int64_t)strtoll(at, NULL, 10) : -1;
 }
 
-/* Identifies this process, so that another can tell whether it is alive. What is not known is the empty string. */
+/* Identifies this process, so that another can tell whether it is alive. Facts that are not known are empty strings. */
 static json_t *describe_self(void)
 {
     char host[NAME_BYTES] = "", space[NAME_BYTES] = "", boot[64];
@@ -115,7 +116,7 @@ static bool is_dead(const char *text, size_t size, const json_t *self)
     start = (int64_t)json_integer_value(json_object_get(owner, "start"));
     now = pid > 0 ? start_of(pid) : -1;
     if (same_text(owner, self, "host") && !same_text(owner, self, "boot"))
-        dead = same_text(owner, owner, "boot") && same_text(self, self, "boot"); /* both are known */
+        dead = same_text(owner, owner, "boot") && same_text(self, self, "boot"); /* both boot ids are known */
     else if (same_text(owner, self, "host") && same_text(owner, self, "pid_namespace") && pid > 0)
         dead = (kill((pid_t)pid, 0) < 0 && errno == ESRCH) || (now >= 0 && start >= 0 && now != start);
     json_decref(owner);
@@ -145,7 +146,7 @@ out:
     return rc;
 }
 
-/* Writes this process's owner file under a unique name and links it into place, which only one process can do. */
+/* Writes this process's owner file under a unique name and links it into place. Only one process succeeds. */
 static int link_owner(const char *owner, const json_t *self, bool *ret_held)
 {
     char *mine = NULL, *text = tt_json_text(self);
@@ -166,7 +167,7 @@ out:
     return rc;
 }
 
-/* Whether an owner that may be alive has the lock. The file of a dead owner is removed. */
+/* Whether an owner that may be alive holds the lock. Removes the file of a dead owner. */
 static int look_for_owner(const char *owner, const json_t *self, bool *ret_taken)
 {
     char *text = NULL;
@@ -207,7 +208,7 @@ out:
     return rc;
 }
 
-/* --- taking and giving back --- */
+/* --- taking and releasing --- */
 
 /* Whether the file at the path is the open one. */
 static int is_in_place(const struct tt_lock *lock, bool *ret_same)
@@ -239,7 +240,7 @@ static int take_open_file(struct tt_lock *lock, bool *ret_taken)
         rc = tt_path_fail("lock", lock->path, errno);
     else if (verdict == NO_LOCKS)
         rc = take_owner(lock, owner, self, ret_taken);
-    else if (verdict == HELD) /* by an owner on a host that mounts the same folder without locks */
+    else if (verdict == HELD) /* held by an owner on a host that mounts the same folder without locks */
         rc = look_for_owner(owner, self, ret_taken);
     json_decref(self);
     tt_free(owner);

@@ -26,14 +26,15 @@
 #include "core/os/machine.h"
 
 enum {
-    SPINS = 20000, /* some tenths of a millisecond: longer than between two runs, too short to be noticed */
+    /* some tenths of a millisecond: longer than the time between two runs, too short to matter otherwise */
+    SPINS = 20000,
     SPINS_BETWEEN_POLLS = 2000
 };
 
-static const uint64_t closed = UINT64_C(0xffffffff); /* instead of the next tile */
+static const uint64_t closed = UINT64_C(0xffffffff); /* in place of the next tile */
 
-/* Between two polls. Short compared with the time in which a network empties its buffers, long
- * compared with reading the clock. */
+/* The time between two polls: short compared with the time in which a network empties its buffers, long compared with
+ * reading the clock. */
 static const double poll_every_sec = 100e-6;
 static const struct timespec poll_every = {0, 100000};
 
@@ -51,7 +52,7 @@ struct signal {
 
 struct tt_team {
     int threads;
-    atomic_int spins;       /* before sleeping */
+    atomic_int spins;       /* spins before a thread sleeps */
     struct worker *workers; /* threads - 1 */
     _Atomic(tt_tile_fn) fn;
     void *_Atomic arg;
@@ -60,14 +61,14 @@ struct tt_team {
     struct signal runs;          /* the number of runs so far */
     struct signal done;          /* finished tiles of this run */
     atomic_bool stop;
-    /* used by the owning thread only */
+    /* the members below are used only by the owning thread */
     bool running;
     void (*poll)(void *arg);
     void *poll_arg;
     double polled_sec;
 };
 
-/* For the owning thread. */
+/* Polls if it is time for it; for the owning thread. */
 static void poll_at_times(struct tt_team *team)
 {
     double now;
@@ -98,7 +99,8 @@ static void wait_for_change(struct signal *signal, unsigned old, int spins, cons
     (void)atomic_fetch_sub(&signal->sleepers, 1);
 }
 
-/* Call after a change. A sleeper counts itself before the kernel reads the value, so one of the two sees the other. */
+/* Call after a change. A sleeper counts itself before the kernel reads the value, so either the sleeper sees the
+ * change, or this function sees the sleeper. */
 static void wake(struct signal *signal)
 {
     if (atomic_load(&signal->sleepers) > 0)
@@ -190,7 +192,7 @@ int tt_team_threads(const struct tt_team *team)
     return team->threads;
 }
 
-/* Whether this process may not run on all hardware threads that the ranks of this host divide among them. */
+/* Whether this process is bound to a part of the hardware threads that the ranks of this host divide among them. */
 static bool is_bound(const struct tt_limits *limits)
 {
     int all = tt_cores()->hardware_threads;
@@ -199,7 +201,7 @@ static bool is_bound(const struct tt_limits *limits)
     return tt_cores()->bound_hardware_threads < all;
 }
 
-/* 0: there are more ranks than cores. */
+/* An equal share of the cores; 0: there are more ranks than cores. */
 static int fair_cores(int ranks)
 {
     struct tt_limits limits = tt_limits_read("");

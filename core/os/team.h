@@ -24,8 +24,8 @@ void tt_team_free(struct tt_team *team);
 int tt_team_threads(const struct tt_team *team);
 
 /**
- * Says that `ranks` ranks of this host have teams of this size. If they have more threads than there are cores, and the
- * ranks are not bound to cores of their own, waiting threads sleep at once instead of spinning first.
+ * Tells the team that `ranks` ranks of this host have teams of this size. If together they have more threads than there
+ * are cores, and the ranks are not bound to their own cores, waiting threads sleep at once instead of spinning first.
  */
 void tt_team_share(struct tt_team *team, int ranks);
 
@@ -34,7 +34,7 @@ void tt_team_share(struct tt_team *team, int ranks);
  */
 void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg);
 
-/** True during a run; the poll function below can tell with it that it was called between tiles. */
+/** True during a run; so the poll function below can tell that it was called between tiles. */
 bool tt_team_busy(const struct tt_team *team);
 
 /**
@@ -44,8 +44,9 @@ bool tt_team_busy(const struct tt_team *team);
 void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
 /**
- * The cores that this process may run on (binding, quota of the control groups), and the cores of a rank that shares
- * its host with ranks - 1 others: the ones bound to it, or else a fair part, but no more than a fair part of a quota.
+ * The number of cores that this process may use (binding, quota of the control groups); the number for a rank that
+ * shares its host with ranks - 1 others: the cores to which it is bound, or otherwise an equal share, but no more than
+ * an equal share of a quota.
  */
 int tt_team_cores(void);
 int tt_team_fair_cores(int ranks);

@@ -14,24 +14,24 @@
 enum { MOST_BYTES = 64 << 20, MOST_STEPS = 4 << 20 };
 
 struct tt_jinja {
-    struct tt_jwork work; /* its memory has the tree */
+    struct tt_jwork work; /* its memory holds the tree */
     char *where;
     const struct tt_jnode *first;
     bool generates;
 };
 
-/* Names of a block: a loop's turn, a macro's call, or the template. */
+/* The names defined in a block: a loop's turn, a macro's call, or the template. */
 struct tt_jscope {
     struct tt_jscope *outer;
     struct tt_jdict names;
 };
 
 struct run {
-    struct tt_jwork w; /* the first member, so that a pointer to it is one to the run */
+    struct tt_jwork w; /* the first member, so that a pointer to it also points to the run */
     struct tt_jtext *out;
-    bool captures; /* `out` is not the text itself */
+    bool captures; /* `out` is a captured text, not the output */
     struct tt_passages *generated;
-    size_t before; /* what the caller's text had */
+    size_t before; /* bytes of the caller's text before the output */
 };
 
 enum after { GOES_ON, BREAKS, CONTINUES };
@@ -172,7 +172,7 @@ static struct tt_jargs read_args(struct run *r, const struct tt_jnode *n, struct
     return args;
 }
 
-/* Names of a body that are not seen after it. */
+/* The scope of a body, whose names are not visible after it. */
 static struct tt_jscope *scope_within(struct run *r, struct tt_jscope *outer)
 {
     struct tt_jscope *s = tt_jalloc(&r->w, sizeof *s);
@@ -181,7 +181,7 @@ static struct tt_jscope *scope_within(struct run *r, struct tt_jscope *outer)
     return s;
 }
 
-/* What statements write, as a string. */
+/* Returns the output of statements as a string. */
 static struct tt_jvalue capture(struct run *r, const struct tt_jnode *body, struct tt_jscope *s)
 {
     struct tt_jtext text = {0}, *out = r->out;
@@ -245,7 +245,7 @@ static struct tt_jvalue make_range(struct run *r, const struct tt_jargs *args)
     return list;
 }
 
-/* The date that Llama's templates have where they know none, so that training does not depend on the day. */
+/* The default date of Llama's templates, so that training does not depend on the day. */
 static struct tt_jvalue write_date(struct run *r, const struct tt_jargs *args)
 {
     struct tm date = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
@@ -317,7 +317,7 @@ static bool is_integer(struct tt_jvalue v)
     return v.kind == TT_J_INT || v.kind == TT_J_BOOL;
 }
 
-/* Division towards minus infinity, and its remainder, as Python has them. */
+/* Division rounded towards minus infinity, and its remainder, as in Python. */
 static bool divide(int64_t a, int64_t b, bool wants_remainder, int64_t *ret)
 {
     int64_t q, m;
@@ -354,7 +354,7 @@ static struct tt_jvalue compute(struct run *r, const char *op, struct tt_jvalue 
     return tt_jint(result);
 }
 
-/* What '+' adds to text that the filter safe made is escaped for HTML, although nothing else is. */
+/* Text that '+' adds to a result of the filter `safe` is escaped for HTML, although no other text is. */
 static struct tt_jvalue escape(struct run *r, struct tt_jvalue v)
 {
     static const char *const by[][2] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
@@ -441,7 +441,7 @@ static struct tt_jvalue evaluate_items(struct run *r, const struct tt_jnode *n, 
     return made;
 }
 
-/* The value of the first term that decides, as in Python. */
+/* Evaluates terms up to the first one that decides, and returns its value, as in Python. */
 static struct tt_jvalue evaluate_terms(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jvalue v = tt_jbool(false);
@@ -540,7 +540,7 @@ static struct tt_jvalue evaluate(struct run *r, const struct tt_jnode *n, struct
 
 /* --- statements --- */
 
-/* The items of a loop that its test lets pass. */
+/* The items of a loop that pass its test. */
 static struct tt_jlist *choose_items(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jlist *all = tt_jitems(&r->w, evaluate(r, n->b, s)), *chosen;
@@ -575,7 +575,7 @@ static enum after run_for(struct run *r, const struct tt_jnode *n, struct tt_jsc
         if (after == BREAKS)
             break;
     }
-    /* Jinja's else is for a loop of which no turn came to its end; a jump out of it is one of the loop around */
+    /* Jinja's else runs if no turn of the loop came to its end; a jump out of it belongs to the surrounding loop */
     return is_done ? GOES_ON : run_all(r, n->other, scope_within(r, s));
 }
 
@@ -589,7 +589,7 @@ static enum after run_if(struct run *r, const struct tt_jnode *n, struct tt_jsco
     }
 }
 
-/* A filter over a body: its first filter has no value to begin with. */
+/* Applies filters to a body; the first of them has no value on its left. */
 static struct tt_jvalue apply_filters(struct run *r, const struct tt_jnode *n, struct tt_jvalue v, struct tt_jscope *s)
 {
     struct tt_jargs args;
@@ -609,7 +609,7 @@ static enum after run_generation(struct run *r, const struct tt_jnode *n, struct
 
     if (r->captures)
         tt_jfail(&r->w, TT_EUSAGE, "{%% generation %%} within a macro, a set or a filter is not supported");
-    after = run_all(r, n->body, scope_within(r, s)); /* which is a macro in transformers */
+    after = run_all(r, n->body, scope_within(r, s)); /* transformers makes this a macro */
     if (r->generated)
         tt_passages_add(r->generated, r->before + begin, r->before + r->out->size);
     return after;
@@ -667,7 +667,7 @@ static enum after run_all(struct run *r, const struct tt_jnode *n, struct tt_jsc
     return after;
 }
 
-/* --- calls from outside --- */
+/* --- the interface --- */
 
 int tt_jinja_new(const char *text, size_t size, const char *where, struct tt_jinja **ret_jinja)
 {

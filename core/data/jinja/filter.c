@@ -60,7 +60,7 @@ static const char *name_of(struct tt_jwork *w, struct tt_jvalue v)
     return tt_jcopy(w, v.text, v.size);
 }
 
-/* A part of the name of a member: digits are an index. */
+/* A part of the name of a member; digits form an index. */
 static struct tt_jvalue part_of(struct tt_jwork *w, const char *text, size_t size)
 {
     struct tt_jvalue part = tt_jstring(text, size);
@@ -71,7 +71,7 @@ static struct tt_jvalue part_of(struct tt_jwork *w, const char *text, size_t siz
     return n == size && n > 0 && n < 18 ? tt_jint(strtoll(name_of(w, part), NULL, 10)) : part;
 }
 
-/* The member of an item that an argument names, as a.b or with an index. */
+/* The member of an item that an argument names, in the form a.b or by an index. */
 static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, struct tt_jvalue name)
 {
     size_t at;
@@ -94,8 +94,8 @@ static bool divides(struct tt_jwork *w, struct tt_jvalue by, struct tt_jvalue v)
     return v.integer % by.integer == 0;
 }
 
-/* strftime_now counts as not defined, so that templates write their default date: what is trained must not depend on
- * the day. */
+/* strftime_now counts as not defined, so that templates write their default date, and training does not depend on the
+ * day. */
 static bool is_defined(struct tt_jvalue v)
 {
     return v.kind != TT_J_UNDEFINED && !(v.kind == TT_J_FUNCTION && strcmp(v.text, "strftime_now") == 0);
@@ -175,7 +175,7 @@ static struct tt_jvalue map(struct tt_jwork *w, struct tt_jvalue v, const struct
     return made;
 }
 
-/* select, reject, selectattr and rejectattr. */
+/* The filters select, reject, selectattr and rejectattr. */
 static struct tt_jvalue choose(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jargs *args, bool wanted,
                                bool by_member)
 {
@@ -228,7 +228,7 @@ static struct tt_jvalue sort_key(struct tt_jwork *w, struct tt_jvalue item, cons
     return fold_case(w, item, order->is_exact);
 }
 
-/* Merges the sorted halves of items; equal ones stay in their order. */
+/* Merges the sorted halves of items; equal items keep their order. */
 static void sort_items(struct tt_jwork *w, struct tt_jvalue *items, struct tt_jvalue *scratch, size_t n,
                        const struct order *order)
 {
@@ -282,7 +282,7 @@ static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
     struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST);
 
     *made.list = *tt_jitems(w, v);
-    made.list->cap = made.list->n; /* what is added goes into a copy */
+    made.list->cap = made.list->n; /* so that an addition goes into a copy */
     made.list->is_walked = false;
     return made;
 }
@@ -292,7 +292,7 @@ static struct tt_jvalue reverse(struct tt_jwork *w, struct tt_jvalue v)
     struct tt_jvalue back = tt_jslice(w, v.kind == TT_J_LIST ? list_of(w, v) : v, tt_jnone, tt_jnone, tt_jint(-1));
 
     back.kind = back.kind == TT_J_TUPLE ? TT_J_LIST : back.kind;
-    back.is_lazy = back.kind == TT_J_LIST && !v.is_lazy; /* Python cannot reverse those without making a list */
+    back.is_lazy = back.kind == TT_J_LIST && !v.is_lazy; /* in Python, reversing these would need a list */
     return back;
 }
 
@@ -312,7 +312,7 @@ static struct tt_jvalue indent(struct tt_jwork *w, struct tt_jvalue v, const str
     for (int64_t i = 0; width.kind == TT_J_INT && i < width.integer; i++)
         tt_jtext_add(w, &space, " ", 1);
     tt_jtext_add_value(w, &whole, v);
-    tt_jtext_add(w, &whole, "\n", 1); /* as in Jinja, so that an empty line at the end is one */
+    tt_jtext_add(w, &whole, "\n", 1); /* as in Jinja, so that an empty line at the end counts as a line */
     lines = tt_jlines(w, tt_jtext_value(&whole)).list;
     for (size_t i = 0; i < lines->n; i++) {
         struct tt_jvalue line = lines->item[i];
@@ -326,7 +326,7 @@ static struct tt_jvalue indent(struct tt_jwork *w, struct tt_jvalue v, const str
     return tt_jtext_value(&text);
 }
 
-/* The integer part of text that is a real number; others are `missing`. */
+/* The integer part of a text that is a real number; `missing` for other texts. */
 static struct tt_jvalue part_of_real(struct tt_jwork *w, const char *text, struct tt_jvalue missing)
 {
     char *end = NULL;
@@ -381,7 +381,7 @@ static struct tt_jvalue pairs_of(struct tt_jwork *w, struct tt_jvalue v)
     return v;
 }
 
-/* How many arguments each filter takes, and the names that they may have. */
+/* The number of arguments that each filter takes, and their names. */
 static const struct filter {
     const char *name;
     size_t most_args;

@@ -10,7 +10,7 @@
 #include "core/data/jinja/jinja.h"
 
 /**
- * What the files of this folder share: memory that is released as a whole, values, the tree of a template. An error
+ * Shared by the files of this folder: memory that is released as a whole, values, the tree of a template. An error
  * jumps to the end of the call (tt_jinja_new, tt_jinja_render), where everything is released.
  */
 struct tt_jwork {
@@ -20,7 +20,7 @@ struct tt_jwork {
     size_t bytes, most_bytes;
     uint64_t steps, most_steps;
     int depth;
-    int line; /* of the template, where the work is */
+    int line; /* of the template, at which the work is */
     const char *where;
 };
 
@@ -30,7 +30,7 @@ char *tt_jcopy(struct tt_jwork *w, const char *text, size_t size);
 void *tt_jgrow(struct tt_jwork *w, void *array, size_t n, size_t *cap, size_t item_size);
 void tt_jwork_release(struct tt_jwork *w);
 
-/** Counts work that does not allocate; ends it when there is too much. */
+/** Counts work that does not allocate; ends the work if it becomes too much. */
 void tt_jstep(struct tt_jwork *w, size_t n);
 
 /** Counts a level, to be taken back by depth--; ends the work if there are more than `most`. */
@@ -59,19 +59,19 @@ enum tt_jkind {
     TT_J_METHOD,
 };
 
-/** A value; what it points to lives as long as the work. Strings are valid UTF-8. */
+/** A value; everything to which it points lives as long as the work. Strings are valid UTF-8. */
 struct tt_jvalue {
     enum tt_jkind kind;
-    bool is_lazy; /* a list that Python makes only while it is walked: it has no text, no JSON and no places */
-    bool is_view; /* a lazy list that may be walked again, and is false if it is empty: of a mapping */
-    bool is_safe; /* made by the filter safe: what is added to it is escaped */
+    bool is_lazy; /* a list that Python would make only while it is iterated: it has no text, no JSON and no indices */
+    bool is_view; /* a lazy list of a mapping, which may be iterated again, and is false if it is empty */
+    bool is_safe; /* made by the filter safe: text that is added to it is escaped */
     size_t size;  /* of a string */
     union {
-        int64_t integer; /* or a boolean */
+        int64_t integer; /* an integer, or a boolean as 0 or 1 */
         double real;
-        const char *text; /* of a string, or the name of what is undefined or of a function */
+        const char *text; /* of a string; or the name of a function or of an undefined value */
         struct tt_jlist *list;
-        struct tt_jdict *dict; /* of a namespace, too */
+        struct tt_jdict *dict; /* of a namespace too */
         struct tt_jloop *loop;
         struct tt_jmacro *macro;
         struct tt_jmethod *method;
@@ -81,7 +81,7 @@ struct tt_jvalue {
 struct tt_jlist {
     struct tt_jvalue *item;
     size_t n, cap;
-    bool is_walked; /* a lazy list gives its items once */
+    bool is_walked; /* a lazy list gives its items only once */
 };
 
 struct tt_jdict {
@@ -106,10 +106,10 @@ struct tt_jmethod {
     const char *name;
 };
 
-/** Arguments of a call. */
+/** The arguments of a call. */
 struct tt_jargs {
     struct tt_jlist list;
-    struct tt_jdict named; /* by strings */
+    struct tt_jdict named; /* keyed by strings */
 };
 
 static const struct tt_jvalue tt_jnone = {.kind = TT_J_NONE};
@@ -150,17 +150,17 @@ struct tt_jvalue tt_jfrom_json(struct tt_jwork *w, const json_t *json);
 
 const char *tt_jkind_name(struct tt_jvalue v);
 bool tt_jis_true(struct tt_jvalue v);
-bool tt_jis(struct tt_jvalue v, const char *text); /* a string with this text */
+bool tt_jis(struct tt_jvalue v, const char *text); /* whether v is a string with this text */
 bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b);
 /** Whether `a op b`; op is ==, !=, <, <=, >, >=, in or not in. Ends the work if the two have no order. */
 bool tt_jholds(struct tt_jwork *w, const char *op, struct tt_jvalue a, struct tt_jvalue b);
-/** The items that a loop over v has. */
+/** The items over which a loop over v iterates. */
 struct tt_jlist *tt_jitems(struct tt_jwork *w, struct tt_jvalue v);
 int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v);
-/** Ends the work if v is a list that was not made into one. */
+/** Ends the work if v is a lazy list, which is not allowed here. */
 void tt_jcheck_made(struct tt_jwork *w, struct tt_jvalue v);
 
-/** Text that grows in the memory of the work. */
+/** A text that grows in the memory of the work. */
 struct tt_jtext {
     char *text;
     size_t size, cap;
@@ -175,7 +175,7 @@ struct tt_jvalue tt_jto_string(struct tt_jwork *w, struct tt_jvalue v);
 
 /** The length of the white space character at p (as str.isspace has it), or 0. */
 size_t tt_jspace_at(const char *p, size_t size);
-/** Without characters of `chars` (NULL: white space) at the left (sides & 1) and at the right (sides & 2). */
+/** The string without characters of `chars` (NULL: white space) at the left (sides & 1) and the right (sides & 2). */
 struct tt_jvalue tt_jstrip(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jvalue *chars, int sides);
 /** The offset of part in [from, size) of a text, or SIZE_MAX. */
 size_t tt_jfind(struct tt_jwork *w, struct tt_jvalue text, size_t from, struct tt_jvalue part);
@@ -185,7 +185,7 @@ struct tt_jvalue tt_jslice(struct tt_jwork *w, struct tt_jvalue v, struct tt_jva
 struct tt_jvalue tt_jat(struct tt_jwork *w, struct tt_jvalue v, int64_t i);
 struct tt_jvalue tt_jreplace(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue from, struct tt_jvalue to,
                              int64_t most);
-/** A list of the lines, without what ends them. */
+/** A list of the lines, without line ends. */
 struct tt_jvalue tt_jlines(struct tt_jwork *w, struct tt_jvalue v);
 /** upper, lower, title, capitalize, or words (the filter title). */
 struct tt_jvalue tt_jcase(struct tt_jwork *w, struct tt_jvalue v, const char *how);
@@ -195,7 +195,7 @@ bool tt_jhas_method(struct tt_jvalue v, const char *name);
 struct tt_jvalue tt_jcall_method(struct tt_jwork *w, struct tt_jvalue self, const char *name,
                                  const struct tt_jargs *args);
 
-/** Argument i, or the one of that name, or `missing`. */
+/** Argument i, or the argument of that name, or `missing`. */
 struct tt_jvalue tt_jarg(struct tt_jwork *w, const struct tt_jargs *args, size_t i, const char *name,
                          struct tt_jvalue missing);
 /** Ends the work if there are more than `most` arguments, or named ones that are not in `names` (ends with NULL). */
@@ -204,7 +204,7 @@ void tt_jcheck_args(struct tt_jwork *w, const char *what, const struct tt_jargs 
 
 struct tt_jvalue tt_jfilter(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args);
 bool tt_jtest(struct tt_jwork *w, const char *name, struct tt_jvalue v, const struct tt_jargs *args);
-/** v.name or v[name], as both find it; attribute: the former. */
+/** v.name or v[name]: both find members and items, but in a different order. attribute: v.name. */
 struct tt_jvalue tt_jmember(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue name, bool attribute);
 
 /* --- the tree --- */
@@ -225,14 +225,14 @@ enum tt_jnode_kind {
     TT_JN_MEMBER, /* a.name */
     TT_JN_ITEM,   /* a[b] */
     TT_JN_SLICE,  /* a[b:c:d] */
-    TT_JN_CALL,   /* a(list b); of named ones, name and a */
+    TT_JN_CALL,   /* name(list b); for a named argument: name and a */
     TT_JN_FILTER,
     TT_JN_TEST,
     TT_JN_ARG,
     TT_JN_TEXT,
     TT_JN_PRINT,
     TT_JN_FOR, /* a: target, b: list, c: test; body, other */
-    TT_JN_IF,  /* a: test; body; other: what else, perhaps TT_JN_ELIF */
+    TT_JN_IF,  /* a: test; body; other: else or TT_JN_ELIF */
     TT_JN_ELIF,
     TT_JN_SET,      /* a = b, or a = what body writes */
     TT_JN_MACRO,    /* name(list b of names and defaults a) */
@@ -249,7 +249,7 @@ struct tt_jnode {
     const char *op;
     struct tt_jvalue value;
     struct tt_jnode *a, *b, *c, *d, *body, *other;
-    struct tt_jnode *next; /* in a list */
+    struct tt_jnode *next; /* in a list of nodes */
 };
 
 enum tt_jtoken_kind {
@@ -276,7 +276,7 @@ struct tt_jtoken {
 /** Cuts a template into tokens; the last one is TT_JT_END. */
 const struct tt_jtoken *tt_jlex(struct tt_jwork *w, const char *text, size_t size);
 
-/** The statements of a template, and whether it has {% generation %}. */
+/** The statements of a template; ret_generates: whether there is {% generation %}. */
 struct tt_jnode *tt_jparse(struct tt_jwork *w, const struct tt_jtoken *tokens, bool *ret_generates);
 
 #endif

@@ -11,8 +11,8 @@ struct lexer {
     struct tt_jwork *w;
     const char *text;
     size_t size, at;
-    size_t counted;   /* lines are counted up to here */
-    bool begins_line; /* the text before `at` ends a line, or is none */
+    size_t counted;   /* lines have been counted up to here */
+    bool begins_line; /* the text before `at` ends a line, or is empty */
     struct tt_jtoken *token;
     size_t n, cap;
 };
@@ -34,7 +34,7 @@ static void add(struct lexer *l, enum tt_jtoken_kind kind, const char *text, siz
     l->token[l->n++] = (struct tt_jtoken){kind, l->w->line, text, size};
 }
 
-/* Adds what there is from `from` to this place. */
+/* Adds the text from `from` to this place, if any. */
 static void add_from(struct lexer *l, enum tt_jtoken_kind kind, size_t from)
 {
     add(l, kind, tt_jcopy(l->w, l->text + from, l->at - from), l->at - from);
@@ -77,7 +77,7 @@ static size_t add_escape(struct lexer *l, const char *p, size_t size, struct tt_
         return add_code(l, p, size, p[1] == 'x' ? 2 : p[1] == 'u' ? 4 : 8, out);
     if (is_digit(p[1]) || p[1] == 'N')
         tt_jfail(l->w, TT_EUSAGE, "the escape '\\%c' in a string is not supported", p[1]);
-    if (p[1] == '\n') /* a line that goes on */
+    if (p[1] == '\n') /* a backslash at the end continues the line */
         return 2;
     tt_jtext_add(l->w, out, p, 1);
     return 1;
@@ -151,7 +151,7 @@ static void skip_space(struct lexer *l)
         l->at += n;
 }
 
-/* The end of a tag: '-' takes the space behind it, and a block takes the end of its line. */
+/* Takes the end of a tag: '-' removes the white space after it, and a block removes the line end after it. */
 static bool lex_end(struct lexer *l, const char *end, bool is_block)
 {
     char sign = peek(l, 0);
@@ -210,11 +210,11 @@ static void lex_code(struct lexer *l, bool is_block)
     add(l, is_block ? TT_JT_BLOCK_END : TT_JT_PRINT_END, "", 0);
 }
 
-/* Text up to the tag at `to`, which begins with the sign. */
+/* Takes the text up to the tag at `to`, which begins with the sign. */
 static void lex_data(struct lexer *l, size_t to, char kind, char sign)
 {
     struct tt_jvalue data = tt_jstring(l->text + l->at, to - l->at);
-    size_t line = data.size; /* where its last line begins */
+    size_t line = data.size; /* where the last line of the text begins */
 
     if (kind && sign == '-') {
         data = tt_jstrip(l->w, data, NULL, 2);
@@ -228,7 +228,7 @@ static void lex_data(struct lexer *l, size_t to, char kind, char sign)
         add(l, TT_JT_DATA, data.text, data.size);
 }
 
-/* All line ends become \n, and the last one is left out. */
+/* Makes all line ends \n, and removes the last one. */
 static void normalise_lines(struct lexer *l, const char *text, size_t size)
 {
     char *made = tt_jalloc(l->w, size + 1);

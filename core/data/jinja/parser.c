@@ -11,7 +11,7 @@
 struct parser {
     struct tt_jwork *w;
     const struct tt_jtoken *token;
-    int loops; /* around this place */
+    int loops; /* number of loops around this place */
     bool generates;
 };
 
@@ -108,7 +108,8 @@ static void leave(struct parser *p)
 
 /* --- expressions --- */
 
-/* Whether another item of a list follows, before `end`; takes the comma, or the end, before which one may stand. */
+/* Whether another item of a list follows before `end`. Takes the comma, or the end, before which a last comma is
+ * allowed. */
 static bool next_item(struct parser *p, bool is_first, const char *end)
 {
     if (take_op(p, end))
@@ -139,7 +140,7 @@ static struct tt_jnode *parse_args(struct parser *p)
     return first;
 }
 
-/* Expressions with commas between, up to `end`. */
+/* Expressions separated by commas, up to `end`. */
 static struct tt_jnode *parse_list(struct parser *p, enum tt_jnode_kind kind, const char *end)
 {
     struct tt_jnode *list = new_node(p, kind), **last = &list->a;
@@ -233,7 +234,7 @@ static struct tt_jnode *parse_primary(struct parser *p)
     }
     if (p->token->kind != TT_JT_STRING)
         fail_token(p, "a value");
-    for (; p->token->kind == TT_JT_STRING; p->token++) /* strings side by side are one */
+    for (; p->token->kind == TT_JT_STRING; p->token++) /* adjacent strings are joined */
         tt_jtext_add(p->w, &text, p->token->text, p->token->size);
     node->value = tt_jtext_value(&text);
     return node;
@@ -313,7 +314,7 @@ static struct tt_jnode *parse_filter(struct parser *p, struct tt_jnode *of)
     return node;
 }
 
-/* What follows 'is'. An argument may come without parentheses. */
+/* Parses a test after 'is', whose argument may come without parentheses. */
 static struct tt_jnode *parse_test(struct parser *p, struct tt_jnode *of)
 {
     struct tt_jnode *node = new_node(p, TT_JN_TEST), *not = NULL;
@@ -451,7 +452,7 @@ static struct tt_jnode *parse_not(struct parser *p)
     return node;
 }
 
-/* Terms with `word` between, each of which is a list of the tighter kind. */
+/* Terms joined by `word`, each of which consists of terms that bind more tightly. */
 static struct tt_jnode *parse_terms(struct parser *p, bool is_or)
 {
     struct tt_jnode *left = is_or ? parse_terms(p, false) : parse_not(p), *list, **last;
@@ -498,7 +499,7 @@ static struct tt_jnode *parse_expression(struct parser *p)
 
 /* --- statements --- */
 
-/* An expression, or a tuple without parentheses; condition false: without if. */
+/* An expression, or a tuple without parentheses; with condition false, `if` is not allowed. */
 static struct tt_jnode *parse_values(struct parser *p, bool condition)
 {
     struct tt_jnode *first = condition ? parse_expression(p) : parse_or(p), *tuple, **last;
@@ -515,7 +516,7 @@ static struct tt_jnode *parse_values(struct parser *p, bool condition)
     return tuple;
 }
 
-/* What is assigned to: a name, ns.name, or a tuple of names. */
+/* The target of an assignment: a name, ns.name, or a tuple of names. */
 static struct tt_jnode *parse_target(struct parser *p, bool may_be_member)
 {
     struct tt_jnode *target = new_node(p, TT_JN_NAME), *tuple = NULL, **last = NULL;
@@ -548,7 +549,8 @@ static void end_block(struct parser *p)
     p->token++;
 }
 
-/* Statements up to one of the tags `ends`, "a|b", whose name is the next token then. */
+/* b", whose name is the next token then.|Statements up to one of the tags in `ends`, "a|b"; the next token is then its
+ * name.|b", whose name is the next token then. */
 static struct tt_jnode *parse_body(struct parser *p, const char *ends)
 {
     end_block(p);
@@ -692,7 +694,7 @@ static struct tt_jnode *parse_tag(struct parser *p)
     return node;
 }
 
-/* ends NULL: up to the end of the template. */
+/* Statements up to one of the tags in `ends`; NULL: up to the end of the template. */
 static struct tt_jnode *parse_statements(struct parser *p, const char *ends)
 {
     struct tt_jnode *first = NULL, **last = &first;

@@ -8,7 +8,7 @@
 #include "core/base/utf8.h"
 #include "core/data/jinja/internal.h"
 
-/* White space as Python's str.isspace has it. */
+/* White space as in Python's str.isspace. */
 size_t tt_jspace_at(const char *p, size_t size)
 {
     uint32_t c = 0;
@@ -85,7 +85,7 @@ size_t tt_jfind(struct tt_jwork *w, struct tt_jvalue text, size_t from, struct t
     return SIZE_MAX;
 }
 
-/* The offset of character i, at most that of the end. */
+/* The offset of character i, or that of the end if there is no such character. */
 static size_t offset_of(struct tt_jvalue v, int64_t i)
 {
     size_t at = 0;
@@ -111,7 +111,7 @@ struct tt_jvalue tt_jat(struct tt_jwork *w, struct tt_jvalue v, int64_t i)
     return tt_jstring(v.text + at, next_char(v, at) - at);
 }
 
-/* A bound of a slice, as Python clips it; low and high are the ends that it may have. */
+/* A bound of a slice, clipped to low and high as in Python. */
 static int64_t bound_of(struct tt_jwork *w, struct tt_jvalue v, int64_t n, int64_t low, int64_t high, int64_t missing)
 {
     int64_t i;
@@ -212,7 +212,7 @@ static void push_part(struct tt_jwork *w, struct tt_jlist *list, struct tt_jvalu
     tt_jlist_add(w, list, tt_jstring(v.text + from, to - from));
 }
 
-/* Words between white space; the rest is the last one when there are `most` cuts. */
+/* Splits a text at white space, at most `most` times; the rest is the last word. */
 static struct tt_jvalue split_words(struct tt_jwork *w, struct tt_jvalue v, int64_t most)
 {
     struct tt_jvalue list = tt_jlist_new(w, TT_J_LIST);
@@ -232,7 +232,7 @@ static struct tt_jvalue split_words(struct tt_jwork *w, struct tt_jvalue v, int6
     }
 }
 
-/* The last place of part that ends at `end` or before. */
+/* The last place at which part occurs and ends at `end` or before. */
 static size_t find_last(struct tt_jwork *w, struct tt_jvalue v, size_t end, struct tt_jvalue part)
 {
     tt_jstep(w, 1 + v.size / 16);
@@ -273,7 +273,7 @@ static struct tt_jvalue split(struct tt_jwork *w, struct tt_jvalue v, const stru
     return tt_jslice(w, list, tt_jnone, tt_jnone, tt_jint(-1));
 }
 
-/* The length of the line end at p (as str.splitlines has it), or 0. */
+/* The length of the line end at p (as in str.splitlines), or 0. */
 static size_t line_end_at(const char *p, size_t size)
 {
     uint32_t c = 0;
@@ -309,7 +309,7 @@ static bool is_edge(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue edg
     return edge.size <= v.size && memcmp(v.text + (at_end ? v.size - edge.size : 0), edge.text, edge.size) == 0;
 }
 
-/* edge: a string, or a tuple of some. */
+/* edge: a string, or a tuple of strings. */
 static bool has_edge(struct tt_jwork *w, struct tt_jvalue v, struct tt_jvalue edge, bool at_end)
 {
     bool found = false;
@@ -417,7 +417,7 @@ static struct tt_jvalue call_string(struct tt_jwork *w, struct tt_jvalue v, cons
 #undef IS
 }
 
-/* What each method takes at most. */
+/* The most arguments of each method. */
 static const struct method {
     const char *name;
     size_t most_args;

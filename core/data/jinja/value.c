@@ -185,7 +185,7 @@ struct tt_jvalue tt_jfrom_json(struct tt_jwork *w, const json_t *json)
     return v;
 }
 
-/* --- asking values --- */
+/* --- questions about values --- */
 
 const char *tt_jkind_name(struct tt_jvalue v)
 {
@@ -288,7 +288,7 @@ bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
     return same;
 }
 
-/* By bytes, which is by characters in UTF-8. */
+/* Compares bytes, which in UTF-8 gives the order of the characters. */
 static int compare_strings(struct tt_jvalue a, struct tt_jvalue b)
 {
     size_t n = a.size < b.size ? a.size : b.size;
@@ -297,7 +297,7 @@ static int compare_strings(struct tt_jvalue a, struct tt_jvalue b)
     return order ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* Less than 0, 0 or more. */
+/* Returns a negative number, 0 or a positive one. */
 static int compare(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
 {
     if (is_number(a) && is_number(b)) {
@@ -446,7 +446,7 @@ struct tt_jvalue tt_jtext_value(const struct tt_jtext *t)
     return tt_jstring(t->text ? t->text : "", t->size);
 }
 
-/* As Python's repr: the shortest digits that read back as the same number. */
+/* As in Python's repr: the shortest digits that read back as the same number. */
 static void add_real(struct tt_jwork *w, struct tt_jtext *t, double real)
 {
     char buf[48];
