@@ -18,7 +18,7 @@
 
 /* --- activities and the clock --- */
 
-/* The most seconds between two polls that count. */
+/* The most seconds that count between two polls. */
 static const double most_gap_sec = 0.5;
 
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
@@ -81,17 +81,17 @@ enum { SILENT_PERIODS = 5, LOOKS = 8 };
 /* A rank's message to a neighbour, about itself and all ranks on its side of the tree. A rank of -1: none. */
 struct beat {
     int64_t progress;
-    int32_t waiting, working, silent; /* the lowest such rank */
+    int32_t waiting, working, silent; /* the lowest rank in that state */
     int32_t unused;
 };
 
 struct neighbour {
     int rank;
-    bool my_turn;    /* to send; else this rank waits for the neighbour's answer */
+    bool my_turn;    /* it is this rank's turn to send; otherwise it waits for the neighbour's answer */
     bool is_awaited; /* the receive is posted */
     bool is_gone;    /* a transfer failed */
     double sent, heard;
-    struct beat in, out; /* the last received and the last sent */
+    struct beat in, out; /* the last beat received, and the last beat sent */
     struct beat arriving;
     struct tt_request send, receive;
 };
@@ -99,11 +99,11 @@ struct neighbour {
 struct tt_pulse {
     double next_look;
     int n;
-    bool has_parent;                /* neighbour[0]; all lower ranks are on its side */
+    bool has_parent;                /* neighbour[0] is the parent, on whose side all lower ranks are */
     struct neighbour neighbour[32]; /* the parent, and a child for each bit of a rank */
 };
 
-/* comm has more than one rank. Freed after the transport has ended all transfers. */
+/* comm must have more than one rank. To be freed after the transport has ended all transfers. */
 static struct tt_pulse *pulse_new(const struct tt_comm *comm)
 {
     struct tt_pulse *p = tt_calloc(1, sizeof *p);
@@ -145,7 +145,7 @@ static int lower(int a, int b)
     return a < 0 ? b : b < 0 || a < b ? a : b;
 }
 
-/* Sums up this rank and the sides of all neighbours except one. */
+/* Combines this rank and the sides of all neighbours except one. */
 static struct beat sum_up(const struct tt_comm *comm, const struct neighbour *except, double now)
 {
     const struct tt_pulse *p = comm->pulse;
@@ -199,7 +199,7 @@ static int exchange(struct tt_comm *comm, struct neighbour *b, double now)
     }
     if (now - b->sent < period_of(comm))
         goto out;
-    TT_TRY(comm->ops->test(comm, &b->send, &done)); /* of the previous message */
+    TT_TRY(comm->ops->test(comm, &b->send, &done)); /* the previous message */
     if (!done)
         goto out;
     b->out = sum_up(comm, b, now);
@@ -212,7 +212,7 @@ out:
 }
 
 /*
- * Exchanges the signs of life that are due; cheap when none is. Polls the transport for them, since they must arrive
+ * Exchanges the signs of life that are due; cheap if none is due. Polls the transport for them, since they must arrive
  * even if no transfer is under way.
  */
 static void beat(struct tt_comm *comm, double now)
@@ -232,7 +232,7 @@ static void beat(struct tt_comm *comm, double now)
     comm->looks = true;
     if (comm->ops->advance && comm->ops->advance(comm) < 0) {
         comm->looks = false;
-        return; /* the next call that advances the transport gets the error again */
+        return; /* the next call that advances the transport returns the error again */
     }
     comm->looks = false;
     /* keep this thread's error message, since the caller may be about to report another error */
@@ -264,8 +264,8 @@ static int pulse_silent(const struct tt_comm *comm, double now)
 }
 
 /*
- * Whether this waiting rank reports for all waiting ranks: it does if no lower rank waits as well. If a silent rank is
- * on the way to the lower ranks, this rank reports only if that rank is the only lower one.
+ * Whether this waiting rank reports for all waiting ranks, which it does if no lower rank waits. If a silent rank is
+ * between this rank and the lower ranks, it reports only if the silent rank is the only lower one.
  */
 static bool pulse_speaks(const struct tt_comm *comm, double now)
 {
@@ -309,7 +309,7 @@ struct wait {
     int64_t mark;           /* the job's progress then */
 };
 
-/* Whether the job has made progress since the last call that returned true. */
+/* Whether the job has made progress since the last time that this function returned true. */
 static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 {
     int64_t progress = pulse_progress(comm);
@@ -322,8 +322,8 @@ static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 }
 
 /*
- * Reports from time to time the rank that a long wait is for: a silent rank, or else one that reads or writes files, or
- * else the one whose message is missing.
+ * Reports from time to time the rank for which this rank waits: a silent rank, or else a rank that reads or writes
+ * files, or else the rank whose message is missing.
  */
 static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
 {
@@ -345,7 +345,7 @@ static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
     comm->say(text);
 }
 
-/* After a timeout, keeps answering for a while, so that no other rank takes this one for dead. */
+/* After a timeout, keeps answering for a while, so that no other rank considers this one dead. */
 static bool still_nothing(struct tt_comm *comm, struct wait *w)
 {
     double wait_sec = comm->timeout_sec / 4.0, now = tt_comm_clock(comm);
@@ -381,8 +381,8 @@ static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, in
  * Pauses between two polls of a wait. A wait for a rank of the same host polls again at once, unless another thread
  * wants the core. A wait for another host sleeps: a message over a network takes longer than a short sleep, and the
  * kernel needs a core for its share of the transfer.
- *   peer        the rank that is waited for, or negative
- *   waited_sec  so far
+ *   peer        the rank for which this rank waits, or negative
+ *   waited_sec  the time waited so far
  */
 static void rest(const struct tt_comm *comm, int peer, double waited_sec)
 {
@@ -443,7 +443,7 @@ static void keep_failure(struct tt_comm *comm)
     if (comm->failure)
         return;
     if (before > 0 && silent >= 0 && silent < comm->rank)
-        before--; /* that rank will not report */
+        before--; /* that rank does not report */
     comm->failure = tt_strdup(tt_error_message());
     comm->turn_sec = now + before * each_sec;
 }
@@ -552,7 +552,7 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 }
 
 /*
- * --- work beside the communicator ---
+ * --- work during which the communicator stays alive ---
  *
  * It runs in a thread of its own, while the caller answers the other ranks. Each call makes a thread, a few times per
  * save.
@@ -597,7 +597,7 @@ static int start(struct job *job, pthread_t *thread)
     return error;
 }
 
-/* Waits a moment for the work to end, with the lock held. */
+/* Waits a moment for the end of the work; the caller holds the lock. */
 static void doze(struct job *job)
 {
     enum { NAP_NSEC = 10 * 1000 * 1000, SEC_NSEC = 1000 * 1000 * 1000 };
@@ -623,7 +623,7 @@ int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg)
     (void)pthread_mutex_init(&job.lock, NULL);
     (void)pthread_cond_init(&job.changed, NULL);
     if (start(&job, &thread) != 0) {
-        job.rc = work(arg); /* the other ranks then get no signs of life */
+        job.rc = work(arg); /* meanwhile the other ranks get no signs of life */
         goto out;
     }
     comm->works = true;
@@ -631,7 +631,7 @@ int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg)
     while (!job.done) {
         doze(&job);
         (void)pthread_mutex_unlock(&job.lock);
-        /* The work must end first. A failure here appears again in the next wait. */
+        /* The work must end first, so a failure here is not returned; it appears again in the next wait. */
         reachable = reachable && tt_comm_progress(comm) == 0;
         (void)pthread_mutex_lock(&job.lock);
     }
@@ -650,8 +650,8 @@ out:
 /*
  * --- small collectives ---
  *
- * They run along a binomial tree: counted from the root, rank r receives from r without its lowest set bit. They carry
- * a few hundred bytes once a step, so only their latency matters: 2 log2(size) messages in a row.
+ * They run along a binomial tree: with ranks counted from the root, rank r receives from r without its lowest set bit.
+ * They carry a few hundred bytes once a step, so only their latency matters: 2 log2(size) messages in a row.
  */
 
 static int send_control(struct tt_comm *comm, void *bytes, size_t size, int peer)
@@ -765,7 +765,7 @@ static void fold_max(void *into, const void *from, int n)
         a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
 }
 
-/* The same in parts, without room for all words. */
+/* The same in several parts, for a buffer that has no room for all words. */
 static int all_reduce_parts(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
 {
     int64_t received[MOST_WORDS];
@@ -799,7 +799,7 @@ int tt_comm_barrier(struct tt_comm *comm)
     return tt_comm_sum_i64(comm, &nothing, 1);
 }
 
-/* If no receive is open, a message that was sent and not received is still on its way. */
+/* If no receive is open, any message that was sent but not received is still on its way. */
 int tt_comm_check_messages(struct tt_comm *comm)
 {
     int64_t count[3] = {comm->sent_messages, comm->begun_receives, comm->received_messages};
@@ -816,7 +816,7 @@ out:
 int tt_comm_agree(struct tt_comm *comm, int code)
 {
     static _Thread_local char message[TT_ERROR_MESSAGE_BYTES];
-    double urgency = code < 0 ? comm->size - comm->rank : 0; /* greatest for the lowest failing rank */
+    double urgency = code < 0 ? comm->size - comm->rank : 0; /* the lowest failing rank has the greatest value */
     int64_t fault[3] = {code, 0, (int64_t)tt_error_key()};   /* code, bytes of the message, key */
     int rc = 0, failed;
 
@@ -838,7 +838,7 @@ out:
     return rc;
 }
 
-/* --- one rank: its collectives send no messages, so any transfer here is a caller's mistake --- */
+/* --- one rank, whose collectives send no messages, so that any transfer is a mistake of the caller --- */
 
 static int refuse(struct tt_comm *comm, const struct tt_segment *segments, int n, int peer, int tag,
                   struct tt_request *ret_request)

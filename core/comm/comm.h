@@ -41,8 +41,9 @@ struct tt_comm_ops {
                       struct tt_request *ret_request);
     /* Advances all transfers; never blocks. NULL if transfers advance by themselves. */
     int (*advance)(struct tt_comm *comm);
-    /* Whether a transfer had completed at the last advance; its request is then zero. A zero request is done. Every
-     * completed transfer, and every part of a long one, counts in comm->progress, except under TT_TAG_PULSE. */
+    /* Whether a transfer had completed at the last advance; its request is then zero. A zero request counts as
+     * complete. Every completed transfer, and every part of a long one, counts in comm->progress, except under
+     * TT_TAG_PULSE. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
     /* Copies bytes from an address in the memory of a `reachable` rank. Several threads may call it at once. Returns 0
      * or an errno, and sets no message. NULL: no rank is reachable. */
@@ -73,26 +74,27 @@ struct tt_comm {
     const char *waiting_for;       /* this rank's present work, for the message of a failed wait; may be NULL */
     const int *host_leader;        /* [size] the lowest rank on each rank's host, as the transport knows it; NULL: 0 */
     const char *const *hosts;      /* [size] the name of each rank's host, for messages; NULL: all are on this host */
-    double report_sec;             /* a long wait is reported every report_sec; 0: never */
+    double report_sec;             /* seconds between reports of a long wait; 0: no reports */
     void (*say)(const char *text); /* reports a long wait, on one of the waiting ranks; may be NULL */
-    int64_t progress;           /* of this rank: messages and parts of messages sent and received, and its own work */
-    int64_t payload_bytes;      /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
-    int64_t routed_bytes;       /* sent by this rank in rows of shared experts; depends on the data */
-    int64_t control_bytes;      /* sent by this rank for agreement, norms, losses */
-    double wait_sec;            /* time in waits that did not complete at once: exposed communication */
-    const bool *reachable;      /* [size] ranks whose memory ops->read can read, and that can read ours; NULL: none */
+    int64_t progress;      /* of this rank: messages and parts of messages sent and received, and its own work */
+    int64_t payload_bytes; /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
+    int64_t routed_bytes;  /* sent by this rank in rows of shared experts; depends on the data */
+    int64_t control_bytes; /* sent by this rank for agreement, norms, losses */
+    double wait_sec;       /* time in waits that did not complete at once: exposed communication */
+    /* [size] ranks whose memory ops->read can read, and that can read this rank's; NULL: none */
+    const bool *reachable;
     int64_t read_bytes;         /* transfers of at least this size are read from reachable ranks; 0: none */
     int64_t eager_bytes;        /* messages up to this size are sent without asking the receiver; 0: no limit */
     struct tt_team *team;       /* helps with large copies when it is idle; NULL: this thread copies alone */
-    struct tt_activity *active; /* in the order they began */
-    struct tt_pulse *pulse;     /* signs of life of all ranks, of comm.c; freed with comm (tt_free) */
+    struct tt_activity *active; /* in the order in which they began */
+    struct tt_pulse *pulse;     /* signs of life of all ranks; belongs to comm.c, and is freed with comm (tt_free) */
     double clock_sec, seen_sec; /* see tt_comm_clock */
-    bool waits_long, works;     /* this rank has waited half of report_sec; it is in tt_comm_work */
+    bool waits_long, works;     /* this rank has waited for half of report_sec; it is in tt_comm_work */
     bool looks;                 /* poll the transport even if no transfer is under way */
     /* Messages on the wire except signs of life, counted by the transport: sends begun, receives begun, receives
      * completed. See tt_comm_check_messages. */
     int64_t sent_messages, begun_receives, received_messages;
-    char *failure;   /* the message of the first TT_ECOMM: every later wait fails at once with it */
+    char *failure;   /* the message of the first TT_ECOMM, with which every later wait fails at once */
     double turn_sec; /* after a failure: when this rank may report it (tt_comm_clock) */
 };
 
@@ -101,8 +103,8 @@ void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity);
 void tt_comm_unlink(struct tt_activity *activity);
 
 /**
- * Advances every activity under way, without blocking; called between instructions and tiles. It tells the other ranks
- * that this one is at work, so a loop that calls it must get work done between the calls.
+ * Advances every activity under way, without blocking; called between instructions and tiles. It shows the other ranks
+ * that this one is at work, so a loop that calls it must make progress between the calls.
  */
 int tt_comm_progress(struct tt_comm *comm) TT_MUST_CHECK;
 
@@ -116,7 +118,7 @@ double tt_comm_clock(struct tt_comm *comm);
 /** Waits for a request, with the timeout of tt_comm_wait_until; peer is for the message. */
 int tt_comm_wait(struct tt_comm *comm, struct tt_request *request, int peer) TT_MUST_CHECK;
 
-/** Says whether a wait is over, and if not, names a rank that it still needs. */
+/** Tells whether a wait is over and, if not, a rank that it still needs. */
 typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 
 /**
@@ -130,22 +132,22 @@ typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
 /**
- * Passes on the result of an operation on comm. After the first TT_ECOMM it keeps the message, leaves the lower ranks
- * time to report the failure, and answers the others meanwhile. That advances the transfers under way, which write into
- * the memory of the callers, so it must happen before they return and release it.
+ * Passes on the result of an operation on comm. After the first TT_ECOMM it keeps the message, gives the lower ranks
+ * time to report the failure, and answers the other ranks meanwhile. That advances the transfers under way, which write
+ * to memory of the callers, so it must happen before the callers release that memory.
  */
 int tt_comm_give_way(struct tt_comm *comm, int code);
 
 /**
  * Calls work(arg), which may take long and does not communicate, such as reading and writing files. It runs in another
- * thread, while this thread tells the other ranks that it is alive, so that they wait as long as it takes. work must
- * not use comm. Returns what work returned, with its message. A single rank does the work in this thread.
+ * thread, while this thread tells the other ranks that it is alive, so that they wait as long as the work takes. work
+ * must not use comm. Returns what work returned, with its message. A single rank does the work in this thread.
  */
 int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg) TT_MUST_CHECK;
 
 /**
- * The lowest rank on a rank's host. Two ranks share a host if they have the same one. The transport knows which do;
- * host names do not tell, since two hosts may have the same name, and the containers of one host have several.
+ * The lowest rank on a rank's host. Two ranks share a host if they have the same one. Only the transport knows that:
+ * two hosts may have the same name, and containers on one host have different names.
  */
 int tt_comm_host_leader(const struct tt_comm *comm, int rank);
 bool tt_comm_same_host(const struct tt_comm *comm, int a, int b);
@@ -165,11 +167,11 @@ void tt_comm_free(struct tt_comm *comm);
 void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message);
 
 /* Small collectives over all ranks of comm: every rank calls them, with the same arguments except for the data. They
- * count as control traffic. Sums are of integers, so that the result does not depend on their order. */
+ * count as control traffic. Sums are sums of integers, so that the result does not depend on the order. */
 
 int tt_comm_sum_i64(struct tt_comm *comm, int64_t *values, int n) TT_MUST_CHECK;
 
-/** The same for many values, with one message up and down the tree. room: for n more values. */
+/** The same for many values, with one message up and down the tree. room: scratch for n more values. */
 int tt_comm_sum_at_once_i64(struct tt_comm *comm, int64_t *values, int64_t *room, int n) TT_MUST_CHECK;
 int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
 int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
@@ -187,9 +189,9 @@ int tt_comm_broadcast(struct tt_comm *comm, void *bytes, size_t size, int root) 
 int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, void *all) TT_MUST_CHECK;
 
 /**
- * Agreement on errors, before ranks communicate about what they made. Every rank passes its own code (0 or negative)
- * and gets the code and the message of the lowest failing rank; 0 when all passed 0. A rank that passes TT_ECOMM gets
- * it back at once, since it cannot reach the others. Allocates nothing.
+ * Agreement on errors, for use before ranks communicate about their results. Every rank passes its own code (0 or
+ * negative) and gets the code and the message of the lowest failing rank; 0 when all passed 0. A rank that passes
+ * TT_ECOMM gets it back at once, since it cannot reach the others. Allocates nothing.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
 

@@ -71,7 +71,8 @@ static bool strip_no(char *path)
     return ok;
 }
 
-/* Takes the override at args[*i] and advances *i past it. False: it is none. The caller frees path (tt_free). */
+/* Takes the override at args[*i] and advances *i past it. False: it is not an override. The caller frees path
+ * (tt_free). */
 static bool take_override(int n, const char *const *args, int *i, struct tt_override *ret_override)
 {
     const char *token = args[*i], *next = *i + 1 < n ? args[*i + 1] : NULL, *name = token;
@@ -131,8 +132,8 @@ static const struct tt_option *find_option(const struct tt_option *options, cons
     return NULL;
 }
 
-/* An option that begins with the given text, or that contains all its words: --temp, --max-tokens for
- * max_new_tokens. */
+/* An option that begins with the given text, or that contains all its words: "temp" stands for temperature,
+ * "max-tokens" for max_new_tokens. */
 static const char *longer_name(const struct tt_option *options, const char *name)
 {
     for (const struct tt_option *o = options; o->name; o++) {
@@ -159,7 +160,8 @@ static void add_question(struct tt_text *help, const char *name)
         *c = *c == '_' ? '-' : *c;
 }
 
-/* The option that one letter may mean: the only one that begins with it, or one with which all of these begin. */
+/* The option that the user probably meant by one letter: the only one that begins with it, or an option that is the
+ * beginning of all that do. */
 static const char *name_of_letter(const struct tt_option *options, char letter)
 {
     const char *shortest = NULL;
@@ -173,7 +175,7 @@ static const char *name_of_letter(const struct tt_option *options, char letter)
     return shortest;
 }
 
-/* A word such as -n: titan has no options of one letter, but other programs have them. */
+/* Reports a word such as -n: other programs have options of one letter, titan has none. */
 static void report_letters(const struct tt_option *options, const char *token, struct tt_config_report *report)
 {
     bool is_ranks = strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0;
@@ -347,14 +349,14 @@ void tt_args_help_row(struct tt_text *out, int indent, const char *left, const c
 {
     size_t start;
 
-    if (*left && strlen(left) + 3 > (size_t)indent) { /* it has a line of its own */
+    if (*left && strlen(left) + 3 > (size_t)indent) { /* it gets a line of its own */
         tt_text_add(out, "  %s\n", left);
         left = "";
     }
     start = out->size;
     tt_config_wrap(out, indent, "", doc);
     if (*left)
-        memcpy(out->text + start + 2, left, strlen(left)); /* before the first line */
+        memcpy(out->text + start + 2, left, strlen(left)); /* before the first line of doc */
 }
 
 void tt_args_help(const struct tt_option *options, struct tt_text *out)

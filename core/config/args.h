@@ -17,9 +17,9 @@
 
 /** One option of a command; a table of them ends with a row of zeros. */
 struct tt_option {
-    const char *name;  /* without the dashes, '_' for '-' */
+    const char *name;  /* without the dashes; '_' stands for '-' */
     const char *alias; /* another name, or NULL */
-    const char *value; /* the name of its value for --help ("FILE"); NULL when it takes none */
+    const char *value; /* the name of its value for --help ("FILE"); NULL: it takes no value */
     const char *doc;
 };
 
@@ -39,33 +39,33 @@ struct tt_option_use {
 
 struct tt_args {
     int n_options, n_overrides, n_words;
-    struct tt_option_use *option; /* in the order given */
-    const char **override;        /* tokens for tt_config_load, as they were given */
-    const char **word;            /* everything else */
+    struct tt_option_use *option; /* in the order of the command line */
+    const char **override;        /* tokens for tt_config_load, as on the command line */
+    const char **word;            /* all other words */
     int cap_options, cap_overrides, cap_words;
-    int n_errors; /* of the command line; tt_args_parse has failed */
+    int n_errors; /* number of errors on the command line; if not 0, tt_args_parse has failed */
     char *errors; /* their text, for struct tt_config_input */
 };
 
 /**
  * Separates argv[0..argc), which must outlive the result. Everything after `--` is a plain word; -h is --help. An
  * unknown option, or one without its value, is TT_EUSAGE, and the message suggests the nearest option. If the command
- * has an option "config", *ret_args then still holds the rest, so that all faults can be reported together. The caller
- * calls tt_args_free.
+ * has an option "config", *ret_args then still contains the rest, so that all faults can be reported together. The
+ * caller calls tt_args_free.
  */
 int tt_args_parse(int argc, char **argv, const struct tt_option *options, struct tt_args **ret_args) TT_MUST_CHECK;
 void tt_args_free(struct tt_args *args);
 
 bool tt_args_has(const struct tt_args *args, const char *name);
 
-/** The option's n-th value, from 0, or NULL after the last; tt_args_last: the last, which wins. */
+/** The option's n-th value, from 0, or NULL after the last; tt_args_last: the last value, which takes precedence. */
 const char *tt_args_value(const struct tt_args *args, const char *name, int n);
 const char *tt_args_last(const struct tt_args *args, const char *name);
 
 /** The width of help texts. */
 enum { TT_HELP_COLUMNS = 80 };
 
-/** Appends left, from column 2, and doc, which begins at column `indent` and is folded there. */
+/** Appends `left` from column 2 on, and `doc` from column `indent` on, broken into lines there. */
 void tt_args_help_row(struct tt_text *out, int indent, const char *left, const char *doc);
 
 /** Appends the lines of an options table for a command's --help. */

@@ -20,22 +20,22 @@
  *     for (int64_t step = 1; step <= cfg->training.steps; step++) ...
  *     tt_config_free(cfg);
  *
- * Later wins: default < flavor < files in order < flags in order. Nothing here is collective or prints; notes (keys
- * that have no effect) go to tt_note.
+ * Later sources take precedence: default < flavor < files in order < flags in order. Nothing here is collective or
+ * prints; notes (keys that have no effect) go to tt_note.
  */
 
-/** Null of the nullable kinds: int64_t, double (isnan), const char * (NULL), MAYBE. */
+/** Null for the nullable kinds: int64_t, double (isnan), const char * (NULL), MAYBE. */
 #define TT_NULL_INT  INT64_MIN
 #define TT_NULL_BOOL (-1)
 
-/** A key that takes one word, or a list of words or regular expressions. */
+/** The value of a key that takes one word, or a list of words or regular expressions. */
 struct tt_words {
     int n;
     bool is_list; /* false: n is 1 */
     char **word;
 };
 
-/** One dataset. Texts are NULL when null. */
+/** One dataset. A text that is null in the configuration is NULL. */
 struct tt_dataset_entry {
 #define TT_TEXT(section, key, def, flags, ...)            const char *key;
 #define TT_WORD(section, key, def, set, flags, ...)       const char *key;
@@ -44,7 +44,8 @@ struct tt_dataset_entry {
     int line, column; /* where the entry begins in its file; 0: not in a file */
 };
 
-/** A key that takes the word of a dataset, or a list of entries. A word is an entry with nothing but `dataset`. */
+/** The value of a key that takes the word of a dataset, or a list of entries. A word becomes an entry with only
+ * `dataset`. */
 struct tt_datasets {
     int n; /* 0: null */
     bool is_list;
@@ -91,17 +92,18 @@ void tt_config_free(struct tt_config *cfg);
 int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files, int n_args,
                    const char *const *args) TT_MUST_CHECK;
 
-/** What a configuration is read from. */
+/** The sources of a configuration. */
 struct tt_config_input {
     int n_files;
     const char *const *files; /* in order */
-    const char *text;         /* read before the files, under the name text_name; NULL: none */
+    const char *text;         /* is read before the files, under the name text_name; NULL: none */
     size_t text_size;
     const char *text_name;
     int n_args;
     const char *const *args; /* overrides, in order, after the files */
-    int n_errors;            /* errors already found on the command line, to be reported together with these */
-    const char *errors;      /* their text; NULL: none */
+    /* number of errors already found on the command line, to be reported together with these */
+    int n_errors;
+    const char *errors; /* their text; NULL: none */
     /* Checks the values for faults that core/config cannot know, and reports them (tt_config_fault). May be NULL. */
     void (*check)(struct tt_config *cfg, struct tt_config_report *report, void *arg);
     void *check_arg;
@@ -111,8 +113,9 @@ struct tt_config_input {
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
 
 /**
- * For a check: adds an error about the values of keys, a list that TT_KEY_NONE ends. It is reported at the first key
- * that was set. Does nothing if one of the keys already has an error. The message may end in a line "\nhelp: ...".
+ * For a check: adds an error about the values of keys, a list that TT_KEY_NONE ends. It is reported at the place of the
+ * first key that the user set. Does nothing if one of the keys already has an error. The message may end in a line
+ * "\nhelp: ...".
  */
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const enum tt_key *keys, const char *fmt,
                      ...) TT_PRINTF(4, 5);
@@ -124,22 +127,22 @@ void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, con
 void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, enum tt_key key, int entry,
                            const char *fmt, ...) TT_PRINTF(5, 6);
 
-/** For a check: whether an error about the key was reported. */
+/** For a check: whether an error about the key has been reported. */
 bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * For commands that calculate and do not train, before loading: values whose feature is not built yet are no errors but
- * are appended to `unbuilt`, one line "key=value" each. `unbuilt` must outlive the loading.
+ * For commands that calculate and do not train, before loading: a value whose feature is not built yet is not an error,
+ * but is appended to `unbuilt` as a line "key=value". `unbuilt` must outlive the loading.
  */
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 
 /**
  * Fills a model.* key, a number or a boolean, from the flavor, unless a file or a flag has set it; origin "flavor".
- * TT_EINTERNAL for another key.
+ * TT_EINTERNAL for any other key.
  */
 int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value) TT_MUST_CHECK;
 
-/** Whether a file or a flag set the key; false for defaults, the flavor's values and keys that follow others. */
+/** Whether a file or a flag set the key; false for defaults, values of the flavor, and keys that follow other keys. */
 bool tt_config_is_set(const struct tt_config *cfg, enum tt_key key);
 
 /**
@@ -155,29 +158,31 @@ int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, c
 const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * What to do about a relative path that does not exist, but would relative to the folder of the configuration file that
- * sets the key; else NULL. The caller frees it (tt_free).
+ * A remedy for a relative path that does not exist, but would exist relative to the folder of the configuration file
+ * that sets the key; otherwise NULL. The caller frees it (tt_free).
  */
 char *tt_config_beside(const struct tt_config *cfg, enum tt_key key);
 
-/** The choice that a word may mean: another trainer's word for it, or a similar word; NULL: none. */
+/** The choice that the user probably meant by a word, which is another trainer's word for it or a similar word; NULL:
+ * none. */
 const char *tt_config_meant(const char *word, const char *const *choices, int n);
 
-/** If the error has a key and cfg is not NULL: puts the key, and where it was set, before the message. Returns rc. */
+/** If the error has a key and cfg is not NULL: puts the key, and where the user set it, before the message. Returns
+ * rc. */
 int tt_config_locate(const struct tt_config *cfg, int rc);
 
 /**
  * Writes a torchtitan configuration as YAML for titan. The text is TOML (all versions up to v0.2.2), or the JSON that
  * torchtitan saves (later versions too). Every key is accounted for:
  *
- * - a key that titan has, perhaps by another name (foreign.def), is written with its value;
+ * - a key that titan has, perhaps under another name (foreign.def), is written with its value;
  * - a key that titan does not have and that changes nothing becomes a comment that says why;
- * - a value that titan refuses, or the name of a dataset or optimizer that it does not have, is written as it is, after
- *   a comment with the reason, so that nothing runs before somebody has decided what to do about it.
+ * - a value that titan refuses, or the name of a dataset or optimizer that it lacks, is written unchanged, after a
+ *   comment with the reason, so that the file does not run before the user has decided about it.
  *
  * Where torchtitan's default differs from titan's and the file does not set the key, a comment says so. `args` are
- * overrides, which win over the file. TT_EUSAGE: the text is neither TOML nor JSON, or has keys and values that
- * torchtitan does not have either; one message names them all with their places.
+ * overrides, which take precedence over the file. TT_EUSAGE: the text is neither TOML nor JSON, or contains keys and
+ * values that torchtitan does not have either; one message names them all with their places.
  */
 int tt_config_import(const char *name, const char *text, size_t size, int n_args, const char *const *args,
                      struct tt_text *out) TT_MUST_CHECK;
@@ -239,16 +244,20 @@ struct tt_config_row {
     enum tt_config_kind kind;
     int flags;          /* enum tt_config_flag */
     size_t offset;      /* of the member in struct tt_config */
-    const char *preset; /* the default as written for a flag; NULL for null */
+    const char *preset; /* the default in the form of a flag's value; NULL for null */
     int64_t low, high;  /* of TT_KIND_INT */
     double low_real, high_real;
     const char *zero_word; /* the word that means 0: "auto", "op"; NULL: none */
     const struct tt_choices *choices;
     const char *doc;
-    const char *theirs, *why;  /* torchtitan's default where it differs, as written for a flag, and why; NULL */
-    const char *works, *needs; /* the values that work today, "a|b", and what the others need; NULL: all work */
-    /* What predictions for GPU clusters assume instead of the value; NULL: they read it, or need not. `usual`: the
-     * values that agree with that, "a|b"; NULL: the default. A plan of titan's own memory counts `planned` keys. */
+    /* torchtitan's default if it differs, in the form of a flag's value, and the reason; or NULL */
+    const char *theirs, *why;
+    /* the values that work today, "a|b", and the feature that the others need; NULL: all work */
+    const char *works, *needs;
+    /* b"; NULL: the default. A plan of titan's own memory counts `planned` keys.|`assumed`: what predictions for GPU
+     * clusters assume instead of the value; NULL: they use the value, or do not depend on it. `usual`: the values that
+     * agree with the assumption, "a|b"; NULL: the default. A plan of titan's own memory uses keys with the flag
+     * `planned`.|b"; NULL: the default. A plan of titan's own memory counts `planned` keys. */
     const char *assumed, *usual;
     bool planned;
 };
@@ -259,8 +268,8 @@ struct tt_config_section {
 };
 
 /**
- * Entry i of training.dataset or validation.dataset with what it leaves to other keys: the path of a single dataset,
- * and the text field. The texts belong to the config.
+ * Entry i of training.dataset or validation.dataset, completed from other keys: the path of a single dataset, and the
+ * text field. The texts belong to the config.
  */
 struct tt_dataset_entry tt_config_dataset(const struct tt_config *cfg, const struct tt_datasets *datasets, int i);
 
@@ -275,10 +284,10 @@ extern const int tt_config_n_sections;
 
 const struct tt_config_row *tt_config_row(enum tt_key key);
 
-/** The row of a path or of an alias, with '-' taken as '_'; NULL when there is none. */
+/** The row of a path or an alias, in which '-' counts as '_'; NULL if there is none. */
 const struct tt_config_row *tt_config_row_find(const char *path);
 
-/** Appends the value as a flag takes it ("null", "8e-4", "[a,b]"). */
+/** Appends the value in the form of a flag's value ("null", "8e-4", "[a,b]"). */
 void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
 /** The word of a constant; an alias resolves to it. */
@@ -323,14 +332,14 @@ struct tt_config_builtin {
 extern const struct tt_config_builtin tt_config_builtins[];
 extern const int tt_config_n_builtins;
 
-/** What happens when an inactive torchtitan key has a value other than its neutral one; see foreign.def. */
+/** The effect of an inactive torchtitan key whose value is not its neutral one; see foreign.def. */
 enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE };
 
 /** torchtitan keys that titan does not have. */
 struct tt_config_inactive {
     const char *path; /* or "section.*" */
     enum tt_inactive_kind kind;
-    const char *neutral; /* values that are accepted in silence: "a|b"; NULL: none */
+    const char *neutral; /* values that are accepted without a note: "a|b"; NULL: none */
     const char *why;
 };
 

@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-enum { ENTRIES_MOST = 64 }; /* of a list; core/data/sampler.h has the same limit */
+enum { ENTRIES_MOST = 64 }; /* most entries of a list; core/data/sampler.h has the same limit */
 
 static void *field_of(const struct tt_dataset_entry *entry, const struct tt_config_row *row)
 {
@@ -37,7 +37,7 @@ static void set_defaults(struct tt_dataset_entry *entry)
     }
 }
 
-/* The row of a key, with '-' taken as '_'. */
+/* The row of a key, in which '-' counts as '_'. */
 static const struct tt_config_row *find_row(const char *key)
 {
     for (int i = 0; i < tt_config_n_entry_rows; i++) {
@@ -148,7 +148,7 @@ static bool set_list(struct tt_datasets *member, const struct tt_yaml *list, boo
     return ok;
 }
 
-/* Says where in the text of a flag a fault is. */
+/* Adds the place of a fault within the text of a flag. */
 static void add_place(const char *text, int line, int column, struct tt_text *why)
 {
     const char *begin = text;
@@ -163,7 +163,7 @@ static void add_place(const char *text, int line, int column, struct tt_text *wh
         tt_text_add(why, " at character %zu", at);
 }
 
-/* The list of a flag, in YAML's flow style. */
+/* Sets a list from the value of a flag, in YAML's flow style. */
 static bool set_flow(struct tt_datasets *member, const char *text, struct tt_text *why)
 {
     struct tt_yaml_doc doc = {0};
@@ -206,9 +206,9 @@ bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets 
     return true;
 }
 
-/* --- what entries leave open --- */
+/* --- completing entries --- */
 
-/* The last part of a path without what follows its first dot. */
+/* The last part of a path, up to its first dot. */
 static char *name_of_path(const char *path)
 {
     const char *end = path + strlen(path), *begin, *dot;
@@ -239,8 +239,8 @@ static bool has_name(const struct tt_datasets *d, const char *name)
     return false;
 }
 
-/* Replaces kjv by its held-back chapters. A name that the user gave stays, and so does "kjv" if another entry is called
- * kjv_validation, since names must differ. */
+/* Replaces kjv by its held-back chapters. The entry keeps a name that the user gave. If another entry is called
+ * kjv_validation, it also keeps the name "kjv", since names must differ. */
 static void hold_back(struct tt_dataset_entry *entry, const struct tt_datasets *training)
 {
     static const char held_back[] = "kjv_validation";
@@ -286,7 +286,7 @@ struct tt_dataset_entry tt_config_dataset(const struct tt_config *cfg, const str
 
 /* --- writing --- */
 
-/* Whether deleting the key would change nothing. */
+/* Whether the entry would be the same without the key. */
 static bool has_default(const struct tt_dataset_entry *entry, const struct tt_config_row *row)
 {
     const void *field = field_of(entry, row);

@@ -71,7 +71,7 @@ static void begin_section(const char *name, enum tt_config_comments comments, st
     tt_text_add(out, "%*s%s:\n", indent, "", tt_config_leaf(name));
 }
 
-/* Adds the default if the value differs from it: deleting the line gives the default. */
+/* Adds the default as a comment if the value differs from it. */
 static void add_default(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
     struct tt_text value = {0};
@@ -102,7 +102,7 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
     if (comments == TT_CONFIG_TEMPLATE && tt_config_origin_of(cfg, row)->is_derived)
-        tt_text_add(out, "null"); /* so it still follows the other key after that one is edited */
+        tt_text_add(out, "null"); /* so that it still follows the other key after the user changes that one */
     else
         tt_config_yaml_value(cfg, row, out);
     if (comments == TT_CONFIG_ORIGINS)
@@ -201,7 +201,7 @@ json_t *tt_config_to_json(const struct tt_config *cfg, bool with_origins)
     return root;
 }
 
-/* dashes: "--", or nothing where the key is not a flag. */
+/* dashes: "--", or "" if the key is not a flag. */
 static void help_key(const struct tt_config_row *row, const char *dashes, struct tt_text *out)
 {
     const char *preset = row->preset ? *row->preset ? row->preset : "\"\"" : "null";

@@ -20,12 +20,13 @@ enum fate { KEPT, REFUSED, LEFT_OUT };
 /* A key of the file. */
 struct item {
     char *was;                       /* the key in the file: "checkpoint.enable_checkpoint" */
-    const char *path;                /* titan's name of it, or `was` if titan has no such key */
+    const char *path;                /* titan's name for it, or `was` if titan has no such key */
     const struct tt_config_row *row; /* NULL: titan has no such key */
-    const struct tt_yaml *value;     /* in the file; NULL: it is in cfg alone */
+    const struct tt_yaml *value;     /* in the file; NULL: the value is only in cfg */
     enum fate fate;
     bool is_written;
-    char *why; /* of what is refused or left out, perhaps with "\nhelp: ..."; for what is kept, a remark or NULL */
+    /* for what is refused or left out, the reason, perhaps with "\nhelp: ..."; for what is kept, a remark or NULL */
+    char *why;
 };
 
 struct import {
@@ -43,7 +44,7 @@ static const struct {
 #include "core/config/foreign.def"
 };
 
-/* Where torchtitan's own datasets are. titan downloads nothing, so it needs the place. */
+/* The places of torchtitan's own datasets, which titan needs since it downloads nothing. */
 static const struct {
     const char *word, *path, *remark;
 } places[] = {
@@ -54,7 +55,7 @@ static const struct {
      "torchtitan streams the validation part from Hugging Face, titan downloads nothing: name a folder with its files"},
 };
 
-/* The item of a key, by titan's name; NULL: the file does not have it. */
+/* The item of a key, by titan's name; NULL: the file does not contain it. */
 static struct item *find_item(const struct import *import, const char *path)
 {
     for (int i = 0; i < import->n; i++)
@@ -63,7 +64,7 @@ static struct item *find_item(const struct import *import, const char *path)
     return NULL;
 }
 
-/* Adds an item for a key that the file does not have. */
+/* Adds an item for a key that the file does not contain. */
 static struct item *add_item(struct import *import, const struct tt_config_row *row)
 {
     TT_PUSH(import->item, import->n, import->cap) =
@@ -78,13 +79,13 @@ static void translate(struct item *item, const struct tt_config_row *row, char *
     *item = (struct item){.was = item->was, .path = row->path, .row = row, .why = why};
 }
 
-/* Sets a key from its text, as a flag has it. */
+/* Sets a key from the text of a flag's value. */
 static bool set_key(struct import *import, const struct tt_config_row *row, const char *text)
 {
     return tt_config_flag_set(row, tt_config_member(import->cfg, row), text, NULL);
 }
 
-/* A key of a section that was renamed, by its name in titan's tables; NULL if they do not have it. */
+/* The name in titan's tables of a key in a section that was renamed; NULL if the tables do not contain it. */
 static const char *in_renamed_section(const char *was, const char *section, const char *path)
 {
     size_t n = strlen(section) - 1; /* without the * */
@@ -113,8 +114,8 @@ static const char *current_name(const char *was)
     return was;
 }
 
-/* Why an unknown word is refused that a trainer may have added to torchtitan's, as datasets, models and optimizers are,
- * so that the file is not at fault. NULL: the value is not such a word. */
+/* Why titan refuses an unknown word that a project may have added to torchtitan (a dataset, model or optimizer), so
+ * that the file is not at fault. NULL: the value is not such a word. */
 static const char *unknown_word(const struct item *item, struct tt_text *why)
 {
     bool is_dataset = item->row->kind == TT_KIND_DATASETS;
@@ -133,7 +134,8 @@ static const char *unknown_word(const struct item *item, struct tt_text *why)
     return why->text;
 }
 
-/* A key that titan has: its value is kept, or refused because titan does not have it yet or on purpose. */
+/* Reads a key that titan has too. Its value is kept, or refused because titan does not support it, yet or on
+ * purpose. */
 static bool read_row(struct import *import, struct item *item)
 {
     struct tt_text why = {0}, value = {0};
@@ -144,7 +146,7 @@ static bool read_row(struct import *import, struct item *item)
     const char *refused = word && word->is_refused ? word->text : NULL;
     bool ok = tt_config_member_set(item->row, tt_config_member(import->cfg, item->row), item->value, false, &why, &at);
 
-    if (!ok && is_scalar && item->row->kind == TT_KIND_WORDS) { /* lists of earlier versions are texts with commas */
+    if (!ok && is_scalar && item->row->kind == TT_KIND_WORDS) { /* earlier versions wrote lists as texts with commas */
         ok = set_key(import, item->row, item->value->text);
         item->value = ok ? NULL : item->value;
     }
@@ -167,7 +169,7 @@ static bool read_row(struct import *import, struct item *item)
     return ok || refused;
 }
 
-/* Whether the value, or the only one of a list, asks for products in float8, without which titan trains the same. */
+/* Whether the value, or the only value in a list, asks for float8 GEMMs; titan trains the same model without float8. */
 static bool asks_for_float8(const char *path, const struct tt_yaml *value)
 {
     static const char keys[] = "model.converters|float8.enable_float8_linear|training.enable_float8_linear|"
@@ -182,7 +184,7 @@ static bool asks_for_float8(const char *path, const struct tt_yaml *value)
 static void read_inactive(struct import *import, struct item *item, const struct tt_config_inactive *row)
 {
     const struct tt_config_row *mask = tt_config_row(TT_KEY(training.document_mask));
-    /* what a resolved file was made from is in it already */
+    /* a resolved file already contains the values of the files from which it was made */
     bool is_refused = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value) &&
                       !(import->is_resolved && strcmp(item->path, "job.config_file") == 0);
 
@@ -203,7 +205,7 @@ static void read_map(struct import *import, const char *prefix, const struct tt_
 
 static void read_pair(struct import *import, char *was, const struct tt_yaml *key, const struct tt_yaml *value);
 
-/* One group with all parameters, as versions of 2026 have, is read as the keys of optimizer. */
+/* Reads a single group with all parameters, as in versions of 2026, as the keys of section optimizer. */
 static bool read_only_group(struct import *import, const struct tt_yaml *key, const struct tt_yaml *groups)
 {
     const struct tt_yaml *group = groups->kind == TT_YAML_LIST && groups->n == 1 ? groups->item[0] : NULL;
@@ -241,7 +243,7 @@ static void read_pair(struct import *import, char *was, const struct tt_yaml *ke
     other = find_item(import, item.path);
     if (import->is_resolved && tt_yaml_is_null(value) &&
         !(item.row && item.row->flags & (TT_FLAG_NULLABLE | TT_FLAG_NULL_DEFAULT))) {
-        tt_free(was); /* a resolved file has all keys; this one is not set */
+        tt_free(was); /* a resolved file contains all keys; this one is not set */
         return;
     }
     if (strcmp(was, "optimizer.param_groups") == 0 && read_only_group(import, key, value)) {
@@ -275,7 +277,7 @@ static void read_map(struct import *import, const char *prefix, const struct tt_
     }
 }
 
-/* An override replaces what the file says. */
+/* Reads an override, which replaces the value in the file. */
 static void read_override(void *arg, const struct tt_override *override, const char *where)
 {
     struct import *import = arg;
@@ -294,7 +296,7 @@ static void read_override(void *arg, const struct tt_override *override, const c
     tt_text_release(&why);
 }
 
-/* Adds the place of a dataset of torchtitan's if the file leaves it to torchtitan. */
+/* Adds the place of a torchtitan dataset if the file does not give one. */
 static void add_place(struct import *import, enum tt_key dataset, enum tt_key dataset_path)
 {
     const struct item *item = find_item(import, tt_key_name(dataset));
@@ -312,7 +314,8 @@ static int64_t escape_at(const char *text, const char *end)
     return end - text >= 6 && text[0] == '\\' && text[1] == 'u' ? tt_text_hex(text + 2, 4, 4) : -1;
 }
 
-/* JSON writes a character beyond 16 bits as two escapes, which YAML does not know. Half a pair becomes U+FFFD. */
+/* Joins pairs of escapes: JSON writes a character beyond 16 bits as two escapes, which YAML does not know. Half a pair
+ * becomes U+FFFD. */
 static void join_escapes(const char *text, size_t size, struct tt_text *out)
 {
     const char *end = text + size, *at = text;
@@ -352,7 +355,8 @@ static bool parse(struct import *import, const char *text, size_t size, struct t
     return ok;
 }
 
-/* The number of a key that titan has by another name and in another unit; 0 if it is not set, or titan's key is set. */
+/* The number of a key that titan has under another name and in another unit; 0 if it is not set, or titan's key is
+ * set. */
 static int64_t number_of(const struct import *import, const char *was, enum tt_key key)
 {
     const struct item *item = find_item(import, was);
@@ -371,7 +375,7 @@ static void translate_number(struct import *import, const char *was, int64_t n, 
     *(int64_t *)tt_config_member(import->cfg, row) = value;
 }
 
-/* Versions of 2026 count tokens where titan counts samples. */
+/* Translates tokens, which versions of 2026 count, to samples, which titan counts. */
 static void translate_tokens(struct import *import)
 {
     static const struct {
@@ -389,8 +393,9 @@ static void translate_tokens(struct import *import)
     }
 }
 
-/* A number of microbatches as the samples of one. In earlier files the local batch is divided into them; later each has
- * the local batch, so here the local batch has all of them. */
+/* Translates a number of microbatches to the samples of one. In earlier files, the local batch is divided into
+ * microbatches. In later files, each microbatch has the size of the local batch, so titan's local batch is that of all
+ * microbatches. */
 static void translate_microbatches(struct import *import, const char *was, bool each_has_batch)
 {
     const struct tt_config_row *batch = tt_config_row(TT_KEY(training.local_batch_size));
@@ -412,19 +417,19 @@ static void translate_microbatches(struct import *import, const char *was, bool 
 
 /* ---- writing, as YAML with comments: titan's sections in their order, then the sections that titan lacks ---- */
 
-/* A comment of one or several lines; a help line is a line of its own. */
+/* Adds a comment of one or several lines; a help line begins a new line. */
 static void comment(struct tt_text *out, int indent, const char *text)
 {
     char *copy = tt_strdup(text), *rest = NULL;
 
-    for (char *c = copy; *c; c++) /* YAML has no other characters in comments for certain */
+    for (char *c = copy; *c; c++) /* YAML allows no other characters in comments with certainty */
         *c = *c == '\n' || (*c >= 0x20 && *c < 0x7f) ? *c : '?';
     for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         tt_config_wrap(out, indent, "# ", line);
     tt_free(copy);
 }
 
-/* Whether the value is a word or a number in the file and is the same in YAML. */
+/* Whether the value in the file is a word or a number that is written the same way in YAML. */
 static bool is_bare(const struct tt_yaml *node)
 {
     for (const char *c = node->text; *c; c++)
@@ -493,7 +498,8 @@ static void write_item(const struct import *import, const struct item *item, int
     tt_text_add(out, "\n");
 }
 
-/* A comment on a key that the file leaves to a default that differs. Validation's defaults only count if it is on. */
+/* Adds a comment on a key that the file does not set and whose defaults differ. Defaults for validation matter only if
+ * it is on. */
 static void write_difference(const struct import *import, const struct tt_config_row *row, int indent,
                              struct tt_text *out)
 {
@@ -518,7 +524,7 @@ static int count_written(const struct import *import, const char *section)
     return n;
 }
 
-/* The items of a section with their comments. A section without a key consists of comments. */
+/* Writes the items of a section with their comments. A section without keys consists only of comments. */
 static void write_section(struct import *import, const char *section, struct tt_text *out)
 {
     const char *dot = strchr(section, '.');

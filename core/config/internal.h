@@ -9,54 +9,54 @@
 #include "core/config/config.h"
 #include "core/config/yaml.h"
 
-/** Where one value came from. */
+/** The origin of a value. */
 struct tt_config_origin {
     char *origin;    /* "my.yaml:14" */
     char *where;     /* "my.yaml:14:7" */
     int line;        /* of the key, in the file being read; 0: not in this file */
-    bool is_bad;     /* an error was reported: rules that read the key stay silent */
-    bool is_derived; /* not set by anybody: it follows another key or the flavor */
+    bool is_bad;     /* an error has been reported: rules that read the key report nothing */
+    bool is_derived; /* nobody set it: it follows another key or the flavor */
 };
 
 struct tt_config_origins {
     struct tt_config_origin *of; /* one per row */
-    struct tt_text *unbuilt;     /* where values of features to come are listed; NULL: they are errors */
+    struct tt_text *unbuilt;     /* the list for values of features that are not built; NULL: they are errors */
 };
 
-/** Errors gathered over files, flags and rules. */
+/** The errors in files, flags and rules, collected. */
 struct tt_config_report {
     const char *name; /* of the file that is being read: "my.yaml", "builtin:quick" */
-    bool is_builtin;  /* its line numbers mean nothing to the user */
+    bool is_builtin;  /* its line numbers are meaningless to the user */
     int n;
-    int n_hidden; /* beyond what one message can hold */
+    int n_hidden; /* number of errors beyond those that a message can hold */
     struct tt_text text;
-    const char *subject;  /* what the errors are in; NULL: the configuration */
+    const char *subject;  /* what contains the errors; NULL: the configuration */
     struct tt_text notes; /* lines for tt_note, shown if there is no error */
     bool is_partial;      /* a file could not be read to its end, so rules between keys are not checked */
 };
 
-/** Adds one error, "where: message", message may hold a line "\nhelp: ...". */
+/** Adds one error, "where: message", message may contain a line "\nhelp: ...". */
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...) TT_PRINTF(3, 4);
 
-/** The same with "where: path: message"; the name of a flag is not repeated. path NULL: without it. */
+/** The same with "where: path: message"; the name of a flag is not repeated. If path is NULL, "where: message". */
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
 
 /** Adds an error about a node of the file, and about a key unless path is NULL. */
 void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *node, const char *path, const char *fmt,
                          ...) TT_PRINTF(4, 5);
 
-/** Adds an error about a key or section that does not exist, with what may be meant: in the file, by a flag. */
+/** Add an error about a key or section that does not exist, with a suggestion: in the file; by a flag. */
 void tt_config_report_unknown(struct tt_config_report *report, const struct tt_yaml *key, const char *path);
 void tt_config_report_unknown_flag(struct tt_config_report *report, const char *where, const char *path);
 
-/** The same about row's value in cfg. If nobody set it, the message says where it comes from. */
+/** The same about the value of row in cfg. If the user did not set it, the message says where it comes from. */
 void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
                             const struct tt_config_row *row, const char *message);
 
 /** Whether a file, a flag or a folder that one of them names set the value. */
 bool tt_config_is_users(const struct tt_config *cfg, const struct tt_config_row *row);
 
-/** The one message of all errors: 0, or TT_EUSAGE; releases the report either way. */
+/** Makes one message of all errors. Returns 0, or TT_EUSAGE if there are errors; releases the report in either case. */
 int tt_config_report_finish(struct tt_config_report *report);
 
 static inline struct tt_config_origin *tt_config_origin_of(const struct tt_config *cfg, const struct tt_config_row *row)
@@ -73,19 +73,19 @@ static inline void *tt_config_member(const struct tt_config *cfg, const struct t
 /**
  * Converts node to row's kind and stores it in the member of a struct. False: `why` says what was expected and found
  * (and perhaps "\nhelp: ..."), the old value stays, and *ret_fault (if not NULL) is the wrong item of a list. is_flag:
- * words such as yes and 0 are booleans too.
+ * accept words such as yes and 0 as booleans.
  */
 bool tt_config_member_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
                           struct tt_text *why, const struct tt_yaml **ret_fault);
 
-/** The same with a value as a flag has it. why may be NULL. */
+/** The same for the value of a flag. why may be NULL. */
 bool tt_config_flag_set(const struct tt_config_row *row, void *member, const char *text, struct tt_text *why);
 
-/** Stores the choice of row that node has: the constant (TT_KIND_ENUM) or the word. */
+/** Stores the choice of row that node names: the constant (TT_KIND_ENUM) or the word. */
 bool tt_config_choice_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node,
                           struct tt_text *why);
 
-/** Stores a word or a list of entries. The list of a flag is YAML in its text. */
+/** Stores a word or a list of entries. For a flag, a list is YAML text. */
 bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets *member, const struct tt_yaml *node,
                             bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 void tt_config_datasets_release(struct tt_datasets *datasets);
@@ -96,45 +96,46 @@ struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datase
 /** Gives every entry of a list a name. */
 void tt_config_datasets_name(struct tt_datasets *datasets);
 
-/** Appends the value as YAML on one line, which a flag takes too, without keys of entries that have their default. */
+/** Appends the value as YAML on one line, which a flag accepts too, without keys of entries that are at their
+ * default. */
 void tt_config_datasets_text(const struct tt_datasets *datasets, struct tt_text *out);
 json_t *tt_config_datasets_json(const struct tt_datasets *datasets);
 
-/** A node for the value of a flag: lists as [a,b] or a,b where the row takes a list, otherwise the text as it is. */
+/** A node for the value of a flag: a list ([a,b] or a,b) if the row takes a list, otherwise the text as it is. */
 struct tt_yaml *tt_config_flag_node(struct tt_yaml_doc *doc, const struct tt_config_row *row, const char *text);
 
-/** Appends text in lines that begin with `indent` spaces and lead, and hold at most TT_HELP_COLUMNS. */
+/** Appends text in lines that begin with `indent` spaces and lead, and have at most TT_HELP_COLUMNS columns. */
 void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const char *text);
 
 /** Appends the value as YAML: texts are quoted where necessary; other values are written as for a flag. */
 void tt_config_yaml_value(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
-/** Releases what the member of row owns. */
+/** Releases the memory that the member of row owns. */
 void tt_config_member_release(const struct tt_config_row *row, void *member);
 
-/** Appends the value of a member as a flag takes it. */
+/** Appends the value of a member in the form of a flag's value. */
 void tt_config_member_text(const struct tt_config_row *row, const void *member, struct tt_text *out);
 
 /** Whether path is a section or a mapping inside one ("model", "model.rope_scaling"). */
 bool tt_config_is_section(const char *path);
 
-/** Appends "\nhelp: did you mean ..." for a path that does not exist, if something is near. */
+/** Appends "\nhelp: did you mean ..." for a path that does not exist, if a similar path exists. */
 void tt_config_suggest(const char *path, struct tt_text *out);
 
 /** One override, taken from one or two tokens. */
 struct tt_override {
-    char *path;        /* "optimizer.lr", '-' made '_' */
+    char *path;        /* "optimizer.lr", with '_' for '-' */
     const char *value; /* "true", "false" for bare booleans; NULL when it is missing */
 };
 
-/** Calls take for each override in args, in order, with where it is, "flag --optimizer.lr". Reports other tokens. */
+/** Calls take for each override in args, in order, with its place, "flag --optimizer.lr". Reports other tokens. */
 void tt_override_each(int n, const char *const *args, struct tt_config_report *report,
                       void (*take)(void *arg, const struct tt_override *override, const char *where), void *arg);
 
 /** The row of an inactive torchtitan key; NULL if path is not one. */
 const struct tt_config_inactive *tt_config_inactive_find(const char *path);
 
-/** Whether titan takes the value in silence, since it changes nothing. */
+/** Whether titan accepts the value without a note, since it changes nothing. */
 bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node);
 
 /** Why a Python file is refused. */
@@ -144,12 +145,13 @@ extern const char tt_config_python[];
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report);
 
-/** What titan calls a value that other trainers call word: bfloat16 for bf16; NULL: not known. */
+/** titan's name for a value that other trainers call `word`: bfloat16 for bf16; NULL: not known. */
 const char *tt_config_value_elsewhere(const char *word);
 
-/** A word of other trainers for a key, which titan does not have; NULL: it is none that is known. See foreign.def. */
+/** A word of other trainers for a key, which titan does not know; see foreign.def. NULL: the word is not known here
+ * either. */
 struct tt_config_foreign {
-    bool is_refused; /* text says why; else what to do */
+    bool is_refused; /* text says why; otherwise text is a remedy */
     const char *paths, *words, *text;
 };
 const struct tt_config_foreign *tt_config_foreign_find(const char *path, const char *word);

@@ -81,7 +81,7 @@ static bool is_open(const struct tt_config *cfg, enum tt_key key)
     return open;
 }
 
-/* The value came from elsewhere: another key, the flavor. */
+/* Marks a value that comes from another key or from the flavor. */
 static void derive(struct tt_config *cfg, enum tt_key key, const char *origin)
 {
     const struct tt_config_row *row = tt_config_row(key);
@@ -169,7 +169,7 @@ bool tt_config_is_users(const struct tt_config *cfg, const struct tt_config_row 
     return tt_config_is_set(cfg, row->id) && !is_builtin(tt_config_origin_of(cfg, row));
 }
 
-/* The value, and what it follows from. */
+/* Adds the value, and the key that it follows. */
 static void add_source(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
     enum { LONG = 40 };
@@ -193,8 +193,8 @@ static void add_source(const struct tt_config *cfg, const struct tt_config_row *
 }
 
 /*
- * Appends where an error about row's value begins: "my.yaml:3:9: training.steps", "flag --training.steps", or of a
- * value that nobody set "training.steps (10000 by default)".
+ * Appends the place of an error about row's value: "my.yaml:3:9: training.steps", "flag --training.steps", or for a
+ * value that the user did not set "training.steps (10000 by default)".
  */
 static void add_place(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
@@ -237,7 +237,7 @@ int tt_config_locate(const struct tt_config *cfg, int rc)
     if (rc >= 0 || !cfg || key == TT_KEY_NONE)
         return rc;
     add_place(cfg, tt_config_row(key), &place);
-    beside = rc == TT_EDATA ? tt_config_beside(cfg, key) : NULL; /* what is not there is not read */
+    beside = rc == TT_EDATA ? tt_config_beside(cfg, key) : NULL; /* tt_config_beside does nothing if the path exists */
     if (beside)
         tt_error_drop_hint();
     (void)tt_fail(rc, "%s: %s", place.text, tt_error_message());
@@ -250,7 +250,7 @@ int tt_config_locate(const struct tt_config *cfg, int rc)
 
 /* ---- collecting errors, so that all mistakes are reported at once ---- */
 
-enum { REPORT_BYTES = 14000 }; /* tt_fail's message holds 16 KiB */
+enum { REPORT_BYTES = 14000 }; /* tt_fail's message has room for 16 KiB */
 
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...)
 {
@@ -262,7 +262,7 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
     va_end(args);
     for (char *c = message; *c; c++) {
         if (((unsigned char)*c < 0x20 && *c != '\n') || *c == 0x7f)
-            *c = '?'; /* an escape sequence quoted from a file must not reach the terminal */
+            *c = '?'; /* an escape sequence in a file must not reach the terminal */
     }
     report->n++;
     if (report->text.size + strlen(where) + strlen(message) > REPORT_BYTES) {
@@ -280,7 +280,7 @@ void tt_config_report_key(struct tt_config_report *report, const char *where, co
         tt_config_report_add(report, where, "%s: %s", path, message);
 }
 
-/* Where a node of the file is, "my.yaml:14:7"; the caller frees it. */
+/* The place of a node in the file, "my.yaml:14:7"; the caller frees it. */
 static char *place(const struct tt_config_report *report, const struct tt_yaml *node)
 {
     return report->is_builtin ? tt_strdup(report->name) : tt_format("%s:%d:%d", report->name, node->line, node->column);
@@ -302,7 +302,7 @@ void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *
 
 static void report_unknown(struct tt_config_report *report, const char *where, const char *what, const char *path)
 {
-    enum { MOST_SUGGESTIONS = 200 }; /* a file of nothing but unknown keys must not take seconds */
+    enum { MOST_SUGGESTIONS = 200 }; /* a file full of unknown keys must not take seconds */
     struct tt_text help = {0};
 
     if (report->n < MOST_SUGGESTIONS)
@@ -377,7 +377,7 @@ int tt_config_report_finish(struct tt_config_report *report)
 
 /* ---- configurations that come with titan, in the program or installed with it ---- */
 
-/* What `titan train` runs when it is given no file: a run of a minute that learns something on any machine. */
+/* The configuration that `titan train` runs without a file: a run of a minute that learns something on any machine. */
 static const char quick[] = "job:\n"
                             "  dump_folder: ./outputs/quick\n"
                             "  description: built-in quick run\n"
@@ -411,8 +411,9 @@ const struct tt_config_builtin tt_config_builtins[] = {
 const int tt_config_n_builtins = sizeof tt_config_builtins / sizeof *tt_config_builtins;
 
 /*
- * The installed file that configs/NAME means where no such file exists: PREFIX/share/titan/configs/NAME if the running
- * program is PREFIX/bin/titan, so an installation can be moved. NULL if there is none. The caller frees it (tt_free).
+ * The installed file for configs/NAME, if no such file exists here: PREFIX/share/titan/configs/NAME if the running
+ * program is PREFIX/bin/titan, so that an installation can be moved. NULL if there is none. The caller frees it
+ * (tt_free).
  */
 static char *find_shipped(const char *path)
 {
@@ -451,7 +452,7 @@ static const struct tt_yaml *spot(const struct tt_yaml *key, const struct tt_yam
     return tt_yaml_is_null(value) && !*value->text ? key : value;
 }
 
-/* Notes what titan does with null where torchtitan would draw a value. */
+/* Notes the effect of null where torchtitan would draw a random value. */
 static void note_null(struct tt_config_report *report, const struct tt_config_row *row, const struct tt_yaml *value)
 {
     if ((row->flags & TT_FLAG_NULL_DEFAULT) && tt_yaml_is_null(value))
@@ -495,14 +496,14 @@ static void read_section(struct reading *r, const char *path, const struct tt_ya
         tt_config_report_at(&r->report, value, path, "expected a mapping of keys, found %s%s",
                             value->kind == TT_YAML_LIST ? "a list" : "a value",
                             is_toml ? "\nhelp: YAML has a colon where TOML has '=': KEY: VALUE" : "");
-    } else if (strchr(path, '.')) { /* null for a mapping of nullable keys means that all of them are null */
+    } else if (strchr(path, '.')) { /* null for a mapping of nullable keys sets all of them to null */
         for (int i = 0; i < tt_config_n_rows; i++)
             if (strcmp(tt_config_rows[i].section, path) == 0)
                 read_value(r, &tt_config_rows[i], tt_config_rows[i].path, key, value);
     }
 }
 
-/* Whether path has inactive keys below it, so that its mapping must be read. */
+/* Whether there are inactive keys below path, so that its mapping must be read. */
 static bool has_inactive_below(const char *path)
 {
     size_t n = strlen(path);
@@ -553,7 +554,7 @@ static void read_map(struct reading *r, const char *prefix, const struct tt_yaml
     }
 }
 
-/* Reports a file of another kind, which may be torchtitan's. */
+/* Reports a file of another kind, perhaps torchtitan's. */
 static bool is_misplaced(struct tt_config_report *report, const char *text, size_t size)
 {
     const char *name = report->name;

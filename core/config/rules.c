@@ -13,12 +13,12 @@
 #include "core/config/internal.h"
 #include "core/data/source.h"
 
-/* Writes why the configuration is refused, or writes nothing. The second kind serves several keys: it gets the first of
- * its row. */
+/* Writes why the configuration is refused, or writes nothing. The second kind of function serves several keys, and gets
+ * the first key of its row. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
 typedef void (*rule_of_key_fn)(const struct tt_config *cfg, enum tt_key key, struct tt_text *why);
 
-/* where: what the names of the keys begin with, "training." or, in an entry of a list, "". */
+/* where: the beginning of the keys' names, "training." or, in an entry of a list, "". */
 static void need_path(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
     bool is_built_in = tt_text_is_listed(dataset, "kjv|kjv_validation");
@@ -83,7 +83,7 @@ static bool is_same_data(const struct tt_dataset_entry *a, const struct tt_datas
            (!a->dataset_path || strcmp(a->dataset_path, b->dataset_path) == 0);
 }
 
-/* The documents that are held out belong to the training data. */
+/* The documents that are held out must belong to the training data. */
 static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *why)
 {
     const struct tt_datasets *t = &cfg->training.dataset, *v = &cfg->validation.dataset;
@@ -104,7 +104,7 @@ struct data {
     const char *where;
     const struct tt_datasets *datasets;
     const char *path;
-    bool is_one; /* it is read, and it is no list */
+    bool is_one; /* it is read, and it is not a list */
 };
 
 static struct data data_of(const struct tt_config *cfg, enum tt_key key)
@@ -165,7 +165,7 @@ static void check_entry(const struct tt_config *cfg, const struct tt_datasets *d
         tt_text_add(why, "the weight %g has no meaning: every set is validated by itself", e->weight);
 }
 
-/* A remedy for each of the two, since only the user knows which one is wrong. */
+/* Suggests a change for each of the two keys, since only the user knows which one is wrong. */
 static void batch_multiple(const struct tt_config *cfg, struct tt_text *why)
 {
     int64_t global = cfg->training.global_batch_size, local = cfg->training.local_batch_size;
@@ -216,7 +216,7 @@ static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
                     cfg->lora.rank);
 }
 
-/* The kind of these files is only known when they are read. */
+/* What initial_load_path contains is known only when it is read. */
 static void weights_are_loaded(const struct tt_config *cfg, struct tt_text *why)
 {
     const char *key = cfg->checkpoint.initial_load_extend_vocabulary ? "initial_load_extend_vocabulary"
@@ -251,7 +251,8 @@ static void folder_is_inside(const struct tt_config *cfg, enum tt_key key, struc
 
 static void rope_order(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->model.rope_scaling.low_freq_factor >= cfg->model.rope_scaling.high_freq_factor) { /* false with nulls */
+    /* false if either is null */
+    if (cfg->model.rope_scaling.low_freq_factor >= cfg->model.rope_scaling.high_freq_factor) {
         tt_text_add(why, "rope_scaling.low_freq_factor %g must be less than high_freq_factor %g",
                     cfg->model.rope_scaling.low_freq_factor, cfg->model.rope_scaling.high_freq_factor);
     }
@@ -294,8 +295,8 @@ static void degree_is_exact(const struct tt_config *cfg, enum tt_key key, struct
 #define RULE_OF_KEY(check, ...) {NULL, check, {__VA_ARGS__}}
 static const struct {
     rule_fn check;
-    rule_of_key_fn check_key; /* instead */
-    enum tt_key keys[4];      /* that it reads; the error is reported at the first one that was set */
+    rule_of_key_fn check_key; /* used instead of `check` */
+    enum tt_key keys[4];      /* the keys that it reads; the error is reported at the first one that the user set */
 } rules[] = {
     RULE_OF_KEY(data_has_path, TT_KEY(training.dataset), TT_KEY(training.dataset_path)),
     RULE_OF_KEY(data_has_path, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)),
@@ -334,7 +335,7 @@ bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key)
     return origin_of(cfg, key)->is_bad;
 }
 
-/* 0: nobody set the value; 1: the built-in configuration did; 2: a file or a flag did. */
+/* 0: the user set no value; 1: the built-in configuration did; 2: a file or a flag did. */
 static int claim(const struct tt_config *cfg, const struct tt_config_row *row)
 {
     return tt_config_is_users(cfg, row) + tt_config_is_set(cfg, row->id);
@@ -362,7 +363,7 @@ void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, con
     tt_config_report_value(report, cfg, at, message);
 }
 
-/* Where an entry is: the origin of its list, "my.yaml:14:7", with the line and column of the entry. */
+/* The place of an entry: the origin of its list, "my.yaml:14:7", with the line and column of the entry. */
 static char *place_of_entry(const struct tt_config_origin *o, const struct tt_dataset_entry *entry)
 {
     const char *end = strrchr(o->where, ':');
@@ -389,17 +390,17 @@ void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *repor
     tt_free(where);
 }
 
-/* Rules whose message says all. */
+/* Rules whose message needs no function. */
 static void check_plain_rules(struct tt_config *cfg, struct tt_config_report *report)
 {
     const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
     bool hf_weights = cfg->checkpoint.initial_load_in_hf, averages = cfg->ema.validate;
-    /* it may follow from initial_load_path, which is decided when folders are looked at */
+    /* it may follow from initial_load_path, which is known only when folders are examined */
     bool no_hf_path = !cfg->model.hf_assets_path && !cfg->checkpoint.initial_load_path;
     const struct {
         bool is_broken;
         const char *why;
-        enum tt_key keys[4]; /* as above */
+        enum tt_key keys[4]; /* as in the table above */
     } plain[] = {
         {!cfg->metrics.sample_freq && (cfg->metrics.sample_prompt || cfg->metrics.sample_tokens != 32),
          "no text is sampled while metrics.sample_freq is 0\nhelp: set metrics.sample_freq, for instance to 100",

@@ -20,7 +20,7 @@
 TT_CHOICE_SETS(S)
 #undef S
 
-/* Flags as the rows have them. */
+/* The flags as the rows write them. */
 enum {
     OWN = TT_FLAG_OWN, NULLABLE = TT_FLAG_NULLABLE, BYTES = TT_FLAG_BYTES, NOT_ZERO = TT_FLAG_NOT_ZERO,
     NOT_EMPTY = TT_FLAG_NOT_EMPTY, PATTERNS = TT_FLAG_PATTERNS, LIST = TT_FLAG_LIST, RULES = TT_FLAG_RULES,
@@ -94,7 +94,7 @@ const int tt_config_n_rows = N_ROWS;
 const int tt_config_n_entry_rows = sizeof tt_config_entry_rows / sizeof *tt_config_entry_rows;
 const int tt_config_n_sections = N_SECTIONS;
 
-/* Whether a equals b, with '-' taken as '_'. */
+/* Whether a equals b, where '-' counts as '_'. */
 static bool is_same_key(const char *a, const char *b)
 {
     for (; *a && *b; a++, b++) {
@@ -157,7 +157,7 @@ static const char *nearest_leaf(const char *word, const char *section)
     return tt_text_nearest(word, leaf, n);
 }
 
-/* Suggests what titan has instead of another trainer's word. */
+/* Suggests titan's equivalent of another trainer's word. */
 static bool suggest_instead(const char *word, struct tt_text *out)
 {
     static const struct {
@@ -215,7 +215,7 @@ const struct tt_config_foreign *tt_config_foreign_find(const char *path, const c
     return NULL;
 }
 
-/* Suggests the same key in the section that is meant: validation.enable for validator.enable. */
+/* Suggests the same key in the section that the user probably meant: validation.enable for validator.enable. */
 static bool suggest_in_section(const char *path, const char *leaf, const char *const *sections, struct tt_text *out)
 {
     char *section = leaf > path ? tt_strndup(path, (size_t)(leaf - path) - 1) : NULL;

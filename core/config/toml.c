@@ -168,7 +168,7 @@ static struct tt_yaml *one_key(struct reader *r)
     return key;
 }
 
-/* Reads a.b.c: finds or makes the map that the last word belongs to, and returns that word too. */
+/* Reads a.b.c: finds or makes the map to which the last word belongs, and returns that word too. */
 static struct tt_yaml *path(struct reader *r, struct tt_yaml *map, struct tt_yaml **ret_key)
 {
     for (int depth = 0; depth < TT_YAML_MAX_DEPTH; depth++) {
@@ -230,7 +230,7 @@ static bool pair(struct reader *r, struct tt_yaml *map)
     skip(r, false);
     if (!(item = value(r)))
         return false;
-    tt_yaml_put(owner, key, item); /* the reader of the tree reports duplicates */
+    tt_yaml_put(owner, key, item); /* the code that reads the tree reports duplicates */
     return true;
 }
 

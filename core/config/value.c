@@ -18,7 +18,7 @@
 #include "core/base/utf8.h"
 #include "core/config/internal.h"
 
-/* ---- what was found, in words ---- */
+/* ---- the found value, in words ---- */
 
 static void describe(const struct tt_yaml *node, struct tt_text *out)
 {
@@ -51,7 +51,7 @@ static bool expected(struct tt_text *why, const char *what, const struct tt_yaml
 
 /* ---- text to numbers ---- */
 
-/* Copies text without the '_' between digits. False when it does not fit or has a character that is not allowed. */
+/* Copies text without the '_' between digits. False if it does not fit or contains a character that is not allowed. */
 static bool number_chars(const char *text, const char *allowed, char *buf, size_t buf_size)
 {
     size_t n = 0;
@@ -77,7 +77,8 @@ static bool to_real(const char *text, double *ret_value)
     return *end == 0 && end != buf;
 }
 
-/* A whole number; 1e6 is one too. A number beyond int64_t saturates, and every range refuses the result. */
+/* A whole number, which may be written as 1e6. A number beyond int64_t saturates, and every range refuses the
+ * result. */
 static bool to_int(const char *text, int64_t *ret_value)
 {
     char buf[64], *end;
@@ -95,7 +96,7 @@ static bool to_int(const char *text, int64_t *ret_value)
     return true;
 }
 
-/* A number with a unit. Without a unit, only a whole number is a size. */
+/* A number with a unit. Without a unit, it must be a whole number. */
 static bool to_bytes(const char *text, int64_t *ret_value)
 {
     return strpbrk(text, "kKmMgGtTpPbB") && tt_text_to_bytes(text, ret_value);
@@ -138,7 +139,7 @@ static bool set_bool(const struct tt_config_row *row, void *member, const struct
     return true;
 }
 
-/* What to do about a text that is nearly a number. */
+/* Suggests a remedy for a text that is nearly a number. */
 static void help_with_number(const struct tt_yaml *node, struct tt_text *why)
 {
     size_t digits, all;
@@ -187,7 +188,7 @@ static bool set_int(const struct tt_config_row *row, int64_t *member, const stru
     return true;
 }
 
-/* 1% is 0.01, to the bit. */
+/* 1% is exactly 0.01. */
 static bool to_percent(const char *text, double *ret_value)
 {
     size_t n = strlen(text);
@@ -313,7 +314,7 @@ bool tt_config_choice_set(const struct tt_config_row *row, void *member, const s
     return true;
 }
 
-/* One word of a TT_KIND_WORDS value: a choice, or n, or size:<bytes>; the caller frees. NULL: none of them. */
+/* One word of a TT_KIND_WORDS value: a choice, or n, or size:<bytes>; the caller frees. NULL: none of these. */
 static char *to_word(const struct tt_config_row *row, const char *text)
 {
     const struct tt_choice *choice = find_choice(row->choices, text);
@@ -335,8 +336,8 @@ static bool is_name(const struct tt_yaml *node)
            tt_utf8_invalid(node->text, strlen(node->text)) < 0;
 }
 
-/* The names of a list, or of a text in which blanks, commas, brackets or quotes separate them, with a blank between;
- * the caller frees. NULL: it is neither. */
+/* The names of a list, or of a text in which blanks, commas, brackets or quotes separate them, joined by blanks; the
+ * caller frees. NULL: the value is neither. */
 static char *to_part(const struct tt_yaml *node)
 {
     struct tt_text part = {0};
@@ -417,7 +418,7 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
 static void set_null(const struct tt_config_row *row, void *member)
 {
     if (row->flags & TT_FLAG_NULL_DEFAULT) {
-        *(int64_t *)member = strtoll(row->preset, NULL, 10); /* only integers have this flag */
+        *(int64_t *)member = strtoll(row->preset, NULL, 10); /* only integer keys have this flag */
     } else if (row->kind == TT_KIND_INT) {
         *(int64_t *)member = TT_NULL_INT;
     } else if (row->kind == TT_KIND_REAL) {
@@ -575,7 +576,7 @@ const char *tt_config_choice_word(const struct tt_choices *choices, int value)
     return "";
 }
 
-/* A size is 80GiB when that is exact, otherwise plain bytes. */
+/* Writes a size as 80GiB if that is exact, otherwise as plain bytes. */
 static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
 {
     static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};

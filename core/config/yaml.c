@@ -24,7 +24,7 @@ struct builder {
     struct tt_yaml_doc *doc;
     struct tt_yaml *stack[TT_YAML_MAX_DEPTH];
     int depth;
-    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* for the map at each depth: a key without its value yet */
+    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* for the map at each depth: a key that has no value yet */
     struct anchor *anchor;
     int n_anchors, cap_anchors;
     int n_aliases, n_documents;
@@ -183,7 +183,7 @@ static bool on_event(struct builder *b, const yaml_event_t *event)
         return on_open(b, event, TT_YAML_MAP, event->data.mapping_start.anchor);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        if (b->depth > 0) { /* libyaml only ends what it began */
+        if (b->depth > 0) { /* libyaml only ends collections that it began */
             b->stack[--b->depth]->is_closed = true;
         }
         return true;
@@ -308,7 +308,7 @@ bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *
     return ok;
 }
 
-/* YAML's printable characters, except the line separators, which folding would remove. */
+/* Whether the character is printable in YAML and not a line separator, which folding would remove. */
 static bool is_printable(uint32_t code)
 {
     return code >= 0x20 && !(code >= 0x7f && code < 0xa0) && code != 0x2028 && code != 0x2029 && code != 0xfeff &&
@@ -325,7 +325,7 @@ static bool is_plain(const char *text)
     if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./_+-") != strlen(text))
         return false;
     if (text[0] == '.' && text[1] != '/' && text[1] != '.')
-        return false; /* .5 and .inf are numbers */
+        return false; /* such as .5 and .inf, which are numbers */
     for (size_t i = 0; i < sizeof lower - 1 && text[i]; i++)
         lower[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]);
     for (size_t i = 0; i < sizeof special / sizeof *special; i++) {

@@ -9,7 +9,7 @@
 
 /**
  * A YAML document as a tree with positions. Scalars keep their text, and the key decides their type. So 1e-4 is a
- * number where the key takes a number, and `no` is a word where the key takes a word.
+ * number if the key takes a number, and `no` is a word if the key takes a word.
  */
 enum tt_yaml_kind { TT_YAML_SCALAR, TT_YAML_LIST, TT_YAML_MAP };
 
@@ -38,17 +38,17 @@ enum {
 };
 
 /**
- * Parses text. False: *ret_line, *ret_column and why say what is wrong, and doc holds what precedes it. In both cases
- * the caller releases doc. Limits on size, depth, nodes and aliases keep hostile input harmless.
+ * Parses text. False: *ret_line, *ret_column and why describe the fault, and doc contains everything before it. In both
+ * cases the caller releases doc. Limits on size, depth, nodes and aliases keep hostile input harmless.
  */
 bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
                    struct tt_text *why);
 void tt_yaml_release(struct tt_yaml_doc *doc);
 
-/** A new node of doc, empty. */
+/** Adds a new, empty node to doc. */
 struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column);
 
-/** Adds a pair to a map; the value of a key, NULL: there is none, or map is NULL or no map. */
+/** Adds a pair to a map. Gets the value of a key; NULL: there is none, or map is NULL or not a map. */
 void tt_yaml_put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value);
 struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key);
 
@@ -59,19 +59,19 @@ bool tt_yaml_is_null(const struct tt_yaml *node);
 void tt_yaml_write_text(struct tt_text *out, const char *text);
 
 /**
- * Parses a TOML document into the tree that a YAML document gives, so that the same code reads both: tables become
+ * Parses a TOML document into the same kind of tree as a YAML document, so that the same code reads both: tables become
  * maps; numbers, booleans and dates become plain scalars; strings become quoted scalars. For `titan config import`,
  * since torchtitan's files up to v0.2.2 are TOML.
  *
- * Supports TOML 1.0 without arrays of tables ([[x]]), which no torchtitan configuration has. The limits, the result and
- * the duty to release doc are as in tt_yaml_parse.
+ * Supports TOML 1.0 without arrays of tables ([[x]]), which no torchtitan configuration contains. The limits, the
+ * result and the duty to release doc are as in tt_yaml_parse.
  */
 bool tt_toml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
                    struct tt_text *why);
 
 /**
- * Whether text looks like TOML and not like YAML: its first line that is not empty or a comment is a table or key =
- * value.
+ * Whether text looks like TOML and not like YAML: the first line that is neither empty nor a comment is a table or key
+ * = value.
  */
 bool tt_toml_is_likely(const char *text, size_t size);
 

@@ -9,21 +9,21 @@
 #include "core/ops/step/step.h"
 
 /**
- * A device has the memory of arenas and runs ops. Programs reach both through this table, whose rows are devices. One
- * row is the host (host.c), on which a launch is a call and no wait is needed.
+ * A device provides the memory of arenas and runs ops. Programs use both through this interface. One device is the host
+ * (host.c), on which a launch is a call and no wait is needed.
  *
  * A stream runs the work that it is given in that order, at some later time. An event is a point in a stream. The host
  * waits for an event before it reads what the stream writes, and before it writes what the stream may still read.
  *
- * The host can address the memory of a device, since collectives and checkpoints read and write it. A device without
- * such memory would need copies at the places that wait.
+ * The host must be able to address the memory of a device, since collectives and checkpoints read and write it. For a
+ * device without such memory, copies would be needed at the places that wait.
  *
  * To add a device:
  *   1. A file here with the functions of struct tt_device_ops, and a function of its own for every op and step op,
  *      found by id.
  *   2. `device` in the options of engine and generator.
- *   3. tests/par/test_late_device.c with it in place of the late device: the same bits as on the host, or a reason why
- *      not.
+ *   3. tests/par/test_late_device.c with it in place of the late device: it must give the same bits as the host, or
+ *      there must be a reason why it cannot.
  */
 struct tt_device {
     const struct tt_device_ops *ops;
@@ -41,20 +41,21 @@ struct tt_device_ops {
     /* Waits for all work of the stream, then frees the stream. */
     void (*stream_free)(struct tt_device_stream *stream);
     /*
-     * Give the stream work. They cannot fail themselves; if the work fails later, every wait from then on returns that
-     * error.
-     *   copy         between memory of the host and of the device in any direction; the host's stays until an event
+     * Give work to the stream. These functions cannot fail; if the work fails later, every wait from then on returns
+     * its error.
+     *   copy         between memory of the host and of the device, in any direction; host memory must stay valid until
+     *                an event
      *   launch       call->node->op, by the device's own function for it; on the host the run of the op's row
      *   launch_step  call->op in the same way
-     * A call and its scalars are read at once and may change afterwards. All else that a call points to must stay
-     * unchanged until an event.
+     * A call and its scalars are read at once and may change afterwards. Everything else to which a call points must
+     * stay unchanged until an event.
      */
     void (*copy)(struct tt_device_stream *stream, void *to, const void *from, size_t bytes);
     void (*launch)(struct tt_device_stream *stream, const struct tt_call *call);
     void (*launch_step)(struct tt_device_stream *stream, const struct tt_step_call *call);
-    /* The event after everything that the stream has been given so far. */
+    /* The event after all work that the stream has got so far. */
     int64_t (*record)(struct tt_device_stream *stream);
-    /* Returns when the stream has reached the event: 0, or the error of what failed. */
+    /* Returns when the stream has reached the event: 0, or the error of failed work. */
     int (*wait)(struct tt_device_stream *stream, int64_t event);
 };
 
@@ -86,7 +87,7 @@ static inline int tt_device_wait(struct tt_device_stream *stream, int64_t event)
     return stream->device->ops->wait(stream, event);
 }
 
-/** Waits for all work that the stream has been given so far. */
+/** Waits for all work that the stream has got so far. */
 static inline int tt_device_synchronize(struct tt_device_stream *stream)
 {
     return tt_device_wait(stream, tt_device_record(stream));

@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 /**
- * Element types, by the names that safetensors files use; C128 is in PyTorch's only. An op's row says in which type it
- * computes (core/ops/op.h): F32 today, with I32 for token ids. The other types exist so that foreign files can be
- * described, checked and copied.
+ * Element types, by the names that safetensors files use; C128 is in PyTorch's only. An op's row defines the type in
+ * which it computes (core/ops/op.h): F32 today, with I32 for token ids. The other types exist so that foreign files can
+ * be described, checked and copied.
  */
 
 /* X(enum, name, bits) */

@@ -9,10 +9,10 @@
 #include "core/graph/dtype.h"
 
 /**
- * A graph: the work of one microbatch as ops on values. Values have names and shapes, and no storage, which the memory
- * plan assigns later. Nodes are in an order in which they can run. Values are written once (SSA): an op that
- * accumulates takes the earlier sum as an input and makes a new value, and the memory plan lets the two share storage
- * if nothing else reads the old one.
+ * A graph: the work of one microbatch as ops on values. Values have names and shapes; the memory plan assigns storage
+ * to them later. Nodes are in an order in which they can run. Values are written once (SSA): an op that accumulates
+ * takes the earlier sum as an input and makes a new value, and the memory plan lets the two share storage if nothing
+ * else reads the old one.
  *
  * Dimension letters, used all over titan:
  *   B sequences of a microbatch   T tokens of a sequence (seq_len)   N = B*T tokens   D model width
@@ -26,9 +26,10 @@ enum tt_value_kind {
     TT_VALUE_INPUT,      /* tokens, labels, positions: filled by the loader */
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
-    TT_VALUE_ACTIVATION, /* made by a forward node; without a producer: by the previous stage (stage.h) */
-    TT_VALUE_GRAD,       /* gradient of an activation; without a producer: from the next stage */
-    TT_VALUE_PARAM_GRAD, /* whole gradient of a parameter in this microbatch; without a producer: in earlier ones */
+    TT_VALUE_ACTIVATION, /* made by a forward node or, if no node makes it, by the previous stage (stage.h) */
+    TT_VALUE_GRAD,       /* gradient of an activation; if no node makes it, it comes from the next stage */
+    /* whole gradient of a parameter in this microbatch; if no node makes it, the gradient in earlier microbatches */
+    TT_VALUE_PARAM_GRAD,
 };
 
 /* How tensor parallelism divides a parameter; in torchtitan's words replicated, column-wise and row-wise. */
@@ -44,10 +45,11 @@ struct tt_value {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_MAX_DIMS];
-    int param;     /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
-    int part;      /* for these two: which of the sums that the parameter's gradient has; 0 but for tied weights */
+    int param; /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
+    /* for these two: the number of the sum, if the parameter's gradient has two (tied weights); else 0 */
+    int part;
     int producer;  /* node that writes it, or TT_NONE */
-    bool constant; /* inputs, tables, frozen parameters, and what follows from these alone: it needs no gradient */
+    bool constant; /* inputs, tables, frozen parameters, and values computed only from these: no gradient is needed */
     bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
     enum tt_param_tp tp; /* of a PARAM */
 };
@@ -56,7 +58,7 @@ struct tt_value {
  * A dimension of a node over all ranks, and the number of equal grains (the last may be shorter) into which ranks may
  * cut it. Kernels cut their work by a grain of the whole dimension and never by the local extent, so a pass that makes
  * a local extent smaller changes no bits. Sums over the dimension are trees over its grains, so they do not depend on
- * which rank has which grain. The number of grains affects the bits. Zeros: the dimension is whole and cannot be cut.
+ * which rank holds which grain. The number of grains affects the bits. Zeros: the dimension is whole and cannot be cut.
  */
 struct tt_extent {
     int64_t whole;
@@ -65,7 +67,7 @@ struct tt_extent {
 
 enum { TT_MOST_GRAINS = 64 };
 
-/* What is divided among ranks inside a layer: its heads and width, its sequences, or its experts. */
+/* The ways in which ranks divide a layer: by heads and width, by sequences, or by experts. */
 enum tt_axis { TT_AXIS_NONE, TT_AXIS_TP, TT_AXIS_CP, TT_AXIS_EP, TT_AXES };
 
 /* This rank's place among the ranks that share a dimension of a node. */
@@ -82,18 +84,18 @@ struct tt_axis_peers {
 struct tt_pieces {
     int grains; /* C */
     bool mirrored;
-    int first, own; /* the grains of the queries; of keys and values all are there */
+    int first, own; /* the grains of the queries; keys and values are those of all grains */
     int head_ranks; /* ranks among which the heads of the same sequences are divided, or 1 */
 };
 
 /*
- * The tokens of an op on the rows of experts. An expert has one product per grain of tokens. Ranks that share a layer
- * have consecutive blocks of the same tokens; a block may begin or end inside a grain, and a product then has rows of
- * several blocks. Zeros: one grain, one block.
+ * The tokens of an op on the rows of experts. For each expert there is one GEMM per grain of tokens. Ranks that share a
+ * layer hold consecutive blocks of the same tokens; a block may begin or end inside a grain, and then a GEMM has rows
+ * from several blocks. Zeros: one grain, one block.
  */
 struct tt_token_parts {
     int grains;        /* of the tokens of all blocks */
-    int blocks, block; /* how many there are, and which of them this rank has */
+    int blocks, block; /* the number of blocks, and the number of this rank's block */
 };
 
 /* For an op that writes blocks [a][b] in the order [b][a], each of `rows` rows. */
@@ -111,72 +113,75 @@ struct tt_router {
     enum tt_router_score score;
     enum tt_group_rule group_rule;
     bool normalize;  /* the gates of a token are divided by their sum */
-    bool balanced;   /* experts get slots in turn, whatever their scores are */
+    bool balanced;   /* experts get slots in turn, regardless of their scores */
     int groups;      /* of neighbouring experts; 0 or 1: there are none */
-    int kept_groups; /* number of groups that a token's experts may be in */
-    float scale;     /* of the gates, at last; 0: 1 */
+    int kept_groups; /* number of groups that may contain the experts of a token */
+    float scale;     /* a final factor of the gates; 0 means 1 */
 };
 
 /* Coefficients of the auxiliary losses of a router (core/ops/experts/router.h); 0: none. */
 struct tt_router_losses {
     float sequence, microbatch; /* of an uneven load in a sequence, and in the microbatch */
     float z;                    /* of the squared logsumexp of the logits */
-    float global_batch;         /* of an uneven load in the global batch of the step before */
+    float global_batch;         /* of an uneven load in the global batch of the previous step */
 };
 
-/* What an op needs in addition to its inputs; each op uses the members that its file names. */
+/* What an op needs in addition to its inputs; each op uses the members that are named in its file. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
-    struct tt_extent out;  /* of a product: M, the weight's rows; attention: key/value heads; rmsnorm: groups; split,
-                           * join: heads; head: V */
-    struct tt_extent in;   /* of a product: K, the weight's columns */
-    /* Of an exchange: its ranks. Else the ranks with the other parts of a cut dimension: the gradient of a parameter
-     * that all of them have is a sum over them. */
+    /* of a GEMM: M, the weight's rows; attention: key/value heads; rmsnorm: groups; split, join: heads; head: V */
+    struct tt_extent out;
+    struct tt_extent in; /* of a GEMM: K, the weight's columns */
+    /* For an exchange: its ranks. Otherwise the ranks that hold the other parts of a cut dimension; the gradient of a
+     * parameter that all of them hold is a sum over them. */
     struct tt_axis_peers peers;
-    bool partial;                /* the outputs in the type of the node are tt_value.partial */
+    bool partial;                /* outputs of the node's own type are tt_value.partial */
     int64_t seq_len;             /* T */
     int heads;                   /* H: heads in the last dimension of the input */
     int kv_heads;                /* K */
     int head_dim;                /* E: of queries and keys */
     int value_dim;               /* attention: of a head of values; 0: E */
-    int64_t sliding_window;      /* attention: the most keys that a row sees, itself included; 0: all before it */
+    int64_t sliding_window;      /* attention: the most keys that a row sees, itself included; 0: all keys up to it */
     int prefix;                  /* the first elements of a head: left as they are (rope), or one part (split, join) */
     int rotated;                 /* rope: the elements after these that are rotated; 0: all the others */
     float eps;                   /* norms */
     bool unit_offset;            /* rmsnorm: the weights are 1 + w */
     float scale;                 /* scale: the factor of x; attention: of the scores, 0: 1 / sqrt(E) */
     float soft_cap;              /* attention: scores s become soft_cap tanh(s / soft_cap); head: logits do; 0: no */
-    int experts;                 /* X, of ops on the rows of experts */
+    int experts;                 /* X, for ops on the rows of experts */
     int top_k;                   /* router: experts of a token */
     struct tt_token_parts parts; /* router, and ops on the rows of experts */
     struct tt_axis_peers sequence_peers; /* router: the ranks that share its sequences */
     struct tt_router router;
     struct tt_router_losses losses; /* router */
-    int64_t window;     /* experts that ranks share: the most rows that a rank takes from all of them at once */
-    bool round_leaves;  /* the same: the gradient of each rank's rows is rounded to bfloat16 before it is added */
+    int64_t window; /* experts that ranks share: the most rows that a rank takes from all of them at once */
+    /* for the same op: the gradient of each rank's rows is rounded to bfloat16 before it is added */
+    bool round_leaves;
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
-    int64_t first_row;  /* head in phases: of the chunk, among all N rows; router: of this rank, the same */
+    int64_t first_row;  /* head in phases: first row of the chunk, among all N rows; router: first row of this rank */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
-    bool shared;             /* split, join: all heads have one second part */
+    bool shared;             /* split, join: all heads share one second part */
     struct tt_pieces pieces; /* attention; router: of the rows, whatever `first` and `own` are */
-    bool inverse;            /* rope: rotate back (backward) */
+    bool inverse;            /* rope: rotate in the opposite direction (backward) */
     bool rotate_half;        /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
-    bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len, not at 0 (generation) */
+    bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len tokens, not at 0 (generation) */
 };
 
-/* RoPE frequencies, scaled if factor > 0: as in Llama 3.1, by YaRN (Peng et al. 2023) if beta_fast > 0, or by flags. */
+/* RoPE frequencies. If factor > 0, they are scaled: as in Llama 3.1, by YaRN (Peng et al. 2023) if beta_fast > 0, or as
+ * the flags below say. */
 struct tt_rope {
     double theta;
     double factor;
     double low_freq_factor;
     double high_freq_factor;
-    double original_max;         /* original_max_position_embeddings */
-    double beta_fast, beta_slow; /* YaRN: turns within original_max, of pairs that stay and of pairs that are scaled */
-    double mscale;               /* YaRN: the table and the scores are multiplied by functions of these two */
+    double original_max; /* original_max_position_embeddings */
+    /* YaRN: number of turns within original_max, for pairs that stay and for pairs that are scaled */
+    double beta_fast, beta_slow;
+    double mscale; /* YaRN: the table and the scores are multiplied by functions of these two */
     double mscale_all_dim;
-    bool linear;     /* all are divided by factor */
-    bool dynamic;    /* as they are up to original_max; longer sequences, which are refused, have another theta */
+    bool linear;     /* all frequencies are divided by factor */
+    bool dynamic;    /* unscaled up to original_max; longer sequences, for which theta would change, are refused */
     bool fractional; /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
 };
 
@@ -190,7 +195,7 @@ enum tt_op_id {
 struct tt_node {
     enum tt_op_id op;
     bool backward; /* runs after the loss */
-    int block;     /* its transformer block (for a backward node: that of its forward node), or TT_NONE */
+    int block;     /* its transformer block (a backward node: that of its forward node), or TT_NONE */
     int n_in, n_out;
     int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
@@ -204,18 +209,20 @@ struct tt_graph {
     int n_nodes, cap_nodes;
     int *param_values; /* two per parameter: the values of its parts 0 and 1, or TT_NONE */
     int n_param_values, cap_param_values;
-    enum tt_dtype dtype; /* in which models are built: of parameters, as nodes read them, and of activations */
-    int block;           /* of the nodes that are added next, or TT_NONE */
+    enum tt_dtype dtype; /* of parameters, as nodes read them, and of activations, while models are built */
+    int block;           /* transformer block of the nodes that are added next, or TT_NONE */
     bool documents;      /* models are built with positions */
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
-    int positions;       /* TT_VALUE_INPUT (B, T) I32: of each token in its document; TT_NONE: documents do not count */
+    /* TT_VALUE_INPUT (B, T) I32: the position of each token in its document; TT_NONE: documents do not matter */
+    int positions;
     int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope; /* fills rope_table */
     bool carries;        /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */
-    int token_loss;      /* (N) F32 loss of each token, 0 where the label is ignored; TT_NONE before the head. With a
-                          * z-loss (2, N): then the z-loss of each token */
-    int64_t cache_len;   /* rows of each TT_VALUE_CACHE: the longest context; 0: not a decode graph */
-    int logits;          /* (1, V) F32 of the token after the last, in a decode graph; else TT_NONE */
+    /* (N) F32 loss of each token, 0 if the label is ignored; TT_NONE before the head. With a z-loss (2, N): the
+     * second row is the z-loss of each token */
+    int token_loss;
+    int64_t cache_len; /* rows of each TT_VALUE_CACHE: the longest context; 0: not a decode graph */
+    int logits;        /* (1, V) F32 of the token after the last, in a decode graph; else TT_NONE */
 };
 
 struct tt_graph *tt_graph_new(void);
@@ -230,14 +237,13 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 
 /**
  * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. The
- * caller sets `tp`, and `constant` of a frozen one, before nodes read it. Each part of a parameter is a value of its
- * own with the same contents, whose readers have a gradient of their own: the output's use of a tied weight is part 1,
- * the embedding's part 0.
+ * caller sets `tp`, and `constant` of a frozen one, before nodes read it. Each part of a parameter is a separate value
+ * with the same contents and its own gradient: for a tied weight, the embedding uses part 0 and the output part 1.
  */
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/** Adds a copy of a node at the end; its outputs, which the graph has already, are now made by it. */
+/** Adds a copy of a node at the end; its outputs, which must already be in the graph, are now made by it. */
 void tt_graph_append(struct tt_graph *graph, const struct tt_node *node);
 
 /** The first output of a node. */

@@ -9,7 +9,7 @@
  * i is the i-th piece in the order of the grains. The grains of a rank are consecutive, so its rows are too.
  */
 
-/** Pieces of a sequence: 1 if it is whole. */
+/** The number of pieces of a sequence: 1 if it is whole. */
 static inline int64_t tt_pieces_count(const struct tt_pieces *pieces)
 {
     if (pieces->grains <= 1)
@@ -17,19 +17,19 @@ static inline int64_t tt_pieces_count(const struct tt_pieces *pieces)
     return pieces->mirrored ? 2 * (int64_t)pieces->grains : pieces->grains;
 }
 
-/** Pieces of a grain. */
+/** The number of pieces of a grain. */
 static inline int64_t tt_pieces_of_grain(const struct tt_pieces *pieces)
 {
     return pieces->grains > 1 && pieces->mirrored ? 2 : 1;
 }
 
-/** Pieces of the queries' grains. */
+/** The number of pieces of the queries' grains. */
 static inline int64_t tt_pieces_own(const struct tt_pieces *pieces)
 {
     return pieces->grains > 1 ? pieces->own * tt_pieces_of_grain(pieces) : 1;
 }
 
-/** The place of the first of them. */
+/** The place of the first of these pieces. */
 static inline int64_t tt_pieces_first(const struct tt_pieces *pieces)
 {
     return pieces->grains > 1 ? pieces->first * tt_pieces_of_grain(pieces) : 0;
@@ -66,13 +66,13 @@ static inline int tt_parts_blocks(const struct tt_token_parts *parts)
     return parts->blocks > 1 ? parts->blocks : 1;
 }
 
-/** Tokens of a grain, if this rank has `rows` of the tokens. */
+/** The number of tokens in a grain, if this rank holds `rows` of the tokens. */
 static inline int64_t tt_parts_grain_rows(const struct tt_token_parts *parts, int64_t rows)
 {
     return rows * tt_parts_blocks(parts) / tt_parts_grains(parts);
 }
 
-/** Whether grains have whole numbers of tokens. */
+/** Whether grains consist of whole numbers of tokens. */
 static inline bool tt_parts_fit(const struct tt_token_parts *parts, int64_t rows)
 {
     return rows * tt_parts_blocks(parts) % tt_parts_grains(parts) == 0 && parts->block < tt_parts_blocks(parts);

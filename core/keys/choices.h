@@ -3,8 +3,8 @@
 #define TT_KEYS_CHOICES_H
 
 /**
- * The words that configuration keys choose from. Each list is one set: X(constant, "word") is a choice, ALIAS(constant,
- * "word") is another spelling of it. Each set gives `enum tt_<set>_choice` here and a table in schema.c. Keys name
+ * The words that configuration keys choose from. Each list is a set: X(constant, "word") is a choice, ALIAS(constant,
+ * "word") another spelling of it. Each set becomes an `enum tt_<set>_choice` here and a table in schema.c. Keys name
  * their set in schema.def. Keys of kind ENUM store the constant, keys of kind WORD store the word.
  */
 

@@ -5,13 +5,13 @@
 #include <stddef.h>
 
 /**
- * The keys of the configuration by the constants of this file, for all layers: TT_KEY(training.steps) is the key
- * training.steps of core/keys/schema.def, and does not compile if there is none. An error about what a user sets
- * carries its key (tt_fail_key), messages name it by tt_key_name, and core/config knows its value and where it was set.
+ * The keys of the configuration as constants, for all layers: TT_KEY(training.steps) is the key training.steps of
+ * core/keys/schema.def, and does not compile if there is none. An error about a key carries the key (tt_fail_key),
+ * messages name it by tt_key_name, and core/config knows its value and where the user set it.
  */
 #define TT_KEY(path) ((enum tt_key)offsetof(struct tt_key_numbers, path))
 
-/* The number of a key is the place of its member; the members have the names that users know. */
+/* The number of a key is the place of its member; the members have the names that users write. */
 struct tt_key_numbers {
     char none;
 #define TT_SECTION(section, doc) struct {

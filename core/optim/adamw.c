@@ -116,7 +116,7 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
     }
 }
 
-/* Parameter and two moments are read and written, the gradient is read. */
+/* Reads and writes parameter and two moments, reads the gradient. */
 #define STEP(op)                                                                                                  \
     {                                                                                                             \
         .name = (op), .run = tt_update_run, .update = update, .cost = tt_step_cost, .numbers = 6.0, .floats = 1.0 \
@@ -127,8 +127,8 @@ const struct tt_step_row tt_step_op_adam = STEP("adam");
 
 /* --- the optimizers --- */
 
-/* PyTorch takes all options of the optimizer from the checkpoint, even how it computes: as torchtitan's default, with
- * the fused kernel. */
+/* PyTorch takes all options of the optimizer from the checkpoint, including the implementation: the fused kernel,
+ * torchtitan's default. */
 #define OPTIONS(decoupled)                                                                                      \
     {                                                                                                           \
         {"betas", TT_TORCH_PAIR, .key = {"beta1", "beta2"}, .number = {0.9, 0.95}},                             \

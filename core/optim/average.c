@@ -45,20 +45,21 @@ static void average_run(const struct tt_step_call *call)
     tt_team_run(call->team, tt_tiles(call->n, CHUNK), average_tile, (void *)call);
 }
 
-/* Weights are read, averages are read and written. */
+/* Reads the weights, reads and writes the averages. */
 const struct tt_step_row tt_step_op_average = {
     .name = "average", .run = average_run, .cost = tt_step_cost, .numbers = 1.0, .floats = 2.0};
 
 /*
- * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. Experts with less than the
- * mean load get balance_coeff, those with more lose it; then the mean of these changes is subtracted from each.
+ * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. Biases of experts with less
+ * than the mean load grow by balance_coeff, those with more shrink by it; then the mean of these changes is subtracted
+ * from each.
  *   in   n int64, the loads of the experts      out   n floats, the biases, which are added to
  *   scalars balance_coeff
  *
  * Loads are integers, and so are the signs and their sum: the biases have the same bits on every layout.
  */
 
-/* Of mean - load. */
+/* The sign of (mean - load). */
 static int sign_of(int64_t sum, int64_t n, int64_t load)
 {
     return (sum > n * load) - (sum < n * load);
@@ -81,6 +82,6 @@ static void balance_run(const struct tt_step_call *call)
     }
 }
 
-/* Biases are read and written, loads are as large as two floats. */
+/* Reads and writes the biases; a load takes as many bytes as two floats. */
 const struct tt_step_row tt_step_op_balance = {
     .name = "balance", .run = balance_run, .cost = tt_step_cost, .floats = 4.0};

@@ -64,7 +64,7 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
         }
 }
 
-/* Parameter and momentum are read and written, the gradient is read. */
+/* Reads and writes parameter and momentum, reads the gradient. */
 const struct tt_step_row tt_step_op_lion = {
     .name = "lion", .run = tt_update_run, .update = update, .cost = tt_step_cost, .numbers = 4.0, .floats = 1.0};
 

@@ -78,7 +78,7 @@ static void move(const struct tt_step_call *call, struct tt_update_part part)
     }
 }
 
-/* Gradient and momentum are read and written. */
+/* Reads and writes gradient and momentum. */
 const struct tt_step_row tt_step_op_muon = {
     .name = "muon", .run = tt_update_run, .update = move, .cost = tt_step_cost, .numbers = 2.0, .floats = 2.0};
 
@@ -148,8 +148,8 @@ const struct tt_step_row tt_step_op_muon_apply = {
  * Muon's Newton-Schulz iteration with the coefficients of Jordan 2024 and PyTorch: after a division by max(norm, 1e-7)
  * every iteration is X = (a + b G + c G G) X with G = X X^T, or X (a + b G + c G G) with G = X^T X if there are more
  * rows than columns. PyTorch computes it in bfloat16; here everything is float32, since CPUs gain less from bfloat16
- * than the iteration loses. The products have the shape of the whole matrix, and the norm's sum has an order that
- * depends on it only. So the result depends neither on the layout nor on threads.
+ * than the iteration loses. The GEMMs have the shape of the whole matrix, and the order of the norm's sum depends only
+ * on that shape. So the result depends neither on the layout nor on threads.
  */
 
 enum { CHUNK = 1 << 14, LINE = 16 }; /* elements per tile; floats of a cache line */
@@ -157,16 +157,16 @@ enum { CHUNK = 1 << 14, LINE = 16 }; /* elements per tile; floats of a cache lin
 static const float A = 3.4445F, B = -4.7750F, C = 2.0315F;
 static const double LEAST_NORM = 1e-7;
 
-/* The matrix, and where things are in its scratch memory. */
+/* The matrix, and the layout of its scratch memory. */
 struct work {
-    int64_t rows, columns, side; /* side: the smaller of the two, which is that of G */
+    int64_t rows, columns, side; /* side: the smaller of rows and columns, and the size of G */
     float *x;                    /* the matrix, rows x columns */
     float *other;                /* the same size: every iteration moves X from one to the other */
-    float *first;                /* the one in which it begins, so that it ends in x */
+    float *first;                /* the one of the two in which the iteration begins, so that it ends in x */
     float *gram;                 /* G */
     float *poly;                 /* G G, and then the polynomial */
-    double *sums;                /* of the squares of every tile */
-    float *scratch;              /* of the products */
+    double *sums;                /* sum of squares of every tile */
+    float *scratch;              /* scratch of the GEMMs */
     float norm;
 };
 
@@ -353,14 +353,14 @@ static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 const struct tt_step_row tt_step_op_orthogonalize = {.name = "orthogonalize", .run = orthogonalize_run, .cost = cost};
 
 /*
- * ASSEMBLE: a matrix from the parts that ranks have of it.
+ * ASSEMBLE: makes a matrix from the parts that ranks hold.
  *   in      the parts, packed, one after another
  *   rows    (n_rows) of each: where it begins in `in`, its size, and the index of its first element in the matrix,
  *           whose columns are the stride
  *   out[0]  the matrix, floats
  */
 
-enum { ROWS = 64 }; /* of a part, per tile */
+enum { ROWS = 64 }; /* rows of a part in a tile */
 
 static int64_t n_tiles(const struct tt_rows *part)
 {

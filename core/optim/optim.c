@@ -110,7 +110,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The factor of the rate at `progress` in (0, 1] of the decay. */
+/* The factor of the rate at the fraction `progress` in (0, 1] of the decay. */
 static double decayed(enum tt_decay_choice decay, double progress)
 {
     static const double pi = 3.14159265358979323846;

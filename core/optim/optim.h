@@ -6,8 +6,8 @@
 #include "core/ops/step/step.h"
 
 /**
- * The table of optimizers: one row says everything that titan knows about one, and state, memory, plans, checkpoints
- * and their exports follow from it.
+ * The table of optimizers: a row contains everything that titan knows about an optimizer, and state, memory, plans,
+ * checkpoints and their exports follow from it.
  *
  * To add an optimizer:
  *   1. A line in TT_OPTIMIZERS (core/keys/choices.h): constant, row, word of optimizer.name. Take the word
@@ -28,7 +28,7 @@
 
 enum { TT_OPTIM_MOMENTS = 2, TT_OPTIM_OPTIONS = 10 };
 
-/* A value in PyTorch: a number, a list of one, two or three numbers, true or false, or a word. */
+/* The kind of a value in PyTorch: a number, a list of one, two or three numbers, true or false, or a word. */
 enum tt_torch_kind {
     TT_TORCH_REAL,
     TT_TORCH_COUNT,
@@ -43,23 +43,25 @@ enum tt_torch_kind {
 struct tt_optim_option {
     const char *name;
     enum tt_torch_kind kind;
-    const char *key[2]; /* of section optimizer, whose values it has; NULL: it always has the numbers below */
-    double number[3];   /* the defaults of the keys */
-    const char *word;   /* the same of a word */
+    /* keys of section optimizer that give its values; NULL: the values are always those in `number` */
+    const char *key[2];
+    double number[3]; /* the defaults of the keys */
+    const char *word; /* the default of a word */
 };
 
 struct tt_optim_row {
-    enum tt_step_op_id update; /* of neighbouring elements of a shard; the row of the step op prices it */
-    /* The arrays of the state that it has for a parameter, and their names in checkpoints: PyTorch's. It has the second
-     * only together with the first. */
+    enum tt_step_op_id update; /* the step op that updates neighbouring elements of a shard; its row gives the cost */
+    /* PyTorch's names, also in checkpoints, of the arrays that the optimizer keeps for a parameter. There is a second
+     * one only if there is a first one. */
     const char *moments[TT_OPTIM_MOMENTS];
-    bool counts_steps; /* PyTorch keeps the number of a parameter's updates beside the moments */
+    bool counts_steps; /* PyTorch keeps the number of a parameter's updates beside its moments */
     /*
-     * It trains only the matrices of transformer blocks, and AdamW the rest. `update` replaces gradients by updates,
-     * which are then gathered, orthogonalized as whole matrices and applied (TT_MUON). It has one moment.
+     * The optimizer trains only the matrices of transformer blocks, and AdamW trains the rest. `update` replaces
+     * gradients by updates, which are then gathered, orthogonalized as whole matrices and applied (TT_MUON). Such an
+     * optimizer has one moment.
      */
     bool of_matrices;
-    struct tt_optim_option options[TT_OPTIM_OPTIONS]; /* up to the first without a name */
+    struct tt_optim_option options[TT_OPTIM_OPTIONS]; /* up to the first option without a name */
 };
 
 #define TT_OPTIM_COUNT(unused, constant, row, word) +1
@@ -72,21 +74,21 @@ TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
 /** The row of an optimizer. */
 const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim);
 
-/** The optimizer that optimizer.name calls `word`; AdamW if there is none. */
+/** The optimizer of a word of optimizer.name; AdamW if there is none. */
 enum tt_optim_choice tt_optim_find(const char *word);
 
-/** Whether the name of a tensor of the optimizer's state ends in that of a moment of any optimizer. */
+/** Whether the name of a tensor in the optimizer's state ends in the name of a moment of any optimizer. */
 bool tt_optim_has_moment(const char *name);
 
 /* --- for the step ops of optimizers --- */
 
-/** `run` of a row that has `update`, which the team calls for all parts of the rows of a call. */
+/** The `run` of a row with `update`: the team calls `update` for all parts of the rows of a call. */
 void tt_update_run(const struct tt_step_call *call);
 
-/** Takes from a part the next elements that are neighbours in the whole parameter too; false: none is left. */
+/** Takes from a part the next elements that are contiguous in the whole parameter too; false: none is left. */
 bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run);
 
-/** The random bits of element i of a run, 16 for each array that is rounded at random, the lowest first. */
+/** The random bits of element i of a run: 16 for each array with stochastic rounding, the lowest bits first. */
 uint64_t tt_update_random(const struct tt_step_call *call, const struct tt_update_part *run, int64_t i);
 
 /** The scratch memory that TT_STEP_ORTHOGONALIZE needs for a matrix, with a team of `threads` threads. */

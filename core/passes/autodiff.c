@@ -66,7 +66,7 @@ out:
 /*
  * --- gradients carried over microbatches ---
  *
- * A backward op adds to an earlier sum if it has one: its accumulate input, which the op's row names as the input whose
+ * A backward op may have an accumulate input, an earlier sum to which it adds; the op's row names it as the input whose
  * memory the output may take. The pass gives the first contribution to each parameter's gradient such an input, the sum
  * of the previous microbatches. Lowering knows where that sum is, and omits it for the first microbatch.
  */
@@ -85,7 +85,7 @@ int tt_graph_carry_gradients(struct tt_graph *graph)
                 return tt_fail(TT_EINTERNAL, "op %s cannot add to an earlier gradient of '%s'",
                                tt_op_row(node->op)->name, out->name);
             if (node->in[input] != TT_NONE)
-                continue; /* a later contribution: it adds to the first */
+                continue; /* a later contribution, which adds to the first one */
             for (int v = 0; v < graph->n_values; v++)
                 if (graph->values[v].kind == TT_VALUE_PARAM && graph->values[v].param == out->param &&
                     graph->values[v].part == out->part)
@@ -149,7 +149,7 @@ static int insert_losses(struct tt_graph *graph, int router, int *ret_ids)
                                            .attr = {.peers = peers[i]}},
                           to++, ids_name, ret_ids));
     losses.in[1] = *ret_ids;
-    losses.attr.rows = (struct tt_extent){0}; /* the experts say how many rows there are */
+    losses.attr.rows = (struct tt_extent){0}; /* the number of rows follows from the experts */
     TT_TRY(insert(graph, losses, to, losses_name, &losses.out[0]));
 out:
     tt_free(ids_name);

@@ -8,7 +8,7 @@
  * The backward pass of a graph, and the passes that add terms to the differentiated loss.
  */
 
-/* Where a backward pass begins: a value, and the gradient that it has before any node of this graph adds to it. */
+/* A starting point of a backward pass: a value, and its gradient before any node of this graph adds to it. */
 struct tt_seed {
     int value;
     int grad; /* a value of the graph, or TT_GRAD_OF_LOSS */
@@ -20,8 +20,8 @@ enum { TT_GRAD_OF_LOSS = -2 };
 
 /**
  * Appends the backward nodes (reverse mode), from the seeds. Afterwards ret_grad[v] is the id of the whole gradient of
- * value v, for all values that the graph had before, or TT_NONE if no seed depends on it or it is constant.
- * Contributions are summed in the order of the backward pass, a seed first.
+ * value v, for all values that were in the graph before, or TT_NONE if no seed depends on v or v is constant.
+ * Contributions are summed in the order of the backward pass, beginning with a seed.
  */
 int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, int n_seeds,
                            int *ret_grad) TT_MUST_CHECK;
@@ -29,7 +29,7 @@ int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, 
 /**
  * Makes the gradient of every parameter the sum over this and the earlier microbatches (for gradient_sync
  * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
- * accumulate input. That input is absent in the first microbatch of a step. After tt_graph_differentiate.
+ * accumulate input. That input is absent in the first microbatch of a step. Call it after tt_graph_differentiate.
  */
 int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
@@ -41,7 +41,7 @@ int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK
 
 /**
  * Adds auxiliary losses of all routers to the differentiated loss, before or after tt_graph_differentiate: each router
- * then has an output with their terms. A graph without routers is left as it is.
+ * then gets an output with the terms of these losses. A graph without routers is left as it is.
  */
 int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses) TT_MUST_CHECK;
 

@@ -9,20 +9,20 @@
 #include "core/math/tree.h"
 #include "core/ops/rule.h"
 
-enum { MOST_DEPTH = 8 /* of the stack of dw's sums: enough for TT_MOST_GRAINS */ };
+enum { MOST_DEPTH = 8 /* depth of the stack of dw's sums: enough for TT_MOST_GRAINS */ };
 
 /* A head, and the progress of its chunks: the latest value of each sum, or TT_NONE. */
 struct head {
     struct tt_graph *graph;
     struct tt_node node;
-    bool grad, in_place; /* dx takes x's place */
+    bool grad, in_place; /* dx takes the memory of x */
     bool sums_grains;    /* dw is a sum over grains of rows */
     int64_t rows, row_grain, chunk_rows;
     int loss, x, dx;
-    int dw; /* of this grain of rows, or of all of them */
+    int dw; /* dw of this grain of rows, or of all rows */
 };
 
-/* Checks the node against its op's row, which adds the outputs that it does not have, and appends it. */
+/* Checks the node against its op's row, adds missing outputs, and appends the node. */
 static int add_node(struct head *head, struct tt_node *node, const char *name)
 {
     int rc = 0;
@@ -35,7 +35,7 @@ out:
     return rc;
 }
 
-/* A value like another one. */
+/* A new value like another one. */
 static int value_like(struct tt_graph *graph, int of)
 {
     const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
@@ -75,7 +75,7 @@ static int add_loss(struct head *head, const struct tt_attr *attr, int sums, boo
     return add_node(head, &node, "");
 }
 
-/* A new value for the sum of dw that this chunk ends in. */
+/* A new value for the sum of dw in which this chunk ends. */
 static int new_dw(const struct head *head, bool last)
 {
     struct tt_graph *graph = head->graph;
@@ -86,7 +86,7 @@ static int new_dw(const struct head *head, bool last)
     id = value_like(graph, head->node.out[2]);
     if (!head->sums_grains)
         return id;
-    graph->values[id].kind = TT_VALUE_GRAD; /* a parameter's gradient has one place, and grains need several */
+    graph->values[id].kind = TT_VALUE_GRAD; /* there is one place for a parameter's gradient, but grains need several */
     graph->values[id].param = TT_NONE;
     return id;
 }
@@ -130,7 +130,7 @@ static int add_chunks(struct head *head, int64_t begin, int64_t end)
         int values[2];
 
         rows = end - begin < head->chunk_rows ? end - begin : head->chunk_rows;
-        attr.rows = (struct tt_extent){0}; /* the chunks cut the rows, so no op needs to know their grains */
+        attr.rows = (struct tt_extent){0}; /* chunks cut the rows, so no op needs to know the grains of rows */
         attr.partial = false;
         attr.first_row = begin;
         attr.chunk_rows = rows;

@@ -14,17 +14,17 @@ struct pass {
     struct tt_node *old; /* the nodes before the pass */
     int n_old;
     struct {
-        int producer;     /* old node that writes it, or TT_NONE */
-        int copy;         /* TT_NONE: there is none */
-        bool stays;       /* backward reads the original */
+        int producer;     /* old node that writes the value, or TT_NONE */
+        int copy;         /* the copy of the value; TT_NONE: there is none */
+        bool stays;       /* backward reads the original value */
         bool in_backward; /* backward nodes read it */
     } * of_value;
     struct {
-        bool again;  /* may run again */
-        bool wanted; /* asked for, or copied already */
+        bool again;  /* the node may run again */
+        bool wanted; /* the node was requested, or has been copied */
         bool copied;
     } * of_node;
-    int *asked; /* stack of old nodes whose inputs have not been asked for */
+    int *asked; /* stack of old nodes whose inputs have not been requested yet */
     int n_asked;
 };
 
@@ -37,7 +37,7 @@ static bool block_is_chosen(const struct pass *p, int block)
     return p->how.mode != TT_RECOMPUTE_SELECTIVE || block % p->how.every == p->how.every - 1;
 }
 
-/* Are all inputs of a node available in backward anyway: kept for other nodes, or computed again? */
+/* Whether all inputs of a node are available in backward anyway: kept for other nodes, or computed again. */
 static bool inputs_are_there(const struct pass *p, const struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -87,7 +87,7 @@ static void choose(struct pass *p)
 
 /* --- the new list --- */
 
-/* Requests a value that a backward node reads; puts its producer, and what that needs, on the stack. */
+/* Requests a value that a backward node reads; puts its producer, and the nodes that this needs, on the stack. */
 static void ask(struct pass *p, int value)
 {
     int producer = value == TT_NONE ? TT_NONE : p->of_value[value].producer;
@@ -132,7 +132,7 @@ static void append_backward(struct pass *p, int old)
     struct tt_node node = p->old[old];
     int first = p->n_old, last = TT_NONE;
 
-    /* leave out the inputs that the node can compute itself, and that would stay for it alone */
+    /* leave out inputs that the node can compute itself, and that would be kept only for it */
     if (p->how.mode == TT_RECOMPUTE_SELECTIVE && block_is_chosen(p, node.block))
         for (int i = node.n_in - tt_op_row(node.op)->remakes; i < node.n_in; i++)
             node.in[i] = TT_NONE;

@@ -10,8 +10,8 @@
  * which the memory plan uses. A copy is the same op on the same values, so only memory and time change.
  *
  *     FULL       every block; only its input stays
- *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input, the output of attention and what ranks exchange
- *                inside of it stay, so attention never runs twice and nothing is exchanged twice
+ *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input, the output of attention and the results of exchanges
+ *                inside it stay, so attention never runs twice and nothing is exchanged twice
  *     OP         every block; the outputs of attention, matrix products and exchanges stay, and the light ops (norms,
  *                SwiGLU, …) run again if all their inputs are available anyway: never more memory, hardly more time
  */
@@ -24,7 +24,7 @@ struct tt_recompute {
 
 /**
  * Adds the copies, each just before the first backward node that needs it, marked `backward` and of its original's
- * block. Only what backward reads is copied. Node ids change, value ids do not. Once per graph, after
+ * block. Only values that backward reads are copied. Node ids change, value ids do not. Once per graph, after
  * tt_graph_differentiate.
  */
 void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recompute);

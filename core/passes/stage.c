@@ -15,8 +15,8 @@ struct cut {
     const struct tt_graph *whole;
     struct tt_stage *stages;
     int n_stages;
-    int *made_in; /* value -> stage that makes it, TT_NONE: no node does */
-    int *id;      /* stage * n_values + value -> the stage's own value, TT_NONE: none yet */
+    int *made_in; /* value -> stage that makes it; TT_NONE: no node makes it */
+    int *id;      /* stage * n_values + value -> the stage's own value; TT_NONE: not there yet */
 };
 
 static int *id_of(const struct cut *cut, int stage, int value)
@@ -47,7 +47,8 @@ static int copy_value(const struct cut *cut, int stage, int value)
     return id;
 }
 
-/* The stage's own id of a value that one of its nodes reads; carries the value there from the stage that makes it. */
+/* The stage's own id for a value that one of its nodes reads. If another stage makes the value, passes it on to this
+ * one. */
 static int bring(struct cut *cut, int stage, int value)
 {
     int made_in = cut->made_in[value];

@@ -6,7 +6,7 @@
 
 /**
  * Stages: a forward graph, cut into graphs that run one after the other. Their backward passes run in the opposite
- * order. Each stage has its own values; parameters, inputs and constants are in every stage that reads them.
+ * order. Each stage has its own values; every stage that reads a parameter, an input or a constant contains it.
  *
  * A value that stage s makes and a later stage t reads is a boundary value of all stages from s to t: it leaves each of
  * them except the last and enters each except the first, so only neighbours exchange values. Its gradient returns the
@@ -14,10 +14,10 @@
  * bits are the same.
  */
 
-/* A value that enters or leaves a stage; ids are of the stage's graph. */
+/* A value that enters or leaves a stage; the ids are those of the stage's graph. */
 struct tt_boundary {
     int value;
-    int grad; /* its gradient, which is sent the other way; TT_NONE: it has none */
+    int grad; /* its gradient, which is sent the other way; TT_NONE: there is none */
 };
 
 /* The stage before or after another one, if it is on another rank of the pipeline. */
@@ -27,13 +27,14 @@ struct tt_stage_neighbour {
 };
 
 struct tt_stage {
-    int number;                              /* among the stages of the model */
-    struct tt_stage_neighbour before, after; /* zero: on this rank, or there is none */
-    struct tt_graph *graph; /* its token_loss, tokens, labels and rope_table are TT_NONE if it does not have them */
+    int number;                              /* number among the stages of the model */
+    struct tt_stage_neighbour before, after; /* zero: the neighbour is on this rank, or there is none */
+    /* its token_loss, tokens, labels and rope_table are TT_NONE if the stage does not contain them */
+    struct tt_graph *graph;
     struct tt_boundary *in; /* in[i] of a stage is out[i] of the previous stage */
     struct tt_boundary *out;
     int n_in, cap_in, n_out, cap_out;
-    int *grad; /* value -> its whole gradient, for the values before differentiation; NULL before that */
+    int *grad; /* value -> its whole gradient, for the values that existed before differentiation; NULL until then */
 };
 
 /**
@@ -45,20 +46,20 @@ int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages
                  struct tt_stage *ret_stages) TT_MUST_CHECK;
 
 /**
- * A cut between the transformer blocks of a forward graph, into stages of equally many neighbouring blocks, or one
- * more. Nodes before the blocks are in the first stage, nodes after them in the last.
+ * A cut between the transformer blocks of a forward graph: consecutive blocks form stages, whose numbers of blocks
+ * differ by at most one. Nodes before the blocks are in the first stage, nodes after them in the last.
  *   ret_stage_of  [n_nodes]
  */
 void tt_graph_stages_by_block(const struct tt_graph *graph, int n_stages, int *ret_stage_of);
 
 /**
  * Differentiates all stages, from the last to the first. The seeds of a stage are the gradients of the values that
- * leave it, which the next stage makes, and the loss if the stage has it. A gradient that enters a stage is a
+ * leave it, which the next stage makes, and the loss if the stage contains it. A gradient that enters a stage is a
  * TT_VALUE_GRAD without a producer, as a value that enters is a TT_VALUE_ACTIVATION without one.
  */
 int tt_stages_differentiate(struct tt_stage *stages, int n_stages) TT_MUST_CHECK;
 
-/** Frees what the stages hold. */
+/** Frees the memory of the stages. */
 void tt_stages_release(struct tt_stage *stages, int n_stages);
 
 #endif

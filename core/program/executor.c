@@ -35,8 +35,8 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
     }
 }
 
-/* The parts of a matrix as they are gathered, one rank's after another's: where each begins, and where it is in the
- * matrix. NULL: nothing has to be assembled. */
+/* The parts of a matrix as they are gathered, one rank's after another's: where each part begins, and its place in the
+ * matrix. NULL: the matrix need not be assembled. */
 static struct tt_rows *parts_of(const struct tt_layout *layout, const struct tt_unit_param *place)
 {
     int tp = layout->groups[TT_GROUP_TP].n, n = layout->groups[TT_GROUP_MATRIX].n;
@@ -91,7 +91,7 @@ static void bind_rows(struct tt_executor *ex)
     }
 }
 
-/* Room for the largest node whose experts ranks share. */
+/* Allocates room for the largest node whose experts are shared by ranks. */
 static void make_routing(struct tt_executor *ex)
 {
     const struct tt_program *p = ex->program;
@@ -259,9 +259,9 @@ void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
 }
 
 /*
- * Finds out, at a few places of the step (tt_program_asks), whether the step should be abandoned. Up to each of these
- * places all ranks have begun the same exchanges (parallel/engine/agree.h). The step is not abandoned after the ranks
- * have decided about the update, since parameters change then.
+ * At a few places of the step (tt_program_asks), asks whether to abandon the step. Before each of these places, all
+ * ranks have begun the same exchanges (parallel/engine/agree.h). A step is not abandoned after the ranks have decided
+ * about the update, since parameters change then.
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {
@@ -277,7 +277,7 @@ static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *
         TT_TRY(ex->exchange.most(ex->exchange.ctx, &most));
     if (most <= 0.0)
         return 0;
-    for (int w = i; w < p->n_instrs; w++) /* nothing may write to memory any more */
+    for (int w = i; w < p->n_instrs; w++) /* until then, nothing may write to memory any more */
         if (tt_instr_row(&p->instrs[w])->waits && p->instrs[w].begin < i)
             TT_TRY(tt_running_wait(ex, p->instrs[w].begin));
     rc = -(int)most;
@@ -325,7 +325,7 @@ int tt_executor_run(struct tt_executor *ex, struct tt_step *step)
 
     step->scalars.loads = ex->loads;
     rc = walk(ex, step, false);
-    if (rc == 0 && step->loads) /* all routers have run, since the sums were awaited */
+    if (rc == 0 && step->loads) /* all routers have run, since the stream was awaited for the sums */
         memcpy(ex->loads, step->loads, (size_t)tt_layout_loads(ex->program->layout) * sizeof *ex->loads);
     return rc;
 }

@@ -9,22 +9,22 @@
 #include "core/program/state.h"
 
 /**
- * The executor runs a program. All memory is in the arena that the caller allocated: the state (shards of parameters
- * and moments, kept between steps), a region of constants per program, and one step region that the programs of a job
- * share. A run allocates nothing, opens nothing and decides nothing.
+ * The executor runs a program. All memory is in the arena that the caller has allocated: the state (shards of
+ * parameters and moments, kept between steps), a region of constants per program, and one step region that the programs
+ * of a job share. A run allocates nothing, opens nothing and decides nothing.
  *
- * The arena is memory of a device, and all work on it goes to one stream. tt_executor_run returns once the stream has
- * been given the whole program, which may be before the program has run. The executor waits where the host needs a
- * result, and before a collective begins, since the host reads and writes the arena for it. All other code must wait
- * before it touches the arena.
+ * The arena is memory of a device, and all work on it goes to one stream. tt_executor_run returns when the stream has
+ * got the whole program, which may be before the program has run. The executor waits when the host needs a result, and
+ * before a collective begins, since the host then reads and writes the arena. All other code must wait before it
+ * touches the arena.
  */
 
 struct tt_executor;
 
 /**
- * Binds a program to memory and has its constants filled. The caller's (tt_executor_free). const_region and
- * step_region have at least the program's const_bytes and step_bytes and are 64-byte aligned. All arguments must
- * outlive the executor except the stream, which must be freed first, since it may still have work of the executor.
+ * Binds a program to memory and has its constants filled. The caller's (tt_executor_free). const_region and step_region
+ * must have at least the program's const_bytes and step_bytes, and be 64-byte aligned. All arguments must outlive the
+ * executor except the stream, which must be freed first, since it may still contain work of the executor.
  */
 struct tt_executor *tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region,
                                     void *step_region, struct tt_team *team, struct tt_device_stream *stream);
@@ -50,8 +50,8 @@ struct tt_inputs tt_executor_inputs(const struct tt_executor *executor, int mb);
  */
 int tt_executor_logits(const struct tt_executor *executor, const float **ret_logits) TT_MUST_CHECK;
 
-/* Called after every instruction of a step, on the thread that runs it, with the time (tt_clock_sec). fn NULL: nobody
- * looks. */
+/* Called after every instruction of a step, on the thread that runs it, with the time (tt_clock_sec). fn may be
+ * NULL. */
 struct tt_tick {
     void (*fn)(void *arg, double sec);
     void *arg;
@@ -62,12 +62,12 @@ struct tt_step {
     double max_norm;           /* in: 0 = no clipping */
     int64_t tokens;            /* in: of the global batch, without padding; 0: there is no padding */
     /* in: called on every rank at the same few places of the step, before any state changes. If it returns a negative
-     * code on some rank, all ranks give the step up with that code. NULL: never */
+     * code on some rank, all ranks give up the step with that code. NULL: the step is never given up */
     int (*asked_to_stop)(void);
     struct tt_tick tick; /* in */
-    double loss;         /* out: sum of the token losses of the global batch * inv_valid_tokens */
+    double loss;         /* out: the same for the z-losses; 0 if the graph has none */
     double z_loss;       /* out: the same of the z-losses; 0 if the graph has none */
-    /* out: the same of the auxiliary losses of routers, whose tokens all count; 0 if the graph has none */
+    /* out: the same for the auxiliary losses of routers, for which all tokens count; 0 if the graph has none */
     double router_losses[TT_ROUTER_LOSSES];
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
     double local_loss_sum;    /* out: this rank's sum of token losses */
@@ -84,9 +84,9 @@ struct tt_step {
 int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_CHECK;
 
 /**
- * Whether a step asks, before this instruction, if it should be given up. It never asks after the instruction that
- * decides (instr.h). All ranks ask together. The ranks of a pipeline are at different places of different programs, so
- * they ask only between the runs of a step, when no transfer is under way between them.
+ * Whether a step asks before this instruction if it should be given up. It never asks after the instruction that
+ * decides (instr.h). All ranks ask together. Since the ranks of a pipeline are at different places in different
+ * programs, they ask only between the runs of a step, when no transfer is under way between them.
  */
 static inline bool tt_program_asks(const struct tt_program *program, int instr)
 {
@@ -107,12 +107,12 @@ struct tt_bad_value {
     int64_t order;
 };
 
-/** The first parameter of which this rank has a value that is not finite. Not collective. */
+/** Finds the first parameter with a value on this rank that is not finite. Not collective. */
 void tt_executor_bad_parameter(const struct tt_executor *executor, struct tt_bad_value *ret_bad);
 
 /**
- * After TT_ENONFINITE, on the same inputs: runs the step again up to the clip and examines every value. Gives the first
- * one on this rank that is not finite. Collective. Changes no parameter.
+ * After TT_ENONFINITE, on the same inputs: runs the step again up to the clip and examines every value. Returns the
+ * first value on this rank that is not finite. Collective. Changes no parameter.
  */
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, struct tt_bad_value *ret_bad) TT_MUST_CHECK;
 
@@ -125,7 +125,7 @@ int64_t *tt_executor_loads(struct tt_executor *executor, int64_t *ret_n);
 /**
  * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]. The time between two of them is the
  * progress of collectives. Spans are always recorded, which takes two readings of the clock per instruction. After a
- * run that stopped early, the remaining spans are of the previous run.
+ * run that stopped early, the remaining spans are those of the previous run.
  */
 const struct tt_span *tt_executor_spans(const struct tt_executor *executor);
 

@@ -14,11 +14,12 @@
 struct tt_walk {
     struct tt_lowering in;
     struct tt_program *program;
-    int at;                  /* index of the schedule's instruction that is being lowered */
-    bool carries;            /* gradients are carried from one microbatch to the next, in all stages or in none */
+    int at; /* index of the schedule's instruction that is being lowered */
+    /* gradients are carried from one microbatch to the next, either in all stages or in none */
+    bool carries;
     int n_values;            /* of all stages together */
     int *first_value;        /* stage -> the number of its first value among them */
-    int *same_as;            /* number of a value -> number of the value whose buffer it has, mostly its own */
+    int *same_as;            /* number of a value -> number of the value whose buffer it uses, usually its own */
     int *last_reader;        /* slot -> index of the schedule's instruction that reads it last, TT_NONE if none */
     int *value_buffer;       /* slot -> buffer */
     int **grad_buffer;       /* microbatch * n_units + unit -> whole gradients, by their index in the unit */
@@ -26,23 +27,23 @@ struct tt_walk {
     int *param_shard;        /* unit -> state buffer of its parameter shard */
     int *unsharded;          /* param -> gathered buffer, TT_NONE if it is resharded */
     int *update;             /* param -> gathered update of Muon, TT_NONE if nothing is gathered */
-    int *kept;               /* unit -> kept part, TT_NONE if there is none */
-    int *begun[TT_PURPOSES]; /* by the schedule's purpose: unit -> its TT_BEGIN that is not awaited yet */
-    int *transfer_begun;     /* the same of transfers: (microbatch * n_stages + stage) * TT_PURPOSES + purpose */
-    bool *tag_taken;         /* tag -> whether a collective that is under way has it */
+    int *kept;               /* unit -> kept part; TT_NONE if nothing is kept */
+    int *begun[TT_PURPOSES]; /* by purpose in the schedule: unit -> its TT_BEGIN that has not been awaited yet */
+    int *transfer_begun;     /* the same for transfers: (microbatch * n_stages + stage) * TT_PURPOSES + purpose */
+    bool *tag_taken;         /* tag -> whether a collective under way uses it */
     int n_tags, cap_tags;
-    int *exchanging; /* TT_BEGINs of exchanges inside of a layer that are not awaited yet */
+    int *exchanging; /* TT_BEGINs of exchanges inside a layer that have not been awaited yet */
     int n_exchanging, cap_exchanging;
-    int n_exchanges[TT_AXES]; /* that have begun so far */
-    int block;                /* microbatches whose gradients are added before they are reduced, at least 1 */
-    /* Sums before they are reduced, a tree (core/math/tree.h) for each unit and block: the microbatch that has the sum
-     * in its buffers. */
+    int n_exchanges[TT_AXES]; /* number of exchanges that have begun so far */
+    int block;                /* number of microbatches whose gradients are added before they are reduced, at least 1 */
+    /* The sums before the reduction, a tree (core/math/tree.h) for each unit and block: the microbatch whose buffers
+     * contain the sum. */
     int *block_sums;
-    int *partial; /* sums of what was reduced, a tree for each unit: the buffer */
-    int n_leaves; /* of each of the latter trees */
+    int *partial; /* the sums of reduced gradients, a tree for each unit: the buffer */
+    int n_leaves; /* of each of these trees */
 };
 
-/** The tree of sums of a unit's gradients in the block that a microbatch is in. */
+/** The tree of sums of a unit's gradients in the block of a microbatch. */
 static inline int *tt_lower_block_sums(const struct tt_walk *w, int mb, int unit)
 {
     int64_t blocks = w->in.microbatches / w->block;
@@ -50,14 +51,14 @@ static inline int *tt_lower_block_sums(const struct tt_walk *w, int mb, int unit
     return &w->block_sums[(unit * blocks + mb / w->block) * tt_tree_nodes(w->block)];
 }
 
-/** The tree of sums of a unit's gradients that were reduced. */
+/** The tree of sums of a unit's reduced gradients. */
 static inline int *tt_lower_partial(const struct tt_walk *w, int unit)
 {
     return &w->partial[unit * tt_tree_nodes(w->n_leaves)];
 }
 
 /**
- * The slot of a value of a microbatch. Values of several stages that are the same share a slot: boundaries and their
+ * The slot of a value of a microbatch. If a value exists in several stages, these share a slot: boundaries and their
  * gradients, inputs and constants.
  */
 static inline int64_t tt_lower_slot(const struct tt_walk *w, int mb, int stage, int value)
@@ -65,7 +66,7 @@ static inline int64_t tt_lower_slot(const struct tt_walk *w, int mb, int stage, 
     return (int64_t)mb * w->n_values + w->same_as[w->first_value[stage] + value];
 }
 
-/** The TT_BEGIN of a transfer between stages that is not awaited yet, or TT_NONE. */
+/** The TT_BEGIN of a transfer between stages that has not been awaited yet, or TT_NONE. */
 static inline int *tt_lower_transfer_begun(struct tt_walk *w, const struct tt_instr *from)
 {
     return &w->transfer_begun[((int64_t)from->microbatch * w->in.n_stages + from->stage) * TT_PURPOSES +
@@ -89,7 +90,7 @@ int tt_lower_part(struct tt_walk *w, int root, int64_t offset, int64_t bytes);
 /** Begins a new instruction, a copy of `from` without operands. It is then the newest. */
 void tt_lower_begin(struct tt_walk *w, const struct tt_instr *from);
 
-/** Adds an operand, or TT_NONE, to the newest instruction. The buffer lives at least until that instruction. */
+/** Adds an operand, or TT_NONE, to the newest instruction. The buffer then lives at least until that instruction. */
 void tt_lower_operand(struct tt_walk *w, int buffer);
 
 /** A new buffer that the newest instruction writes. */
@@ -118,37 +119,38 @@ static inline int tt_lower_sum(const struct tt_walk *w, int unit)
 
 /* instr/nodes.c, experts.c */
 
-/** Adds the instruction for an instruction's node whose experts ranks share. */
+/** Adds the instruction for a node whose experts are shared by ranks. */
 int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
 /** Adds the inputs of an instruction's node as operands of the newest instruction. */
 int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
-/** Awaits the exchanges inside of a layer that make inputs of an instruction's node, or send what it overwrites. */
+/** Awaits the exchanges inside a layer that make inputs of an instruction's node, or send data that it overwrites. */
 void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
 
 /* instr/collective.c */
 
-/** Begins the exchange that is an instruction's node. */
+/** Begins the exchange of an instruction whose node is one. */
 int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
-/** Awaits the exchange inside of a layer that writes a buffer and, if it is `overwritten`, exchanges that read it. */
+/** Awaits the exchange inside a layer that writes a buffer and, if it is `overwritten`, exchanges that read it. */
 void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten);
 
 /** Awaits collectives that make gradients of the instruction's units and microbatch. */
 void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
 
-/** Awaits all that are under way. */
+/** Awaits all exchanges and collectives that are under way. */
 void tt_lower_await_all(struct tt_walk *w);
 
-/** Notes that the schedule's instruction `at` may read what the transfer `from` carries. */
+/** Notes that the schedule's instruction `at` may read the values of the transfer `from`. */
 void tt_lower_note_crossing(struct tt_walk *w, const struct tt_instr *from, int at);
 
 /** Exchanges a unit's sum of its shared gradient, the buffer `own`, with the other end of the pipeline. Returns the
- * buffer that has the other sum. */
+ * buffer of the other sum. */
 int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int own);
 
-/** Begins a TT_BEGIN for a purpose, which is that of `from` or one that replaces it. The caller adds the operands. */
+/** Begins a TT_BEGIN for a purpose, which is that of `from`, or another one that replaces it. The caller adds the
+ * operands. */
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);
 
 /** The collective of these units, without a tag. */
@@ -173,19 +175,20 @@ struct tt_executor {
     struct tt_state *state;
     struct tt_team *team;
     struct tt_device_stream *stream; /* for all compute */
-    int64_t done;                    /* its event after the last run */
+    int64_t done;                    /* the event after the last run */
     struct tt_exchange exchange;
-    struct tt_routing routing; /* for experts that ranks share */
+    struct tt_routing routing; /* for experts that are shared by ranks */
     void **address;            /* per operand of the program */
     char *const_region, *step_region;
-    struct tt_rows **rows;    /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */
-    struct tt_rows ***parts;  /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
-    struct tt_exact *sums;    /* what the last run has summed; tt_sums_bytes */
-    struct tt_exact *none;    /* zeros, of the same number */
-    int64_t *loads;           /* of experts in the last step that was done, 0 before it; NULL: there are none */
-    struct tt_span *spans;    /* [instruction] of the last run */
-    struct tt_bad_value *bad; /* in explain: the first one so far; its name is "" if it came from another rank, which
-                                 names it; else NULL */
+    struct tt_rows **rows;   /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */
+    struct tt_rows ***parts; /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
+    struct tt_exact *sums;   /* the sums of the last run; tt_sums_bytes */
+    struct tt_exact *none;   /* zeros, the same number of words */
+    int64_t *loads;          /* loads of experts in the last complete step, 0 before the first; NULL: there are none */
+    struct tt_span *spans;   /* [instruction] of the last run */
+    /* in explain, otherwise NULL: the first bad value so far; its name is "" if it came from another rank, which
+     * names it */
+    struct tt_bad_value *bad;
 };
 
 /** The ranks that share the experts of a node. */
@@ -200,16 +203,16 @@ static inline void *const *tt_running_address(const struct tt_executor *executor
 /** Whether all n elements, of type TT_F32 or TT_BF16, are finite; true for other types. */
 bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n);
 
-/** Gives the stream a step op. */
+/** Gives a step op to the stream. */
 void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 
 /** The run of an instruction's node, with operands as for TT_RUN. */
 struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step);
 
-/** In explain: notes the first output of a node that has a value that is not finite. The stream has run the node. */
+/** In explain: notes the first output of a node with a value that is not finite. The stream must have run the node. */
 void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call);
 
-/** Where the node of an instruction comes in the step (struct tt_bad_value). */
+/** The place of an instruction's node in the step (struct tt_bad_value). */
 int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr);
 
 /** Waits for the collective that instruction i began. */

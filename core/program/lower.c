@@ -22,8 +22,8 @@
 
 /*
  * Several stages become one program. The value that leaves one stage and enters the next has one buffer, which lives
- * for the readers in both stages; so does its gradient, which goes the other way. Inputs and constants that several
- * stages read share buffers too.
+ * until its last reader in either stage; so does its gradient, which goes the other way. Inputs and constants that
+ * several stages read share buffers too.
  */
 
 /* Whether stage s of the program continues in the next one of this rank. */
@@ -45,7 +45,8 @@ static int check_neighbours(const struct tt_lowering *in)
     return 0;
 }
 
-/* A gradient of a parameter accumulates in one place, but a second stage would overwrite it. */
+/* Checks that only one stage makes each gradient, since it accumulates in one place, where a second stage would
+ * overwrite it. */
 static int check_gradients(const struct tt_lowering *in)
 {
     int *made_in = tt_calloc(2 * (size_t)in->layout->n_params, sizeof *made_in); /* 2 * param + part -> 1 + stage */
@@ -76,8 +77,8 @@ static void join(struct tt_walk *w, int stage, int value, int with_stage, int wi
         w->same_as[w->first_value[stage] + value] = w->same_as[w->first_value[with_stage] + with];
 }
 
-/* Numbers the values of all stages and finds those that are the same. TT_EINTERNAL for stages that cannot be one
- * program. */
+/* Numbers the values of all stages and finds equal values in different stages. TT_EINTERNAL for stages that cannot form
+ * one program. */
 static int join_stages(struct tt_walk *w)
 {
     const struct tt_lowering *in = &w->in;
@@ -104,7 +105,8 @@ static int join_stages(struct tt_walk *w)
             join(w, s, graph->positions, first, before->positions);
             join(w, s, graph->rope_table, first, before->rope_table);
         }
-    /* values from the first stage to the last, since a value may pass through a stage, and gradients the other way */
+    /* values from the first stage to the last, since a value may pass through a stage; gradients from the last to the
+     * first */
     for (int s = 1; s < in->n_stages; s++)
         for (int i = 0; continues(in, s - 1) && i < stages[s].n_in; i++)
             join(w, s, stages[s].in[i].value, s - 1, stages[s - 1].out[i].value);
@@ -215,7 +217,7 @@ int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
     return *slot;
 }
 
-/* The buffer in which a value that is a gradient of a parameter is written. */
+/* The buffer to which a value that is a gradient of a parameter is written. */
 static int grad_of(struct tt_walk *w, int mb, const struct tt_value *value)
 {
     int unit = w->in.layout->unit_of[value->param];
@@ -361,8 +363,8 @@ static void release(struct tt_walk *w)
     tt_free(w->partial);
 }
 
-/* Adds the buffer of a value that no node makes, unless an earlier stage has the same value. mb: its microbatch, or
- * TT_NONE. */
+/* Adds the buffer of a value that no node makes, unless an earlier stage has the same value. mb: the microbatch of the
+ * value, or TT_NONE. */
 static int given_buffer(struct tt_walk *w, enum tt_memory_kind kind, int stage, int value, int mb)
 {
     int *buffer = &w->value_buffer[tt_lower_slot(w, mb == TT_NONE ? 0 : mb, stage, value)];
@@ -398,7 +400,7 @@ static void add_given_values(struct tt_walk *w, int stage)
     }
 }
 
-/* Buffers that exist before the first instruction: parameter shards, constants, inputs. */
+/* Adds the buffers that exist before the first instruction: parameter shards, constants, inputs. */
 static void add_given_buffers(struct tt_walk *w)
 {
     struct tt_program *p = w->program;
@@ -520,7 +522,7 @@ int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule 
     for (int s = 0; s < p->n_stages; s++)
         if (p->stages[s].graph->logits != TT_NONE)
             p->logits = w.value_buffer[tt_lower_slot(&w, 0, s, p->stages[s].graph->logits)];
-    if (p->logits != TT_NONE) /* they live to the end, since the caller reads them after the run */
+    if (p->logits != TT_NONE) /* logits live to the end, since the caller reads them after the run */
         p->buffers[p->buffers[p->logits].root].last = p->n_instrs - 1;
     place_buffers(p);
     *ret_program = p;

@@ -16,17 +16,17 @@
 #include "core/program/program.h"
 
 /*
- * --- the placed buffers of an arena, with their lives, for finding room for the next one ---
+ * --- the placed buffers of an arena, with their lives, in which to find room for the next buffer ---
  *
  * A step is cut into blocks of instructions, each with a list of the buffers that live in it. So a buffer with a short
- * life is compared with few others, and one with a long life with all.
+ * life is compared with few others, and a buffer with a long life with all others.
  */
 
 enum {
     AT_A_TIME = 32,     /* placed buffers that are examined at once */
     BLOCKS = 96,        /* of a step, at most */
-    FOR_A_BLOCK = 128,  /* buffers for each block: lists of few are quick anyway */
-    MOST_OF_BLOCKS = 6, /* a buffer that lives in more of them is compared with all others */
+    FOR_A_BLOCK = 128,  /* buffers per block: shorter lists gain nothing */
+    MOST_OF_BLOCKS = 6, /* a buffer that lives in more blocks than this is compared with all others */
 };
 
 struct item {
@@ -34,8 +34,8 @@ struct item {
     int first, last;
 };
 
-/* Sorted by offset. The search for gaps goes through very many items, so each member is an array of its own. The arrays
- * have room for AT_A_TIME items after the last one. */
+/* Sorted by offset. The search for gaps visits very many items, so each member is a separate array. The arrays have
+ * room for AT_A_TIME items after the last one. */
 struct list {
     int *first, *last; /* their lives */
     int64_t *offset, *end;
@@ -44,7 +44,7 @@ struct list {
 
 struct placed {
     struct list all, blocks[BLOCKS];
-    struct item *late; /* not yet in `all`, in any order: they are added when somebody looks there */
+    struct item *late; /* not yet in `all`, in any order: they are merged before the next search in it */
     int n_late, cap_late;
     int block_instrs;
 };
@@ -150,9 +150,9 @@ static void placed_add(struct placed *p, struct item item)
 /* --- looking for room --- */
 
 /*
- * The lowest offset from `low` on at which no buffer before *at is, and none after it that lives at the same time.
- * Planning a large model spends most of its time in this loop, and only few of many buffers live at the same time. They
- * are found without a branch, so that the compiler can use vectors.
+ * The lowest offset from `low` on that is free: it is occupied neither by buffers before *at, nor by later buffers that
+ * live at the same time. Planning a large model spends most of its time in this loop, and only few of many buffers live
+ * at the same time. They are found without a branch, so that the compiler can use vectors.
  */
 static int64_t lowest_of(const struct list *list, int *at, const struct item *wanted, int64_t low)
 {
@@ -200,16 +200,16 @@ static int64_t placed_lowest(struct placed *p, struct item wanted)
 }
 
 enum {
-    QUADRATIC_LIMIT = 20000, /* buffers; with more, only the plan in the order of time is made */
+    QUADRATIC_LIMIT = 20000, /* with more buffers, only the plan in time order is made */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
     PATIENCE = 12,          /* rounds without a better plan */
-    LONGEST_LIFE = 1 << 20, /* longer lives count as equal where lives are compared second */
-    PEAK_INSTRS = 64,       /* instructions whose largest sum is known */
+    LONGEST_LIFE = 1 << 20, /* where lives are the second criterion, longer lives count as equal */
+    PEAK_INSTRS = 64,       /* the largest sum is stored for every so many instructions */
     MOST_WORK = 200000000,  /* pairs of buffers examined, which takes some tenths of a second */
 };
 
-/* The bytes that live at each instruction. The caller's. */
+/* The bytes in use at each instruction. The caller frees the array. */
 static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
 {
     int64_t *live = tt_calloc((size_t)n_instrs + 1, sizeof *live);
@@ -225,7 +225,7 @@ static int64_t *live_sums(const struct tt_buffer *buffers, int n, int n_instrs)
     return live;
 }
 
-/* The most of every PEAK_INSTRS instructions, for many questions about lives. The caller's. */
+/* The largest value in every PEAK_INSTRS instructions, for many queries about lives. The caller frees the array. */
 static int64_t *peaks_of(const int64_t *live, int n_instrs)
 {
     int64_t *peaks = tt_calloc((size_t)n_instrs / PEAK_INSTRS + 1, sizeof *peaks);
@@ -256,8 +256,8 @@ static int compare_ranked(const void *a, const void *b)
 }
 
 /*
- * What makes a buffer hard to place, so that it should come early: a long life, its size, both, or many live bytes at
- * the same time and then a long life.
+ * The property that makes a buffer hard to place, so that it should be placed early: a long life, its size, both, or
+ * many live bytes at the same time and then a long life.
  */
 enum importance { BY_LIFE, BY_SIZE, BY_AREA, BY_CROWD, IMPORTANCES };
 
@@ -395,7 +395,7 @@ static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
     }
 }
 
-/* Buffers grouped by the instruction at which they begin or end: a linked list per instruction. */
+/* The buffers that begin, or end, at each instruction: a linked list per instruction. */
 struct events {
     int *head; /* per instruction */
     int *next; /* per buffer */
@@ -440,7 +440,7 @@ static int64_t plan_in_time_order(struct tt_buffer *buffers, int n, int n_instrs
 struct search {
     struct tt_buffer *buffers;
     int n;       /* buffers */
-    int n_roots; /* buffers that have memory of their own */
+    int n_roots; /* buffers that are not part of another buffer */
     const int64_t *live, *peaks;
     struct ranked *order;
     struct placed *placed;
@@ -474,7 +474,7 @@ static void search(struct search *s, int64_t live_bytes)
         if (high[by] < high[best])
             best = by;
     }
-    for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* the best order first */
+    for (int k = 0; k < IMPORTANCES && rounds > 0 && s->best_high > enough; k++) { /* then only the best order */
         enum importance by = (best + (enum importance)k) % IMPORTANCES;
         int64_t top;
         int since = 0;

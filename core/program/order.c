@@ -74,8 +74,8 @@ static bool came(const struct pass_over *p, struct tt_turn turn)
     return *passes_of(p, p->done, &turn) & 1U << turn.pass;
 }
 
-/* A turn must come after the turns that it needs: the previous pass, and the same pass of the stage from which its
- * values come, if that stage is on this rank. */
+/* Checks that a turn comes after the turns that it needs: the previous pass, and the same pass of the stage from which
+ * its values come, if that stage is on this rank. */
 static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
 {
     struct tt_turn own = *turn, neighbour = *turn;

@@ -22,7 +22,7 @@ enum tt_pass {
     TT_PASS_WEIGHTS,  /* the nodes of backward that write only gradients of parameters */
 };
 
-/* Transfers between two stages that are under way at once are of at most this many consecutive microbatches. */
+/* The transfers that are under way at once between two stages belong to at most this many consecutive microbatches. */
 enum { TT_PIPELINE_OVERTAKING = 63 };
 
 /* One pass of one microbatch through one stage. */
@@ -39,7 +39,7 @@ struct tt_order {
     bool trains;      /* some turn is not a forward */
 };
 
-/* A node of a microbatch. Schedulers call its number in the order a position. */
+/* A node of a microbatch. Schedulers call its index in the order a position. */
 struct tt_position {
     int turn;
     int microbatch;
@@ -55,15 +55,15 @@ struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains)
 void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pass pass);
 void tt_order_release(struct tt_order *order);
 
-/** Whether a backward node is of the weight part: it makes only gradients of parameters. */
+/** Whether a backward node belongs to the weight part: it makes only gradients of parameters. */
 bool tt_order_is_weight_part(const struct tt_graph *graph, const struct tt_node *node);
 
 /**
  * The nodes of all turns in order. *ret_positions is the caller's (tt_free). Within a microbatch, the forward of a
  * stage needs that of the previous stage. A backward needs its own forward and the backward of the next stage, and a
  * weight part its own backward. If gradients are carried from one microbatch to the next, the microbatches must be in
- * order at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn comes twice, comes before one
- * that it needs, is missing, or is of a stage that does not exist.
+ * order at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn occurs twice, comes before one
+ * that it needs, is missing, or names a stage that does not exist.
  */
 int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                        struct tt_position **ret_positions, int *ret_n) TT_MUST_CHECK;

@@ -28,7 +28,7 @@ enum tt_instr_kind {
     TT_INSTR_KINDS
 };
 
-/* The purpose of a collective. TT_WAIT has the purpose from the schedule, although lowering may have chosen another one
+/* The purpose of a collective. A TT_WAIT keeps the purpose from the schedule, although lowering may choose another one
  * for the TT_BEGIN. */
 enum tt_purpose {
 #define TT_PURPOSE(id, row) TT_##id,
@@ -45,7 +45,8 @@ static inline int64_t tt_arena_bytes(int64_t bytes)
     return tt_round_up(bytes, TT_ARENA_ALIGN);
 }
 
-/* Sends and receives are between two ranks of a group; the others are among all of it, or among neighbours in it. */
+/* Sends and receives are between two ranks of a group; the other operations are among all of its ranks, or among
+ * neighbours in it. */
 enum tt_collective_op {
     TT_ALL_GATHER,
     TT_REDUCE_SCATTER,
@@ -56,21 +57,21 @@ enum tt_collective_op {
     TT_COLLECTIVE_OPS
 };
 
-/* What a TT_BEGIN exchanges, and between how many ranks. */
+/* The exchange of a TT_BEGIN, and the number of its ranks. */
 struct tt_collective_desc {
     enum tt_collective_op op;
     enum tt_group_id group;
     int ranks;           /* all of the group, or neighbours in it */
-    int peer;            /* of a send or a receive: the place of the other rank in the group */
-    enum tt_dtype dtype; /* as it travels */
+    int peer;            /* for a send or a receive: the place of the other rank in the group */
+    enum tt_dtype dtype; /* in which the data travels */
     int64_t shard_bytes; /* of one rank's flat shards of the units, in that type */
     /* a rank's input to an all-gather, or its output of a reduce-scatter; the values of an all-reduce; a rank's
      * block for each other rank in an all-to-all; the data of a send */
     int64_t bytes;
-    int tag; /* from 0 on; no other collective that is under way has the same one */
+    int tag; /* from 0 on; no other collective under way uses the same tag */
 };
 
-/** Whether anything travels: the only definition. */
+/** Whether any data travels. This is the only definition of that. */
 static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
 {
     return desc->ranks > 1;
@@ -86,13 +87,13 @@ struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
     int microbatch;          /* TT_RUN, TT_LOSS, TT_COUNT, TT_ADD, TT_FOLD; reductions: the one that came last */
-    int stage;       /* TT_RUN, TT_LOSS, TT_COUNT, transfers, exchanges inside of a layer: index into stages; else 0 */
-    int node;        /* TT_RUN, TT_BEGIN of an exchange inside of a layer: in that graph; in a schedule also
-                              * TT_COUNT; else TT_NONE */
+    int stage; /* TT_RUN, TT_LOSS, TT_COUNT, transfers, exchanges inside a layer: index into stages; else 0 */
+    /* TT_RUN, TT_BEGIN of an exchange inside a layer: in that graph; in a schedule also TT_COUNT; else TT_NONE */
+    int node;
     int unit;        /* for a bucket its first unit; TT_RUN, TT_LOSS, TT_COUNT, TT_CLIP, transfers: TT_NONE */
     int bucket;      /* collectives of several units: index into buckets; TT_NONE: only `unit` */
     int begin;       /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
-    bool starts_run; /* the first one of a further run through the pipeline (tt_lowering.run_microbatches) */
+    bool starts_run; /* the first instruction of a further run through the pipeline (tt_lowering.run_microbatches) */
     int operands;    /* index of the first operand in tt_program.operands; see below */
     int n_operands;
     struct tt_collective_desc collective; /* TT_BEGIN */
@@ -103,7 +104,7 @@ struct tt_instr {
  *   TT_RUN, TT_EXPERTS  the node's inputs, its outputs, the scratch buffer
  *   TT_LOSS          the token losses
  *   TT_COUNT         the experts of the tokens, the terms of the router's losses
- *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering freed each after its last read
+ *   TT_RESHARD       the unit's parameters, whole, one buffer each; none if lowering frees each after its last read
  *   TT_KEEP          the unit's parameters, whole; its kept part: (S / n) chunks of every parameter, one after the
  *                    other
  *   TT_ADD           for each whole gradient of the unit, or for all at once if nothing is reduced: that of the
@@ -148,7 +149,7 @@ enum tt_memory_kind {
 
 const char *tt_memory_name(enum tt_memory_kind kind);
 
-/** Whether memory is in the step region: neither state nor kept between runs. */
+/** Whether memory of this kind is in the step region, that is, neither state nor kept between runs. */
 static inline bool tt_memory_is_of_step(enum tt_memory_kind kind)
 {
     return kind != TT_MEMORY_PARAM && kind != TT_MEMORY_CONST && kind != TT_MEMORY_CACHE;
@@ -173,13 +174,13 @@ struct tt_program {
     bool frees_early;              /* tt_lowering.free_early */
     const struct tt_stage *stages; /* this rank's, ascending: graphs of one microbatch; not owned */
     int n_stages;
-    bool is_piped;                  /* exchanges values with other ranks of a pipeline */
+    bool is_piped;                  /* it exchanges values with other ranks of a pipeline */
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads;                             /* of the team; scratch sizes depend on it */
     int muon_steps;                          /* Newton-Schulz iterations */
-    enum tt_dtype shard_dtype;               /* TT_F32 or TT_BF16: of parameters and moments in the state */
-    enum tt_dtype param_dtype, reduce_dtype; /* the same: of gathered parameters; of gradients in reductions */
+    enum tt_dtype shard_dtype;               /* of parameters and moments in the state: TT_F32 or TT_BF16 */
+    enum tt_dtype param_dtype, reduce_dtype; /* of gathered parameters; of gradients in reductions: TT_F32 or TT_BF16 */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
     struct tt_bucket *buckets;
@@ -210,11 +211,11 @@ struct tt_schedule {
     int n_buckets, cap_buckets;
 };
 
-/** Adds the run of a node of a stage; after a node that makes the token losses, also their sum, and after a router the
- * count of its experts. */
+/** Adds the run of a node of a stage; after a node that makes the token losses, also adds their sum, and after a router
+ * the count of its experts. */
 void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
 
-/** Adds an instruction that neither runs a node nor belongs to a collective. microbatch: 0 if it is of none. */
+/** Adds an instruction that neither runs a node nor belongs to a collective. microbatch: 0 if it belongs to none. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int unit);
 
 /** A copy of a bucket, with units of its own (tt_free). */
@@ -233,16 +234,16 @@ void tt_schedule_collective(struct tt_schedule *schedule, enum tt_instr_kind kin
 
 void tt_schedule_release(struct tt_schedule *schedule);
 
-/** The units of an instruction, valid as long as the buckets and the instruction; n 0: it is of none. */
+/** The units of an instruction, valid as long as the buckets and the instruction; n is 0 if it belongs to none. */
 struct tt_bucket tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr);
 
-/** The graph of a TT_RUN, TT_LOSS or TT_COUNT, or of an exchange inside of a layer. */
+/** The graph of a TT_RUN, TT_LOSS or TT_COUNT, or of an exchange inside a layer. */
 static inline const struct tt_graph *tt_instr_graph(const struct tt_program *program, const struct tt_instr *instr)
 {
     return program->stages[instr->stage].graph;
 }
 
-/** The node that such an instruction runs or exchanges. */
+/** The node of such an instruction. */
 static inline const struct tt_node *tt_instr_node(const struct tt_program *program, const struct tt_instr *instr)
 {
     return &tt_instr_graph(program, instr)->nodes[instr->node];
@@ -257,7 +258,8 @@ struct tt_lowering {
     int n_stages;
     const struct tt_layout *layout;
     int microbatches;
-    int run_microbatches; /* of a run through the pipeline, which ends before the next run begins; 0: no pipeline */
+    /* microbatches of a run through the pipeline, which ends before the next run begins; 0: no pipeline */
+    int run_microbatches;
     /* Consecutive microbatches whose gradients are added before they are reduced, a divisor of their number; 0 or 1:
      * each is reduced. */
     int block;
@@ -277,34 +279,33 @@ struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int n
 
 /**
  * The bytes that a node sends to the ranks that share its experts, if every expert gets the same number of rows; 0 for
- * other nodes. The actual number is known only when the step runs. TT_ROUTED_CALLS: the number of its exchanges, one
- * after another, in a single round.
+ * other nodes. The actual number is known only when the step runs. TT_ROUTED_CALLS: the number of its exchanges in a
+ * round, which follow one another.
  */
 int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node);
 enum { TT_ROUTED_CALLS = 3 };
 
 /* The worst case of such a node: all tokens choose the experts of one rank. */
 struct tt_routed_most {
-    int64_t bytes;          /* that a rank sends: all its rows, and all results for another rank */
+    int64_t bytes;          /* bytes that a rank sends: all its rows, and all results for the other ranks */
     double rows;            /* of the busiest rank, as a multiple of the rows under equal loads */
-    double calls, messages; /* of its exchanges; more rows are more rounds */
-    double link_bytes;      /* that it takes and gives, one after the other */
+    double calls, messages; /* of its exchanges; more rows need more rounds */
+    double link_bytes;      /* bytes that it sends and receives, one after the other */
 };
 
-/** All 0 of a node that sends no rows. */
+/** All 0 for a node that sends no rows. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node);
 
-/** The same for a whole run of a program, with the numbers of rows that ranks tell each other. ret_most: the worst
- * case. */
+/** The same for a whole run of a program, including the messages with the numbers of rows. ret_most: the worst case. */
 int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most);
 
-/** Whether the sum of a TT_SUM_VALUES is rounded afterwards; it arrives in this rank's block of the input. */
+/** Whether the sum of a TT_SUM_VALUES is rounded afterwards; then it arrives in this rank's block of the input. */
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);
 
 /**
- * The elements of a unit's flat shard that a collective of this purpose carries, the number of pieces that they form,
- * and the elements of piece k. A piece is a parameter; a gradient, of which a tied weight has two and a frozen
- * parameter none; or the update of a Muon matrix.
+ * For a collective of this purpose: the number of elements that it carries of a unit's flat shard; the number of pieces
+ * that they form; the elements of piece k. A piece is a parameter, a gradient (a tied weight has two, a frozen
+ * parameter none), or the update of a Muon matrix.
  */
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);
@@ -316,10 +317,11 @@ int64_t tt_purpose_chunk(const struct tt_unit *unit, enum tt_purpose purpose, in
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements);
 
-/** Whether a unit's parameters are gathered, because there are several shards or another type. */
+/** Whether a unit's parameters are gathered, because there are several shards, or because nodes read another type. */
 bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit);
 
-/** Whether a unit's gradients are whole until they are reduced. Otherwise they are written where they are summed. */
+/** Whether a unit's gradients are whole until they are reduced. Otherwise they are written directly where they are
+ * summed. */
 bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 
 /**
@@ -327,7 +329,7 @@ bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
  * gradients are written where they accumulate. bfloat16 is an exception: parameters are copies unless the shards are
  * bfloat16 too, and TT_REDUCE rounds gradients in place. The program is the caller's (tt_program_free); lowering's
  * stages and layout must outlive it. Errors: TT_EINTERNAL for an impossible schedule, for a stage that exchanges values
- * with a stage that no rank has, and if two stages make the same gradient of a parameter.
+ * with a stage on no rank, and if two stages make the same gradient of a parameter.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;
@@ -344,9 +346,9 @@ void tt_program_memory_at(const struct tt_program *program, int instr, int64_t b
 int tt_program_check(const struct tt_program *program) TT_MUST_CHECK;
 
 /**
- * Gives offsets to n buffers with lifetimes so that no two live ones overlap. Returns the high-water mark in bytes.
- * Reads bytes, first, last and root (only buffers that are their own root are placed), and writes offset.
- * *ret_live_bytes is the lower bound, which is reached at *ret_peak.
+ * Assigns offsets to n buffers so that no two buffers that live at the same time overlap. Returns the high-water mark
+ * in bytes. Reads bytes, first, last and root (only buffers that are their own root are placed), and writes offset.
+ * *ret_live_bytes is the lower bound of the result, which is reached at instruction *ret_peak.
  */
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak);
 

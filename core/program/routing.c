@@ -14,7 +14,7 @@ static struct tt_swap_list list_of(int segments, int ranks)
                                  tt_calloc((size_t)ranks + 1, sizeof(int))};
 }
 
-/* A rank gives rows to at most one pair per end, and takes at most that many blocks of pairs. */
+/* A rank sends rows to at most one pair per end, and receives at most that many blocks of pairs. */
 void tt_routing_init(struct tt_routing *r, int most_ends, int most_ranks)
 {
     int segments = MOST_KINDS * most_ends > most_ranks ? MOST_KINDS * most_ends : most_ranks;
@@ -55,7 +55,7 @@ void tt_routing_begin(struct tt_routing *r, const struct tt_routing_ranks *ranks
 /* A block of a pair: rows of one rank. */
 struct block {
     int rank;
-    int32_t begin, rows; /* begin: among the rows of that rank */
+    int32_t begin, rows; /* begin: index among the rows of that rank */
 };
 
 /* Block `block` of a rank's pair. */
@@ -90,7 +90,7 @@ bool tt_routing_next(struct tt_routing *r)
 
         any = any || r->end[rank] < r->n_pairs;
         r->first[rank] = r->end[rank];
-        for (; r->end[rank] < r->n_pairs; r->end[rank]++) /* the next pairs that fit into its window */
+        for (; r->end[rank] < r->n_pairs; r->end[rank]++) /* the next pairs that fit in its window */
             if ((left -= rows_of_pair(r, rank, r->end[rank])) < 0)
                 break;
     }
@@ -121,7 +121,7 @@ static void add(struct tt_swap_list *list, int *total, int rank, char *data, int
     list->n[rank]++;
 }
 
-/* What this rank gives to another one. */
+/* Lists the rows that this rank sends to another one. */
 static void list_own(struct tt_routing *r, int rank, const struct tt_routed_rows *rows, int *total)
 {
     int own = r->ranks.index, place = own % r->ranks.blocks;
@@ -133,7 +133,7 @@ static void list_own(struct tt_routing *r, int rank, const struct tt_routed_rows
     }
 }
 
-/* What this rank takes from another one. */
+/* Lists the rows that this rank receives from another one. */
 static void list_window(struct tt_routing *r, int rank, const struct tt_routed_rows *rows, int *total)
 {
     int own = r->ranks.index, first = r->first[own], place = rank % r->ranks.blocks;

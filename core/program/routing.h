@@ -8,30 +8,30 @@
 #include "core/comm/comm.h"
 
 /**
- * The routes of rows between ranks that share experts. A pair is an expert of one rank and a source of rows for it: a
+ * The routes of rows between ranks that share experts. A pair consists of an expert and a source of rows for it: a
  * grain of the tokens of one rank, or of neighbouring ranks with blocks of the same tokens. The rows of a pair are the
  * rows of its blocks, one block after another. Every rank knows the number of rows of every pair, so all ranks compute
  * the same rounds without further agreement: in each round every rank takes its next pairs, in ascending order of
- * (expert, source), as long as their rows fit its window. A pair is never split. Nothing is allocated after
+ * (expert, source), as long as their rows fit in its window. A pair is never split. Nothing is allocated after
  * tt_routing_init.
  */
 
 /* Ranks that share experts. */
 struct tt_routing_ranks {
-    int n, index; /* this one's place */
+    int n, index; /* this rank's place */
     int experts;  /* of all ranks */
-    int blocks;   /* neighbours that have the same tokens; divides n */
+    int blocks;   /* number of neighbours that have blocks of the same tokens; divides n */
     int grains;   /* of these tokens */
 };
 
-/* Rows that travel, and come back after the window has been used. */
+/* Rows that travel to the experts, and come back after the window has been used. */
 struct tt_routed_rows {
     char *own;     /* this rank's rows, sorted by expert and grain */
-    char *window;  /* rows that this rank takes */
+    char *window;  /* rows that this rank receives */
     int64_t bytes; /* of a row */
 };
 
-/* Data for each rank, or from it: the segments of rank q follow those of the ranks before it. */
+/* Data for each rank, or from each rank: the segments of rank q follow those of the ranks before it. */
 struct tt_swap_list {
     struct tt_segment *segments;
     int *n; /* [rank] */
@@ -42,28 +42,28 @@ struct tt_swap_list {
 struct tt_exchange {
     void *ctx;
     int (*begin)(void *ctx, int instr); /* instr is a TT_BEGIN */
-    int (*wait)(void *ctx, int instr);  /* the same */
+    int (*wait)(void *ctx, int instr);  /* of the same instr */
     int (*progress)(void *ctx);         /* advances the collectives that are under way; never blocks */
-    void (*poll)(void *ctx);            /* the same between tiles; progress returns the failure */
-    /* begins and awaits an exchange among the ranks that share experts; what a rank gives itself is not exchanged */
+    void (*poll)(void *ctx);            /* the same, called between tiles; progress returns its failure */
+    /* begins and awaits an exchange among the ranks that share experts; rows that stay on a rank are not exchanged */
     int (*swap_begin)(void *ctx, const struct tt_swap_list *give, const struct tt_swap_list *take);
     int (*swap_wait)(void *ctx);
-    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in one rank's words only */
+    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in the words of only one rank */
     int (*most)(void *ctx, double *value);        /* the largest over all ranks */
 };
 
 struct tt_routing {
     struct tt_routing_ranks ranks;
-    int sources;      /* pairs of an expert */
-    int n_pairs;      /* of each rank */
-    int64_t window;   /* the most rows of a round */
-    int32_t *ends;    /* [rank][expert][grain] the end of its rows for them, which begin at the end before it */
-    int *first, *end; /* [rank] its pairs of this round: expert of the rank * sources + source */
+    int sources;      /* number of pairs of an expert */
+    int n_pairs;      /* number of pairs of each rank */
+    int64_t window;   /* the most rows of a rank in a round */
+    int32_t *ends;    /* [rank][expert][grain] where its rows for them end; they begin at the previous end */
+    int *first, *end; /* [rank] its pairs in this round: expert of the rank * sources + source */
     int64_t rows;     /* of this rank's pairs up to the end of this round */
-    /* What the node reads (core/ops/experts/experts.h): ends of pairs in this rank's window, first, end, rows before
-     * this round. */
+    /* Input of the node (core/ops/experts/experts.h): ends of pairs in this rank's window, first, end, rows before this
+     * round. */
     int32_t *pairs;
-    struct tt_swap_list there, back; /* towards the experts: what this rank gives and takes */
+    struct tt_swap_list there, back; /* towards the experts: the rows that this rank sends and receives */
 };
 
 /** Room for at most this many ranks and ends per rank (experts x grains). The caller's (tt_routing_release). */
@@ -76,16 +76,16 @@ static inline int tt_routing_ends(const struct tt_routing_ranks *ranks)
     return ranks->experts * ranks->grains;
 }
 
-/** Begins with the first round; `ends` of all ranks are there. window: at least the rows of the largest pair. */
+/** Begins the first round; `ends` of all ranks must be set. window: at least the rows of the largest pair. */
 void tt_routing_begin(struct tt_routing *routing, const struct tt_routing_ranks *ranks, int64_t window);
 
-/** Finds the next round; false: no rank has any pair left. */
+/** Finds the next round; false: no rank has pairs left. */
 bool tt_routing_next(struct tt_routing *routing);
 
 /**
- * Lists the rows that this rank gives to the ranks of the experts in this round (`there`), and the rows that it takes
- * into its window (`back`), for n kinds of rows. Both sides have the same segments. On the way back the two lists
- * change roles. They include the rows that stay on this rank.
+ * Lists the rows that this rank sends to the ranks of the experts in this round (`there`), and the rows that it
+ * receives into its window (`back`), for n kinds of rows. Both sides have the same segments. On the way back, the two
+ * lists change roles. They include the rows that stay on this rank.
  */
 void tt_routing_list(struct tt_routing *routing, const struct tt_routed_rows *rows, int n);
 

@@ -7,8 +7,7 @@
 #include "core/ops/experts/router.h"
 #include "core/program/program.h"
 
-/** The arrays that are kept between steps. To add one, add a line to state.def; the engine decides whether a run has
- * it. */
+/** The arrays that are kept between steps; state.def explains how to add one. */
 enum tt_state_array {
 #define TT_STATE(id, name, elements, type, kind) TT_STATE_##id,
 #include "core/program/state.def"
@@ -26,13 +25,13 @@ enum {
     TT_SUMS = TT_SUM_ROUTER + TT_ROUTER_LOSSES
 };
 
-/** Experts of all blocks. */
+/** The number of experts in all blocks. */
 static inline int tt_layout_loads(const struct tt_layout *layout)
 {
     return layout->blocks * layout->experts;
 }
 
-/** Words of 64 bits of all sums. */
+/** The number of 64-bit words of all sums. */
 static inline int tt_sums_words(const struct tt_layout *layout)
 {
     return TT_SUMS * TT_EXACT_WORDS + tt_layout_loads(layout);
@@ -43,7 +42,7 @@ static inline size_t tt_sums_bytes(const struct tt_layout *layout)
     return (size_t)tt_sums_words(layout) * sizeof(int64_t);
 }
 
-/** Words of the sums that ranks add: without experts, those up to the squares. */
+/** The number of words of the sums that ranks add: without experts, the words up to the squares. */
 static inline int tt_sums_shared_words(const struct tt_layout *layout)
 {
     return layout->experts ? tt_sums_words(layout) : TT_SUM_ROUTER * TT_EXACT_WORDS;
@@ -58,7 +57,7 @@ static inline int64_t *tt_sums_loads(struct tt_exact *sums)
 /* The state of one rank: flat shards, in the form that the layout gives. */
 struct tt_state {
     enum tt_dtype dtype;            /* of parameters and moments: TT_F32 (0) or TT_BF16 */
-    void **array[TT_STATE_ARRAYS];  /* [unit]; NULL: the run does not have this array */
+    void **array[TT_STATE_ARRAYS];  /* [unit]; NULL: the run has no such array */
     const struct tt_layout *layout; /* of the arrays */
     char *cache;                    /* of the program's cache_bytes, for generation */
     struct tt_exact *sums;          /* [TT_SUMS], and the loads; tt_sums_bytes */
@@ -74,10 +73,10 @@ enum tt_memory_kind tt_state_kind(enum tt_state_array array);
 /** The type of its elements, in a state of type dtype. */
 enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype);
 
-/** The type of a unit's part of it. */
+/** The type of a unit's part of the array. */
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype);
 
-/** Where an element of a unit's flat shard lies in an array. */
+/** The address of an element of a unit's flat shard in an array. */
 static inline void *tt_state_at(const struct tt_state *state, enum tt_state_array array, int unit, int64_t element)
 {
     enum tt_dtype dtype = tt_state_unit_dtype(array, &state->layout->units[unit], state->dtype);
@@ -88,16 +87,17 @@ static inline void *tt_state_at(const struct tt_state *state, enum tt_state_arra
 /** The bytes that an array takes in an arena. */
 int64_t tt_state_bytes(enum tt_state_array array, const struct tt_layout *layout, enum tt_dtype dtype);
 
-/** Gives state an array that begins at `at`. Returns the address after it. state->dtype must be set. */
+/** Adds to state an array that begins at `at`. Returns the address after it. state->dtype must be set. */
 char *tt_state_add(struct tt_state *state, enum tt_state_array array, const struct tt_layout *layout, char *at);
 
-/** Copies the weights to their averages, for a run without averages so far. No effect in a state without averages. */
+/** Copies the weights to their averages, for a run that had no averages so far. No effect if the state has no
+ * averages. */
 void tt_state_start_averages(const struct tt_state *state, const struct tt_layout *layout);
 
 /** Exchanges the trained weights and their averages, which the state must have. The state must be TT_F32. */
 void tt_state_exchange_averages(const struct tt_state *state, const struct tt_layout *layout);
 
-/** Frees the lists of addresses, but not what they point to. */
+/** Frees the lists of addresses, but not the arrays. */
 void tt_state_release(struct tt_state *state);
 
 #endif

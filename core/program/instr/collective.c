@@ -10,7 +10,7 @@
 #include "core/program/internal.h"
 #include "core/program/order.h"
 
-/* --- what a collective of units carries --- */
+/* --- the data of a collective of units --- */
 
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose)
 {
@@ -61,7 +61,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
 
     desc.group = row->among == TT_AMONG_REPLICAS ? of->replicate_group : of->shard_group;
     if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
-        desc.dtype = TT_F32; /* sums over several ranks' rows, which were rounded before they were added */
+        desc.dtype = TT_F32; /* sums over rows of several ranks, which were rounded before the addition */
     if (row->among == TT_AMONG_MATRIX && lowering->layout->groups[TT_GROUP_TP].n > 1)
         desc.group = TT_GROUP_MATRIX;
     desc.ranks = lowering->layout->groups[desc.group].n;
@@ -73,7 +73,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     return desc;
 }
 
-/* Whether there is anything to do: data travels, or is rounded to another type than it is kept in. */
+/* Whether there is anything to do: data travels, or is rounded to a type in which it is not kept. */
 static bool happens(const struct tt_lowering *lowering, enum tt_purpose purpose, const struct tt_collective_desc *desc)
 {
     bool of_params = tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS;
@@ -106,7 +106,7 @@ void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt
 
     begin.purpose = purpose;
     begin.collective = tt_lower_describe(w, purpose, of.units, of.n);
-    if (tt_collective_travels(&begin.collective)) { /* the lowest tag that no collective under way has */
+    if (tt_collective_travels(&begin.collective)) { /* the lowest tag that no collective under way uses */
         while (tag < w->n_tags && w->tag_taken[tag])
             tag++;
         if (tag == w->n_tags)
@@ -149,7 +149,7 @@ static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
         row->before(ex, instr);
     if (!tt_collective_travels(&instr->collective) || !ex->exchange.begin)
         goto out;
-    /* all earlier work must be complete: it makes the data to send and may use the memory that receives */
+    /* all earlier work must be complete: it makes the data to send, and may use the memory that receives data */
     TT_TRY(tt_device_synchronize(ex->stream));
     rc = ex->exchange.begin(ex->exchange.ctx, i);
 out:
@@ -214,7 +214,7 @@ static int lower_wait(struct tt_walk *w, const struct tt_instr *from)
     return row->arrived ? row->arrived(w, from, begin) : 0;
 }
 
-/* In explain: notes whether an exchange inside of a layer brought values that are not finite. Waits for the stream. */
+/* In explain: notes whether an exchange inside a layer brought values that are not finite. Waits for the stream. */
 static int examine_exchange(struct tt_executor *ex, const struct tt_instr *begin)
 {
     const struct tt_node *node = tt_instr_node(ex->program, begin);
@@ -281,7 +281,7 @@ static struct crossing crossing_of(const struct tt_stage *stage, enum tt_purpose
                              out ? &stage->after : &stage->before, out ? stage->number : stage->number - 1};
 }
 
-/* The value of a boundary that the transfer carries, or TT_NONE. */
+/* The value at a boundary that the transfer carries, or TT_NONE. */
 static int carried(const struct crossing *c, int i)
 {
     return c->grads ? c->items[i].grad : c->items[i].value;
@@ -336,7 +336,7 @@ static int lower_transfer(struct tt_walk *w, const struct tt_instr *from)
     const struct tt_value *values = tt_lower_graph(w, from)->values;
     struct crossing c = crossing_of(&w->in.stages[from->stage], from->purpose);
     bool sends = tt_purpose_row(from->purpose)->op == TT_SEND;
-    /* two transfers that are under way at once between two ranks differ in microbatch, boundary or direction */
+    /* if two transfers between two ranks are under way at once, they differ in microbatch, boundary or direction */
     int tag = 2 * (from->microbatch % MICROBATCHES * BOUNDARIES + c.number % BOUNDARIES) + c.grads;
     int64_t bytes = 0;
 
@@ -366,7 +366,8 @@ static int begin_tied(struct tt_walk *w, const struct tt_instr *from, enum tt_pu
 {
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
     bool is_last = unit->grads[unit->shared_grad].part == 1;
-    int from_last = (purpose == TT_SEND_TIED) == is_last; /* a receiver may answer with the tag of what it gets */
+    /* a receiver may use the tag of what it receives for its answer */
+    int from_last = (purpose == TT_SEND_TIED) == is_last;
     struct tt_instr begin = *from;
 
     begin.kind = TT_BEGIN;
@@ -406,19 +407,19 @@ const struct tt_purpose_row tt_purpose_receive_tied = {OF_STAGES("receive tied",
                                                        .carries = TT_CARRIES_SUMS};
 
 /*
- * --- inside of a layer ---
+ * --- inside a layer ---
  *
  * A node whose op exchanges rows with the ranks that share the layer (core/ops/exchange.c) does not run. Lowering
  * begins a collective in its place, and waits for it before the first instruction that reads the result or overwrites
  * the data that is sent. Instructions in between overlap the collective.
  *
- * Operands are the node's inputs, its output, and staging. A sum uses up the term that this rank gives, so no other
- * node may read that value later.
+ * Operands are the node's inputs, its output, and staging. A sum overwrites this rank's term, so no other node may read
+ * that value later.
  */
 
 static const struct kind {
     enum tt_purpose purpose;
-    bool in_blocks; /* x has one block of `bytes` for each rank */
+    bool in_blocks; /* x contains a block of `bytes` bytes for each rank */
     bool uses_up;   /* x is undefined afterwards */
 } kinds[] = {
     [TT_EXCHANGE_GATHER] = {TT_GATHER_VALUES, false, false},
@@ -483,8 +484,8 @@ int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from)
     begin.kind = TT_BEGIN;
     begin.purpose = kind->purpose;
     begin.collective = tt_node_collective(graph, from->node);
-    /* Tags are reused in turn: all ranks begin the exchanges in the same order, but may wait for them at different
-     * places, since ranks that share a sequence plan on their own. */
+    /* Tags are used in turn. All ranks begin the exchanges in the same order, but may wait for them at different
+     * places, since ranks that share a sequence plan independently. */
     begin.collective.tag =
         TT_TAG_EXCHANGE - TT_TAG_COLLECTIVE + w->n_exchanges[node->attr.peers.axis]++ % TT_TAG_EXCHANGES;
     tt_lower_begin(w, &begin);
@@ -497,7 +498,7 @@ out:
     return rc;
 }
 
-/* Adds the wait for the k-th of the exchanges under way. */
+/* Adds the wait for exchange number k of those under way. */
 static void await(struct tt_walk *w, int k)
 {
     struct tt_instr wait = w->program->instrs[w->exchanging[k]];
@@ -509,7 +510,7 @@ static void await(struct tt_walk *w, int k)
         w->exchanging[i] = w->exchanging[i + 1];
 }
 
-/* Whether an exchange writes a buffer, or also reads it if `reads`. */
+/* Whether an exchange writes a buffer or, if `reads` is set, reads it. */
 static bool uses(const struct tt_program *p, int begin, int buffer, bool reads)
 {
     const struct tt_instr *instr = &p->instrs[begin];

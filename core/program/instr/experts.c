@@ -28,7 +28,7 @@ struct tt_routing_ranks tt_node_routing_ranks(const struct tt_node *node)
                                      .grains = tt_parts_grains(&attr->parts)};
 }
 
-/* Bytes of a row that travels. */
+/* Bytes of a row that is exchanged. */
 static int64_t row_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *x = &graph->values[node->in[0]];
@@ -77,8 +77,8 @@ int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
     return (routed.n_in + 1) * tt_value_bytes(&graph->values[of->in[0]]) / of->attr.peers.n * (of->attr.peers.n - 1);
 }
 
-/* At worst all of this rank's rows go away, and all experts of other ranks' tokens are here. Two rounds together carry
- * more rows than a window, since a round ends where the next pair does not fit. */
+/* In the worst case all rows of this rank leave it, and all experts for the other ranks' tokens are here. Two
+ * successive rounds together carry more rows than a window, since a round ends when the next pair does not fit. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node)
 {
     const struct tt_node *of = &graph->nodes[node];
@@ -134,7 +134,7 @@ static void cost_of_experts(const struct tt_program *program, const struct tt_in
     cost->link_bytes = (double)tt_node_routed_bytes(graph, instr->node);
 }
 
-/* Meanwhile this rank copies the rows that stay. */
+/* Exchanges rows; meanwhile this rank copies the rows that stay. */
 static int swap(struct tt_executor *ex, const struct tt_swap_list *give, const struct tt_swap_list *take)
 {
     const struct tt_routing *r = &ex->routing;
@@ -173,14 +173,14 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
     call->out[routed->out] = out.window;
     call->scratch = scratch;
     tt_routing_begin(r, &ranks, node->attr.window);
-    for (int rank = 0; rank < ranks.n; rank++) { /* every rank gets the ends of all ranks */
+    for (int rank = 0; rank < ranks.n; rank++) { /* every rank gets the ends from all ranks */
         r->there.segments[rank] = (struct tt_segment){call->in[routed->ends], ends_bytes};
         r->back.segments[rank] = (struct tt_segment){r->ends + (int64_t)rank * n_ends, ends_bytes};
         r->there.n[rank] = r->back.n[rank] = 1;
     }
     TT_TRY(swap(ex, &r->there, &r->back));
     call->in[routed->ends] = r->pairs;
-    while (tt_routing_next(r)) { /* the rows go to the experts, the node runs, and its output comes back */
+    while (tt_routing_next(r)) { /* the rows go to their experts, the node runs, and its output comes back */
         tt_routing_list(r, in, routed->n_in);
         TT_TRY(swap(ex, &r->there, &r->back));
         if (r->end[ranks.index] > r->first[ranks.index])
@@ -231,7 +231,7 @@ const struct tt_instr_row tt_instr_experts = {
  * sums do not depend on the layout. A router is counted where it runs in the forward pass, not where it is recomputed.
  */
 
-/* The value with the experts of the tokens. */
+/* The value that contains the experts of the tokens. */
 static const struct tt_value *experts_of(const struct tt_program *program, const struct tt_instr *instr)
 {
     int value = program->buffers[program->operands[instr->operands]].value;
@@ -255,7 +255,7 @@ static int lower_count(struct tt_walk *w, const struct tt_instr *from)
     struct tt_instr count = *from;
 
     (void)tt_node_counted(tt_lower_graph(w, from), from->node, &counted);
-    count.node = TT_NONE; /* a program has it only where a node runs */
+    count.node = TT_NONE; /* a program sets `node` only if the instruction runs a node */
     tt_lower_begin(w, &count);
     tt_lower_operand(w, tt_lower_input(w, from, counted.ids));
     tt_lower_operand(w, counted.losses == TT_NONE ? TT_NONE : tt_lower_input(w, from, counted.losses));
@@ -294,7 +294,7 @@ const struct tt_instr_row tt_instr_count = {
     .run = run_count,
 };
 
-/* --- TT_BALANCE: the loads move the biases of experts --- */
+/* --- TT_BALANCE: changes the biases of experts by the loads --- */
 
 static struct tt_step_call balance_of(const struct tt_program *program)
 {
@@ -315,7 +315,7 @@ static int lower_balance(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* The loads of all ranks are on the host, where they were added. */
+/* The loads are on the host, where the ranks added them. */
 static int run_balance(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_layout *layout = ex->program->layout;

@@ -7,9 +7,9 @@
 #include "core/program/program.h"
 
 /**
- * The table of instructions. A row has everything that titan knows about an instruction. To add one, add a line to
- * instr.def and a row (struct tt_instr_row) to a file of this folder. TT_BEGIN begins a collective and TT_WAIT awaits
- * it; what differs between collectives is in a row per purpose. To add one, add a line to purpose.def and a row.
+ * The table of instructions. A row contains everything that titan knows about an instruction; instr.def explains how to
+ * add one. TT_BEGIN begins a collective and TT_WAIT awaits it. The differences between collectives are in a row for
+ * each purpose; purpose.def explains how to add one.
  */
 struct tt_walk; /* core/program/internal.h */
 
@@ -17,18 +17,18 @@ struct tt_executor; /* core/program/executor.h, as is struct tt_step */
 struct tt_step;
 
 /**
- * Where the time of a step went on the thread that runs the program. Every moment of the step belongs to exactly one
+ * The parts of the time of a step, on the thread that runs the program. Every moment of the step belongs to exactly one
  * part, so the parts add up to the step.
  */
 enum tt_split_part {
-    TT_SPLIT_GEMM, /* products of the linear layers */
+    TT_SPLIT_GEMM, /* GEMMs of the linear layers */
     TT_SPLIT_ATTENTION,
     TT_SPLIT_NORMS,
     TT_SPLIT_HEAD,          /* output projection, loss and their gradients */
     TT_SPLIT_OPTIMIZER,     /* update, norm of the gradients */
     TT_SPLIT_COMMUNICATION, /* exposed: beginning, progress between instructions, waiting, sums of loss and norm */
     TT_SPLIT_OTHER,         /* elementwise ops, embedding, sums over microbatches */
-    TT_SPLIT_IDLE,          /* outside of every instruction: loading the batch, agreeing on it */
+    TT_SPLIT_IDLE,          /* outside every instruction: loading the batch, agreeing on it */
     TT_SPLIT_PARTS
 };
 
@@ -38,20 +38,20 @@ enum tt_phase {
     TT_PHASE_BACKWARD,
     TT_PHASE_SUMS, /* sums between and after forward and backward */
     TT_PHASE_UPDATE,
-    TT_PHASE_EXCHANGE, /* begins a collective, which is what is drawn */
+    TT_PHASE_EXCHANGE, /* begins a collective; the picture shows the collective */
     TT_PHASE_WAIT,
     TT_PHASES
 };
 
 /* The cost of an instruction on the computing thread. */
 struct tt_instr_cost {
-    struct tt_cost work;    /* arithmetic and memory, whichever takes longer */
-    double calls, messages; /* numbers of calls and of small messages, one after another */
-    double link_bytes;      /* that it sends, and waits for */
+    struct tt_cost work;    /* arithmetic or memory, whichever takes longer */
+    double calls, messages; /* numbers of calls, and of small messages that follow one another */
+    double link_bytes;      /* bytes that it sends, and for which it waits */
 };
 
 struct tt_instr_row {
-    const char *name; /* in plans and traces; for TT_BEGIN and TT_WAIT the row of the purpose has it */
+    const char *name; /* in plans and traces; for TT_BEGIN and TT_WAIT, the row of the purpose gives the name */
     enum tt_split_part part;
     enum tt_phase phase;
     bool of_units;      /* instr.unit and instr.bucket are used */
@@ -59,25 +59,25 @@ struct tt_instr_row {
     bool quiet;         /* does nothing that a trace would show */
     bool begins, waits; /* begins a collective; waits for the one that instr.begin began */
     bool decides;       /* decides whether the step stops here: state changes only afterwards */
-    /* For answers that depend on the node; NULL: part and phase are the answers. */
+    /* For instructions whose part and phase depend on the node; NULL: `part` and `phase` apply. */
     enum tt_split_part (*part_of)(const struct tt_program *program, const struct tt_instr *instr);
     enum tt_phase (*phase_of)(const struct tt_program *program, const struct tt_instr *instr);
     const char *(*op_of)(const struct tt_program *program, const struct tt_instr *instr);
-    /* Appends the text after the name; NULL: the units, if it has any. */
+    /* Appends the text after the name; NULL: the units, if any. */
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-    /* The step op that it runs, with the members on which its cost depends; NULL: `cost` says more. */
+    /* The step op that the instruction runs, with the members on which its cost depends; NULL: see `cost`. */
     struct tt_step_call (*step_of)(const struct tt_program *program, const struct tt_instr *instr);
-    /* The cost, without step_of; NULL: nothing worth counting, or for TT_BEGIN the row of the purpose has it. */
+    /* The cost, if step_of is NULL; NULL: negligible or, for TT_BEGIN, in the row of the purpose. */
     void (*cost)(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *ret_cost);
-    /* Lowers an instruction of the schedule to instructions of the program. NULL: a schedule cannot have it. */
+    /* Lowers an instruction of the schedule to instructions of the program. NULL: schedules do not contain it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
-    /* NULL: it only ends lifetimes. */
+    /* NULL: the instruction only ends lifetimes. */
     int (*run)(struct tt_executor *executor, int instr, struct tt_step *step);
 };
 
-/* The ranks of a collective. TT_AMONG_MATRIX: all that have parts of the unit's matrices, ranks that share its layers
- * included. TT_AMONG_STAGES: of no unit, the ranks of two stages. TT_AMONG_PEERS: of no unit, but of a node, the ranks
- * that share its layer. */
+/* The ranks of a collective. TT_AMONG_MATRIX: all ranks that hold parts of the unit's matrices, including those that
+ * share its layers. TT_AMONG_STAGES: the ranks of two stages (no unit). TT_AMONG_PEERS: the ranks that share the layer
+ * of a node (no unit). */
 enum tt_among {
     TT_AMONG_SHARDS,
     TT_AMONG_MATRIX,
@@ -90,22 +90,24 @@ enum tt_carries { TT_CARRIES_PARAMS, TT_CARRIES_GRADS, TT_CARRIES_SUMS, TT_CARRI
 
 struct tt_purpose_row {
     const char *name, *wait_name; /* of its TT_BEGIN and TT_WAIT */
-    const char *part_of_group;    /* in traces, before the name of the group; NULL: it is all of the group */
+    /* in traces, before the name of the group; NULL: the collective is among the whole group */
+    const char *part_of_group;
     enum tt_collective_op op;
     enum tt_among among;
     enum tt_carries carries;
     bool of_microbatch;
     bool rare; /* plans mention it only if it occurs */
-    /* Appends the text after the name, of a TT_BEGIN or a TT_WAIT; NULL: the units. */
+    /* Appends the text after the name of a TT_BEGIN or a TT_WAIT; NULL: the units. */
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-    /* Adds the TT_BEGIN, if there is something to do. NULL: a schedule cannot have it. */
+    /* Adds the TT_BEGIN, if there is something to do. NULL: schedules do not contain it. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
-    /* Adds what follows the TT_WAIT. begin: the TT_BEGIN, TT_NONE if nothing travels. NULL: nothing follows. */
+    /* Adds the instructions that follow the TT_WAIT. begin: the TT_BEGIN, or TT_NONE if nothing travels. NULL: no
+     * instruction follows. */
     int (*arrived)(struct tt_walk *walk, const struct tt_instr *from, int begin);
     /* Work of this rank before the collective begins and after it is complete; NULL: none. */
     void (*before)(struct tt_executor *executor, const struct tt_instr *begin);
     void (*after)(struct tt_executor *executor, const struct tt_instr *begin);
-    /* The cost of `before`; NULL: nothing worth counting. */
+    /* The cost of `before`; NULL: negligible. */
     void (*cost)(const struct tt_program *program, const struct tt_instr *begin, struct tt_instr_cost *ret_cost);
 };
 
@@ -122,18 +124,18 @@ const struct tt_purpose_row *tt_purpose_row(enum tt_purpose purpose);
 /** "run", "unshard", "wait unshard", … for plans and traces. */
 const char *tt_instr_name(const struct tt_instr *instr);
 
-/** The op of the node that it runs, or else its own name. */
+/** The name of the op of the node that the instruction runs, or else the instruction's own name. */
 const char *tt_instr_op_name(const struct tt_program *program, const struct tt_instr *instr);
 
 /** Appends "run layers.3.attention.o (linear) of microbatch 1". */
 void tt_instr_text(const struct tt_program *program, int instr, struct tt_text *out);
 
-/* For rows of instructions that run a node: forward or backward, the op, " layers.3.attention.o (linear)". */
+/* For rows of instructions that run a node: forward or backward; the text " layers.3.attention.o (linear)". */
 enum tt_phase tt_phase_of_node(const struct tt_program *program, const struct tt_instr *instr);
 const char *tt_op_of_node(const struct tt_program *program, const struct tt_instr *instr);
 void tt_name_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
 
-/** Appends " to stage 1" of a transfer between stages. */
+/** Appends " to stage 1" for a transfer between stages. */
 void tt_transfer_text(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
 
 /** Appends "layers.0+layers.1"; long lists are cut in the middle. */
@@ -149,7 +151,7 @@ struct tt_split {
 /** "gemm", "attention", … */
 const char *tt_split_name(enum tt_split_part part);
 
-/** The part that an instruction belongs to, by its row (instr.h). */
+/** The part to which an instruction belongs, by its row (instr.h). */
 enum tt_split_part tt_split_part_of(const struct tt_program *program, int instr);
 
 /**

@@ -114,7 +114,7 @@ out:
     return rc;
 }
 
-/* Independent of the order in which this rank computes microbatches and stages. */
+/* The order does not depend on when this rank computes microbatches and stages. */
 int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr)
 {
     enum { STAGES = 1 << 16 };
@@ -182,7 +182,7 @@ const struct tt_instr_row tt_instr_run = {
 
 /* --- TT_LOSS --- */
 
-/* The value with the losses of all tokens, and with their z-losses in a second row if there is one. */
+/* The value that contains the losses of all tokens and, if there is a second row, their z-losses. */
 static const struct tt_value *losses(const struct tt_program *program, const struct tt_instr *instr)
 {
     const struct tt_graph *graph = tt_instr_graph(program, instr);

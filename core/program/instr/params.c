@@ -15,7 +15,7 @@
 
 /* --- gathers --- */
 
-/* Gathers from kept parts if there are any; the schedule need not know. */
+/* Gathers from kept parts if there are any; schedules need not know of that. */
 static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
@@ -102,7 +102,7 @@ const struct tt_purpose_row tt_purpose_unshard_kept = {
 
 /* --- TT_RESHARD --- */
 
-/* With operands, the buffers live until here; otherwise each lives until its last read. */
+/* If the instruction has operands, the buffers live until here; otherwise each buffer lives until its last read. */
 static void free_whole(struct tt_walk *w, const struct tt_instr *from, bool operands)
 {
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
@@ -141,13 +141,13 @@ static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
     struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD_KEPT, &from->unit, 1);
 
     free_whole(w, from, true);
-    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* as it travels */
+    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* in the type in which it travels */
     w->program->buffers[w->kept[from->unit]].unit = from->unit;
     tt_lower_operand(w, w->kept[from->unit]);
     return 0;
 }
 
-/* Copies this rank's part of the gathered parameters: the S / n chunks of its place among n neighbours. */
+/* Copies this rank's part of the gathered parameters: S / n chunks, by its place among n neighbours. */
 static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_program *p = ex->program;
@@ -186,7 +186,8 @@ const struct tt_instr_row tt_instr_keep = {
  * their sum is reduced. Blocks of a power of two are complete subtrees, so the bits are the same.
  */
 
-/* The microbatch whose buffers have the gradients that are reduced with microbatch mb: its own, or its block's sum. */
+/* The microbatch whose buffers contain the gradients that are reduced with microbatch mb: its own gradients, or its
+ * block's sum. */
 static int sum_owner(const struct tt_walk *w, int mb, int unit)
 {
     return w->block > 1 ? tt_tree_root(tt_lower_block_sums(w, mb, unit)) : mb;
@@ -253,7 +254,7 @@ static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
     return 0;
 }
 
-/* Gradients that travel are whole, one operand each; others are one operand for each unit. */
+/* Rounds gradients. Those that travel are whole, with one operand each; others have one operand per unit. */
 static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -274,7 +275,7 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
     }
 }
 
-/* Gradients in bfloat16 have arrived unchanged, one member's after another's, and are added here. */
+/* Adds gradients in bfloat16, which have arrived unchanged, one member's after another's. */
 static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);
@@ -342,7 +343,8 @@ const struct tt_instr_row tt_instr_fold = {
 
 /* --- TT_ADD --- */
 
-/* The number of arrays of a unit's gradients in a microbatch: one each, or one for all if nothing is reduced. */
+/* The number of arrays for a unit's gradients in a microbatch: one per gradient, or one for all if nothing is
+ * reduced. */
 static int n_arrays(const struct tt_layout *layout, int unit)
 {
     return tt_unit_shard(layout, unit).n > 1 ? layout->units[unit].n_grads : 1;
@@ -354,7 +356,7 @@ static int array(struct tt_walk *w, int mb, int unit, int k)
                                              : w->unit_grad[(int64_t)mb * w->in.layout->n_units + unit];
 }
 
-/* Only the gradients of single microbatches are rounded to bfloat16: a rounded sum would have other bits than a sum of
+/* Only the gradients of single microbatches are rounded to bfloat16: a rounded sum would differ in bits from a sum of
  * reduced gradients. Gradients of shared experts were rounded before their ranks added them. */
 static bool rounds(const struct tt_layout *layout, int unit, enum tt_dtype reduce_dtype)
 {

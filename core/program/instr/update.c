@@ -24,7 +24,7 @@ static int part_of_sum(struct tt_walk *w, int unit, int64_t offset, int64_t n)
     return tt_lower_part(w, tt_lower_sum(w, unit), offset * (int64_t)sizeof(float), n * (int64_t)sizeof(float));
 }
 
-/* Gradient k of a unit's finished sum. */
+/* Gradient k in a unit's finished sum. */
 static int grad_of_sum(struct tt_walk *w, int unit, int k)
 {
     const struct tt_unit_grad *grad = &w->in.layout->units[unit].grads[k];
@@ -32,7 +32,7 @@ static int grad_of_sum(struct tt_walk *w, int unit, int k)
     return part_of_sum(w, unit, grad->offset, grad->chunk);
 }
 
-/* A tied weight's gradient is two sums over microbatches and ranks, which are added here, once. */
+/* Adds the two sums over microbatches and ranks that form the gradient of a tied weight. */
 static void add_sums(struct tt_walk *w, const struct tt_instr *from, int other, int into)
 {
     struct tt_instr fold = *from;
@@ -63,7 +63,7 @@ static int lower_norm(struct tt_walk *w, const struct tt_instr *from)
 
 /* --- TT_NORM --- */
 
-/* A step op on the trained part of the unit's flat shard, with the members on which its cost depends. */
+/* A step op on the trained part of the unit's flat shard, with only the members on which its cost depends. */
 static struct tt_step_call of_shard(const struct tt_program *program, const struct tt_instr *instr,
                                     enum tt_step_op_id op)
 {
@@ -83,7 +83,7 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
 
     (void)step;
     if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
-        return 0; /* only one rank adds each shard */
+        return 0; /* only one rank adds each shard to the norm */
     squares.in = tt_running_address(ex, instr)[0];
     squares.out[0] = &ex->state->sums[TT_SUM_SQUARES];
     squares.rows = ex->rows[instr->unit];
@@ -104,7 +104,7 @@ const struct tt_instr_row tt_instr_norm = {
 
 /* --- TT_CLIP --- */
 
-/* All sums over all ranks at once, up and down a tree. With experts there are many. */
+/* All sums travel together, up and down a tree over all ranks. With experts there are many sums. */
 static void cost_of_clip(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
     int ranks = program->layout->groups[TT_GROUP_WORLD].n;
@@ -115,7 +115,7 @@ static void cost_of_clip(const struct tt_program *program, const struct tt_instr
         *cost = (struct tt_instr_cost){.calls = 1.0, .messages = messages, .link_bytes = messages * bytes};
 }
 
-/* The inputs live until the step is known to be finite, since tt_executor_explain may run it again. */
+/* Inputs stay in memory until the step is known to be finite, since tt_executor_explain may run it again. */
 static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
 {
     struct tt_program *p = w->program;
@@ -127,15 +127,15 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Takes this rank's sums, except what another rank adds too. Losses of routers and loads of experts are of the
- * rank's own rows. */
+/* Takes this rank's sums, except those that another rank adds too. Router losses and expert loads are always those of
+ * the rank's own rows. */
 static int take_sums(struct tt_executor *ex, struct tt_step *step)
 {
     const struct tt_layout *layout = ex->program->layout;
     struct tt_exact *sums = ex->sums;
     int rc = 0;
 
-    if (ex->program->logits == TT_NONE) { /* generation has no sums, and so does not wait */
+    if (ex->program->logits == TT_NONE) { /* generation has no sums, and need not wait */
         tt_device_copy(ex->stream, sums, ex->state->sums, tt_sums_bytes(layout));
         TT_TRY(tt_device_synchronize(ex->stream));
     }
@@ -189,7 +189,7 @@ const struct tt_instr_row tt_instr_clip = {
 
 /* --- TT_OPTIMIZER --- */
 
-/* The update of the parameters from `first` on that have its optimizer; ret_end: the parameter after them. */
+/* The update of the parameters from `first` on that share its optimizer; ret_end: the parameter after them. */
 static struct tt_step_call update_of(const struct tt_program *program, const struct tt_unit *unit, int first,
                                      int *ret_end)
 {
@@ -251,8 +251,9 @@ const struct tt_instr_row tt_instr_optimizer = {
 /*
  * --- Muon: the gather ---
  *
- * The updates of Muon's matrices are all-gathered, every rank orthogonalizes them whole, and each rank updates its part
- * of the parameters. The parts of tensor-parallel ranks are not neighbours in the matrix, so it is assembled first.
+ * The updates of Muon's matrices are all-gathered, every rank orthogonalizes the whole matrices, and each rank updates
+ * its part of the parameters. The parts of tensor-parallel ranks are not contiguous in a matrix, so it is assembled
+ * first.
  */
 
 static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
@@ -273,7 +274,7 @@ static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
             tt_lower_operand(w, whole);
         }
     }
-    for (int i = 0; i < of.n; i++) { /* Muon's part of a unit's finished sum: this rank's part of the updates */
+    for (int i = 0; i < of.n; i++) { /* Muon's part of a unit's finished sum contains this rank's part of the updates */
         const struct tt_unit *unit = &w->in.layout->units[of.units[i]];
 
         tt_lower_operand(
@@ -294,7 +295,7 @@ const struct tt_purpose_row tt_purpose_gather_updates = {
 
 /* --- TT_MUON --- */
 
-/* The matrix that is assembled at the begin of the scratch memory; 0: it was gathered whole. */
+/* Bytes of the matrix that is assembled at the begin of the scratch memory; 0: it was gathered whole. */
 static int64_t assembled_bytes(const struct tt_unit_param *param)
 {
     return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
@@ -312,7 +313,7 @@ static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
             assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, w->in.threads);
         int *whole = &w->update[param->param];
 
-        /* without a gather the finished sum has the whole matrices */
+        /* without a gather, the finished sum contains the whole matrices */
         tt_lower_operand(w, *whole == TT_NONE ? part_of_sum(w, from->unit, param->offset, param->chunk) : *whole);
         *whole = TT_NONE;
         scratch = bytes > scratch ? bytes : scratch;
@@ -390,7 +391,7 @@ const struct tt_instr_row tt_instr_muon = {
     .run = run_muon,
 };
 
-/* --- TT_AVERAGE: the averages of the weights (EMA), after all parameters have their new values --- */
+/* --- TT_AVERAGE: the averages of the weights (EMA), when all parameters have their new values --- */
 
 static struct tt_step_call average_of(const struct tt_program *program, const struct tt_instr *instr)
 {
