@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ops that work element by element, and at the end the gate of rows. To add one of the former, add a kernel, a line of
- * `kinds` and a row. N is any number of rows.
+ * Ops that work element by element, and at the end the gate of rows (core/graph/ops.def says how to add one). N is any
+ * number of rows.
  *
  * ADD: out = a + b, the residual connection and the sum of two gradients.
  *   in   a, b of one shape      out  of that shape, may take a's memory

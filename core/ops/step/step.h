@@ -10,7 +10,7 @@
  * Step ops: what a step computes beside the nodes of its graph. They add gradients, convert them and parameters around
  * collectives, take the norm, update the parameters, and fill tables. They work on flat arrays, so they have no shapes
  * and no backward. Instructions put their operands together (core/program/instr) and a device runs them
- * (core/device/device.h). To add one: a line in step.def and a row (struct tt_step_row).
+ * (core/device/device.h). step.def says how to add one.
  */
 enum tt_step_op_id {
 #define TT_STEP_OP(id, row) TT_STEP_##id,
