@@ -140,7 +140,7 @@ static int help(int argc, char **argv)
 
 static const char *instruction_set(void)
 {
-    return tt_cpu_has_avx512() ? "AVX-512" : tt_cpu_has_avx2() ? "AVX2" : "generic";
+    return tt_cpu_has(TT_CPU_AVX512) ? "AVX-512" : tt_cpu_has(TT_CPU_AVX2) ? "AVX2" : "generic";
 }
 
 /* Version, libraries and instruction sets. */

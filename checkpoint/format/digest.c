@@ -43,7 +43,7 @@ static uint64_t sum_words(const uint32_t *data, int64_t n, uint64_t key)
     uint64_t sum = 0;
 
 #if defined(__x86_64__)
-    if (tt_cpu_has_avx2()) {
+    if (tt_cpu_has(TT_CPU_AVX2)) {
         int64_t whole = n / 4 * 4;
 
         sum = sum_words_avx2(data, whole, key);

@@ -183,30 +183,28 @@ int tt_check_threads(const struct tt_doctor *d, struct tt_finding *f)
 
 int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
 {
-    static const struct {
-        bool (*has)(void);
-        const char *features, *kernels; /* the fastest kernels that titan has for these features */
-    } rows[] = {{tt_cpu_has_avx512_bf16, "AVX-512 with bfloat16", "avx512_bf16"},
-                {tt_cpu_has_avx512, "AVX-512", "avx512"},
-                {tt_cpu_has_avx2, "AVX2", "avx2"},
-                {NULL, "neither AVX2 nor AVX-512", "generic"}};
-    const char *used = tt_kernels()->name;
-    int i = 0;
+    const struct tt_cpu cpu = tt_cpu_read();
+    const char *best = tt_kernels_pick(&cpu, NULL);
+    struct tt_text kernels = {0};
 
     (void)d;
-    while (rows[i].has && !rows[i].has())
-        i++;
-    tt_finding_add(f, "%s", rows[i].features);
-    tt_finding_add(f, "titan's kernels: %s", used);
-    if (strcmp(used, rows[i].kernels) != 0)
+    tt_kernels_text(&kernels);
+    tt_finding_add(f, "%s",
+                   cpu.features & TT_CPU_AVX512_BF16 ? "AVX-512 with bfloat16"
+                   : cpu.features & TT_CPU_AVX512    ? "AVX-512"
+                   : cpu.features & TT_CPU_AVX2      ? "AVX2"
+                                                     : "neither AVX2 nor AVX-512");
+    tt_finding_add(f, "titan's kernels: %s", kernels.text);
+    if (strcmp(tt_kernels()->name, best) != 0)
         tt_finding_warn(f,
                         variable("TITAN_CPU")
-                            ? "unset TITAN_CPU: this processor can run the %s kernels"
+                            ? "unset TITAN_CPU: the %s kernels are faster on this processor"
                             : "this program was built for another processor: for the %s kernels build it with meson's "
                               "option -Dkernels=all",
-                        rows[i].kernels);
-    else if (!rows[i].has)
+                        best);
+    else if (!(cpu.features & TT_CPU_AVX2))
         tt_finding_warn(f, "steps are several times slower than on a processor with AVX2");
+    tt_text_release(&kernels);
     return 0;
 }
 
@@ -218,10 +216,10 @@ static bool is_slow(const char *kernel)
         "Generic", "Prescott",  "Core2",  "Penryn",    "Dunnington", "Nehalem", "Sandybridge", "Atom",  "Nano",
         "Opteron", "Barcelona", "Bobcat", "Bulldozer", "Athlon",     "Katmai",  "Northwood",   "Banias"};
 
-    for (size_t i = 0; tt_cpu_has_avx512() && i < sizeof without_avx512 / sizeof *without_avx512; i++)
+    for (size_t i = 0; tt_cpu_has(TT_CPU_AVX512) && i < sizeof without_avx512 / sizeof *without_avx512; i++)
         if (strcmp(kernel, without_avx512[i]) == 0)
             return true;
-    for (size_t i = 0; tt_cpu_has_avx2() && i < sizeof without_avx2 / sizeof *without_avx2; i++)
+    for (size_t i = 0; tt_cpu_has(TT_CPU_AVX2) && i < sizeof without_avx2 / sizeof *without_avx2; i++)
         if (strncmp(kernel, without_avx2[i], strlen(without_avx2[i])) == 0)
             return true;
     return false;
@@ -237,13 +235,14 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
         return 0;
     }
     tt_finding_add(f, "%s", tt_blas_library());
+    tt_finding_add(f, "%s kernels%s", tt_blas_kernel(),
+                   is_slow(tt_blas_kernel()) ? ", which are older than this processor" : "");
     if (!tt_sgemm_is_blas()) {
         tt_finding_add(f, "not used: titan multiplies matrices itself on this processor");
         return 0;
     }
     if (!is_slow(tt_blas_kernel()))
         return 0;
-    tt_finding_add(f, "the %s kernels do not use all of this processor's instructions", tt_blas_kernel());
     tt_finding_warn(f, variable("OPENBLAS_CORETYPE")
                            ? "unset OPENBLAS_CORETYPE"
                            : "install an OpenBLAS that knows this processor: a newer one, built with DYNAMIC_ARCH");

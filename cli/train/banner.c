@@ -211,10 +211,12 @@ static void print_precision(struct tt_text *out, const struct tt_setup *s, const
                     params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32",
                     s->job.engine.shard_dtype == TT_BF16 ? "weights and moments in bfloat16, sums"
                                                          : "master weights and sums");
-    else if (about->at->step == 0 && strcmp(tt_kernels()->name, "avx512_bf16") == 0 &&
+    else if (about->at->step == 0 && tt_kernels_gain() > 1.0 &&
              strcmp(tt_config_origin(s->cfg, TT_KEY(training.mixed_precision_param)), "default") == 0)
-        tt_text_add(out, "  numbers  float32; this CPU has instructions for bfloat16 "
-                         "(training.mixed_precision_param=bfloat16)\n");
+        tt_text_add(out,
+                    "  numbers  float32; this CPU multiplies bfloat16 %.2g times as fast "
+                    "(training.mixed_precision_param=bfloat16)\n",
+                    tt_kernels_gain());
 }
 
 /* Prints the model, and the keys that were not set because they follow from the folder of the weights. */
@@ -354,6 +356,9 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
     print_adapters(out, s->job.model);
     print_groups(out, s);
     tt_changed_text(s, &about->start->since, out);
+    tt_text_add(out, "  kernels  ");
+    tt_kernels_text(out);
+    tt_text_add(out, "\n");
     if (s->kernels_differ)
         tt_text_add(out, "  kernels  not the same on all ranks, which changes bits: %s\n", s->kernels_differ);
     tt_text_add(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",

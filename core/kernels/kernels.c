@@ -4,14 +4,18 @@
  */
 #include "core/kernels/kernels.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <pthread.h>
 
 #include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/kernels/matmul.h"
 #include "core/os/machine.h"
 
 static const struct tt_kernels generic = {
@@ -20,11 +24,6 @@ static const struct tt_kernels generic = {
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 };
-
-static bool always(void)
-{
-    return true;
-}
 
 /* The tables that meson's option `kernels` leaves out are NULL. */
 #if defined(TT_HAS_AVX2)
@@ -43,28 +42,57 @@ static bool always(void)
 #define AVX512_BF16 NULL
 #endif
 
-/* From the slowest to the fastest. If a slot is NULL, base's kernel is used, and if that is NULL too, the portable one.
+/* What is known of a processor: products of bfloat16 by a variant run at `gain` times the rate of float32's. */
+struct known {
+    const char *vendor;
+    int family;
+    double gain;
+};
+
+/*
+ * From the slowest instruction set to the fastest. If a slot is NULL, base's kernel is used, and if that is NULL too,
+ * the portable one. Variants that widen bfloat16 to float32 while they pack it are used wherever they run, the last one
+ * first. The others replace only the products of bfloat16 of their base; one of them is used if its gain is the largest
+ * and above WORTH. If the processor is not known, its gain is measured.
+ *
+ * Sources: AMD's Software Optimization Guides for Zen 4 and Zen 5 (vdpbf16ps has the throughput of an fma, and twice
+ * its flops); Intel: measured on family 6, model 207.
  */
 static const struct source {
     const char *name;
     const struct tt_kernels *own, *base;
-    bool (*runs_here)(void);
+    unsigned feature; /* of enum tt_cpu_feature; 0: none */
     const char *needs;
+    const char *products;     /* of bfloat16, a word for records */
+    const char *instructions; /* for them; NULL: widened */
+    struct known known[4];
 } sources[] = {
-    {"generic", &generic, &generic, always, ""},
+    {"generic", &generic, &generic, 0, "", "widened", NULL, {{0}}},
 #if defined(__x86_64__)
-    {"avx2", AVX2, &generic, tt_cpu_has_avx2, "AVX2 and FMA"},
-    {"avx512", AVX512, &generic, tt_cpu_has_avx512, "AVX-512 F, BW, VL and DQ"},
-    {"avx512_bf16", AVX512_BF16, AVX512, tt_cpu_has_avx512_bf16, "AVX-512 F, BW, VL, DQ and BF16"},
+    {"avx2", AVX2, &generic, TT_CPU_AVX2, "AVX2 and FMA", "widened", NULL, {{0}}},
+    {"avx512", AVX512, &generic, TT_CPU_AVX512, "AVX-512 F, BW, VL and DQ", "widened", NULL, {{0}}},
+    {"avx512_bf16",
+     AVX512_BF16,
+     AVX512,
+     TT_CPU_AVX512_BF16,
+     "AVX-512 F, BW, VL, DQ and BF16",
+     "dot",
+     "vdpbf16ps",
+     {{"AuthenticAMD", 25, 2.0}, {"AuthenticAMD", 26, 2.0}, {"GenuineIntel", 6, 0.5}}},
 #endif
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };
+static const double WORTH = 1.25;
 
 static struct tt_kernels variants[N_SOURCES]; /* those that this processor supports */
+static const struct source *source_of[N_SOURCES];
+static double gains[N_SOURCES];  /* of products of bfloat16; 1: widened */
+static bool measured[N_SOURCES]; /* gains that nobody knows */
 static int n_variants;
-static const struct tt_kernels *chosen; /* by TITAN_CPU, else the fastest */
+static const struct tt_kernels *chosen; /* by TITAN_CPU, else as above */
 static const struct tt_kernels *in_use;
 static const char *wanted; /* TITAN_CPU if it names none of the variants */
+static bool forced;        /* by TITAN_CPU */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static struct tt_kernels complete(const struct source *source)
@@ -79,22 +107,133 @@ static struct tt_kernels complete(const struct source *source)
     return table;
 }
 
+/* --- the rate of products of bfloat16 --- */
+
+/* Floats of the operands of a product that is measured, and of its scratch. */
+enum { ROWS = 96, COLUMNS = 192, DEPTH = 384, ROUNDS = 5 };
+
+/* The processor time of the best of several rounds, so that it is about the same on a busy machine. */
+static double seconds_of(void (*kernel)(const struct tt_matmul *), const struct tt_matmul *product)
+{
+    double least = HUGE_VAL;
+
+    for (int i = 0; i < ROUNDS + 1; i++) { /* the first one touches the memory */
+        struct timespec begin, end;
+
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        kernel(product);
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        least = fmin(least, (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
+    }
+    return least;
+}
+
+/* The gain of a variant, in about a millisecond. The operands are 0, which takes as long as any other number. */
+static double measure_gain(const struct tt_kernels *kernels)
+{
+    struct tt_matmul product = {.m = ROWS, .n = COLUMNS, .k = DEPTH, .lda = DEPTH, .ldb = COLUMNS, .ldc = COLUMNS};
+    struct tt_matmul half;
+    float *a = tt_calloc((size_t)ROWS * DEPTH, sizeof *a), *b = tt_calloc((size_t)COLUMNS * DEPTH, sizeof *b);
+    float *c = tt_calloc((size_t)ROWS * COLUMNS, sizeof *c), *scratch;
+    double gain;
+
+    product.a = a;
+    product.b = b;
+    product.c = c;
+    half = product;
+    half.bf16 = true;
+    scratch = tt_calloc((size_t)(tt_sgemm_scratch(&product) + tt_bgemm_scratch(&half)), sizeof *scratch);
+    product.scratch = half.scratch = scratch;
+    gain = seconds_of(kernels->sgemm, &product) / seconds_of(kernels->bgemm, &half);
+    tt_free(a);
+    tt_free(b);
+    tt_free(c);
+    tt_free(scratch);
+    return gain;
+}
+
+/* 0: unknown */
+static double known_gain(const struct source *source, const struct tt_cpu *cpu)
+{
+    if (!source->instructions)
+        return 1.0;
+    for (const struct known *k = source->known; k->vendor; k++)
+        if (strcmp(k->vendor, cpu->vendor) == 0 && k->family == cpu->family)
+            return k->gain;
+    return 0.0;
+}
+
+/* --- the choice --- */
+
+/* Of the n rows with these gains; those that the processor cannot run have a gain of 0. */
+static int pick(const double *gain_of)
+{
+    int best = 0;
+
+    for (int i = 0; i < N_SOURCES; i++)
+        if (gain_of[i] > 0.0 && !sources[i].instructions)
+            best = i;
+    for (int i = 0; i < N_SOURCES; i++)
+        if (sources[i].instructions && gain_of[i] > (sources[best].instructions ? gain_of[best] : WORTH))
+            best = i;
+    return best;
+}
+
 static void choose(void)
 {
     const char *name = getenv("TITAN_CPU"); // NOLINT(concurrency-mt-unsafe): nobody sets variables
+    const struct tt_cpu cpu = tt_cpu_read();
+    double gain_of[N_SOURCES] = {0};
+    int best;
 
     for (int i = 0; i < N_SOURCES; i++) {
-        if (!sources[i].own || !sources[i].runs_here())
+        int v = n_variants;
+
+        if (!sources[i].own || (cpu.features & sources[i].feature) != sources[i].feature)
             continue;
-        variants[n_variants++] = complete(&sources[i]);
+        source_of[v] = &sources[i];
+        variants[v] = complete(&sources[i]);
+        gains[v] = known_gain(&sources[i], &cpu);
+        measured[v] = gains[v] == 0.0;
+        if (measured[v])
+            gains[v] = measure_gain(&variants[v]);
+        gain_of[i] = gains[v];
+        n_variants++;
         if (name && strcmp(name, sources[i].name) == 0)
-            chosen = &variants[n_variants - 1];
+            chosen = &variants[v];
     }
     if (name && *name && !chosen)
         wanted = name;
-    if (!chosen)
-        chosen = &variants[n_variants - 1];
+    forced = chosen != NULL;
+    best = pick(gain_of);
+    for (int v = 0; v < n_variants && !forced; v++)
+        if (source_of[v] == &sources[best])
+            chosen = &variants[v];
     in_use = chosen;
+}
+
+/* As measured; 0 if the row was not built. */
+static double gain_here(int source)
+{
+    (void)pthread_once(&once, choose);
+    for (int v = 0; v < n_variants; v++)
+        if (source_of[v] == &sources[source])
+            return gains[v];
+    return 0.0;
+}
+
+const char *tt_kernels_pick(const struct tt_cpu *cpu, double (*measure)(const char *name))
+{
+    double gain_of[N_SOURCES] = {0};
+
+    for (int i = 0; i < N_SOURCES; i++) {
+        if ((cpu->features & sources[i].feature) != sources[i].feature)
+            continue;
+        gain_of[i] = known_gain(&sources[i], cpu);
+        if (gain_of[i] == 0.0)
+            gain_of[i] = measure ? measure(sources[i].name) : gain_here(i);
+    }
+    return sources[pick(gain_of)].name;
 }
 
 int tt_kernels_check(void)
@@ -110,7 +249,7 @@ int tt_kernels_check(void)
     for (int i = 0; i < N_SOURCES; i++) {
         if (strcmp(sources[i].name, wanted) != 0)
             continue;
-        if (sources[i].runs_here())
+        if (!sources[i].feature || tt_cpu_has((enum tt_cpu_feature)sources[i].feature))
             rc = tt_fail(TT_EUSAGE,
                          "TITAN_CPU=%s: this program was built for another processor, without these kernels\nhelp: "
                          "build it with meson's option -Dkernels=all, or set TITAN_CPU to one of %s",
@@ -142,4 +281,60 @@ void tt_kernels_use(const struct tt_kernels *kernels)
 {
     (void)pthread_once(&once, choose);
     in_use = kernels ? kernels : chosen;
+}
+
+/* --- what is in use --- */
+
+/* The number of the variant in use; n_variants: a table of a test. */
+static int used(void)
+{
+    int v = 0;
+
+    (void)pthread_once(&once, choose);
+    while (v < n_variants && in_use != &variants[v])
+        v++;
+    return v;
+}
+
+const char *tt_kernels_products(void)
+{
+    int v = used();
+
+    return v < n_variants ? source_of[v]->products : "widened";
+}
+
+double tt_kernels_gain(void)
+{
+    int v = used();
+
+    return v < n_variants ? gains[v] : 1.0;
+}
+
+const struct tt_kernels *tt_kernels_fallback(void)
+{
+    int v = used();
+
+    if (v == n_variants || forced || !source_of[v]->instructions)
+        return in_use;
+    for (int i = 0; i < n_variants; i++)
+        if (source_of[i]->own == source_of[v]->base)
+            return &variants[i];
+    return in_use;
+}
+
+void tt_kernels_text(struct tt_text *out)
+{
+    int v = used();
+
+    tt_text_add(out, "%s, products of bfloat16 ", in_use->name);
+    if (v < n_variants && source_of[v]->instructions)
+        tt_text_add(out, "by %s", source_of[v]->instructions);
+    else
+        tt_text_add(out, "widened to float32");
+    for (int i = 0; i < n_variants; i++)
+        if (source_of[i]->instructions)
+            tt_text_add(out, "; %s runs at %.2g times the rate of float32%s", source_of[i]->instructions, gains[i],
+                        measured[i] ? " (measured)" : "");
+    if (forced)
+        tt_text_add(out, "; TITAN_CPU chose them");
 }

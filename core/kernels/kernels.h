@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/math/bf16.h"
+#include "core/os/machine.h"
 
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
@@ -298,7 +300,10 @@ extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */
 
-/** The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one that this processor supports. */
+/**
+ * The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one for this processor. Instructions for
+ * bfloat16 are not always faster than those for float32, so kernels.c has a table of their rates.
+ */
 const struct tt_kernels *tt_kernels(void);
 
 /** 0, or TT_EUSAGE when TITAN_CPU names no variant, or one that is not supported here; for the start of a command. */
@@ -307,7 +312,28 @@ int tt_kernels_check(void) TT_MUST_CHECK;
 /** The i-th variant that this processor supports, the portable one first, with all slots; NULL after the last. */
 const struct tt_kernels *tt_kernels_variant(int i);
 
-/** Makes ops use another table (NULL: the default). For tests; no team may be running. */
+/** Makes ops use another table (NULL: the default). No team may be running. */
 void tt_kernels_use(const struct tt_kernels *kernels);
+
+/**
+ * The name of the variant for a processor, whether it was built or not. measure gives the gain (tt_kernels_gain) of a
+ * variant if the table does not know it for this processor; NULL: what was measured on the processor that runs this.
+ */
+const char *tt_kernels_pick(const struct tt_cpu *cpu, double (*measure)(const char *variant));
+
+/** How the variant in use multiplies bfloat16, a word for records: "widened" to float32, or by "dot" products. */
+const char *tt_kernels_products(void);
+
+/** The rate of products of bfloat16 in the variant in use, divided by the rate of float32's; 1 if they are widened. */
+double tt_kernels_gain(void);
+
+/**
+ * The variant that all processors with this float32 code can run: it widens bfloat16. The one in use if it does so
+ * itself, or if TITAN_CPU names it.
+ */
+const struct tt_kernels *tt_kernels_fallback(void);
+
+/** Appends the name of the variant in use, how it multiplies bfloat16, and why. */
+void tt_kernels_text(struct tt_text *out);
 
 #endif

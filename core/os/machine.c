@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 #include <unistd.h>
 
@@ -119,19 +122,47 @@ const struct tt_cores *tt_cores(void)
 #define HAS(feature) false
 #endif
 
-bool tt_cpu_has_avx2(void)
+static unsigned features(void)
 {
-    return HAS("avx2") && HAS("fma");
+    unsigned has = 0;
+
+    if (HAS("avx2") && HAS("fma"))
+        has |= TT_CPU_AVX2;
+    if (has & TT_CPU_AVX2 && HAS("avx512f") && HAS("avx512bw") && HAS("avx512vl") && HAS("avx512dq"))
+        has |= TT_CPU_AVX512;
+    if (has & TT_CPU_AVX512 && HAS("avx512bf16"))
+        has |= TT_CPU_AVX512_BF16;
+    return has;
 }
 
-bool tt_cpu_has_avx512(void)
+bool tt_cpu_has(enum tt_cpu_feature feature)
 {
-    return tt_cpu_has_avx2() && HAS("avx512f") && HAS("avx512bw") && HAS("avx512vl") && HAS("avx512dq");
+    return features() & (unsigned)feature;
 }
 
-bool tt_cpu_has_avx512_bf16(void)
+struct tt_cpu tt_cpu_read(void)
 {
-    return tt_cpu_has_avx512() && HAS("avx512bf16");
+    struct tt_cpu cpu = {.features = features()};
+#if defined(__x86_64__)
+    unsigned a = 0, b = 0, c = 0, d = 0;
+
+    if (__get_cpuid(0, &a, &b, &c, &d)) {
+        memcpy(cpu.vendor, &b, sizeof b);
+        memcpy(cpu.vendor + 4, &d, sizeof d);
+        memcpy(cpu.vendor + 8, &c, sizeof c);
+    }
+    if (__get_cpuid(1, &a, &b, &c, &d)) {
+        unsigned family = a >> 8 & 15, model = a >> 4 & 15;
+
+        if (family == 6 || family == 15)
+            model += (a >> 16 & 15) << 4;
+        if (family == 15)
+            family += a >> 20 & 255;
+        cpu.family = (int)family;
+        cpu.model = (int)model;
+    }
+#endif
+    return cpu;
 }
 
 /* ---- limits of control groups ---- */

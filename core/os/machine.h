@@ -23,18 +23,25 @@ struct tt_cores {
 const struct tt_cores *tt_cores(void);
 
 /**
- * Instruction sets that this processor has and the operating system supports (it must save their registers on a context
- * switch). False on every other architecture.
+ * Instruction sets that titan has kernels for: those that this processor has and whose registers the operating system
+ * saves on a context switch. None on other architectures than x86-64.
  */
+enum tt_cpu_feature {
+    TT_CPU_AVX2 = 1 << 0,        /* with FMA */
+    TT_CPU_AVX512 = 1 << 1,      /* F, BW, VL and DQ, and TT_CPU_AVX2 */
+    TT_CPU_AVX512_BF16 = 1 << 2, /* with TT_CPU_AVX512 */
+};
 
-/** AVX2 with FMA. */
-bool tt_cpu_has_avx2(void);
+bool tt_cpu_has(enum tt_cpu_feature feature);
 
-/** AVX-512 F, BW, VL and DQ, and AVX2 with FMA. */
-bool tt_cpu_has_avx512(void);
+/** A processor as CPUID describes it; on other architectures all is empty. */
+struct tt_cpu {
+    char vendor[13];   /* "AuthenticAMD", "GenuineIntel" */
+    int family, model; /* with the extended bits */
+    unsigned features; /* of enum tt_cpu_feature */
+};
 
-/** What tt_cpu_has_avx512 says, and AVX512-BF16. */
-bool tt_cpu_has_avx512_bf16(void);
+struct tt_cpu tt_cpu_read(void);
 
 /**
  * What the control groups (versions 1 and 2) of this process allow it. A limit of a group applies to all groups below

@@ -62,7 +62,7 @@ case_slow_kernels_are_a_warning() {
     TITAN_CPU=generic run doctor
     expect_ok
     grep -q '^ok  *cpu .*neither' out && skip "this processor has no faster kernels"
-    expect_out "^warning +cpu .*titan's kernels: generic$"
+    expect_out "^warning +cpu .*titan's kernels: generic, products of bfloat16 widened to float32"
     expect_out "help: unset TITAN_CPU"
 }
 
@@ -70,10 +70,10 @@ case_kernels_of_openblas_count_only_where_they_are_used() {
     TITAN_CPU=avx2 OPENBLAS_CORETYPE=Nehalem run doctor
     ! grep -q "this processor lacks" err || skip "this processor has no AVX2"
     expect_ok
-    expect_out "^ok +blas .*not used"
+    expect_out "^ok +blas .*Nehalem kernels, which are older than this processor, not used"
     TITAN_CPU=generic OPENBLAS_CORETYPE=Nehalem run doctor
     expect_ok
-    expect_out "^warning +blas .*Nehalem kernels do not use all"
+    expect_out "^warning +blas .*Nehalem kernels, which are older than this processor"
     expect_out "help: unset OPENBLAS_CORETYPE"
 }
 

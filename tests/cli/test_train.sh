@@ -557,22 +557,31 @@ case_a_warm_up_longer_than_the_run_is_pointed_out() {
     refuse_err "warm-up"
 }
 
-case_a_new_run_is_told_of_instructions_for_bfloat16() {
+# The rule is tested in tests/unit/test_kernels.c; here its result is in the banner, in run.yaml and in the record.
+case_a_new_run_is_told_where_bfloat16_is_faster() {
     make_corpus
     TITAN_CPU=generic run train $tiny
     expect_ok
     refuse_err "^  numbers"
+    expect_err "^  kernels  generic, products of bfloat16 widened to float32.*; TITAN_CPU chose them$"
+    grep -q "^# computed by titan's kernels generic, products of bfloat16 widened" run/run.yaml || not_as "run.yaml"
+    grep -q '"bfloat16_products":"widened"' run/metrics.jsonl || not_as "the record of the run"
     TITAN_CPU=avx512_bf16 run train $tiny --overwrite
     [ "$code" = 2 ] && skip "this CPU has no instructions for bfloat16"
     expect_ok
-    expect_err "^  numbers  float32; this CPU has instructions for bfloat16"
-    expect_err "training.mixed_precision_param=bfloat16"
+    expect_err "^  kernels  avx512_bf16, products of bfloat16 by vdpbf16ps; "
+    if ! grep -qE "vdpbf16ps runs at (0|1 )" err; then
+        expect_err "^  numbers  float32; this CPU multiplies bfloat16 [0-9.]+ times as fast"
+        expect_err "training.mixed_precision_param=bfloat16"
+    else
+        refuse_err "^  numbers"
+    fi
     TITAN_CPU=avx512_bf16 run train $tiny --overwrite --training.mixed_precision_param=float32
     expect_ok
     refuse_err "^  numbers"
     TITAN_CPU=avx512_bf16 run train $tiny --overwrite --training.mixed_precision_param=bfloat16
     expect_ok
-    refuse_err "this CPU has instructions"
+    refuse_err "this CPU multiplies"
     TITAN_CPU=avx512_bf16 run train $tiny --overwrite --training.steps=2 --checkpoint.enable
     expect_ok
     TITAN_CPU=avx512_bf16 run train $tiny --training.steps=3 --checkpoint.enable

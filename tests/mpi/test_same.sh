@@ -90,7 +90,7 @@ case_different_kernels_are_reported() {
     expect_ok
     expect_err 'layout-exact'
     grep -q "^# computed by titan's kernels " same/run.yaml || not_as "run.yaml does not name the kernels"
-    grep -q '"kernels":{"blas":"[^"]*","titan":"[^"]*","float32_products":"[a-z]*"}' same/metrics.jsonl ||
+    grep -q '"kernels":{"blas":"[^"]*","titan":"[^"]*","float32_products":"[a-z]*","bfloat16_products":"[a-z]*"}' same/metrics.jsonl ||
         not_as "metrics.jsonl does not name the kernels"
     grep -q '"kernels"' same/checkpoint/step-8/manifest.json || not_as "the manifest does not name the kernels"
     LAST_ENV="TITAN_CPU=generic" with_last 2 train $base --job.dump_folder=run

@@ -21,9 +21,9 @@
 
 json_t *tt_setup_kernels_json(const struct tt_setup *setup)
 {
-    return json_pack("{s:s, s:s, s:s, s:s*}", "blas", tt_blas_is_needed() ? tt_blas_kernel() : "none", "titan",
-                     tt_kernels()->name, "float32_products", tt_sgemm_is_blas() ? "blas" : "titan", "differ",
-                     setup->kernels_differ);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s*}", "blas", tt_blas_is_needed() ? tt_blas_kernel() : "none", "titan",
+                     tt_kernels()->name, "float32_products", tt_sgemm_is_blas() ? "blas" : "titan", "bfloat16_products",
+                     tt_kernels_products(), "differ", setup->kernels_differ);
 }
 
 /* --- gradient_sync --- */
@@ -297,12 +297,33 @@ out:
     return rc;
 }
 
+/*
+ * Ranks whose variants differ only in how they multiply bfloat16, because their processors do or because they measured
+ * rates about equal, all take the variant that widens it. Collective.
+ */
+static int agree_on_kernels(struct tt_comm *comm)
+{
+    const struct tt_fact name = {"the variant", tt_kernels()->name};
+    const struct tt_fact fallback = {"the variant for all", tt_kernels_fallback()->name};
+    struct tt_text names = {0}, fallbacks = {0};
+    int rc = 0;
+
+    TT_TRY(tt_facts_compare(comm, &name, 1, &names));
+    TT_TRY(tt_facts_compare(comm, &fallback, 1, &fallbacks));
+    if (names.text && !fallbacks.text)
+        tt_kernels_use(tt_kernels_fallback());
+out:
+    tt_text_release(&names);
+    tt_text_release(&fallbacks);
+    return rc;
+}
+
 int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over, struct tt_setup *ret_setup)
 {
     bool blas = tt_blas_is_needed();
-    const struct tt_fact facts[] = {{"titan's kernel variant", tt_kernels()->name},
-                                    {"the BLAS kernel", blas ? tt_blas_kernel() : "none"},
-                                    {"the BLAS library", blas ? tt_blas_library() : "none"}};
+    struct tt_fact facts[] = {{"titan's kernel variant", NULL},
+                              {"the BLAS kernel", blas ? tt_blas_kernel() : "none"},
+                              {"the BLAS library", blas ? tt_blas_library() : "none"}};
     struct tt_setup *s = ret_setup;
     struct tt_text difference = {0};
     int rc = 0;
@@ -313,7 +334,9 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
     tt_comm_node(comm, &s->local_rank, &s->local_size);
     s->threads = tt_job_threads(cfg, s->local_size);
     TT_TRY(agree_on_limits(s));
-    /* bits depend on the kernels; if these differ, that is no error, but the curve is not layout-exact */
+    TT_TRY(agree_on_kernels(comm));
+    facts[0].text = tt_kernels()->name;
+    /* bits depend on the kernels: if they differ, that is no error, but the curve is not layout-exact */
     rc = tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, &difference);
     s->kernels_differ = difference.text;
     TT_TRY(rc);

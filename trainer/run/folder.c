@@ -586,7 +586,8 @@ int tt_run_folder_record(const struct tt_config *cfg, int argc, char **argv, int
         tt_text_add(&text, " ");
         tt_text_add_word(&text, argv[i]);
     }
-    tt_text_add(&text, "\n# computed by titan's kernels %s", tt_kernels()->name);
+    tt_text_add(&text, "\n# computed by titan's kernels ");
+    tt_kernels_text(&text);
     if (tt_blas_is_needed())
         tt_text_add(&text, " and the kernels %s of %s", tt_blas_kernel(), tt_blas_library());
     if (cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED)
