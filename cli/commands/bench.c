@@ -75,6 +75,9 @@ static int bench(struct tt_comm *comm, void *args)
         json_t *machine = tt_bench_machine_json(&b);
 
         saved = tt_json_save(save, machine);
+        if (saved == 0 && b.others)
+            tt_warn("bench: %s; '%s' says that its rates are too low: measure again when the machine is idle", b.others,
+                    save);
         json_decref(machine);
     }
     if (tt_args_has(args, "json")) { /* print the results even if they cannot be saved */

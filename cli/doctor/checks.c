@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -251,7 +252,32 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
 
 /* --- the machine --- */
 
-/* A line "MemTotal: 4037 kB" of /proc/meminfo, in bytes; negative: there is no such line. */
+int tt_check_load(const struct tt_doctor *d, struct tt_finding *f)
+{
+    static const struct timespec a_moment = {.tv_nsec = 200000000};
+    char *folder = d->root[0] ? tt_format("%s/proc", d->root) : NULL;
+    struct tt_load before = tt_load_read(folder), now;
+    struct tt_text text = {0};
+
+    if (!folder)
+        (void)nanosleep(&a_moment, NULL);
+    now = tt_load_read(folder);
+    tt_load_text(&before, &now, 0, &text);
+    tt_free(folder);
+    if (text.size) {
+        tt_finding_add(f, "%s", text.text);
+        tt_finding_warn(f, "measured peaks, mfu and predictions are too low while they do: wait, or use a machine of "
+                           "your own");
+    } else if (now.cpus > 0) {
+        tt_finding_add(f, "%.1f on %d CPU%s", now.average, now.cpus, plural(now.cpus));
+    } else {
+        tt_finding_add(f, "unknown");
+    }
+    tt_text_release(&text);
+    return 0;
+}
+
+/* A line "MemTotal:  4037 kB" of /proc/meminfo, in bytes; negative: not there. */
 static double memory_line(const char *text, const char *name)
 {
     const char *at = text ? strstr(text, name) : NULL;

@@ -673,19 +673,19 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
 {
     struct tt_config *cfg = NULL;
     struct tt_job job = {0};
-    int local_rank, local_size, rc = 0;
+    int local_rank, rc = 0;
 
     TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &b->cfg)));
     TT_TRY(tt_facts_agree_on_config(comm, b->cfg, b->args));
     comm->timeout_sec = (double)b->cfg->comm.init_timeout_seconds;
     comm->waiting_for = "benchmark";
-    tt_comm_node(comm, &local_rank, &local_size);
+    tt_comm_node(comm, &local_rank, &b->local_size);
     b->ranks = comm->size;
-    b->threads = tt_job_threads(b->cfg, local_size);
-    if (b->wanted[TT_BENCH_STEP]) { /* check model and mesh before other sections take minutes */
-        /* a job fills in keys of its configuration */
-        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg)));
-        TT_TRY(tt_comm_agree(comm, tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, local_size), &job)));
+    b->threads = tt_job_threads(b->cfg, b->local_size);
+    if (b->wanted[TT_BENCH_STEP]) { /* check its model and mesh before minutes are spent on the rest */
+        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* a job fills in keys */
+        TT_TRY(
+            tt_comm_agree(comm, tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, b->local_size), &job)));
         tt_job_release(&job);
     }
     if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))
@@ -693,6 +693,18 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
 out:
     tt_config_free(cfg);
     return rc;
+}
+
+/* At the start, or since. */
+static void note_others(struct tt_bench *b, const struct tt_load *before)
+{
+    const struct tt_load now = tt_load_read(NULL);
+    struct tt_text text = {0};
+
+    tt_load_text(before, before, 0, &text);
+    if (!text.size)
+        tt_load_text(before, &now, b->local_size * b->threads, &text);
+    b->others = text.text;
 }
 
 int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
@@ -706,6 +718,7 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
                                     [TT_BENCH_OPS] = {0.15, run_ops},
                                     [TT_BENCH_COLLECTIVES] = {0.05, measure_collectives},
                                     [TT_BENCH_STORAGE] = {0.05, measure_storage}};
+    const struct tt_load before = tt_load_read(NULL);
     double sum = 0.0;
     int rc = 0;
 
@@ -715,6 +728,7 @@ int tt_bench_run(struct tt_bench *b, struct tt_comm *comm)
     for (int s = 0; s < TT_BENCH_SECTIONS; s++)
         if (b->wanted[s] || (s == TT_BENCH_SGEMM && b->wanted[TT_BENCH_STEP])) /* the mfu of a step needs the peak */
             TT_TRY(section[s].measure(b, comm, b->seconds / sum * section[s].share));
+    note_others(b, &before);
     conclude_machine(b);
 out:
     return rc;
@@ -727,4 +741,5 @@ void tt_bench_release(struct tt_bench *b)
     tt_free(b->step.secs);
     tt_free(b->collectives);
     tt_free(b->storage_folder);
+    tt_free(b->others);
 }

@@ -56,9 +56,9 @@ struct tt_bench_collective {
 struct tt_bench {
     const struct tt_args *args; /* the command line, with files and overrides */
     bool wanted[TT_BENCH_SECTIONS];
-    double seconds; /* about how long all measurements may take */
-    int fewest;     /* least number of repetitions of each measurement */
-    int ranks, threads;
+    double seconds;                 /* about how long everything may take */
+    int fewest;                     /* repetitions of each measurement */
+    int ranks, local_size, threads; /* ranks of the job, of this host; threads of a rank */
     struct tt_bench_sgemm *sgemm;
     int n_sgemm, cap_sgemm;
     /* the peak of one rank with all its threads, of the best shape, measured again between the steps */
@@ -72,7 +72,8 @@ struct tt_bench {
     double transfer_share, transfer_stretch; /* while a thread computes; see struct tt_machine */
     struct tt_op_prices ops;
     char *storage_folder;
-    double storage_bytes_per_sec; /* bytes written and synced per second */
+    double storage_bytes_per_sec; /* written and synced */
+    char *others; /* who else used this machine (tt_load_text), so that all rates are too low; NULL: nobody */
     struct tt_machine machine;
     struct tt_config *cfg;
 };

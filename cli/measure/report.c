@@ -168,6 +168,8 @@ void tt_bench_print(const struct tt_bench *b)
     tt_print_broken(2, "%s, %d cores, %d rank%s x %d thread%s, kernels %s, %s\n", tt_cores()->model, tt_cores()->cores,
                     b->ranks, b->ranks == 1 ? "" : "s", b->threads, b->threads == 1 ? "" : "s", tt_kernels()->name,
                     tt_blas_library());
+    if (b->others)
+        tt_print_broken(2, "%s; the rates below are too low\n", b->others);
     if (b->n_sgemm)
         print_sgemm(b);
     if (b->memory[0].threads)
@@ -256,14 +258,16 @@ static void add_device(const struct tt_bench *b, json_t *o)
                                            "node.network_bytes_per_sec"};
     const struct tt_machine *m = &b->machine;
     double host = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    const char *but = b->others ? "; too low: " : "", *others = b->others ? b->others : "";
     json_t *origin = json_object();
 
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
         (void)json_object_set_new(origin, measured[i],
-                                  json_string(i < 3 || b->n_collectives > 0 ? "measured: titan bench"
-                                                                            : "not measured: titan's built-in table"));
-    if (b->storage_folder) { /* measured by one rank: on a file system that hosts share, several may be faster */
-        (void)json_object_set_new(origin, "storage.bytes_per_sec", json_string("measured: titan bench, one rank"));
+                                  i < 3 || b->n_collectives > 0 ? json_sprintf("measured: titan bench%s%s", but, others)
+                                                                : json_string("not measured: titan's built-in table"));
+    if (b->storage_folder) { /* by one rank: a file system that hosts share may be faster for several */
+        (void)json_object_set_new(origin, "storage.bytes_per_sec",
+                                  json_sprintf("measured: titan bench, one rank%s%s", but, others));
         (void)json_object_set_new(o, "storage", json_pack("{s:f}", "bytes_per_sec", b->storage_bytes_per_sec));
     }
     (void)json_object_update_new(
@@ -312,6 +316,8 @@ json_t *tt_bench_json(const struct tt_bench *b)
                   TITAN_VERSION, "host", host, "cpu", tt_cores()->model, "isa", tt_kernels()->name, "blas",
                   tt_blas_library(), "cores", tt_cores()->cores, "packages", tt_cores()->packages, "ranks", b->ranks,
                   "threads_per_rank", b->threads);
+    if (b->others)
+        (void)json_object_set_new(o, "others", json_string(b->others));
     if (b->n_sgemm) {
         (void)json_object_set_new(o, "sgemm_gflops", json_real(b->sgemm_flops * 1e-9));
         (void)json_object_set_new(o, "bgemm_gflops", json_real(b->bgemm_flops * 1e-9));

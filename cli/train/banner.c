@@ -299,7 +299,13 @@ static void print_prediction(struct tt_text *out, const struct tt_reporter *r, i
     tt_text_release(&where);
 }
 
-/* Adds the degrees of one kind that give the same bits. */
+static void print_others(struct tt_text *out, const struct tt_reporter *r)
+{
+    if (r->others[0])
+        tt_text_add(out, "  machine  %s; peak, mfu and predictions are too low\n", r->others);
+}
+
+/* The degrees of one kind that give the same bits. */
 static void print_degrees(struct tt_text *out, const char *kind, int grains, int64_t exact)
 {
     tt_text_add(out, ",\n           and for %s_parallel_degree 1", kind);
@@ -365,6 +371,7 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
                 r->metrics.peak_flops / 1e9);
     print_curve(out, s);
     print_prediction(out, r, tt_last_step_of(about) - about->at->step);
+    print_others(out, r);
     if (s->cfg->job.print_config)
         tt_config_to_yaml(s->cfg, TT_CONFIG_PLAIN, out);
 }
@@ -489,6 +496,7 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
         tt_text_add(&lines, "  curve    deterministic; other layouts up to rounding%s\n",
                     s->kernels_differ ? ", since the kernels of the ranks differ" : "");
     add_prediction(r, last_step - about->at->step, &lines);
+    print_others(&lines, r);
     add_cut(lines.text, columns, out);
     tt_changed_text(s, &about->start->since, out);
     if (s->cfg->job.print_config)

@@ -512,6 +512,19 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
     }
 }
 
+void tt_advice_pace(const struct tt_spent *spent, double predicted_step_sec, const char *others, struct tt_text *out)
+{
+    static const double much = 2.0, worth_sec = 5.0;
+    double step_sec = spent->steps ? spent->step_sec / (double)spent->steps : 0.0;
+    char text[32];
+
+    if (predicted_step_sec <= 0.0 || step_sec <= much * predicted_step_sec || spent->step_sec < worth_sec)
+        return;
+    tt_text_add(out, "  hint     steps took %.1f times as long as predicted (%s); %s\n", step_sec / predicted_step_sec,
+                tt_text_duration(text, sizeof text, predicted_step_sec),
+                others[0] ? others : "`titan doctor` looks for the reason");
+}
+
 /* --- the end --- */
 
 static void add_tokens(const struct tt_reporter *r, const struct tt_run_about *about, double sec, struct tt_text *out)
@@ -528,6 +541,15 @@ static void add_tokens(const struct tt_reporter *r, const struct tt_run_about *a
     tt_text_add(out, "\n");
 }
 
+/* At the start or now. The ranks of this host are idle already, but count in the mean. */
+static const char *others_at_the_end(const struct tt_reporter *r, struct tt_text *text)
+{
+    const struct tt_load now = tt_load_read(NULL);
+
+    tt_load_text(&now, &now, r->setup->local_size * r->setup->threads, text);
+    return text->text ? text->text : r->others;
+}
+
 static void show_end(void *arg, const struct tt_run_about *about)
 {
     const struct tt_reporter *r = about->reporter;
@@ -535,7 +557,7 @@ static void show_end(void *arg, const struct tt_run_about *about)
     double sec = tt_clock_sec() - r->started_sec;
     const struct tt_results *results = &r->results;
     char *folder = tt_run_folder_checkpoints(s->cfg), elapsed[32];
-    struct tt_text text = {0};
+    struct tt_text text = {0}, others = {0};
 
     (void)arg;
     tt_text_add(&text, "  loss     %.5f at step %" PRId64, results->loss, results->step);
@@ -546,6 +568,7 @@ static void show_end(void *arg, const struct tt_run_about *about)
     tt_text_add(&text, "\n");
     add_tokens(r, about, sec, &text);
     tt_advice(s, &r->spent, &text);
+    tt_advice_pace(&r->spent, r->predicted_step_sec, others_at_the_end(r, &others), &text);
     if (results->saved)
         tt_text_add(&text, "  saved    step-%" PRId64 " in %s\n", results->saved, folder);
     else
@@ -554,6 +577,7 @@ static void show_end(void *arg, const struct tt_run_about *about)
     tt_free(folder);
     tt_screen_put(stderr, text.text, tt_screen_columns(STDERR_FILENO), TT_BANNER_INDENT);
     tt_text_release(&text);
+    tt_text_release(&others);
     if (tt_last_step_of(about) < s->cfg->training.steps)
         tt_screen_say("titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64
                       "\n",

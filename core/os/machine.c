@@ -357,26 +357,88 @@ struct tt_limits tt_limits_read(const char *root)
     return limits;
 }
 
+/* ---- load ---- */
+
+/* A line of /proc/stat: "cpu  user nice system idle iowait irq softirq steal ...", the sums over all processors. */
+static void read_times(const char *line, struct tt_load *load)
+{
+    enum { TIMES = 8, STEAL = 7 };
+    char *end = (char *)(uintptr_t)line + strlen("cpu ");
+
+    for (int i = 0; i < TIMES; i++) {
+        double ticks = strtod(end, &end);
+
+        load->total += ticks;
+        if (i == STEAL)
+            load->stolen = ticks;
+    }
+}
+
+/* The text of a file, NULL if it cannot be read: nothing depends on it. */
+static char *try_text(const char *folder, const char *name)
+{
+    char *path = tt_format("%s/%s", folder, name), *text = NULL;
+    size_t size = 0;
+
+    if (tt_file_read(path, &text, &size) < 0)
+        text = NULL;
+    tt_free(path);
+    return text;
+}
+
+struct tt_load tt_load_read(const char *folder)
+{
+    const char *told = getenv("TITAN_PROC"); // NOLINT(concurrency-mt-unsafe): nobody sets it
+    struct tt_load load = {0};
+    char *text;
+
+    folder = folder ? folder : told ? told : "/proc";
+    text = try_text(folder, "loadavg"); /* "0.20 0.18 0.12 1/80 11206" */
+    if (!text || sscanf(text, "%lf %*s %*s %d/", &load.average, &load.running) != 2)
+        load.average = 0.0;
+    tt_free(text);
+    text = try_text(folder, "stat");
+    if (text && strncmp(text, "cpu ", 4) == 0)
+        read_times(text, &load);
+    for (const char *at = text; at && (at = strstr(at, "\ncpu")); at++)
+        load.cpus++;
+    tt_free(text);
+    return load;
+}
+
+void tt_load_text(const struct tt_load *before, const struct tt_load *now, int own, struct tt_text *out)
+{
+    /* One process more than processors makes each of two slower by a third, and the mean lags behind. */
+    static const double crowd = 1.5, theft = 0.05;
+    double cpus = now->cpus, total = now->total - before->total, stolen = now->stolen - before->stolen;
+    bool crowded = now->average >= crowd * cpus && now->average - own >= (crowd - 1.0) * cpus;
+
+    if (now->cpus > 0 && crowded && now->running > now->cpus)
+        tt_text_add(out, "load %.0f on %d CPU%s: others use this machine", now->average, now->cpus,
+                    now->cpus == 1 ? "" : "s");
+    else if (total > 0.0 && stolen >= theft * total && stolen > 1.0)
+        tt_text_add(out, "%.0f %% of its processor time is stolen: other virtual machines use this host",
+                    100.0 * stolen / total);
+}
+
 /* ---- reading the memory of other processes: Yama, a security module, or a container's filter can forbid it ---- */
 
 /* The number that follows `row` in a file, or at its start if row is ""; 0 if it is not there. */
 static long number_in(const char *root, const char *path, const char *row)
 {
-    char *full = tt_format("%s%s", root, path), *text = NULL, *at;
-    size_t size = 0;
+    char *text = try_text(root, path), *at;
     long number = 0;
 
-    if (tt_file_read(full, &text, &size) == 0 && (at = strstr(text, row)))
+    if (text && (at = strstr(text, row)))
         number = strtol(at + strlen(row), NULL, 10);
     tt_free(text);
-    tt_free(full);
     return number;
 }
 
 bool tt_peers_are_readable(const char *root, struct tt_text *ret_why)
 {
-    bool yama = number_in(root, "/proc/sys/kernel/yama/ptrace_scope", "") != 0;
-    bool filter = number_in(root, "/proc/self/status", "Seccomp:") != 0;
+    bool yama = number_in(root, "proc/sys/kernel/yama/ptrace_scope", "") != 0;
+    bool filter = number_in(root, "proc/self/status", "Seccomp:") != 0;
 
     if (yama && ret_why)
         tt_text_add(ret_why, "set kernel.yama.ptrace_scope to 0 (sysctl)");

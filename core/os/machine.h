@@ -44,6 +44,28 @@ struct tt_cpu {
 struct tt_cpu tt_cpu_read(void);
 
 /**
+ * How busy the machine is with the work of all its users, as the kernel counts it. Measurements are too low on a busy
+ * machine, so whoever prints one says so.
+ */
+struct tt_load {
+    double average; /* threads that ran or waited for a processor: a mean over the last minute */
+    int running;    /* the same, now */
+    int cpus;       /* processors that are online; 0: unknown */
+    double stolen,
+        total; /* since it started: time of its processors that went to other virtual machines, and all time */
+};
+
+/** Reads loadavg and stat in a folder; NULL: the one that TITAN_PROC names, or /proc. All zero if there are none. */
+struct tt_load tt_load_read(const char *folder);
+
+/**
+ * Appends "load 13 on 2 CPUs: others use this machine" if so; nothing otherwise.
+ *   before  an earlier reading, to tell how much time was stolen since
+ *   own     threads of this job on this machine, which are in the numbers too
+ */
+void tt_load_text(const struct tt_load *before, const struct tt_load *now, int own, struct tt_text *out);
+
+/**
  * What the control groups (versions 1 and 2) of this process allow it. A limit of a group applies to all groups below
  * it. So the groups are visited from this process's own up to the root of the mount, and the smallest limit counts. A
  * file that does not exist sets no limit; a file that cannot be read gives a warning.

@@ -146,6 +146,24 @@ case_results_are_printed_even_if_they_cannot_be_saved() {
     expect_json 'assert found["sgemm_gflops"] > 0'
 }
 
+case_rates_of_a_busy_machine_are_marked() {
+    run bench --seconds 0.01 --only sgemm,memory --save idle.json
+    expect_ok
+    refuse_err "warning"
+    refuse_out "others use this machine"
+    ! grep -q "too low" idle.json || not_as "an idle machine is marked"
+    export TITAN_PROC=$PWD/proc
+    load_of 13.20 14
+    run bench --seconds 0.01 --only sgemm,memory --save busy.json
+    expect_ok
+    expect_out "^load 13 on 2 CPUs: others use this machine; the rates below are too low"
+    expect_err "^titan: warning: bench: load 13 on 2 CPUs: others use this machine; 'busy.json' says that"
+    grep -q '"measured: titan bench; too low: load 13 on 2 CPUs: others use this machine"' busy.json ||
+        not_as "the file does not say so"
+    run bench --seconds 0.01 --only sgemm --json
+    expect_json 'assert found["others"] == "load 13 on 2 CPUs: others use this machine"'
+}
+
 case_scripts_say_what_is_missing() {
     for script in copies overlap checkpoint; do
         bash "$TITAN_SOURCE/tests/bench/$script.sh" nowhere/titan >out 2>err && code=0 || code=$?
@@ -160,6 +178,9 @@ case_scripts_say_what_is_missing() {
     expect_code 2
     expect_err "nowhere/python has no PyTorch"
     refuse_err "Traceback"
+    python3 "$TITAN_SOURCE/tests/bench/processor.py" --titan nowhere/titan >out 2>err && code=0 || code=$?
+    expect_code 2
+    expect_err "no program at 'nowhere/titan'"
 }
 
 case_wrong_command_lines() {

@@ -58,6 +58,17 @@ case_limits_of_files_are_warnings() {
     expect_out "^warning +file size +97.66 MiB$"
 }
 
+case_a_busy_machine_is_a_warning() {
+    run doctor
+    expect_out "^ok +load +0.1 on 2 CPUs$"
+    export TITAN_PROC=$PWD/proc
+    load_of 13.20 14
+    run doctor
+    expect_ok
+    expect_out "^warning +load +load 13 on 2 CPUs: others use this machine$"
+    expect_out "help: measured peaks, mfu and predictions are too low"
+}
+
 case_slow_kernels_are_a_warning() {
     TITAN_CPU=generic run doctor
     expect_ok

@@ -589,6 +589,18 @@ case_a_new_run_is_told_where_bfloat16_is_faster() {
     refuse_err "^  numbers" # it continues in its type
 }
 
+case_a_busy_machine_is_named_at_the_start() {
+    make_corpus
+    run train $tiny
+    expect_ok
+    refuse_err "^  machine"
+    export TITAN_PROC=$PWD/proc
+    load_of 13.20 14
+    run train $tiny --overwrite
+    expect_ok
+    expect_err "^  machine  load 13 on 2 CPUs: others use this machine; peak, mfu and predictions are too low$"
+}
+
 case_a_long_run_can_be_watched() {
     make_corpus
     run train $tiny --training.steps=12 --metrics.log_freq=4

@@ -4,25 +4,91 @@
  */
 #include "trainer/step/peak.h"
 
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include <sys/resource.h>
+
 #include "core/base/mem.h"
 #include "core/kernels/matmul.h"
 #include "core/math/bf16.h"
 #include "core/os/file.h"
 
-enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_RUNS = 15 };
+enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_ROUNDS = 40 };
+static const double ALL_ROUNDS_SEC = 0.15;
+
+double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads)
+{
+    static const double busy = 0.9; /* share of the time that the threads computed */
+    double by_clock = 0.0, by_processor = 0.0;
+
+    for (int i = 0; i < n; i++) {
+        const struct tt_peak_round *r = &rounds[i];
+
+        if (r->wall_sec <= 0.0 || r->processor_sec <= 0.0)
+            continue;
+        by_processor = fmax(by_processor, r->flops / r->processor_sec * threads);
+        if (!r->is_preempted && r->processor_sec >= busy * r->wall_sec * threads)
+            by_clock = fmax(by_clock, r->flops / r->wall_sec);
+    }
+    return by_clock > 0.0 ? by_clock : by_processor;
+}
+
+/* A product whose tiles are timed. */
+struct timed {
+    const struct tt_matmul *product;
+    double *sec; /* of each thread, a cache line apart */
+};
+enum { APART = 8 };
+
+static double thread_sec(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void run_tile(void *arg, int64_t tile, int worker)
+{
+    struct timed *timed = arg;
+    double begin = thread_sec();
+
+    tt_matmul_tile(timed->product, tile, worker);
+    timed->sec[worker * APART] += thread_sec() - begin;
+}
+
+static long preemptions(void)
+{
+    struct rusage usage = {0};
+
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nivcsw;
+}
 
 static double best_rate(struct tt_team *team, const struct tt_matmul *product)
 {
-    double start = tt_clock_sec(), best = 0.0;
+    int threads = tt_team_threads(team), n = 0;
+    struct timed timed = {product, tt_calloc((size_t)threads * APART, sizeof *timed.sec)};
+    struct tt_peak_round rounds[MOST_ROUNDS];
+    double start = tt_clock_sec();
 
-    for (int run = 0; run < MOST_RUNS && tt_clock_sec() - start < 0.15; run++) {
-        double t0 = tt_clock_sec(), rate;
+    while (n < MOST_ROUNDS && tt_clock_sec() - start < ALL_ROUNDS_SEC) {
+        struct tt_peak_round *r = &rounds[n++];
+        double begin = tt_clock_sec();
+        long before = preemptions();
 
-        tt_matmul(team, product);
-        rate = 2.0 * (double)product->m * COLUMNS * DEPTH / (tt_clock_sec() - t0);
-        best = rate > best ? rate : best;
+        memset(timed.sec, 0, (size_t)threads * APART * sizeof *timed.sec);
+        tt_team_run(team, tt_matmul_tiles(product), run_tile, &timed);
+        *r = (struct tt_peak_round){.flops = 2.0 * (double)product->m * COLUMNS * DEPTH,
+                                    .wall_sec = tt_clock_sec() - begin,
+                                    .is_preempted = preemptions() != before};
+        for (int t = 0; t < threads; t++)
+            r->processor_sec += timed.sec[t * APART];
     }
-    return best;
+    tt_free(timed.sec);
+    return tt_peak_of(rounds, n, threads);
 }
 
 /* n numbers of either type. */

@@ -2,13 +2,30 @@
 #ifndef TT_TRAINER_STEP_PEAK_H
 #define TT_TRAINER_STEP_PEAK_H
 
+#include <stdbool.h>
+
 #include "core/comm/comm.h"
 #include "core/graph/dtype.h"
 #include "core/os/team.h"
 
+/** One product on a team, as it was timed. */
+struct tt_peak_round {
+    double flops;
+    double wall_sec;      /* on the clock */
+    double processor_sec; /* in the product, summed over the threads; waits do not count */
+    bool is_preempted;    /* the kernel took a processor from a thread of this process */
+};
+
 /**
- * The peak of a team in GEMMs of TT_F32 or TT_BF16, in flop/s: the best of a few large GEMMs within about a tenth of a
- * second. All ranks measure at the same time, since they share the machine when they train.
+ * The peak of a team, in flop/s. Rounds count by the clock if all threads computed all the time; the best one is the
+ * peak. If there are none, because others use the machine or the tiles do not divide by the threads, the best rate in
+ * processor time is.
+ */
+double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads);
+
+/**
+ * Measures the peak in products of TT_F32 or TT_BF16, in many rounds within about a tenth of a second. All ranks measure
+ * at the same time, since they share the machine when they train.
  */
 double tt_peak_measure(struct tt_team *team, enum tt_dtype dtype);
 

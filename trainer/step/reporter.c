@@ -18,6 +18,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/os/file.h"
+#include "core/os/machine.h"
 #include "parallel/planner/cost.h"
 #include "trainer/job/predict.h"
 #include "trainer/run/folder.h"
@@ -286,16 +287,32 @@ void tt_reporter_close(struct tt_reporter *r, int64_t step, int exit_code)
     *m = (struct tt_metrics){.records = NULL};
 }
 
+/* Whether others use this machine, which makes all its numbers too low. */
+static void note_others(struct tt_reporter *r, const struct tt_load *before)
+{
+    const struct tt_load now = tt_load_read(NULL);
+    struct tt_text text = {0};
+
+    tt_load_text(before, &now, r->setup->local_size * r->setup->threads, &text);
+    (void)snprintf(r->others, sizeof r->others, "%s", text.text ? text.text : "");
+    tt_text_release(&text);
+}
+
 int tt_reporter_measure_peak(struct tt_reporter *r, struct tt_team *team)
 {
     struct tt_comm *comm = r->setup->comm;
     const char *before = comm->waiting_for;
     double given = r->setup->cfg->metrics.peak_flops;
     enum tt_dtype dtype = r->setup->job.engine.param_dtype;
+    struct tt_load load = {0};
     int rc = 0;
 
+    if (r->peaks == 0)
+        load = tt_load_read(NULL);
     if (!isnan(given)) {
         r->metrics.peak_flops = given;
+        if (r->peaks++ == 0)
+            note_others(r, &load);
         return 0;
     }
     if (r->peaks == PEAKS)
@@ -306,7 +323,8 @@ int tt_reporter_measure_peak(struct tt_reporter *r, struct tt_team *team)
     if (dtype != TT_F32 && r->peaks == 0) /* used only for the prediction, which is made once */
         r->float_flops = tt_peak_measure(team, TT_F32);
     r->metrics.peak_flops = fmax(r->metrics.peak_flops, tt_peak_measure(team, dtype));
-    r->peaks++;
+    if (r->peaks++ == 0)
+        note_others(r, &load);
 out:
     return rc;
 }
@@ -426,6 +444,7 @@ int tt_reporter_step(struct tt_reporter *r, const struct tt_train_step *done, co
 
     comm->waiting_for = "report";
     TT_TRY(tt_comm_max_f64(comm, most, 2));
+    r->spent.steps += r->window.steps;
     r->spent.step_sec += now - r->window.start;
     r->spent.data_sec += r->window.data_sec;
     r->spent.exposed_sec += comm->wait_sec;

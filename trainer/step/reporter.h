@@ -42,6 +42,7 @@ struct tt_report_window {
 /* Seconds of training steps since the start of this process, and the seconds among them that were spent on data and on
  * waiting for transfers. */
 struct tt_spent {
+    int64_t steps;
     double step_sec, data_sec, exposed_sec;
     double group_sec[TT_GROUPS]; /* waits for collectives of each group */
 };
@@ -65,9 +66,10 @@ struct tt_results {
 
 struct tt_reporter {
     const struct tt_setup *setup;
-    struct tt_metrics metrics; /* the records are on rank 0; every rank has the peak */
-    int peaks;                 /* how often the peak was measured */
-    double float_flops;        /* peak of this rank in float32, if the step computes in another type */
+    struct tt_metrics metrics; /* of rank 0; every rank has the peak */
+    int peaks;                 /* times that the peak was measured */
+    char others[96];    /* "load 13 on 2 CPUs: others use this machine" when the peak was measured first; or "" */
+    double float_flops; /* peak of this rank in float32, if the step computes in another type */
     double predicted_step_sec; /* by the cost table */
     double predicted_idle;     /* by the cost table: share of a run through a pipeline in which ranks are idle */
     int largest_rank;          /* the lowest of the ranks that need most memory */
