@@ -204,7 +204,8 @@ bool tt_sgemm_is_blas(void)
 /*
  * --- the portable kernel of bfloat16 widens blocks of A and B to float32 for OpenBLAS ---
  *
- * Processors with AVX2 or AVX-512 have titan's: vector/gemm.c, and with AVX512-BF16 vector/bgemm.c. titan does not use AMX.
+ * Processors with AVX2 or AVX-512 have titan's: vector/gemm.c, and for the instructions of AVX512-BF16
+ * vector/bgemm.c. titan does not use AMX.
  */
 
 /* The portable kernel's blocks have half the depth, so that floats take the memory of pairs of bfloat16. */

@@ -15,7 +15,7 @@
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
  *     _generic         portable C that compilers can vectorise
- *     _avx2, _avx512   for instruction sets (core/kernels/vector); for kernels that they lack, the portable ones are used
+ *     _avx2, _avx512   for instruction sets (core/kernels/vector), with the portable kernel where they lack one
  *
  * The fastest variant that the processor supports is used, unless TITAN_CPU names another.
  * tests/kernels/kernelcheck compares them all with references in double (tests/kernels/references.h).
