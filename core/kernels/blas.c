@@ -204,20 +204,22 @@ bool tt_sgemm_is_blas(void)
 /*
  * --- the portable kernel of bfloat16 widens blocks of A and B to float32 for OpenBLAS ---
  *
- * Processors with AVX2 or AVX-512 have titan's: vector/gemm.c, and for the instructions of AVX512-BF16
- * vector/bgemm.c. titan does not use AMX.
+ * Processors with AVX2 or AVX-512 have titan's: vector/gemm.c, for the instructions of AVX512-BF16 vector/bgemm.c, and
+ * for AMX vector/amx.c.
  */
 
 /* The portable kernel's blocks have half the depth, so that floats take the memory of pairs of bfloat16. */
 enum { WIDE_DEPTH = TT_BGEMM_DEPTH / 2 };
 
-/* Whole vectors of columns, and whole cache lines of rows; the last line is for the alignment. */
+/* Whole vectors of columns, whole cache lines of rows, and no less than the 32 elements of k of AMX's tiles; the last
+ * line is for the alignment. */
 int64_t tt_bgemm_scratch(const struct tt_matmul *gemm)
 {
     int64_t rows = (min64(gemm->m, TT_BGEMM_ROWS) + 15) / 16 * 16;
     int64_t columns = (min64(gemm->n, TT_BGEMM_COLUMNS) + TT_BGEMM_PANEL - 1) / TT_BGEMM_PANEL * TT_BGEMM_PANEL;
+    int64_t depth = gemm->k < 16 ? 16 : min64(gemm->k, WIDE_DEPTH);
 
-    return (rows + columns) * min64(gemm->k, WIDE_DEPTH) + (gemm->c_bf16 ? rows * columns : 0) + 16;
+    return (rows + columns) * depth + (gemm->c_bf16 ? rows * columns : 0) + 16;
 }
 
 /* A block of a stored matrix in float32. */

@@ -261,6 +261,12 @@ int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
 int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
 
 /**
+ * Whether a bgemm multiplies small matrices of whole numbers right, whose sums are exact in any order: for kernels that
+ * few processors run.
+ */
+bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm)) TT_MUST_CHECK;
+
+/**
  * Whether products of floats, or of bfloat16, are the BLAS library's in the variant in use. Its bits depend on the
  * shape of a product; those of an element of titan's own kernels depend on k only.
  */

@@ -238,6 +238,22 @@ void tt_bgemm_ref(const struct tt_matmul *gemm)
 
 /* --- the table --- */
 
+/* amx.c under another name */
+extern const struct tt_kernels tt_kernels_amx_emulated;
+
+const struct tt_kernels *kernels_amx_emulated(void)
+{
+    static struct tt_kernels table;
+    int last = 0;
+
+    while (tt_kernels_variant(last + 1))
+        last++;
+    table = *tt_kernels_variant(last);
+    table.name = "amx_emulated";
+    table.bgemm = tt_kernels_amx_emulated.bgemm;
+    return &table;
+}
+
 const struct tt_kernels *kernels_variant(int i)
 {
     static const struct tt_kernels reference = {
@@ -247,5 +263,9 @@ const struct tt_kernels *kernels_variant(int i)
 #undef TT_KERNEL
     };
 
-    return i ? tt_kernels_variant(i - 1) : &reference;
+    if (i == 0)
+        return &reference;
+    if (i == 1 || tt_kernels_variant(i - 1))
+        return tt_kernels_variant(i - 1);
+    return tt_kernels_variant(i - 2) ? kernels_amx_emulated() : NULL;
 }

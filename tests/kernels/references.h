@@ -12,7 +12,10 @@
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 
-/** The references as a table if i is 0, else tt_kernels_variant(i - 1). */
+/** The references as a table if i is 0, else tt_kernels_variant(i - 1); the last one is kernels_amx_emulated. */
 const struct tt_kernels *kernels_variant(int i);
+
+/** The fastest variant with the products of bfloat16 of vector/amx.c over emulated tiles. */
+const struct tt_kernels *kernels_amx_emulated(void);
 
 #endif

@@ -12,16 +12,19 @@ import tree
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsyntax-only"]
 
 
-# A folder's own flags, and the machine that its headers are for. One header needs more than the others there.
+# A folder's own flags, and the machine that its headers are for. Some headers need more than the others there.
 X86 = "core/kernels/vector/"
 X86_FLAGS = ["-mavx2", "-mfma"]
-BF16_FLAGS = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16"]
+MORE_FLAGS = {
+    X86 + "bf16.h": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16"],
+    X86 + "amx_tile.h": ["-mamx-tile", "-mamx-bf16"],
+}
 
 
 def flags_of(path):
     if not path.startswith(X86):
         return FLAGS
-    return FLAGS + X86_FLAGS + (BF16_FLAGS if path == X86 + "bf16.h" else [])
+    return FLAGS + X86_FLAGS + MORE_FLAGS.get(path, [])
 
 
 def compile_alone(compiler, path):

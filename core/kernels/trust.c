@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A trial of a product kernel that few processors run: small matrices of whole numbers, whose sums are exact in any
+ * order. Every product has rows, columns and steps of k that fill no tile, and more than one block of k.
+ */
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/matmul.h"
+
+enum { ROWS = 37, COLUMNS = 45, DEPTH = TT_BGEMM_DEPTH + 71, AWAY = 3 /* elements between rows */ };
+enum { A = (ROWS + AWAY) * (DEPTH + AWAY), B = (COLUMNS + AWAY) * (DEPTH + AWAY), C = ROWS * COLUMNS };
+
+static int left(int i, int p)
+{
+    return (5 * i + 3 * p) % 17 - 8;
+}
+
+static int right(int p, int j)
+{
+    return (7 * j + 11 * p) % 13 - 6;
+}
+
+struct trial {
+    tt_bf16 *a, *b, *c;
+    float *sums, *scratch, *want; /* sums and want (ROWS, COLUMNS) */
+};
+
+/* In the memory order of the product; the elements between rows are NaN. */
+static void fill(const struct trial *trial, const struct tt_matmul *gemm)
+{
+    for (int i = 0; i < A; i++)
+        trial->a[i] = 0x7fc0;
+    for (int i = 0; i < B; i++)
+        trial->b[i] = 0x7fc0;
+    for (int p = 0; p < DEPTH; p++) {
+        for (int i = 0; i < ROWS; i++)
+            trial->a[gemm->trans_a ? p * gemm->lda + i : i * gemm->lda + p] = tt_bf16_from_float((float)left(i, p));
+        for (int j = 0; j < COLUMNS; j++)
+            trial->b[gemm->trans_b ? j * gemm->ldb + p : p * gemm->ldb + j] = tt_bf16_from_float((float)right(p, j));
+    }
+}
+
+/* acc is one half everywhere. */
+static bool multiplies(const struct trial *trial, void (*bgemm)(const struct tt_matmul *gemm), int flags)
+{
+    struct tt_matmul gemm = {.bf16 = true,
+                             .c_bf16 = flags & 1,
+                             .trans_a = flags & 2,
+                             .trans_b = flags & 4,
+                             .m = ROWS,
+                             .n = COLUMNS,
+                             .k = DEPTH,
+                             .a = trial->a,
+                             .b = trial->b,
+                             .ldc = COLUMNS,
+                             .scratch = trial->scratch};
+
+    gemm.lda = (gemm.trans_a ? ROWS : DEPTH) + AWAY;
+    gemm.ldb = (gemm.trans_b ? DEPTH : COLUMNS) + AWAY;
+    gemm.c = gemm.c_bf16 ? (void *)trial->c : (void *)trial->sums;
+    gemm.acc = gemm.c;
+    fill(trial, &gemm);
+    for (int i = 0; i < C; i++) {
+        trial->c[i] = tt_bf16_from_float(0.5F);
+        trial->sums[i] = 0.5F;
+    }
+    bgemm(&gemm);
+    for (int i = 0; i < C; i++) {
+        float want = trial->want[i] + 0.5F;
+
+        if (gemm.c_bf16 ? trial->c[i] != tt_bf16_from_float(want) : trial->sums[i] != want)
+            return false;
+    }
+    return true;
+}
+
+bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
+{
+    const struct tt_matmul sizes = {.bf16 = true, .c_bf16 = true, .m = ROWS, .n = COLUMNS, .k = DEPTH};
+    struct trial trial = {.a = tt_calloc(A, sizeof(tt_bf16)),
+                          .b = tt_calloc(B, sizeof(tt_bf16)),
+                          .c = tt_calloc(C, sizeof(tt_bf16)),
+                          .sums = tt_calloc(C, sizeof(float)),
+                          .want = tt_calloc(C, sizeof(float)),
+                          .scratch = tt_calloc((size_t)tt_bgemm_scratch(&sizes), sizeof(float))};
+    bool right_always = true;
+
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < COLUMNS; j++) {
+            int sum = 0;
+
+            for (int p = 0; p < DEPTH; p++)
+                sum += left(i, p) * right(p, j);
+            trial.want[i * COLUMNS + j] = (float)sum;
+        }
+    }
+    for (int flags = 0; flags < 8 && right_always; flags++)
+        right_always = multiplies(&trial, bgemm, flags);
+    tt_free(trial.a);
+    tt_free(trial.b);
+    tt_free(trial.c);
+    tt_free(trial.sums);
+    tt_free(trial.want);
+    tt_free(trial.scratch);
+    return right_always;
+}
