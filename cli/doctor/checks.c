@@ -191,10 +191,11 @@ int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
     (void)d;
     tt_kernels_text(&kernels);
     tt_finding_add(f, "%s",
-                   cpu.features & TT_CPU_AVX512_BF16 ? "AVX-512 with bfloat16"
-                   : cpu.features & TT_CPU_AVX512    ? "AVX-512"
-                   : cpu.features & TT_CPU_AVX2      ? "AVX2"
-                                                     : "neither AVX2 nor AVX-512");
+                   cpu.features & TT_CPU_AMX           ? "AVX-512 and AMX with bfloat16"
+                   : cpu.features & TT_CPU_AVX512_BF16 ? "AVX-512 with bfloat16"
+                   : cpu.features & TT_CPU_AVX512      ? "AVX-512"
+                   : cpu.features & TT_CPU_AVX2        ? "AVX2"
+                                                       : "neither AVX2 nor AVX-512");
     tt_finding_add(f, "titan's kernels: %s", kernels.text);
     if (strcmp(tt_kernels()->name, best) != 0)
         tt_finding_warn(f,

@@ -41,6 +41,11 @@ static const struct tt_kernels generic = {
 #else
 #define AVX512_BF16 NULL
 #endif
+#if defined(TT_HAS_AMX)
+#define AMX &tt_kernels_amx
+#else
+#define AMX NULL
+#endif
 
 /* What is known of a processor: products of bfloat16 by a variant run at `gain` times the rate of float32's. */
 struct known {
@@ -53,7 +58,8 @@ struct known {
  * From the slowest instruction set to the fastest. If a slot is NULL, base's kernel is used, and if that is NULL too,
  * the portable one. Variants that widen bfloat16 to float32 while they pack it are used wherever they run, the last one
  * first. The others replace only the products of bfloat16 of their base; one of them is used if its gain is the largest
- * and above WORTH. If the processor is not known, its gain is measured.
+ * and above WORTH. If the processor is not known, the variant must first multiply small matrices right, and its gain is
+ * measured. Of AMX nobody knows a rate: it has run on no machine yet.
  *
  * Sources: AMD's Software Optimization Guides for Zen 4 and Zen 5 (vdpbf16ps has the throughput of an fma, and twice
  * its flops); Intel: measured on family 6, model 207.
@@ -79,6 +85,14 @@ static const struct source {
      "dot",
      "vdpbf16ps",
      {{"AuthenticAMD", 25, 2.0}, {"AuthenticAMD", 26, 2.0}, {"GenuineIntel", 6, 0.5}}},
+    {"amx",
+     AMX,
+     AVX512,
+     TT_CPU_AMX,
+     "AVX-512 and AMX-BF16, or the system does not permit tiles",
+     "tiles",
+     "tdpbf16ps",
+     {{0}}},
 #endif
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };
@@ -88,6 +102,7 @@ static struct tt_kernels variants[N_SOURCES]; /* those that this processor suppo
 static const struct source *source_of[N_SOURCES];
 static double gains[N_SOURCES];  /* of products of bfloat16; 1: widened */
 static bool measured[N_SOURCES]; /* gains that nobody knows */
+static bool wrong[N_SOURCES];    /* rows that do not multiply right here */
 static int n_variants;
 static const struct tt_kernels *chosen; /* by TITAN_CPU, else as above */
 static const struct tt_kernels *in_use;
@@ -195,6 +210,12 @@ static void choose(void)
         variants[v] = complete(&sources[i]);
         gains[v] = known_gain(&sources[i], &cpu);
         measured[v] = gains[v] == 0.0;
+        wrong[i] = measured[v] && !tt_bgemm_is_right(variants[v].bgemm);
+        if (wrong[i]) {
+            tt_warn("products of bfloat16 by %s are wrong on this processor: titan does not use its %s kernels",
+                    sources[i].instructions, sources[i].name);
+            continue;
+        }
         if (measured[v])
             gains[v] = measure_gain(&variants[v]);
         gain_of[i] = gains[v];
@@ -249,7 +270,12 @@ int tt_kernels_check(void)
     for (int i = 0; i < N_SOURCES; i++) {
         if (strcmp(sources[i].name, wanted) != 0)
             continue;
-        if (!sources[i].feature || tt_cpu_has((enum tt_cpu_feature)sources[i].feature))
+        if (wrong[i])
+            rc = tt_fail(
+                TT_EUSAGE,
+                "TITAN_CPU=%s: products of bfloat16 by %s are wrong on this processor\nhelp: unset it, or one of %s",
+                wanted, sources[i].instructions, names.text);
+        else if (!sources[i].feature || tt_cpu_has((enum tt_cpu_feature)sources[i].feature))
             rc = tt_fail(TT_EUSAGE,
                          "TITAN_CPU=%s: this program was built for another processor, without these kernels\nhelp: "
                          "build it with meson's option -Dkernels=all, or set TITAN_CPU to one of %s",

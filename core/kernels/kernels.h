@@ -305,6 +305,7 @@ struct tt_kernels {
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */
+extern const struct tt_kernels tt_kernels_amx;         /* the same; it has bgemm only */
 
 /**
  * The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one for this processor. Instructions for

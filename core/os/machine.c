@@ -16,6 +16,7 @@
 #include <cpuid.h>
 #endif
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <hwloc.h>
@@ -122,16 +123,52 @@ const struct tt_cores *tt_cores(void)
 #define HAS(feature) false
 #endif
 
-static unsigned features(void)
-{
-    unsigned has = 0;
+#if defined(__x86_64__) && defined(__linux__)
 
+/* Whether there are tiles for bfloat16, the system saves them, and permits them to this process (the kernel's
+ * Documentation/arch/x86/xstate.rst). */
+static bool may_use_tiles(void)
+{
+    enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 /* the component of the state */ };
+    const unsigned saved = 3U << (TILES - 1), bf16_and_tiles = 1U << 22 | 1U << 24;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return false;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    if ((a & saved) != saved || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & bf16_and_tiles) != bf16_and_tiles)
+        return false;
+    return syscall(SYS_arch_prctl, ASK, TILES) == 0;
+}
+
+#else
+
+static bool may_use_tiles(void)
+{
+    return false;
+}
+
+#endif
+
+static unsigned has;
+
+static void find_features(void)
+{
     if (HAS("avx2") && HAS("fma"))
         has |= TT_CPU_AVX2;
     if (has & TT_CPU_AVX2 && HAS("avx512f") && HAS("avx512bw") && HAS("avx512vl") && HAS("avx512dq"))
         has |= TT_CPU_AVX512;
     if (has & TT_CPU_AVX512 && HAS("avx512bf16"))
         has |= TT_CPU_AVX512_BF16;
+    if (has & TT_CPU_AVX512 && may_use_tiles())
+        has |= TT_CPU_AMX;
+}
+
+static unsigned features(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, find_features);
     return has;
 }
 

@@ -30,6 +30,7 @@ enum tt_cpu_feature {
     TT_CPU_AVX2 = 1 << 0,        /* with FMA */
     TT_CPU_AVX512 = 1 << 1,      /* F, BW, VL and DQ, and TT_CPU_AVX2 */
     TT_CPU_AVX512_BF16 = 1 << 2, /* with TT_CPU_AVX512 */
+    TT_CPU_AMX = 1 << 3,         /* TILE and BF16, with TT_CPU_AVX512, and permitted by the system */
 };
 
 bool tt_cpu_has(enum tt_cpu_feature feature);

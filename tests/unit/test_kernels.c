@@ -27,6 +27,12 @@ static double measure(const char *variant)
     return found;
 }
 
+static double measure_amx(const char *variant)
+{
+    assert_string_equal(variant, "amx");
+    return found;
+}
+
 static double must_not_measure(const char *variant)
 {
     fail_msg("%s was measured", variant);
@@ -79,6 +85,23 @@ static void an_unknown_processor_is_measured_and_must_win_clearly(void **state)
 #endif
 }
 
+static void tiles_are_measured_and_must_win_clearly(void **state)
+{
+    struct tt_cpu intel = {.vendor = "GenuineIntel", .family = 6, .model = 143, .features = BF16 | TT_CPU_AMX};
+
+#if defined(__x86_64__)
+    found = 4.0;
+    assert_string_equal(tt_kernels_pick(&intel, measure_amx), "amx");
+    found = 1.1;
+    assert_string_equal(tt_kernels_pick(&intel, measure_amx), "avx512");
+    found = 0.0; /* it multiplies wrong */
+    assert_string_equal(tt_kernels_pick(&intel, measure_amx), "avx512");
+#else
+    (void)intel;
+    (void)measure_amx;
+#endif
+}
+
 static void this_processor_runs_what_the_rule_says(void **state)
 {
     const struct tt_cpu cpu = tt_cpu_read();
@@ -112,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_processors_have_the_variant_of_the_table),
         cmocka_unit_test(an_unknown_processor_is_measured_and_must_win_clearly),
+        cmocka_unit_test(tiles_are_measured_and_must_win_clearly),
         cmocka_unit_test(this_processor_runs_what_the_rule_says),
     };
 
