@@ -463,11 +463,10 @@ void tt_load_text(const struct tt_load *before, const struct tt_load *now, int o
 /* The number that follows `row` in a file, or at its start if row is ""; 0 if it is not there. */
 static long number_in(const char *root, const char *path, const char *row)
 {
-    char *text = try_text(root, path), *at;
-    long number = 0;
+    char *text = try_text(root, path);
+    const char *at = text ? strstr(text, row) : NULL;
+    long number = at ? strtol(at + strlen(row), NULL, 10) : 0;
 
-    if (text && (at = strstr(text, row)))
-        number = strtol(at + strlen(row), NULL, 10);
     tt_free(text);
     return number;
 }
