@@ -411,8 +411,8 @@ static void read_times(const char *line, struct tt_load *load)
     }
 }
 
-/* The text of a file, NULL if it cannot be read: nothing depends on it. */
-static char *try_text(const char *folder, const char *name)
+/* The text of a file, NULL if it cannot be read: nothing depends on it. gcc 12 warns of a dangling pointer if inlined. */
+static __attribute__((noinline)) char *try_text(const char *folder, const char *name)
 {
     char *path = tt_format("%s/%s", folder, name), *text = NULL;
     size_t size = 0;
