@@ -318,12 +318,18 @@ out:
     return rc;
 }
 
-int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over, struct tt_setup *ret_setup)
+static int compare_kernels(struct tt_comm *comm, struct tt_text *ret_difference)
 {
     bool blas = tt_blas_is_needed();
-    struct tt_fact facts[] = {{"titan's kernel variant", NULL},
-                              {"the BLAS kernel", blas ? tt_blas_kernel() : "none"},
-                              {"the BLAS library", blas ? tt_blas_library() : "none"}};
+    const struct tt_fact facts[] = {{"titan's kernel variant", tt_kernels()->name},
+                                    {"the BLAS kernel", blas ? tt_blas_kernel() : "none"},
+                                    {"the BLAS library", blas ? tt_blas_library() : "none"}};
+
+    return tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, ret_difference);
+}
+
+int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over, struct tt_setup *ret_setup)
+{
     struct tt_setup *s = ret_setup;
     struct tt_text difference = {0};
     int rc = 0;
@@ -335,9 +341,8 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
     s->threads = tt_job_threads(cfg, s->local_size);
     TT_TRY(agree_on_limits(s));
     TT_TRY(agree_on_kernels(comm));
-    facts[0].text = tt_kernels()->name;
-    /* bits depend on the kernels: if they differ, that is no error, but the curve is not layout-exact */
-    rc = tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, &difference);
+    /* bits depend on the kernels; if these differ, that is no error, but the curve is not layout-exact */
+    rc = compare_kernels(comm, &difference);
     s->kernels_differ = difference.text;
     TT_TRY(rc);
     TT_TRY(tt_comm_agree(comm, tt_job_init(cfg, comm->size, s->threads, s->memory_limit, &s->job)));
