@@ -14,10 +14,8 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "core/kernels/kernels.h"
 #include "core/math/rng.h"
 #include "tests/golden/reference.h"
-#include "tests/kernels/references.h"
 
 /*
  * The tolerance in bfloat16 is derived from the effect of one rounding of all weights, which is measured in float32:
@@ -169,8 +167,7 @@ static void a_run(void **state)
     reference_close(&r);
 }
 
-/* test_first_step [amx_emulated]: with that word products of bfloat16 run on emulated tiles of AMX. */
-int main(int argc, char **argv)
+int main(void)
 {
     int n = 0, failed;
     char **names = reference_names(&n);
@@ -178,8 +175,6 @@ int main(int argc, char **argv)
 
     for (int i = 0; i < n; i++)
         tests[i] = (struct CMUnitTest){.name = names[i], .test_func = a_run, .initial_state = names[i]};
-    if (argc > 1 && strcmp(argv[1], "amx_emulated") == 0)
-        tt_kernels_use(kernels_amx_emulated());
     cmocka_set_message_output(CM_OUTPUT_TAP);
     failed = _cmocka_run_group_tests("golden_bf16", tests, (size_t)n, NULL, NULL);
     tt_free(tests);
