@@ -127,7 +127,7 @@ static int find_bytes(const struct item *item, const struct tt_pickle_value *sto
     tensor->dtype = type->dtype;
     name = tt_format("data/%s", key);
     if (!(entry = find_member(&item->zip, name)))
-        TT_TRY(fail(item, "has no bytes: its archive lacks them"));
+        TT_TRY(fail(item, "has no bytes: they are missing from its archive"));
     size = (int64_t)tt_dtype_size(tensor->dtype);
     most = entry->bytes / size; /* the number of elements */
     if (offset > most || volume > most - offset)
@@ -185,7 +185,8 @@ static int read_tensor(const struct item *item, const struct tt_pickle_value *va
                          : is_changed(tt_pickle_item(value->args, typed ? 7 : 6))
                              ? "is the conjugate or the negative of its bytes; save it with .resolve_conj() or "
                                ".resolve_neg()"
-                         : !ordered ? "has elements that lie apart or overlap; save it with .contiguous()"
+                         : !ordered ? "has gaps between its elements, or elements that overlap; save it with "
+                                      ".contiguous()"
                                     : NULL;
     if (!ret_tensor->unread)
         rc = find_bytes(item, tt_pickle_item(value->args, 0), typed ? tt_pickle_item(value->args, 6) : NULL,

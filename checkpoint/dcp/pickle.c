@@ -532,7 +532,7 @@ static int op_get(struct unpickler *m, const struct op *op)
     if (rc < 0)
         return rc;
     if (i >= m->n_memo || !m->memo[i])
-        return fail(m, "refers to a value that it does not have");
+        return fail(m, "refers to a value that it has not stored");
     TT_PUSH(m->stack, m->n, m->cap) = m->memo[i];
     return 0;
 }
@@ -548,7 +548,7 @@ static int op_put(struct unpickler *m, const struct op *op)
         TT_TRY(take_number(m, op->operand, &i));
     TT_TRY(top(m, &value));
     if (i > m->n_memo)
-        return fail(m, "numbers its values in no order");
+        return fail(m, "numbers its values out of order");
     if (i == m->n_memo)
         TT_PUSH(m->memo, m->n_memo, m->cap_memo) = value;
     else

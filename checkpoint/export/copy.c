@@ -354,7 +354,9 @@ static int open_weights(struct tt_copying *c, int k)
     if (c->copy->averages)
         TT_TRY(tt_manifest_use_averages(&source->manifest, source->path));
     if (!sinks[c->format].is_told && (told->model || told->assets))
-        TT_TRY(tt_fail(TT_EUSAGE, "--%s names the model of an export\nhelp: add --format hf, or use titan ckpt convert",
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "--%s is only for exports that need a model, and this format needs none\n"
+                       "help: add --format hf, or use titan ckpt convert",
                        told->assets ? "assets" : "model"));
     TT_TRY(sinks[c->format].open(c, k));
     if (c->of[k].n == 0)
@@ -411,7 +413,8 @@ static int choose_format(struct tt_copying *c)
     TT_TRY(tt_source_find(c->copy->source, &c->source[0]));
     TT_TRY(tt_source_is_hf(c->source[0], &is_hf));
     if (c->copy->leave_out.n && !is_hf)
-        rc = tt_fail(TT_EUSAGE, "--leave-out is for Hugging Face folders, and '%s' is none", c->source[0]->path);
+        rc =
+            tt_fail(TT_EUSAGE, "--leave-out is only for Hugging Face folders, and '%s' is not one", c->source[0]->path);
     else if (c->format != TT_FORMAT_DCP)
         c->format = is_hf || tt_source_is_gguf(c->source[0]) || c->source[0]->kind == TT_PATH_DCP ? TT_FORMAT_STEP
                                                                                                   : TT_FORMAT_HF;

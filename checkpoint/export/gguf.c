@@ -160,7 +160,7 @@ static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *valu
         ends.begins = tt_tokenizer_info(tokenizer)->adds_bos;
         find_turn(&texts, tt_tokenizer_info(tokenizer)->eos, &ends.turn);
     } else {
-        tt_note("'%s' has no tokenizer: llama.cpp takes and gives token ids only", c->source[0]->path);
+        tt_note("'%s' has no tokenizer: llama.cpp will read and write only token ids", c->source[0]->path);
     }
     rc = tt_gguf_put_tokenizer(tokenizer, &ends, c->model[0]->dims.vocab_size, values);
 out:

@@ -243,7 +243,7 @@ static int join_chunks(struct tt_manifest *manifest, const struct found *found, 
 
         t = &manifest->tensor[i];
         if (!tt_box_checked_volume(t->shape, t->ndim, &volume) || volume > INT64_MAX / 64)
-            return tt_fail(TT_EDATA, "tensor '%s': its chunks reach further than any tensor can", t->name);
+            return tt_fail(TT_EDATA, "tensor '%s': its chunks extend beyond the largest possible tensor", t->name);
     }
     return 0;
 }

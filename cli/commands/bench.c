@@ -15,7 +15,7 @@ static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
     {"only", NULL, "PART,...", "parts to measure: sgemm, memory, step, ops, collectives, storage (default: all)"},
     {"seconds", NULL, "S", "about how long to measure, in seconds (default: 20)"},
-    {"save", NULL, "FILE", "write the machine file that plan, estimate, tune and the planned engine read"},
+    {"save", NULL, "FILE", "write the machine file that plan, estimate, tune and the planned scheduler read"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},

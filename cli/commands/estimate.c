@@ -35,10 +35,12 @@ static const struct tt_option options[] = {
     {"script_args", NULL, "WORDS", "with --megatron: all arguments of the script, such as '7B 1 256'"},
     {"ignore_flag", NULL, "NAME",
      "with --machine: leave this flag of Megatron, or key of torchtitan, out of the prediction; may repeat"},
-    {"search", NULL, NULL, "with --machine: print the best layouts of the job's batch on so many ranks"},
+    {"search", NULL, NULL, "with --machine: print the best layouts for the job's batch on each number of ranks"},
     {"emit", NULL, "FORM", "with --machine: print the layout as a configuration of titan, torchtitan or megatron"},
     {"tokens", NULL, "N", "with --machine: tokens of the whole run (default: those of training.steps)"},
-    {"calibrate", NULL, "LOG", "with --machine: fit the stack to this log of torchtitan, of the first number of ranks"},
+    {"calibrate", NULL, "LOG",
+     "with --machine: fit the stack to this log of a torchtitan run on the first number of "
+     "ranks"},
     {"nccl", NULL, "FILE", "with --machine: take rates of links from this output of nccl-tests; may repeat"},
     {"save", NULL, "FILE", "with --machine: write the machine as a file, and do nothing else"},
     {"save_stack", NULL, "FILE", "with --machine: write the stack as a file; with --calibrate, as calibrated"},
@@ -202,7 +204,7 @@ static void print_notes(const struct tt_estimate *e)
     enum { PIPELINES, EXPERTS, CHOICES, NOTES };
     static const char *const titles[NOTES] = {
         "\npipelines; idle: predicted share of the time in which ranks wait for other stages\n",
-        "\nrows of experts, sent on top of that; step is for equally many rows of all experts\n",
+        "\nrows of experts are sent in addition; step assumes equally many rows for all experts\n",
         "\ngradient_sync auto reduces gradients\n"};
     char a[32], b[32], sec[32];
 
@@ -253,8 +255,8 @@ static void print_table(const struct tt_estimate *e)
     print_init(e);
     print_notes(e);
     tt_print_broken(
-        3,
-        "\nm: least memory; f: fastest of those that fit; total: what a rank needs; sent: bytes of a rank in a step\n");
+        3, "\nm: least memory; f: fastest of those that fit; total: memory that a rank needs; sent: bytes that a rank "
+           "sends in a step\n");
     if (e->memory)
         tt_print("fits: at most %s a rank\n", tt_text_bytes(limit, sizeof limit, (double)e->memory));
     else

@@ -27,7 +27,7 @@ static const struct tt_option options[] = {
     {"chat", NULL, NULL,
      "answer the prompt as the message of a user, by the model's chat template; without a prompt, hold a "
      "conversation"},
-    {"system", NULL, "TEXT", "with --chat, what the system says first"},
+    {"system", NULL, "TEXT", "with --chat, the system message"},
     {"chat_template", TT_KEY_NAME(training.chat_template), "NAME",
      "with --chat: llama3, qwen3 or chatml (default: as the model was trained, or as its tokenizer says)"},
     {"max_new_tokens", "max_tokens", "N",
@@ -45,7 +45,7 @@ static const struct tt_option options[] = {
     {"ignore_eos", NULL, NULL, "continue after the end of a text"},
     {"echo", NULL, NULL, "print the prompt before the text"},
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
-    {"ema", NULL, NULL, "the averages of the weights that the run keeps (ema.decay) instead of the weights"},
+    {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32, or bfloat16, which takes half the memory for weights (default: float32)"},
     {"threads", NULL, "N", "threads (default: one for each core)"},
     {"memory", NULL, "SIZE", "memory that may be used, such as 8GiB (default: 0.9 of this machine's)"},
@@ -348,8 +348,8 @@ static int fail_words(const struct tt_args *args)
     if (args->n_words == 1) {
         tt_text_add_word(&prompt, args->word[0]);
         rc = tt_fail(TT_EUSAGE,
-                     "generate: which model? '%s' is no path, and a prompt needs --prompt\nhelp: titan "
-                     "generate outputs/quick --prompt %s",
+                     "generate: which model? '%s' is not a path, and a prompt needs --prompt\n"
+                     "help: titan generate outputs/quick --prompt %s",
                      args->word[0], prompt.text);
         tt_text_release(&prompt);
         return rc;

@@ -103,7 +103,7 @@ static int ranks_of_a_host(const char *hostfile, int ranks, int cores, int *ret_
         hosts++;
     }
     if (hosts == 0 || most < 1)
-        rc = tt_fail(TT_EUSAGE, "launch: '%s' names no hosts\nhelp: a line each: NAME slots=N", hostfile);
+        rc = tt_fail(TT_EUSAGE, "launch: '%s' names no hosts\nhelp: write a line for each: NAME slots=N", hostfile);
     *ret_local = most < ranks ? most : ranks;
 out:
     tt_free(text);
@@ -265,8 +265,8 @@ static int launch(const struct tt_args *args, int argc, char **argv)
     if (tt_text_ends(argv[0], ".py") ||
         tt_text_is_listed(argv[0], "python|python3|torchrun|accelerate|mpirun|srun|bash"))
         TT_TRY(tt_fail(TT_EUSAGE,
-                       "launch: '%s' is no command of titan, and titan launch runs nothing else\nhelp: titan "
-                       "launch -n %lld -- train --config FILE",
+                       "launch: '%s' is not a titan command, and titan launch runs no other programs\n"
+                       "help: titan launch -n %lld -- train --config FILE",
                        argv[0], (long long)ranks));
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], ":") == 0)

@@ -19,7 +19,7 @@
 
 static const struct tt_option options[] = {
     {"json", NULL, NULL, "print JSON"},
-    {"seq_len", NULL, "N", "tokens of a sequence that flops per token are counted for (default: 2048)"},
+    {"seq_len", NULL, "N", "length of the sequences for which flops per token are counted (default: 2048)"},
     TT_OPTION_HELP,
     {0},
 };

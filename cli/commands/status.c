@@ -149,7 +149,7 @@ static void add_end(const json_t *s, struct tt_text *out)
         tt_text_add_replaced(out, error, strlen(error), "\n", "\n             ");
         tt_text_add(out, "\n");
     } else if (string(s, "last_words")) {
-        tt_text_add(out, "  why        the run left no record of its end; the last that it said: %s\n",
+        tt_text_add(out, "  why        the run left no record of its end; its last output: %s\n",
                     string(s, "last_words"));
     } else if (strcmp(string(s, "state"), "killed") == 0) {
         tt_text_add(out, "  why        unknown: the run left no record of its end; the cause may be SIGKILL, a lack of "
@@ -422,7 +422,7 @@ out:
 const struct tt_command tt_command_status = {
     .name = "status",
     .arguments = "[DIR] [--follow]",
-    .summary = "is a run alive, where is it, what is wrong, and what continues it",
+    .summary = "whether a run is alive, its progress, and how to continue it",
     .usage = usage,
     .options = options,
     .run = show,

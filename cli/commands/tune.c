@@ -290,7 +290,7 @@ static const struct tt_option options[] = {
      "what to vary: engine, reshard, gradient_sync, prefetch (default: these), and the degrees of "
      "parallelism: pipeline_parallel_degree, context_parallel_degree, tensor_parallel_degree, "
      "expert_parallel_degree"},
-    {"steps", NULL, "K", "steps of a trial that are timed, after one that is not (default: 3)"},
+    {"steps", NULL, "K", "timed steps of a trial, after one that is not timed (default: 3)"},
     {"rounds", NULL, "R", "trials of each combination, interleaved (default: 2)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
@@ -406,7 +406,7 @@ static void make_combinations(struct tune *tune, const bool over[N_DIMENSIONS], 
             last[d]--;
     for (;;) {
         const char *engine = dimensions[ENGINE].values[choice[ENGINE]];
-        /* prefetch has no effect on the planned engine */
+        /* prefetch has no effect on the planned scheduler */
         bool is_idle = over[PREFETCH] && choice[PREFETCH] > 0 && over[ENGINE] && strcmp(engine, "planned") == 0;
         int d = N_DIMENSIONS - 1;
 

@@ -434,8 +434,8 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
         }
         if (in->foreign.has_shape && tt_text_begins(override[i], "--model."))
             return tt_fail(TT_EUSAGE,
-                           "estimate: %s: the sizes are those of the model '%s'\nhelp: give a config.json "
-                           "with other sizes, or leave --model out",
+                           "estimate: %s cannot change the sizes of the model '%s'\n"
+                           "help: give a config.json with other sizes, or leave --model out",
                            override[i] + 2, in->model);
         add_override(in, override[i]);
     }
@@ -468,8 +468,8 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     int rc = 0;
 
     if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: flags of Megatron name the whole job\nhelp: leave --config, --model and "
-                                  "--torchtitan out"));
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flags already describe the whole job\n"
+                                  "help: leave --config, --model and --torchtitan out"));
     TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
     in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->foreign.job.shape) / 1e9);
     if (!tt_args_has(args, "stack")) /* fused attention is newer than the A100 */

@@ -276,7 +276,7 @@ static int encode(struct talk *t)
                                       "with this message the model would have to read %zu tokens, and the context has "
                                       "%" PRId64 "\nhelp: say less, or set --max-seq-len",
                                       t->ids.ids.n, context)
-                            : tt_fail(TT_EDATA, "the chat template writes nothing of this message");
+                            : tt_fail(TT_EDATA, "the chat template leaves this message out");
     }
     if (t->seen_from > before)
         tt_screen_say("titan: the context of %" PRId64 " tokens is full: the model no longer sees the first %zu "
@@ -396,8 +396,8 @@ out:
 static int reset(struct talk *t, const char *argument)
 {
     if (*argument)
-        return tt_fail(TT_EUSAGE, "/reset takes nothing after it");
-    tt_screen_say("titan: a new conversation%s\n", t->c->system ? "; what the system says stays" : "");
+        return tt_fail(TT_EUSAGE, "/reset takes no argument");
+    tt_screen_say("titan: a new conversation%s\n", t->c->system ? "; the system message stays" : "");
     return begin(t);
 }
 
@@ -477,7 +477,7 @@ static const struct command {
     int (*run)(struct talk *t, const char *argument);
     const char *what;
 } commands[] = {
-    {"/reset", "", reset, "forget what was said, but for --system"},
+    {"/reset", "", reset, "forget the conversation, except --system"},
     {"/save", " FILE", save, "add the conversation to FILE, as a line of chat data (jsonl_sft)"},
     {"/help", "", help, "show this"},
     {"/exit", "", leave, "end, as Ctrl-D does"},
@@ -562,9 +562,9 @@ static int converse(struct talk *t)
     if (t->turns.typed)
         (void)fputc('\n', stderr);
     else if (!any)
-        rc =
-            tt_fail(TT_EUSAGE, "standard input has nothing to answer\nhelp: give it a line for each turn, or type at a "
-                               "terminal; --prompt TEXT asks for a single answer");
+        rc = tt_fail(TT_EUSAGE, "standard input contains no message\n"
+                                "help: give it a line for each turn, or type at a terminal; --prompt TEXT asks for a "
+                                "single answer");
 out:
     return rc;
 }

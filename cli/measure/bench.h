@@ -89,7 +89,7 @@ void tt_bench_print(const struct tt_bench *bench);
 json_t *tt_bench_json(const struct tt_bench *bench);
 
 /**
- * The machine file for plan, estimate, tune and the planned engine (parallel/planner/cost.h), with the
+ * The machine file for plan, estimate, tune and the planned scheduler (parallel/planner/cost.h), with the
  * collectives; json_decref.
  */
 json_t *tt_bench_machine_json(const struct tt_bench *bench);

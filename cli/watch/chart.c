@@ -279,8 +279,9 @@ static int check_panels(struct tt_chart *chart, bool asked)
             chart->panel[kept++] = panel;
         } else if (asked || (i == chart->n_panels - 1 && kept == 0)) {
             return tt_fail(TT_EDATA,
-                           "there is nothing to draw of '%s' in %s%s\nhelp: titan-train(1) lists the fields of "
-                           "metrics.jsonl; --from, --to and --log leave points out",
+                           "there are no values of '%s' to draw in %s%s\n"
+                           "help: titan-train(1) lists the fields of metrics.jsonl; --from, --to and --log leave "
+                           "points out",
                            chart->panel[asked ? i : 0].field, chart->run[0],
                            chart->n_runs > 1 ? " and the others" : "");
         }

@@ -70,7 +70,7 @@ static int add_below(const char *folder, int levels, struct tt_runs *runs)
         tt_free(path);
         path = tt_format("%s/%s", folder, names[i]);
         if (add_at(path, levels, runs) < 0)
-            tt_warn("no runs are shown of '%s': %s", path, tt_error_message());
+            tt_warn("runs below '%s' are not shown: %s", path, tt_error_message());
     }
 out:
     tt_free(path);

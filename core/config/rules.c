@@ -429,7 +429,7 @@ static void check_plain_rules(struct tt_config *cfg, struct tt_config_report *re
          {TT_KEY(checkpoint.load_step), TT_KEY(checkpoint.enable)}},
         {!reshard->is_list && strcmp(reshard->word[0], "auto") == 0 &&
              cfg->parallelism.fsdp_engine != TT_ENGINE_PLANNED,
-         "fsdp_reshard_after_forward 'auto' needs the planned engine\nhelp: set parallelism.fsdp_engine=planned",
+         "fsdp_reshard_after_forward 'auto' needs the planned scheduler\nhelp: set parallelism.fsdp_engine=planned",
          {TT_KEY(parallelism.fsdp_reshard_after_forward), TT_KEY(parallelism.fsdp_engine)}},
     };
 

@@ -342,7 +342,7 @@ int tt_chat_add(json_t *messages, const char *role, const char *text, size_t siz
     json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", text, size);
 
     if (!message)
-        return tt_fail(TT_EDATA, "what the %s says is not valid UTF-8", role);
+        return tt_fail(TT_EDATA, "the text of role %s is not valid UTF-8", role);
     (void)json_array_append_new(messages, message);
     return 0;
 }

@@ -279,7 +279,8 @@ static int find_content(const struct tt_chat_template *chat, const json_t *messa
     begin = same_at_begin(&a, &b);
     end = same_at_end(&a, &b);
     if (a.size != b.size || begin + 1 + end != a.size)
-        TT_TRY(tt_fail(TT_EDATA, "%s does not write what message %zu says, or more than once", chat->where, i + 1));
+        TT_TRY(tt_fail(TT_EDATA, "%s leaves out the text of message %zu, or writes it more than once", chat->where,
+                       i + 1));
     begin = least(begin, same_at_begin(text, &a), same_at_begin(text, &b));
     end = least(end, same_at_end(text, &a), same_at_end(text, &b));
     *ret_place = (struct place){begin, text->size - end > begin ? text->size - end : begin};
@@ -349,7 +350,8 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
     if (begin == NOWHERE && (!opening || i == 0 || is_assistant(messages, i - 1)))
         begin = content;
     if (begin == NOWHERE)
-        rc = tt_fail(TT_EDATA, "%s does not write the beginning of an answer before message %zu", chat->where, i + 1);
+        rc = tt_fail(TT_EDATA, "%s writes no beginning of an answer before message %zu, which is one", chat->where,
+                     i + 1);
     *ret_begin = begin;
 out:
     tt_text_release(&before);
@@ -421,12 +423,13 @@ static int write_and_find(const struct tt_chat_template *chat, const json_t *mes
         TT_TRY(find_content(chat, messages, i, text, &content));
         TT_TRY(find_begin(chat, messages, i, text, content.begin, &begin));
         if (begin < done)
-            TT_TRY(tt_fail(TT_EDATA, "%s writes message %zu into the turn before it", chat->where, i + 1));
+            TT_TRY(
+                tt_fail(TT_EDATA, "%s writes message %zu into the turn of the previous message", chat->where, i + 1));
         done = find_end(chat, text, content.end);
         tt_passages_add(learned, begin, done);
     }
     if (!learned->n)
-        rc = tt_fail(TT_EDATA, "%s writes nothing that is learned", chat->where);
+        rc = tt_fail(TT_EDATA, "%s writes no answer that could be learned", chat->where);
 out:
     tt_passages_release(&generated);
     return rc;

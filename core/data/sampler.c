@@ -95,17 +95,17 @@ static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, dou
     if (s->held)
         return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
                            "%s %.6g%% holds out all %lld documents of dataset '%s', and none is left to train on\n"
-                           "help: a smaller %s, or more documents",
+                           "help: set a smaller %s, or use more documents",
                            key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key);
     if (percent >= 49.0)
         return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
-                           "%s %.6g%% holds out none of the %lld documents of dataset '%s'\nhelp: more documents, or "
-                           "validate on other data, with %s instead",
+                           "%s %.6g%% holds out none of the %lld documents of dataset '%s'\n"
+                           "help: use more documents, or validate on other data, with %s instead",
                            key, 100.0 * s->part, (long long)s->n_documents, d->ref.name,
                            TT_KEY_NAME(validation.dataset));
     return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
-                       "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\nhelp: from "
-                       "%s=%.3g%% on one is held out",
+                       "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\n"
+                       "help: with %s=%.3g%% or more, one is held out",
                        key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
                        percent * 1.01); /* so that rounding to three digits cannot end below it */
 }
@@ -211,7 +211,7 @@ static int fail_long(const struct tt_packs *p, int64_t document)
 {
     return tt_fail_key(TT_EDATA, TT_KEY(dataloader.long_conversations),
                        "conversation %lld of dataset '%s' has %lld tokens, more than %s %lld\n"
-                       "help: a larger %s, or %s=truncate or drop",
+                       "help: set a larger %s, or %s=truncate or drop",
                        (long long)document + 1, p->dataset->ref.name, (long long)length_of(p->dataset, document),
                        TT_KEY_NAME(training.seq_len), (long long)p->seq_len, TT_KEY_NAME(training.seq_len),
                        TT_KEY_NAME(dataloader.long_conversations));
@@ -275,7 +275,7 @@ static int packs_init(struct tt_packs *packs, const struct tt_dataset *dataset, 
     if (!packs->n)
         rc = tt_fail(TT_EDATA,
                      "dataset '%s' has no conversation with an answer within %s %lld; all %lld are longer\n"
-                     "help: a larger %s",
+                     "help: set a larger %s",
                      dataset->ref.name, TT_KEY_NAME(training.seq_len), (long long)seq_len, (long long)packs->n_long,
                      TT_KEY_NAME(training.seq_len));
 out:
@@ -501,16 +501,16 @@ static int fail_short(const struct tt_sampler *s, int64_t seq_len)
                          "%lld needs %s",
                          (long long)s->documents.n, (long long)d->ref.info.n_documents, d->ref.name, have,
                          (long long)seq_len, need);
-        return n_tokens > 2
-                   ? tt_error_add_hint(rc, "a larger %s, or a smaller %s (at most %lld)", TT_KEY_NAME(validation.split),
-                                       TT_KEY_NAME(validation.seq_len), (long long)n_tokens - 1)
-                   : tt_error_add_hint(rc, "a larger %s", TT_KEY_NAME(validation.split));
+        return n_tokens > 2 ? tt_error_add_hint(rc, "set a larger %s, or a smaller %s (at most %lld)",
+                                                TT_KEY_NAME(validation.split), TT_KEY_NAME(validation.seq_len),
+                                                (long long)n_tokens - 1)
+                            : tt_error_add_hint(rc, "set a larger %s", TT_KEY_NAME(validation.split));
     }
     rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens%s, one sample of seq_len %lld needs %s", d->ref.name, have,
                  s->options.holdout ? " that are not held out" : "", (long long)seq_len, need);
-    return n_tokens > 2
-               ? tt_error_add_hint(rc, "a smaller seq_len (at most %lld), or more data", (long long)n_tokens - 1)
-               : tt_error_add_hint(rc, "use more data");
+    return n_tokens > 2 ? tt_error_add_hint(rc, "set a smaller seq_len (at most %lld), or use more data",
+                                            (long long)n_tokens - 1)
+                        : tt_error_add_hint(rc, "use more data");
 }
 
 /* Decides how the samples of an epoch are made. */

@@ -228,7 +228,7 @@ struct tt_graph {
 struct tt_graph *tt_graph_new(void);
 void tt_graph_free(struct tt_graph *graph);
 
-/** An array of n ids, all TT_NONE. The caller's (tt_free). */
+/** An array of n ids, all TT_NONE. Free it with tt_free. */
 int *tt_ids_new(size_t n);
 
 /** Adds a value; name is copied. Returns its id. */

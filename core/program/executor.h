@@ -22,7 +22,7 @@
 struct tt_executor;
 
 /**
- * Binds a program to memory and has its constants filled. The caller's (tt_executor_free). const_region and step_region
+ * Binds a program to memory and has its constants filled. Free it with tt_executor_free. const_region and step_region
  * must have at least the program's const_bytes and step_bytes, and be 64-byte aligned. All arguments must outlive the
  * executor except the stream, which must be freed first, since it may still contain work of the executor.
  */

@@ -49,7 +49,7 @@ struct tt_position {
 
 /**
  * The order that computes one microbatch after another, each forward through all stages and with `trains` backward
- * through them. The caller's (tt_order_release).
+ * through them. Free it with tt_order_release.
  */
 struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains);
 void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pass pass);
@@ -59,7 +59,7 @@ void tt_order_release(struct tt_order *order);
 bool tt_order_is_weight_part(const struct tt_graph *graph, const struct tt_node *node);
 
 /**
- * The nodes of all turns in order. *ret_positions is the caller's (tt_free). Within a microbatch, the forward of a
+ * The nodes of all turns in order. The caller frees *ret_positions with tt_free. Within a microbatch, the forward of a
  * stage needs that of the previous stage. A backward needs its own forward and the backward of the next stage, and a
  * weight part its own backward. If gradients are carried from one microbatch to the next, the microbatches must be in
  * order at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn occurs twice, comes before one

@@ -327,7 +327,7 @@ bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 /**
  * Lowers a schedule. With one shard, TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: the shards are the parameters, and
  * gradients are written where they accumulate. bfloat16 is an exception: parameters are copies unless the shards are
- * bfloat16 too, and TT_REDUCE rounds gradients in place. The program is the caller's (tt_program_free); lowering's
+ * bfloat16 too, and TT_REDUCE rounds gradients in place. The caller frees the program with tt_program_free; lowering's
  * stages and layout must outlive it. Errors: TT_EINTERNAL for an impossible schedule, for a stage that exchanges values
  * with a stage on no rank, and if two stages make the same gradient of a parameter.
  */

@@ -66,7 +66,7 @@ struct tt_routing {
     struct tt_swap_list there, back; /* towards the experts: the rows that this rank sends and receives */
 };
 
-/** Room for at most this many ranks and ends per rank (experts x grains). The caller's (tt_routing_release). */
+/** Room for at most this many ranks and ends per rank (experts x grains). Free it with tt_routing_release. */
 void tt_routing_init(struct tt_routing *routing, int most_ends, int most_ranks);
 void tt_routing_release(struct tt_routing *routing);
 

@@ -315,9 +315,8 @@ static int check_model(const struct tt_config *cfg, const char *model, bool toml
             titan_has = titan_has || (strcmp(tt_model_rows[i]->name, family) == 0 &&
                                       strcmp(tt_model_rows[i]->flavors[k].name, flavor) == 0);
     if (toml && !by_name && (model || sizes(NULL, cfg) > 0))
-        return tt_fail(TT_EUSAGE,
-                       "estimate: the model has sizes of its own, which torchtitan's files cannot say\nhelp: "
-                       "use a flavor, or --emit titan");
+        return tt_fail(TT_EUSAGE, "estimate: the model has sizes of its own, which torchtitan's files cannot express\n"
+                                  "help: use a flavor, or --emit titan");
     if (!toml && model && !titan_has)
         return tt_fail(TT_EUSAGE,
                        "estimate: titan has no flavor '%s'\nhelp: leave --model out and name a model of "
@@ -336,7 +335,7 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
     int rc;
 
     if (strcmp(form, "titan") != 0 && strcmp(form, "torchtitan") != 0 && strcmp(form, "megatron") != 0)
-        return tt_fail(TT_EUSAGE, "estimate: --emit '%s' is not a form\nhelp: titan, torchtitan or megatron", form);
+        return tt_fail(TT_EUSAGE, "estimate: --emit '%s' is not a form\nhelp: use titan, torchtitan or megatron", form);
     if (whole != (strcmp(form, "megatron") == 0))
         return tt_fail(TT_EUSAGE,
                        "estimate: a layout of the stack %s cannot be a configuration of %s: they divide weights and "
@@ -348,7 +347,7 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
                                   "recomputes\nhelp: set the mode to none or full, or add --search");
     if (whole && job->shape.score_dim > 0 && !(job->shape.latent.key_rank > 0))
         return tt_fail(TT_EUSAGE,
-                       "estimate: the sizes of latent attention are not known as Megatron's flags have them\n"
+                       "estimate: the sizes of latent attention are not known in the form of Megatron's flags\n"
                        "help: print the layout, without --emit");
     if (!whole && job->again == TT_AGAIN_MODULES)
         return tt_fail(TT_EUSAGE, "estimate: only Megatron recomputes parts of a layer by name\nhelp: add --search, or "

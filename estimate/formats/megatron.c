@@ -606,15 +606,17 @@ int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *gi
     if (path) {
         TT_TRY(tt_file_read(path, &text, &size));
         if (strlen(text) != size)
-            TT_TRY(tt_fail(TT_EDATA, "%s is no text: it has a byte 0\nhelp: --megatron takes a shell script", path));
+            TT_TRY(tt_fail(TT_EDATA, "%s is not text: it contains a zero byte\nhelp: --megatron takes a shell script",
+                           path));
         TT_TRY(tt_megatron_flags_script(&f, path, text, given));
     }
     TT_TRY(tt_megatron_flags_words(&f, given->n_words, given->words));
     tt_text_make_printable(&f.unknown);
     if (f.unknown.size)
         TT_TRY(tt_fail(TT_EUSAGE,
-                       "estimate: flags of Megatron that are not known here, and that might change the cost: %s\nhelp: "
-                       "take them out, or give --ignore-flag NAME for each one that the prediction shall leave out",
+                       "estimate: flags of Megatron that are not known here, and that might change the cost: %s\n"
+                       "help: take them out, or give --ignore-flag NAME for each one that the prediction should leave "
+                       "out",
                        f.unknown.text));
     TT_TRY(translate(&f, &m));
 out:

@@ -318,8 +318,8 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
         return 0;
     tt_text_make_printable(&all);
     rc = tt_fail(TT_EUSAGE,
-                 "estimate: %s: keys that are not known here, and that might change the cost: %s\nhelp: take them out, "
-                 "or give --ignore-flag KEY for each one that the prediction shall leave out",
+                 "estimate: %s: keys that are not known here, and that might change the cost: %s\n"
+                 "help: take them out, or give --ignore-flag KEY for each one that the prediction should leave out",
                  where, all.text);
     tt_text_release(&all);
     return rc;
@@ -336,7 +336,7 @@ static void check_experts(const struct pairs *pairs, struct tt_cluster_notes *no
 
     if (cut && shared && strcmp(shared, "1") != 0 && strcmp(cut, tp ? tp : "1") != 0)
         tt_cluster_note(notes, "parallelism.expert_tensor_parallel_degree", cut,
-                        "experts are cut by tensor parallelism as other matrices are");
+                        "tensor parallelism divides experts like other matrices");
     if (overlap && strcasecmp(overlap, "true") == 0 && shared && strcmp(shared, "1") != 0 && stages &&
         strcmp(stages, "1") != 0)
         tt_cluster_note(notes, "parallelism.pipeline_parallel_expert_parallel_overlap", overlap,

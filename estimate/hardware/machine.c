@@ -187,7 +187,7 @@ static int take(const struct kind *kind, const char *path, const char *key, cons
         for (int k = 0; k < kind->n; k++)
             names[k] = kind->keys[k].path;
         near = tt_text_nearest(key, names, kind->n);
-        return tt_fail(TT_EDATA, "%s: %s is no number of a %s\nhelp: %s%s", path, key, kind->type,
+        return tt_fail(TT_EDATA, "%s: %s is not a number of a %s\nhelp: %s%s", path, key, kind->type,
                        near ? "did you mean " : "the keys are in titan-estimate(1)", near ? near : "");
     }
     if (!json_is_number(value) || !(json_number_value(value) >= 0) || json_number_value(value) > most)
@@ -273,7 +273,7 @@ static int walk(struct reader *r, const char *path, json_t *value)
         json_object_foreach(value, name, item)
         {
             if (strlen(path) + strlen(name) + 2 > sizeof below)
-                TT_TRY(tt_fail(TT_EDATA, "%s: %s.%.40s... is no number of a machine", r->file, path, name));
+                TT_TRY(tt_fail(TT_EDATA, "%s: %s.%.40s... is not a number of a machine", r->file, path, name));
             (void)snprintf(below, sizeof below, "%s.%s", path, name);
             TT_TRY(walk(r, below, item));
         }
@@ -307,7 +307,7 @@ static int check_names(const char *file, json_t *json, const char *const *names,
         if (is_known)
             continue;
         near = tt_text_nearest(name, names, (int)n);
-        return tt_fail(TT_EDATA, "%s: '%.60s' is no part of such a file\nhelp: %s%s", file, name,
+        return tt_fail(TT_EDATA, "%s: '%.60s' does not belong in such a file\nhelp: %s%s", file, name,
                        near ? "did you mean " : "the parts are in titan-estimate(1)", near ? near : "");
     }
     return 0;

@@ -76,7 +76,7 @@ int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_
  */
 int tt_cluster_machine_load(const char *path, struct tt_cluster_machine *ret_machine) TT_MUST_CHECK;
 
-/** The machine in the form that tt_cluster_machine_load reads, with all origins. The caller's (json_decref). */
+/** The machine in the form that tt_cluster_machine_load reads, with all origins. Free it with json_decref. */
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 
 /**
@@ -96,7 +96,7 @@ int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char 
  */
 int tt_cluster_stack_load(const char *path, struct tt_cluster_stack *ret_stack) TT_MUST_CHECK;
 
-/** The stack in the form that tt_cluster_stack_load reads, with all origins. The caller's (json_decref). */
+/** The stack in the form that tt_cluster_stack_load reads, with all origins. Free it with json_decref. */
 json_t *tt_cluster_stack_json(const struct tt_cluster_stack *stack);
 
 #endif

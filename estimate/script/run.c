@@ -192,8 +192,8 @@ static int give(struct tt_shell *sh, const char *text)
 
     if (n == 0 || text[n] != '=')
         return tt_fail(TT_EUSAGE,
-                       "estimate: --set '%s' is no NAME=VALUE\nhelp: for instance --set MODEL_SIZE=7B, or "
-                       "--set 3=7B for the third argument of the script",
+                       "estimate: --set '%s' is not NAME=VALUE\n"
+                       "help: for instance --set MODEL_SIZE=7B, or --set 3=7B for the third argument of the script",
                        text);
     name = tt_strndup(text, n);
     tt_shell_set_word(sh, name, tt_shell_keep(sh, tt_strdup(text + n + 1)));

@@ -27,7 +27,7 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job)
     if (!divides(job->tp, s->ffn) || !divides(job->tp, s->vocab))
         return "tensor parallelism does not divide the feed-forward layer or the vocabulary";
     if (job->cp > 1 && !divides(2 * job->cp, job->seq_len))
-        return "the sequence is no multiple of twice the context parallelism";
+        return "the sequence is not a multiple of twice the context parallelism";
     if (job->tp > 1 && job->sequence_parallel && !divides(job->tp * job->cp, job->seq_len))
         return "tensor parallelism does not divide the sequence";
     if (job->split_known && !job->stage_layers && job->pp > 1 &&

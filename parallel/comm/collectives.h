@@ -36,7 +36,7 @@ struct tt_segment_list {
     int n;
 };
 
-/** n lists of one segment each: blocks of `bytes` bytes, back to back from `data` on. The caller's (tt_free). */
+/** n lists of one segment each: blocks of `bytes` bytes, back to back from `data` on. Free it with tt_free. */
 struct tt_segment_list *tt_segment_blocks(void *data, int n, int64_t bytes);
 
 /**

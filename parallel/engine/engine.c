@@ -264,7 +264,7 @@ static int run_microbatches(const struct tt_engine_options *options, enum tt_gra
     return mode == TT_GRAPH_TRAIN ? options->pipeline->microbatches : microbatches;
 }
 
-/* The order of a pipeline rank, and its transfers. Both are the caller's; the stages must outlive the crossings. */
+/* The order of a pipeline rank, and its transfers. The caller releases both; the stages must outlive the crossings. */
 static void order_of_stages(const struct tt_engine_options *options, int pp, enum tt_graph_mode mode,
                             const struct tt_stage *stages, int microbatches, struct tt_order *ret_order,
                             struct tt_crossings *ret_crossings)

@@ -93,8 +93,8 @@ bool tt_engine_is_exact(const struct tt_engine_options *options);
 
 struct tt_engine;
 
-/** Plans the step of comm's rank, or of `rank` if comm is NULL and the engine is used only for predictions. The engine
- * is the caller's (tt_engine_free). Not collective. */
+/** Plans the step of comm's rank, or of `rank` if comm is NULL and the engine is used only for predictions. The caller
+ * frees the engine with tt_engine_free. Not collective. */
 int tt_engine_new(const struct tt_engine_options *options, struct tt_comm *comm, int rank,
                   struct tt_engine **ret_engine) TT_MUST_CHECK;
 void tt_engine_free(struct tt_engine *engine);

@@ -13,7 +13,7 @@
 struct tt_transfers;
 
 /**
- * Makes the transfers, which are the caller's (tt_transfers_free), and installs the exchange in the executor.
+ * Makes the transfers, which the caller frees with tt_transfers_free, and installs the exchange in the executor.
  * Collective over all ranks of comm. The executor, comm and mesh must outlive the transfers.
  */
 int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_program *program,

@@ -6,7 +6,7 @@
 #include "parallel/fsdp/usage.h"
 
 /**
- * The eager FSDP engine: a scheduler that places the collectives of each unit around its uses, as PyTorch's FSDP2 does.
+ * The eager scheduler: it places the collectives of each unit around its uses, as PyTorch's FSDP2 does.
  *   forward of a unit    unshard, prefetch the next `prefetch` units, compute, reshard if its policy says so
  *   backward of a unit   the same, then reshard and begin the reduce-scatter of its gradients; only one is under way
  *                        at a time, and it overlaps the next unit's backward

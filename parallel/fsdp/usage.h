@@ -60,8 +60,8 @@ struct tt_usage {
 };
 
 /**
- * Computes the usage, which is the caller's (tt_usage_release). order, stages and layout must outlive it. Gradients of
- * `block` consecutive microbatches, a divisor of their number, are added before they are reduced. Errors: as
+ * Computes the usage, which the caller frees with tt_usage_release. order, stages and layout must outlive it. Gradients
+ * of `block` consecutive microbatches, a divisor of their number, are added before they are reduced. Errors: as
  * tt_order_positions; TT_EINTERNAL if no node reads some unit, or if in training no node computes its gradients. Only
  * trainable parameters have gradients and moments; a frozen unit is neither reduced nor updated.
  */

@@ -76,9 +76,9 @@ static int read_rule(void *arg, int i, const char *text, const char *what)
         return 0;
     }
     return tt_fail_key(TT_EUSAGE, TT_KEY(model.init_rules),
-                       "'%s' is not a rule such as attention.wo=normal(0.01)\nhelp: write regex=what with what one of "
-                       "normal(STD), normal(STD,CUT) with STD above 0, uniform(LOW,HIGH) with LOW below HIGH, "
-                       "constant(VALUE), zeros, ones",
+                       "'%s' is not a rule such as attention.wo=normal(0.01)\n"
+                       "help: write regex=RULE, where RULE is one of normal(STD), normal(STD,CUT) with STD above 0, "
+                       "uniform(LOW,HIGH) with LOW below HIGH, constant(VALUE), zeros, ones",
                        text);
 }
 

@@ -46,7 +46,7 @@ static int fail_product(const int degrees[TT_MESH_DEGREES], int64_t others, int 
                     tt_key_name(dims[TT_MESH_DP_SHARD].key), n_ranks / others);
     if (shard == -1)
         rc = tt_fail(TT_EUSAGE,
-                     "parallelism: %d rank%s cannot be shared out over %s: %" PRId64 " does not divide %d\n"
+                     "parallelism: %d rank%s cannot be divided over %s: %" PRId64 " does not divide %d\n"
                      "help: start a multiple of %" PRId64 " ranks, or change the other degrees",
                      n_ranks, one ? "" : "s", text.text, others, n_ranks, others);
     else

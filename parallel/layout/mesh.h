@@ -88,7 +88,7 @@ struct tt_group {
     int *ranks; /* [n] their numbers in the job */
 };
 
-/** The group `id` that `rank` is in. The caller's (tt_group_release). */
+/** The group `id` that `rank` is in. Free it with tt_group_release. */
 struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 void tt_group_release(struct tt_group *group);
 

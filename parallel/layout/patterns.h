@@ -17,8 +17,8 @@ struct tt_patterns {
     struct tt_matcher *matcher;
 };
 
-/** Compiles the expressions. words must outlive the patterns, which are the caller's (tt_patterns_release). TT_EUSAGE
- * names a bad expression. */
+/** Compiles the expressions. words must outlive the patterns, which the caller frees with tt_patterns_release.
+ * TT_EUSAGE names a bad expression. */
 int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns *ret_patterns) TT_MUST_CHECK;
 void tt_patterns_release(struct tt_patterns *patterns);
 

@@ -241,7 +241,7 @@ static bool is_block(const struct tt_model *model, const struct tt_unit *unit, i
     return true;
 }
 
-/* [block] its parameters, without shared experts, which have units of their own. The caller's. */
+/* [block] its parameters, without shared experts, which have units of their own. The caller frees it. */
 static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model *model)
 {
     int *count, n = 0;
@@ -425,7 +425,7 @@ static int compare_keyed(const void *a, const void *b)
                                   : x->param - y->param;
 }
 
-/* For every parameter, the first one with the same key in the same stage. The caller's. */
+/* For every parameter, the first one with the same key in the same stage. The caller frees it. */
 static int *find_leaders(const int64_t *keys, const int *stages, int n)
 {
     struct keyed *sorted = tt_calloc((size_t)n + 1, sizeof *sorted);

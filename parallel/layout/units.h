@@ -36,7 +36,7 @@ struct tt_sharding {
 
 /**
  * The policies from the configuration's fsdp_wrap_policy and fsdp_reshard_after_forward, into which the result points.
- * 'auto' gives TT_RESHARD_AFTER_FORWARD_DEFAULT; the planned engine chooses later.
+ * 'auto' gives TT_RESHARD_AFTER_FORWARD_DEFAULT; the planned scheduler chooses later.
  */
 struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard);
 
@@ -73,7 +73,7 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
 /**
  * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units have the parameters of the
  * rank's own stages, each unit of one stage. TT_EUSAGE, with the key of the policy, for a policy that does not exist or
- * that the model or the mesh does not allow. The layout is the caller's (tt_layout_free).
+ * that the model or the mesh does not allow. The caller frees the layout with tt_layout_free.
  */
 int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                   const struct tt_sharding *sharding, const struct tt_stage_places *places,

@@ -41,7 +41,7 @@ struct tt_crossings {
 
 /**
  * The transfers of a rank's order of compute. `order` names stages by their index among this rank's, and the rank's
- * order in `peers` has the same turns. The caller's (tt_crossings_release).
+ * order in `peers` has the same turns. Free it with tt_crossings_release.
  */
 struct tt_crossings tt_crossings_make(const struct tt_order *order, const struct tt_stage *stages,
                                       const struct tt_peers *peers);

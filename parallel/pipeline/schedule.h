@@ -51,7 +51,7 @@ int tt_pipeline_find(const char *name, enum tt_pipeline_schedule *ret_schedule) 
  *   csv_path      for a schedule in a CSV file, which is read here; otherwise NULL
  *   n_stages      a multiple of ranks
  *   microbatches  of the run, at least 1
- * *ret_pipeline is the caller's (tt_pipeline_free). Errors: TT_EUSAGE naming what the schedule cannot do and what
+ * The caller frees *ret_pipeline with tt_pipeline_free. Errors: TT_EUSAGE naming what the schedule cannot do and what
  * works, or that the file is missing or has no such schedule, with line and cell (tt_pipeline_csv_parse); TT_EIO.
  */
 int tt_pipeline_new(enum tt_pipeline_schedule schedule, const char *csv_path, int ranks, int n_stages, int microbatches,
@@ -71,8 +71,8 @@ bool tt_pipeline_ascends(const struct tt_pipeline *pipeline);
 char tt_pipeline_letter(const struct tt_pipeline *pipeline, const struct tt_turn *turn);
 
 /**
- * The order of a run without backward on one rank of a pipeline, as in validation: microbatches, in groups of
- * one per rank, go through the rank's stages from the first to the last. The caller's (tt_order_release).
+ * The order of a run without backward on one rank of a pipeline, as in validation: microbatches, in groups of one per
+ * rank, go through the rank's stages from the first to the last. Free it with tt_order_release.
  */
 struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, int rank, int microbatches);
 
@@ -118,7 +118,7 @@ struct tt_pipeline_run {
 /**
  * Errors: TT_EINTERNAL, which names the turn, unless the orders make one run: every stage is on one rank, every
  * microbatch has one forward and one backward in each stage, the latter as one turn or as two, and no rank waits
- * forever. ret_run is the caller's (tt_pipeline_run_release).
+ * forever. The caller frees ret_run with tt_pipeline_run_release.
  */
 int tt_pipeline_simulate(const struct tt_pipeline *pipeline, const struct tt_pipeline_times *times,
                          struct tt_pipeline_run *ret_run) TT_MUST_CHECK;

@@ -267,7 +267,7 @@ static int take(struct listing *l, int part, const char *word)
         module++;
     if (module == l->split->n_modules)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
-                           "stage %d has '%s', which is no module of a model with %d layers\n"
+                           "stage %d has '%s', which is not a module of a model with %d layers\n"
                            "help: the modules are tok_embeddings, layers.0 to layers.%d, norm and output",
                            part, word, l->n_layers, l->n_layers - 1);
     if (l->split->module_stage[module] >= 0)

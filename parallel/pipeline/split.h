@@ -31,16 +31,16 @@ struct tt_stage_range {
  * Cuts a model by torchtitan's rule. Layers are units; the embeddings count as first_less units, norm and output as
  * last_less. Each rank has one stage, or two with `multi`; if layers_per_stage is given, the number of stages follows
  * from it and the units. Units are spread evenly over stages; the first stages have one more if there is a remainder.
- * ret_split is the caller's (tt_stage_split_release). Errors: TT_EUSAGE, which names the key, what was found and what
- * works.
+ * The caller frees ret_split with tt_stage_split_release. Errors: TT_EUSAGE, which names the key, what was found and
+ * what works.
  */
 int tt_pipeline_split(const struct tt_pipeline_rule *rule, struct tt_stage_split *ret_split) TT_MUST_CHECK;
 
 /**
  * Cuts a model as listed: stages->word[s] are the modules of stage s, with blanks between them: tok_embeddings, which
  * stands for all embeddings, layers.0 to layers.<n_layers - 1>, norm and output. All of them must be there, once and in
- * this order. There is one stage for each rank, or with `multi` the same number of stages, at least two, for each
- * rank. ret_split is the caller's. Errors: TT_EUSAGE, which names the module.
+ * this order. There is one stage for each rank, or with `multi` the same number of stages, at least two, for each rank.
+ * The caller releases ret_split. Errors: TT_EUSAGE, which names the module.
  */
 int tt_pipeline_split_named(const struct tt_words *stages, int n_layers, int ranks, bool multi,
                             struct tt_stage_split *ret_split) TT_MUST_CHECK;

@@ -55,8 +55,8 @@ const char *tt_op_price_dtype(enum tt_dtype dtype);
 
 /**
  * The cost model: the time of a node, a collective and a whole program on a machine that a few numbers describe. The
- * planned engine, `titan plan` and `titan estimate` use it. Nothing is measured here: the numbers are built in or come
- * from a machine file, so every rank and every run computes the same.
+ * planned scheduler, `titan plan` and `titan estimate` use it. Nothing is measured here: the numbers are built in or
+ * come from a machine file, so every rank and every run computes the same.
  */
 
 /* A cost table. All numbers are above 0, except where 0 is explained. */
@@ -98,7 +98,7 @@ int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CH
  */
 void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, double flops, double float_flops);
 
-/** The table in the form that tt_machine_load reads. The caller's (json_decref). */
+/** The table in the form that tt_machine_load reads. Free it with json_decref. */
 json_t *tt_machine_to_json(const struct tt_machine *machine);
 
 /** A hash of the numbers, without the name. Tables with equal hashes give equal plans. */
@@ -150,8 +150,8 @@ struct tt_timeline {
 /**
  * Simulates a step on two lanes. One computes, instruction by instruction. The other transfers the collectives in the
  * order in which they begin, one after another, while nodes run. While both lanes work, both are slower
- * (transfer_share, transfer_stretch). A wait stops the computing lane until its collective is complete. The timeline is
- * the caller's (tt_timeline_release).
+ * (transfer_share, transfer_stretch). A wait stops the computing lane until its collective is complete. The caller
+ * frees the timeline with tt_timeline_release.
  */
 void tt_cost_simulate(const struct tt_machine *machine, const struct tt_program *program,
                       struct tt_timeline *ret_timeline);

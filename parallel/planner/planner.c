@@ -29,7 +29,7 @@ struct target {
     bool off_peak;           /* exchange may take more where the step needs less memory than at its peak */
 };
 
-/* The result of a search; the caller's (release_found). */
+/* The result of a search; release it with release_found. */
 struct found {
     struct tt_program *program; /* the first that keeps the target, else the closest to it */
     bool *reshard;              /* [unit] as in its target */
@@ -275,12 +275,12 @@ out:
  * --- with a given reshard policy ---
  *
  * Tries targets from the hardest to the easiest, and takes the first plan that keeps its target without being slower
- * than the eager engine. If there is none, the best plan is compared with the eager engine's own schedule.
+ * than the eager scheduler. If there is none, the best plan is compared with the eager scheduler's own schedule.
  */
 
 enum { FIRST_ROUNDS = 2 }; /* for a target that is followed by an easier one */
 
-/* Limits of the memory for exchange, as a share of what the eager engine has for exchange at its peak. */
+/* Limits of the memory for exchange, as a share of what the eager scheduler has for exchange at its peak. */
 static const struct {
     double part;
     bool off_peak;
@@ -316,8 +316,8 @@ static void keep_better(int64_t step_limit, struct found *best, struct found *ne
         release_found(next);
 }
 
-/* ret_found[0] is the eager engine's program; ret_found[1] is the same schedule with memory freed after its last read,
- * as plans do. */
+/* ret_found[0] is the eager scheduler's program; ret_found[1] is the same schedule with memory freed after its last
+ * read, as plans do. */
 static int make_eager(const struct search *s, const bool *reshard, struct found ret_found[2])
 {
     const struct tt_fsdp fsdp = {.usage = s->in->usage, .reshard = reshard, .prefetch = s->in->prefetch};
@@ -393,7 +393,7 @@ out:
 /*
  * --- the plan ---
  *
- * Plans a program for a given reshard policy and compares it with the eager engine's program for that policy:
+ * Plans a program for a given reshard policy and compares it with the eager scheduler's program for that policy:
  *   it never takes more memory, and is within step_limit if any plan is;
  *   it is never predicted to be slower, if eager's is within step_limit too;
  *   it takes at most 0.85 of eager's memory for exchange at the peak, if a plan can without being slower.

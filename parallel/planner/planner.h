@@ -6,13 +6,13 @@
 #include "parallel/planner/cost.h"
 
 /**
- * Chooses the program of the planned engine: makes candidates (parallel/planner/simple_fsdp.h), ranks them by predicted
- * time, and takes the first that keeps its target once it is lowered.
+ * Chooses the program of the planned scheduler: makes candidates (parallel/planner/simple_fsdp.h), ranks them by
+ * predicted time, and takes the first that keeps its target once it is lowered.
  */
 struct tt_planner {
     const struct tt_lowering *lowering; /* of the step, with its graph and layout */
     const struct tt_usage *usage;
-    const struct tt_program *eager; /* the eager engine's program of the same order */
+    const struct tt_program *eager; /* the eager scheduler's program of the same order */
     const struct tt_machine *machine;
     int prefetch;         /* buckets to gather ahead of the one in use */
     int64_t bucket_bytes; /* most bytes of whole parameters in a bucket; 0: from the cost table */
@@ -26,8 +26,8 @@ struct tt_planner {
     bool choose_reshard;
 };
 
-/** Makes the program, which is the caller's (tt_program_free). Not collective: equal input gives the same program on
- * every rank. */
+/** Makes the program, which the caller frees with tt_program_free. Not collective: equal input gives the same program
+ * on every rank. */
 int tt_planner_run(const struct tt_planner *in, struct tt_program **ret_program) TT_MUST_CHECK;
 
 #endif

@@ -119,7 +119,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* [2n], for n > 0 values. The caller's. */
+/* [2n], for n > 0 values. The caller frees it. */
 static int64_t *ceiling_of(const int64_t *values, int n)
 {
     int64_t *node = tt_calloc(2 * (size_t)n, sizeof *node);
@@ -306,7 +306,7 @@ static void close_gather(const struct tt_usage *u, struct gather_list *list, int
  * The gathers of a step. A unit that nothing reads is not gathered.
  *   param_bytes  [param] bytes when gathered
  *   reshard      [unit] whether to free it between forward and backward
- * The lists of the result are the caller's (tt_free).
+ * The caller frees the lists of the result with tt_free.
  */
 static struct gather_list gathers_make(const struct tt_usage *u, const int64_t *param_bytes, const bool *reshard,
                                        enum tt_stay stay)

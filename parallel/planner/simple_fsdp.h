@@ -6,11 +6,11 @@
 #include "parallel/planner/cost.h"
 
 /**
- * The planned FSDP engine (SimpleFSDP). It schedules the whole step statically, before it runs. Collectives of
+ * The planned scheduler (SimpleFSDP). It schedules the whole step statically, before it runs. Collectives of
  * neighbouring units are issued as one bucket. The all-gather of the next bucket begins before the wait for the present
  * one, as soon as its memory is free until its use. The step waits for a reduce-scatter only when it needs the memory.
  * All-reduces over replicas begin as soon as a unit's sum is complete. Parameters that nothing reads are not gathered.
- * The order of additions does not change, so losses have the bits of the eager engine.
+ * The order of additions does not change, so losses have the bits of the eager scheduler.
  *
  * The schedule is a pure function of graph, layout, cost table and options, so every rank makes the same one.
  */
@@ -58,7 +58,7 @@ struct tt_plan {
     int64_t looked; /* positions that were visited to look ahead, in addition to the walk itself */
 };
 
-/** The plan of one optimizer step. The caller's (tt_plan_release). */
+/** The plan of one optimizer step. Free it with tt_plan_release. */
 struct tt_plan tt_simple_fsdp_plan(const struct tt_simple_fsdp *fsdp, struct tt_candidate candidate);
 void tt_plan_release(struct tt_plan *plan);
 
@@ -76,7 +76,7 @@ struct tt_step_facts {
 
 /**
  * Computes the facts. Lowering gives the sizes of the collectives.
- *   eager  the eager engine's program of the same order; gives other_bytes
+ *   eager  the eager scheduler's program of the same order; gives other_bytes
  * The caller's (tt_step_facts_release).
  */
 void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *lowering,

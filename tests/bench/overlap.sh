@@ -3,7 +3,7 @@
 #
 # How much communication is hidden by compute, and what planning gains. Each of two ranks is on a "host" of its own, a
 # network namespace; a veth pair with a token bucket on both ends joins them. Runs the same training with the eager and
-# the planned engine in turn, with and without a limited rate. A benchmark, never a test.
+# the planned scheduler in turn, with and without a limited rate. A benchmark, never a test.
 #
 #   overlap.sh TITAN [RATE …] -- [titan train options]      e.g. overlap.sh build/titan none 200mbit --
 #                                                           --model.flavor=debugmodel

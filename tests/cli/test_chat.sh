@@ -417,14 +417,14 @@ END
 case_conversations_that_cannot_be_are_refused() {
     make_answering_run chatml
     run generate run --chat
-    expect_error 2 "standard input has nothing to answer" "help: give it a line for each turn"
+    expect_error 2 "standard input contains no message" "help: give it a line for each turn"
     for option in --json --echo '--num-samples 2'; do
         run generate run --chat $option
         expect_error 2 "a conversation, which has no ${option% *}"
     done
     printf '\377\n' >said
     converse
-    expect_error 3 "line 1: what the user says is not valid UTF-8"
+    expect_error 3 "line 1: the text of role user is not valid UTF-8"
     rm -r tokenizer run
     make_chat_tokenizer none
     run train $chat --training.chat_template=chatml --checkpoint.enable --training.steps=1

@@ -357,7 +357,7 @@ case_stacks_are_files_too() {
     echo '{"type": "stack", "schema": 2, "name": "x", "base": "colm", "numbers": {"gem_share": 1}}' >bad.json
     run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
     expect_code 3
-    expect_err "bad.json: gem_share is no number of a stack"
+    expect_err "bad.json: gem_share is not a number of a stack"
     expect_err "did you mean gemm_share"
     echo '{"type": "stack", "schema": 2, "name": "x", "numbers": {"gemm_share": 1}}' >bad.json
     run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
@@ -520,7 +520,7 @@ case_bad_machine_files_are_refused() {
     echo '{"type": "machine", "schema": 2, "name": "x", "base": "h100-sxm", "node": {"device": 8}}' >bad.json
     run estimate --machine bad.json --ranks 8
     expect_code 3
-    expect_err "bad.json: node.device is no number of a machine"
+    expect_err "bad.json: node.device is not a number of a machine"
     expect_err "did you mean node.devices"
     echo '{"type": "machine", "schema": 2, "name": "x", "node": {"devices": 8}}' >bad.json
     run estimate --machine bad.json --ranks 8
@@ -548,14 +548,14 @@ case_bad_machine_files_are_refused() {
         expect_code 3
         expect_err "bad.json:? ?$message"
     done <<'END'
-"nodes": {"devices": 4}|.*'nodes' is no part of such a file
+"nodes": {"devices": 4}|.*'nodes' does not belong in such a file
 "levels": [{"share": "0.5"}]|levels.0.share has to be a number
 "levels": [{"share": 1.5}]|levels.0.share has to be a number from 0 to 1
 "levels": [{"ramp": "steep"}]|levels.0.ramp has to be a list
 "levels": [{}, {"ramp": [[1, 2]], "ramp_devices": 8}]|levels.1.ramp has to be a list
-"levels": [{}, {}, {"ramp": [[1, 0.5]]}]|levels.2.ramp.* is no number of a machine
-"levels": {"ramp": [[1, 0.5]]}|levels.ramp.* is no number of a machine
-"levels": [{"exchange_share": 7}]|levels.0.exchange_share is no number
+"levels": [{}, {}, {"ramp": [[1, 0.5]]}]|levels.2.ramp.* is not a number of a machine
+"levels": {"ramp": [[1, 0.5]]}|levels.ramp.* is not a number of a machine
+"levels": [{"exchange_share": 7}]|levels.0.exchange_share is not a number of a machine
 "node": {"devices": 0.5}|node.devices has to be at least 1
 "device": {"memory_bytes": 1e40}|device.memory_bytes has to be a number from 0 to 1e.30
 "node": {"devices": 4, "devices": 8}|1:.*duplicate key
@@ -565,7 +565,7 @@ END
     echo '{"type": "stack", "schema": 2, "name": "x", "base": "colm", "number": {"gemm_share": 0.1}}' >bad.json
     run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
     expect_code 3
-    expect_err "'number' is no part of such a file"
+    expect_err "'number' does not belong in such a file"
     echo '{"type": "stack", "schema": 2, "name": "x", "base": "colm", "numbers": [1]}' >bad.json
     run estimate $model_8b --machine h100-sxm --stack bad.json --ranks 8
     expect_code 3

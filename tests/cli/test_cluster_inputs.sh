@@ -63,7 +63,7 @@ END
     expect_err "no sizes of the model 'llama9'"
     run estimate --model llama3.1-8b --machine h100-sxm --ranks 8 --model.n_layers=2
     expect_code 2
-    expect_err "the sizes are those of the model"
+    expect_err "cannot change the sizes of the model"
     echo '{"model_type": "llama", "hidden_size": 0}' >config.json
     run estimate --model ./config.json --machine h100-sxm --ranks 8
     expect_code 3
@@ -358,7 +358,7 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     expect_err "LAYERS decides --num-layers"
     run estimate --machine a100-80 --ranks 8 $model_8b -- $flags --bf16
     expect_code 2
-    expect_err "name the whole job"
+    expect_err "already describe the whole job"
     run estimate --machine a100-80 --ranks 8 -- ${flags/--vocab-size 50257/} --bf16
     expect_code 2
     expect_err "give --vocab-size"
@@ -629,7 +629,7 @@ END
     check_json out 'j["stack"] == "torchtitan-eager-2025"' \
         '[x["key"] for x in o["not_counted"]] == ["training.dtype"]'
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_parallel_degree 8
-    expect_out "^not counted   parallelism.expert_tensor_parallel_degree 1: experts are cut by tensor parallelism"
+    expect_out "^not counted   parallelism.expert_tensor_parallel_degree 1: tensor parallelism divides experts like other matrices"
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --training.mixed_precision_param float32
     expect_code 2
     expect_err "mixed_precision_param float32 is not modelled"

@@ -145,7 +145,7 @@ case_branches_of_scripts_that_nothing_chooses_are_refused() {
     expect_err "nothing|--num-layers"
     run estimate --machine h100-sxm --ranks 64 --megatron recipe.sh --set MODEL_SIZE
     expect_code 2
-    expect_err "'MODEL_SIZE' is no NAME=VALUE"
+    expect_err "'MODEL_SIZE' is not NAME=VALUE"
     run estimate --machine h100-sxm --ranks 64 --set A=1
     expect_code 2
     expect_err "for the script of --megatron"

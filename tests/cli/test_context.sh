@@ -85,14 +85,14 @@ case_a_degree_that_changes_bits_is_named() {
         run train $options --training.steps=2
         expect_ok
         expect_err "changed .*context_parallel_degree 2 -> 1"
-        $pattern "from here on the losses are not those of the run as it was: parallelism.context_parallel_degree$"
+        $pattern "from here on, the losses differ from those of the unchanged run: parallelism.context_parallel_degree$"
     done <<'EOF_ROWS'
 bfloat16 expect_err
 float32 refuse_err
 EOF_ROWS
     run train $options --training.steps=3 --parallelism.context_parallel_load_balancer=null
     expect_ok
-    expect_err "not those of the run as it was: parallelism.context_parallel_load_balancer$"
+    expect_err "differ from those of the unchanged run: parallelism.context_parallel_load_balancer$"
 }
 
 # Ranks that share a sequence add its parts before a run's microbatches are complete. So every_run has other bits there,
@@ -109,19 +109,19 @@ case_sums_over_runs_are_those_of_whole_sequences() {
     run_ranks 2 train $options --training.gradient_sync=auto $cp=2 --training.steps=3 --job.dump_folder=parts
     expect_ok
     expect_err "^  reduces  gradients after each microbatch: every_run, as in the checkpoint, would change the bits"
-    refuse_err "not those of the run as it was"
+    refuse_err "differ from those of the unchanged run"
     run compare whole parts --assert-equal
     expect_ok
     run_ranks 2 train $options --training.gradient_sync=every_run $cp=2 --training.steps=3 --job.dump_folder=asked
     expect_ok
     expect_err "^  curve    deterministic, but equal to other layouts only up to rounding"
-    expect_err "not those of the run as it was: parallelism.context_parallel_degree$"
+    expect_err "differ from those of the unchanged run: parallelism.context_parallel_degree$"
     run compare whole asked --assert-equal
     expect_code 1
     run_ranks 2 train $options --training.gradient_sync=every_microbatch $cp=2 --training.steps=4 \
         --job.dump_folder=asked
     expect_ok
-    expect_err "not those of the run as it was: training.gradient_sync$"
+    expect_err "differ from those of the unchanged run: training.gradient_sync$"
 }
 
 case_what_does_not_divide_is_refused() {

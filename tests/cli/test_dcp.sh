@@ -153,7 +153,7 @@ assert len(other) == 12 * 12 + 5 and "optimizer.param_groups.norm.weight.betas" 
     run ckpt inspect small --json
     expect_json 'assert len(found["files"]) > 4 and {t["dtype"] for t in found["tensors"]} == {"BF16"}, found'
     run ckpt convert run theirs --format hf
-    expect_error 2 "takes --format dcp only"
+    expect_error 2 "takes only --format dcp"
 }
 
 # object KEY: the Python object of a folder "theirs", without PyTorch.

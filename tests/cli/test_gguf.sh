@@ -175,7 +175,7 @@ case_mistakes_are_named() {
     run ckpt consolidate run x.gguf --format gguf --type q8
     expect_error 2 "no type 'q8'" "f32, f16, bf16, q8_0 or q4_0"
     run ckpt consolidate run x --type q8_0
-    expect_error 2 "--type is of --format gguf"
+    expect_error 2 "--type belongs to --format gguf"
     refuse_file x.gguf
     run ckpt consolidate run x.gguf --format gguf
     expect_ok

@@ -420,7 +420,7 @@ case_a_weight_without_a_place_is_an_error() {
     run ckpt convert hf other --leave-out bias --leave-out nowhere
     expect_error 2 "'nowhere' matches no unused tensor of the files"
     run ckpt convert step other --leave-out bias
-    expect_error 2 "leave-out is for Hugging Face folders"
+    expect_error 2 "leave-out is only for Hugging Face folders"
     from_folder --checkpoint.initial_load_in_hf '--checkpoint.initial_load_leave_out=[q_proj.bias]'
     expect_ok
     expect_err "1 tensor of 'hf' is not used .as asked for."
@@ -585,7 +585,7 @@ for name in [n for n in ("model.embed_tokens.weight", "lm_head.weight") if n in 
 EOF2
         run $train --training.steps=1 --job.dump_folder=run-5 --checkpoint.initial_load_extend_vocabulary \
             --checkpoint.initial_load_path=run-1/checkpoint/step-1 --model.hf_assets_path=hf
-        expect_error 2 "checkpoint.initial_load_extend_vocabulary is for a Hugging Face folder"
+        expect_error 2 "checkpoint.initial_load_extend_vocabulary is only for Hugging Face folders"
     done
 }
 

@@ -127,7 +127,7 @@ case_another_part_on_resume_is_refused_by_name() {
     run train $split --checkpoint.enable --validation.split=10% --checkpoint.exclude_from_loading=dataloader
     expect_ok
     expect_err "changed .*since step-2: .*validation.split 0.05 -> 0.1"
-    expect_err "the losses are not those of the run as it was: .*validation.split"
+    expect_err "the losses differ from those of the unchanged run: .*validation.split"
     # a run without it continues only without it
     run train $split --validation.split=0 --checkpoint.enable --training.steps=2 --job.dump_folder=none
     expect_ok
@@ -166,7 +166,7 @@ END
         "help: divide the text into documents"
     run train $split --validation.split=0.01%
     expect_error 2 "validation.split 0.01% holds out none of the 300 documents of dataset 'jsonl'" \
-        "help: from validation.split=[0-9.]+% on one is held out"
+        "help: with validation.split=[0-9.]+% or more, one is held out"
     more=$(grep -Eo "from validation.split=[0-9.]+%" err | grep -Eo "[0-9.]+%")
     run train $split --dry-run --validation.split="$more" --validation.seq_len=1
     expect_ok

@@ -87,7 +87,7 @@ case_runs_continue_on_other_degrees() {
     run train $options --training.local_batch_size=1 --job.dump_folder=parts --training.steps=3
     expect_ok
     expect_err "changed .*training.local_batch_size 4 -> 1"
-    refuse_err "not those of the run as it was"
+    refuse_err "differ from those of the unchanged run"
     run_ranks 4 train $options --training.local_batch_size=4 --job.dump_folder=parts --training.steps=4 ${pp}_degree=4
     expect_ok
     expect_err "changed .*pipeline_parallel_degree 1 -> 4"
@@ -127,7 +127,7 @@ case_runs_continue_on_other_degrees() {
 case_another_microbatch_changes_the_losses() {
     make_corpus
     options="$common --lr_scheduler.total_steps=9 --checkpoint.enable --checkpoint.interval=1 --job.dump_folder=run"
-    other="from here on the losses are not those of the run as it was"
+    other="from here on, the losses differ from those of the unchanged run"
     run_ranks 2 train $options ${pp}_degree=2 --training.local_batch_size=4 --training.steps=1
     expect_ok
     run_ranks 2 train $options ${pp}_degree=2 --training.local_batch_size=8 --training.steps=2
@@ -271,7 +271,7 @@ case_errors_that_need_ranks_are_given_once() {
     run_ranks 2 train $begin --training.gradient_sync=last_microbatch ${pp}_schedule=LoopedBFS
     expect_error 2 "flag --training.gradient_sync: last_microbatch, but LoopedBFS" "^help: use every_run, every_microbatch or auto"
     run_ranks 3 train $begin
-    expect_error 2 "3 ranks cannot be shared out over pp 2 x" "^help: start a multiple of 2 ranks"
+    expect_error 2 "3 ranks cannot be divided over pp 2 x" "^help: start a multiple of 2 ranks"
     run_ranks 2 train $begin ${pp}_schedule=PipelineScheduleMulti ${pp}_schedule_csv=none.csv
     expect_error 2 "flag --parallelism.pipeline_parallel_schedule_csv: cannot open 'none.csv': no such file"
     refuse_file bad

@@ -277,7 +277,7 @@ case_estimate_has_a_row_per_policy() {
     refuse_err .
 }
 
-# The planned engine keeps to the memory limit of a rank. For a job on other hosts, this host's memory divided by all
+# The planned scheduler keeps to the memory limit of a rank. For a job on other hosts, this host's memory divided by all
 # ranks is not the limit.
 case_plan_and_estimate_make_the_same_plan() {
     options="--config $TITAN_SOURCE/configs/llama3_8b.yaml --ranks 64 --parallelism.fsdp_engine=planned
@@ -441,7 +441,7 @@ case_experts_that_ranks_share_are_planned() {
     run estimate $experts --ranks 2,4
     expect_ok
     expect_out "^ +4 default .* yes"
-    expect_out "^rows of experts, sent on top of that; step is for equally many rows of all experts$"
+    expect_out "^rows of experts are sent in addition; step assumes equally many rows for all experts$"
     expect_out "^ +4 default +about [0-9.]+[KM], at most [0-9.]+[KM]; step at most [0-9.]+ m?s$"
     run plan $experts --ranks 4
     expect_ok

@@ -346,14 +346,14 @@ case_changed_keys_are_listed() {
     run train $tiny $save --training.steps=6 --optimizer.lr=1e-3 --metrics.log_freq=2
     expect_ok
     expect_err "changed  since step-4: training.steps 4 -> 6, optimizer.lr 0.0008 -> 0.001, metrics.log_freq 1 -> 2$"
-    expect_err "the losses are not those of the run as it was: training.steps, optimizer.lr$"
+    expect_err "the losses differ from those of the unchanged run: training.steps, optimizer.lr$"
     run train $tiny $save --training.steps=7 --training.global_batch_size=-1 --optimizer.lr=1e-3
     expect_ok
     expect_err "sequences a step 4 -> 2"
     run train $tiny $save --training.steps=8 --lr_scheduler.total_steps=9
     run train $tiny $save --training.steps=9 --lr_scheduler.total_steps=9 --metrics.log_freq=2
     expect_err "changed  since step-8: training.steps 8 -> 9, metrics.log_freq 1 -> 2$"
-    refuse_err "are not those of the run"
+    refuse_err "differ from those of the unchanged run"
     run train $tiny $save --training.steps=10 --lr_scheduler.total_steps=10 --training.global_batch_size=8
     expect_ok
     expect_err "training.global_batch_size 4 -> 8, training.steps 9 -> 10"
@@ -371,7 +371,7 @@ case_a_finished_run_stays_as_it_was() {
     run train $tiny $save --training.steps=3
     expect_ok
     expect_err "the run is complete: it is at step 4, and training.steps is 3;"
-    refuse_err "from here on the losses are not"
+    refuse_err "from here on, the losses differ"
     expect_same before run/run.yaml
 }
 

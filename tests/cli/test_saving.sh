@@ -220,7 +220,7 @@ case_initial_load_takes_all_or_the_weights() {
     expect_out "^step: +5/"
     refuse_out "^step: +1/"
     run train $tiny --job.dump_folder=other --checkpoint.initial_load_path=run --checkpoint.initial_load_leave_out=[b]
-    expect_error 2 "checkpoint.initial_load_leave_out is for a Hugging Face folder"
+    expect_error 2 "checkpoint.initial_load_leave_out is only for Hugging Face folders"
     # a checkpoint of the run itself has precedence
     run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.initial_load_path=nosuch
     expect_ok

@@ -428,7 +428,7 @@ EOF
     run trace outputs
     expect_error 2 "^help: titan trace summary outputs$"
     run launch -n 2 --print -- python train.py
-    expect_error 2 "'python' is no command of titan" "titan launch -n 2 -- train"
+    expect_error 2 "'python' is not a titan command" "titan launch -n 2 -- train"
     run_ranks 2 trian
     expect_error 2 "'trian' is not a command"
     run export --hf outputs

@@ -425,7 +425,7 @@ case_a_page_is_written_again_while_a_run_lives() {
 case_a_page_waits_for_the_first_step() {
     metrics one '@RUN'
     run plot one --html page.html
-    expect_error 3 "nothing to draw"
+    expect_error 3 "there are no values of"
     exec 9>one/.lock
     flock 9
     "$TITAN" plot one --html page.html --follow >out 2>err </dev/null 9>&- &
@@ -606,9 +606,9 @@ case_bad_calls_are_refused() {
     run plot one --smooth 1
     expect_error 2 "--smooth '1' is not a number of at least 0 and less than 1"
     run plot one --key speed_of_light
-    expect_error 3 "nothing to draw of 'speed_of_light' in one"
+    expect_error 3 "no values of 'speed_of_light' to draw in one"
     run plot one --from 9
-    expect_error 3 "nothing to draw of 'loss' in one"
+    expect_error 3 "no values of 'loss' to draw in one"
     run plot empty
     expect_error 3 "'empty' has no metrics.jsonl"
     run plot one --svg nowhere/a.svg
@@ -691,7 +691,7 @@ case_what_a_killed_run_said_last_is_shown() {
     printf 'step:  1/9\ntitan: mpirun is ending the job\ntitan: stopping after step 1\n' >dead/console.log
     run status dead
     expect_ok
-    expect_out '^  why        .* the last that it said: mpirun is ending the job; stopping after step 1$'
+    expect_out '^  why        .* its last output: mpirun is ending the job; stopping after step 1$'
     printf 'step:  2/9\n' >>dead/console.log
     run status dead
     expect_out '^  why        unknown: '
@@ -729,7 +729,7 @@ case_what_cannot_be_looked_at_hides_no_run() {
     ln -s loop outputs/loop
     run status outputs
     expect_ok
-    expect_err "^titan: warning: no runs are shown of 'outputs/loop': .*symbolic links"
+    expect_err "^titan: warning: runs below 'outputs/loop' are not shown: .*symbolic links"
     expect_out '/one +killed'
     expect_out '/sweep/two +completed'
 }

@@ -71,7 +71,7 @@ void fixture_vary(int i, struct train_job *job);
 void fixture_must_be(const struct train_job *job, const struct train_result *wanted, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** The same with the eager and with the planned engine. */
+/** The same with the eager and with the planned scheduler. */
 void fixture_both_must_be(struct train_job job, const struct train_result *wanted, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The planned engine compared with the eager one: the same bits, no more memory, fewer collectives, and exactly the
+ * The planned scheduler compared with the eager one: the same bits, no more memory, fewer collectives, and exactly the
  * predicted payload (train_job_run checks that, and the program, on every rank).
  */
 #include <setjmp.h>

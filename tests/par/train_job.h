@@ -108,9 +108,9 @@ int64_t train_job_payload(const struct train_job *job, int64_t shard, int64_t gr
 /**
  * Runs the job. Every rank checks the program with tt_program_check. The payload of each step must be
  * tt_program_payload. Loss and norm must have the same bits on all ranks, parameters and moments on all replicas. The
- * eager engine's arena must be at most 1.05 of its lower bound plus 16 KiB, since in a tiny model a single buffer may
- * waste that much; the planned engine's must be at most eager's. The result is the caller's (train_result_release),
- * also after a failure.
+ * eager scheduler's arena must be at most 1.05 of its lower bound plus 16 KiB, since in a tiny model a single buffer
+ * may waste that much; the planned scheduler's must be at most eager's. The result is the caller's
+ * (train_result_release), also after a failure.
  */
 int train_job_run(const struct train_job *job, struct train_result *ret_result) TT_MUST_CHECK;
 void train_result_release(struct train_result *result);

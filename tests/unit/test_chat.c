@@ -326,7 +326,7 @@ static void templates_that_are_not_understood_are_refused(void **state)
         {"{{ messages[0].content.swapcase() }}", "line 1: the method 'swapcase' is not supported"},
         {"{{ now() }}", "line 1: the function 'now' is not supported"},
         {"{{ raise_exception('never') }}", "line 1: the template refuses the conversation: never"},
-        {"{{ bos_token }}", "does not write what message 2 says"}};
+        {"{{ bos_token }}", "leaves out the text of message 2"}};
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         json_t *text = json_string(others[i][0]);
@@ -538,7 +538,7 @@ static void questions_are_those_of_transformers(void **state)
         assert_int_equal(tt_chat_end(chat, &end), 0);
         expect_list("ids", question, &found.ids, json_object_get(row, "ids"));
         assert_int_equal(end, json_integer_value(json_object_get(row, "end")));
-        expect_failure(tt_chat_add(NULL, "user", "\xff", 1), TT_EDATA, "what the user says is not valid UTF-8");
+        expect_failure(tt_chat_add(NULL, "user", "\xff", 1), TT_EDATA, "the text of role user is not valid UTF-8");
         tt_chat_ids_release(&found);
         tt_chat_free(chat);
     }

@@ -94,8 +94,8 @@ static void broken_pickles_are_refused(void **state)
     REFUSE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
            "a.",
            "is truncated");
-    REFUSE("h\x00.", "refers to a value that it does not have");
-    REFUSE("Nr\xff\xff\xff\xff.", "numbers its values in no order");
+    REFUSE("h\x00.", "refers to a value that it has not stored");
+    REFUSE("Nr\xff\xff\xff\xff.", "numbers its values out of order");
     REFUSE("NN\x86N\x85R.", "not a class");
     REFUSE("NNb.", "not an object");
     REFUSE("]NNs.", "takes none");

@@ -264,7 +264,7 @@ static void what_cannot_be_divided_is_an_error(void **state)
     tt_dataset_free(d);
     d = make_dataset("same", same, 3, 4000, false);
     expect_refusal(d, 1e-5, "0.001% holds out none of the 3 documents of dataset 'tokens'", "help: ");
-    expect_refusal(d, 0.999999, "holds out all 3 documents of dataset 'tokens', and none is left", "help: a smaller");
+    expect_refusal(d, 0.999999, "holds out all 3 documents of dataset 'tokens', and none is left", "help: set a");
     tt_dataset_free(d);
 }
 
@@ -278,7 +278,7 @@ static void too_little_for_a_sample_is_an_error(void **state)
     assert_int_equal(tt_sampler_new(d, &options, &s), TT_EDATA);
     assert_int_equal(tt_error_key(), TT_KEY(validation.split));
     assert_non_null(strstr(tt_error_message(), "of 60 documents of dataset 'tokens' are held out, with"));
-    assert_non_null(strstr(tt_error_message(), "help: a larger"));
+    assert_non_null(strstr(tt_error_message(), "help: set a larger"));
     options.seq_len--;
     assert_int_equal(tt_sampler_new(d, &options, &s), 0);
     tt_sampler_free(s);

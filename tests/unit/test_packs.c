@@ -228,7 +228,7 @@ static void long_conversations_are_counted_or_refused(void **state)
     assert_int_equal(tt_sampler_new(d, &o, &s), TT_EDATA);
     assert_non_null(strstr(tt_error_message(), "conversation 4 of dataset 'tokens' has 21 tokens, more than "
                                                "training.seq_len 16"
-                                               "\nhelp: a larger training.seq_len, or "));
+                                               "\nhelp: set a larger training.seq_len, or "));
     o.seq_len = LONGEST;
     assert_int_equal(tt_sampler_new(d, &o, &s), 0);
     tt_sampler_free(s);

@@ -270,10 +270,10 @@ static void lists_must_be_complete_and_in_order(void **state)
     expect_message(NAMED(2, false, &s, "tok_embeddings layers.0", "layers.1 layers.2 norm"),
                    "no stage has module 'output'\nhelp: add it to the last stage");
     expect_message(NAMED(2, false, &s, "tok_embeddings layers.00", "layers.1 layers.2 norm"),
-                   "stage 0 has 'layers.00', which is no module of a model with 3 layers\nhelp: the modules are "
+                   "stage 0 has 'layers.00', which is not a module of a model with 3 layers\nhelp: the modules are "
                    "tok_embeddings, layers.0 to layers.2, norm and output");
     expect_message(NAMED(2, false, &s, "tok_embeddings layers.0 layers.1 layers.2", "layers.3"),
-                   "'layers.3', which is no module");
+                   "'layers.3', which is not a module");
     expect_message(NAMED(2, false, &s, "tok_embeddings", " "), "stage 1 has no module");
     assert_null(s.module_stage);
 }

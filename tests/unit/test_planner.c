@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned engine promises about a policy. Its step is predicted to be as fast as the eager engine's with the
- * same policy, in no more memory. If nothing fits the memory limit, it takes the least memory.
- */
+ * What the planned scheduler promises about a policy. Its step is predicted to be as fast as the eager scheduler's with
+ * the same policy, in no more memory. If nothing fits the memory limit, it takes the least memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned engine schedules, as text: a line per microbatch and direction, with the collectives between the
+ * What the planned scheduler schedules, as text: a line per microbatch and direction, with the collectives between the
  * nodes of the units. The units are e for the embeddings, 0 to 3 for the blocks, and h for norm and output.
  */
 #include <setjmp.h>

@@ -79,12 +79,12 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
 /** The microbatches of a run: local_batch_size / pipeline_parallel_microbatch_size. */
 int tt_job_pipeline_microbatches(const struct tt_config *cfg, int *ret_microbatches) TT_MUST_CHECK;
 
-/** The stages of a model, as listed or by torchtitan's rule. ret_split is the caller's (tt_stage_split_release). */
+/** The stages of a model, as listed or by torchtitan's rule. The caller frees ret_split with tt_stage_split_release. */
 int tt_job_pipeline_split(const struct tt_config *cfg, int n_layers, struct tt_stage_split *ret_split) TT_MUST_CHECK;
 
 /**
- * The orders of a run. *ret_pipeline is the caller's (tt_pipeline_free). If the schedule is in a file, reads that; then
- * the other errors of tt_pipeline_new are possible.
+ * The orders of a run. The caller frees *ret_pipeline with tt_pipeline_free. If the schedule is in a file, reads that;
+ * then the other errors of tt_pipeline_new are possible.
  */
 int tt_job_pipeline_new(const struct tt_config *cfg, int n_stages, int microbatches,
                         struct tt_pipeline **ret_pipeline) TT_MUST_CHECK;

@@ -31,7 +31,7 @@ struct tt_job_prediction {
  * time of its runs plus the other work of the slowest place: gathers, reductions, norm and update.
  *   machine   the cost table
  *   engine    the engine of `rank`, which is not planned again; NULL: plan all places
- * The prediction is the caller's (tt_job_prediction_release). Not collective. Errors: as tt_engine_new.
+ * The caller frees the prediction with tt_job_prediction_release. Not collective. Errors: as tt_engine_new.
  */
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
                    struct tt_job_prediction *ret_prediction) TT_MUST_CHECK;

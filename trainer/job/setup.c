@@ -155,10 +155,11 @@ static int agree_on_limits(struct tt_setup *s)
     TT_TRY(tt_comm_max_f64(s->comm, most, 3));
     s->memory_limit = (int64_t)-most[0];
     if (s->cfg->parallelism.fsdp_engine == TT_ENGINE_PLANNED && most[1] + most[2] > 0.0)
-        rc = tt_fail(TT_EUSAGE,
-                     "the planned engine needs the same number of threads on every rank, found %.0f to %.0f\nhelp: set "
-                     "parallelism.threads_per_rank",
-                     -most[2], most[1]);
+        rc = tt_fail(
+            TT_EUSAGE,
+            "the planned scheduler needs the same number of threads on every rank, found %.0f to %.0f\nhelp: set "
+            "parallelism.threads_per_rank",
+            -most[2], most[1]);
 out:
     return rc;
 }

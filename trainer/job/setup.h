@@ -45,8 +45,8 @@ void tt_setup_release(struct tt_setup *setup);
 /** Whether the losses of this run are the same, to the bit, on any power-of-two number of ranks. */
 bool tt_setup_layout_exact(const struct tt_setup *setup);
 
-/** The kernels of this rank, {"blas": "Haswell", "titan": "avx2"}, with "differ" if ranks differ. The caller's
- * (json_decref). */
+/** The kernels of this rank, {"blas": "Haswell", "titan": "avx2"}, with "differ" if ranks differ. Free it with
+ * json_decref. */
 json_t *tt_setup_kernels_json(const struct tt_setup *setup);
 
 /** The gradient_sync recorded in a manifest's description, which owns the text; NULL: none is recorded. */

@@ -290,7 +290,8 @@ void tt_changed_text(const struct tt_setup *setup, const struct tt_changes *sinc
     if (all.size)
         tt_text_add(out, "\n");
     if (curve.size && since->step < setup->cfg->training.steps)
-        tt_text_add(out, "           from here on the losses are not those of the run as it was: %s\n", curve.text);
+        tt_text_add(out, "           from here on, the losses differ from those of the unchanged run: %s\n",
+                    curve.text);
     tt_text_release(&all);
     tt_text_release(&curve);
 }

@@ -23,8 +23,8 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_M
  * lora.alpha. meta: of the manifest, may be NULL. Not collective. */
 int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
 
-/** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. The caller's
- * (json_decref). */
+/** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. Free it with
+ * json_decref. */
 json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before);
 
 /** Appends lines of the banner: the changes since the step from which the run continues, and whether they change its

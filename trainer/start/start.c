@@ -121,7 +121,7 @@ static int fail_mixture(const json_t *before, const struct tt_train_data *now)
     rc = tt_fail(TT_EDATA,
                  "the checkpoint was trained on another mixture of data%s\nhelp: to start the data over, "
                  "--checkpoint.exclude_from_loading=dataloader",
-                 out.size ? out.text : ": the order of its entries was another one");
+                 out.size ? out.text : ": its entries were in a different order");
     tt_text_release(&out);
     return rc;
 }
@@ -334,7 +334,7 @@ static int initial_skip(const struct tt_config *cfg, unsigned *ret_skip)
     /* these weights are not from a Hugging Face folder */
     if (cfg->checkpoint.initial_load_extend_vocabulary || cfg->checkpoint.initial_load_leave_out.n)
         return tt_fail(TT_EUSAGE,
-                       "%s is for a Hugging Face folder, and '%s' is none\n"
+                       "%s is only for Hugging Face folders, and '%s' is not one\n"
                        "help: titan ckpt consolidate %s FOLDER --format hf makes one",
                        tt_key_name(key), initial_path(cfg), initial_path(cfg));
     if (rc == 0 && cfg->checkpoint.initial_load_model_only)

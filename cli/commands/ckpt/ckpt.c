@@ -29,7 +29,7 @@ static int read_type(const struct tt_args *args, struct tt_copy *options_out)
     bool gguf = options_out->format == TT_FORMAT_GGUF;
 
     if (type && !gguf)
-        return tt_fail(TT_EUSAGE, "--type is of --format gguf\nhelp: other formats take --dtype");
+        return tt_fail(TT_EUSAGE, "--type belongs to --format gguf\nhelp: other formats take --dtype");
     for (size_t i = 0; gguf && i < sizeof refused / sizeof *refused; i++)
         if (tt_args_has(args, refused[i]))
             return tt_fail(TT_EUSAGE, "%s",
@@ -122,8 +122,8 @@ static int convert(const struct tt_args *args)
     const char *format = tt_args_last(args, "format");
 
     if (format && strcmp(format, "dcp") != 0)
-        return tt_fail(TT_EUSAGE, "'titan ckpt convert' takes --format dcp only: else the source decides\n"
-                                  "help: titan ckpt consolidate takes --format titan, hf and gguf");
+        return tt_fail(TT_EUSAGE, "'titan ckpt convert' takes only --format dcp: otherwise the source decides the "
+                                  "format\nhelp: titan ckpt consolidate takes --format titan, hf and gguf");
     return make(args, (struct tt_copy){.source = args->word[1], .destination = args->word[2], .convert = true});
 }
 
@@ -535,24 +535,30 @@ static const struct tt_option options[] = {
     {"json", NULL, NULL, "print JSON"},
     {"stats", NULL, NULL, "inspect: read every tensor; min, max, mean, rms, values that are not finite"},
     {"moments", NULL, NULL, "inspect: the optimizer's tensors too (moments, averages of the weights)"},
-    {"all", NULL, NULL, "inspect: a line for every tensor; else those of alike layers and experts share one"},
+    {"all", NULL, NULL, "inspect: a line for every tensor; otherwise similar layers and experts share a line"},
     {"deep", NULL, NULL, "verify: digests of whole tensors and their values too"},
     {"quick", NULL, NULL, "verify: manifest, sizes, headers and coverage only"},
     {"atol", NULL, "X", "diff: differences up to X do not count"},
     {"out", NULL, "DST", "average: the folder to write"},
     {"weights", NULL, "W,W,...", "average: the share of each checkpoint in the mean (default: equal)"},
     {"format", NULL, "titan|hf|dcp|gguf",
-     "consolidate, average: whose names and layout the tensors get; convert: only dcp, PyTorch's"},
-    {"type", NULL, "TYPE", "the same, with --format gguf: f32, f16, bf16, q8_0 or q4_0 (default: as stored)"},
+     "consolidate, average: the format of the output; convert: only dcp (PyTorch)"},
+    {"type", NULL, "TYPE",
+     "with --format gguf: type of the matrices: f32, f16, bf16, q8_0 or q4_0 (default: as "
+     "stored)"},
     {"ema", NULL, NULL,
-     "consolidate, convert, average: the averages of the weights (ema.decay) instead of the weights"},
+     "consolidate, convert, average: use the averages of the weights (ema.decay) instead of the weights"},
     {"adapter", NULL, NULL, "consolidate: the low-rank adapters alone, as PEFT writes them"},
     {"dtype", NULL, "TYPE", "consolidate, convert, average: float32, bfloat16 or float16 (default: as stored)"},
-    {"max_shard_size", NULL, "SIZE", "the same: most bytes of a file, such as 2GiB (default: 5 GB)"},
+    {"max_shard_size", NULL, "SIZE",
+     "consolidate, convert, average: largest size of a file, such as 2GiB (default: 5 "
+     "GB)"},
     {"assets", NULL, "DIR",
-     "consolidate, convert: config.json and tokenizer of a checkpoint that has none (PyTorch's)"},
-    {"model", NULL, "NAME", "the same: its model, such as llama3, if there is no config.json"},
-    {"flavor", NULL, "FLAVOR", "the same: the flavor of that model, such as 8B"},
+     "consolidate, convert: folder with config.json and tokenizer, for a checkpoint without them (PyTorch)"},
+    {"model", NULL, "NAME",
+     "consolidate, convert: the model of such a checkpoint, such as llama3, if there is no "
+     "config.json"},
+    {"flavor", NULL, "FLAVOR", "consolidate, convert: the flavor of that model, such as 8B"},
     {"leave_out", NULL, "REGEX",
      "convert: tensors of a Hugging Face folder that may stay unused, by a regular expression that is found in their "
      "names; may repeat"},
@@ -577,8 +583,8 @@ static const struct tt_cli_verb verbs[] = {
     {"consolidate", consolidate, "SRC DST",
      "the model as one plain folder: titan's, Hugging Face's or PyTorch's; or as one file for llama.cpp", 2, 2,
      "two paths", "|format|type|ema|adapter|dtype|max_shard_size|assets|model|flavor|force|"},
-    {"convert", convert, "SRC DST", "a folder of Hugging Face or PyTorch to a titan checkpoint, or the reverse", 2, 2,
-     "two paths", "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|"},
+    {"convert", convert, "SRC DST", "convert a Hugging Face or PyTorch folder to a titan checkpoint, or the reverse", 2,
+     2, "two paths", "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|"},
     {"average", average, "A B...", "the mean of the weights of several checkpoints, as one plain folder", 2, MANY,
      "two paths", "|out|weights|format|type|ema|dtype|max_shard_size|force|"},
     {"gc", gc, "PATH...", "remove what killed jobs left and good steps beyond the newest K", 1, MANY, "a path",
@@ -612,7 +618,7 @@ const struct tt_command tt_command_ckpt = {
              "  titan ckpt consolidate outputs/checkpoint/step-60 model --format hf\n"
              "  titan ckpt convert Llama-3.2-1B base\n\n",
     .options = options,
-    .more = "\nPATH: a run folder, a checkpoint folder or a step; of the first two the newest good step.\n"
+    .more = "\nPATH: a step, or a run or checkpoint folder, which stands for its newest good step.\n"
             "More in titan-ckpt(1).\n",
     .verbs = verbs,
     .elsewhere = elsewhere,

@@ -13,7 +13,7 @@ CLONE = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 4
 
 
 class Titan(MesonPackage):
-    """Trains language models on many processes with one C program: FSDP and HSDP, a planned engine, checkpoints that
+    """Trains language models on many processes with one C program: FSDP and HSDP, a planned scheduler, checkpoints that
     can be trusted."""
 
     homepage = "file://" + CLONE
