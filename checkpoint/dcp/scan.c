@@ -18,6 +18,7 @@
 #include "checkpoint/dcp/metadata.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/optim/optim.h"
 #include "core/os/file.h"
 
 /* --- keys --- */
@@ -109,8 +110,8 @@ static char *rename_parts(const struct naming *naming, const char *name)
 
 /* --- optimizers --- */
 
-/* Names that occur in the state of an optimizer and nowhere else. */
-static const char moments[] = "exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer|square_avg|grad_avg|acc_delta|exp_inf";
+/* Moments of PyTorch's optimizers that titan does not have. */
+static const char other_moments[] = "max_exp_avg_sq|square_avg|grad_avg|acc_delta|exp_inf";
 
 static void add_optimizer(struct naming *naming, const char *key, size_t n)
 {
@@ -129,7 +130,8 @@ static void find_optimizers(struct naming *naming)
 
         if (groups)
             add_optimizer(naming, key, (size_t)(groups - key));
-        if (state && last && last > state + strlen("state") && tt_text_is_one_of(last + 1, moments))
+        if (state && last && last > state + strlen("state") &&
+            (tt_optim_has_moment(key) || tt_text_is_one_of(last + 1, other_moments)))
             add_optimizer(naming, key, (size_t)(state - key));
         if (tt_text_begins(key, "optimizer."))
             add_optimizer(naming, key, strlen("optimizer."));

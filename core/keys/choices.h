@@ -27,13 +27,17 @@
     X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") X(TT_SYNC_AUTO, "auto")
 #define TT_INIT_CHOICES(X, ALIAS) \
     X(TT_INIT_META, "meta") X(TT_INIT_FULL, "full") X(TT_INIT_LAYERWISE, "layerwise")
-/* Every optimizer: OF(X, constant, row, "word"); tt_optim_<row> is in core/optim, which also uses this list. */
+/* Every optimizer: OF(X, constant, row, "word", "what it does, for the help of optimizer.name"). tt_optim_<row> is in
+ * core/optim, which also uses this list. */
 #define TT_OPTIMIZERS(OF, X) \
-    OF(X, TT_OPTIM_ADAMW, adamw, "AdamW") \
-    OF(X, TT_OPTIM_ADAM, adam, "Adam") \
-    OF(X, TT_OPTIM_MUON, muon, "Muon") \
-    OF(X, TT_OPTIM_LION, lion, "Lion")
-#define TT_OPTIM_WORD(X, constant, row, word) X(constant, word)
+    OF(X, TT_OPTIM_ADAMW, adamw, "AdamW", "AdamW applies weight decay separately from the gradient.") \
+    OF(X, TT_OPTIM_ADAM, adam, "Adam", "Adam adds weight decay to the gradient.") \
+    OF(X, TT_OPTIM_MUON, muon, "Muon", \
+       "Muon orthogonalizes the momentum of every matrix in the transformer blocks; AdamW trains embeddings, output, " \
+       "norms and biases.") \
+    OF(X, TT_OPTIM_LION, lion, "Lion", "Lion moves each weight by the sign of its momentum.")
+#define TT_OPTIM_DOC(unused, constant, row, word, doc) doc " "
+#define TT_OPTIM_WORD(X, constant, row, word, doc) X(constant, word)
 #define TT_OPTIM_CHOICES(X, ALIAS) TT_OPTIMIZERS(TT_OPTIM_WORD, X)
 #define TT_ADJUST_CHOICES(X, ALIAS) \
     X(TT_ADJUST_MATCH_RMS_ADAMW, "match_rms_adamw") X(TT_ADJUST_ORIGINAL, "original") \

@@ -16,7 +16,7 @@ static const struct {
     const char *word;
     const struct tt_optim_row *row;
 } optimizers[] = {
-#define ENTRY(unused, constant, row, word) [constant] = {word, &tt_optim_##row},
+#define ENTRY(unused, constant, row, word, doc) [constant] = {word, &tt_optim_##row},
     TT_OPTIMIZERS(ENTRY, )
 #undef ENTRY
 };

@@ -10,19 +10,17 @@
  * checkpoints and their exports follow from it.
  *
  * To add an optimizer:
- *   1. A line in TT_OPTIMIZERS (core/keys/choices.h): constant, row, word of optimizer.name. Take the word
- *      out of core/config/foreign.def, and add it to the help of optimizer.name (schema.def).
+ *   1. A line in TT_OPTIMIZERS (core/keys/choices.h): constant, row, word of optimizer.name, and its help.
  *   2. A line in core/ops/step/step.def for its step op.
  *   3. core/optim/<name>.c, and its line in meson.build: the step op, whose `update` works on elements of a shard
  *      (tt_update_next, tt_update_random; gradient in `in`, parameter in out[0], moments in out[1] and out[2]), and the
  *      row tt_optim_<name>: step op, names of its moments in checkpoints, options that PyTorch reads (param_groups, but
- *      lr, initial_lr and weight_decay, which are always written). adamw.c and lion.c are examples. New names of
- *      moments: `moments` of checkpoint/dcp/scan.c.
+ *      lr, initial_lr and weight_decay, which are always written). adamw.c and lion.c are examples.
  *   4. Numbers that no other optimizer has: keys of section optimizer (schema.def has a checklist), and members of
  *      tt_scalars (core/ops/op.h), which tt_train_step_of (trainer/step/step.c) and step_of of
  *      tests/par/train_job.c fill.
  *   5. tests/unit/test_optim.c: a case against plain formulas. A paragraph in titan-methods(7).
- * Memory, plans, checkpoints, PyTorch's format and the word of the key follow; so do
+ * Memory, plans, checkpoints, PyTorch's format, and the word and help of the key follow; so do
  * every_optimizer_gives_the_same_bits (tests/par) and every_optimizer_continues (tests/cli/test_resume.sh).
  */
 
@@ -64,10 +62,10 @@ struct tt_optim_row {
     struct tt_optim_option options[TT_OPTIM_OPTIONS]; /* up to the first option without a name */
 };
 
-#define TT_OPTIM_COUNT(unused, constant, row, word) +1
+#define TT_OPTIM_COUNT(unused, constant, row, word, doc) +1
 enum { TT_OPTIMS = TT_OPTIMIZERS(TT_OPTIM_COUNT, ) };
 
-#define TT_OPTIM_DECLARE(unused, constant, row, word) extern const struct tt_optim_row tt_optim_##row;
+#define TT_OPTIM_DECLARE(unused, constant, row, word, doc) extern const struct tt_optim_row tt_optim_##row;
 TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
 #undef TT_OPTIM_DECLARE
 

@@ -520,7 +520,7 @@ case_words_of_others_are_written_as_refused() {
 name = "my_model"
 converters = "float8"
 [optimizer]
-name = "Adafactor"
+name = "my_optimizer"
 [training]
 dataset = "my_corpus"
 steps = 7
@@ -534,12 +534,12 @@ END
     expect_err "will refuse the result" "training.dataset"
     for comment in "^  dataset: my_corpus$" "# help: write its text to files, and set training.dataset" \
         "# left out: float8.enable_float8_linear = true .titan" "# left out: model.converters = float8 .titan" \
-        "^  exclude_from_loading: .lr_scheduler, dataloader.$" "^  name: my_model$" "^  name: Adafactor$"; do
+        "^  exclude_from_loading: .lr_scheduler, dataloader.$" "^  name: my_model$" "^  name: my_optimizer$"; do
         grep -q "$comment" x.yaml || not_as "no $comment: $(cat x.yaml)"
     done
     run config check x.yaml
     expect_error 2 "training.dataset" "model.name" "optimizer.name"
-    sed -i 's/Adafactor$/AdamW/; s/my_model$/llama3/; s/my_corpus$/kjv/' x.yaml
+    sed -i 's/my_optimizer$/AdamW/; s/my_model$/llama3/; s/my_corpus$/kjv/' x.yaml
     run config check x.yaml
     expect_ok
 }
