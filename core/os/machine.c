@@ -411,7 +411,7 @@ static void read_times(const char *line, struct tt_load *load)
     }
 }
 
-/* The text of a file, NULL if it cannot be read: nothing depends on it. gcc 12 warns of a dangling pointer if inlined. */
+/* The text of a file, NULL if it cannot be read: nothing depends on it. Inlined, gcc 12 warns of a dangling pointer. */
 static __attribute__((noinline)) char *try_text(const char *folder, const char *name)
 {
     char *path = tt_format("%s/%s", folder, name), *text = NULL;
