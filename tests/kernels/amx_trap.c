@@ -3,7 +3,6 @@
  * Processors without AMX raise SIGILL at its instructions. The handler decodes them, carries them out on the emulated
  * tiles of amx_tile.h and goes on behind them. So a test runs the instructions that the compiler made.
  */
-#if defined(__x86_64__)
 #define TT_AMX_EMULATED
 #include "tests/kernels/amx_trap.h"
 
@@ -165,4 +164,3 @@ bool amx_trap_works(void)
     __asm__ volatile(".byte 0xc4, 0xe2, 0x78, 0x49, 0xc0" ::: "memory"); /* TILERELEASE */
     return amx_trap_end().released == 1;
 }
-#endif

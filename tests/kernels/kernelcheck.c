@@ -186,7 +186,7 @@ static const struct {
 static void bench_kernels(const char *only)
 {
     for (int i = 0; i < kernel_bench_count(); i++) {
-        for (int v = 1; kernels_variant(v); v++) {
+        for (int v = 1; kernels_variant(v + 1); v++) { /* without the emulation */
             struct kernel_time time;
 
             if ((only && strcmp(only, kernel_bench_name(i)) != 0) || !kernel_bench_is_own(i, kernels_variant(v)))
