@@ -6,8 +6,8 @@
  * titan and (i, i + E/2) in Hugging Face's files. So whole heads are read and their rows reordered. With gpt2, matrices
  * are stored [in, out], so blocks of rows are read and columns taken from them. Experts have a tensor each in their
  * files, and are one parameter (experts, rows, columns) here. With gpt-oss theirs is one tensor too, and the matrix of
- * each expert is stored [in, out]. A parameter is part hf_part of hf_parts equal parts of a tensor, one after the other
- * along titan's first dimension.
+ * each expert is stored [in, out]. A parameter is part hf_part of hf_parts of a tensor, one after the other along
+ * titan's first dimension; it begins at hf_row.
  *
  * GGUF: a row of a table for each parameter, here or in the row of its family. Experts are one tensor of three
  * dimensions there as here. Rows of q and k of `llama` are ordered for pairs (2i, 2i+1), as titan's llama3 has
@@ -39,11 +39,12 @@ int64_t tt_row_width(int ndim, const int64_t *shape)
 static int join_params(const struct tt_model *model, const int *params, int n_params, tt_hf_read_fn read, void *arg,
                        int64_t row, int64_t n, float *data)
 {
+    int64_t base = 0;
     int rc = 0;
 
-    for (int k = 0; k < n_params; k++) {
+    for (int k = 0; k < n_params; base += model->params[params[k++]].shape[0]) {
         const struct tt_param *p = &model->params[params[k]];
-        int64_t base = k * p->shape[0], from = row > base ? row - base : 0;
+        int64_t from = row > base ? row - base : 0;
         int64_t to = row + n - base < p->shape[0] ? row + n - base : p->shape[0];
 
         if (from < to)
@@ -79,9 +80,10 @@ static int order_heads(int64_t head_dim, int64_t width, int number, tt_hf_read_f
 
 /* --- Hugging Face --- */
 
-static int64_t n_parts(const struct tt_param *param)
+/* The rows of a parameter's tensor, in titan's order of dimensions. */
+static int64_t rows_of_tensor(const struct tt_param *param)
 {
-    return param->hf_parts > 1 ? param->hf_parts : 1;
+    return param->hf_parts > 1 ? param->hf_rows : param->shape[0];
 }
 
 int64_t tt_hf_tensors_of(const struct tt_param *param)
@@ -126,7 +128,7 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
         t.shape[2] = 0;
         return t;
     }
-    t.shape[0] *= n_parts(p);
+    t.shape[0] = rows_of_tensor(p);
     if (p->hf_transform == TT_HF_TRANSPOSE) {
         t.shape[1] = t.shape[0];
         t.shape[0] = p->shape[1];
@@ -189,7 +191,7 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
             continue;
         }
         *t = tt_hf_tensor_of(model, p);
-        t->n_params = (int)n_parts(&model->params[p]);
+        t->n_params = model->params[p].hf_parts > 1 ? model->params[p].hf_parts : 1;
         for (int k = 0; k < model->n_params; k++) /* finds the parameter of each part */
             if (model->params[k].hf_name && strcmp(model->params[k].hf_name, t->name) == 0)
                 t->param[model->params[k].hf_part] = k;
@@ -243,11 +245,45 @@ out:
     return rc;
 }
 
+/* Rows [row, row + n) of part p of a tensor that has the heads of all parts in turn. */
+static int pick_heads(const struct tt_param *p, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
+                      float *data)
+{
+    int64_t width = tt_row_width(p->ndim, p->shape), of_head = p->shape[0] / p->hf_heads, each;
+    int rc = 0;
+
+    for (int64_t r = row; r < row + n && rc == 0; r += each) {
+        int64_t head = r / of_head, left = of_head - r % of_head;
+
+        each = left < row + n - r ? left : row + n - r;
+        rc =
+            read(arg, param, (head * p->hf_parts + p->hf_part) * of_head + r % of_head, each, data + (r - row) * width);
+    }
+    return rc;
+}
+
+/* Rows [row, row + n) of such a tensor. */
+static int join_heads(const struct tt_param *p, const int *params, tt_hf_read_fn read, void *arg, int64_t row,
+                      int64_t n, float *data)
+{
+    int64_t width = tt_row_width(p->ndim, p->shape), of_head = p->shape[0] / p->hf_heads, each;
+    int rc = 0;
+
+    for (int64_t r = row; r < row + n && rc == 0; r += each) {
+        int64_t block = r / of_head, left = of_head - r % of_head;
+
+        each = left < row + n - r ? left : row + n - r;
+        rc = read(arg, params[block % p->hf_parts], block / p->hf_parts * of_head + r % of_head, each,
+                  data + (r - row) * width);
+    }
+    return rc;
+}
+
 int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
                  float *data)
 {
     const struct tt_param *p = &model->params[param];
-    int64_t first = p->hf_part * p->shape[0] + row; /* as if all parts were one parameter */
+    int64_t first = p->hf_row + row; /* as if all parts were one parameter */
 
     if (n == 0)
         return 0;
@@ -258,9 +294,11 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
         return order_heads(p->shape[0] / p->hf_heads, tt_row_width(p->ndim, p->shape), param, read, arg, row, n, true,
                            data);
     case TT_HF_TRANSPOSE:
-        return copy_columns(param, read, arg, p->shape[1], n_parts(p) * p->shape[0], first, n, p->shape[1], data);
+        return copy_columns(param, read, arg, p->shape[1], rows_of_tensor(p), first, n, p->shape[1], data);
     case TT_HF_EXPERTS:
         return read(arg, param, row * p->shape[1], n * p->shape[1], data);
+    case TT_HF_HEADS_IN_TURN:
+        return pick_heads(p, param, read, arg, row, n, data);
     case TT_HF_EXPERTS_TRANSPOSE:
         return transpose_experts(param, read, arg, p->shape[2], p->shape[1], row, n, data);
     }
@@ -301,11 +339,13 @@ int tt_hf_export(const struct tt_model *model, const struct tt_hf_tensor *t, tt_
                            false, data);
     case TT_HF_TRANSPOSE:
         for (int k = 0; k < t->n_params; k++)
-            TT_TRY(copy_columns(t->param[k], read, arg, p->shape[0], p->shape[1], row, n, t->shape[1],
-                                data + k * p->shape[0]));
+            TT_TRY(copy_columns(t->param[k], read, arg, model->params[t->param[k]].shape[0], p->shape[1], row, n,
+                                t->shape[1], data + model->params[t->param[k]].hf_row));
         return 0;
     case TT_HF_EXPERTS:
         return export_expert(p, t, read, arg, row, n, data);
+    case TT_HF_HEADS_IN_TURN:
+        return join_heads(p, t->param, read, arg, row, n, data);
     case TT_HF_EXPERTS_TRANSPOSE:
         return transpose_experts(t->param[0], read, arg, p->shape[1], p->shape[2], row, n, data);
     }
@@ -345,6 +385,9 @@ static const struct tt_gguf_name names[] = {
     {.ours = "feed_forward.w1.weight", .theirs = "ffn_gate.weight"},
     {.ours = "feed_forward.w2.weight", .theirs = "ffn_down.weight"},
     {.ours = "feed_forward.w3.weight", .theirs = "ffn_up.weight"},
+    {.ours = "feed_forward.w1.bias", .theirs = "ffn_gate.bias"},
+    {.ours = "feed_forward.w2.bias", .theirs = "ffn_down.bias"},
+    {.ours = "feed_forward.w3.bias", .theirs = "ffn_up.bias"},
     {.ours = "moe.router.gate.weight", .theirs = "ffn_gate_inp.weight"},
     {.ours = "moe.router.gate.bias", .theirs = "ffn_gate_inp.bias"},
     {.ours = "moe.experts.w1", .theirs = "ffn_gate_exps.weight"},

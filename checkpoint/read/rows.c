@@ -401,7 +401,7 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
         return read_plain(weights, &weights->source->manifest.tensor[weight->number], row_begin, rows, dtype, data);
     /* read into place, and converted only if it is of another type */
     if (param && (param->hf_transform == TT_HF_SAME || stored->is_turned))
-        return read_stored(weights, stored, param->hf_part * param->shape[0] + row_begin, rows, dtype, data);
+        return read_stored(weights, stored, param->hf_row + row_begin, rows, dtype, data);
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
     return read_converted(weights, weight, row_begin, rows, dtype, data);

@@ -15,16 +15,20 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/config/args.h"
+#include "core/models/explain.h"
 #include "core/models/model.h"
 
 static const struct tt_option options[] = {
     {"json", NULL, NULL, "print JSON"},
+    {"explain", NULL, "NAME", "print the parts and the parameters of a model; NAME/FLAVOR for another than debugmodel"},
     {"seq_len", NULL, "N", "length of the sequences for which flops per token are counted (default: 2048)"},
     TT_OPTION_HELP,
     {0},
 };
 
-static const char usage[] = "usage: titan models [--json] [--seq-len N]\n\nLists the models and their flavors.\n\n";
+static const char usage[] = "usage: titan models [--json] [--seq-len N]\n"
+                            "       titan models --explain NAME[/FLAVOR]\n\n"
+                            "Lists the models and their flavors, or says what one consists of.\n\n";
 
 static json_t *describe(const struct tt_model *model, int64_t seq_len)
 {
@@ -61,6 +65,24 @@ static void print_table(struct tt_model *const *models, int n, int64_t seq_len)
              seq_len);
 }
 
+static int explain(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    char *row = tt_format("%.*s", slash ? (int)(slash - name) : (int)strlen(name), name);
+    struct tt_model *model = NULL;
+    struct tt_text text = {0};
+    int rc = 0;
+
+    TT_TRY(tt_model_new(row, slash ? slash + 1 : tt_model_rows[0]->flavors[0].name, NULL, NULL, &model));
+    tt_model_explain(model, &text);
+    tt_print("%s", text.text);
+out:
+    tt_text_release(&text);
+    tt_model_free(model);
+    tt_free(row);
+    return rc;
+}
+
 static int list(const struct tt_args *args)
 {
     bool is_json = tt_args_has(args, "json");
@@ -72,6 +94,10 @@ static int list(const struct tt_args *args)
     if (args->n_words)
         TT_TRY(tt_fail(TT_EUSAGE, "models: unknown argument '%s'\nhelp: titan models [--json] [--seq-len N]",
                        args->word[0]));
+    if (tt_args_has(args, "explain")) {
+        rc = explain(tt_args_last(args, "explain"));
+        goto out;
+    }
     TT_TRY(tt_cli_count("models", args, "seq_len", 1, INT32_MAX, &seq_len));
     for (int r = 0; r < tt_model_n_rows; r++) {
         const struct tt_model_row *row = tt_model_rows[r];

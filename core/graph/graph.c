@@ -12,8 +12,8 @@ struct tt_graph *tt_graph_new(void)
 {
     struct tt_graph *graph = tt_calloc(1, sizeof *graph);
 
-    graph->tokens = graph->labels = graph->positions = graph->rope_table = graph->token_loss = graph->logits =
-        graph->block = TT_NONE;
+    graph->tokens = graph->labels = graph->positions = graph->rope_table = graph->local_rope_table = graph->token_loss =
+        graph->logits = graph->block = TT_NONE;
     return graph;
 }
 

@@ -180,7 +180,8 @@ struct tt_rope {
     double beta_fast, beta_slow;
     double mscale; /* YaRN: the table and the scores are multiplied by functions of these two */
     double mscale_all_dim;
-    bool linear;     /* all frequencies are divided by factor */
+    double attention_factor; /* YaRN: of the table, in place of the one that follows from these; 0: it follows */
+    bool linear;             /* all frequencies are divided by factor */
     bool dynamic;    /* unscaled up to original_max; longer sequences, for which theta would change, are refused */
     bool fractional; /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
 };
@@ -215,9 +216,11 @@ struct tt_graph {
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     /* TT_VALUE_INPUT (B, T) I32: the position of each token in its document; TT_NONE: documents do not matter */
     int positions;
-    int rope_table;      /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
-    struct tt_rope rope; /* fills rope_table */
-    bool carries;        /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */
+    int rope_table;            /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
+    struct tt_rope rope;       /* fills rope_table */
+    int local_rope_table;      /* the same for layers with a window, if theirs differs, or TT_NONE */
+    struct tt_rope local_rope; /* fills it */
+    bool carries;              /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */
     /* (N) F32 loss of each token, 0 if the label is ignored; TT_NONE before the head. With a z-loss (2, N): the
      * second row is the z-loss of each token */
     int token_loss;
@@ -245,6 +248,12 @@ int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dt
 
 /** Adds a copy of a node at the end; its outputs, which must already be in the graph, are now made by it. */
 void tt_graph_append(struct tt_graph *graph, const struct tt_node *node);
+
+/** The frequencies that fill a constant. */
+static inline const struct tt_rope *tt_graph_rope_of(const struct tt_graph *graph, int value)
+{
+    return value == graph->local_rope_table ? &graph->local_rope : &graph->rope;
+}
 
 /** The first output of a node. */
 int tt_graph_out(const struct tt_graph *graph, int node);

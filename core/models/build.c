@@ -74,7 +74,7 @@ void tt_params_norm(struct tt_model *model, int block, const char *name, const c
     char *weight = tt_format("%s.weight", name), *hf_weight = tt_format("%s.weight", hf_name);
 
     (void)tt_params_vector(model, block, weight, hf_weight, n, TT_PARAM_ONES);
-    if (model->row->parts->norm == tt_build_layernorm)
+    if (model->row->norm == TT_NORM_LAYER)
         add_bias(model, block, name, hf_name, n);
     tt_free(weight);
     tt_free(hf_weight);
@@ -160,13 +160,17 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     if (graph->documents)
         graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, tokens);
     graph->rope = model->dims.rope;
+    graph->local_rope = (struct tt_rope){.theta = model->dims.local_theta};
     if (!model->row->learned_positions)
         graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
+    if (model->dims.local_theta != 0.0 && model->dims.sliding_window > 0)
+        graph->local_rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "local_rope_table", 3, table);
 }
 
 void tt_build_block(struct tt_build *b, int block)
 {
     b->graph->block = block;
+    b->layer = block;
     b->prefix[0] = 0;
     if (block != TT_NONE)
         (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);
@@ -252,12 +256,26 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
     return tt_build_rmsnorm_of(b, name, x, b->model->dims.norm_eps);
 }
 
-int tt_build_layernorm(struct tt_build *b, const char *name, int x)
+static int layernorm(struct tt_build *b, const char *name, int x)
 {
     struct tt_attr attr = {.eps = b->model->dims.norm_eps};
     int in[3] = {x, tt_build_param(b, name, "weight"), tt_build_param(b, name, "bias")};
 
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
+}
+
+/* x, normalised as the row says, by the parameters of the same name. */
+static int norm(struct tt_build *b, const char *name, int x)
+{
+    return b->model->row->norm == TT_NORM_LAYER ? layernorm(b, name, x) : tt_build_rmsnorm(b, name, x);
+}
+
+/* x times a constant, of which 0 means 1. */
+static int scaled(struct tt_build *b, const char *name, int x, double by)
+{
+    struct tt_attr attr = {.scale = (float)by};
+
+    return by == 0.0 || by == 1.0 ? x : node(b, TT_OP_SCALE, name, &x, 1, &attr);
 }
 
 /* A node "<name>.<suffix>" of x and perhaps a weight. */
@@ -317,6 +335,10 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
                            .from_position = b->graph->cache_len > 0};
     int in[3] = {x, b->graph->rope_table, b->graph->positions};
 
+    if (b->layer != TT_NONE && tt_layers_have(&b->model->dims.unrotated, b->layer))
+        return x;
+    if (b->graph->local_rope_table != TT_NONE && tt_model_is_windowed(&b->model->dims, b->layer))
+        in[1] = b->graph->local_rope_table;
     return node(b, TT_OP_ROPE, name, in, 3, &attr);
 }
 
@@ -337,7 +359,8 @@ int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int
                            .heads = (int)d->n_heads,
                            .kv_heads = (int)d->n_kv_heads,
                            .head_dim = (int)d->head_dim,
-                           .sliding_window = window};
+                           .sliding_window = window,
+                           .scale = (float)d->multipliers.attention};
     int in[6] = {qkv[0], qkv[1], qkv[2], b->graph->positions, sinks, sinks};
 
     if (!b->graph->cache_len)
@@ -400,24 +423,59 @@ void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
         b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, NULL);
 }
 
+const struct tt_norm_names *tt_norm_names_of(const struct tt_model_row *row)
+{
+    static const struct tt_norm_names llama = {"input_layernorm", NULL, "post_attention_layernorm", NULL};
+    const struct tt_norm_names *names = row->decoder ? &row->decoder->hf_norms : &llama;
+
+    return names->before_attention || names->after_attention || names->before_ffn || names->after_ffn ? names : &llama;
+}
+
+static int norm_if(struct tt_build *b, const char *wanted, const char *name, int x)
+{
+    return wanted ? norm(b, name, x) : x;
+}
+
+/* x plus what a part of a block, `y`, adds to it. */
+static int add_residual(struct tt_build *b, const char *name, const char *scaled_name, int x, int y)
+{
+    return tt_build_add(b, name, x, scaled(b, scaled_name, y, b->model->dims.multipliers.residual));
+}
+
+static int block(struct tt_build *b, int layer, int x)
+{
+    const struct tt_model_row *row = b->model->row;
+    const struct tt_norm_names *norms = tt_norm_names_of(row);
+    int read = norm_if(b, norms->before_attention, "attention_norm", x);
+    int y = norm_if(b, norms->after_attention, "attention_post_norm", row->parts->attention(b, layer, read));
+    int after = add_residual(b, "attention_residual", "attention_scaled", x, y);
+
+    if (!row->decoder || !row->decoder->parallel)
+        read = norm_if(b, norms->before_ffn, "ffn_norm", after);
+    else if (norms->before_ffn)
+        read = norm(b, "ffn_norm", x);
+    y = norm_if(b, norms->after_ffn, "ffn_post_norm", row->parts->feed_forward(b, layer, read));
+    return add_residual(b, "out", "ffn_scaled", after, y);
+}
+
 /* The graph of a row's parts: the embedding, blocks with two residuals, the last norm, the head. */
 static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
 {
-    const struct tt_model_parts *parts = model->row->parts;
+    const struct tt_multipliers *multipliers = &model->dims.multipliers;
     struct tt_build b;
     int x;
 
     tt_build_begin(&b, model, batch, seq_len, graph);
     x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
+    x = scaled(&b, "embeddings_scaled", x, multipliers->embedding);
     if (model->row->learned_positions)
         x = add_positions(&b, "positions", "pos_embeddings", x);
     for (int l = 0; l < model->dims.n_layers; l++) {
         tt_build_block(&b, l);
-        x = tt_build_add(&b, "attention_residual", x, parts->attention(&b, l, parts->norm(&b, "attention_norm", x)));
-        x = tt_build_add(&b, "out", x, parts->feed_forward(&b, l, parts->norm(&b, "ffn_norm", x)));
+        x = block(&b, l, x);
     }
     tt_build_block(&b, TT_NONE);
-    x = parts->norm(&b, "norm", x);
+    x = scaled(&b, "norm_scaled", norm(&b, "norm", x), multipliers->logits);
     tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 

@@ -5,6 +5,7 @@
  * attention.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/models/internal.h"
 
@@ -176,35 +177,95 @@ static int latent_attention(struct tt_build *b, int x)
 
 /* --- blocks --- */
 
-/* Adds q, k or v. Files for rotating halves have the rows of each head in a different order from that for pairs. */
-static void add_heads(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads, bool is_rotated)
+/* Names of Hugging Face's where the decoder has none of its own. */
+static const char *const llama_heads[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                          "self_attn.o_proj"};
+static const char *const llama_ffn[] = {"mlp.gate_proj", "mlp.down_proj", "mlp.up_proj"};
+
+static const char *const *heads_names(const struct tt_decoder *of)
+{
+    return of->hf_heads[0] ? of->hf_heads : llama_heads;
+}
+
+static const char *const *ffn_names(const struct tt_decoder *of)
+{
+    return of->hf_ffn[0] ? of->hf_ffn : llama_ffn;
+}
+
+/*
+ * A linear layer (rows, columns), perhaps with a bias, that tensor parallelism cuts by `tp`. Returns its weight, the
+ * last parameter or the one before.
+ */
+static struct tt_param *add_layer(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows,
+                                  int64_t columns, struct tt_normal normal, bool bias, enum tt_param_tp tp)
+{
+    struct tt_param *p = tt_params_linear(m, l, name, hf_name, rows, columns, normal, bias);
+
+    p[0].tp = tp;
+    if (bias)
+        p[1].tp = tp == TT_TP_ROWS ? tp : TT_TP_WHOLE;
+    return p;
+}
+
+/* Says for the parameters from `first` on, in the order in which they are there, which of them are one tensor. */
+static void join_parts(struct tt_model *m, int first)
+{
+    for (int i = first; i < m->n_params; i++) {
+        int64_t rows = 0;
+        int n = 0;
+
+        for (int k = first; k < m->n_params; k++) {
+            if (strcmp(m->params[k].hf_name, m->params[i].hf_name) != 0)
+                continue;
+            if (k == i) {
+                m->params[i].hf_part = n;
+                m->params[i].hf_row = rows;
+            }
+            rows += m->params[k].shape[0];
+            n++;
+        }
+        m->params[i].hf_parts = n > 1 ? n : 0;
+        m->params[i].hf_rows = n > 1 ? rows : 0;
+    }
+}
+
+/*
+ * Adds q, k or v. Files for rotating halves have the rows of each head in a different order from that for pairs.
+ *   is_whole   every rank that shares the layer has all of it
+ */
+static void add_heads(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads, bool is_rotated,
+                      bool is_whole)
 {
     const struct tt_decoder *decoder = m->row->decoder;
-    struct tt_param *p =
-        tt_params_linear(m, l, name, hf_name, heads * m->dims.head_dim, m->dims.dim, plain, decoder->qkv_bias);
+    struct tt_param *p = add_layer(m, l, name, hf_name, heads * m->dims.head_dim, m->dims.dim, plain,
+                                   decoder->qkv_bias || m->dims.qkv_bias, is_whole ? TT_TP_WHOLE : TT_TP_ROWS);
 
     for (; p < m->params + m->n_params; p++) {
-        p->tp = TT_TP_ROWS;
-        if (!is_rotated || decoder->rotate_half)
+        if (!is_rotated || decoder->rotate_half || decoder->pairs_in_files)
             continue;
         p->hf_transform = TT_HF_ROPE_PAIRS;
         p->hf_heads = (int)heads;
     }
 }
 
+/* q and k, whose norms over all heads need them whole, are made by each rank for its rows of tokens. */
 static void add_attention(struct tt_model *m, int l, struct tt_normal deep)
 {
+    const struct tt_decoder *of = m->row->decoder;
     const struct tt_model_dims d = m->dims;
+    const char *const *hf = heads_names(of);
+    bool whole = of->qk_norm == TT_QK_WIDTH;
+    int first = m->n_params;
 
-    add_heads(m, l, "attention.wq", "self_attn.q_proj", d.n_heads, true);
-    add_heads(m, l, "attention.wk", "self_attn.k_proj", d.n_kv_heads, true);
-    if (m->row->decoder->qk_norm) {
-        tt_params_norm(m, l, "attention.q_norm", "self_attn.q_norm", d.head_dim);
-        tt_params_norm(m, l, "attention.k_norm", "self_attn.k_norm", d.head_dim);
+    add_heads(m, l, "attention.wq", hf[0], d.n_heads, true, whole);
+    add_heads(m, l, "attention.wk", hf[1], d.n_kv_heads, true, whole);
+    if (of->qk_norm != TT_QK_NONE) {
+        tt_params_norm(m, l, "attention.q_norm", "self_attn.q_norm", d.head_dim * (whole ? d.n_heads : 1));
+        tt_params_norm(m, l, "attention.k_norm", "self_attn.k_norm", d.head_dim * (whole ? d.n_kv_heads : 1));
     }
-    add_heads(m, l, "attention.wv", "self_attn.v_proj", d.n_kv_heads, false);
-    add_matrix(m, l, "attention.wo.weight", "self_attn.o_proj.weight", d.dim, d.n_heads * d.head_dim, deep,
-               TT_TP_COLUMNS);
+    add_heads(m, l, "attention.wv", hf[2], d.n_kv_heads, false, false);
+    join_parts(m, first);
+    add_layer(m, l, "attention.wo", hf[3], d.dim, d.n_heads * d.head_dim, deep, d.out_bias, TT_TP_COLUMNS);
 }
 
 /* torchtitan's order and init rules: the router begins as small as what is added to the residual. */
@@ -229,51 +290,78 @@ static void add_experts(struct tt_model *m, int l, struct tt_normal deep)
     add_matrix(m, l, "moe.shared_experts.w3.weight", shared[2], width, d.dim, deep, TT_TP_ROWS);
 }
 
-static void add_block(struct tt_model *m, int l)
+static void add_dense(struct tt_model *m, int l, struct tt_normal deep)
 {
     const struct tt_model_dims d = m->dims;
+    const char *const *hf = ffn_names(m->row->decoder);
+    int first = m->n_params;
+
+    add_layer(m, l, "feed_forward.w1", hf[0], d.ffn_dim, d.dim, plain, d.mlp_bias, TT_TP_ROWS);
+    if (hf[2])
+        add_layer(m, l, "feed_forward.w3", hf[2], d.ffn_dim, d.dim, deep, d.mlp_bias, TT_TP_ROWS);
+    join_parts(m, first);
+    add_layer(m, l, "feed_forward.w2", hf[1], d.dim, d.ffn_dim, deep, d.mlp_bias, TT_TP_COLUMNS);
+}
+
+static void add_norm(struct tt_model *m, int l, const char *name, const char *hf_name)
+{
+    if (hf_name)
+        tt_params_norm(m, l, name, hf_name, m->dims.dim);
+}
+
+static void add_block(struct tt_model *m, int l)
+{
+    const struct tt_norm_names *norms = tt_norm_names_of(m->row);
     struct tt_normal deep = {.cut = 2.0, .depth = sqrt(2.0 * (l + 1.0))}; /* the residual's share, by depth */
 
-    tt_params_norm(m, l, "attention_norm", "input_layernorm", d.dim);
-    (d.mla.kv_rank ? add_latent_attention : add_attention)(m, l, deep);
-    tt_params_norm(m, l, "ffn_norm", "post_attention_layernorm", d.dim);
-    if (tt_model_has_experts(&d, l)) {
-        add_experts(m, l, deep);
-        return;
-    }
-    add_matrix(m, l, "feed_forward.w1.weight", "mlp.gate_proj.weight", d.ffn_dim, d.dim, plain, TT_TP_ROWS);
-    add_matrix(m, l, "feed_forward.w3.weight", "mlp.up_proj.weight", d.ffn_dim, d.dim, deep, TT_TP_ROWS);
-    add_matrix(m, l, "feed_forward.w2.weight", "mlp.down_proj.weight", d.dim, d.ffn_dim, deep, TT_TP_COLUMNS);
+    add_norm(m, l, "attention_norm", norms->before_attention);
+    (m->dims.mla.kv_rank ? add_latent_attention : add_attention)(m, l, deep);
+    add_norm(m, l, "attention_post_norm", norms->after_attention);
+    add_norm(m, l, "ffn_norm", norms->before_ffn);
+    (tt_model_has_experts(&m->dims, l) ? add_experts : add_dense)(m, l, deep);
+    add_norm(m, l, "ffn_post_norm", norms->after_ffn);
+}
+
+/* The product with a layer, which has a bias if `bias`. */
+static int product(struct tt_build *b, const char *name, const char *layer, int x, bool bias)
+{
+    return bias ? tt_build_affine(b, name, layer, x) : tt_build_linear(b, name, layer, x);
 }
 
 static int grouped_attention(struct tt_build *b, int layer, int x)
 {
     const struct tt_decoder *decoder = b->model->row->decoder;
     const struct tt_model_dims *d = &b->model->dims;
-    int (*project)(struct tt_build *, const char *, const char *, int) =
-        decoder->qkv_bias ? tt_build_affine : tt_build_linear;
+    bool bias = decoder->qkv_bias || d->qkv_bias;
     int qkv[3];
 
-    qkv[0] = project(b, "attention.q", "attention.wq", x);
-    qkv[1] = project(b, "attention.k", "attention.wk", x);
-    qkv[2] = project(b, "attention.v", "attention.wv", x);
-    if (decoder->qk_norm) {
+    qkv[0] = product(b, "attention.q", "attention.wq", x, bias);
+    qkv[1] = product(b, "attention.k", "attention.wk", x, bias);
+    qkv[2] = product(b, "attention.v", "attention.wv", x, bias);
+    if (decoder->qk_norm != TT_QK_NONE) {
         qkv[0] = tt_build_rmsnorm(b, "attention.q_norm", qkv[0]);
         qkv[1] = tt_build_rmsnorm(b, "attention.k_norm", qkv[1]);
     }
     qkv[0] = tt_build_rope(b, "attention.q_rope", qkv[0], d->n_heads, decoder->rotate_half);
     qkv[1] = tt_build_rope(b, "attention.k_rope", qkv[1], d->n_kv_heads, decoder->rotate_half);
     x = tt_build_attention(b, "attention.heads", qkv, TT_NONE, tt_model_is_windowed(d, layer) ? d->sliding_window : 0);
-    return tt_build_linear(b, "attention.out", "attention.wo", x);
+    return product(b, "attention.out", "attention.wo", x, d->out_bias);
 }
 
 static int dense(struct tt_build *b, int x)
 {
-    int gate = tt_build_linear(b, "feed_forward.gate", "feed_forward.w1", x);
-    int up = tt_build_linear(b, "feed_forward.up", "feed_forward.w3", x);
-    int hidden = tt_build_swiglu(b, "feed_forward.hidden", gate, up);
+    bool bias = b->model->dims.mlp_bias;
+    int up, hidden;
 
-    return tt_build_linear(b, "feed_forward.out", "feed_forward.w2", hidden);
+    if (!ffn_names(b->model->row->decoder)[2]) {
+        hidden = product(b, "feed_forward.in", "feed_forward.w1", x, bias);
+        tt_build_node(b, TT_OP_GELU, "feed_forward.hidden", &hidden, 1, NULL, 1, &hidden);
+    } else {
+        hidden = product(b, "feed_forward.gate", "feed_forward.w1", x, bias);
+        up = product(b, "feed_forward.up", "feed_forward.w3", x, bias);
+        hidden = tt_build_swiglu(b, "feed_forward.hidden", hidden, up);
+    }
+    return product(b, "feed_forward.out", "feed_forward.w2", hidden, bias);
 }
 
 /* The rows of each expert times its matrix of `weight`. */
@@ -316,4 +404,4 @@ static int feed_forward(struct tt_build *b, int layer, int x)
     return tt_model_has_experts(&b->model->dims, layer) ? experts(b, x) : dense(b, x);
 }
 
-const struct tt_model_parts tt_decoder_parts = {add_block, tt_build_rmsnorm, attention, feed_forward};
+const struct tt_model_parts tt_decoder_parts = {add_block, attention, feed_forward};

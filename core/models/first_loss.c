@@ -256,15 +256,21 @@ static bool add_tied(struct walk *w, int64_t seq_len, const struct tt_text_repea
     return true;
 }
 
-/* After the last norm the mean square is that of the weights of the norm, whatever its input. */
+/* After the last norm, which may be scaled, the mean square is that of the norm's weights, whatever its input. */
 static double square_before_head(const struct walk *w)
 {
     const struct tt_node *norm = &w->graph->nodes[w->graph->values[head_of(w->graph)->in[0]].producer];
     const struct tt_param *params = w->model->params;
     const struct tt_value *values = w->graph->values;
+    double scale = 1.0;
 
-    return square_of_norm(norm, &params[values[norm->in[1]].param]) +
-           (has_bias(norm) ? square_of(&params[values[norm->in[2]].param]) : 0.0);
+    if (norm->op == TT_OP_SCALE) {
+        scale = (double)norm->attr.scale;
+        norm = &w->graph->nodes[values[norm->in[0]].producer];
+    }
+    return scale * scale *
+           (square_of_norm(norm, &params[values[norm->in[1]].param]) +
+            (has_bias(norm) ? square_of(&params[values[norm->in[2]].param]) : 0.0));
 }
 
 bool tt_model_first_loss(const struct tt_model *model, int64_t seq_len, const struct tt_text_repeats *repeats,

@@ -181,6 +181,8 @@ static int check_rope(const struct tt_model *model, const struct tt_gguf_arch *a
         return 0;
     if (rope->beta_fast != 32.0 || rope->beta_slow != 1.0)
         return fail(model, "its YaRN has beta_fast 32 and beta_slow 1 only");
+    if (rope->attention_factor != 0.0)
+        return fail(model, "its YaRN has no attention_factor of its own");
     if (arch->latents && (rope->mscale == 0.0 || rope->mscale != rope->mscale_all_dim))
         return fail(model, "its YaRN has equal mscale and mscale_all_dim only");
     if (rope->fractional)

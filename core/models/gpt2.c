@@ -43,23 +43,6 @@ static const struct tt_hf_class classes[] = {
               .tied = 1}},
 };
 
-/* Published GPT-2 files were trained with dropout; their weights are as good without. */
-static int note_dropout(const json_t *config, const char *where)
-{
-    static const char *const keys[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
-    double most = 0.0, value = 0.0;
-    int rc = 0;
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        TT_TRY(tt_hf_real(config, keys[i], 0.0, where, &value));
-        most = fmax(most, value);
-    }
-    if (most > 0.0)
-        tt_note("%s: dropout of %g is not applied", where, most);
-out:
-    return rc;
-}
-
 static int read_hf_config(const void *config, const char *where, struct tt_model_dims *d)
 {
     static const struct tt_hf_key keys[] = {
@@ -72,13 +55,14 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
         TT_HF_KEY("layer_norm_epsilon", NULL, FLOAT, norm_eps),
         TT_HF_KEY("tie_word_embeddings", NULL, TIED, tied),
     };
+    static const char *const dropout[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
     int rc = 0;
 
     TT_TRY(tt_hf_must_be(config, "activation_function", "gelu_new", where));
     TT_TRY(tt_hf_must_be_flag(config, "scale_attn_by_inverse_layer_idx", false, where));
     TT_TRY(tt_hf_must_be_flag(config, "add_cross_attention", false, where));
     TT_TRY(tt_hf_must_be_flag(config, "scale_attn_weights", true, where));
-    TT_TRY(note_dropout(config, where));
+    TT_TRY(tt_hf_note_dropout(config, dropout, where));
     TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
     d->ffn_dim = d->ffn_dim ? d->ffn_dim : 4 * d->dim;
 out:
@@ -113,8 +97,12 @@ static void add_affine(struct tt_model *m, int l, const char *name, struct place
     p[0].hf_transform = TT_HF_TRANSPOSE;
     p[0].tp = tp;
     p[1].tp = tp == TT_TP_ROWS ? tp : TT_TP_WHOLE;
-    p[0].hf_part = p[1].hf_part = place.part;
-    p[0].hf_parts = p[1].hf_parts = place.parts;
+    for (int i = 0; i < 2; i++) {
+        p[i].hf_part = place.part;
+        p[i].hf_parts = place.parts;
+        p[i].hf_row = place.part * rows;
+        p[i].hf_rows = place.parts * rows;
+    }
 }
 
 static void add_block(struct tt_model *m, int l)
@@ -168,7 +156,7 @@ static const struct tt_gguf_name names[] = {
     {.ours = "feed_forward.w2.bias", .theirs = "ffn_down.bias"},
 };
 
-static const struct tt_model_parts parts = {add_block, tt_build_layernorm, attention, feed_forward};
+static const struct tt_model_parts parts = {add_block, attention, feed_forward};
 
 const struct tt_model_row tt_model_gpt2 = {
     .name = "gpt2",
@@ -179,6 +167,7 @@ const struct tt_model_row tt_model_gpt2 = {
     .hf_prefix = "transformer.",
     .hf_embeddings = "transformer.wte.weight",
     .hf_norm = "transformer.ln_f",
+    .norm = TT_NORM_LAYER,
     .learned_positions = true,
     .plain_embeddings = true,
     .read_hf_config = read_hf_config,

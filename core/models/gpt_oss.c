@@ -237,7 +237,7 @@ static const struct tt_gguf_name names[] = {
     {.ours = "moe.experts.mlp2_bias", .theirs = "ffn_down_exps.bias"},
 };
 
-static const struct tt_model_parts parts = {add_block, tt_build_rmsnorm, attention, feed_forward};
+static const struct tt_model_parts parts = {add_block, attention, feed_forward};
 
 const struct tt_model_row tt_model_gpt_oss = {
     .name = "gpt_oss",

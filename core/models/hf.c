@@ -6,6 +6,7 @@
  */
 #include "core/models/hf.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,13 +178,20 @@ static void list_rope(const json_t *config, const char *object, struct tt_text *
     of = json_string_value(type ? type : json_object_get(rope, "type"));
     json_object_foreach((json_t *)(uintptr_t)rope, name, value)
     {
-        bool used = json_is_null(value);
+        bool used = json_is_null(value) || json_is_object(value); /* one for each kind of layer */
 
         for (size_t i = 0; i < sizeof rope_members / sizeof *rope_members && !used; i++)
             used = strcmp(rope_members[i].name, name) == 0 && has_word(rope_members[i].types, of ? of : "default");
         if (!used)
             list_key(list, object, name);
     }
+}
+
+/* Whether a class reads a key, or the key's value has no effect on it. */
+static bool is_read(const struct tt_hf_class *class, const struct known_key *key, const char *name, const json_t *value)
+{
+    return strcmp(key->word, "all") == 0 || has_word(class->reads, key->word) || has_word(class->reads, name) ||
+           is_harmless(value, key->harmless);
 }
 
 static int check_keys(const json_t *config, const char *where)
@@ -200,8 +208,7 @@ static int check_keys(const json_t *config, const char *where)
 
         if (!key && *name != '_')
             list_key(&unused, "", name);
-        if (key && strcmp(key->word, "all") != 0 && !has_word(class->reads, key->word) &&
-            !has_word(class->reads, name) && !is_harmless(value, key->harmless))
+        if (key && !is_read(class, key, name, value))
             TT_TRY(fail_effect(key, value, class->type, where));
     }
     list_rope(config, "rope_scaling", &unused);
@@ -215,13 +222,6 @@ out:
 
 /* --- reading --- */
 
-static const json_t *member(const json_t *config, const char *key)
-{
-    const json_t *value = json_object_get(config, key);
-
-    return json_is_null(value) ? NULL : value;
-}
-
 static int fail_type(const char *key, const char *wanted, const char *where)
 {
     return tt_fail(TT_EDATA, "%s: %s must be %s", where, key, wanted);
@@ -230,7 +230,7 @@ static int fail_type(const char *key, const char *wanted, const char *where)
 /* A key that has two names in a class: *ret_key is the one that the file has. */
 static int find_name(const json_t *config, const char *key, const char *other, const char *where, const char **ret_key)
 {
-    const json_t *a = member(config, key), *b = member(config, other);
+    const json_t *a = tt_hf_member(config, key), *b = tt_hf_member(config, other);
 
     *ret_key = b ? other : key;
     if (!a || !b || json_equal(a, b))
@@ -269,7 +269,7 @@ int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char 
 
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where, double *ret_value)
 {
-    const json_t *value = member(config, key);
+    const json_t *value = tt_hf_member(config, key);
 
     if (value && !json_is_number(value))
         return fail_type(key, "a number", where);
@@ -334,7 +334,7 @@ int tt_hf_read(const json_t *config, const struct tt_hf_key *keys, size_t n, con
 
 int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where)
 {
-    const json_t *value = member(config, key);
+    const json_t *value = tt_hf_member(config, key);
 
     if (!value)
         return 0;
@@ -401,9 +401,33 @@ out:
     return rc;
 }
 
+int tt_hf_layers(const json_t *list, int64_t n, bool (*is_in)(const json_t *member), const char *key, const char *where,
+                 struct tt_layers *ret_layers)
+{
+    struct tt_layers every = {0}, bits = {0};
+    bool is_period = true;
+
+    for (int64_t l = 0; l < n && every.every == 0; l++)
+        every.every = is_in(json_array_get(list, (size_t)l)) ? l + 1 : 0;
+    for (int64_t l = 0; l < n; l++) {
+        bool in = is_in(json_array_get(list, (size_t)l));
+
+        is_period = is_period && in == tt_layers_have(&every, l);
+        if (in && l < TT_LAYER_BITS)
+            bits.bits |= INT64_C(1) << l;
+    }
+    *ret_layers = is_period ? every : bits;
+    for (int64_t l = TT_LAYER_BITS; l < n && !is_period; l++)
+        if (is_in(json_array_get(list, (size_t)l)))
+            return tt_fail(TT_EDATA,
+                           "%s: %s is not supported: from layer %d on, it can only say the same of every n-th layer",
+                           where, key, TT_LAYER_BITS);
+    return 0;
+}
+
 static int check_layer_types(const json_t *config, const char *where)
 {
-    const json_t *types = member(config, "layer_types");
+    const json_t *types = tt_hf_member(config, "layer_types");
     const char *type;
 
     for (size_t i = 0; i < json_array_size(types); i++) {
@@ -441,8 +465,8 @@ static const char *conversion_of(const char *method)
 /* Weights in FP8 and MXFP4 are read as bfloat16 (checkpoint/read/rows.c). */
 static int check_quantization(const json_t *config, const char *where)
 {
-    const json_t *quantization = member(config, "quantization_config");
-    const char *method = json_string_value(member(quantization, "quant_method"));
+    const json_t *quantization = tt_hf_member(config, "quantization_config");
+    const char *method = json_string_value(tt_hf_member(quantization, "quant_method"));
 
     if (!quantization)
         return 0;
@@ -454,6 +478,11 @@ static int check_quantization(const json_t *config, const char *where)
                    where, method ? method : "(none)", conversion_of(method));
 }
 
+static bool is_full(const json_t *type)
+{
+    return !json_is_string(type) || strcmp(json_string_value(type), "full_attention") == 0;
+}
+
 static bool is_windowed(const json_t *types, int64_t layer)
 {
     const char *type = json_string_value(json_array_get(types, (size_t)layer));
@@ -461,11 +490,17 @@ static bool is_windowed(const json_t *types, int64_t layer)
     return type && strcmp(type, "sliding_attention") == 0;
 }
 
-/* Which layers of layer_types have a window: as tt_model_dims.window_from; or refused. */
+/* Which layers of layer_types have a window, as tt_model_dims says it. */
 static int read_windowed_layers(const json_t *types, const char *where, int64_t layers, struct tt_model_dims *dims)
 {
     int64_t first = 0;
 
+    for (int64_t l = 0; l < layers; l++)
+        if (!is_windowed(types, l) && (!json_array_get(types, (size_t)l) || !is_full(json_array_get(types, (size_t)l))))
+            return tt_fail(TT_EDATA,
+                           "%s: layer_types are not supported: each of %lld layers must be 'sliding_attention' or "
+                           "'full_attention'",
+                           where, (long long)layers);
     while (first < layers && !is_windowed(types, first))
         first++;
     for (int way = 0; way < 2; way++) {
@@ -476,19 +511,18 @@ static int read_windowed_layers(const json_t *types, const char *where, int64_t 
             l++;
         if (l == layers) {
             dims->window_from = d.window_from;
+            dims->full = (struct tt_layers){0};
             return 0;
         }
     }
-    return tt_fail(TT_EDATA,
-                   "%s: layer_types are not supported: 'sliding_attention' must be that of all layers from one on, or "
-                   "of layers 0, 2, 4, ...",
-                   where);
+    dims->window_from = 0;
+    return tt_hf_layers(types, layers, is_full, "layer_types", where, &dims->full);
 }
 
 static int read_windows(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
     const struct tt_hf_windows *of = &tt_hf_class(config)->window;
-    const json_t *types = member(config, "layer_types");
+    const json_t *types = tt_hf_member(config, "layer_types");
     int64_t window = 0, first = 0;
     int rc = 0;
 
@@ -500,153 +534,15 @@ static int read_windows(const json_t *config, const char *where, struct tt_model
     if (of->by_layers)
         TT_TRY(read_int(config, "max_window_layers", 0, of->layers, where, &first));
     dims->sliding_window = window;
-    dims->window_from = first + 1;
+    dims->window_from = of->every ? 0 : first + 1;
+    dims->full.every = of->every;
     if (types)
         TT_TRY(read_windowed_layers(types, where, dims->n_layers, dims));
-    if (types && !of->by_layers && dims->window_from != 1)
+    if (types && !of->by_layers && (dims->window_from != 1 || dims->full.every || dims->full.bits))
         return tt_fail(TT_EDATA, "%s: layer_types are not supported: the layers of a %s all have the window", where,
                        tt_hf_class(config)->type);
-    if (dims->window_from > dims->n_layers)
+    if (!dims->full.every && !dims->full.bits && dims->window_from > dims->n_layers)
         dims->sliding_window = dims->window_from = 0;
-out:
-    return rc;
-}
-
-static int need_real(const json_t *object, const char *type, const char *key, const char *where, double *ret_value)
-{
-    if (!member(object, key))
-        return tt_fail(TT_EDATA, "%s: rope_type %s needs the key '%s'", where, type, key);
-    return tt_hf_real(object, key, 0.0, where, ret_value);
-}
-
-static int read_llama3_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
-{
-    int rc = 0;
-
-    TT_TRY(need_real(rope, "llama3", "factor", where, &ret_rope->factor));
-    TT_TRY(need_real(rope, "llama3", "low_freq_factor", where, &ret_rope->low_freq_factor));
-    TT_TRY(need_real(rope, "llama3", "high_freq_factor", where, &ret_rope->high_freq_factor));
-out:
-    return rc;
-}
-
-/* A factor of cos and sin follows from the other members; one that is given is refused. */
-static int read_yarn(const json_t *rope, const char *where, struct tt_rope *ret_rope)
-{
-    bool truncate = true;
-    int rc = 0;
-
-    TT_TRY(tt_hf_bool(rope, "truncate", true, where, &truncate));
-    ret_rope->fractional = !truncate;
-    if (member(rope, "attention_factor"))
-        return tt_fail(TT_EDATA, "%s: attention_factor of rope_type yarn is not supported", where);
-    TT_TRY(need_real(rope, "yarn", "factor", where, &ret_rope->factor));
-    TT_TRY(tt_hf_real(rope, "beta_fast", 32.0, where, &ret_rope->beta_fast));
-    TT_TRY(tt_hf_real(rope, "beta_slow", 1.0, where, &ret_rope->beta_slow));
-    TT_TRY(tt_hf_real(rope, "mscale", 0.0, where, &ret_rope->mscale));
-    TT_TRY(tt_hf_real(rope, "mscale_all_dim", 0.0, where, &ret_rope->mscale_all_dim));
-    if (!(ret_rope->beta_fast > 0.0))
-        return tt_fail(TT_EDATA, "%s: beta_fast %g must be positive", where, ret_rope->beta_fast);
-out:
-    return rc;
-}
-
-/* The first training's length of `dynamic` is max_position_embeddings, whatever the object says (read_rope). */
-static int read_factor(const json_t *rope, const char *type, const char *where, struct tt_rope *ret_rope)
-{
-    ret_rope->linear = strcmp(type, "linear") == 0;
-    ret_rope->dynamic = !ret_rope->linear;
-    return need_real(rope, type, "factor", where, &ret_rope->factor);
-}
-
-/* rope: the object with the type, or NULL. Leaves ret_rope without scaling for type default. */
-static int read_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
-{
-    const json_t *type = member(rope, "rope_type");
-    const char *name;
-
-    if (!type)
-        type = member(rope, "type");
-    if (!type && member(rope, "factor"))
-        return tt_fail(TT_EDATA, "%s: RoPE scaling without a rope_type", where);
-    if (!type)
-        return 0;
-    name = json_is_string(type) ? json_string_value(type) : "(not a string)";
-    if (strcmp(name, "default") == 0)
-        return 0;
-    if (strcmp(name, "llama3") == 0)
-        return read_llama3_scaling(rope, where, ret_rope);
-    if (strcmp(name, "yarn") == 0)
-        return read_yarn(rope, where, ret_rope);
-    if (strcmp(name, "linear") == 0 || strcmp(name, "dynamic") == 0)
-        return read_factor(rope, name, where, ret_rope);
-    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3, yarn, linear and dynamic are",
-                   where, name);
-}
-
-/* The object that counts, NULL if there is none. Files may have both; the older spelling wins unless it is empty. */
-static int find_rope(const json_t *config, const char *where, const json_t **ret_rope)
-{
-    const json_t *rope = member(config, "rope_scaling"), *value;
-    const char *key;
-
-    if (!rope || (json_is_object(rope) && json_object_size(rope) == 0))
-        rope = member(config, "rope_parameters");
-    if (rope && !json_is_object(rope))
-        return fail_type("rope_parameters or rope_scaling", "an object", where);
-    json_object_foreach((json_t *)(uintptr_t)rope, key, value)
-    {
-        if (json_is_object(value))
-            return tt_fail(TT_EDATA, "%s: RoPE of its own for layers of one type ('%s') is not supported", where, key);
-    }
-    *ret_rope = rope;
-    return 0;
-}
-
-/*
- * The length that scaling begins from. The file may have it outside of the object too, which wins; without any it is
- * the longest sequence of the model.
- */
-static int read_original_max(const json_t *config, const json_t *rope, const char *where, int64_t max_positions,
-                             double *ret_value)
-{
-    int rc = 0;
-
-    *ret_value = (double)max_positions;
-    TT_TRY(tt_hf_real(rope, "original_max_position_embeddings", *ret_value, where, ret_value));
-    TT_TRY(tt_hf_real(config, "original_max_position_embeddings", *ret_value, where, ret_value));
-out:
-    return rc;
-}
-
-/*
- * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
- * older `type`). Types default, llama3, yarn, linear and dynamic. A class may have scaling where the file says nothing
- * of RoPE (gpt-oss).
- */
-static int read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
-{
-    const json_t *rope = NULL;
-    struct tt_rope result = {0};
-    int rc = 0;
-
-    TT_TRY(find_rope(config, where, &rope));
-    TT_TRY(tt_hf_real(config, "rope_theta", dims->rope.theta, where, &result.theta));
-    TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
-    TT_TRY(
-        tt_hf_must_equal(member(rope, "partial_rotary_factor") ? rope : config, "partial_rotary_factor", 1.0, where));
-    if (rope) {
-        TT_TRY(read_scaling(rope, where, &result));
-        if (dims->mla.kv_rank && result.factor != 0.0 && result.beta_fast == 0.0) /* DeepSeek's classes read it there */
-            TT_TRY(tt_hf_must_equal(rope, "mscale_all_dim", 0.0, where));
-        dims->rope = result;
-    }
-    dims->rope.theta = result.theta;
-    if (dims->rope.factor != 0.0)
-        TT_TRY(read_original_max(config, rope, where, rope ? dims->max_positions : (int64_t)dims->rope.original_max,
-                                 &dims->rope.original_max));
-    if (dims->rope.dynamic)
-        dims->rope.original_max = (double)dims->max_positions;
 out:
     return rc;
 }
@@ -661,16 +557,18 @@ int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d
         TT_HF_KEY("intermediate_size", NULL, SIZE, ffn_dim),
         TT_HF_KEY("vocab_size", NULL, SIZE, vocab_size),
         TT_HF_KEY("max_position_embeddings", NULL, SIZE, max_positions),
-        TT_HF_KEY("rms_norm_eps", NULL, FLOAT, norm_eps),
         TT_HF_KEY("tie_word_embeddings", NULL, TIED, tied),
     };
+    const struct tt_hf_class *class = tt_hf_class(config);
+    const struct tt_hf_key eps = TT_HF_KEY(class->eps ? class->eps : "rms_norm_eps", NULL, FLOAT, norm_eps);
     int rc = 0;
 
     TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
+    TT_TRY(tt_hf_read(config, &eps, 1, where, d));
     if (d->n_layers > TT_MOST_LAYERS) /* others may be looked at one by one */
         return tt_fail(TT_EDATA, "%s: num_hidden_layers is %lld; at most %d is supported", where,
                        (long long)d->n_layers, TT_MOST_LAYERS);
-    TT_TRY(read_rope(config, where, d));
+    TT_TRY(tt_hf_read_rope(config, where, d));
 out:
     return rc;
 }
@@ -687,7 +585,7 @@ static bool is_listed(const json_t *layers, int64_t layer)
 /* A layer is dense if mlp_only_layers has it, or if its number from 1 on is not a multiple of decoder_sparse_step. */
 static int read_dense_layers(const json_t *config, const char *where, int64_t layers, struct tt_moe *moe)
 {
-    const json_t *listed = member(config, "mlp_only_layers");
+    const json_t *listed = tt_hf_member(config, "mlp_only_layers");
     int64_t step = 1;
     int rc = 0;
 
@@ -702,13 +600,13 @@ static int read_dense_layers(const json_t *config, const char *where, int64_t la
             continue;
         if (l == moe->dense_layers)
             moe->dense_layers++;
-        else if (l < TT_DENSE_BITS)
+        else if (l < TT_LAYER_BITS)
             moe->dense_set |= INT64_C(1) << l;
         else
             return tt_fail(TT_EDATA,
                            "%s: layer %lld has no experts by decoder_sparse_step %lld or mlp_only_layers, and an "
                            "earlier layer has; this is supported for the first %d layers only",
-                           where, (long long)l, (long long)step, TT_DENSE_BITS);
+                           where, (long long)l, (long long)step, TT_LAYER_BITS);
     }
 out:
     return rc;
@@ -727,7 +625,7 @@ int tt_hf_router_logits(const json_t *config, const char *where)
     return rc;
 }
 
-/* Of Qwen3's class, or of Mixtral's, whose experts are as wide as the feed-forward and whose gates are normalized. */
+/* Of Qwen3's class, or of Mixtral's and OLMoE's, whose experts are as wide as the feed-forward. */
 static int read_experts(const json_t *config, const char *where, struct tt_model_dims *d)
 {
     static const struct tt_hf_key keys[] = {
@@ -735,19 +633,79 @@ static int read_experts(const json_t *config, const char *where, struct tt_model
         TT_HF_KEY("num_experts_per_tok", NULL, SIZE, moe.top_k),
         TT_HF_KEY("moe_intermediate_size", NULL, SIZE, moe.ffn_dim),
     };
+    const char *reads = tt_hf_class(config)->reads;
     bool normalized = !d->moe.gates_as_scored, have_width = d->moe.ffn_dim > 0;
     int rc = 0;
 
     TT_TRY(tt_hf_read(config, keys, have_width ? 3 : 2, where, d));
     TT_TRY(tt_hf_router_logits(config, where));
     TT_TRY(tt_hf_must_equal(config, "router_jitter_noise", 0.0, where));
-    if (have_width) {
+    if (has_word(reads, "norm_topk_prob"))
         TT_TRY(tt_hf_bool(config, "norm_topk_prob", normalized, where, &normalized));
+    if (has_word(reads, "decoder_sparse_step"))
         TT_TRY(read_dense_layers(config, where, d->n_layers, &d->moe));
-    }
     d->moe.gates_as_scored = !normalized;
 out:
     return rc;
+}
+
+static int read_biases(const json_t *config, const struct tt_decoder *decoder, const char *where,
+                       struct tt_model_dims *d)
+{
+    const struct tt_hf_class *class = tt_hf_class(config);
+    bool attention = d->qkv_bias;
+    int rc = 0;
+
+    if (class->mlp_bias)
+        TT_TRY(tt_hf_bool(config, "mlp_bias", d->mlp_bias, where, &d->mlp_bias));
+    else
+        TT_TRY(tt_hf_must_be_flag(config, "mlp_bias", false, where));
+    if (class->attention_bias == TT_HF_BIAS_NONE)
+        return tt_hf_must_be_flag(config, "attention_bias", decoder->qkv_bias, where);
+    TT_TRY(tt_hf_bool(config, "attention_bias", attention, where, &attention));
+    if (class->attention_bias == TT_HF_BIAS_IGNORED) {
+        if (json_is_false(json_object_get(config, "attention_bias")))
+            tt_note("%s: attention_bias false has no effect: q, k and v of a %s have biases", where, class->type);
+        return 0;
+    }
+    d->qkv_bias = attention;
+    if (class->attention_bias == TT_HF_BIAS_ALL)
+        d->out_bias = attention;
+out:
+    return rc;
+}
+
+int tt_hf_note_dropout(const json_t *config, const char *const *keys, const char *where)
+{
+    double most = 0.0, value = 0.0;
+    int rc = 0;
+
+    for (; *keys; keys++) {
+        TT_TRY(tt_hf_real(config, *keys, 0.0, where, &value));
+        most = fmax(most, value);
+    }
+    if (most > 0.0)
+        tt_note("%s: dropout of %g is not applied", where, most);
+out:
+    return rc;
+}
+
+/* Whether weights were trained with dropout or without it, they are as good without. */
+static int read_dropout(const json_t *config, const struct tt_hf_class *class, const char *where)
+{
+    static const char *const keys[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
+                                       "resid_pdrop",       "embd_pdrop",       NULL};
+
+    if (has_word(class->reads, "dropout"))
+        return tt_hf_note_dropout(config, keys, where);
+    return tt_hf_must_equal(config, "attention_dropout", 0.0, where);
+}
+
+static const char *activation_of(const struct tt_decoder *decoder)
+{
+    static const char *const words[] = {[TT_ACTIVATION_SILU] = "silu", [TT_ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh"};
+
+    return words[decoder->activation];
 }
 
 /* Refuses what Llama's blocks do not have. Windows are refused if the class has none. */
@@ -756,9 +714,8 @@ static int read_decoder(const json_t *config, const struct tt_decoder *decoder, 
 {
     int rc = 0;
 
-    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
-    TT_TRY(tt_hf_must_be_flag(config, "attention_bias", decoder->qkv_bias, where));
-    TT_TRY(tt_hf_must_be_flag(config, "mlp_bias", false, where));
+    TT_TRY(tt_hf_must_be(config, "hidden_act", activation_of(decoder), where));
+    TT_TRY(read_biases(config, decoder, where, d));
     TT_TRY(tt_hf_sizes(config, where, d));
     TT_TRY(read_windows(config, where, d));
     if (d->mla.kv_rank) /* its head_dim is that of what is rotated, and experts have keys of their own */
@@ -770,6 +727,55 @@ out:
     return rc;
 }
 
+/* How many keys of a file would not have their effect with a class of `row`; list may be NULL. */
+static int list_differences(const json_t *config, const struct tt_model_row *row, const struct tt_hf_class *class,
+                            struct tt_text *list)
+{
+    enum { MOST = 40 };
+    const char *name;
+    json_t *value;
+    int n = 0;
+
+    json_object_foreach((json_t *)(uintptr_t)config, name, value)
+    {
+        const struct known_key *key = find_key(name);
+        bool acts = row->decoder && strcmp(name, "hidden_act") == 0 && json_is_string(value) &&
+                    strcmp(json_string_value(value), activation_of(row->decoder)) != 0;
+        char *text;
+
+        if (*name == '_' || (key && is_read(class, key, name, value) && !acts))
+            continue;
+        n++;
+        if (!list)
+            continue;
+        text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
+        list_key(list, "", name);
+        tt_text_add(list, " %.*s%s", MOST, text, strlen(text) > MOST ? "..." : "");
+        free(text);
+    }
+    return n;
+}
+
+const struct tt_hf_class *tt_hf_nearest(const json_t *config, const struct tt_model_row **ret_row,
+                                        struct tt_text *differences)
+{
+    const struct tt_hf_class *nearest = NULL;
+    int fewest = 0;
+
+    for (int r = 0; r < tt_model_n_rows; r++)
+        for (int c = 0; c < tt_model_rows[r]->n_classes; c++) {
+            int n = list_differences(config, tt_model_rows[r], &tt_model_rows[r]->classes[c], NULL);
+
+            if (nearest && n >= fewest)
+                continue;
+            nearest = &tt_model_rows[r]->classes[c];
+            *ret_row = tt_model_rows[r];
+            fewest = n;
+        }
+    (void)list_differences(config, *ret_row, nearest, differences);
+    return nearest;
+}
+
 int tt_hf_read_dims(const json_t *config, const char *where, struct tt_model_dims *ret_dims)
 {
     const struct tt_model_row *row;
@@ -778,7 +784,7 @@ int tt_hf_read_dims(const json_t *config, const char *where, struct tt_model_dim
     int rc = 0;
 
     TT_TRY(check_keys(config, where));
-    TT_TRY(tt_hf_must_equal(config, "attention_dropout", 0.0, where));
+    TT_TRY(read_dropout(config, class, where));
     TT_TRY(check_quantization(config, where));
     if (row->decoder)
         TT_TRY(read_decoder(config, row->decoder, where, &d));
@@ -809,34 +815,12 @@ json_t *tt_hf_float(float value)
     return tt_json_number(tt_hf_decimal(value));
 }
 
-static json_t *yarn(const struct tt_rope *rope)
-{
-    return json_pack("{s:s, s:f, s:f, s:f, s:o*, s:o*, s:I, s:o*}", "rope_type", "yarn", "factor", rope->factor,
-                     "beta_fast", rope->beta_fast, "beta_slow", rope->beta_slow, "mscale",
-                     rope->mscale != 0.0 ? tt_json_number(rope->mscale) : NULL, "mscale_all_dim",
-                     rope->mscale_all_dim != 0.0 ? tt_json_number(rope->mscale_all_dim) : NULL,
-                     "original_max_position_embeddings", (json_int_t)rope->original_max, "truncate",
-                     rope->fractional ? json_false() : NULL);
-}
-
-static json_t *rope_scaling(const struct tt_rope *rope)
-{
-    if (rope->factor == 0.0)
-        return json_null();
-    if (rope->linear || rope->dynamic)
-        return json_pack("{s:s, s:f}", "rope_type", rope->linear ? "linear" : "dynamic", "factor", rope->factor);
-    if (rope->beta_fast > 0.0)
-        return yarn(rope);
-    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",
-                     rope->low_freq_factor, "high_freq_factor", rope->high_freq_factor,
-                     "original_max_position_embeddings", (json_int_t)rope->original_max);
-}
-
 /* The sizes whose keys are Llama's, and RoPE in the spelling of transformers 4, which 5 converts. */
-static void write_decoder(json_t *config, const struct tt_model *model)
+static void write_decoder(json_t *config, const struct tt_hf_class *class, const struct tt_model *model)
 {
+    static const struct tt_decoder plain = {0};
     const struct tt_model_dims *d = &model->dims;
-    const struct tt_decoder *decoder = model->row->decoder;
+    const struct tt_decoder *decoder = model->row->decoder ? model->row->decoder : &plain;
 
     (void)json_object_update_new(
         config, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o*}", "hidden_size", (json_int_t)d->dim,
@@ -845,13 +829,17 @@ static void write_decoder(json_t *config, const struct tt_model *model)
                           "intermediate_size", (json_int_t)d->ffn_dim, "max_position_embeddings",
                           d->max_positions > 0 ? json_integer(d->max_positions) : NULL));
     (void)json_object_update_new(
-        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", "rms_norm_eps", tt_hf_float(d->norm_eps), "rope_theta",
-                          tt_json_number(d->rope.theta), "rope_scaling", rope_scaling(&d->rope), "hidden_act", "silu",
-                          "attention_bias", decoder && decoder->qkv_bias, "attention_dropout", 0.0));
+        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
+                          tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta), "rope_scaling",
+                          tt_hf_rope_scaling(&d->rope), "hidden_act", activation_of(decoder), "attention_bias",
+                          decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
+    if (class->mlp_bias)
+        (void)json_object_set_new(config, "mlp_bias", json_boolean(d->mlp_bias));
 }
 
-static void write_windows(json_t *config, const struct tt_hf_windows *of, const struct tt_model_dims *d)
+static void write_windows(json_t *config, const struct tt_hf_class *class, const struct tt_model_dims *d)
 {
+    const struct tt_hf_windows *of = &class->window;
     json_t *types;
 
     if (of->needs_use)
@@ -865,9 +853,10 @@ static void write_windows(json_t *config, const struct tt_hf_windows *of, const 
     for (int64_t l = 0; l < d->n_layers; l++)
         (void)json_array_append_new(types,
                                     json_string(tt_model_is_windowed(d, l) ? "sliding_attention" : "full_attention"));
-    (void)json_object_update_new(config, json_pack("{s:I, s:o}", "max_window_layers",
-                                                   (json_int_t)(d->window_from > 0 ? d->window_from - 1 : 0),
-                                                   "layer_types", types));
+    (void)json_object_set_new(config, "layer_types", types);
+    if (has_word(class->reads, "max_window_layers"))
+        (void)json_object_set_new(config, "max_window_layers",
+                                  json_integer(d->window_from > 0 ? d->window_from - 1 : 0));
 }
 
 /*
@@ -884,8 +873,10 @@ void *tt_model_hf_config(const struct tt_model *model)
                   "tie_word_embeddings", model->dims.tied == 1, "bos_token_id", "eos_token_id");
 
     if (has_word(class->reads, "decoder"))
-        write_decoder(config, model);
-    write_windows(config, &class->window, &model->dims);
+        write_decoder(config, class, model);
+    if (class->dims.local_theta != 0.0)
+        tt_hf_write_ropes(config, &model->dims);
+    write_windows(config, class, &model->dims);
     if (row->write_hf_config)
         row->write_hf_config(model, config);
     return config;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "core/base/json.h"
+#include "core/base/text.h"
 #include "core/models/model.h"
 
 /**
@@ -20,12 +21,17 @@ struct tt_hf_class {
     const char *copy;          /* another model_type, of folders with a copy of the class's code; may be NULL */
     const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes */
     struct tt_model_dims dims; /* where the file says nothing; a size of 0 follows from others, or the file must say */
+    const char *eps;           /* the key of norm_eps; NULL: rms_norm_eps */
+    /* The layers with biases where attention_bias is true; NONE: there it must be what the family has. */
+    enum { TT_HF_BIAS_NONE, TT_HF_BIAS_IGNORED, TT_HF_BIAS_QKV, TT_HF_BIAS_ALL } attention_bias;
+    bool mlp_bias; /* the key mlp_bias says whether the feed-forward has biases; else it must be false */
     struct tt_hf_windows {
         int64_t absent; /* the window, if the key is absent; 0: none */
         bool any;       /* its layers may have one */
         bool needs_use; /* it only counts if use_sliding_window is true */
-        bool by_layers; /* layers from max_window_layers on, or as layer_types says; else all layers */
+        bool by_layers; /* as layer_types says, or layers from max_window_layers on; else all layers */
         int64_t layers; /* max_window_layers, if absent */
+        int64_t every;  /* not 0: without layer_types every n-th layer has none */
     } window;
 };
 
@@ -34,6 +40,10 @@ const struct tt_hf_class *tt_hf_find_class(const char *model_type, const struct 
 
 /** The class of a config.json, one of which a family reads. */
 const struct tt_hf_class *tt_hf_class(const json_t *config);
+
+/** The class that would ignore or refuse the fewest keys of a config.json of another class, and these keys. */
+const struct tt_hf_class *tt_hf_nearest(const json_t *config, const struct tt_model_row **ret_row,
+                                        struct tt_text *differences);
 
 /** How a key of config.json is a member of the dims, which have the class's value and get that of the file. */
 struct tt_hf_key {
@@ -79,6 +89,26 @@ int tt_hf_must_be_flag(const json_t *config, const char *key, bool wanted, const
 /** A number that must be `wanted` if it is present. */
 int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const char *where) TT_MUST_CHECK;
 
+/** A member that is not null, or NULL. */
+static inline const json_t *tt_hf_member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    return json_is_null(value) ? NULL : value;
+}
+
+/**
+ * RoPE (hf_rope.c): types default, llama3, yarn, linear and dynamic. dims: of the class, which may have scaling where
+ * the file says nothing of RoPE (gpt-oss); the file's replaces it.
+ */
+int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
+
+/** The reverse, in the spelling of transformers 4, which 5 converts: an object, or null. */
+json_t *tt_hf_rope_scaling(const struct tt_rope *rope);
+
+/** In the spelling of 5, for classes in which layers with a window have RoPE of their own. */
+void tt_hf_write_ropes(json_t *config, const struct tt_model_dims *dims);
+
 /**
  * Reads the sizes whose keys are Llama's, the epsilon, whether the head is tied, and RoPE. dims: of the class; the
  * file's replace them.
@@ -91,6 +121,13 @@ int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d
  * in every architecture: quantized weights, dropout.
  */
 int tt_hf_read_dims(const json_t *config, const char *where, struct tt_model_dims *ret_dims) TT_MUST_CHECK;
+
+/** The layers for which a list of n has what `is_in` looks for; TT_EDATA: sets of layers cannot say it. */
+int tt_hf_layers(const json_t *list, int64_t n, bool (*is_in)(const json_t *member), const char *key, const char *where,
+                 struct tt_layers *ret_layers) TT_MUST_CHECK;
+
+/** A note if transformers would drop out values in training, by any of these keys, which NULL ends. */
+int tt_hf_note_dropout(const json_t *config, const char *const *keys, const char *where) TT_MUST_CHECK;
 
 /** A note if transformers would add a balance loss in training; the model itself is the same. */
 int tt_hf_router_logits(const json_t *config, const char *where) TT_MUST_CHECK;

@@ -23,7 +23,12 @@
  *   5. titan-train(1), INITIAL WEIGHTS; docs/installing.md, Limits.
  * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes.
  */
-#define TT_MODELS(X) X(llama3) X(qwen2) X(qwen3) X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss)
+#define TT_MODELS(X)                                                                                              \
+    X(llama3)                                                                                                     \
+    X(qwen2)                                                                                                      \
+    X(qwen3)                                                                                                      \
+    X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss) X(seed_oss) X(smollm3) X(granite) X(olmo2) X(starcoder2) X(phi3) \
+        X(olmoe)
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
 TT_MODELS(TT_MODEL_DECLARE)
@@ -32,10 +37,10 @@ TT_MODELS(TT_MODEL_DECLARE)
 /** The number of rows of a table. */
 #define TT_COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
-/** Members of a row: the file's tables flavors, classes and archs. */
-#define TT_MODEL_TABLES                                                                                     \
-    .flavors = flavors, .n_flavors = TT_COUNT(flavors), .classes = classes, .n_classes = TT_COUNT(classes), \
-    .archs = archs, .n_archs = TT_COUNT(archs)
+/** Members of a row: the file's tables flavors and classes; and archs. */
+#define TT_MODEL_TABLES_HF \
+    .flavors = flavors, .n_flavors = TT_COUNT(flavors), .classes = classes, .n_classes = TT_COUNT(classes)
+#define TT_MODEL_TABLES TT_MODEL_TABLES_HF, .archs = archs, .n_archs = TT_COUNT(archs)
 
 /** Members of a row: Hugging Face's names outside of the blocks, and the text before a block's number. */
 #define TT_MODEL_LLAMA_NAMES \
@@ -68,7 +73,7 @@ struct tt_param *tt_params_experts(struct tt_model *model, int block, const char
 struct tt_param *tt_params_vector(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n,
                                   enum tt_param_init init);
 
-/** "<name>.weight", ones, and, if the row's norm is a LayerNorm, "<name>.bias" of zeros. */
+/** The weights of a norm of the row's kind: "<name>.weight", and of a LayerNorm "<name>.bias" of zeros. */
 void tt_params_norm(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
 
 /** Lists all parameters of a new model: the embeddings, the blocks by the row's add_block, the last norm, the head. */
@@ -87,6 +92,7 @@ struct tt_build {
     struct tt_graph *graph;
     enum tt_dtype dtype; /* of parameters and activations: the graph's */
     int64_t seq_len;     /* of the context: T, or cache_len */
+    int layer;           /* the block, or TT_NONE */
     char prefix[32];
     int next_param; /* where the search for a parameter by name begins: after the one found last */
 };
@@ -109,9 +115,6 @@ int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 /** x, normalised and scaled by the weight of the same name; with a weight of one head's width, each head by itself. */
 int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
 
-/** x with mean 0 and variance 1, scaled by the weight and shifted by the bias of the same name. */
-int tt_build_layernorm(struct tt_build *b, const char *name, int x);
-
 /** x times the transpose of the weight, plus the layer's bias. */
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x);
 
@@ -121,7 +124,10 @@ int tt_build_linear(struct tt_build *b, const char *name, const char *weight, in
 /** The same with another epsilon than the model's. */
 int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps);
 
-/** x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr). */
+/**
+ * x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr), as the
+ * block's layer does it.
+ */
 int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bool rotate_half);
 
 /**
@@ -153,19 +159,52 @@ int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
 /** The loss of every token, or in a decode graph the logits of the last; ends the graph. */
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x);
 
+/** The norm of q and of k, before RoPE. */
+enum tt_qk_norm {
+    TT_QK_NONE,
+    TT_QK_HEADS, /* every head by itself, with one weight for all (Qwen3) */
+    TT_QK_WIDTH, /* all heads as one row (OLMo 2) */
+};
+
+/** What a feed-forward applies: with w3 to the gate, which multiplies the other product; else to the only product. */
+enum tt_activation {
+    TT_ACTIVATION_SILU,
+    TT_ACTIVATION_GELU_TANH,
+};
+
+/** A Hugging Face name for each norm of a block. One that is NULL does not exist, but if all are, they are Llama's. */
+struct tt_norm_names {
+    const char *before_attention, *after_attention, *before_ffn, *after_ffn;
+};
+
 /**
- * Llama-style decoders: pre-norm blocks of grouped-query attention with RoPE and a SwiGLU feed-forward, RMSNorm, no
- * biases. The members are what differs between architectures.
+ * Llama-style decoders: blocks of grouped-query attention with RoPE and a feed-forward. The members are what differs
+ * between architectures; with all of them 0 they are Llama's: norms before both, a SwiGLU feed-forward, no biases.
+ * What the configurations of one architecture may choose are sizes (struct tt_model_dims): windows, layers without RoPE,
+ * multipliers, further biases, experts.
+ *
+ * Hugging Face's names of linear layers are without ".weight". Neighbours of the same name are parts of one tensor, one
+ * after the other.
  */
 struct tt_decoder {
-    bool qkv_bias;       /* q, k and v have biases (Qwen2) */
-    bool qk_norm;        /* every head of q and of k has an RMSNorm before RoPE (Qwen3) */
-    bool rotate_half;    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1), rows permuted there */
+    bool qkv_bias; /* q, k and v always have biases (Qwen2) */
+    enum tt_qk_norm qk_norm;
+    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1). Files have these too if `pairs_in_files`;
+     * else the rows are permuted there. */
+    bool rotate_half, pairs_in_files;
+    bool parallel; /* attention and feed-forward read the same x, and both are added to it (Cohere) */
+    enum tt_activation activation;
+    struct tt_norm_names hf_norms;
+    const char *hf_heads[4]; /* of q, k, v and of the product with their result; NULL: Llama's */
+    const char *hf_ffn[3];   /* of w1, w2 and w3; NULL: Llama's, but without w3 if there is a w1 */
     const char *hf_bias; /* Hugging Face's name of the biases of experts, of routers with sigmoids; NULL: its class has
                           * none */
     const char *hf_shared[3];  /* of w1, w2 and w3 of the experts that see all tokens; NULL: its class has none */
     const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
+
+/** The norms of a row's blocks. */
+const struct tt_norm_names *tt_norm_names_of(const struct tt_model_row *row);
 
 /** Parts of a row with a decoder; parameters have torchtitan's names and init rules, and Llama's names in files. */
 extern const struct tt_model_parts tt_decoder_parts;

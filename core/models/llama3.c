@@ -33,6 +33,8 @@ static const struct tt_hf_class classes[] = {
     {.type = "llama",
      .architecture = "LlamaForCausalLM",
      .reads = "decoder mlp_bias",
+     .attention_bias = TT_HF_BIAS_ALL,
+     .mlp_bias = true,
      .dims = {.dim = 4096,
               .n_layers = 32,
               .n_heads = 32,
@@ -62,12 +64,6 @@ static int class_of(const struct tt_model_dims *dims)
     return dims->sliding_window > 0;
 }
 
-static void write_hf_config(const struct tt_model *model, void *config)
-{
-    if (!model->dims.sliding_window)
-        (void)json_object_set_new(config, "mlp_bias", json_false());
-}
-
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
 static const struct tt_gguf_arch archs[] = {
     {.name = "llama", .size = sizes, .n_sizes = TT_COUNT(sizes), .rope_factors = true}};
@@ -81,5 +77,4 @@ const struct tt_model_row tt_model_llama3 = {
     .parts = &tt_decoder_parts,
     .class_of = class_of,
     .adaptable = true,
-    .write_hf_config = write_hf_config,
 };

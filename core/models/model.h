@@ -23,8 +23,8 @@ struct tt_lora {
     unsigned modules; /* which linear layers have one: bits of tt_lora_modules */
 };
 
-/* How many layers tt_moe.dense_set can name. */
-#define TT_DENSE_BITS 62
+/* How many layers a set of bits can name. */
+#define TT_LAYER_BITS 62
 
 /* Far more layers than any model has. */
 #define TT_MOST_LAYERS 16384
@@ -36,7 +36,7 @@ struct tt_moe {
     int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
     int64_t shared;             /* experts that see all tokens, as one feed-forward that is `shared` times as wide */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
-    int64_t dense_set;          /* more of these: bit l is layer l; no layer from TT_DENSE_BITS on */
+    int64_t dense_set;          /* more of these: bit l is layer l; no layer from TT_LAYER_BITS on */
     bool gates_as_scored;       /* a token's gates are not divided by their sum */
     bool biased;                /* each layer has biases of its experts, which only choose (tt_params_buffer) */
     bool balanced;              /* debugging: experts get tokens in turn, whatever the router says */
@@ -59,6 +59,20 @@ struct tt_mla {
     int64_t value_dim; /* of a head */
 };
 
+/* Some layers: every n-th (n - 1, 2 n - 1, ...), or those of bits that are 1 (bit l is layer l < TT_LAYER_BITS). */
+struct tt_layers {
+    int64_t every; /* 0: the bits say it */
+    int64_t bits;
+};
+
+/* Constant factors; 0 is 1. */
+struct tt_multipliers {
+    double embedding; /* of the embeddings */
+    double residual;  /* of what attention and feed-forward add to the residual */
+    double attention; /* of the scores; 0: 1 / sqrt(head_dim) */
+    double logits;    /* of the logits */
+};
+
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
 struct tt_model_dims {
     int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
@@ -69,6 +83,12 @@ struct tt_model_dims {
     int tied;          /* output shares tok_embeddings: 0, 1, or -1 in overrides */
     int64_t sliding_window; /* keys that a row sees at most in layers with a window, itself included; 0: none has one */
     int64_t window_from;    /* layers with a window: 0: layers 0, 2, 4, ...; n: all layers from n - 1 on */
+    struct tt_layers full;  /* if this is not empty: exactly these layers have no window */
+    struct tt_layers unrotated; /* layers without RoPE */
+    double local_theta;         /* RoPE's base in layers with a window, which then is not scaled; 0: as in others */
+    bool qkv_bias, out_bias,
+        mlp_bias; /* linear layers that have biases, besides the family's own (struct tt_decoder) */
+    struct tt_multipliers multipliers;
     struct tt_mla mla;
     struct tt_moe moe;
     struct tt_lora lora;
@@ -96,6 +116,7 @@ enum tt_hf_transform {
     TT_HF_ROPE_PAIRS,        /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
     TT_HF_TRANSPOSE,         /* theirs is [in, out] (gpt2) */
     TT_HF_EXPERTS,           /* theirs is a tensor for each expert, with its number in place of the * in hf_name */
+    TT_HF_HEADS_IN_TURN,     /* theirs has the rows of each head from every part in turn (gpt_neox's q, k and v) */
     TT_HF_EXPERTS_TRANSPOSE, /* theirs is one tensor, with the matrix of each expert as [in, out] (gpt-oss) */
 };
 
@@ -120,8 +141,9 @@ struct tt_param {
     bool of_experts; /* dimension 0 is the experts of a layer */
     char *hf_name;   /* NULL: Hugging Face's class does not have it */
     enum tt_hf_transform hf_transform;
-    int hf_heads;          /* heads along dimension 0, for TT_HF_ROPE_PAIRS */
-    int hf_part, hf_parts; /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
+    int hf_heads;            /* heads along dimension 0, for TT_HF_ROPE_PAIRS and TT_HF_HEADS_IN_TURN */
+    int hf_part, hf_parts;   /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
+    int64_t hf_row, hf_rows; /* of their tensor: where this one begins there, and how many it has in all; 0: as ours */
 };
 
 /** Whether dimension 0 of a parameter is the experts of a layer. */
@@ -145,12 +167,17 @@ enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
 
 struct tt_build;
 
+/** The norms of a family: all of one kind. */
+enum tt_norm_kind {
+    TT_NORM_RMS,   /* RMSNorm */
+    TT_NORM_LAYER, /* LayerNorm with a bias */
+};
+
 /** The blocks of a family. */
 struct tt_model_parts {
     /* Lists the parameters of a block (internal.h). */
     void (*add_block)(struct tt_model *model, int block);
-    /* The parts of block `layer`, applied to x. The norm comes before both of the others, and before the head. */
-    int (*norm)(struct tt_build *b, const char *name, int x);
+    /* The parts of block `layer`, applied to x. Norms come before both, unless the row's decoder says where they are. */
     int (*attention)(struct tt_build *b, int layer, int x);
     int (*feed_forward)(struct tt_build *b, int layer, int x);
 };
@@ -171,6 +198,7 @@ struct tt_model_row {
     int n_archs;
     const struct tt_gguf_name *gguf_names;
     int n_gguf_names;
+    enum tt_norm_kind norm;
     bool learned_positions; /* max_positions rows of them, and a key and value head for each query head */
     bool adaptable;         /* it can have low-rank adapters: its linear layers are tt_lora_modules */
     bool plain_embeddings;  /* they and the head are initialised as other matrices; else by torchtitan's rules */
@@ -281,9 +309,17 @@ int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int
 /** Fills a part of a parameter, packed, from its init rule. An element has the same bits in every part. */
 void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data);
 
+static inline bool tt_layers_have(const struct tt_layers *layers, int64_t layer)
+{
+    return layers->every > 0 ? (layer + 1) % layers->every == 0
+                             : layer < TT_LAYER_BITS && (layers->bits & INT64_C(1) << layer) != 0;
+}
+
 /** Whether the attention of a layer has the sliding window. */
 static inline bool tt_model_is_windowed(const struct tt_model_dims *dims, int64_t layer)
 {
+    if (dims->full.every || dims->full.bits)
+        return dims->sliding_window > 0 && !tt_layers_have(&dims->full, layer);
     return dims->sliding_window > 0 && (dims->window_from > 0 ? layer >= dims->window_from - 1 : layer % 2 == 0);
 }
 
@@ -293,7 +329,7 @@ static inline bool tt_model_has_experts(const struct tt_model_dims *dims, int64_
     const struct tt_moe *moe = &dims->moe;
 
     return moe->experts > 0 && layer >= moe->dense_layers &&
-           !(layer < TT_DENSE_BITS && moe->dense_set & INT64_C(1) << layer);
+           !(layer < TT_LAYER_BITS && moe->dense_set & INT64_C(1) << layer);
 }
 
 /** How many layers of a model with experts have none. */

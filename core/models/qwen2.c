@@ -31,6 +31,7 @@ static const struct tt_hf_class classes[] = {
     {.type = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .reads = "decoder max_window_layers",
+     .attention_bias = TT_HF_BIAS_IGNORED,
      .dims = {.dim = 4096,
               .n_layers = 32,
               .n_heads = 32,

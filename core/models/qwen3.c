@@ -96,7 +96,7 @@ static const struct tt_gguf_arch archs[] = {
     {.name = "qwen3", .size = sizes, .n_sizes = TT_COUNT(sizes)},
     {.name = "qwen3moe", .size = expert_sizes, .n_sizes = TT_COUNT(expert_sizes), .experts = true}};
 
-static const struct tt_decoder decoder = {.qk_norm = true,
+static const struct tt_decoder decoder = {.qk_norm = TT_QK_HEADS,
                                           .rotate_half = true,
                                           .hf_experts = {"mlp.gate.weight", "mlp.experts.*.gate_proj.weight",
                                                          "mlp.experts.*.down_proj.weight",

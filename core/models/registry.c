@@ -272,8 +272,8 @@ static void check_experts(struct check *c, const struct tt_model_row *row, struc
     if (moe->dense_layers < 0 || moe->dense_layers > d->n_layers)
         fault(c, about, "%lld layers without experts, of %lld layers", (long long)moe->dense_layers,
               (long long)d->n_layers);
-    if (moe->dense_set < 0 || moe->dense_set >> TT_DENSE_BITS)
-        fault(c, about, "a layer without experts is not among the first %d layers", TT_DENSE_BITS);
+    if (moe->dense_set < 0 || moe->dense_set >> TT_LAYER_BITS)
+        fault(c, about, "a layer without experts is not among the first %d layers", TT_LAYER_BITS);
     if (row->adaptable && d->lora.rank &&
         d->lora.modules & (tt_lora_module("gate_proj") | tt_lora_module("up_proj") | tt_lora_module("down_proj")))
         fault(
@@ -433,10 +433,13 @@ out:
     return rc;
 }
 
-/* Lists the known types: "llama and mistral (model.name llama3), ..." */
-static int fail_type(const char *where, const char *type)
+/* Lists the known types: "llama and mistral (model.name llama3), ..."; and how the file differs from the nearest. */
+static int fail_type(const char *where, const char *type, const json_t *config)
 {
-    struct tt_text text = {0};
+    const struct tt_model_row *near = NULL;
+    struct tt_text text = {0}, differences = {0};
+    const struct tt_hf_class *nearest = tt_hf_nearest(config, &near, &differences);
+    const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
 
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
@@ -448,8 +451,14 @@ static int fail_type(const char *where, const char *type)
                 tt_text_add(&text, " and %s", row->classes[c].copy);
         tt_text_add(&text, " (%s %s)", TT_KEY_NAME(model.name), row->name);
     }
-    (void)tt_fail(TT_EDATA, "%s: model_type '%s' is not supported\nhelp: supported are %s", where, type, text.text);
+    (void)tt_fail(
+        TT_EDATA,
+        "%s: model_type '%s'%s%s%s is not supported\nhelp: supported are %s\nhelp: the nearest is %s (%s %s); "
+        "of this file's settings it lacks: %s",
+        where, type, class ? " (" : "", class ? class : "", class ? ")" : "", text.text, nearest->architecture,
+        TT_KEY_NAME(model.name), near->name, differences.text ? differences.text : "none that titan knows");
     tt_text_release(&text);
+    tt_text_release(&differences);
     return TT_EDATA;
 }
 
@@ -495,7 +504,7 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
     }
     TT_TRY(tt_json_get_string(json, "model_type", path, &type));
     if (!tt_hf_find_class(type, &of))
-        rc = fail_type(path, type);
+        rc = fail_type(path, type, json);
     else if (of != row)
         rc = tt_fail(TT_EDATA, "%s: model_type '%s' is not a %s\nhelp: set %s to %s", path, type, row->name,
                      TT_KEY_NAME(model.name), of->name);
@@ -640,7 +649,7 @@ int tt_model_hf_name(const char *folder, const char **ret_name)
     if (tt_hf_find_class(type, &row))
         *ret_name = row->name;
     else
-        rc = fail_type(path, type);
+        rc = fail_type(path, type, json);
 out:
     json_decref(json);
     tt_free(path);

@@ -45,6 +45,8 @@ double tt_rope_table_scale(const struct tt_rope *rope)
 {
     if (!(rope->beta_fast > 0.0))
         return 1.0;
+    if (rope->attention_factor != 0.0)
+        return rope->attention_factor;
     if (rope->mscale != 0.0 && rope->mscale_all_dim != 0.0)
         return magnitude(rope->factor, rope->mscale) / magnitude(rope->factor, rope->mscale_all_dim);
     return magnitude(rope->factor, 1.0);

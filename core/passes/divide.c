@@ -217,8 +217,8 @@ out:
 static void begin_sequences(struct sequence_pass *p)
 {
     const struct tt_graph *whole = p->whole;
-    const int inputs[] = {whole->tokens, whole->labels, whole->rope_table};
-    int *const to[] = {&p->graph->tokens, &p->graph->labels, &p->graph->rope_table};
+    const int inputs[] = {whole->tokens, whole->labels, whole->rope_table, whole->local_rope_table};
+    int *const to[] = {&p->graph->tokens, &p->graph->labels, &p->graph->rope_table, &p->graph->local_rope_table};
 
     p->batch = whole->values[whole->tokens].shape[0];
     p->seq_len = whole->values[whole->tokens].shape[1];
@@ -227,8 +227,9 @@ static void begin_sequences(struct sequence_pass *p)
     p->copies = tt_ids_new((size_t)whole->n_values);
     p->graph->dtype = whole->dtype;
     p->graph->rope = whole->rope;
+    p->graph->local_rope = whole->local_rope;
     p->graph->documents = whole->documents;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (inputs[i] == TT_NONE)
             continue;
         copy_sequence_leaf(p, inputs[i]);
@@ -373,11 +374,12 @@ static int no_grains(const char *name, int64_t whole, int grains)
 static void note_place(const struct pass *p, int value, int copy)
 {
     const struct tt_graph *whole = p->whole;
-    const int from[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table, whole->token_loss};
-    int *const to[] = {&p->graph->tokens, &p->graph->labels, &p->graph->positions, &p->graph->rope_table,
-                       &p->graph->token_loss};
+    const int from[] = {whole->tokens,     whole->labels,     whole->positions,
+                        whole->rope_table, whole->token_loss, whole->local_rope_table};
+    int *const to[] = {&p->graph->tokens,     &p->graph->labels,     &p->graph->positions,
+                       &p->graph->rope_table, &p->graph->token_loss, &p->graph->local_rope_table};
 
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (from[i] == value)
             *to[i] = copy;
 }
@@ -434,6 +436,22 @@ static int copy_apart(struct tt_graph *graph, int *value)
     return rc;
 }
 
+/* *value = the columns of this rank, which has some rows. */
+static int to_columns(struct pass *p, int *value)
+{
+    int64_t rows = tt_value_rows(&p->graph->values[*value]);
+    struct tt_node node = {.op = TT_OP_REORDER, .block = p->graph->block, .n_in = 1, .in = {*value}};
+    char *name = tt_format("%s.columns", p->graph->values[*value].name);
+    int rc = 0;
+
+    node.attr.reorder = (struct tt_reorder){rows, p->peers.n, rows * p->peers.n};
+    TT_TRY(add_node(p->graph, &node, name, value));
+    TT_TRY(exchange(p->graph, TT_OP_SWAP_BLOCKS, p->peers, name, value));
+out:
+    tt_free(name);
+    return rc;
+}
+
 /* The input in the state that a form wants; the form has been chosen so that this is possible. */
 static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
 {
@@ -445,6 +463,10 @@ static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
         *ret_value = copy->value;
         return 0;
     }
+    if (wanted == COLUMNS) {
+        *ret_value = copy->value;
+        return to_columns(p, ret_value);
+    }
     if (copy->gathered == TT_NONE) {
         copy->gathered = copy->value;
         rc = shared ? gather(p->graph, p->peers, &copy->gathered) : copy_apart(p->graph, &copy->gathered);
@@ -455,12 +477,20 @@ static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
 
 /* --- one node --- */
 
-/* Can the value be read in this state? Rows of tokens can be gathered, weights cannot. */
-static bool can_be(const struct pass *p, int id, enum state wanted)
+/* Whether an op may read whole heads of which other ops have made rows, as norms over all heads do. */
+static bool reads_heads(enum tt_op_id op)
+{
+    return op == TT_OP_ATTENTION || op == TT_OP_REORDER || op == TT_OP_SWAP_BLOCKS || op == TT_OP_GATHER_ROWS;
+}
+
+/* Can an op read the value in this state? Rows of tokens can be gathered, weights cannot. */
+static bool can_be(const struct pass *p, enum tt_op_id op, int id, enum state wanted)
 {
     enum state state = p->copies[id].state;
 
-    return state == wanted || (state == ROWS && wanted == WHOLE && p->whole->values[id].kind != TT_VALUE_PARAM);
+    if (p->whole->values[id].kind == TT_VALUE_PARAM || state == wanted)
+        return state == wanted;
+    return state == ROWS && (wanted == WHOLE || (wanted == COLUMNS && reads_heads(op)));
 }
 
 /* The first form that fits the node, or NULL. */
@@ -470,7 +500,7 @@ static const struct form *form_of(const struct pass *p, const struct tt_node *no
         bool fits = forms[f].op == node->op;
 
         for (int i = 0; fits && i < node->n_in; i++)
-            fits = node->in[i] == TT_NONE || can_be(p, node->in[i], forms[f].in[i]);
+            fits = node->in[i] == TT_NONE || can_be(p, node->op, node->in[i], forms[f].in[i]);
         if (fits)
             return &forms[f];
     }
@@ -606,7 +636,7 @@ out:
 
 static int divide_layers(const struct tt_graph *whole, const struct tt_division *tp, struct tt_graph **ret_graph)
 {
-    const int inputs[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table};
+    const int inputs[] = {whole->tokens, whole->labels, whole->positions, whole->rope_table, whole->local_rope_table};
     struct pass p = {.whole = whole, .graph = tt_graph_new(), .peers = tp->peers, .grains = tp->grains};
     int rc = 0;
 
@@ -620,7 +650,8 @@ static int divide_layers(const struct tt_graph *whole, const struct tt_division 
     p.graph->dtype = whole->dtype;
     p.graph->documents = whole->documents;
     p.graph->rope = whole->rope;
-    for (int i = 0; i < 4; i++) /* in the order of the whole graph, read by a node or not */
+    p.graph->local_rope = whole->local_rope;
+    for (int i = 0; i < 5; i++) /* in the order of the whole graph, read by a node or not */
         if (inputs[i] != TT_NONE)
             TT_TRY(copy_leaf(&p, inputs[i]));
     for (int n = 0; n < whole->n_nodes; n++)

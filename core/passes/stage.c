@@ -29,10 +29,10 @@ static int copy_value(const struct cut *cut, int stage, int value)
     const struct tt_graph *whole = cut->whole;
     const struct tt_value *from = &whole->values[value];
     struct tt_graph *graph = cut->stages[stage].graph;
-    const int places[] = {whole->tokens,     whole->labels,     whole->positions,
-                          whole->rope_table, whole->token_loss, whole->logits};
-    int *const to[] = {&graph->tokens,     &graph->labels,     &graph->positions,
-                       &graph->rope_table, &graph->token_loss, &graph->logits};
+    const int places[] = {whole->tokens,     whole->labels, whole->positions,       whole->rope_table,
+                          whole->token_loss, whole->logits, whole->local_rope_table};
+    int *const to[] = {&graph->tokens,     &graph->labels, &graph->positions,       &graph->rope_table,
+                       &graph->token_loss, &graph->logits, &graph->local_rope_table};
     int id = tt_graph_value(graph, from->kind, from->dtype, from->name, from->ndim, from->shape);
 
     graph->values[id].param = from->param;
@@ -40,7 +40,7 @@ static int copy_value(const struct cut *cut, int stage, int value)
     graph->values[id].constant = from->constant;
     graph->values[id].partial = from->partial;
     graph->values[id].tp = from->tp;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         if (value == places[i])
             *to[i] = id;
     *id_of(cut, stage, value) = id;
@@ -102,6 +102,7 @@ int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages
         ret_stages[s].graph->dtype = graph->dtype;
         ret_stages[s].graph->documents = graph->documents;
         ret_stages[s].graph->rope = graph->rope;
+        ret_stages[s].graph->local_rope = graph->local_rope;
         ret_stages[s].graph->cache_len = graph->cache_len;
     }
     for (int n = 0; n < graph->n_nodes; n++)

@@ -120,9 +120,9 @@ static void fill_constants(struct tt_executor *ex)
         if (p->buffers[b].kind != TT_MEMORY_CONST)
             continue;
         graph = p->stages[p->buffers[b].stage].graph;
-        value = &graph->values[p->buffers[b].value]; /* the RoPE table is the only constant */
+        value = &graph->values[p->buffers[b].value]; /* RoPE's tables are the only constants */
         tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROPE_TABLE,
-                                                  .rope = &graph->rope,
+                                                  .rope = tt_graph_rope_of(graph, p->buffers[b].value),
                                                   .n = value->shape[0],
                                                   .stride = 2 * value->shape[1],
                                                   .out = {buffer_address(ex, b)}});

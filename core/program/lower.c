@@ -104,6 +104,7 @@ static int join_stages(struct tt_walk *w)
             join(w, s, graph->labels, first, before->labels);
             join(w, s, graph->positions, first, before->positions);
             join(w, s, graph->rope_table, first, before->rope_table);
+            join(w, s, graph->local_rope_table, first, before->local_rope_table);
         }
     /* values from the first stage to the last, since a value may pass through a stage; gradients from the last to the
      * first */

@@ -30,6 +30,10 @@ case_weights_come_back_the_same() {
             continue
             ;;
         esac
+        if [ ! -e x.gguf ]; then # a family of which titan writes no such files
+            expect_error 3 "it does not know such a model"
+            continue
+        fi
         expect_ok
         run ckpt verify --deep x.gguf
         expect_ok

@@ -37,6 +37,7 @@ def sizes(config):
     width = config.hidden_size // heads
     latent = hasattr(config, "kv_lora_rank")
     rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)  # of layers without a window
     sparse = first(config, "num_experts", "n_routed_experts", "num_local_experts") or 0
     result = {
         "dim": config.hidden_size, "n_layers": config.num_hidden_layers, "n_heads": heads,
@@ -44,7 +45,7 @@ def sizes(config):
         "head_dim": config.qk_head_dim if latent else getattr(config, "head_dim", None) or width,
         "ffn_dim": first(config, "intermediate_size", "n_inner") or 4 * config.hidden_size,
         "vocab_size": config.vocab_size, "max_positions": config.max_position_embeddings,
-        "norm_eps": first(config, "rms_norm_eps", "layer_norm_epsilon"), "tied": config.tie_word_embeddings,
+        "norm_eps": first(config, "rms_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layer_norm_eps"), "tied": config.tie_word_embeddings,
         "rope_type": rope.get("rope_type"), "theta": rope.get("rope_theta", 0.0), "factor": rope.get("factor", 0.0),
         "original_max": rope.get("original_max_position_embeddings", 0.0),
         "windows": [i for i, kind in enumerate(getattr(config, "layer_types", None) or [])

@@ -311,7 +311,8 @@ static void tensors_come_back_the_same(void **state)
     struct tt_model_dims tied = {.tied = 1};
 
     for (int i = 0; i < tt_model_n_rows; i++)
-        check_round_trip(small(tt_model_rows[i]->name, NULL));
+        if (tt_model_rows[i]->n_archs > 0)
+            check_round_trip(small(tt_model_rows[i]->name, NULL));
     check_round_trip(small("deepseek_v3", &latent));
     check_round_trip(small("deepseek_v3", &sigmoid));
     check_round_trip(small("gpt_oss", &tied));
@@ -402,7 +403,8 @@ static void sizes_come_back_the_same(void **state)
 
     for (int own = 0; own < 2; own++) {
         for (int i = 0; i < tt_model_n_rows; i++)
-            check_dims(small(tt_model_rows[i]->name, NULL), own);
+            if (tt_model_rows[i]->n_archs > 0)
+                check_dims(small(tt_model_rows[i]->name, NULL), own);
         check_dims(small("llama3", &scaled), own);
         check_dims(small("qwen3", &linear), own);
         check_dims(small("deepseek_v3", &sigmoid), own);

@@ -284,7 +284,8 @@ static void keys_of_another_class_that_change_the_mathematics_are_refused(void *
     } wanted[] = {
         {"llama3", OF("llama", ",\"embedding_multiplier\":12.0"),
          "embedding_multiplier 12.0 changes what a model computes, and models of model_type llama have no such "
-         "thing\nhelp: is model_type right? It is a key of model_type granite, which titan does not have."},
+         "thing\nhelp: is model_type right? It is a key of model_type granite. If the weights"},
+        {"llama3", OF("llama", ",\"alibi\":true"), "It is a key of model_type bloom, which titan does not have."},
         {"llama3", OF("llama", ",\"attention_multiplier\":1.0"), "attention_multiplier 1.0 changes"},
         {"llama3", OF("llama", ",\"no_rope_layers\":[1,1,0,1]"), "no_rope_layers [1, 1, 0, 1] changes"},
         {"llama3", OF("llama", ",\"num_experts\":8"), "a key of model_type qwen3_moe. If the weights"},

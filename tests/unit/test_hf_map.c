@@ -15,9 +15,11 @@
  *   0  plain.weight    (5, 7)            3, 5, 7  c_attn.weight: q, k, v (3, 4) each, theirs [4, 9]
  *   1  plain.bias      (5)               4, 6, 8  c_attn.bias: q, k, v (3) each, theirs [9]
  *   2  rope.weight     (2 heads of 6, 3)
+ *   9, 10  qkv.weight: (4, 2) and (3, 2), one after the other
+ *   11, 12  turns.weight: (2 heads of 3, 2) each, the heads in turn
  * Experts have a test of their own.
  */
-enum { N_PARAMS = 9 };
+enum { N_PARAMS = 13 };
 
 static const struct {
     const char *hf_name;
@@ -25,12 +27,21 @@ static const struct {
     int64_t rows, width;
     enum tt_hf_transform transform;
     int heads, part, parts;
+    int64_t first, all; /* rows of their tensor */
 } wanted[N_PARAMS] = {
-    {"plain.weight", 2, 5, 7, TT_HF_SAME, 0, 0, 0},       {"plain.bias", 1, 5, 1, TT_HF_SAME, 0, 0, 0},
-    {"rope.weight", 2, 12, 3, TT_HF_ROPE_PAIRS, 2, 0, 0}, {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 0, 3},
-    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 0, 3},        {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 1, 3},
-    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 1, 3},        {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 2, 3},
-    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 2, 3},
+    {"plain.weight", 2, 5, 7, TT_HF_SAME, 0, 0, 0},
+    {"plain.bias", 1, 5, 1, TT_HF_SAME, 0, 0, 0},
+    {"rope.weight", 2, 12, 3, TT_HF_ROPE_PAIRS, 2, 0, 0},
+    {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 0, 3, 0, 9},
+    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 0, 3, 0, 9},
+    {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 1, 3, 3, 9},
+    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 1, 3, 3, 9},
+    {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 2, 3, 6, 9},
+    {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 2, 3, 6, 9},
+    {"qkv.weight", 2, 4, 2, TT_HF_SAME, 0, 0, 2, 0, 7},
+    {"qkv.weight", 2, 3, 2, TT_HF_SAME, 0, 1, 2, 4, 7},
+    {"turns.weight", 2, 6, 2, TT_HF_HEADS_IN_TURN, 2, 0, 2, 0, 12},
+    {"turns.weight", 2, 6, 2, TT_HF_HEADS_IN_TURN, 2, 1, 2, 6, 12},
 };
 
 struct fixture {
@@ -100,6 +111,8 @@ static int setup(void **state)
                                          .hf_transform = wanted[p].transform,
                                          .hf_heads = wanted[p].heads,
                                          .hf_part = wanted[p].part,
+                                         .hf_row = wanted[p].first,
+                                         .hf_rows = wanted[p].all,
                                          .hf_parts = wanted[p].parts};
     f->model = (struct tt_model){.params = f->params, .n_params = N_PARAMS};
     f->tensors = tt_hf_tensors(&f->model, false, &f->n_tensors);
@@ -122,11 +135,12 @@ static void tensors_have_their_shapes_and_parts(void **state)
 {
     const struct fixture *f = *state;
 
-    assert_int_equal(f->n_tensors, 5);
+    assert_int_equal(f->n_tensors, 7);
     assert_string_equal(f->tensors[3].name, "c_attn.weight");
     assert_true(f->tensors[3].ndim == 2 && f->tensors[3].shape[0] == 4 && f->tensors[3].shape[1] == 9);
     assert_true(f->tensors[3].n_params == 3 && f->tensors[3].param[1] == 5 && f->tensors[3].param[2] == 7);
     assert_true(f->tensors[4].ndim == 1 && f->tensors[4].shape[0] == 9 && f->tensors[4].param[2] == 8);
+    assert_true(f->tensors[5].n_params == 2 && f->tensors[5].shape[0] == 7 && f->tensors[6].shape[0] == 12);
     assert_true(f->tensors[2].n_params == 1 && f->tensors[2].shape[0] == 12);
 }
 
@@ -142,6 +156,12 @@ static void exported_rows_are_where_they_belong(void **state)
         for (int64_t i = 0; i < 3; i++)
             for (int64_t c = 0; c < 2; c++)
                 assert_true(f->theirs[2][(h * 6 + c * 3 + i) * 3] == element(2, (h * 6 + 2 * i + c) * 3));
+    for (int64_t r = 0; r < 7; r++)
+        assert_true(f->theirs[9][2 * r] == (r < 4 ? element(9, 2 * r) : element(10, 2 * (r - 4))));
+    for (int part = 0; part < 2; part++)
+        for (int64_t h = 0; h < 2; h++)
+            for (int64_t i = 0; i < 3; i++)
+                assert_true(f->theirs[11][((2 * h + part) * 3 + i) * 2] == element(11 + part, (h * 3 + i) * 2));
     for (int part = 0; part < 3; part++)
         for (int64_t r = 0; r < 3; r++) {
             assert_true(f->theirs[4][part * 3 + r] == element(4 + 2 * part, r));

@@ -249,8 +249,8 @@ static void hf_config_of_deepseek(void **state)
         {V3_CONFIG(",\"n_routed_experts\":8,\"rope_scaling\":{\"type\":\"yarn\"}"),
          "rope_type yarn needs the key 'factor'", TT_EDATA},
         {V3_CONFIG(
-             ",\"n_routed_experts\":8,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"attention_factor\":1.5}"),
-         "attention_factor of rope_type yarn", TT_EDATA},
+             ",\"n_routed_experts\":8,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"attention_factor\":-1.5}"),
+         "attention_factor must be a positive number", TT_EDATA},
         {V3_CONFIG(",\"n_routed_experts\":10"), "10 experts do not divide into 4 groups", TT_EUSAGE},
         {V3_CONFIG(",\"n_routed_experts\":4"), "4 experts do not divide into 4 groups of two or more", TT_EUSAGE},
     };
@@ -353,12 +353,21 @@ static void sliding_windows_are_those_of_the_class(void **state)
         tt_free(text);
         model = NULL;
     }
-    assert_fails(
+    assert_int_equal(
         model_of_json("qwen3",
                       LAYERS4("qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"layer_types\":[" FULL
                                        "," SLIDING "," FULL "," FULL "]"),
                       &model),
-        TT_EDATA, "must be that of all layers from one on, or of layers 0, 2, 4, ...");
+        0);
+    check_windows(model, 9, "fwff");
+    tt_model_free(model);
+    model = NULL;
+    assert_fails(
+        model_of_json("qwen3",
+                      LAYERS4("qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"layer_types\":[" FULL
+                                       "," SLIDING "]"),
+                      &model),
+        TT_EDATA, "each of 4 layers must be 'sliding_attention' or 'full_attention'");
 }
 
 int main(void)

@@ -490,8 +490,11 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
         {"{\"model_type\":", "config.json:1:"},
-        {LLAMA_CONFIG ",\"attention_bias\":true}", "attention_bias true is not supported"},
-        {LLAMA_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
+        {"{\"model_type\":\"mamba\",\"architectures\":[\"MambaForCausalLM\"],\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-5,"
+         "\"num_key_value_heads\":2,\"clip_qkv\":8.0}",
+         "help: the nearest is LlamaForCausalLM (model.name llama3); of this file's settings it lacks: \"clip_qkv\" 8.0"},
+        {MISTRAL_CONFIG ",\"attention_bias\":true}", "attention_bias true is not supported"},
+        {MISTRAL_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
         {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
         {LLAMA_CONFIG ",\"hidden_act\":\"gelu\"}", "hidden_act 'gelu' is not supported; only 'silu' is"},
         {LLAMA_CONFIG ",\"sliding_window\":4096}", "sliding_window attention is not supported"},
@@ -529,7 +532,10 @@ static bool dims_equal(const struct tt_model_dims *a, const struct tt_model_dims
            a->moe.experts == b->moe.experts && a->moe.top_k == b->moe.top_k && a->moe.ffn_dim == b->moe.ffn_dim &&
            a->moe.dense_layers == b->moe.dense_layers && a->moe.dense_set == b->moe.dense_set &&
            a->moe.gates_as_scored == b->moe.gates_as_scored && a->sliding_window == b->sliding_window &&
-           a->window_from == b->window_from;
+           a->window_from == b->window_from && memcmp(&a->full, &b->full, sizeof a->full) == 0 &&
+           memcmp(&a->unrotated, &b->unrotated, sizeof a->unrotated) == 0 && a->local_theta == b->local_theta &&
+           a->qkv_bias == b->qkv_bias && a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
+           memcmp(&a->multipliers, &b->multipliers, sizeof a->multipliers) == 0;
 }
 
 /* Writes the model's config.json and reads it back. */

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a model consists of, for people: the parts of its blocks by its family's description and its sizes, and the
+ * parameters of a block with their names in Hugging Face's files.
+ */
+#include "core/models/explain.h"
+
+#include <inttypes.h>
+
+#include "core/models/hf.h"
+#include "core/models/internal.h"
+
+/* A line: its title, and what `fmt` gives. */
+#define LINE(text, title, ...)              \
+    do {                                    \
+        tt_text_add(text, "%-14s ", title); \
+        tt_text_add(text, __VA_ARGS__);     \
+        tt_text_add(text, "\n");            \
+    } while (0)
+
+/* The layers of which fn is true, as "0-2, 4-6"; "all" or "none". */
+static void add_layers(struct tt_text *t, const struct tt_model_dims *d,
+                       bool (*fn)(const struct tt_model_dims *, int64_t))
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < d->n_layers; l++)
+        n += fn(d, l);
+    if (n == 0 || n == d->n_layers) {
+        tt_text_add(t, n ? "all layers" : "no layer");
+        return;
+    }
+    tt_text_add(t, "layers");
+    for (int64_t l = 0, end; l < d->n_layers; l = end + 1) {
+        for (end = l; end < d->n_layers && fn(d, end);)
+            end++;
+        if (end > l + 1)
+            tt_text_add(t, " %" PRId64 "-%" PRId64, l, end - 1);
+        else if (end > l)
+            tt_text_add(t, " %" PRId64, l);
+    }
+}
+
+static bool is_unrotated(const struct tt_model_dims *d, int64_t layer)
+{
+    return tt_layers_have(&d->unrotated, layer);
+}
+
+static const char *yes(bool on, const char *what)
+{
+    return on ? what : "";
+}
+
+static void add_norms(struct tt_text *t, const struct tt_model *model)
+{
+    static const char *const kinds[] = {[TT_NORM_RMS] = "RMSNorm", [TT_NORM_LAYER] = "LayerNorm with a bias"};
+    const struct tt_norm_names *at = tt_norm_names_of(model->row);
+
+    LINE(t, "norm", "%s, epsilon %g", kinds[model->row->norm], (double)model->dims.norm_eps);
+    LINE(t, "  places", "%s%s%s%sbefore the head", yes(at->before_attention, "before attention, "),
+         yes(at->after_attention, "after attention, "), yes(at->before_ffn, "before the feed-forward, "),
+         yes(at->after_ffn, "after the feed-forward, "));
+}
+
+static void add_attention(struct tt_text *t, const struct tt_model *model)
+{
+    static const char *const qk_norms[] = {"none", "each head by itself", "all heads as one"};
+    const struct tt_model_dims *d = &model->dims;
+    const struct tt_decoder *of = model->row->decoder;
+    struct tt_text layers = {0};
+
+    if (d->mla.kv_rank)
+        LINE(t, "attention", "latent: %" PRId64 " heads of %" PRId64 ", keys and values from %" PRId64 " numbers",
+             d->n_heads, d->head_dim, d->mla.kv_rank);
+    else
+        LINE(t, "attention", "%" PRId64 " heads of %" PRId64 ", %" PRId64 " of keys and values", d->n_heads,
+             d->head_dim, d->n_kv_heads);
+    if (of && of->qk_norm != TT_QK_NONE)
+        LINE(t, "  norm of q, k", "%s", qk_norms[of->qk_norm]);
+    if (of)
+        LINE(t, "biases", "%s%s%s%s", yes(of->qkv_bias || d->qkv_bias, "q, k, v "), yes(d->out_bias, "wo "),
+             yes(d->mlp_bias, "feed-forward"),
+             yes(!of->qkv_bias && !d->qkv_bias && !d->out_bias && !d->mlp_bias, "none"));
+    if (d->multipliers.attention != 0.0)
+        LINE(t, "  scale", "%g", d->multipliers.attention);
+    if (d->sliding_window > 0) {
+        add_layers(&layers, d, tt_model_is_windowed);
+        LINE(t, "  window", "%" PRId64 " tokens in %s", d->sliding_window, layers.text);
+        tt_text_release(&layers);
+    }
+}
+
+static const char *scaling_of(const struct tt_rope *rope)
+{
+    return rope->factor == 0.0     ? "not scaled"
+           : rope->dynamic         ? "dynamic"
+           : rope->linear          ? "scaled linearly"
+           : rope->beta_fast > 0.0 ? "scaled by YaRN"
+                                   : "scaled as in Llama 3.1";
+}
+
+static void add_positions(struct tt_text *t, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    struct tt_text layers = {0};
+
+    if (model->row->learned_positions) {
+        LINE(t, "positions", "%" PRId64 " learned ones", d->max_positions);
+        return;
+    }
+    LINE(t, "RoPE", "base %g, %s", d->rope.theta, scaling_of(&d->rope));
+    if (d->local_theta != 0.0 && d->sliding_window > 0)
+        LINE(t, "  with window", "base %g, not scaled", d->local_theta);
+    if (d->unrotated.every || d->unrotated.bits) {
+        add_layers(&layers, d, is_unrotated);
+        LINE(t, "  without", "%s", layers.text);
+        tt_text_release(&layers);
+    }
+}
+
+static void add_feed_forward(struct tt_text *t, const struct tt_model *model)
+{
+    const struct tt_model_dims *d = &model->dims;
+    const struct tt_moe *moe = &d->moe;
+    const struct tt_decoder *of = model->row->decoder;
+    const char *function = !of                                    ? ""
+                           : of->hf_ffn[0] && !of->hf_ffn[2]      ? ", w2 gelu(w1 x)"
+                           : of->activation == TT_ACTIVATION_SILU ? ", w2 (silu(w1 x) * w3 x)"
+                                                                  : ", w2 (gelu(w1 x) * w3 x)";
+
+    if (moe->experts)
+        LINE(t, "experts", "%" PRId64 " of width %" PRId64 ", %" PRId64 " for each token%s", moe->experts, moe->ffn_dim,
+             moe->top_k, moe->shared ? ", and shared ones" : "");
+    if (!moe->experts || tt_model_dense_layers(d) > 0)
+        LINE(t, "feed-forward", "width %" PRId64 "%s", d->ffn_dim, function);
+}
+
+static void add_multipliers(struct tt_text *t, const struct tt_multipliers *m)
+{
+    const struct {
+        const char *of;
+        double by;
+    } each[] = {{"embeddings", m->embedding}, {"residual", m->residual}, {"logits", m->logits}};
+
+    for (int i = 0; i < TT_COUNT(each); i++)
+        if (each[i].by != 0.0 && each[i].by != 1.0)
+            LINE(t, i == 0 ? "multipliers" : "", "%s %g", each[i].of, each[i].by);
+}
+
+/* The parameters of block 0 and of the last one if that has others, and those outside of blocks. */
+static void add_params(struct tt_text *t, const struct tt_model *model)
+{
+    LINE(t, "parameters", "those of block 0, and outside of the blocks, with their names in Hugging Face's files");
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+        struct tt_text shape = {0};
+
+        if (param->block > 0)
+            continue;
+        for (int i = 0; i < param->ndim; i++)
+            tt_text_add(&shape, "%s%" PRId64, i ? " x " : "", param->shape[i]);
+        tt_text_add(t, "  %-40s %-20s %s", param->name, shape.text, param->hf_name ? param->hf_name : "-");
+        if (param->hf_parts > 1)
+            tt_text_add(t, ", rows from %" PRId64 " of %" PRId64, param->hf_row, param->hf_rows);
+        tt_text_add(t, "\n");
+        tt_text_release(&shape);
+    }
+}
+
+void tt_model_explain(const struct tt_model *model, struct tt_text *text)
+{
+    const struct tt_model_dims *d = &model->dims;
+
+    LINE(text, "model", "%s, %" PRId64 " blocks of width %" PRId64 ", %" PRId64 " tokens", model->title, d->n_layers,
+         d->dim, d->vocab_size);
+    for (int c = 0; c < model->row->n_classes; c++)
+        LINE(text, c ? "" : "classes", "%s (model_type %s)", model->row->classes[c].architecture,
+             model->row->classes[c].type);
+    add_norms(text, model);
+    add_attention(text, model);
+    add_positions(text, model);
+    add_feed_forward(text, model);
+    add_multipliers(text, &d->multipliers);
+    LINE(text, "head", "%s", d->tied ? "tied to the embeddings" : "its own weights");
+    LINE(text, "adapters", "%s", model->row->adaptable ? "LoRA" : "none");
+    if (model->row->undivided)
+        LINE(text, "parallelism", "data and pipeline only");
+    add_params(text, model);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * RoPE in config.json, in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also
+ * with its older `type`).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/models/hf.h"
+
+/* --- reading --- */
+
+static int need_real(const json_t *object, const char *type, const char *key, const char *where, double *ret_value)
+{
+    if (!tt_hf_member(object, key))
+        return tt_fail(TT_EDATA, "%s: rope_type %s needs the key '%s'", where, type, key);
+    return tt_hf_real(object, key, 0.0, where, ret_value);
+}
+
+static int read_llama3_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    int rc = 0;
+
+    TT_TRY(need_real(rope, "llama3", "factor", where, &ret_rope->factor));
+    TT_TRY(need_real(rope, "llama3", "low_freq_factor", where, &ret_rope->low_freq_factor));
+    TT_TRY(need_real(rope, "llama3", "high_freq_factor", where, &ret_rope->high_freq_factor));
+out:
+    return rc;
+}
+
+/* The factor of cos and sin follows from the other members, and files may have it as well. */
+static int read_attention_factor(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    double factor = 0.0, follows = tt_rope_table_scale(ret_rope);
+    int rc = tt_hf_real(rope, "attention_factor", 0.0, where, &factor);
+
+    if (rc == 0 && tt_hf_member(rope, "attention_factor") && !(factor > 0.0))
+        return tt_fail(TT_EDATA, "%s: attention_factor must be a positive number", where);
+    ret_rope->attention_factor = fabs(factor - follows) > 1e-12 * follows ? factor : 0.0;
+    return rc;
+}
+
+static int read_yarn(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    bool truncate = true;
+    int rc = 0;
+
+    TT_TRY(tt_hf_bool(rope, "truncate", true, where, &truncate));
+    ret_rope->fractional = !truncate;
+    TT_TRY(need_real(rope, "yarn", "factor", where, &ret_rope->factor));
+    TT_TRY(tt_hf_real(rope, "beta_fast", 32.0, where, &ret_rope->beta_fast));
+    TT_TRY(tt_hf_real(rope, "beta_slow", 1.0, where, &ret_rope->beta_slow));
+    TT_TRY(tt_hf_real(rope, "mscale", 0.0, where, &ret_rope->mscale));
+    TT_TRY(tt_hf_real(rope, "mscale_all_dim", 0.0, where, &ret_rope->mscale_all_dim));
+    if (!(ret_rope->beta_fast > 0.0))
+        return tt_fail(TT_EDATA, "%s: beta_fast %g must be positive", where, ret_rope->beta_fast);
+    rc = read_attention_factor(rope, where, ret_rope);
+out:
+    return rc;
+}
+
+/* The first training's length of `dynamic` is max_position_embeddings, whatever the object says (read_rope). */
+static int read_factor(const json_t *rope, const char *type, const char *where, struct tt_rope *ret_rope)
+{
+    ret_rope->linear = strcmp(type, "linear") == 0;
+    ret_rope->dynamic = !ret_rope->linear;
+    return need_real(rope, type, "factor", where, &ret_rope->factor);
+}
+
+/* rope: the object with the type, or NULL. Leaves ret_rope without scaling for type default. */
+static int read_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    const json_t *type = tt_hf_member(rope, "rope_type");
+    const char *name;
+
+    if (!type)
+        type = tt_hf_member(rope, "type");
+    if (!type && tt_hf_member(rope, "factor"))
+        return tt_fail(TT_EDATA, "%s: RoPE scaling without a rope_type", where);
+    if (!type)
+        return 0;
+    name = json_is_string(type) ? json_string_value(type) : "(not a string)";
+    if (strcmp(name, "default") == 0)
+        return 0;
+    if (strcmp(name, "llama3") == 0)
+        return read_llama3_scaling(rope, where, ret_rope);
+    if (strcmp(name, "yarn") == 0)
+        return read_yarn(rope, where, ret_rope);
+    if (strcmp(name, "linear") == 0 || strcmp(name, "dynamic") == 0)
+        return read_factor(rope, name, where, ret_rope);
+    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3, yarn, linear and dynamic are",
+                   where, name);
+}
+
+/*
+ * The object that counts, NULL if there is none. Files may have both; the older spelling wins unless it is empty. In a
+ * class that has RoPE of its own for layers with a window, the newer spelling has an object for each kind of layer.
+ */
+static int find_rope(const json_t *config, const char *where, bool kinds, const json_t **ret_rope,
+                     const json_t **ret_local)
+{
+    const json_t *rope = tt_hf_member(config, "rope_scaling"), *newer = tt_hf_member(config, "rope_parameters"), *value;
+    const char *key;
+
+    if (!rope || (json_is_object(rope) && json_object_size(rope) == 0))
+        rope = kinds && tt_hf_member(newer, "full_attention") ? tt_hf_member(newer, "full_attention") : newer;
+    *ret_local = kinds ? tt_hf_member(newer, "sliding_attention") : NULL;
+    if (kinds && rope == newer && *ret_local)
+        rope = NULL;
+    if (rope && !json_is_object(rope))
+        return tt_fail(TT_EDATA, "%s: rope_parameters or rope_scaling must be an object", where);
+    json_object_foreach((json_t *)(uintptr_t)rope, key, value)
+    {
+        if (json_is_object(value))
+            return tt_fail(TT_EDATA, "%s: RoPE of its own for layers of one type ('%s') is not supported", where, key);
+    }
+    *ret_rope = rope;
+    return 0;
+}
+
+/*
+ * The length that scaling begins from. The file may have it outside of the object too, which wins; without any it is
+ * the longest sequence of the model.
+ */
+static int read_original_max(const json_t *config, const json_t *rope, const char *where, int64_t max_positions,
+                             double *ret_value)
+{
+    int rc = 0;
+
+    *ret_value = (double)max_positions;
+    TT_TRY(tt_hf_real(rope, "original_max_position_embeddings", *ret_value, where, ret_value));
+    TT_TRY(tt_hf_real(config, "original_max_position_embeddings", *ret_value, where, ret_value));
+out:
+    return rc;
+}
+
+/* Layers with a window: RoPE without scaling. */
+static int read_local_rope(const json_t *config, const json_t *local, const char *where, double *theta)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_real(config, "rope_theta", *theta, where, theta));
+    TT_TRY(tt_hf_real(local, "rope_theta", *theta, where, theta));
+    TT_TRY(tt_hf_must_be(local, "rope_type", "default", where));
+    if (!(*theta > 0.0) || !isfinite(*theta))
+        return tt_fail(TT_EDATA, "%s: rope_theta of layers with a window must be a positive number", where);
+out:
+    return rc;
+}
+
+/*
+ * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
+ * older `type`). Types default, llama3, yarn, linear and dynamic. A class may have scaling where the file says nothing
+ * of RoPE (gpt-oss).
+ */
+int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
+{
+    const json_t *rope = NULL, *local = NULL;
+    struct tt_rope result = {0};
+    int rc = 0;
+
+    TT_TRY(find_rope(config, where, dims->local_theta != 0.0, &rope, &local));
+    if (dims->local_theta != 0.0)
+        TT_TRY(read_local_rope(config, local, where, &dims->local_theta));
+    TT_TRY(tt_hf_real(config, "rope_theta", dims->rope.theta, where, &result.theta));
+    TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
+    TT_TRY(tt_hf_must_equal(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, "partial_rotary_factor", 1.0,
+                            where));
+    if (rope) {
+        TT_TRY(read_scaling(rope, where, &result));
+        if (dims->mla.kv_rank && result.factor != 0.0 && result.beta_fast == 0.0) /* DeepSeek's classes read it there */
+            TT_TRY(tt_hf_must_equal(rope, "mscale_all_dim", 0.0, where));
+        dims->rope = result;
+    }
+    dims->rope.theta = result.theta;
+    if (dims->rope.factor != 0.0)
+        TT_TRY(read_original_max(config, rope, where, rope ? dims->max_positions : (int64_t)dims->rope.original_max,
+                                 &dims->rope.original_max));
+    if (dims->rope.dynamic)
+        dims->rope.original_max = (double)dims->max_positions;
+out:
+    return rc;
+}
+
+/* --- writing --- */
+
+static json_t *yarn(const struct tt_rope *rope)
+{
+    return json_pack("{s:s, s:f, s:f, s:f, s:o*, s:o*, s:o*, s:I, s:o*}", "rope_type", "yarn", "factor", rope->factor,
+                     "beta_fast", rope->beta_fast, "beta_slow", rope->beta_slow, "mscale",
+                     rope->mscale != 0.0 ? tt_json_number(rope->mscale) : NULL, "mscale_all_dim",
+                     rope->mscale_all_dim != 0.0 ? tt_json_number(rope->mscale_all_dim) : NULL, "attention_factor",
+                     rope->attention_factor != 0.0 ? tt_json_number(rope->attention_factor) : NULL,
+                     "original_max_position_embeddings", (json_int_t)rope->original_max, "truncate",
+                     rope->fractional ? json_false() : NULL);
+}
+
+json_t *tt_hf_rope_scaling(const struct tt_rope *rope)
+{
+    if (rope->factor == 0.0)
+        return json_null();
+    if (rope->linear || rope->dynamic)
+        return json_pack("{s:s, s:f}", "rope_type", rope->linear ? "linear" : "dynamic", "factor", rope->factor);
+    if (rope->beta_fast > 0.0)
+        return yarn(rope);
+    return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",
+                     rope->low_freq_factor, "high_freq_factor", rope->high_freq_factor,
+                     "original_max_position_embeddings", (json_int_t)rope->original_max);
+}
+
+/* The spelling of transformers 5, for classes in which layers with a window have RoPE of their own. */
+void tt_hf_write_ropes(json_t *config, const struct tt_model_dims *d)
+{
+    double local = d->local_theta != 0.0 ? d->local_theta : d->rope.theta;
+    json_t *full = d->rope.factor != 0.0 ? tt_hf_rope_scaling(&d->rope) : json_pack("{s:s}", "rope_type", "default");
+
+    (void)json_object_set_new(full, "rope_theta", tt_json_number(d->rope.theta));
+    (void)json_object_set_new(config, "rope_parameters",
+                              json_pack("{s:o, s:{s:s, s:o}}", "full_attention", full, "sliding_attention", "rope_type",
+                                        "default", "rope_theta", tt_json_number(local)));
+}
