@@ -260,7 +260,7 @@ static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, u
     s->shared.file_crc[slot] = crc;
 }
 
-/* Joins the segments' checksums to the entries' and returns the checksum of all data. */
+/* Combines the checksums of segments into those of the entries, and returns the checksum of all data. */
 static uint32_t join_checksums(struct tt_shard_file *file)
 {
     uint32_t all = 0;

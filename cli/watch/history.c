@@ -429,7 +429,7 @@ static size_t take_lines(struct tt_history *h, const char *block, size_t size, s
             return at;
         n = (size_t)(end - block) - at;
         h->line.at = h->offset + (int64_t)at;
-        if (at < skim && is_of_a_step(block + at)) /* the line has its end */
+        if (at < skim && is_of_a_step(block + at)) /* the line is complete */
             h->lines++;
         else
             take_line(h, block + at, n, true);

@@ -158,7 +158,7 @@ static bool on_alias(struct builder *b, const yaml_event_t *event)
         if (strcmp(b->anchor[i].name, name) != 0)
             continue;
         if (!b->anchor[i].node->is_closed)
-            return fault(b, &event->start_mark, "an alias inside of its own anchor");
+            return fault(b, &event->start_mark, "an alias inside its own anchor");
         return attach(b, b->anchor[i].node, &event->start_mark);
     }
     (void)fault(b, &event->start_mark, "");

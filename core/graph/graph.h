@@ -94,7 +94,7 @@ struct tt_pieces {
  * from several blocks. Zeros: one grain, one block.
  */
 struct tt_token_parts {
-    int grains;        /* of the tokens of all blocks */
+    int grains;        /* the number of grains of all blocks together */
     int blocks, block; /* the number of blocks, and the number of this rank's block */
 };
 

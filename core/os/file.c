@@ -410,7 +410,7 @@ static int fail_large(const char *path, int64_t bytes, int64_t most)
 {
     char found[24], wanted[24];
 
-    return tt_fail(TT_EDATA, "'%s' is too large: it has %s%s, at most %s are read", path,
+    return tt_fail(TT_EDATA, "'%s' is too large: it has %s%s; titan reads at most %s", path,
                    bytes > most ? "" : "more than ",
                    tt_text_bytes(found, sizeof found, (double)(bytes > most ? bytes : most)),
                    tt_text_bytes(wanted, sizeof wanted, (double)most));

@@ -9,7 +9,7 @@
 
 /* A table of comma-separated values whose first row names the columns. Zero-initialise; tt_csv_release. */
 struct tt_csv {
-    char *text;   /* all fields, each ended by 0 */
+    char *text;   /* all fields, each with a 0 after it */
     char **field; /* n_rows x n_columns, after the names */
     char **name;
     int n_rows, n_columns;

@@ -119,10 +119,11 @@ static int fail_needs(const struct gather *g)
         }
     }
     tt_text_make_printable(&all);
-    rc = tt_fail(TT_EUSAGE,
-                 "estimate: %s: what Megatron is given depends on what the script does not say: %s\nhelp: choose with "
-                 "--set, such as --set %s=%s, or give all arguments of the script with --script-args 'WORD WORD...'",
-                 g->path, all.text, first ? first : "NAME", value && *value ? value : "VALUE");
+    rc = tt_fail(
+        TT_EUSAGE,
+        "estimate: %s: Megatron's flags depend on values that the script does not contain: %s\nhelp: choose with "
+        "--set, such as --set %s=%s, or give all arguments of the script with --script-args 'WORD WORD...'",
+        g->path, all.text, first ? first : "NAME", value && *value ? value : "VALUE");
     tt_text_release(&all);
     return rc;
 }

@@ -242,8 +242,8 @@ static double attention(const struct tt_cluster_job *job, bool backward)
 
 /* --- the layer --- */
 
-/* The GEMMs that torchtitan's selective op recomputes: every second one of a layer, so the keys, the output of
- * attention, and the second of the feed-forward layer; all GEMMs of experts. */
+/* The GEMMs that torchtitan's selective op recomputes. These are every second GEMM of a layer (for the keys, for the
+ * output of attention, and the second one of the feed-forward layer), and all GEMMs of experts. */
 static double every_second(const struct tt_cluster_job *job, bool experts, double forward)
 {
     const struct tt_cluster_shape *s = &job->shape;

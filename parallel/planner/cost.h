@@ -93,8 +93,8 @@ int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CH
 
 /**
  * Sets the measured peaks of one thread in flop/s: `flops` in the type of the step, TT_F32 or TT_BF16. A step in
- * bfloat16 has work in float32 too, with peak float_flops; 0: sgemm_flops keeps its ratio to bgemm_flops. A step in
- * float32 does not change bgemm_flops, which it does not use.
+ * bfloat16 has work in float32 too; its peak is float_flops. If that is 0, sgemm_flops keeps its ratio to bgemm_flops.
+ * A step in float32 does not change bgemm_flops, which it does not use.
  */
 void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, double flops, double float_flops);
 

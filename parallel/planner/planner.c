@@ -54,7 +54,7 @@ static bool *copy_reshard(const struct search *s, const bool *reshard)
     return copy;
 }
 
-/* The most bytes at any time, in all and for exchange. */
+/* The largest number of bytes that a step uses at any time: all of them, and those for exchange. */
 struct plan_need {
     int64_t step_bytes, exchanged_bytes;
 };

@@ -74,7 +74,7 @@ static const struct {
      "t.yaml:2:1: YAML syntax: did not find expected ',' or '}' (while parsing a flow mapping that began at line 1)"},
     {"training:\n  steps: 3\n---\ntraining:\n", "t.yaml:3:1: a second document begins here; one is expected"},
     {"training:\n  steps: *x\n", "t.yaml:2:10: there is no anchor '&x' before this alias"},
-    {"training: &a\n  steps: *a\n", "t.yaml:2:10: an alias inside of its own anchor"},
+    {"training: &a\n  steps: *a\n", "t.yaml:2:10: an alias inside its own anchor"},
     {"[1]: 2\n", "t.yaml:1:1: a key must be a word, not a list or a mapping"},
     {"job: {description: \"a\\0b\"}\n", "t.yaml:1:20: a value must not contain a 0 byte"},
     {"job:\n  description: \x01\n", "t.yaml:2:16: YAML syntax: control characters are not allowed"},

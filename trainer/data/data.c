@@ -121,7 +121,7 @@ static int open_tokens(struct tt_comm *comm, const struct tt_dataset_spec *spec,
     struct sharing s = {.spec = spec, .is_text = is_text, .ref = ref, .made = 1};
     int rc = 0;
 
-    for (int round = 0; s.made && round <= comm->size; round++) /* every round but the last makes a missing file */
+    for (int round = 0; s.made && round <= comm->size; round++) /* the last round makes no file */
         TT_TRY(examine_files(comm, &s));
     if (s.made) {
         rc = tt_fail(TT_EDATA, "'%s' was made, but not all ranks see it\nhelp: use another dataloader.cache_dir",

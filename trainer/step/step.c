@@ -48,7 +48,7 @@ int tt_train_progress_check(const struct tt_train_progress *p, const struct tt_s
         return 0;
     return tt_fail(TT_EDATA,
                    "the data has ended before the first step: %s '%s' has %s samples of training.seq_len %lld, "
-                   "%s are used, one step takes %lld\nhelp: set %s, a smaller batch, or use more data",
+                   "of which %s are used, and one step takes %lld\nhelp: set %s, set a smaller batch, or use more data",
                    data->n > 1 ? "the mixture with" : "dataset", data->part[0].name,
                    tt_text_count(have, sizeof have, tt_train_data_samples(data, 1)),
                    (long long)setup->cfg->training.seq_len, tt_text_count(used, sizeof used, p->sample_cursor),
