@@ -37,7 +37,7 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
 void tt_advice(const struct tt_setup *setup, const struct tt_spent *spent, struct tt_text *out);
 
 /**
- * Appends a hint if steps took more than twice as long as predicted, over a time that is worth a word.
+ * Appends a hint if steps took more than twice as long as predicted, for long enough that it matters.
  *   others  who uses this machine too (tt_load_text), or ""
  */
 void tt_advice_pace(const struct tt_spent *spent, double predicted_step_sec, const char *others, struct tt_text *out);

@@ -458,8 +458,8 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Tries every order of importance. Then tries each again and again with the buffer that reached highest put first,
- * until the plan is within one part in `CLOSE` of the bound or has taken enough work.
+ * Tries every order of importance. Then it repeats each of them with the buffer first that reached the highest address,
+ * until the plan is within one part in `CLOSE` of the bound, or the limit of work is reached.
  */
 static void search(struct search *s, int64_t live_bytes)
 {

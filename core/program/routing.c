@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rounds of rows between ranks that share experts.
+ * The rounds in which ranks that share experts exchange rows of tokens.
  */
 #include "core/program/routing.h"
 

@@ -102,7 +102,7 @@ static int compare_tags(const void *a, const void *b)
 }
 
 /* The sends to, or the receives from, the rank at a place of the pipeline, by tag. A receive is listed as the send that
- * it matches; `purpose` is the number of questions before either. */
+ * it matches; `purpose` is how often the ranks ask whether to stop before it. */
 static struct exchanges transfers_with(const struct tt_program *program, int place, enum tt_collective_op op)
 {
     struct exchanges list = {0};

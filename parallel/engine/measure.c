@@ -168,7 +168,7 @@ static int compute(struct computing *c)
     return c->rc;
 }
 
-/* The median time of a product while nothing is transferred, on all ranks at once. */
+/* The median time of a GEMM while nothing is transferred, on all ranks at once. */
 static int time_product(struct computing *c, double *ret_sec)
 {
     enum { PRODUCTS = 101 };

@@ -227,7 +227,7 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Puts the gradients of a block into the trees of their units, and adds the sums that now have a neighbour. */
+/* Puts the gradients of a block into the trees of their units, and adds neighbouring sums that are complete. */
 static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
 {
     const struct tt_program *p = w->program;
