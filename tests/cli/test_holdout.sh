@@ -167,7 +167,7 @@ END
     run train $split --validation.split=0.01%
     expect_error 2 "validation.split 0.01% holds out none of the 300 documents of dataset 'jsonl'" \
         "help: with validation.split=[0-9.]+% or more, one is held out"
-    more=$(grep -Eo "from validation.split=[0-9.]+%" err | grep -Eo "[0-9.]+%")
+    more=$(grep -Eo "with validation.split=[0-9.]+%" err | grep -Eo "[0-9.]+%")
     run train $split --dry-run --validation.split="$more" --validation.seq_len=1
     expect_ok
     expect_out "^  validate jsonl documents.jsonl: 1 of 300 documents"

@@ -434,7 +434,7 @@ EOF
     run export --hf outputs
     expect_error 2 "titan ckpt consolidate outputs FOLDER --format hf"
     run generate "Once upon a time"
-    expect_error 2 "which model. 'Once upon a time' is no path" \
+    expect_error 2 "which model. 'Once upon a time' is not a path" \
         "titan generate outputs/quick --prompt 'Once upon a time'$"
 }
 
