@@ -11,8 +11,8 @@ column is the number that counts: titan's type for this processor, that is, what
 fastest of PyTorch's, whatever its type. Losses of training are compared, since speeds mean nothing if two sides do not
 compute the same thing. If the processor has several kernels for products of bfloat16, the steps run with each.
 
---quick: small models, tiny sizes, one round, a few minutes; it shows only that everything runs. A benchmark, never a test. It needs a
-quiet machine and prints the load.
+--quick: small models, tiny sizes, one round, a few minutes; it shows only that everything runs. A benchmark, never a
+test. It needs a quiet machine and prints the load.
 """
 import argparse
 import contextlib
@@ -156,7 +156,6 @@ def llama(flavor):
 def train(a, flavor, ranks):
     a = copy.copy(a)
     a.seq, a.batch, a.titan_options = *a.sizes[flavor], []
-    flavor = "debugmodel" if a.quick else flavor
     ways = TRAINING if ranks == 1 else FSDP
     if a.quick and ranks == 1:
         ways = {"float32": ("eager",), "bfloat16": ("autocast",)}
@@ -259,6 +258,7 @@ def main():
     print(f"{cpu_lines()}; {a.threads} threads; titan's choice: {words}; {versions}; {load()}"
           f"{'; --quick: these numbers mean nothing' if a.quick else ''}\n")
     result = {"cpu": cpu_lines(), "kernels": kernels, "products": [], "tokens_per_s": {}}
+    flavor = "debugmodel" if a.quick else "125M"
     for word in a.only.split(","):
         if word == "products":
             result["products"] = products(a, here)
@@ -267,9 +267,9 @@ def main():
         elif word == "generate":
             result["tokens_per_s"]["generate " + a.sizes["generate"][0]] = generate(a)
         elif word == "fsdp":
-            result["tokens_per_s"]["125M, FSDP on two ranks"] = train(a, "125M", 2)
+            result["tokens_per_s"][flavor + ", FSDP on two ranks"] = train(a, flavor, 2)
         else:
-            result["tokens_per_s"][word] = train(a, word, 1)
+            result["tokens_per_s"][flavor if word == "125M" else word] = train(a, flavor if word == "125M" else word, 1)
     table(result["tokens_per_s"], picks)
     print(f"\n{load()} at the end")
     if a.out:

@@ -126,10 +126,10 @@ static void the_peak_is_that_of_rounds_without_preemption(void **state)
     const struct tt_peak_round quiet[] = {round_of(0.5, 0.99, false), round_of(0.6, 1.19, false)};
     /* a thread that computed alone had a higher clock rate for a while */
     const struct tt_peak_round mixed[] = {round_of(0.5, 0.99, false), round_of(1.6, 0.8, true),
-                                          round_of(1.7, 0.8, false)};
+                                          round_of(1.7, 0.8, false), round_of(0.45, 0.9, true)};
 
     assert_true(fabs(tt_peak_of(quiet, 2, 2) - 200e9) < 1.0);
-    assert_true(fabs(tt_peak_of(mixed, 3, 2) - 200e9) < 1.0);
+    assert_true(fabs(tt_peak_of(mixed, 4, 2) - 200e9) < 1.0);
 }
 
 static void without_a_quiet_round_the_peak_is_in_processor_time(void **state)
