@@ -427,12 +427,16 @@ struct tt_load tt_load_read(const char *folder)
 {
     const char *told = getenv("TITAN_PROC"); // NOLINT(concurrency-mt-unsafe): nobody sets it
     struct tt_load load = {0};
-    char *text;
+    char *text, *end;
 
     folder = folder ? folder : told ? told : "/proc";
     text = try_text(folder, "loadavg"); /* "0.20 0.18 0.12 1/80 11206" */
-    if (!text || sscanf(text, "%lf %*s %*s %d/", &load.average, &load.running) != 2)
-        load.average = 0.0;
+    if (text) {
+        load.average = strtod(text, &end);
+        (void)strtod(end, &end); /* the means over five and fifteen minutes */
+        (void)strtod(end, &end);
+        load.running = (int)strtol(end, NULL, 10);
+    }
     tt_free(text);
     text = try_text(folder, "stat");
     if (text && strncmp(text, "cpu ", 4) == 0)

@@ -5,6 +5,7 @@
 #include "trainer/step/peak.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
@@ -40,7 +41,7 @@ struct timed {
     const struct tt_matmul *product;
     double *sec; /* of each thread, a cache line apart */
 };
-enum { APART = 8 };
+static const ptrdiff_t APART = 8;
 
 static double thread_sec(void)
 {
@@ -70,7 +71,7 @@ static long preemptions(void)
 static double best_rate(struct tt_team *team, const struct tt_matmul *product)
 {
     int threads = tt_team_threads(team), n = 0;
-    struct timed timed = {product, tt_calloc((size_t)threads * APART, sizeof *timed.sec)};
+    struct timed timed = {product, tt_calloc((size_t)(threads * APART), sizeof *timed.sec)};
     struct tt_peak_round rounds[MOST_ROUNDS];
     double start = tt_clock_sec();
 
@@ -79,7 +80,7 @@ static double best_rate(struct tt_team *team, const struct tt_matmul *product)
         double begin = tt_clock_sec();
         long before = preemptions();
 
-        memset(timed.sec, 0, (size_t)threads * APART * sizeof *timed.sec);
+        memset(timed.sec, 0, (size_t)(threads * APART) * sizeof *timed.sec);
         tt_team_run(team, tt_matmul_tiles(product), run_tile, &timed);
         *r = (struct tt_peak_round){.flops = 2.0 * (double)product->m * COLUMNS * DEPTH,
                                     .wall_sec = tt_clock_sec() - begin,
