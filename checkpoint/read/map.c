@@ -495,6 +495,9 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
     struct tt_gguf_part *part = tt_calloc(2 * (size_t)model->n_params + 2, sizeof *part);
     int n = 0, rc = 0;
 
+    if (model->row->n_archs == 0)
+        rc = tt_fail(TT_EDATA, "titan writes no GGUF files of %s models\nhelp: --format hf writes it for transformers",
+                     model->row->name);
     for (int p = 0; p < model->n_params && rc == 0; p++) {
         const struct tt_param *param = &model->params[p];
         const struct tt_gguf_name *name = NULL;

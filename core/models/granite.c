@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Granite 3 (IBM 2024): Llama's blocks with four constant factors: of the embeddings, of what a block adds to the residual,
- * of the scores of attention, and of the logits. RoPE rotates halves and the layout is that of Hugging Face's files.
- * torchtitan has no such model; parameters have its names and init rules.
+ * Granite 3 (IBM 2024): Llama's blocks with four constant factors: of the embeddings, of what a block adds to the
+ * residual, of the scores of attention, and of the logits. RoPE rotates halves and the layout is that of Hugging
+ * Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"

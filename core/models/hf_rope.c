@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * RoPE in config.json, in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also
- * with its older `type`).
+ * RoPE in config.json, in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4;
+ * also with its older `type`).
  */
 #include <math.h>
 #include <string.h>

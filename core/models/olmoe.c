@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * OLMoE (Muennighoff et al. 2024): Llama's blocks with experts in all layers, and norms of q and of k over all heads. RoPE
- * rotates halves and the layout is that of Hugging Face's files. torchtitan has no such model; parameters have its names
- * and init rules.
+ * OLMoE (Muennighoff et al. 2024): Llama's blocks with experts in all layers, and norms of q and of k over all heads.
+ * RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no such model; parameters have
+ * its names and init rules.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Phi-3 (Abdin et al. 2024) and Phi-4: Llama's blocks, whose q, k and v are one tensor in Hugging Face's files, as are the
- * gate and the factor of the feed-forward. RoPE rotates halves. torchtitan has no such models; parameters have its names
- * and init rules.
+ * Phi-3 (Abdin et al. 2024) and Phi-4: Llama's blocks, whose q, k and v are one tensor in Hugging Face's files, as are
+ * the gate and the factor of the feed-forward. RoPE rotates halves. torchtitan has no such models; parameters have its
+ * names and init rules.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"

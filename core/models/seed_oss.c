@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Seed-OSS (ByteDance Seed 2025): Llama's blocks with biases of q, k and v, which the configuration may turn off, and
- * heads of a size of their own. RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no such
- * model; parameters have its names and init rules, and biases begin as zeros.
+ * heads of a size of their own. RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no
+ * such model; parameters have its names and init rules, and biases begin as zeros.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * SmolLM3 (Hugging Face 2025): Llama's blocks, of which every fourth rotates neither q nor k. RoPE rotates halves and the
- * layout is that of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
+ * SmolLM3 (Hugging Face 2025): Llama's blocks, of which every fourth rotates neither q nor k. RoPE rotates halves and
+ * the layout is that of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"

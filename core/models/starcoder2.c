@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * StarCoder2 (Lozhkov et al. 2024): Llama's blocks with LayerNorms, biases everywhere, which the configuration may turn off,
- * and a feed-forward of two layers with GELU in its tanh form. RoPE rotates halves and the layout is that of Hugging Face's
- * files. torchtitan has no such model; parameters have its names and init rules, and biases begin as zeros.
+ * StarCoder2 (Lozhkov et al. 2024): Llama's blocks with LayerNorms, biases everywhere, which the configuration may
+ * turn off, and a feed-forward of two layers with GELU in its tanh form. RoPE rotates halves and the layout is that of
+ * Hugging Face's files. torchtitan has no such model; parameters have its names and init rules, and biases begin as
+ * zeros.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"

@@ -55,9 +55,12 @@ if before.pop("decoder_sparse_step", 1) > 1:  # the layers are written one by on
     before.pop("mlp_only_layers")
 for key in ("dtype", "transformers_version"):
     before.pop(key, None)
-if rope:
+if "full_attention" in rope:  # RoPE of its own for each kind of layers
+    assert after["rope_parameters"] == rope, after
+elif rope:
     assert after["rope_theta"] == rope["rope_theta"], after
-    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
+    scaling = {key: value for key, value in rope.items()
+               if key != "rope_theta" and (key, value) != ("partial_rotary_factor", 1.0)}
     assert (after["rope_scaling"] or {"rope_type": "default"}) == scaling, after
 for key, value in before.items():
     assert key in after and (after[key] == value or value is None), (key, value, after.get(key))
