@@ -23,12 +23,12 @@
  *   5. titan-train(1), INITIAL WEIGHTS; docs/installing.md, Limits.
  * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes.
  */
-#define TT_MODELS(X)                                                                                              \
-    X(llama3)                                                                                                     \
-    X(qwen2)                                                                                                      \
-    X(qwen3)                                                                                                      \
-    X(gpt2) X(mixtral) X(deepseek_v3) X(gpt_oss) X(seed_oss) X(smollm3) X(granite) X(olmo2) X(starcoder2) X(phi3) \
-        X(olmoe)
+#define TT_MODELS(X) \
+    X(llama3)        \
+    X(qwen2)         \
+    X(qwen3)         \
+    X(gpt2)          \
+    X(mixtral) X(deepseek_v3) X(gpt_oss) X(seed_oss) X(smollm3) X(granite) X(olmo2) X(starcoder2) X(phi3) X(olmoe)
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
 TT_MODELS(TT_MODEL_DECLARE)
@@ -180,8 +180,8 @@ struct tt_norm_names {
 /**
  * Llama-style decoders: blocks of grouped-query attention with RoPE and a feed-forward. The members are what differs
  * between architectures; with all of them 0 they are Llama's: norms before both, a SwiGLU feed-forward, no biases.
- * What the configurations of one architecture may choose are sizes (struct tt_model_dims): windows, layers without RoPE,
- * multipliers, further biases, experts.
+ * What the configurations of one architecture may choose are sizes (struct tt_model_dims): windows, layers without
+ * RoPE, multipliers, further biases, experts.
  *
  * Hugging Face's names of linear layers are without ".weight". Neighbours of the same name are parts of one tensor, one
  * after the other.

@@ -177,7 +177,7 @@ enum tt_norm_kind {
 struct tt_model_parts {
     /* Lists the parameters of a block (internal.h). */
     void (*add_block)(struct tt_model *model, int block);
-    /* The parts of block `layer`, applied to x. Norms come before both, unless the row's decoder says where they are. */
+    /* The parts of block `layer`, applied to x. Norms come before both, unless the row's decoder places them. */
     int (*attention)(struct tt_build *b, int layer, int x);
     int (*feed_forward)(struct tt_build *b, int layer, int x);
 };
