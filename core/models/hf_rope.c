@@ -104,11 +104,21 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
     const json_t *rope = tt_hf_member(config, "rope_scaling"), *newer = tt_hf_member(config, "rope_parameters"), *value;
     const char *key;
 
-    if (!rope || (json_is_object(rope) && json_object_size(rope) == 0))
-        rope = kinds && tt_hf_member(newer, "full_attention") ? tt_hf_member(newer, "full_attention") : newer;
     *ret_local = kinds ? tt_hf_member(newer, "sliding_attention") : NULL;
-    if (kinds && rope == newer && *ret_local)
-        rope = NULL;
+    if (!rope || (json_is_object(rope) && json_object_size(rope) == 0))
+        rope = newer;
+    if (kinds && json_object_size(newer) > 0) {
+        const json_t *full = tt_hf_member(newer, "full_attention");
+
+        if (!full)
+            return tt_fail(TT_EDATA, "%s: rope_parameters must have an object 'full_attention'", where);
+        json_object_foreach((json_t *)(uintptr_t)(rope == newer ? NULL : rope), key, value)
+        {
+            if (!json_equal(value, json_object_get(full, key)))
+                return tt_fail(TT_EDATA, "%s: rope_scaling and rope_parameters differ: '%s'", where, key);
+        }
+        rope = full;
+    }
     if (rope && !json_is_object(rope))
         return tt_fail(TT_EDATA, "%s: rope_parameters or rope_scaling must be an object", where);
     json_object_foreach((json_t *)(uintptr_t)rope, key, value)
@@ -141,7 +151,8 @@ static int read_local_rope(const json_t *config, const json_t *local, const char
 {
     int rc = 0;
 
-    TT_TRY(tt_hf_real(config, "rope_theta", *theta, where, theta));
+    if (!tt_hf_member(local, "rope_theta")) /* transformers 4 takes it for these layers too, 5 does not */
+        TT_TRY(tt_hf_must_equal(config, "rope_theta", *theta, where));
     TT_TRY(tt_hf_real(local, "rope_theta", *theta, where, theta));
     TT_TRY(tt_hf_must_be(local, "rope_type", "default", where));
     if (!(*theta > 0.0) || !isfinite(*theta))
