@@ -73,7 +73,8 @@ void tt_params_norm(struct tt_model *model, int block, const char *name, const c
 {
     char *weight = tt_format("%s.weight", name), *hf_weight = tt_format("%s.weight", hf_name);
 
-    (void)tt_params_vector(model, block, weight, hf_weight, n, TT_PARAM_ONES);
+    (void)tt_params_vector(model, block, weight, hf_weight, n,
+                           model->row->norm == TT_NORM_RMS_OFFSET ? TT_PARAM_ZEROS : TT_PARAM_ONES);
     if (model->row->norm == TT_NORM_LAYER)
         add_bias(model, block, name, hf_name, n);
     tt_free(weight);
@@ -245,7 +246,7 @@ int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
 
 int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
 {
-    struct tt_attr attr = {.eps = eps};
+    struct tt_attr attr = {.eps = eps, .unit_offset = b->model->row->norm == TT_NORM_RMS_OFFSET};
     int in[2] = {x, tt_build_param(b, name, "weight")};
 
     return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
@@ -360,7 +361,8 @@ int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int
                            .kv_heads = (int)d->n_kv_heads,
                            .head_dim = (int)d->head_dim,
                            .sliding_window = window,
-                           .scale = (float)d->multipliers.attention};
+                           .scale = (float)d->multipliers.attention,
+                           .soft_cap = (float)d->score_cap};
     int in[6] = {qkv[0], qkv[1], qkv[2], b->graph->positions, sinks, sinks};
 
     if (!b->graph->cache_len)
@@ -406,21 +408,24 @@ int tt_build_experts(struct tt_build *b, int x, bool router_bias, tt_expert_fn e
     return node(b, TT_OP_COMBINE, "moe.out", in, 3, NULL);
 }
 
-int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up)
+int tt_build_gated(struct tt_build *b, const char *name, int gate, int up)
 {
+    const struct tt_decoder *decoder = b->model->row->decoder;
+    bool gelu = decoder && decoder->activation == TT_ACTIVATION_GELU_TANH;
     int in[2] = {gate, up};
 
-    return node(b, TT_OP_SWIGLU, name, in, 2, NULL);
+    return node(b, gelu ? TT_OP_GEGLU : TT_OP_SWIGLU, name, in, 2, NULL);
 }
 
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
 {
+    struct tt_attr attr = {.soft_cap = (float)b->model->dims.logit_cap};
     int in[3] = {x, find_param(b, weight, "weight", true), b->graph->labels};
 
     if (b->graph->cache_len)
-        b->graph->logits = node(b, TT_OP_LOGITS, "logits", in, 2, NULL);
+        b->graph->logits = node(b, TT_OP_LOGITS, "logits", in, 2, &attr);
     else
-        b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, NULL);
+        b->graph->token_loss = node(b, TT_OP_HEAD_LOSS, "token_loss", in, 3, &attr);
 }
 
 const struct tt_norm_names *tt_norm_names_of(const struct tt_model_row *row)
@@ -462,12 +467,14 @@ static int block(struct tt_build *b, int layer, int x)
 static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
 {
     const struct tt_multipliers *multipliers = &model->dims.multipliers;
+    bool by_width = model->row->decoder && model->row->decoder->scaled_embeddings;
+    double embedding = by_width ? sqrt((double)model->dims.dim) : multipliers->embedding;
     struct tt_build b;
     int x;
 
     tt_build_begin(&b, model, batch, seq_len, graph);
     x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
-    x = scaled(&b, "embeddings_scaled", x, multipliers->embedding);
+    x = scaled(&b, "embeddings_scaled", x, embedding);
     if (model->row->learned_positions)
         x = add_positions(&b, "positions", "pos_embeddings", x);
     for (int l = 0; l < model->dims.n_layers; l++) {

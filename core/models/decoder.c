@@ -359,7 +359,7 @@ static int dense(struct tt_build *b, int x)
     } else {
         hidden = product(b, "feed_forward.gate", "feed_forward.w1", x, bias);
         up = product(b, "feed_forward.up", "feed_forward.w3", x, bias);
-        hidden = tt_build_swiglu(b, "feed_forward.hidden", hidden, up);
+        hidden = tt_build_gated(b, "feed_forward.hidden", hidden, up);
     }
     return product(b, "feed_forward.out", "feed_forward.w2", hidden, bias);
 }
@@ -378,7 +378,7 @@ static int expert(struct tt_build *b, int rows, int ends, const struct tt_attr *
 {
     int gate = products(b, "moe.gate", "w1", rows, ends, attr), up = products(b, "moe.up", "w3", rows, ends, attr);
 
-    return products(b, "moe.down", "w2", tt_build_swiglu(b, "moe.hidden", gate, up), ends, attr);
+    return products(b, "moe.down", "w2", tt_build_gated(b, "moe.hidden", gate, up), ends, attr);
 }
 
 /* The sum of the outputs of a token's own experts and of the shared ones. */
@@ -390,7 +390,7 @@ static int experts(struct tt_build *b, int x)
         return routed;
     gate = tt_build_linear(b, "moe.shared_gate", "moe.shared_experts.w1", x);
     up = tt_build_linear(b, "moe.shared_up", "moe.shared_experts.w3", x);
-    hidden = tt_build_swiglu(b, "moe.shared_hidden", gate, up);
+    hidden = tt_build_gated(b, "moe.shared_hidden", gate, up);
     return tt_build_add(b, "moe.all", routed, tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden));
 }
 

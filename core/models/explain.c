@@ -6,6 +6,7 @@
 #include "core/models/explain.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "core/models/hf.h"
 #include "core/models/internal.h"
@@ -53,7 +54,9 @@ static const char *yes(bool on, const char *what)
 
 static void add_norms(struct tt_text *t, const struct tt_model *model)
 {
-    static const char *const kinds[] = {[TT_NORM_RMS] = "RMSNorm", [TT_NORM_LAYER] = "LayerNorm with a bias"};
+    static const char *const kinds[] = {[TT_NORM_RMS] = "RMSNorm",
+                                        [TT_NORM_LAYER] = "LayerNorm with a bias",
+                                        [TT_NORM_RMS_OFFSET] = "RMSNorm times 1 + w"};
     const struct tt_norm_names *at = tt_norm_names_of(model->row);
 
     LINE(t, "norm", "%s, epsilon %g", kinds[model->row->norm], (double)model->dims.norm_eps);
@@ -83,6 +86,8 @@ static void add_attention(struct tt_text *t, const struct tt_model *model)
              yes(!of->qkv_bias && !d->qkv_bias && !d->out_bias && !d->mlp_bias, "none"));
     if (d->multipliers.attention != 0.0)
         LINE(t, "  scale", "%g", d->multipliers.attention);
+    if (d->score_cap > 0.0)
+        LINE(t, "  soft cap", "%g", d->score_cap);
     if (d->sliding_window > 0) {
         add_layers(&layers, d, tt_model_is_windowed);
         LINE(t, "  window", "%" PRId64 " tokens in %s", d->sliding_window, layers.text);
@@ -181,7 +186,11 @@ void tt_model_explain(const struct tt_model *model, struct tt_text *text)
     add_positions(text, model);
     add_feed_forward(text, model);
     add_multipliers(text, &d->multipliers);
+    if (model->row->decoder && model->row->decoder->scaled_embeddings)
+        LINE(text, "multipliers", "embeddings %g, the square root of their width", sqrt((double)d->dim));
     LINE(text, "head", "%s", d->tied ? "tied to the embeddings" : "its own weights");
+    if (d->logit_cap > 0.0)
+        LINE(text, "  soft cap", "%g", d->logit_cap);
     LINE(text, "adapters", "%s", model->row->adaptable ? "LoRA" : "none");
     if (model->row->undivided)
         LINE(text, "parallelism", "data and pipeline only");

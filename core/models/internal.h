@@ -23,12 +23,14 @@
  *   5. titan-train(1), INITIAL WEIGHTS; docs/installing.md, Limits.
  * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes.
  */
-#define TT_MODELS(X) \
-    X(llama3)        \
-    X(qwen2)         \
-    X(qwen3)         \
-    X(gpt2)          \
-    X(mixtral) X(deepseek_v3) X(gpt_oss) X(seed_oss) X(smollm3) X(granite) X(olmo2) X(starcoder2) X(phi3) X(olmoe)
+#define TT_MODELS(X)                                                                                              \
+    X(llama3)                                                                                                     \
+    X(qwen2)                                                                                                      \
+    X(qwen3)                                                                                                      \
+    X(gpt2)                                                                                                       \
+    X(mixtral)                                                                                                    \
+    X(deepseek_v3) X(gpt_oss) X(seed_oss) X(smollm3) X(granite) X(olmo2) X(starcoder2) X(phi3) X(olmoe) X(gemma2) \
+        X(gemma3)
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
 TT_MODELS(TT_MODEL_DECLARE)
@@ -152,9 +154,9 @@ typedef int (*tt_expert_fn)(struct tt_build *b, int rows, int ends, const struct
 /** The weighted sum of the outputs of each token's experts. Parameters "moe.router.gate"; the sizes are the model's. */
 int tt_build_experts(struct tt_build *b, int x, bool router_bias, tt_expert_fn expert);
 
-/** x + y; silu(gate) * up. */
+/** x + y; silu(gate) * up, or with the decoder's activation in place of silu. */
 int tt_build_add(struct tt_build *b, const char *name, int x, int y);
-int tt_build_swiglu(struct tt_build *b, const char *name, int gate, int up);
+int tt_build_gated(struct tt_build *b, const char *name, int gate, int up);
 
 /** The loss of every token, or in a decode graph the logits of the last; ends the graph. */
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x);
@@ -194,6 +196,7 @@ struct tt_decoder {
     bool rotate_half, pairs_in_files;
     bool parallel; /* attention and feed-forward read the same x, and both are added to it (Cohere) */
     enum tt_activation activation;
+    bool scaled_embeddings; /* times sqrt(D) (Gemma) */
     struct tt_norm_names hf_norms;
     const char *hf_heads[4]; /* of q, k, v and of the product with their result; NULL: Llama's */
     const char *hf_ffn[3];   /* of w1, w2 and w3; NULL: Llama's, but without w3 if there is a w1 */

@@ -89,6 +89,7 @@ struct tt_model_dims {
     bool qkv_bias, out_bias,
         mlp_bias; /* linear layers that have biases, besides the family's own (struct tt_decoder) */
     struct tt_multipliers multipliers;
+    double score_cap, logit_cap; /* soft caps of the scores of attention and of the logits; 0: none */
     struct tt_mla mla;
     struct tt_moe moe;
     struct tt_lora lora;
@@ -169,8 +170,9 @@ struct tt_build;
 
 /** The norms of a family: all of one kind. */
 enum tt_norm_kind {
-    TT_NORM_RMS,   /* RMSNorm */
-    TT_NORM_LAYER, /* LayerNorm with a bias */
+    TT_NORM_RMS,        /* RMSNorm */
+    TT_NORM_LAYER,      /* LayerNorm with a bias */
+    TT_NORM_RMS_OFFSET, /* RMSNorm with weights of 1 + w (Gemma) */
 };
 
 /** The blocks of a family. */

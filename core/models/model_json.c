@@ -74,6 +74,8 @@ static const struct field {
     F(NULL, "residual_multiplier", REAL, IF_SET, multipliers.residual)
     F(NULL, "attention_multiplier", REAL, IF_SET, multipliers.attention)
     F(NULL, "logits_multiplier", REAL, IF_SET, multipliers.logits)
+    F(NULL, "score_cap", REAL, IF_SET, score_cap)
+    F(NULL, "logit_cap", REAL, IF_SET, logit_cap)
     F("mla", "kv_rank", INT, NEEDED, mla.kv_rank)
     F("mla", "q_rank", INT, WRITTEN, mla.q_rank)
     F("mla", "rope_dim", INT, NEEDED, mla.rope_dim)

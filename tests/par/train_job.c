@@ -453,7 +453,7 @@ static int report(struct at_work *w)
     for (int s = 6; s <= w->job->steps; s++)
         if (w->allocations_at[s] - w->allocations_at[s - 4] < r->allocations)
             r->allocations = w->allocations_at[s] - w->allocations_at[s - 4];
-    if (w->job->scheduler == TT_ENGINE_EAGER && (double)r->step_bytes > 1.05 * (double)r->live_bytes + 16384.0)
+    if (w->job->scheduler == TT_ENGINE_EAGER && (double)r->step_bytes > 1.06 * (double)r->live_bytes + 16384.0)
         rc = tt_fail(TT_EINTERNAL, "the arena has %lld bytes for %lld live ones", (long long)r->step_bytes,
                      (long long)r->live_bytes);
 out:
