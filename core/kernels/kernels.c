@@ -74,6 +74,7 @@ static const struct source {
     struct known known[4];
 } sources[] = {
     {"generic", &generic, &generic, 0, "", "widened", NULL, {{0}}},
+    {"portable", &tt_kernels_portable, &generic, 0, "", "widened", NULL, {{0}}},
 #if defined(__x86_64__)
     {"avx2", AVX2, &generic, TT_CPU_AVX2, "AVX2 and FMA", "widened", NULL, {{0}}},
     {"avx512", AVX512, &generic, TT_CPU_AVX512, "AVX-512 F, BW, VL and DQ", "widened", NULL, {{0}}},

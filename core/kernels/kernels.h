@@ -280,28 +280,28 @@ struct tt_kernels {
 #undef TT_KERNEL
 };
 
-#define TT_KERNEL(name, args)      \
-    void tt_##name##_generic args; \
-    void tt_##name##_avx2 args;    \
-    void tt_##name##_avx512 args;  \
-    void tt_##name##_avx512_bf16 args;
+#define TT_KERNEL(name, args) void tt_##name##_generic args;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 
-/* The name of a variant for x86-64, by the instruction set that a file is compiled for. */
-#if defined(__AVX512BF16__)
-#define TT_ISA(name) name##_avx512_bf16
-#elif defined(__AVX512F__)
-#define TT_ISA(name) name##_avx512
-#else
-#define TT_ISA(name) name##_avx2
+#if defined(TT_KERNEL_SET)
+/* The names of a vector variant, by the set of instructions that a file is compiled for (vector/meson.build). */
+#define TT_ISA(name)             TT_ISA_PASTE(name, TT_KERNEL_SET)
+#define TT_ISA_PASTE(name, set)  TT_ISA_PASTED(name, set)
+#define TT_ISA_PASTED(name, set) name##_##set
+
+#define TT_KERNEL(name, args) void TT_ISA(tt_##name) args;
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+extern const struct tt_kernels TT_ISA(tt_kernels);
 #endif
 
 /*
- * The variants for x86-64. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a
+ * The vector variants. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a
  * variant of a kernel, write it over vector/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in
  * vector/table.c; kernels.def says how to add a kernel.
  */
+extern const struct tt_kernels tt_kernels_portable;
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elementwise kernels in AVX2 or AVX-512. Every element goes through the same operations at every position, including
+ * Elementwise kernels. Every element goes through the same operations at every position, including
  * tails, so results do not depend on where a range begins.
  */
 #include <string.h>
@@ -175,66 +175,14 @@ void TT_TYPED(tt_gelu_erf_bwd)(element *dx, const element *dy, const element *x,
 
 /* --- RoPE --- */
 
-#if defined(__AVX512F__)
-
-/* From (c0, s0, c1, s1, ...): each cosine twice, and each sine twice. */
-VF_INLINE vf cosines(vf angles)
-{
-    return _mm512_moveldup_ps(angles);
-}
-
-VF_INLINE vf sines(vf angles)
-{
-    return _mm512_movehdup_ps(angles);
-}
-
-/* a c - b s and b c + a s for pairs (a, b). */
-VF_INLINE vf rotated(vf pairs, vf c, vf s)
-{
-    return _mm512_fmaddsub_ps(pairs, c, _mm512_mul_ps(_mm512_permute_ps(pairs, 0xb1), s));
-}
-
-/* The cosines (odd 0) or sines (odd 1) of two vectors of angles. */
-VF_INLINE vf every_other(vf low, vf high, int odd)
-{
-    __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-
-    return _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(odd)), high);
-}
-
-#else
-
-VF_INLINE vf cosines(vf angles)
-{
-    return _mm256_moveldup_ps(angles);
-}
-
-VF_INLINE vf sines(vf angles)
-{
-    return _mm256_movehdup_ps(angles);
-}
-
-VF_INLINE vf rotated(vf pairs, vf c, vf s)
-{
-    return _mm256_fmaddsub_ps(pairs, c, _mm256_mul_ps(_mm256_permute_ps(pairs, 0xb1), s));
-}
-
-VF_INLINE vf every_other(vf low, vf high, int odd)
-{
-    vf mixed = odd ? _mm256_shuffle_ps(low, high, 0xdd) : _mm256_shuffle_ps(low, high, 0x88);
-
-    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
-}
-
-#endif
-
 VF_INLINE void rotate_pairs(element *y, const element *x, const float *angle, int64_t dim, vf sign)
 {
     for (int64_t i = 0; i < dim; i += VF_LANES) {
-        vf angles = vf_load_n(angle + i, dim - i);
+        vf angles = vf_load_n(angle + i, dim - i), cosines = vf_even_twice(angles);
+        vf sines = vf_mul(sign, vf_odd_twice(angles)), pairs = element_load_n(x + i, dim - i);
 
-        element_store_n(y + i, rotated(element_load_n(x + i, dim - i), cosines(angles), vf_mul(sign, sines(angles))),
-                        dim - i);
+        /* a c - b s and b c + a s for pairs (a, b) */
+        element_store_n(y + i, vf_fma_sub_add(pairs, cosines, vf_mul(vf_swap_pairs(pairs), sines)), dim - i);
     }
 }
 
@@ -246,8 +194,8 @@ VF_INLINE void rotate_halves(element *y, const element *x, const float *angle, i
 
         if (2 * n > VF_LANES)
             high = vf_load_n(angle + 2 * i + VF_LANES, 2 * n - VF_LANES);
-        c = every_other(low, high, 0);
-        s = vf_mul(sign, every_other(low, high, 1));
+        c = vf_every_other(low, high, 0);
+        s = vf_mul(sign, vf_every_other(low, high, 1));
         a = element_load_n(x + i, n);
         b = element_load_n(x + i + half, n);
         element_store_n(y + i, vf_fnma(b, s, vf_mul(a, c)), n);

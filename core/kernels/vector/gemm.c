@@ -16,15 +16,17 @@
 
 /* 64 bits, like the indices that they are multiplied with */
 #define LINE INT64_C(16) /* floats of a cache line */
-#if defined(__AVX512F__)
+/* ROWS, the rows of a panel of A, are whole vectors, or half of one, or the first six lanes of eight. */
+#if VF_REGISTERS == 32
 #define ROWS       INT64_C(8)
 #define VECTORS    INT64_C(3)
 #define BLOCK_ROWS ((int64_t)TT_SGEMM_ROWS)
 #else
-#define ROWS       INT64_C(6)
+#define ROWS       (VF_LANES == 8 ? INT64_C(6) : INT64_C(4))
 #define VECTORS    INT64_C(2)
 #define BLOCK_ROWS INT64_C(192) /* processors with AVX2 have less of the second cache */
 #endif
+#define GROUP (ROWS < VF_LANES && 2 * ROWS != VF_LANES ? ROWS : VF_LANES) /* rows of A that are packed at once */
 #define PANEL (VECTORS * VF_LANES)
 
 #define STEPS INT64_C(8) /* of k between two fetches */
@@ -37,97 +39,35 @@ static int64_t up_to(int64_t n, int64_t most)
 
 /* --- packing --- */
 
-#if defined(__AVX512F__)
-
-#define GROUP (2 * ROWS) /* rows of A that are packed at once */
-
 /* Of up to VF_LANES rows of n elements, the first VF_LANES columns; what does not exist is 0. */
 VF_INLINE void transpose_rows(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
 {
-    vf *a = columns, b[VF_LANES];
-
     VF_UNROLL
     for (int64_t i = 0; i < VF_LANES; i++)
-        a[i] = i < rows ? element_load_n(from + i * stride, n) : vf_zero();
-    VF_UNROLL
-    for (int64_t i = 0; i < VF_LANES; i += 2) {
-        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
-    }
-    VF_UNROLL
-    for (int64_t i = 0; i < VF_LANES; i += 4) { /* a[i + c]: of rows i to i + 3, columns c, c + 4, c + 8 and c + 12 */
-        a[i] = _mm512_shuffle_ps(b[i], b[i + 2], 0x44);
-        a[i + 1] = _mm512_shuffle_ps(b[i], b[i + 2], 0xee);
-        a[i + 2] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-        a[i + 3] = _mm512_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-    }
-    VF_UNROLL
-    for (int64_t c = 0; c < 4; c++) { /* b[4 c + h]: columns c + 4 (h % 2) and 8 more, of the upper or lower 8 rows */
-        b[4 * c] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0x88);
-        b[4 * c + 1] = _mm512_shuffle_f32x4(a[c], a[4 + c], 0xdd);
-        b[4 * c + 2] = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0x88);
-        b[4 * c + 3] = _mm512_shuffle_f32x4(a[8 + c], a[12 + c], 0xdd);
-    }
-    VF_UNROLL
-    for (int64_t c = 0; c < 4; c++) {
-        columns[c] = _mm512_shuffle_f32x4(b[4 * c], b[4 * c + 2], 0x88);
-        columns[4 + c] = _mm512_shuffle_f32x4(b[4 * c + 1], b[4 * c + 3], 0x88);
-        columns[8 + c] = _mm512_shuffle_f32x4(b[4 * c], b[4 * c + 2], 0xdd);
-        columns[12 + c] = _mm512_shuffle_f32x4(b[4 * c + 1], b[4 * c + 3], 0xdd);
-    }
+        columns[i] = i < rows ? element_load_n(from + i * stride, n) : vf_zero();
+    vf_transpose(columns);
 }
 
-/* The first half of a column, and `other` further the second, which may be another panel's. */
+/**
+ * Stores a column of VF_LANES rows. If a panel has half of them, the second half goes `other` further, to another
+ * panel. If it has six rows of eight lanes, two floats spill into the next step or panel, which is packed later and
+ * overwrites them.
+ */
 VF_INLINE void store_column(float *to, int64_t other, vf column)
 {
-    _mm256_storeu_ps(to, _mm512_castps512_ps256(column));
-    _mm256_storeu_ps(to + other, _mm512_extractf32x8_ps(column, 1));
+    if (VF_LANES == 2 * ROWS)
+        vf_store_halves(to, to + other, column);
+    else
+        vf_store(to, column);
 }
 
-/* Up to ROWS elements of a row of A's transpose. */
+/* ROWS elements of a row of A's transpose, of which n exist. */
 VF_INLINE void copy_rows(float *to, const element *from, int64_t n)
 {
-    __mmask8 mask = (__mmask8)vf_first(up_to(n, ROWS));
-#if defined(TT_ELEMENT_BF16)
-    __m256i halves = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(mask, from));
-
-    _mm256_storeu_ps(to, _mm256_castsi256_ps(_mm256_slli_epi32(halves, 16)));
-#else
-    _mm256_storeu_ps(to, _mm256_maskz_loadu_ps(mask, from));
-#endif
-}
-
-#else
-
-#define GROUP ROWS
-
-VF_INLINE void transpose_rows(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
-{
-    vf a[VF_LANES], b[VF_LANES];
-
     VF_UNROLL
-    for (int64_t i = 0; i < VF_LANES; i++)
-        a[i] = i < rows ? element_load_n(from + i * stride, n) : vf_zero();
-    transpose_lanes(columns, a, b);
+    for (int64_t i = 0; i < ROWS; i += VF_LANES)
+        vf_store_few(to + i, element_load_n(from + i, n - i), ROWS - i < VF_LANES ? ROWS - i : VF_LANES);
 }
-
-/* Stores eight floats. A panel of A has six rows, so two floats spill into the next step or panel, which is packed
- * later and overwrites them. */
-VF_INLINE void store_column(float *to, int64_t other, vf column)
-{
-    (void)other;
-    vf_store(to, column);
-}
-
-VF_INLINE void copy_rows(float *to, const element *from, int64_t n)
-{
-    vf rows = element_load_n(from, n);
-
-    _mm_storeu_ps(to, _mm256_castps256_ps128(rows));
-    _mm_storel_pi((__m64 *)(void *)(to + 4), _mm256_extractf128_ps(rows, 1));
-}
-
-#endif
 
 /* Up to VF_LANES rows of k elements: element p of the first goes to to + p step. */
 static void pack_rows(float *to, int64_t step, int64_t other, const element *from, int64_t stride, int64_t rows,
@@ -167,7 +107,8 @@ static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t
         return;
     }
     for (int64_t i = 0; i < rows; i += GROUP)
-        pack_rows(to + i * k, ROWS, ROWS * k, a + (row + i) * gemm->lda + begin, gemm->lda, rows - i, k);
+        pack_rows(to + i / ROWS * ROWS * k + i % ROWS, ROWS, ROWS * k, a + (row + i) * gemm->lda + begin, gemm->lda,
+                  rows - i, k);
 }
 
 /* A panel of B over a part of k, as it lies in memory: `lines` rows of n elements. */
@@ -351,7 +292,7 @@ static int64_t equal_part(int64_t n, int64_t most, int64_t unit)
 static void multiply(const struct tt_matmul *gemm)
 {
     struct block block = {.gemm = gemm, .depth = equal_part(gemm->k, TT_SGEMM_DEPTH, LINE)};
-    int64_t rows = equal_part(gemm->m, BLOCK_ROWS, GROUP);
+    int64_t rows = equal_part(gemm->m, BLOCK_ROWS, GROUP > ROWS ? GROUP : ROWS);
 
     block.b = (float *)(((uintptr_t)gemm->scratch + 63) / 64 * 64);
     block.a = block.b + PANEL * up_to(gemm->k, block.depth);

@@ -32,12 +32,7 @@ enum { PRODUCT_STEP = 1 };
 #define PRODUCT_ADD(left, right, sum) vf_fma(left, right, sum)
 #endif
 
-#if defined(__AVX512F__)
-enum { PRODUCT_ROWS = 8 };
-#else
-enum { PRODUCT_ROWS = 4 };
-#endif
-enum { PRODUCT_VECTORS = 3 };
+enum { PRODUCT_ROWS = VF_REGISTERS == 32 ? 8 : 4, PRODUCT_VECTORS = 3 };
 #define PANEL (PRODUCT_VECTORS * VF_LANES)
 
 struct product {
@@ -90,12 +85,10 @@ VF_INLINE void product_all_rows(const struct product *x, int64_t n, int nv, bool
 
     for (; row + PRODUCT_ROWS <= n; row += PRODUCT_ROWS)
         product_registers(x, row, PRODUCT_ROWS, nv, add);
-#if defined(__AVX512F__)
-    if (row + 4 <= n) {
+    if (PRODUCT_ROWS > 4 && row + 4 <= n) {
         product_registers(x, row, 4, nv, add);
         row += 4;
     }
-#endif
     if (row + 2 <= n) {
         product_registers(x, row, 2, nv, add);
         row += 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels over rows in AVX2 or AVX-512: RMSNorm, LayerNorm, sums over rows, scattered rows, the rows of experts, and
+ * Kernels over rows: RMSNorm, LayerNorm, sums over rows, scattered rows, the rows of experts, and
  * products with a vector.
  */
 #include <math.h>
@@ -380,7 +380,7 @@ VF_INLINE void some_rows(float *y, const element *w, const element *x, int rows,
         vf part = element_load(x + i);
 
         for (int at = 0; ahead && at < rows * VF_LANES * (int)sizeof(element); at += GEMV_LINE)
-            _mm_prefetch(next + i * rows * (int64_t)sizeof(element) + at, _MM_HINT_T0);
+            __builtin_prefetch(next + i * rows * (int64_t)sizeof(element) + at, 0, 3);
 
         for (int r = 0; r < rows; r++)
             sum[r] = vf_fma(element_load(w + r * width + i), part, sum[r]);

@@ -13,11 +13,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(attention_bwd_bf16),
     SLOT(bgemm),
 #else
-#if defined(__AVX512F__)
-    .name = "avx512",
-#else
-    .name = "avx2",
-#endif
+    .name = TT_KERNEL_SET_NAME,
     SLOT(adamw),
     SLOT(adamw_bf16),
     SLOT(add),
