@@ -9,6 +9,7 @@
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector_math.h"
+#include "core/math/elementary.h"
 
 /* For long rows: each block's lanes are added into a double, so that the error does not grow with the vocabulary. */
 enum { SUM_BLOCK = 1024 };
@@ -41,9 +42,9 @@ void tt_cross_entropy_generic(float *loss, float *z, const float *logits, const 
         }
         for (int64_t v = 0; v < vocab; v += SUM_BLOCK)
             sum += (double)block_sum_exp(logits + v, vocab - v < SUM_BLOCK ? vocab - v : SUM_BLOCK, largest);
-        loss[r] = (float)(log(sum) + ((double)largest - (double)logits[labels[r]]));
+        loss[r] = (float)(tt_log(sum) + ((double)largest - (double)logits[labels[r]]));
         if (z)
-            z[r] = tt_z_loss(log(sum) + (double)largest, z_loss);
+            z[r] = tt_z_loss(tt_log(sum) + (double)largest, z_loss);
     }
 }
 
@@ -65,13 +66,13 @@ void tt_cross_entropy_grad_generic(float *loss, float *z, float *logits, const i
             sum += (double)tt_row_exp(logits + v, vocab - v < SUM_BLOCK ? vocab - v : SUM_BLOCK, 1.0F, largest);
         factor = (float)((double)scale / sum);
         if (z) {
-            factor = (float)((double)scale / sum * tt_z_loss_share(log(sum) + (double)largest, z_loss));
-            z[r] = tt_z_loss(log(sum) + (double)largest, z_loss);
+            factor = (float)((double)scale / sum * tt_z_loss_share(tt_log(sum) + (double)largest, z_loss));
+            z[r] = tt_z_loss(tt_log(sum) + (double)largest, z_loss);
         }
         for (int64_t v = 0; v < vocab; v++)
             logits[v] *= factor;
         logits[labels[r]] -= scale;
-        loss[r] = (float)(log(sum) + ((double)largest - (double)target));
+        loss[r] = (float)(tt_log(sum) + ((double)largest - (double)target));
     }
 }
 

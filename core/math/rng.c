@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "core/math/elementary.h"
 
 struct tt_rng tt_rng_make(uint64_t seed, const char *name)
 {
@@ -97,7 +98,7 @@ static double inverse_normal(double u)
 
     if (fabs(q) <= 0.425)
         return q * ratio(a, b, 0.180625 - q * q);
-    r = sqrt(-log(q < 0.0 ? u : 1.0 - u));
+    r = sqrt(-tt_log(q < 0.0 ? u : 1.0 - u));
     x = r <= 5.0 ? ratio(c, d, r - 1.6) : ratio(e, f, r - 5.0);
     return q < 0.0 ? -x : x;
 }
@@ -105,7 +106,7 @@ static double inverse_normal(double u)
 /* The probability of less than -cut. */
 static double below_cut(double cut)
 {
-    return cut > 0.0 ? 0.5 * erfc(cut / sqrt(2.0)) : 0.0;
+    return cut > 0.0 ? 0.5 * tt_erfc(cut / sqrt(2.0)) : 0.0;
 }
 
 static double normal(const struct tt_rng *rng, uint64_t index, double below)

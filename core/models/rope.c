@@ -12,6 +12,7 @@
  */
 #include <math.h>
 
+#include "core/math/elementary.h"
 #include "core/models/model.h"
 #include "core/ops/step/step.h"
 
@@ -20,7 +21,7 @@ static const double pi = 3.14159265358979323846;
 /* The pair, as a fraction, that turns so often within the first training's length. */
 static double pair_of_turns(const struct tt_rope *rope, int64_t dim, double turns)
 {
-    return (double)dim * log(rope->original_max / (turns * 2.0 * pi)) / (2.0 * log(rope->theta));
+    return (double)dim * tt_log(rope->original_max / (turns * 2.0 * pi)) / (2.0 * tt_log(rope->theta));
 }
 
 /* YaRN's frequency of pair i of a head of `dim` elements. */
@@ -38,7 +39,7 @@ static double yarn(const struct tt_rope *rope, int64_t dim, int64_t i, double fr
 
 static double magnitude(double factor, double mscale)
 {
-    return factor > 1.0 ? 0.1 * mscale * log(factor) + 1.0 : 1.0;
+    return factor > 1.0 ? 0.1 * mscale * tt_log(factor) + 1.0 : 1.0;
 }
 
 double tt_rope_table_scale(const struct tt_rope *rope)
@@ -77,7 +78,7 @@ static double scaled(const struct tt_rope *rope, double frequency)
 
 double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i)
 {
-    double frequency = pow(rope->theta, -2.0 * (double)i / (double)head_dim);
+    double frequency = tt_pow(rope->theta, -2.0 * (double)i / (double)head_dim);
 
     return rope->beta_fast > 0.0 ? yarn(rope, head_dim, i, frequency) : scaled(rope, frequency);
 }
@@ -93,8 +94,8 @@ void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim,
         for (int64_t t = 0; t < seq_len; t++) {
             float *cell = data + 2 * (t * pairs + i);
 
-            cell[0] = (float)(scale * cos((double)t * frequency));
-            cell[1] = (float)(scale * sin((double)t * frequency));
+            cell[0] = (float)(scale * tt_cos((double)t * frequency));
+            cell[1] = (float)(scale * tt_sin((double)t * frequency));
         }
     }
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/math/elementary.h"
 
 struct tt_picker {
     struct tt_sampling sampling;
@@ -99,7 +100,7 @@ static void heap_fill(struct tt_picker *p, const float *logits)
 /* The weight of a token; that of the largest logit is 1. */
 static double weight_of(const struct tt_picker *p, const float *logits, int32_t token, float top)
 {
-    return exp(((double)logits[token] - (double)top) / p->sampling.temperature);
+    return tt_exp(((double)logits[token] - (double)top) / p->sampling.temperature);
 }
 
 /* Takes the largest tokens until there are n, or until together they weigh `enough`. Returns their number. */

@@ -14,6 +14,7 @@
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
+#include "core/math/elementary.h"
 #include "core/math/tree.h"
 #include "core/ops/rule.h"
 
@@ -419,7 +420,7 @@ struct softmax {
 /* The losses of a row; z may be NULL. */
 static void write_losses(float *loss, float *z, float z_loss, const struct softmax *s)
 {
-    double log_sum = log(s->sum), l = log_sum + (double)s->largest;
+    double log_sum = tt_log(s->sum), l = log_sum + (double)s->largest;
 
     *loss = (float)(log_sum + ((double)s->largest - (double)s->target));
     if (z)
@@ -433,7 +434,7 @@ static void write_losses(float *loss, float *z, float z_loss, const struct softm
 static void write_gradient(const struct head *head, float *grad, const float *logits, int64_t n, int64_t label,
                            const struct softmax *s, float scale, float z_loss)
 {
-    double z_share = z_loss > 0.0F ? 1.0 + 2.0 * (double)z_loss * (log(s->sum) + (double)s->largest) : 1.0;
+    double z_share = z_loss > 0.0F ? 1.0 + 2.0 * (double)z_loss * (tt_log(s->sum) + (double)s->largest) : 1.0;
     float factor = (float)((double)scale / s->sum * z_share), target = 0.0F, part;
     tt_bf16 *half = (tt_bf16 *)(void *)grad;
 
@@ -747,7 +748,7 @@ static void cost_logits(const struct tt_graph *graph, const struct tt_node *node
 /* The exponential's weight when the sums of two grains are added. */
 static double share(double largest, double of_both)
 {
-    return largest == of_both ? 1.0 : exp(largest - of_both); /* both may be -inf */
+    return largest == of_both ? 1.0 : tt_exp(largest - of_both); /* both may be -inf */
 }
 
 /* Row r of a chunk of `rows`, from the sums of all peers. */

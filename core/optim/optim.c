@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/math/elementary.h"
 #include "core/math/rng.h"
 #include "core/math/round.h"
 
@@ -119,7 +120,7 @@ static double decayed(enum tt_decay_choice decay, double progress)
     case TT_DECAY_SQRT:
         return 1.0 - sqrt(progress);
     case TT_DECAY_COSINE:
-        return 0.5 * (1.0 + cos(pi * progress));
+        return 0.5 * (1.0 + tt_cos(pi * progress));
     case TT_DECAY_LINEAR:
         break;
     }

@@ -8,6 +8,7 @@
 
 #include "checkpoint/load/load.h"
 #include "core/kernels/kernels.h"
+#include "core/math/elementary.h"
 #include "core/math/rng.h"
 #include "core/optim/optim.h"
 #include "core/os/file.h"
@@ -102,8 +103,8 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
                 .beta2 = cfg->optimizer.beta2,
                 .eps = cfg->optimizer.eps,
                 .weight_decay = cfg->optimizer.weight_decay,
-                .bias_correction1 = 1.0 - pow(cfg->optimizer.beta1, n),
-                .bias_correction2 = 1.0 - pow(cfg->optimizer.beta2, n),
+                .bias_correction1 = 1.0 - tt_pow(cfg->optimizer.beta1, n),
+                .bias_correction2 = 1.0 - tt_pow(cfg->optimizer.beta2, n),
                 .balance_coeff = isnan(cfg->training.load_balance_coeff) ? usual_balance_coeff
                                                                          : (float)cfg->training.load_balance_coeff,
                 .average_decay = cfg->ema.decay,

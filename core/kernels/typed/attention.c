@@ -14,6 +14,7 @@
 #include "core/kernels/matmul.h"
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
+#include "core/math/elementary.h"
 
 static int64_t min64(int64_t a, int64_t b)
 {
@@ -185,7 +186,7 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
         float share = shape->sinks ? tt_add_sink(&largest[r], &sum[r], shape->sinks[0]) : 1.0F / sum[r];
 
         row_scale(out + r * out_stride, width, share);
-        lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + logf(sum[r]);
+        lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + (float)tt_log((double)sum[r]);
 #ifdef TT_ELEMENT_BF16
         tt_bf16_round_generic(to + r * o_stride, out + r * width, width);
 #endif

@@ -31,6 +31,7 @@
 #include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
+#include "core/math/elementary.h"
 #include "core/ops/op.h"
 #include "core/ops/rule.h"
 
@@ -456,7 +457,7 @@ static float softmax(float *row, int64_t n)
         sum += row[i];
     for (int64_t i = 0; i < n; i++)
         row[i] /= sum;
-    return (float)((double)most + log((double)sum));
+    return (float)((double)most + tt_log((double)sum));
 }
 
 static void sigmoid(float *row, int64_t n)

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_MATH_ELEMENTARY_H
+#define TT_MATH_ELEMENTARY_H
+
+/**
+ * Elementary functions for whatever reaches a training curve. The last bits of a C library's depend on its version and
+ * on whether the processor has fused multiply-adds. These use additions, multiplications, divisions and shifts of the
+ * exponent only, so they have the same bits wherever double is IEEE 754's. Kernels have an exponential of their own
+ * (vector_math.h, vector/simd.h).
+ */
+
+/** e^x, at most 1 ulp off, also where the result is denormal. */
+double tt_exp(double x);
+
+/** ln x, at most 1 ulp off; -inf for 0, NaN below. */
+double tt_log(double x);
+
+/** x^y for x >= 0, at most 0.51 ulp off where the result is normal. Takes a microsecond. */
+double tt_pow(double x, double y);
+
+/**
+ * For |x| below 1.6 million, at most 1 ulp off. Beyond that the error is that of an argument which is half an ulp off;
+ * |x| is at most 2^50.
+ */
+double tt_sin(double x);
+double tt_cos(double x);
+
+/** 1 - erf(x) for x >= 0, at most 0.51 ulp plus 1e-29 off. Takes some microseconds. */
+double tt_erfc(double x);
+
+#endif
