@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention backward in AVX2, AVX-512 or AVX512-BF16 (method: Dao et al. 2022).
+ * Causal attention backward (method: Dao et al. 2022).
  *
  * The lanes of a vector are keys: a panel is PANEL keys of the call's range. k^T and v^T of the panel and the sums
  * dk^T, dv^T are vectors along keys; q and do are read an element at a time, a row's lse and dot(do, o) are one
@@ -31,7 +31,7 @@ typedef struct tt_attention_grads element_grads;
 #endif
 
 enum { STRIP = TT_ATTENTION_STRIP, BLOCK = TT_ATTENTION_BLOCK };
-_Static_assert(PANEL <= TT_ATTENTION_PANEL && STRIP % PANEL == 0, "scratch, and a panel's diagonal");
+_Static_assert(STRIP % PANEL == 0, "a panel's diagonal");
 
 static const float LOG2_E = 0x1.715476p+0F;
 
@@ -199,11 +199,11 @@ VF_INLINE vf score_of(const struct work *work, const float *s)
     return vf_mul(vf_set(score_scale(work)), vf_load(s));
 }
 
-/* p and ds of n rows and the first nv vectors of keys as pairs. */
-static void pack_block(struct work *work, int64_t n, int nv)
+/* p and ds of n rows and the first keys as pairs. */
+static void pack_block(struct work *work, int64_t n, int64_t keys)
 {
     for (int64_t r = 0; r < n; r += 2) {
-        for (int64_t v = 0; v < nv * VF_LANES; v += VF_LANES) {
+        for (int64_t v = 0; v < keys; v += VF_LANES) {
             const float *p = work->p + r * PANEL + v, *ds = work->ds + r * PANEL + v;
             bool two = r + 1 < n;
             vf high = two ? vf_load(ds + PANEL) : vf_zero();
@@ -259,9 +259,9 @@ VF_INLINE vf score_of(const struct work *work, const float *s)
     return vf_load(s);
 }
 
-VF_INLINE void pack_block(struct work *work, int64_t n, int nv)
+VF_INLINE void pack_block(struct work *work, int64_t n, int64_t keys)
 {
-    (void)work, (void)n, (void)nv;
+    (void)work, (void)n, (void)keys;
 }
 
 #endif
@@ -277,24 +277,25 @@ static void load_strip(struct work *work)
         work->delta[r] = work->lse[r] = 0.0F;
     for (int64_t r = work->missing; r < work->rows; r++) {
         int64_t row = first + r - work->missing, at = row * work->o_stride, e = 0;
-        vf sum = vf_zero();
+        vs sum = vs_zero();
 
-        for (; e + VF_LANES <= dim; e += VF_LANES)
-            sum = vf_fma(element_load(head->dout + at + e), element_load(head->o + at + e), sum);
+        for (; e + VS_LANES <= dim; e += VS_LANES)
+            sum = vs_fma(elements_load(head->dout + at + e), elements_load(head->o + at + e), sum);
         if (e < dim) {
             int64_t n = dim - e;
 
-            sum = vf_fma(element_load_n(head->dout + at + e, n), element_load_n(head->o + at + e, n), sum);
+            sum = vs_fma(elements_load_n(head->dout + at + e, n), elements_load_n(head->o + at + e, n), sum);
         }
-        work->delta[r] = vf_sum(sum);
+        work->delta[r] = vs_sum(sum);
         work->lse[r] = head->lse[row * work->lse_stride] * LOG2_E;
     }
     memset(work->dq, 0, (size_t)(work->rows * work->q.wide) * sizeof(float));
 }
 
-/* Row r of the block sees all nv vectors of keys, or, in the square at the end of vector nv - 1, its
- * first r + 1 lanes; but no keys before its document. key: the panel's first. */
-VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t n, int nv, bool diagonal, bool capped)
+/* Row r of the block sees the first `keys` of the panel, or, where they end with the square on the diagonal, the first
+ * r + 1 of the last group; but no keys before its document. key: the panel's first. */
+VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t n, int64_t keys, bool diagonal,
+                          bool capped)
 {
     vf cap = vf_set(LOG2_E * work->shape->soft_cap);
 
@@ -303,20 +304,22 @@ VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t
         vf lse = vf_set(work->lse[first + r]), delta = vf_set(work->delta[first + r]);
         float *p = work->p + r * PANEL, *ds = work->ds + r * PANEL;
 
-        for (int64_t v = 0; v < nv; v++, p += VF_LANES, ds += VF_LANES) {
+        for (int64_t v = 0; v < keys; v += VF_LANES, p += VF_LANES, ds += VF_LANES) {
             vf score = score_of(work, p), part = capped ? vf_tanh(score) : vf_zero(), weight, slope;
 
             weight = vf_exp2_low(vf_sub(capped ? vf_mul(cap, part) : score, lse));
             slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
             if (capped)
                 slope = vf_mul(slope, vf_fnma(part, part, vf_set(1.0F)));
-            if (diagonal && v == nv - 1) {
-                weight = vf_select(vf_first(r + 1), weight, vf_zero());
-                slope = vf_select(vf_first(r + 1), slope, vf_zero());
+            if (diagonal && v >= keys - GROUP) {
+                vmask seen = vf_first(r + 1 - (v - (keys - GROUP)));
+
+                weight = vf_select(seen, weight, vf_zero());
+                slope = vf_select(seen, slope, vf_zero());
             }
-            if (v * VF_LANES < hidden) {
-                weight = vf_select(vf_first(hidden - v * VF_LANES), vf_zero(), weight);
-                slope = vf_select(vf_first(hidden - v * VF_LANES), vf_zero(), slope);
+            if (v < hidden) {
+                weight = vf_select(vf_first(hidden - v), vf_zero(), weight);
+                slope = vf_select(vf_first(hidden - v), vf_zero(), slope);
             }
             vf_store(p, weight);
             vf_store(ds, slope);
@@ -324,37 +327,32 @@ VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t
     }
 }
 
-static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
+static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, int64_t keys, bool diagonal)
 {
     if (work->shape->soft_cap > 0.0F)
-        softmax_of(work, key, first, n, nv, diagonal, true);
+        softmax_of(work, key, first, n, keys, diagonal, true);
     else
-        softmax_of(work, key, first, n, nv, diagonal, false);
+        softmax_of(work, key, first, n, keys, diagonal, false);
 }
 
-/* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first nv vectors of the panel. */
-static void block(struct work *work, int64_t panel, int64_t key, int64_t first, int64_t n, int nv, bool diagonal)
+/* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first `keys` of the panel. */
+static void block(struct work *work, int64_t panel, int64_t key, int64_t first, int64_t n, int64_t keys, bool diagonal)
 {
     const struct width *wq = &work->q, *wv = &work->v;
-    int64_t vectors = wq->wide / VF_LANES, pairs = (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
+    int64_t pairs = (n + PRODUCT_STEP - 1) / PRODUCT_STEP;
     const product_type *q = work->q_rows + first * wq->depth * PRODUCT_STEP;
     const product_type *dout = work->dout + first * wv->depth * PRODUCT_STEP;
 
-    product_rows(work->p, PANEL, q, wq->depth, work->kt, PANEL, n, nv, wq->depth);
-    product_rows(work->ds, PANEL, dout, wv->depth, work->vt, PANEL, n, nv, wv->depth);
-    softmax(work, key, first, n, nv, diagonal);
-    pack_block(work, n, nv);
+    product_rows(work->p, PANEL, q, wq->depth, work->kt, PANEL, n, keys, wq->depth);
+    product_rows(work->ds, PANEL, dout, wv->depth, work->vt, PANEL, n, keys, wv->depth);
+    softmax(work, key, first, n, keys, diagonal);
+    pack_block(work, n, keys);
     product_columns_add(work->dvt + panel * wv->dim * PANEL, PANEL, work->dout_across + first * wv->across, wv->across,
-                        work->p_across, PANEL, wv->dim, nv, pairs);
+                        work->p_across, PANEL, wv->dim, keys, pairs);
     product_columns_add(work->dkt + panel * wq->dim * PANEL, PANEL, work->q_across + first * wq->across, wq->across,
-                        work->ds_across, PANEL, wq->dim, nv, pairs);
-    for (int64_t v = 0; v < vectors;) {
-        int64_t left = vectors - v, some = left == 4 ? 2 : left < PRODUCT_VECTORS ? left : PRODUCT_VECTORS;
-
-        product_rows_add(work->dq + first * wq->wide + v * VF_LANES, wq->wide, work->ds_along, PANEL / PRODUCT_STEP,
-                         work->k + v * VF_LANES * PRODUCT_STEP, wq->wide, n, (int)some, nv * VF_LANES / PRODUCT_STEP);
-        v += some;
-    }
+                        work->ds_across, PANEL, wq->dim, keys, pairs);
+    product_rows_add(work->dq + first * wq->wide, wq->wide, work->ds_along, PANEL / PRODUCT_STEP, work->k, wq->wide, n,
+                     wq->wide, keys / PRODUCT_STEP);
 }
 
 /* Whether row `first` of the strip, and so every later one, has a document that begins after the panel. */
@@ -363,23 +361,23 @@ static bool is_hidden(const struct work *work, int64_t key, int64_t first)
     return tt_attention_start(work->shape, work->row + first) >= key + PANEL;
 }
 
-/* The strip's rows against a panel of keys: rows above it see nothing, the square on the diagonal goes by vectors. */
+/* The strip's rows against a panel of keys: rows above it see nothing, the square on the diagonal goes by groups. */
 static void strip_panel(struct work *work, int64_t panel, int64_t key)
 {
     int64_t first = key > work->row ? key - work->row : 0;
 
     if (key >= work->row) {
-        for (int64_t g = 0; g < PRODUCT_VECTORS && first < work->rows; g++) {
-            int64_t left = work->rows - first, n = left < VF_LANES ? left : VF_LANES;
+        for (int64_t at = 0; at < PANEL && first < work->rows; at += GROUP) {
+            int64_t left = work->rows - first, n = left < GROUP ? left : GROUP;
 
-            block(work, panel, key, first, n, (int)g + 1, true);
+            block(work, panel, key, first, n, at + GROUP, true);
             first += n;
         }
     }
     for (; first < work->rows && !is_hidden(work, key, first); first += BLOCK) {
         int64_t left = work->rows - first;
 
-        block(work, panel, key, first, left < BLOCK ? left : BLOCK, PRODUCT_VECTORS, false);
+        block(work, panel, key, first, left < BLOCK ? left : BLOCK, PANEL, false);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention forward in AVX2 or AVX-512. Products are in float32: floats are read in place, blocks of bfloat16
+ * Causal attention forward. Products are in float32: floats are read in place, blocks of bfloat16
  * are widened first. With AVX512-BF16, the bfloat16 kernel uses vdpbf16ps: k is read in place, v as pairs of
  * neighbouring keys, and the weights are rounded to bfloat16 for the product with v, but their sum is not.
  * Everything else is float32 in both. The method: Milakov & Gimelshein 2018, Dao et al. 2022.
@@ -18,9 +18,10 @@
 #include "core/kernels/vector/element.h"
 #include "core/kernels/vector/product.h"
 #include "core/kernels/vector/tanh.h"
+#include "core/math/elementary.h"
 
 enum { KEYS = TT_ATTENTION_BLOCK };
-_Static_assert(PANEL <= TT_ATTENTION_PANEL && TT_ATTENTION_ROWS % PANEL == 0, "scratch, tiles");
+_Static_assert(TT_ATTENTION_ROWS % PANEL == 0, "tiles");
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
@@ -73,13 +74,13 @@ VF_INLINE vf scaled(const float *s, vf scale)
     return vf_mul(scale, vf_load(s));
 }
 
-/* Weights of n keys from `key` on, an even number, and of the vectors from `first` on, as pairs of bfloat16. */
+/* Weights of n keys from `key` on, an even number, and of the rows from `first` on, as pairs of bfloat16. */
 static void pack_weights(struct panel *panel, int64_t key, int64_t n, int64_t first)
 {
     for (int64_t j = 0; j < n; j += 2) {
         const float *s = panel->weights + (key + j) * PANEL;
 
-        for (int64_t v = first * VF_LANES; v < PANEL; v += VF_LANES)
+        for (int64_t v = first; v < PANEL; v += VF_LANES)
             vp_store(panel->factors + (key + j) * PANEL + v * PRODUCT_STEP,
                      vp_pairs(vf_load(s + v), j + 1 < n ? vf_load(s + PANEL + v) : vf_zero()));
     }
@@ -139,10 +140,10 @@ static vf column_weights(float *s, int64_t n, vf scale, vf largest)
     return vf_add(a, b);
 }
 
-/* Vector v of the panel sees the first n keys of the block. When the maximum grows, the sums so far are scaled down. */
-static void softmax(struct panel *panel, int64_t v, int64_t n)
+/* The vector of rows from `at` on sees the first n keys of the block. When the maximum grows, the sums so far
+ * shrink. */
+static void softmax(struct panel *panel, int64_t at, int64_t n)
 {
-    int64_t at = v * VF_LANES;
     vf before = vf_load(panel->largest + at), scale = vf_set(panel->cap > 0.0F ? 1.0F : panel->scale);
     vf largest = column_max(panel->weights + at, n, scale, before);
     vf shrink = vf_exp2_low(vf_sub(before, largest)), sum = column_weights(panel->weights + at, n, scale, largest);
@@ -154,12 +155,14 @@ static void softmax(struct panel *panel, int64_t v, int64_t n)
 
 static void rescale(struct panel *panel)
 {
-    vf shrink[PRODUCT_VECTORS];
+    vf shrink[PANEL / VF_LANES];
 
-    for (int64_t v = 0; v < PRODUCT_VECTORS; v++)
+    VF_UNROLL
+    for (int64_t v = 0; v < PANEL / VF_LANES; v++)
         shrink[v] = vf_load(panel->shrink + v * VF_LANES);
     for (int64_t e = 0; e < panel->dim; e++) {
-        for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
+        VF_UNROLL
+        for (int64_t v = 0; v < PANEL / VF_LANES; v++) {
             float *o = panel->ot + e * PANEL + v * VF_LANES;
 
             vf_store(o, vf_mul(shrink[v], vf_load(o)));
@@ -183,94 +186,97 @@ static void mask_documents(struct panel *panel, int64_t key, int64_t at, int64_t
     }
 }
 
-/* Caps the scores of n keys, row `at` of the weights, and of the vectors from `first` on. */
+/* Caps the scores of n keys, row `at` of the weights, and of the rows from `first` on. */
 static void cap_scores(struct panel *panel, int64_t at, int64_t n, int64_t first)
 {
     const vf cap = vf_set(panel->cap), scale = vf_set(panel->scale);
 
     for (float *s = panel->weights + at * PANEL; n > 0; n--, s += PANEL)
-        for (int64_t v = first * VF_LANES; v < PANEL; v += VF_LANES)
+        for (int64_t v = first; v < PANEL; v += VF_LANES)
             vf_store(s + v, vf_mul(cap, vf_tanh(scaled(s + v, scale))));
 }
 
 /* Keys from `key` on that no row of the panel is above; k and v: their first elements. */
 static void block_below(struct panel *panel, const product_type *k, const product_type *v, int64_t key, int64_t keys)
 {
-    product_rows(panel->weights, PANEL, k, panel->depth, panel->qt, PANEL, keys, PRODUCT_VECTORS, panel->depth);
+    product_rows(panel->weights, PANEL, k, panel->depth, panel->qt, PANEL, keys, PANEL, panel->depth);
     if (panel->cap > 0.0F)
         cap_scores(panel, 0, keys, 0);
     mask_documents(panel, key, 0, keys);
-    for (int64_t i = 0; i < PRODUCT_VECTORS; i++)
-        softmax(panel, i, keys);
+    for (int64_t at = 0; at < PANEL; at += VF_LANES)
+        softmax(panel, at, keys);
     if (key > panel->first_key)
         rescale(panel);
     pack_weights(panel, 0, keys, 0);
-    product_columns_add(panel->ot, PANEL, v, panel->v_step, panel->factors, PANEL, panel->dim, PRODUCT_VECTORS,
+    product_columns_add(panel->ot, PANEL, v, panel->v_step, panel->factors, PANEL, panel->dim, PANEL,
                         product_elements(keys));
 }
 
-/* Masks the scores in the square on the diagonal that vector v must not see. */
-static void mask(struct panel *panel, int64_t v, int64_t n)
+/* Masks the scores of n keys in the square on the diagonal that the group of rows from `at` on must not see. */
+static void mask(struct panel *panel, int64_t at, int64_t n)
 {
-    float *s = panel->weights + (v * VF_LANES) * PANEL + v * VF_LANES;
+    for (int64_t j = 1; j < n; j++) {
+        float *s = panel->weights + (at + j) * PANEL + at;
 
-    for (int64_t j = 1; j < n && j < VF_LANES; j++)
-        vf_store(s + j * PANEL, vf_select(vf_first(j), vf_set(-INFINITY), vf_load(s + j * PANEL)));
+        for (int64_t v = 0; v < GROUP; v += VF_LANES)
+            vf_store(s + v, vf_select(vf_first(j - v), vf_set(-INFINITY), vf_load(s + v)));
+    }
 }
 
-/* The keys of the panel's own rows: key group g is seen by the vectors from g on. */
+/* The keys of the panel's own rows: a group of keys is seen by the same group of rows and the later ones. */
 static void block_diagonal(struct panel *panel, const product_type *k, const product_type *v)
 {
-    for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
-        int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;
+    for (int64_t at = 0; at < panel->rows; at += GROUP) {
+        int64_t left = panel->rows - at, n = left < GROUP ? left : GROUP;
 
         product_rows(panel->weights + at * PANEL + at, PANEL, k + at * panel->depth * PRODUCT_STEP, panel->depth,
-                     panel->qt + at * PRODUCT_STEP, PANEL, n, (int)(PRODUCT_VECTORS - g), panel->depth);
+                     panel->qt + at * PRODUCT_STEP, PANEL, n, PANEL - at, panel->depth);
         if (panel->cap > 0.0F)
-            cap_scores(panel, at, n, g);
-        mask(panel, g, n);
+            cap_scores(panel, at, n, at);
+        mask(panel, at, n);
         mask_documents(panel, panel->row + at, at, n);
     }
-    for (int64_t g = 0; g < PRODUCT_VECTORS; g++) {
-        int64_t seen = (g + 1) * VF_LANES;
+    for (int64_t at = 0; at < PANEL; at += VF_LANES) {
+        int64_t seen = at / GROUP * GROUP + GROUP;
 
-        softmax(panel, g, seen < panel->rows ? seen : panel->rows);
+        softmax(panel, at, seen < panel->rows ? seen : panel->rows);
     }
     if (panel->row > panel->first_key)
         rescale(panel);
-    for (int64_t g = 0; g * VF_LANES < panel->rows; g++) {
-        int64_t at = g * VF_LANES, left = panel->rows - at, n = left < VF_LANES ? left : VF_LANES;
+    for (int64_t at = 0; at < panel->rows; at += GROUP) {
+        int64_t left = panel->rows - at, n = left < GROUP ? left : GROUP;
 
-        pack_weights(panel, at, n, g);
+        pack_weights(panel, at, n, at);
         product_columns_add(panel->ot + at, PANEL, v + at * panel->v_step, panel->v_step,
-                            panel->factors + at * PANEL + at * PRODUCT_STEP, PANEL, panel->dim,
-                            (int)(PRODUCT_VECTORS - g), product_elements(n));
+                            panel->factors + at * PANEL + at * PRODUCT_STEP, PANEL, panel->dim, PANEL - at,
+                            product_elements(n));
     }
 }
 
-/* The sink of the head: the maximum and the sum include it. Returns what the vector's weights are multiplied by. */
-static vf add_sink(struct panel *panel, int64_t v)
+/* The sink of the head: the maximum and the sum include it. Returns what the weights of the vector of rows from `at` on
+ * are multiplied by. */
+static vf add_sink(struct panel *panel, int64_t at)
 {
-    vf before = vf_load(panel->largest + v * VF_LANES), sink = vf_set(LOG2_E * panel->shape->sinks[0]);
+    vf before = vf_load(panel->largest + at), sink = vf_set(LOG2_E * panel->shape->sinks[0]);
     vf largest = vf_max(before, sink), shrink = vf_exp2_low(vf_sub(before, largest));
-    vf sum = vf_fma(vf_load(panel->sum + v * VF_LANES), shrink, vf_exp2_low(vf_sub(sink, largest)));
+    vf sum = vf_fma(vf_load(panel->sum + at), shrink, vf_exp2_low(vf_sub(sink, largest)));
 
-    vf_store(panel->largest + v * VF_LANES, largest);
-    vf_store(panel->sum + v * VF_LANES, sum);
+    vf_store(panel->largest + at, largest);
+    vf_store(panel->sum + at, sum);
     return vf_div(shrink, sum);
 }
 
 /* o^T as the result, and the rows' lse. */
 static void panel_end(struct panel *panel, float *lse, int64_t lse_stride)
 {
-    for (int64_t v = 0; v < PRODUCT_VECTORS; v++) {
-        vf share = panel->shape->sinks ? add_sink(panel, v) : vf_div(vf_set(1.0F), vf_load(panel->sum + v * VF_LANES));
+    for (int64_t at = 0; at < PANEL; at += VF_LANES) {
+        vf share = panel->shape->sinks ? add_sink(panel, at) : vf_div(vf_set(1.0F), vf_load(panel->sum + at));
 
-        vf_store(panel->shrink + v * VF_LANES, share);
+        vf_store(panel->shrink + at, share);
     }
     rescale(panel);
     for (int64_t r = 0; r < panel->rows; r++)
-        lse[r * lse_stride] = panel->largest[r] * LN_2 + logf(panel->sum[r]);
+        lse[r * lse_stride] = panel->largest[r] * LN_2 + (float)tt_log((double)panel->sum[r]);
 }
 
 #if !defined(__AVX512BF16__)

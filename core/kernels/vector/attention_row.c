@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention of one row over cached keys and values of bfloat16 in AVX2 or AVX-512. The scores of a query head are the
+ * Attention of one row over cached keys and values of bfloat16. The scores of a query head are the
  * product of k with its row; the weights stay floats.
  */
 #include <math.h>
@@ -8,6 +8,7 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/vector/element.h"
 #include "core/kernels/vector/tanh.h"
+#include "core/kernels/vector_math.h"
 
 enum {
     VECTORS = 4, /* of a row of v at a time: they hide the latency of each other's sums */
@@ -41,20 +42,20 @@ VF_INLINE void cap_scores(float *s, int64_t n, float scale, float cap)
 VF_INLINE void softmax(float *s, int64_t n, float scale, const float *sink)
 {
     float largest = scale * largest_of(s, n);
-    vf factor = vf_set(scale), shift, sum = vf_zero(), share;
+    vs factor = vs_set(scale), shift, sum = vs_zero(), share;
 
     largest = sink && *sink > largest ? *sink : largest;
-    shift = vf_set(largest);
+    shift = vs_set(largest);
 
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf x = vf_exp(vf_sub(vf_mul(factor, vf_load_n(s + i, n - i)), shift));
+    for (int64_t i = 0; i < n; i += VS_LANES) {
+        vs x = vs_exp(vs_sub(vs_mul(factor, vs_load_n(s + i, n - i)), shift));
 
-        vf_store_n(s + i, x, n - i);
-        sum = vf_add(sum, vf_select(vf_first(n - i), x, vf_zero()));
+        vs_store_n(s + i, x, n - i);
+        sum = vs_add(sum, vs_select_first(n - i, x, vs_zero()));
     }
-    share = vf_set(1.0F / (sink ? vf_sum(sum) + expf(*sink - largest) : vf_sum(sum)));
-    for (int64_t i = 0; i < n; i += VF_LANES)
-        vf_store_n(s + i, vf_mul(share, vf_load_n(s + i, n - i)), n - i);
+    share = vs_set(1.0F / (sink ? vs_sum(sum) + tt_expf(*sink - largest) : vs_sum(sum)));
+    for (int64_t i = 0; i < n; i += VS_LANES)
+        vs_store_n(s + i, vs_mul(share, vs_load_n(s + i, n - i)), n - i);
 }
 
 /* Adds rows of v times their weights to sums: `vectors` vectors, or at most n elements. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cross-entropy of rows of logits in AVX2 or AVX-512: the maximum, the exponentials with their sum, and for the
+ * Cross-entropy of rows of logits: the maximum, the exponentials with their sum, and for the
  * gradient one multiplication, each a pass over a row that stays in the second-level cache.
  */
 #include <float.h>
@@ -13,56 +13,57 @@
 #include "core/kernels/vector/tanh.h"
 #include "core/kernels/vector_math.h"
 #include "core/math/bf16.h"
+#include "core/math/elementary.h"
 
 /* Long rows: the lanes of each block are folded into a double, so that the error does not grow with the vocabulary. */
 enum { SUM_BLOCK = 1024, AT_ONCE = 4 };
 
 static float row_max(const float *x, int64_t n)
 {
-    vf largest[AT_ONCE];
+    vs largest[AT_ONCE];
     int64_t i = 0;
 
+    VF_UNROLL
     for (int64_t k = 0; k < AT_ONCE; k++)
-        largest[k] = vf_set(-INFINITY);
-    for (; i + AT_ONCE * VF_LANES <= n; i += AT_ONCE * VF_LANES) {
+        largest[k] = vs_set(-INFINITY);
+    for (; i + AT_ONCE * VS_LANES <= n; i += AT_ONCE * VS_LANES) {
+        VF_UNROLL
         for (int64_t k = 0; k < AT_ONCE; k++)
-            largest[k] = vf_max(vf_load(x + i + k * VF_LANES), largest[k]); /* in this order NaNs are ignored */
+            largest[k] = vs_max(vs_load(x + i + k * VS_LANES), largest[k]); /* in this order NaNs are ignored */
     }
-    for (; i + VF_LANES <= n; i += VF_LANES)
-        largest[0] = vf_max(vf_load(x + i), largest[0]);
-    if (i < n)
-        largest[1] = vf_select(vf_first(n - i), vf_max(vf_load_n(x + i, n - i), largest[1]), largest[1]);
-    return vf_largest(vf_max(vf_max(largest[0], largest[1]), vf_max(largest[2], largest[3])));
+    for (; i < n; i += VS_LANES)
+        largest[0] = vs_select_first(n - i, vs_max(vs_load_n(x + i, n - i), largest[0]), largest[0]);
+    return vs_largest(vs_max(vs_max(largest[0], largest[1]), vs_max(largest[2], largest[3])));
 }
 
 /* The sum of exp(x - largest). Also stores the exponentials in y unless it is NULL; y may be x. */
 VF_INLINE double row_exp(const float *x, float *y, int64_t n, float largest)
 {
-    const vf shift = vf_set(largest);
+    const vs shift = vs_set(largest);
     double sum = 0.0;
 
     for (int64_t first = 0; first < n; first += SUM_BLOCK) {
         int64_t end = n - first < SUM_BLOCK ? n : first + SUM_BLOCK, i = first;
-        vf a = vf_zero(), b = vf_zero();
+        vs a = vs_zero(), b = vs_zero();
 
-        for (; i + 2 * VF_LANES <= end; i += 2 * VF_LANES) {
-            vf p = vf_exp(vf_sub(vf_load(x + i), shift)), q = vf_exp(vf_sub(vf_load(x + i + VF_LANES), shift));
+        for (; i + 2 * VS_LANES <= end; i += 2 * VS_LANES) {
+            vs p = vs_exp(vs_sub(vs_load(x + i), shift)), q = vs_exp(vs_sub(vs_load(x + i + VS_LANES), shift));
 
-            a = vf_add(a, p);
-            b = vf_add(b, q);
+            a = vs_add(a, p);
+            b = vs_add(b, q);
             if (y) {
-                vf_store(y + i, p);
-                vf_store(y + i + VF_LANES, q);
+                vs_store(y + i, p);
+                vs_store(y + i + VS_LANES, q);
             }
         }
-        for (; i < end; i += VF_LANES) {
-            vf p = vf_exp(vf_sub(vf_load_n(x + i, end - i), shift));
+        for (; i < end; i += VS_LANES) {
+            vs p = vs_exp(vs_sub(vs_load_n(x + i, end - i), shift));
 
-            a = vf_add(a, vf_select(vf_first(end - i), p, vf_zero()));
+            a = vs_add(a, vs_select_first(end - i, p, vs_zero()));
             if (y)
-                vf_store_n(y + i, p, end - i);
+                vs_store_n(y + i, p, end - i);
         }
-        sum += (double)vf_sum(vf_add(a, b));
+        sum += (double)vs_sum(vs_add(a, b));
     }
     return sum;
 }
@@ -79,7 +80,7 @@ void TT_ISA(tt_cross_entropy)(float *loss, float *z, const float *logits, const 
             continue;
         }
         largest = row_max(logits, vocab);
-        log_sum = log(row_exp(logits, NULL, vocab, largest));
+        log_sum = tt_log(row_exp(logits, NULL, vocab, largest));
         loss[r] = (float)(log_sum + ((double)largest - (double)logits[labels[r]]));
         if (z)
             z[r] = tt_z_loss(log_sum + (double)largest, z_loss);
@@ -97,7 +98,7 @@ struct row {
 static float row_loss(const struct row *row, float *logits, int32_t label, int64_t vocab)
 {
     float largest = row_max(logits, vocab), target = logits[label];
-    double sum = row_exp(logits, logits, vocab, largest), log_sum = log(sum);
+    double sum = row_exp(logits, logits, vocab, largest), log_sum = tt_log(sum);
 
     *row->loss = (float)(log_sum + ((double)largest - (double)target));
     if (!row->z)

@@ -61,4 +61,31 @@ VF_INLINE void element_store_n(element *x, vf a, int64_t n)
     ELEMENT_OP(store_n)(x, a, n);
 }
 
+/* Sixteen elements. */
+VF_INLINE vs elements_load(const element *x)
+{
+    vs a;
+
+    VS_EACH(i) a.part[i] = element_load(x + i * VF_LANES);
+    return a;
+}
+
+VF_INLINE vs elements_load_n(const element *x, int64_t n)
+{
+    vs a;
+
+    VS_EACH(i) a.part[i] = element_load_n(x + i * VF_LANES, n - i * VF_LANES);
+    return a;
+}
+
+VF_INLINE void elements_store(element *x, vs a)
+{
+    VS_EACH(i) element_store(x + i * VF_LANES, a.part[i]);
+}
+
+VF_INLINE void elements_store_n(element *x, vs a, int64_t n)
+{
+    VS_EACH(i) element_store_n(x + i * VF_LANES, a.part[i], n - i * VF_LANES);
+}
+
 #endif

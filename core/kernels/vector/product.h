@@ -6,7 +6,7 @@
  * The matrix product of attention's tiles. A library's sgemm packs its operands and is called through several layers;
  * these products are too small for that, and their operands are already packed.
  *
- *     c[r][v] = [c[r][v] +] sum over p < k of a[r a_row + p a_step] * b[p b_step + v]      r < n, v < nv vectors
+ *     c[r][v] = [c[r][v] +] sum over p < k of a[r a_row + p a_step] * b[p b_step + v]      r < n, v < columns
  *
  * An element of a is broadcast, b and c are vectors along v. In registers: PRODUCT_ROWS rows of c of up to
  * PRODUCT_VECTORS vectors, which hides the latency of fma and loads less than one operand per fma. k is summed
@@ -33,7 +33,12 @@ enum { PRODUCT_STEP = 1 };
 #endif
 
 enum { PRODUCT_ROWS = VF_REGISTERS == 32 ? 8 : 4, PRODUCT_VECTORS = 3 };
-#define PANEL (PRODUCT_VECTORS * VF_LANES)
+
+/* The bits of attention depend on where its panels begin and on what part of a diagonal is masked: both are counted in
+ * lanes that do not depend on the processor. */
+#define PANEL INT64_C(48)
+#define GROUP INT64_C(16)
+_Static_assert(PANEL == TT_ATTENTION_PANEL && PANEL % GROUP == 0 && GROUP % VF_LANES == 0, "whole vectors");
 
 struct product {
     float *c;
@@ -97,45 +102,50 @@ VF_INLINE void product_all_rows(const struct product *x, int64_t n, int nv, bool
         product_registers(x, row, 1, nv, add);
 }
 
-VF_INLINE void product_any(const struct product *x, int64_t n, int nv, bool add)
+VF_INLINE void product_any(struct product *x, int64_t n, int64_t columns, bool add)
 {
-    if (nv == 3) {
-        product_all_rows(x, n, 3, add);
-    } else if (nv == 2) {
-        product_all_rows(x, n, 2, add);
-    } else {
-        product_all_rows(x, n, 1, add);
+    for (int64_t left = columns / VF_LANES, some; left > 0; left -= some) {
+        some = left == 4 ? 2 : left < PRODUCT_VECTORS ? left : PRODUCT_VECTORS;
+        if (some == 3) {
+            product_all_rows(x, n, 3, add);
+        } else if (some == 2) {
+            product_all_rows(x, n, 2, add);
+        } else {
+            product_all_rows(x, n, 1, add);
+        }
+        x->b += some * VF_LANES * PRODUCT_STEP;
+        x->c += some * VF_LANES;
     }
 }
 
-/* a's rows are contiguous: c = a b, c (n, nv vectors), a (n, k), b (k, nv vectors). */
+/* a's rows are contiguous: c = a b, c (n, columns), a (n, k), b (k, columns); columns are whole vectors. */
 static __attribute__((noinline, unused)) void product_rows(float *c, int64_t c_row, const product_type *a,
                                                            int64_t a_row, const product_type *b, int64_t b_step,
-                                                           int64_t n, int nv, int64_t k)
+                                                           int64_t n, int64_t columns, int64_t k)
 {
     struct product x = {c, a, b, c_row, a_row, 1, b_step, k};
 
-    product_any(&x, n, nv, false);
+    product_any(&x, n, columns, false);
 }
 
 /* c += a b. */
 static __attribute__((noinline, unused)) void product_rows_add(float *c, int64_t c_row, const product_type *a,
                                                                int64_t a_row, const product_type *b, int64_t b_step,
-                                                               int64_t n, int nv, int64_t k)
+                                                               int64_t n, int64_t columns, int64_t k)
 {
     struct product x = {c, a, b, c_row, a_row, 1, b_step, k};
 
-    product_any(&x, n, nv, true);
+    product_any(&x, n, columns, true);
 }
 
 /* a's columns are contiguous: c += a^T b, a stored (k, n) with rows of a_step. */
 static __attribute__((noinline, unused)) void product_columns_add(float *c, int64_t c_row, const product_type *a,
                                                                   int64_t a_step, const product_type *b, int64_t b_step,
-                                                                  int64_t n, int nv, int64_t k)
+                                                                  int64_t n, int64_t columns, int64_t k)
 {
     struct product x = {c, a, b, c_row, 1, a_step, b_step, k};
 
-    product_any(&x, n, nv, true);
+    product_any(&x, n, columns, true);
 }
 
 #endif

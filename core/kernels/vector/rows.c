@@ -11,30 +11,31 @@
 #include "core/kernels/vector/simd.h"
 
 /*
- * How a row is summed: ROW_SUMS vectors take turns, so that additions need not wait for each other; the remainder at
- * the row's end is added to the first. The order depends on the width only.
+ * How a row is summed: ROW_SUMS times sixteen partial sums take turns, so that additions need not wait for each other;
+ * the remainder at the row's end is added to the first. The order depends on the width only.
  */
-enum { ROW_SUMS = 4, ROW_STEP = ROW_SUMS * VF_LANES };
+enum { ROW_SUMS = 4, ROW_STEP = ROW_SUMS * VS_LANES };
 
-VF_INLINE float row_total(const vf *sum)
+VF_INLINE float row_total(const vs *sum)
 {
-    return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+    return vs_sum(vs_add(vs_add(sum[0], sum[1]), vs_add(sum[2], sum[3])));
 }
 
 VF_INLINE float row_squares(const element *x, int64_t width)
 {
-    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, v;
+    vs sum[ROW_SUMS] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()}, v;
     int64_t i = 0;
 
     for (; i + ROW_STEP <= width; i += ROW_STEP) {
-        for (int s = 0; s < ROW_SUMS; s++) {
-            v = element_load(x + i + (int64_t)s * VF_LANES);
-            sum[s] = vf_fma(v, v, sum[s]);
+        VF_UNROLL
+        for (int64_t s = 0; s < ROW_SUMS; s++) {
+            v = elements_load(x + i + s * VS_LANES);
+            sum[s] = vs_fma(v, v, sum[s]);
         }
     }
-    for (; i < width; i += VF_LANES) {
-        v = element_load_n(x + i, width - i);
-        sum[0] = vf_fma(v, v, sum[0]);
+    for (; i < width; i += VS_LANES) {
+        v = elements_load_n(x + i, width - i);
+        sum[0] = vs_fma(v, v, sum[0]);
     }
     return row_total(sum);
 }
@@ -59,22 +60,23 @@ void TT_TYPED(tt_rmsnorm_fwd)(element *y, float *rstd, const element *x, const e
 }
 
 /* One row's dot(dy (w + offset), x). */
-VF_INLINE float row_dot(const element *dy, const element *x, const element *w, vf offset, int64_t width)
+VF_INLINE float row_dot(const element *dy, const element *x, const element *w, vs offset, int64_t width)
 {
-    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    vs sum[ROW_SUMS] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()};
     int64_t i = 0;
 
     for (; i + ROW_STEP <= width; i += ROW_STEP) {
-        for (int s = 0; s < ROW_SUMS; s++) {
-            int64_t at = i + (int64_t)s * VF_LANES;
+        VF_UNROLL
+        for (int64_t s = 0; s < ROW_SUMS; s++) {
+            int64_t at = i + s * VS_LANES;
 
-            sum[s] = vf_fma(vf_mul(element_load(dy + at), vf_add(element_load(w + at), offset)), element_load(x + at),
-                            sum[s]);
+            sum[s] = vs_fma(vs_mul(elements_load(dy + at), vs_add(elements_load(w + at), offset)),
+                            elements_load(x + at), sum[s]);
         }
     }
-    for (; i < width; i += VF_LANES)
-        sum[0] = vf_fma(vf_mul(element_load_n(dy + i, width - i), vf_add(element_load_n(w + i, width - i), offset)),
-                        element_load_n(x + i, width - i), sum[0]);
+    for (; i < width; i += VS_LANES)
+        sum[0] = vs_fma(vs_mul(elements_load_n(dy + i, width - i), vs_add(elements_load_n(w + i, width - i), offset)),
+                        elements_load_n(x + i, width - i), sum[0]);
     return row_total(sum);
 }
 
@@ -94,7 +96,7 @@ void TT_TYPED(tt_rmsnorm_bwd)(element *dx, float *dw, const element *acc, const 
     memset(dw, 0, (size_t)width * sizeof *dw);
     for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
         vf scales = vf_set(rstd[r]), offsets = vf_set(offset), v;
-        vf means = vf_set(row_dot(dy, x, w, offsets, width) * rstd[r] / (float)width * rstd[r]);
+        vf means = vf_set(row_dot(dy, x, w, vs_set(offset), width) * rstd[r] / (float)width * rstd[r]);
         int64_t i = 0;
 
         for (; i + VF_LANES <= width; i += VF_LANES) {
@@ -138,41 +140,41 @@ void TT_TYPED(tt_scatter_add)(float *dw, const element *dx, const int32_t *token
 
 VF_INLINE float row_mean(const element *x, int64_t width)
 {
-    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    vs sum[ROW_SUMS] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()};
     int64_t i = 0;
 
     for (; i + ROW_STEP <= width; i += ROW_STEP) {
-        for (int s = 0; s < ROW_SUMS; s++)
-            sum[s] = vf_add(sum[s], element_load(x + i + (int64_t)s * VF_LANES));
+        VF_UNROLL
+        for (int64_t s = 0; s < ROW_SUMS; s++)
+            sum[s] = vs_add(sum[s], elements_load(x + i + s * VS_LANES));
     }
-    for (; i < width; i += VF_LANES)
-        sum[0] = vf_add(sum[0], element_load_n(x + i, width - i));
+    for (; i < width; i += VS_LANES)
+        sum[0] = vs_add(sum[0], elements_load_n(x + i, width - i));
     return row_total(sum) / (float)width;
 }
 
 /* x - mean in the lanes below n, 0 in the others. */
-VF_INLINE vf centred(const element *x, vf mean, int64_t n)
+VF_INLINE vs centred(const element *x, vs mean, int64_t n)
 {
-    vf v = vf_sub(element_load_n(x, n), mean);
-
-    return n < VF_LANES ? vf_select(vf_first(n), v, vf_zero()) : v;
+    return vs_select_first(n, vs_sub(elements_load_n(x, n), mean), vs_zero());
 }
 
 /* The mean of (x - mean)^2, in a separate pass, because mean(x^2) - mean^2 cancels. */
 VF_INLINE float row_variance(const element *x, float mean, int64_t width)
 {
-    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, middle = vf_set(mean), v;
+    vs sum[ROW_SUMS] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()}, middle = vs_set(mean), v;
     int64_t i = 0;
 
     for (; i + ROW_STEP <= width; i += ROW_STEP) {
-        for (int s = 0; s < ROW_SUMS; s++) {
-            v = vf_sub(element_load(x + i + (int64_t)s * VF_LANES), middle);
-            sum[s] = vf_fma(v, v, sum[s]);
+        VF_UNROLL
+        for (int64_t s = 0; s < ROW_SUMS; s++) {
+            v = vs_sub(elements_load(x + i + s * VS_LANES), middle);
+            sum[s] = vs_fma(v, v, sum[s]);
         }
     }
-    for (; i < width; i += VF_LANES) {
+    for (; i < width; i += VS_LANES) {
         v = centred(x + i, middle, width - i);
-        sum[0] = vf_fma(v, v, sum[0]);
+        sum[0] = vs_fma(v, v, sum[0]);
     }
     return row_total(sum) / (float)width;
 }
@@ -195,30 +197,31 @@ void TT_TYPED(tt_layernorm_fwd)(element *y, float *mean, float *rstd, const elem
     }
 }
 
-/* The means over a row of dy w and of dy w (x - mean). */
-VF_INLINE void row_dots(const element *dy, const element *x, const element *w, vf mean, int64_t width, float *ret_plain,
+/* The means over a row of dy w and of dy w (x - mean), in two times sixteen partial sums each: more would not fit into
+ * the registers of AVX2. */
+VF_INLINE void row_dots(const element *dy, const element *x, const element *w, vs mean, int64_t width, float *ret_plain,
                         float *ret_with_x)
 {
-    vf plain[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
-    vf with_x[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, g;
+    vs plain[2] = {vs_zero(), vs_zero()}, with_x[2] = {vs_zero(), vs_zero()}, g;
     int64_t i = 0;
 
-    for (; i + ROW_STEP <= width; i += ROW_STEP) {
-        for (int s = 0; s < ROW_SUMS; s++) {
-            int64_t at = i + (int64_t)s * VF_LANES;
+    for (; i + 2 * VS_LANES <= width; i += 2 * VS_LANES) {
+        VF_UNROLL
+        for (int64_t s = 0; s < 2; s++) {
+            int64_t at = i + s * VS_LANES;
 
-            g = vf_mul(element_load(dy + at), element_load(w + at));
-            plain[s] = vf_add(plain[s], g);
-            with_x[s] = vf_fma(g, vf_sub(element_load(x + at), mean), with_x[s]);
+            g = vs_mul(elements_load(dy + at), elements_load(w + at));
+            plain[s] = vs_add(plain[s], g);
+            with_x[s] = vs_fma(g, vs_sub(elements_load(x + at), mean), with_x[s]);
         }
     }
-    for (; i < width; i += VF_LANES) {
-        g = vf_mul(element_load_n(dy + i, width - i), element_load_n(w + i, width - i));
-        plain[0] = vf_add(plain[0], g);
-        with_x[0] = vf_fma(g, centred(x + i, mean, width - i), with_x[0]);
+    for (; i < width; i += VS_LANES) {
+        g = vs_mul(elements_load_n(dy + i, width - i), elements_load_n(w + i, width - i));
+        plain[0] = vs_add(plain[0], g);
+        with_x[0] = vs_fma(g, centred(x + i, mean, width - i), with_x[0]);
     }
-    *ret_plain = row_total(plain) / (float)width;
-    *ret_with_x = row_total(with_x) / (float)width;
+    *ret_plain = vs_sum(vs_add(plain[0], plain[1])) / (float)width;
+    *ret_with_x = vs_sum(vs_add(with_x[0], with_x[1])) / (float)width;
 }
 
 void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
@@ -233,7 +236,7 @@ void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t row
         float plain, with_x;
         vf mean = vf_set(of->mean[r]), scale = vf_set(of->rstd[r]), plains, with_xs;
 
-        row_dots(dy, x, w, mean, width, &plain, &with_x);
+        row_dots(dy, x, w, vs_set(of->mean[r]), width, &plain, &with_x);
         plains = vf_set(plain);
         with_xs = vf_set(with_x * of->rstd[r] * of->rstd[r]);
         for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
@@ -256,7 +259,11 @@ void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t row
  * its own operands only.
  */
 
-enum { MIX_ROWS_LINE = 64 / sizeof(element) /* elements of a cache line */ };
+enum {
+    MIX_ROWS_LINE = 64 / sizeof(element), /* elements of a cache line */
+    MIX_VECTORS = 4,                      /* at a time */
+    MIX_STEP = MIX_VECTORS * VF_LANES
+};
 
 /* What is added up for one row of y, and the places of the next row; NULL: there is none. */
 struct mix {
@@ -275,7 +282,7 @@ VF_INLINE void fetch(const element *x, int64_t n)
 /* `n` columns from `begin` on, in `vectors` vectors; callers pass their number as a constant. */
 VF_INLINE void mix_columns(element *y, const element *acc, const struct mix *m, int64_t begin, int64_t n, int vectors)
 {
-    vf sum[ROW_SUMS];
+    vf sum[MIX_VECTORS];
 
     VF_UNROLL
     for (int v = 0; v < vectors; v++)
@@ -312,8 +319,8 @@ void TT_TYPED(tt_mix_rows)(element *y, const element *acc, const element *x, con
                         .width = width};
         int64_t c = 0;
 
-        for (; c + ROW_STEP <= width; c += ROW_STEP)
-            mix_columns(y + r * width, acc ? acc + r * width : NULL, &m, c, ROW_STEP, ROW_SUMS);
+        for (; c + MIX_STEP <= width; c += MIX_STEP)
+            mix_columns(y + r * width, acc ? acc + r * width : NULL, &m, c, MIX_STEP, MIX_VECTORS);
         for (; c < width; c += VF_LANES)
             mix_columns(y + r * width, acc ? acc + r * width : NULL, &m, c, width - c < VF_LANES ? width - c : VF_LANES,
                         1);
@@ -321,25 +328,25 @@ void TT_TYPED(tt_mix_rows)(element *y, const element *acc, const element *x, con
 }
 
 /* to = gate * from; returns the dot product of from and x, which may be `to`. */
-VF_INLINE float mix_rows_row_grads(element *to, const element *from, const element *x, vf gate, int64_t width)
+VF_INLINE float mix_rows_row_grads(element *to, const element *from, const element *x, vs gate, int64_t width)
 {
-    vf sum[ROW_SUMS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, d;
+    vs sum[ROW_SUMS] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()}, d;
     int64_t i = 0;
 
     for (; i + ROW_STEP <= width; i += ROW_STEP) {
         VF_UNROLL
-        for (int s = 0; s < ROW_SUMS; s++) {
-            int64_t at = i + s * VF_LANES;
+        for (int64_t s = 0; s < ROW_SUMS; s++) {
+            int64_t at = i + s * VS_LANES;
 
-            d = element_load(from + at);
-            sum[s] = vf_fma(d, element_load(x + at), sum[s]);
-            element_store(to + at, vf_mul(gate, d));
+            d = elements_load(from + at);
+            sum[s] = vs_fma(d, elements_load(x + at), sum[s]);
+            elements_store(to + at, vs_mul(gate, d));
         }
     }
-    for (; i < width; i += VF_LANES) {
-        d = element_load_n(from + i, width - i);
-        sum[0] = vf_fma(d, element_load_n(x + i, width - i), sum[0]);
-        element_store_n(to + i, vf_mul(gate, d), width - i);
+    for (; i < width; i += VS_LANES) {
+        d = elements_load_n(from + i, width - i);
+        sum[0] = vs_fma(d, elements_load_n(x + i, width - i), sum[0]);
+        elements_store_n(to + i, vs_mul(gate, d), width - i);
     }
     return row_total(sum);
 }
@@ -351,7 +358,7 @@ void TT_TYPED(tt_mix_rows_bwd)(element *dx, float *dgates, const element *dy, co
         if (i + 1 < rows * k)
             fetch(x + places[i + 1] * width, width);
         dgates[i] = mix_rows_row_grads(dx + places[i] * width, dy + i / k * width, x + places[i] * width,
-                                       vf_set(gates[i]), width);
+                                       vs_set(gates[i]), width);
     }
 }
 
@@ -373,26 +380,29 @@ enum {
 VF_INLINE void some_rows(float *y, const element *w, const element *x, int rows, int64_t width, bool ahead)
 {
     const char *next = (const char *)(w + rows * width);
-    vf sum[ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    vs sum[ROWS] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()};
     int64_t i = 0;
 
-    for (; i + VF_LANES <= width; i += VF_LANES) {
-        vf part = element_load(x + i);
+    for (; i + VS_LANES <= width; i += VS_LANES) {
+        vs part = elements_load(x + i);
 
-        for (int at = 0; ahead && at < rows * VF_LANES * (int)sizeof(element); at += GEMV_LINE)
+        for (int at = 0; ahead && at < rows * VS_LANES * (int)sizeof(element); at += GEMV_LINE)
             __builtin_prefetch(next + i * rows * (int64_t)sizeof(element) + at, 0, 3);
 
+        VF_UNROLL
         for (int r = 0; r < rows; r++)
-            sum[r] = vf_fma(element_load(w + r * width + i), part, sum[r]);
+            sum[r] = vs_fma(elements_load(w + r * width + i), part, sum[r]);
     }
     if (i < width) {
-        vf part = element_load_n(x + i, width - i);
+        vs part = elements_load_n(x + i, width - i);
 
+        VF_UNROLL
         for (int r = 0; r < rows; r++)
-            sum[r] = vf_fma(element_load_n(w + r * width + i, width - i), part, sum[r]);
+            sum[r] = vs_fma(elements_load_n(w + r * width + i, width - i), part, sum[r]);
     }
+    VF_UNROLL
     for (int r = 0; r < rows; r++)
-        y[r] = vf_sum(sum[r]);
+        y[r] = vs_sum(sum[r]);
 }
 
 void TT_TYPED(tt_gemv)(float *y, const element *w, const element *x, int64_t rows, int64_t width)

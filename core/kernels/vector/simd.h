@@ -76,6 +76,126 @@ VF_INLINE vf vf_exp2_low(vf x)
     return vf_mul(q, vf_power(shifted));
 }
 
+/* --- sums over a row --- */
+
+/**
+ * Sixteen floats: one vector, or two, or four. Whatever is summed across lanes is summed in sixteen of them, which
+ * vs_sum folds in one order, so that a sum has the same bits for every number of lanes. Tails: as for vf.
+ */
+#define VS_LANES INT64_C(16)
+enum { VS_PARTS = VS_LANES / VF_LANES };
+#define VS_EACH(i) \
+    VF_UNROLL      \
+    for (int64_t i = 0; i < VS_PARTS; i++)
+
+typedef struct {
+    vf part[VS_PARTS];
+} vs;
+
+VF_INLINE vs vs_set(float x)
+{
+    vs a;
+
+    VS_EACH(i) a.part[i] = vf_set(x);
+    return a;
+}
+
+VF_INLINE vs vs_zero(void)
+{
+    return vs_set(0.0F);
+}
+
+VF_INLINE vs vs_load(const float *x)
+{
+    vs a;
+
+    VS_EACH(i) a.part[i] = vf_load(x + i * VF_LANES);
+    return a;
+}
+
+VF_INLINE vs vs_load_n(const float *x, int64_t n)
+{
+    vs a;
+
+    VS_EACH(i) a.part[i] = vf_load_n(x + i * VF_LANES, n - i * VF_LANES);
+    return a;
+}
+
+VF_INLINE void vs_store(float *x, vs a)
+{
+    VS_EACH(i) vf_store(x + i * VF_LANES, a.part[i]);
+}
+
+VF_INLINE void vs_store_n(float *x, vs a, int64_t n)
+{
+    VS_EACH(i) vf_store_n(x + i * VF_LANES, a.part[i], n - i * VF_LANES);
+}
+
+VF_INLINE vs vs_add(vs a, vs b)
+{
+    VS_EACH(i) a.part[i] = vf_add(a.part[i], b.part[i]);
+    return a;
+}
+
+VF_INLINE vs vs_sub(vs a, vs b)
+{
+    VS_EACH(i) a.part[i] = vf_sub(a.part[i], b.part[i]);
+    return a;
+}
+
+VF_INLINE vs vs_mul(vs a, vs b)
+{
+    VS_EACH(i) a.part[i] = vf_mul(a.part[i], b.part[i]);
+    return a;
+}
+
+VF_INLINE vs vs_fma(vs a, vs b, vs c)
+{
+    VS_EACH(i) a.part[i] = vf_fma(a.part[i], b.part[i], c.part[i]);
+    return a;
+}
+
+VF_INLINE vs vs_max(vs a, vs b)
+{
+    VS_EACH(i) a.part[i] = vf_max(a.part[i], b.part[i]);
+    return a;
+}
+
+VF_INLINE vs vs_exp(vs a)
+{
+    VS_EACH(i) a.part[i] = vf_exp(a.part[i]);
+    return a;
+}
+
+/* a in the first n lanes, b in the others. */
+VF_INLINE vs vs_select_first(int64_t n, vs a, vs b)
+{
+    VS_EACH(i) a.part[i] = vf_select(vf_first(n - i * VF_LANES), a.part[i], b.part[i]);
+    return a;
+}
+
+VF_INLINE float vs_sum(vs a)
+{
+    VF_UNROLL
+    for (int64_t half = VS_PARTS / 2; half > 0; half /= 2) {
+        VF_UNROLL
+        for (int64_t i = 0; i < half; i++)
+            a.part[i] = vf_add(a.part[i], a.part[i + half]);
+    }
+    return vf_sum(a.part[0]);
+}
+
+VF_INLINE float vs_largest(vs a)
+{
+    VF_UNROLL
+    for (int64_t half = VS_PARTS / 2; half > 0; half /= 2) {
+        VF_UNROLL
+        for (int64_t i = 0; i < half; i++)
+            a.part[i] = vf_max(a.part[i], a.part[i + half]);
+    }
+    return vf_largest(a.part[0]);
+}
+
 /* to[c][r] = from[r][c]. */
 VF_INLINE void transpose(float *to, int64_t to_row, const float *from, int64_t from_row, int64_t rows, int64_t columns)
 {

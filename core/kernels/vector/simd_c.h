@@ -128,7 +128,14 @@ VF_INLINE vf vf_fma(vf a, vf b, vf c)
 
 #else
 
-VF_INLINE vf vf_fma(vf a, vf b, vf c)
+/* Wide vectors are for tests: a call keeps what the compiler unrolls small. */
+#if TT_SIMD_LANES > 4
+#define VF_FMA_INLINE static __attribute__((noinline, unused))
+#else
+#define VF_FMA_INLINE VF_INLINE
+#endif
+
+VF_FMA_INLINE vf vf_fma(vf a, vf b, vf c)
 {
     vf_double product = __builtin_convertvector(a, vf_double) * __builtin_convertvector(b, vf_double);
     vf_double addend = __builtin_convertvector(c, vf_double), sum = product + addend, back = sum - product;
@@ -267,16 +274,13 @@ VF_INLINE vf vf_every_other(vf low, vf high, int odd)
 /* Transposes the square of VF_LANES vectors. */
 VF_INLINE void vf_transpose(vf *x)
 {
-    VF_UNROLL
-    for (int i = 0; i < TT_SIMD_LANES; i++) {
-        VF_UNROLL
-        for (int j = 0; j < i; j++) {
-            float kept = x[i][j];
+    float rows[TT_SIMD_LANES][TT_SIMD_LANES], columns[TT_SIMD_LANES][TT_SIMD_LANES];
 
-            x[i][j] = x[j][i];
-            x[j][i] = kept;
-        }
-    }
+    memcpy(rows, x, sizeof rows);
+    for (int i = 0; i < TT_SIMD_LANES; i++)
+        for (int j = 0; j < TT_SIMD_LANES; j++)
+            columns[j][i] = rows[i][j];
+    memcpy(x, columns, sizeof columns);
 }
 
 /* to[c][r] = from[r][c] for VF_TILE rows and columns. */
