@@ -202,10 +202,10 @@ bool tt_sgemm_is_blas(void)
 }
 
 /*
- * --- the portable kernel of bfloat16 widens blocks of A and B to float32 for OpenBLAS ---
+ * --- products of bfloat16: blocks of A and B are widened to float32 for OpenBLAS ---
  *
- * Processors with AVX2 or AVX-512 have titan's: vector/gemm.c, for the instructions of AVX512-BF16 vector/bgemm.c, and
- * for AMX vector/amx.c.
+ * The other variants have titan's own: vector/gemm.c, for the instructions of AVX512-BF16 vector/bgemm.c, and for AMX
+ * vector/amx.c.
  */
 
 /* The portable kernel's blocks have half the depth, so that floats take the memory of pairs of bfloat16. */

@@ -18,8 +18,8 @@
 #include "core/kernels/matmul.h"
 #include "core/os/machine.h"
 
-static const struct tt_kernels generic = {
-    .name = "generic",
+static const struct tt_kernels blas = {
+    .name = "blas",
 #define TT_KERNEL(name, args) .name = tt_##name##_generic,
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
@@ -55,11 +55,11 @@ struct known {
 };
 
 /*
- * From the slowest instruction set to the fastest. If a slot is NULL, base's kernel is used, and if that is NULL too,
- * the portable one. Variants that widen bfloat16 to float32 while they pack it are used wherever they run, the last one
- * first. The others replace only the products of bfloat16 of their base; one of them is used if its gain is the largest
- * and above WORTH. If the processor is not known, the variant must first multiply small matrices right, and its gain is
- * measured. Of AMX nobody knows a rate: it has run on no machine yet.
+ * From the slowest instruction set to the fastest, except for `blas`, whose bits are its own. If a slot is NULL, base's
+ * kernel is used, and if that is NULL too, the loops. Variants that widen bfloat16 to float32 while they pack it are
+ * used wherever they run, the last one first. The others replace only the products of bfloat16 of their base; one of
+ * them is used if its gain is the largest and above WORTH. If the processor is not known, the variant must first
+ * multiply small matrices right, and its gain is measured. Of AMX nobody knows a rate: it has run on no machine yet.
  *
  * Sources: AMD's Software Optimization Guides for Zen 4 and Zen 5 (vdpbf16ps has the throughput of an fma, and twice
  * its flops); Intel: measured on family 6, model 207.
@@ -73,11 +73,11 @@ static const struct source {
     const char *instructions; /* for them; NULL: widened */
     struct known known[4];
 } sources[] = {
-    {"generic", &generic, &generic, 0, "", "widened", NULL, {{0}}},
-    {"portable", &tt_kernels_portable, &generic, 0, "", "widened", NULL, {{0}}},
+    {"blas", &blas, &blas, 0, "", "widened", NULL, {{0}}},
+    {"generic", &tt_kernels_portable, &blas, 0, "", "widened", NULL, {{0}}},
 #if defined(__x86_64__)
-    {"avx2", AVX2, &generic, TT_CPU_AVX2, "AVX2 and FMA", "widened", NULL, {{0}}},
-    {"avx512", AVX512, &generic, TT_CPU_AVX512, "AVX-512 F, BW, VL and DQ", "widened", NULL, {{0}}},
+    {"avx2", AVX2, &blas, TT_CPU_AVX2, "AVX2 and FMA", "widened", NULL, {{0}}},
+    {"avx512", AVX512, &blas, TT_CPU_AVX512, "AVX-512 F, BW, VL and DQ", "widened", NULL, {{0}}},
     {"avx512_bf16",
      AVX512_BF16,
      AVX512,
@@ -117,9 +117,10 @@ static struct tt_kernels complete(const struct source *source)
 
 #define TT_KERNEL(name, args)                                  \
     table.name = table.name ? table.name : source->base->name; \
-    table.name = table.name ? table.name : generic.name;
+    table.name = table.name ? table.name : blas.name;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
+    table.name = source->name;
     return table;
 }
 
@@ -296,6 +297,22 @@ const struct tt_kernels *tt_kernels(void)
 {
     (void)pthread_once(&once, choose);
     return in_use;
+}
+
+const char *tt_kernels_bits(const struct tt_kernels *kernels, bool bf16)
+{
+    for (int i = 0; i < N_SOURCES; i++)
+        if (strcmp(sources[i].name, kernels->name) == 0 &&
+            (sources[i].own == &blas || (bf16 && sources[i].instructions)))
+            return sources[i].name;
+    return "portable";
+}
+
+void tt_kernels_take_fastest(void)
+{
+    (void)pthread_once(&once, choose);
+    if (!forced && in_use == chosen && strcmp(chosen->name, "generic") == 0)
+        in_use = chosen = &variants[0];
 }
 
 const struct tt_kernels *tt_kernels_variant(int i)

@@ -14,10 +14,12 @@
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
- *     _generic         portable C that compilers can vectorise
- *     _avx2, _avx512   for instruction sets (core/kernels/vector), with the portable kernel where they lack one
+ *     _generic         plain loops that compilers can vectorise, with OpenBLAS's products: variant `blas`
+ *     _portable        vectors in portable C (core/kernels/vector): variant `generic`
+ *     _avx2, _avx512   the same sources for instruction sets; for kernels that these variants lack, the loops are used
  *
- * The fastest variant that the processor supports is used, unless TITAN_CPU names another.
+ * All but `blas` and, for bfloat16, avx512_bf16 and amx compute the same bits (docs/design/exactness.md). The fastest
+ * variant that the processor supports is used, unless TITAN_CPU names another.
  * tests/kernels/kernelcheck compares them all with references in double (tests/kernels/references.h).
  *
  *   add                 y = a + b; y may be a or b
@@ -297,7 +299,7 @@ extern const struct tt_kernels TT_ISA(tt_kernels);
 #endif
 
 /*
- * The vector variants. If a table leaves a slot NULL, the portable kernel is used (kernels.c). To add a
+ * The vector variants. If a table leaves a slot NULL, the loops are used (kernels.c). To add a
  * variant of a kernel, write it over vector/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in
  * vector/table.c; kernels.def says how to add a kernel.
  */
@@ -313,10 +315,22 @@ extern const struct tt_kernels tt_kernels_amx;         /* the same; it has bgemm
  */
 const struct tt_kernels *tt_kernels(void);
 
+/**
+ * What the bits of a variant depend on: "portable" if they are those of every processor, else its name. bf16: of a job
+ * that computes in bfloat16.
+ */
+const char *tt_kernels_bits(const struct tt_kernels *kernels, bool bf16);
+
+/**
+ * Takes the fastest kernels whatever their bits are: those of `blas` instead of `generic`, unless TITAN_CPU names a
+ * variant. For the start of a command; no team may be running.
+ */
+void tt_kernels_take_fastest(void);
+
 /** 0, or TT_EUSAGE when TITAN_CPU names no variant, or one that is not supported here; for the start of a command. */
 int tt_kernels_check(void) TT_MUST_CHECK;
 
-/** The i-th variant that this processor supports, the portable one first, with all slots; NULL after the last. */
+/** The i-th variant that this processor supports, `blas` first, with all slots; NULL after the last. */
 const struct tt_kernels *tt_kernels_variant(int i);
 
 /** Makes ops use another table (NULL: the default). No team may be running. */

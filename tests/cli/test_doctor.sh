@@ -42,7 +42,7 @@ case_a_folder_that_cannot_be_written_is_an_error() {
 
 case_too_little_address_space_is_an_error() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
-    export TITAN_CPU=generic # whose products are OpenBLAS's
+    export TITAN_CPU=blas # whose products are OpenBLAS's
     with_limit -v 400000 doctor --parallelism.threads_per_rank=4
     expect_code 6
     expect_out "^error +address space +390.62 MiB, no room for the buffers of matrix products"
@@ -82,7 +82,7 @@ case_kernels_of_openblas_count_only_where_they_are_used() {
     ! grep -q "this processor lacks" err || skip "this processor has no AVX2"
     expect_ok
     expect_out "^ok +blas .*Nehalem kernels, which are older than this processor, not used"
-    TITAN_CPU=generic OPENBLAS_CORETYPE=Nehalem run doctor
+    TITAN_CPU=blas OPENBLAS_CORETYPE=Nehalem run doctor
     expect_ok
     expect_out "^warning +blas .*Nehalem kernels, which are older than this processor"
     expect_out "help: unset OPENBLAS_CORETYPE"

@@ -84,7 +84,7 @@ case_a_small_stack_is_enough() {
 case_too_little_address_space_is_refused() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
     make_corpus
-    export TITAN_CPU=generic # whose products are OpenBLAS's
+    export TITAN_CPU=blas # whose products are OpenBLAS's
     for mib in 384 512; do
         (
             ulimit -v $((mib * 1024))

@@ -76,7 +76,7 @@ case_limits_on_memory_and_processes_do_not_hang_a_command() {
     done
     echo "titan train under limits" >command
     code=0
-    TITAN_CPU=generic timeout 60 prlimit --as=250000000 "$TITAN" train --model.flavor=debugmodel \
+    TITAN_CPU=blas timeout 60 prlimit --as=250000000 "$TITAN" train --model.flavor=debugmodel \
         --parallelism.threads_per_rank=2 >out 2>err </dev/null || code=$?
     expect_error 6 "." "ulimit -v|smaller training.local_batch_size"
     code=0
@@ -94,9 +94,9 @@ case_openblas_is_missing() {
     run version
     expect_ok
     expect_out "^BLAS none$"
-    TITAN_CPU=generic run train --model.flavor=debugmodel --training.steps=1
+    TITAN_CPU=blas run train --model.flavor=debugmodel --training.steps=1
     expect_error 2 "OpenBLAS, which multiplies matrices, cannot be loaded: it lacks functions" "libopenblas0"
-    TITAN_CPU=generic run doctor
+    TITAN_CPU=blas run doctor
     expect_code 2
     expect_out "^error +blas +OpenBLAS, which multiplies matrices, cannot be loaded"
 }

@@ -4,7 +4,8 @@
  * kernelcheck --has=VARIANT      exit 0 if this processor runs it, 2 if it is the one that is taken here anyway
  *
  * Runs the cases of the check_*.c files on all variants of the kernels that this processor can run, and on the
- * reference, whose guards are checked too. Prints a line for each kernel and variant: the number of values compared,
+ * reference, whose guards are checked too. The vector variants, and their portable sources compiled for 16 lanes,
+ * must agree to the bit. Prints a line for each kernel and variant: the number of values compared,
  * and the largest error as a share of the tolerance and in units of the last place. --bench prints GB/s or GF/s of
  * every variant, from the cases of tests/kernels/kernel_bench.c.
  */
@@ -115,6 +116,17 @@ static void fail(struct check *check, const char *shape, const char *message)
         printf("# %s (%s) %s: %s\n", check->kernel, check->table->name, shape, message);
 }
 
+/* Adds a result; all NaNs are one. */
+static void add_bits(struct check *check, float x)
+{
+    uint32_t bits = UINT32_C(0x7fc00000);
+
+    if (x == x) // NOLINT(misc-redundant-expression)
+        memcpy(&bits, &x, sizeof bits);
+    check->bits = (check->bits ^ bits) * UINT64_C(0x100000001b3);
+    check->bits ^= check->bits >> 29;
+}
+
 void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
                    int64_t n, const double *tolerance, double ulps)
 {
@@ -124,6 +136,7 @@ void check_compare(struct check *check, const char *what, const char *shape, con
         double g = (double)got[i], w = (double)want[i], ulp = check_ulp(fabs(w));
         double allowed = tolerance ? tolerance[i] : ulps * ulp, error = fabs(g - w);
 
+        add_bits(check, got[i]);
         if (!isfinite(w) && !isfinite(g))
             continue;
         if (isfinite(w) && isfinite(g) && error <= allowed) {
@@ -199,12 +212,24 @@ static void bench_kernels(const char *only)
     }
 }
 
-/* Returns whether the case passed. */
-static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed)
+/* Whether the kernels of a variant promise the same bits as those of the others that do (docs/design/exactness.md). */
+static bool promises_bits(const struct tt_kernels *table)
+{
+    return table != kernels_variant(0) && strcmp(table->name, "blas") != 0 && strcmp(table->name, "avx512_bf16") != 0 &&
+           strncmp(table->name, "amx", 3) != 0;
+}
+
+/* Returns whether the case passed. bits: of the first variant that promises them; 0: this is the first. */
+static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed, uint64_t *bits)
 {
     struct check check = {.kernel = one->kernel, .table = table, .rng = tt_rng_make(seed, one->kernel)};
 
     one->check(&check);
+    if (promises_bits(table)) {
+        if (*bits && *bits != check.bits)
+            fail(&check, "all shapes", "the bits differ from those of the first vector variant");
+        *bits = *bits ? *bits : check.bits;
+    }
     printf("%s - %-23s %-11s %9lld values, worst %4.2f of the tolerance, %5.2f ulp\n",
            check.failures || !check.compared ? "not ok" : "ok", one->kernel, table->name, (long long)check.compared,
            check.worst, check.worst_ulp);
@@ -278,11 +303,13 @@ int main(int argc, char **argv)
     }
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (int i = 0; i < *groups[g].n; i++) {
+            uint64_t bits = 0;
+
             for (int v = 0; kernels_variant(v); v++) {
                 const struct check_case *one = &groups[g].cases[i];
 
                 if ((!only || strcmp(only, one->kernel) == 0) && !is_repetition(one->kernel, kernels_variant(v)))
-                    good = run_case(one, kernels_variant(v), seed) && good;
+                    good = run_case(one, kernels_variant(v), seed, &bits) && good;
             }
         }
     }

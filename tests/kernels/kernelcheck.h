@@ -24,6 +24,7 @@ struct check {
     int64_t compared, failures;
     double worst;     /* largest error, as a share of its tolerance */
     double worst_ulp; /* among elements of normal size, where nothing cancels */
+    uint64_t bits;    /* a hash of all that was compared */
 };
 
 /** n floats between guards, filled with NaN, so that elements which a kernel does not write are found. */

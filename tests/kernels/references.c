@@ -254,6 +254,20 @@ const struct tt_kernels *kernels_amx_emulated(void)
     return &table;
 }
 
+/* The portable vector kernels with 16 lanes; a slot that they lack is that of the slowest variant. */
+extern const struct tt_kernels tt_kernels_portable16;
+
+static const struct tt_kernels *wide_variant(void)
+{
+    static struct tt_kernels table;
+
+    table = tt_kernels_portable16;
+#define TT_KERNEL(name, args) table.name = table.name ? table.name : tt_kernels_variant(0)->name;
+#include "core/kernels/kernels.def"
+#undef TT_KERNEL
+    return &table;
+}
+
 const struct tt_kernels *kernels_variant(int i)
 {
     static const struct tt_kernels reference = {
@@ -262,10 +276,14 @@ const struct tt_kernels *kernels_variant(int i)
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
     };
+    int n = 0;
 
     if (i == 0)
         return &reference;
-    if (i == 1 || tt_kernels_variant(i - 1))
-        return tt_kernels_variant(i - 1);
-    return tt_kernels_variant(i - 2) ? kernels_amx_emulated() : NULL;
+    while (tt_kernels_variant(n))
+        n++;
+    return i <= n       ? tt_kernels_variant(i - 1)
+           : i == n + 1 ? kernels_amx_emulated()
+           : i == n + 2 ? wide_variant()
+                        : NULL;
 }

@@ -12,7 +12,10 @@
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 
-/** The references as a table if i is 0, else tt_kernels_variant(i - 1); the last one is kernels_amx_emulated. */
+/**
+ * The references as a table for 0, then all of tt_kernels_variant, then kernels_amx_emulated, then the portable kernels
+ * with 16 lanes.
+ */
 const struct tt_kernels *kernels_variant(int i);
 
 /** The fastest variant with the products of bfloat16 of vector/amx.c over emulated tiles. */

@@ -93,13 +93,13 @@ case_different_kernels_are_reported() {
     grep -q '"kernels":{"blas":"[^"]*","titan":"[^"]*","float32_products":"[a-z]*","bfloat16_products":"[a-z]*"}' same/metrics.jsonl ||
         not_as "metrics.jsonl does not name the kernels"
     grep -q '"kernels"' same/checkpoint/step-8/manifest.json || not_as "the manifest does not name the kernels"
-    LAST_ENV="TITAN_CPU=generic" with_last 2 train $base --job.dump_folder=run
+    LAST_ENV="TITAN_CPU=blas" with_last 2 train $base --job.dump_folder=run
     expect_ok
-    expect_err "kernels  not the same on all ranks, which changes bits: titan's kernel variant is [a-z0-9_]* on rank 0 .*, generic on rank 1 .$(uname -n)."
+    expect_err "kernels  not the same on all ranks, which changes bits: titan's kernel variant is [a-z0-9_]* on rank 0 .*, blas on rank 1 .$(uname -n)."
     expect_err 'equal to other layouts only up to rounding'
     grep -q '"layout_exact":false' run/metrics.jsonl || not_as "metrics.jsonl says layout-exact"
     grep -q '"differ"' run/checkpoint/step-8/manifest.json || not_as "the manifest does not say that kernels differ"
-    export TITAN_CPU=generic
+    export TITAN_CPU=blas
     LAST_ENV="OPENBLAS_CORETYPE=Nehalem" with_last 2 train $base --job.dump_folder=other
     expect_ok
     expect_err 'the BLAS kernel is [A-Za-z0-9]* on rank 0 .*, Nehalem on rank 1'

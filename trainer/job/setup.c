@@ -305,7 +305,7 @@ out:
 static int agree_on_kernels(struct tt_comm *comm)
 {
     const struct tt_fact name = {"the variant", tt_kernels()->name};
-    const struct tt_fact fallback = {"the variant for all", tt_kernels_fallback()->name};
+    const struct tt_fact fallback = {"the variant for all", tt_kernels_bits(tt_kernels_fallback(), true)};
     struct tt_text names = {0}, fallbacks = {0};
     int rc = 0;
 
@@ -319,33 +319,35 @@ out:
     return rc;
 }
 
-static int compare_kernels(struct tt_comm *comm, struct tt_text *ret_difference)
+/* Bits depend on the kernels: if they differ, that is no error, but the curve is not layout-exact. Collective. */
+static int compare_kernels(struct tt_setup *s)
 {
-    bool blas = tt_blas_is_needed();
-    const struct tt_fact facts[] = {{"titan's kernel variant", tt_kernels()->name},
+    bool blas = tt_blas_is_needed(), bf16 = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
+    const struct tt_fact facts[] = {{"titan's kernel variant", tt_kernels_bits(tt_kernels(), bf16)},
                                     {"the BLAS kernel", blas ? tt_blas_kernel() : "none"},
                                     {"the BLAS library", blas ? tt_blas_library() : "none"}};
+    struct tt_text difference = {0};
+    int rc = tt_facts_compare(s->comm, facts, sizeof facts / sizeof *facts, &difference);
 
-    return tt_facts_compare(comm, facts, sizeof facts / sizeof *facts, ret_difference);
+    s->kernels_differ = difference.text;
+    return rc;
 }
 
 int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over, struct tt_setup *ret_setup)
 {
     struct tt_setup *s = ret_setup;
-    struct tt_text difference = {0};
     int rc = 0;
 
     *s = (struct tt_setup){.cfg = cfg, .comm = comm};
+    if (!cfg->kernels.portable_bits)
+        tt_kernels_take_fastest();
     comm->timeout_sec = (double)cfg->comm.init_timeout_seconds;
     comm->waiting_for = "setup";
     tt_comm_node(comm, &s->local_rank, &s->local_size);
     s->threads = tt_job_threads(cfg, s->local_size);
     TT_TRY(agree_on_limits(s));
     TT_TRY(agree_on_kernels(comm));
-    /* bits depend on the kernels; if these differ, that is no error, but the curve is not layout-exact */
-    rc = compare_kernels(comm, &difference);
-    s->kernels_differ = difference.text;
-    TT_TRY(rc);
+    TT_TRY(compare_kernels(s));
     TT_TRY(tt_comm_agree(comm, tt_job_init(cfg, comm->size, s->threads, s->memory_limit, &s->job)));
     TT_TRY(agree_on_model(s));
     TT_TRY(choose_engine(s, starts_over));
@@ -359,6 +361,12 @@ void tt_setup_release(struct tt_setup *s)
     tt_engine_free(s->engine);
     tt_job_release(&s->job);
     *s = (struct tt_setup){0};
+}
+
+bool tt_setup_portable_bits(const struct tt_setup *s)
+{
+    return !s->kernels_differ &&
+           strcmp(tt_kernels_bits(tt_kernels(), s->job.engine.param_dtype == TT_BF16), "portable") == 0;
 }
 
 bool tt_setup_layout_exact(const struct tt_setup *s)
