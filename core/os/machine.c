@@ -59,13 +59,42 @@ static int load(hwloc_topology_t topology)
     return hwloc_topology_load(topology);
 }
 
+/* The kernel does not know the names of Arm's processors, only the numbers of the designer and of the core. */
+static const struct {
+    long designer, core;
+    const char *name;
+} arm_cores[] = {
+    {0x41, 0xd03, "Arm Cortex-A53"},  {0x41, 0xd08, "Arm Cortex-A72"},  {0x41, 0xd0b, "Arm Cortex-A76"},
+    {0x41, 0xd0c, "Arm Neoverse N1"}, {0x41, 0xd40, "Arm Neoverse V1"}, {0x41, 0xd49, "Arm Neoverse N2"},
+    {0x41, 0xd4f, "Arm Neoverse V2"}, {0x41, 0xd83, "Arm Neoverse V3"}, {0x41, 0xd84, "Arm Neoverse V3"},
+    {0x41, 0xd8e, "Arm Neoverse N3"}, {0x43, 0x0af, "ThunderX2"},       {0x46, 0x001, "Fujitsu A64FX"},
+    {0x48, 0xd01, "Kunpeng 920"},     {0xc0, 0xac3, "AmpereOne"},       {0xc0, 0xac4, "AmpereOne"},
+};
+
+static void name_arm_core(long designer, long core)
+{
+    for (size_t i = 0; i < sizeof arm_cores / sizeof *arm_cores; i++) {
+        if (arm_cores[i].designer == designer && arm_cores[i].core == core) {
+            (void)snprintf(found.model, sizeof found.model, "%s", arm_cores[i].name);
+            return;
+        }
+    }
+    (void)snprintf(found.model, sizeof found.model, "Arm processor, designer 0x%02lx, core 0x%03lx", designer, core);
+}
+
 static void read_model(hwloc_topology_t topology)
 {
-    hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
-    const char *model = hwloc_obj_get_info_by_name(package ? package : hwloc_get_root_obj(topology), "CPUModel");
+    hwloc_obj_t object = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+    const char *model, *designer, *core;
 
+    object = object ? object : hwloc_get_root_obj(topology);
+    model = hwloc_obj_get_info_by_name(object, "CPUModel");
+    designer = hwloc_obj_get_info_by_name(object, "CPUImplementer");
+    core = hwloc_obj_get_info_by_name(object, "CPUPart");
     if (model)
         (void)snprintf(found.model, sizeof found.model, "%s", model);
+    else if (designer && core)
+        name_arm_core(strtol(designer, NULL, 16), strtol(core, NULL, 16));
 }
 
 static void read_topology(hwloc_topology_t topology)

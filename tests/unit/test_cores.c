@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@
 
 #include "core/os/machine.h"
 
-/* What a process finds on `machine` (NULL: this one), bound to the first n of its processors (0: not bound). */
+/* What a process finds on `machine` (NULL: this one), bound to the first n of its processors (0: not bound). It is
+ * hwloc's description, or its XML. */
 static struct tt_cores ask(const char *machine, int n)
 {
     struct tt_cores cores = {0};
@@ -38,7 +40,7 @@ static struct tt_cores ask(const char *machine, int n)
         if (n > 0)
             (void)sched_setaffinity(0, sizeof set, &set);
         if (machine)
-            (void)setenv("HWLOC_SYNTHETIC", machine, 1);
+            (void)setenv(strstr(machine, ".xml") ? "HWLOC_XMLFILE" : "HWLOC_SYNTHETIC", machine, 1);
         if (machine && n > 0)
             (void)setenv("HWLOC_THISSYSTEM", "1", 1);
         _exit(write(ends[1], tt_cores(), sizeof cores) == (ssize_t)sizeof cores ? 0 : 1);
@@ -101,6 +103,40 @@ static void without_cores_threads_count(void **state)
     assert_int_equal(cores.packages, 1);
 }
 
+/* The name of a processor that Linux describes by these two numbers only. */
+static void assert_arm_name(const char *designer, const char *core, const char *name)
+{
+    char path[] = "/tmp/titan-cores-XXXXXX.xml";
+    int fd = mkstemps(path, 4);
+
+    assert_true(fd >= 0);
+    assert_true(dprintf(fd,
+                        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                        "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
+                        "<topology version=\"2.0\">\n"
+                        "  <object type=\"Machine\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" "
+                        "allowed_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\" "
+                        "gp_index=\"1\">\n"
+                        "    <info name=\"CPUImplementer\" value=\"%s\"/>\n"
+                        "    <info name=\"CPUPart\" value=\"%s\"/>\n"
+                        "    <object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" "
+                        "nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"2\"/>\n"
+                        "    <object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" "
+                        "nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"3\"/>\n"
+                        "  </object>\n"
+                        "</topology>\n",
+                        designer, core) > 0);
+    (void)close(fd);
+    assert_string_equal(ask(path, 0).model, name);
+    (void)unlink(path);
+}
+
+static void arm_cores_have_names(void **state)
+{
+    assert_arm_name("0x41", "0xd4f", "Arm Neoverse V2");
+    assert_arm_name("0x41", "0xfff", "Arm processor, designer 0x41, core 0xfff");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +144,7 @@ int main(void)
         cmocka_unit_test(hardware_threads_are_not_cores),
         cmocka_unit_test(a_core_is_bound_with_any_of_its_threads),
         cmocka_unit_test(without_cores_threads_count),
+        cmocka_unit_test(arm_cores_have_names),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
