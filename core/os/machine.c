@@ -47,15 +47,16 @@ static int cores_of(hwloc_topology_t topology, hwloc_const_cpuset_t set)
 
 /*
  * Only what is asked for: no caches, devices or memory sizes. The component that runs an instruction on every processor
- * in turn is left out, since it moves this thread about; the kernel knows the same.
+ * in turn is left out, since it moves this thread about; the kernel knows the same. On Arm there is no such component,
+ * which hwloc takes for an error.
  */
 static int load(hwloc_topology_t topology)
 {
     if (hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE) < 0 ||
         hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL) < 0 ||
-        hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL) < 0 ||
-        hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86") < 0)
+        hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL) < 0)
         return -1;
+    (void)hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
     return hwloc_topology_load(topology);
 }
 
