@@ -94,6 +94,8 @@ static const struct source {
      "tiles",
      "tdpbf16ps",
      {{0}}},
+#elif defined(__aarch64__)
+    {"neon", &tt_kernels_neon, &blas, 0, "", "widened", NULL, {{0}}},
 #endif
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };

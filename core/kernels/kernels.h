@@ -306,6 +306,7 @@ extern const struct tt_kernels TT_ISA(tt_kernels);
 extern const struct tt_kernels tt_kernels_portable;
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
+extern const struct tt_kernels tt_kernels_neon;
 extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */
 extern const struct tt_kernels tt_kernels_amx;         /* the same; it has bgemm only */
 

@@ -29,6 +29,8 @@
 
 #if defined(TT_SIMD_LANES)
 #include "core/kernels/vector/simd_c.h"
+#elif defined(__aarch64__)
+#include "core/kernels/vector/simd_neon.h"
 #else
 #include "core/kernels/vector/simd_x86.h"
 #endif
