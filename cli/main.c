@@ -140,7 +140,10 @@ static int help(int argc, char **argv)
 
 static const char *instruction_set(void)
 {
-    return tt_cpu_has(TT_CPU_AVX512) ? "AVX-512" : tt_cpu_has(TT_CPU_AVX2) ? "AVX2" : "generic";
+    return tt_cpu_has(TT_CPU_AVX512) ? "AVX-512"
+           : tt_cpu_has(TT_CPU_AVX2) ? "AVX2"
+           : tt_cpu_has(TT_CPU_NEON) ? "NEON"
+                                     : "generic";
 }
 
 /* Version, libraries and instruction sets. */

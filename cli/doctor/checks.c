@@ -195,6 +195,7 @@ int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
                    : cpu.features & TT_CPU_AVX512_BF16 ? "AVX-512 with bfloat16"
                    : cpu.features & TT_CPU_AVX512      ? "AVX-512"
                    : cpu.features & TT_CPU_AVX2        ? "AVX2"
+                   : cpu.features & TT_CPU_NEON        ? "NEON"
                                                        : "neither AVX2 nor AVX-512");
     tt_finding_add(f, "titan's kernels: %s", kernels.text);
     if (strcmp(tt_kernels()->name, best) != 0)
@@ -204,7 +205,7 @@ int tt_check_cpu(const struct tt_doctor *d, struct tt_finding *f)
                             : "this program was built for another processor: for the %s kernels build it with meson's "
                               "option -Dkernels=all",
                         best);
-    else if (!(cpu.features & TT_CPU_AVX2))
+    else if (!(cpu.features & (TT_CPU_AVX2 | TT_CPU_NEON)))
         tt_finding_warn(f, "steps are several times slower than on a processor with AVX2");
     tt_text_release(&kernels);
     return 0;

@@ -95,7 +95,7 @@ static const struct source {
      "tdpbf16ps",
      {{0}}},
 #elif defined(__aarch64__)
-    {"neon", &tt_kernels_neon, &blas, 0, "", "widened", NULL, {{0}}},
+    {"neon", &tt_kernels_neon, &blas, TT_CPU_NEON, "NEON", "widened", NULL, {{0}}},
 #endif
 };
 enum { N_SOURCES = sizeof sources / sizeof *sources };

@@ -192,6 +192,9 @@ static void find_features(void)
         has |= TT_CPU_AVX512_BF16;
     if (has & TT_CPU_AVX512 && may_use_tiles())
         has |= TT_CPU_AMX;
+#if defined(__aarch64__)
+    has |= TT_CPU_NEON;
+#endif
 }
 
 static unsigned features(void)

@@ -24,13 +24,14 @@ const struct tt_cores *tt_cores(void);
 
 /**
  * Instruction sets that titan has kernels for: those that this processor has and whose registers the operating system
- * saves on a context switch. None on other architectures than x86-64.
+ * saves on a context switch.
  */
 enum tt_cpu_feature {
     TT_CPU_AVX2 = 1 << 0,        /* with FMA */
     TT_CPU_AVX512 = 1 << 1,      /* F, BW, VL and DQ, and TT_CPU_AVX2 */
     TT_CPU_AVX512_BF16 = 1 << 2, /* with TT_CPU_AVX512 */
     TT_CPU_AMX = 1 << 3,         /* TILE and BF16, with TT_CPU_AVX512, and permitted by the system */
+    TT_CPU_NEON = 1 << 4,        /* every 64-bit Arm processor */
 };
 
 bool tt_cpu_has(enum tt_cpu_feature feature);

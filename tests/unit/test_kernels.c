@@ -61,6 +61,8 @@ static void known_processors_have_the_variant_of_the_table(void **state)
     assert_string_equal(pick("AuthenticAMD", 25, 17, BF16), "avx512_bf16"); /* Zen 4 */
     assert_string_equal(pick("AuthenticAMD", 26, 2, BF16), "avx512_bf16");  /* Zen 5 */
     assert_string_equal(pick("AuthenticAMD", 26, 2, AVX512), "avx512");     /* behind a hypervisor that hides it */
+#elif defined(__aarch64__)
+    assert_string_equal(pick("", 0, 0, TT_CPU_NEON), "neon");
 #endif
 }
 
