@@ -112,6 +112,12 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
 
         if (!full)
             return tt_fail(TT_EDATA, "%s: rope_parameters must have an object 'full_attention'", where);
+        json_object_foreach((json_t *)(uintptr_t)newer, key, value)
+        {
+            if (!json_is_object(value) && !json_is_null(value))
+                return tt_fail(TT_EDATA, "%s: '%s' of rope_parameters must be in the object of a kind of layers", where,
+                               key);
+        }
         json_object_foreach((json_t *)(uintptr_t)(rope == newer ? NULL : rope), key, value)
         {
             if (!json_equal(value, json_object_get(full, key)))

@@ -45,7 +45,8 @@ def sizes(config):
         "head_dim": config.qk_head_dim if latent else getattr(config, "head_dim", None) or width,
         "ffn_dim": first(config, "intermediate_size", "n_inner") or 4 * config.hidden_size,
         "vocab_size": config.vocab_size, "max_positions": config.max_position_embeddings,
-        "norm_eps": first(config, "rms_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layer_norm_eps"), "tied": config.tie_word_embeddings,
+        "norm_eps": first(config, "rms_norm_eps", "layer_norm_epsilon", "norm_epsilon", "layer_norm_eps"),
+        "tied": config.tie_word_embeddings,
         "rope_type": rope.get("rope_type"), "theta": rope.get("rope_theta", 0.0), "factor": rope.get("factor", 0.0),
         "original_max": rope.get("original_max_position_embeddings", 0.0),
         "windows": [i for i, kind in enumerate(getattr(config, "layer_types", None) or [])

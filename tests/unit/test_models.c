@@ -490,9 +490,10 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
         {"{\"model_type\":", "config.json:1:"},
-        {"{\"model_type\":\"mamba\",\"architectures\":[\"MambaForCausalLM\"],\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-5,"
-         "\"num_key_value_heads\":2,\"clip_qkv\":8.0}",
-         "help: the nearest is LlamaForCausalLM (model.name llama3); of this file's settings it lacks: \"clip_qkv\" 8.0"},
+        {"{\"model_type\":\"mamba\",\"architectures\":[\"MambaForCausalLM\"],\"hidden_act\":\"silu\","
+         "\"rms_norm_eps\":1e-5,\"num_key_value_heads\":2,\"clip_qkv\":8.0}",
+         "help: the nearest is LlamaForCausalLM (model.name llama3); of this file's settings it lacks: "
+         "\"clip_qkv\" 8.0"},
         {MISTRAL_CONFIG ",\"attention_bias\":true}", "attention_bias true is not supported"},
         {MISTRAL_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
         {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
