@@ -226,7 +226,7 @@ static void forward_in_parts(struct check *check, const struct tt_attention_shap
 static void check_forward(struct check *check)
 {
     for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++) {
-        char about[64], text[96];
+        char about[160], text[200];
         const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
         const struct tt_attention_shape *shape = &made;
         enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
@@ -301,7 +301,7 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
 static void check_forward_bf16(struct check *check)
 {
     for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++) {
-        char about[64], text[96];
+        char about[160], text[200];
         const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
         const struct tt_attention_shape *shape = &made;
         bool sharp = k % N_FILLS == FILL_LARGE;
@@ -336,7 +336,7 @@ static void check_forward_bf16(struct check *check)
 static void check_backward(struct check *check)
 {
     for (int k = 0; k < 6 * N_SHAPES; k++) {
-        char about[64], text[96];
+        char about[160], text[200];
         struct tt_attention_shape shape = make_shape(check, k / 6, k / 3 % 2, about, sizeof about);
         struct arrays a;
         float *got[6], *want[6], *scratch; /* dq, dk, dv; dq of the second range, or the three of a part */
@@ -454,7 +454,7 @@ static void check_range_bf16(struct check *check, const char *text, const struct
 static void check_backward_bf16(struct check *check)
 {
     for (int k = 0; k < 4 * N_SHAPES; k++) {
-        char about[64], text[96];
+        char about[160], text[200];
         struct tt_attention_shape shape = make_shape(check, k / 4, k / 2 % 2, about, sizeof about);
         int64_t first;
         struct arrays a;

@@ -29,9 +29,9 @@ static const struct {
     int heads, part, parts;
     int64_t first, all; /* rows of their tensor */
 } wanted[N_PARAMS] = {
-    {"plain.weight", 2, 5, 7, TT_HF_SAME, 0, 0, 0},
-    {"plain.bias", 1, 5, 1, TT_HF_SAME, 0, 0, 0},
-    {"rope.weight", 2, 12, 3, TT_HF_ROPE_PAIRS, 2, 0, 0},
+    {"plain.weight", 2, 5, 7, TT_HF_SAME, 0, 0, 0, 0, 0},
+    {"plain.bias", 1, 5, 1, TT_HF_SAME, 0, 0, 0, 0, 0},
+    {"rope.weight", 2, 12, 3, TT_HF_ROPE_PAIRS, 2, 0, 0, 0, 0},
     {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 0, 3, 0, 9},
     {"c_attn.bias", 1, 3, 1, TT_HF_SAME, 0, 0, 3, 0, 9},
     {"c_attn.weight", 2, 3, 4, TT_HF_TRANSPOSE, 0, 1, 3, 3, 9},
