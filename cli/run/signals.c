@@ -105,8 +105,7 @@ static void handle(int signal_number, siginfo_t *info, void *context)
 void tt_signals_install(void)
 {
     static const int signals[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGHUP, SIGINT};
-    const char *forwards =
-        getenv("OMPI_MCA_orte_forward_job_control"); // NOLINT(concurrency-mt-unsafe): at the start
+    const char *forwards = getenv("OMPI_MCA_orte_forward_job_control"); // NOLINT(concurrency-mt-unsafe): at the start
     struct sigaction action;
 
     /* with that setting mpirun passes on the user's own SIGCONT */

@@ -23,14 +23,25 @@
  *   5. titan-train(1), INITIAL WEIGHTS; docs/installing.md, Limits.
  * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes.
  */
-#define TT_MODELS(X)                                                                                              \
-    X(llama3)                                                                                                     \
-    X(qwen2)                                                                                                      \
-    X(qwen3)                                                                                                      \
-    X(gpt2)                                                                                                       \
-    X(mixtral)                                                                                                    \
-    X(deepseek_v3) X(gpt_oss) X(seed_oss) X(smollm3) X(granite) X(olmo2) X(starcoder2) X(phi3) X(olmoe) X(gemma2) \
-        X(gemma3)
+/* clang-format off */
+#define TT_MODELS(X) \
+    X(llama3) \
+    X(qwen2) \
+    X(qwen3) \
+    X(gpt2) \
+    X(mixtral) \
+    X(deepseek_v3) \
+    X(gpt_oss) \
+    X(seed_oss) \
+    X(smollm3) \
+    X(granite) \
+    X(olmo2) \
+    X(starcoder2) \
+    X(phi3) \
+    X(olmoe) \
+    X(gemma2) \
+    X(gemma3)
+/* clang-format on */
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
 TT_MODELS(TT_MODEL_DECLARE)
