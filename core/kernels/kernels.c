@@ -4,18 +4,14 @@
  */
 #include "core/kernels/kernels.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <pthread.h>
 
 #include "core/base/error.h"
-#include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/kernels/matmul.h"
 #include "core/os/machine.h"
 
 static const struct tt_kernels blas = {
@@ -127,49 +123,6 @@ static struct tt_kernels complete(const struct source *source)
 
 /* --- the rate of products of bfloat16 --- */
 
-/* Floats of the operands of a product that is measured, and of its scratch. */
-enum { ROWS = 96, COLUMNS = 192, DEPTH = 384, ROUNDS = 5 };
-
-/* The processor time of the best of several rounds, so that it is about the same on a busy machine. */
-static double seconds_of(void (*kernel)(const struct tt_matmul *), const struct tt_matmul *product)
-{
-    double least = HUGE_VAL;
-
-    for (int i = 0; i < ROUNDS + 1; i++) { /* the first one touches the memory */
-        struct timespec begin, end;
-
-        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-        kernel(product);
-        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-        least = fmin(least, (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
-    }
-    return least;
-}
-
-/* The gain of a variant, in about a millisecond. The operands are 0, which takes as long as any other number. */
-static double measure_gain(const struct tt_kernels *kernels)
-{
-    struct tt_matmul product = {.m = ROWS, .n = COLUMNS, .k = DEPTH, .lda = DEPTH, .ldb = COLUMNS, .ldc = COLUMNS};
-    struct tt_matmul half;
-    float *a = tt_calloc((size_t)ROWS * DEPTH, sizeof *a), *b = tt_calloc((size_t)COLUMNS * DEPTH, sizeof *b);
-    float *c = tt_calloc((size_t)ROWS * COLUMNS, sizeof *c), *scratch;
-    double gain;
-
-    product.a = a;
-    product.b = b;
-    product.c = c;
-    half = product;
-    half.bf16 = true;
-    scratch = tt_calloc((size_t)(tt_sgemm_scratch(&product) + tt_bgemm_scratch(&half)), sizeof *scratch);
-    product.scratch = half.scratch = scratch;
-    gain = seconds_of(kernels->sgemm, &product) / seconds_of(kernels->bgemm, &half);
-    tt_free(a);
-    tt_free(b);
-    tt_free(c);
-    tt_free(scratch);
-    return gain;
-}
-
 /* 0: unknown */
 static double known_gain(const struct source *source, const struct tt_cpu *cpu)
 {
@@ -220,7 +173,7 @@ static void choose(void)
             continue;
         }
         if (measured[v])
-            gains[v] = measure_gain(&variants[v]);
+            gains[v] = tt_bgemm_gain(&variants[v]);
         gain_of[i] = gains[v];
         n_variants++;
         if (name && strcmp(name, sources[i].name) == 0)

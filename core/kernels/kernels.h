@@ -268,6 +268,14 @@ int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
  */
 bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm)) TT_MUST_CHECK;
 
+struct tt_kernels;
+
+/**
+ * The rate of products of bfloat16, as a multiple of float32's, in about a millisecond. The operands are 0, which takes
+ * as long as any other number.
+ */
+double tt_bgemm_gain(const struct tt_kernels *kernels);
+
 /**
  * Whether products of floats, or of bfloat16, are the BLAS library's in the variant in use. Its bits depend on the
  * shape of a product; those of an element of titan's own kernels depend on k only.

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A trial of a product kernel that few processors run: small matrices of whole numbers, whose sums are exact in any
- * order. Every product has rows, columns and steps of k that fill no tile, and more than one block of k.
+ * Trials of product kernels that few processors run. Whether they are right: small matrices of whole numbers, whose
+ * sums are exact in any order. Every product has rows, columns and steps of k that fill no tile, and more than one block
+ * of k. How fast they are: processor time.
  */
+#include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/mem.h"
 #include "core/kernels/kernels.h"
@@ -105,4 +108,48 @@ bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
     tt_free(trial.want);
     tt_free(trial.scratch);
     return right_always;
+}
+
+/* --- the rate --- */
+
+/* Floats of the operands of a product that is measured, and of its scratch. */
+enum { M = 96, N = 192, K = 384, ROUNDS = 5 };
+
+/* The processor time of the best of several rounds, so that it is about the same on a busy machine. */
+static double seconds_of(void (*kernel)(const struct tt_matmul *), const struct tt_matmul *product)
+{
+    double least = HUGE_VAL;
+
+    for (int i = 0; i < ROUNDS + 1; i++) { /* the first one touches the memory */
+        struct timespec begin, end;
+
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        kernel(product);
+        (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        least = fmin(least, (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
+    }
+    return least;
+}
+
+double tt_bgemm_gain(const struct tt_kernels *kernels)
+{
+    struct tt_matmul product = {.m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldc = N};
+    struct tt_matmul half;
+    float *a = tt_calloc((size_t)M * K, sizeof *a), *b = tt_calloc((size_t)N * K, sizeof *b);
+    float *c = tt_calloc((size_t)M * N, sizeof *c), *scratch;
+    double gain;
+
+    product.a = a;
+    product.b = b;
+    product.c = c;
+    half = product;
+    half.bf16 = true;
+    scratch = tt_calloc((size_t)(tt_sgemm_scratch(&product) + tt_bgemm_scratch(&half)), sizeof *scratch);
+    product.scratch = half.scratch = scratch;
+    gain = seconds_of(kernels->sgemm, &product) / seconds_of(kernels->bgemm, &half);
+    tt_free(a);
+    tt_free(b);
+    tt_free(c);
+    tt_free(scratch);
+    return gain;
 }
