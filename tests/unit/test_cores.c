@@ -87,7 +87,7 @@ static void a_core_is_bound_with_any_of_its_threads(void **state)
 
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
     if (!CPU_ISSET(0, &set) || !CPU_ISSET(1, &set))
-        skip(); /* the processors of an imagined machine are counted from 0 */
+        return; /* the processors of an imagined machine are counted from 0 */
     cores = ask("package:1 core:4 pu:2", 2);
     assert_int_equal(cores.bound_hardware_threads, 2);
     assert_int_equal(cores.bound_cores, 1);

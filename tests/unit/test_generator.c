@@ -18,6 +18,7 @@
 #include "core/ops/op.h"
 #include "parallel/engine/generator.h"
 #include "parallel/layout/init.h"
+#include "tests/help/sweep.h"
 
 enum { CONTEXT = 600, VOCAB = 61, SEED = 5 };
 
@@ -352,6 +353,8 @@ static void log_probabilities_in_bf16_are_as_near_as_rounding_explains(void **st
         continue_greedily(model, texts);
         allowed = effect_of_rounding(model, texts, exact);
         for (int variant = 0; tt_kernels_variant(variant); variant++) {
+            if (sweep_stride() > 1 && (m + variant) % 3 != 0)
+                continue;
             tt_kernels_use(tt_kernels_variant(variant));
             for (int p = 0; p < PROMPTS; p++)
                 losses_in_bf16(model, &texts[p], p % 2 ? 7 : LONGEST, found[p]);

@@ -114,9 +114,9 @@ static void this_processor_runs_what_the_rule_says(void **state)
     for (int v = 0; tt_kernels_variant(v); v++)
         built = built || strcmp(tt_kernels_variant(v)->name, name) == 0;
     if (!built)
-        skip(); /* meson's option `kernels` can leave it out */
+        return; /* meson's option `kernels` can leave it out */
     if (tt_kernels_check() != 0)
-        skip(); /* TITAN_CPU */
+        return; /* TITAN_CPU */
     for (int v = 0; tt_kernels_variant(v); v++) {
         tt_kernels_use(tt_kernels_variant(v));
         tt_text_release(&text);
