@@ -265,8 +265,8 @@ double tt_erfc(double x)
 
     if (!(x <= 8.0))
         return x > 8.0 ? 0.0 : x;
-    for (double n = 3.0; term.high > sum.high * 0x1p-110; n += 2.0) {
-        term = divide(multiply(term, add(square, square)), n);
+    for (int n = 3; term.high > sum.high * 0x1p-110; n += 2) {
+        term = divide(multiply(term, add(square, square)), (double)n);
         sum = add(sum, term);
     }
     square = exp_pair((struct pair){-square.high, -square.low}, &k);

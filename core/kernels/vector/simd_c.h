@@ -345,7 +345,7 @@ VF_INLINE vf vh_widened(vh a)
 VF_INLINE vh vh_rounded(vf x)
 {
     vf_bits bits = (vf_bits)x, high = bits >> 16, up = (bits + 0x7fffU + (high & 1U)) >> 16;
-    vf_bits nan = (vf_bits)(x != x);
+    vf_bits nan = (vf_bits)(x != x); // NOLINT(misc-redundant-expression): only a NaN differs from itself
 
     return __builtin_convertvector((up & ~nan) | ((high | 0x40U) & nan), vh);
 }
