@@ -194,9 +194,9 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
     }
 }
 
-VF_INLINE vf score_of(const struct work *work, const float *s)
+VF_INLINE vf score_of(const float *s, vf scale)
 {
-    return vf_mul(vf_set(score_scale(work)), vf_load(s));
+    return vf_mul(scale, vf_load(s));
 }
 
 /* p and ds of n rows and the first keys as pairs. */
@@ -253,9 +253,9 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
         vf_store(work->kt + i, vf_mul(factor, vf_load(work->kt + i)));
 }
 
-VF_INLINE vf score_of(const struct work *work, const float *s)
+VF_INLINE vf score_of(const float *s, vf scale)
 {
-    (void)work;
+    (void)scale; /* it is in the keys */
     return vf_load(s);
 }
 
@@ -297,7 +297,7 @@ static void load_strip(struct work *work)
 VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t n, int64_t keys, bool diagonal,
                           bool capped)
 {
-    vf cap = vf_set(LOG2_E * work->shape->soft_cap);
+    const vf cap = vf_set(LOG2_E * work->shape->soft_cap), scale = vf_set(score_scale(work));
 
     for (int64_t r = 0; r < n; r++) {
         int64_t hidden = tt_attention_start(work->shape, work->row + first + r) - key;
@@ -305,7 +305,7 @@ VF_INLINE void softmax_of(struct work *work, int64_t key, int64_t first, int64_t
         float *p = work->p + r * PANEL, *ds = work->ds + r * PANEL;
 
         for (int64_t v = 0; v < keys; v += VF_LANES, p += VF_LANES, ds += VF_LANES) {
-            vf score = score_of(work, p), part = capped ? vf_tanh(score) : vf_zero(), weight, slope;
+            vf score = score_of(p, scale), part = capped ? vf_tanh(score) : vf_zero(), weight, slope;
 
             weight = vf_exp2_low(vf_sub(capped ? vf_mul(cap, part) : score, lse));
             slope = vf_mul(weight, vf_sub(vf_load(ds), delta));
