@@ -491,8 +491,8 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
     add_data(s, about, last_step, &lines);
     add_batch(s, &lines);
     if (tt_setup_layout_exact(s))
-        tt_text_add(&lines, "  curve    losses have the same bits on %s1, 2, 4, ... ranks, in validation too\n",
-                    tt_setup_portable_bits(s) ? "every processor and " : "");
+        tt_text_add(&lines, "  curve    same bits on %s1, 2, 4, ... ranks, validation too\n",
+                    tt_setup_portable_bits(s) ? "every processor, on " : "");
     else
         tt_text_add(&lines, "  curve    deterministic; other layouts up to rounding%s\n",
                     s->kernels_differ ? ", since the kernels of the ranks differ" : "");
