@@ -261,7 +261,7 @@ case_folders_without_weights_or_model_are_refused() {
     expect_error 3 "tokenizer.json"
     sed -i 's/"llama"/"mamba"/' bare/config.json
     run generate bare --prompt a
-    expect_error 3 "model_type 'mamba' is not supported"
+    expect_error 3 "model_type 'mamba' \(LlamaForCausalLM\) is not supported"
 }
 
 case_damaged_checkpoints_are_skipped_or_refused() {
