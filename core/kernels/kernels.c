@@ -57,7 +57,7 @@ struct known {
  * them is used if its gain is the largest and above WORTH. If the processor is not known, the variant must first
  * multiply small matrices right, and its gain is measured. Of AMX nobody knows a rate: it has run on no machine yet.
  *
- * Sources: AMD: measured on two EPYCs, one of them of family 26 (BENCHMARKS.md); Intel: measured on family 6, model 207.
+ * Sources: AMD: measured on two EPYCs, one of family 26 (BENCHMARKS.md); Intel: measured on family 6, model 207.
  */
 static const struct source {
     const char *name;

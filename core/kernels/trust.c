@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Trials of product kernels that few processors run. Whether they are right: small matrices of whole numbers, whose
- * sums are exact in any order. Every product has rows, columns and steps of k that fill no tile, and more than one block
- * of k. How fast they are: processor time.
+ * sums are exact in any order. Every product has rows, columns and steps of k that fill no tile, and more than one
+ * block of k. How fast they are: processor time.
  */
 #include <math.h>
 #include <string.h>

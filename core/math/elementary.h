@@ -19,8 +19,8 @@ double tt_log(double x);
 double tt_pow(double x, double y);
 
 /**
- * For |x| below 1.6 million, at most 1.1 ulp off. Beyond that the error is that of an argument which is half an ulp off;
- * |x| is at most 2^50.
+ * For |x| below 1.6 million, at most 1.1 ulp off. Beyond that the error is that of an argument which is half an ulp
+ * off; |x| is at most 2^50.
  */
 double tt_sin(double x);
 double tt_cos(double x);
