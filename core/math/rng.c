@@ -118,7 +118,13 @@ static double normal(const struct tt_rng *rng, uint64_t index, double below)
 
 double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut)
 {
-    return normal(rng, index, below_cut(cut));
+    static _Thread_local double last_cut, last_below; /* callers draw many numbers with one cut, and erfc is slow */
+
+    if (cut != last_cut) {
+        last_cut = cut;
+        last_below = below_cut(cut);
+    }
+    return normal(rng, index, last_below);
 }
 
 void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double std, double cut, float *to)
