@@ -208,7 +208,7 @@ int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct 
     if (rc == 0 || !args)
         return rc;
     rc = tt_config_new(&cfg);
-    if (rc == 0) /* reports the errors of the command line together with those of the configuration */
+    if (rc == 0) /* reports all errors of command line and configuration at once */
         rc = read_config(args, &(struct tt_cli_variant){0}, cfg);
     tt_config_free(cfg);
     return rc;

@@ -125,7 +125,7 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
 
 /* A variation of how the command line is read. */
 struct tt_cli_variant {
-    const char *flag[10]; /* overrides that follow those of the command line: "--parallelism.fsdp_engine=planned" */
+    const char *flag[10]; /* overrides after the command line: "--parallelism.fsdp_engine=planned" */
     int n;
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
     bool files;              /* also check the files that the configuration names (tt_job_check_files) */

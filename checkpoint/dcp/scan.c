@@ -65,7 +65,7 @@ struct naming {
     struct prefix model;  /* "app.model." */
     struct prefix around; /* "app." */
     bool has_model;       /* only keys that begin with `model` belong to the model */
-    bool is_hf;           /* the names are those of Hugging Face */
+    bool is_hf;           /* the names are Hugging Face's */
 };
 
 static bool has_prefix(const char *key, struct prefix prefix)

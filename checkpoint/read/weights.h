@@ -60,8 +60,8 @@ struct tt_weights {
     const struct tt_model *model; /* NULL for TT_WEIGHTS_STORED */
     int n, cap;
     struct tt_weight *weight;
-    /* The tensor of each parameter. In an import, each expert may have its own tensor: those of parameter p begin at
-     * stored[first[p]]. */
+    /* The tensor of each parameter. In an import, each expert may have its own tensor: parameter p's tensors begin
+     * at stored[first[p]]. */
     struct tt_hf_stored *stored;
     int64_t *first;
     int64_t block[2];          /* in an import: rows and columns of FP8 blocks */

@@ -260,7 +260,7 @@ static void report(struct tt_ckpt_saving *s, const struct tt_shard_file *file, u
     s->shared.file_crc[slot] = crc;
 }
 
-/* Combines the checksums of segments into those of the entries, and returns the checksum of all data. */
+/* Computes the checksum of each entry from the checksums of its segments. Returns the checksum of all data. */
 static uint32_t join_checksums(struct tt_shard_file *file)
 {
     uint32_t all = 0;

@@ -26,7 +26,7 @@ enum {
     TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this and the following are in meta, which the caller then ignores */
     TT_SKIP_DATALOADER = 4,   /* "dataloader" */
     TT_SKIP_TRAIN_STATE = 8,  /* "train_state" */
-    /* the checkpoint has no averages of the weights, so those of the run keep their values; set by loads */
+    /* the checkpoint has no averages of the weights, so the run keeps its own; set by loads */
     TT_SKIP_AVERAGES = 16,
     TT_SKIP_AVERAGED = 32, /* the weights: their averages are loaded in their place; TT_EDATA if there are none */
 };

@@ -169,7 +169,7 @@ static int *sorted(const struct tt_weights *w)
 {
     int *order = tt_calloc((size_t)w->n + 1, sizeof *order);
 
-    /* insertion sort: the names are nearly sorted, or only as many as a model's parameters */
+    /* insertion sort: the names are nearly sorted, or few: one for each parameter of a model */
     for (int i = 0; i < w->n; i++) {
         int k = i;
 

@@ -96,7 +96,7 @@ struct command {
     struct tt_cluster_inputs in;
     struct tt_cluster_calibration calibration; /* steps is 0 without a calibration */
     double usable;
-    double tokens; /* tokens of the run; 0: those of the configuration's steps */
+    double tokens; /* tokens of the run; 0: as many as the configuration's steps read */
     struct tt_backtest test;
     json_t *list; /* the results, with --json */
     bool any;     /* whether something fits */

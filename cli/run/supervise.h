@@ -37,7 +37,7 @@ struct tt_remarks {
     enum { TT_REMARKS_LINE_START, TT_REMARKS_LINE, TT_REMARKS_BLOCK } at; /* a held line is still at its start */
 };
 
-/** Appends to `out` those of the next bytes that belong to no remark, as soon as that is known. */
+/** Appends the next bytes to `out` unless they belong to a remark. Bytes wait until it is known whether they do. */
 void tt_remarks_pass(struct tt_remarks *r, const char *bytes, size_t n, struct tt_text *out);
 
 /** At the end of the output, appends the text that is still held back. */

@@ -84,7 +84,7 @@ struct tt_axis_peers {
 struct tt_pieces {
     int grains; /* C */
     bool mirrored;
-    int first, own; /* the grains of the queries; keys and values are those of all grains */
+    int first, own; /* the grains of the queries; keys and values belong to all grains */
     int head_ranks; /* ranks among which the heads of the same sequences are divided, or 1 */
 };
 
