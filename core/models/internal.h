@@ -8,14 +8,14 @@
  * The families, in the order in which they are listed; each row is in the file of its family.
  *
  * To add a family:
- *   1. core/models/<name>.c with the row tt_model_<name> (struct tt_model_row in model.h): flavors, one of them
+ *   1. families/<name>.c with the row tt_model_<name> (struct tt_model_row in model.h): flavors, one of them
  *      debugmodel; classes of config.json with their defaults and the keys that they read (hf.h, hf_keys.def), and how
  *      keys that are not Llama's are read and written; architectures of llama.cpp and names of its tensors that are not
  *      Llama's (gguf.h; none: GGUF is refused); add_block, which lists the parameters of a block; its norm, attention
  *      and feed_forward, from the layers below. Llama's blocks are a struct tt_decoder; a difference is a new member of
  *      it. Layers that ranks cannot share: `undivided`. If its head may be tied, its ops are in `carry` of
  *      core/models/first_loss.c.
- *   2. Its name in TT_MODELS and in meson.build.
+ *   2. Its name in TT_MODELS and in families/meson.build.
  *   3. Golden runs in tests/golden/data, <name> or <name>_<word>: tests/golden/make_reference.py says how. Without
  *      experts there is a run <name>, of which ranks can divide all sizes by 2.
  *   4. Its model_types in tests/unit/data/hf_classes.json (tests/interop/class_defaults.py prints them), with
