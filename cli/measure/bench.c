@@ -672,7 +672,7 @@ out:
 static int prepare(struct tt_bench *b, struct tt_comm *comm)
 {
     struct tt_config *cfg = NULL;
-    struct tt_job job = {0};
+    struct tt_setup setup = {.cfg = NULL};
     int local_rank, rc = 0;
 
     TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &b->cfg)));
@@ -682,15 +682,14 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     tt_comm_node(comm, &local_rank, &b->local_size);
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, b->local_size);
-    if (b->wanted[TT_BENCH_STEP]) { /* check its model and mesh before minutes are spent on the rest */
+    if (b->wanted[TT_BENCH_STEP]) { /* check its model, mesh and memory before minutes are spent on the rest */
         TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* a job fills in keys */
-        TT_TRY(
-            tt_comm_agree(comm, tt_job_init(cfg, b->ranks, b->threads, tt_job_memory_limit(cfg, b->local_size), &job)));
-        tt_job_release(&job);
+        TT_TRY(tt_setup_init(cfg, comm, false, &setup));
     }
     if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))
         tt_note("bench: one rank has no collectives to measure; mpirun -n 2 titan bench starts two");
 out:
+    tt_setup_release(&setup);
     tt_config_free(cfg);
     return rc;
 }

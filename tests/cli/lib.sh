@@ -54,9 +54,10 @@ run_ranks() {
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
 }
 
-# sweep: passes on one line of three; all of them with TITAN_SWEEPS=whole, as in `quickstart test --long`.
+# sweep [K [N]]: passes on the lines K, K + N, ... (default: 2 and 3); all of them with TITAN_SWEEPS=whole, as in
+# `quickstart test --long`.
 sweep() {
-    if [ "${TITAN_SWEEPS-}" = whole ]; then cat; else awk 'NR % 3 == 2'; fi
+    if [ "${TITAN_SWEEPS-}" = whole ]; then cat; else awk -v k="${1-2}" -v n="${2-3}" 'NR % n == k % n'; fi
 }
 
 # some WORD...: one word of three, or all of them, by the same rule.

@@ -11,6 +11,11 @@ models=$(cd "$data" && for run in *; do
     [[ $run = llama3* ]] || echo "$(sed -n 's/.*"model_type": "\(.*\)".*/\1/p' "$run/config.json") $run"
 done | sort -s -u -k1,1 | cut -d' ' -f2)
 
+# models_of K: a quarter of them, so that each is in one of four cases.
+models_of() {
+    printf '%s\n' $models | sweep "$1" 4
+}
+
 # The losses and norms in a metrics.jsonl, in full precision. The last record of a step counts.
 curve() {
     python3 - "$1" <<'EOF'
@@ -47,7 +52,7 @@ case_every_model_of_the_registry_has_golden_runs_and_is_in_the_manual() {
 
 # Every policy gives the same bits, on one rank and on two.
 case_policies_do_not_change_the_curve() {
-    for model in $models; do
+    for model in $(models_of 1); do
         run train $(options $model) --job.dump_folder=$model
         expect_ok
         curve $model/metrics.jsonl >want.txt
@@ -70,7 +75,7 @@ case_policies_do_not_change_the_curve() {
 }
 
 case_bfloat16_parameters_train() {
-    for model in $models; do
+    for model in $(models_of 2); do
         for ranks in 1 2; do
             run_ranks $ranks train $(options $model) --training.mixed_precision_param=bfloat16 \
                 --job.dump_folder=run$ranks
@@ -85,7 +90,7 @@ case_bfloat16_parameters_train() {
 # A resumed run draws the random bits that the whole run drew. It can change its type at any step.
 case_weights_in_bfloat16_resume_with_the_same_bits() {
     bf16="--training.dtype=bfloat16 --training.mixed_precision_param=bfloat16"
-    for model in $(some $models); do
+    for model in $(models_of 3); do
         run train $(options $model) $bf16 --job.dump_folder=whole
         expect_ok
         expect_err "^  numbers  computation in bfloat16, .* weights and moments in bfloat16"
@@ -116,7 +121,7 @@ case_weights_in_bfloat16_resume_with_the_same_bits() {
 }
 
 case_resume_continues_with_the_same_bits() {
-    for model in $models; do
+    for model in $(models_of 4); do
         run train $(options $model) --job.dump_folder=whole
         expect_ok
         saving="--checkpoint.enable --checkpoint.interval=2 --job.dump_folder=run"

@@ -18,6 +18,7 @@
 #include "core/math/bf16.h"
 #include "core/math/rng.h"
 #include "core/ops/experts/experts.h"
+#include "tests/help/sweep.h"
 
 enum { M = 200, K = 272 };
 
@@ -194,6 +195,8 @@ static void compare(const struct layer *l, enum tt_op_id op, bool adds)
 static void for_all(void (*check)(struct layer *l, enum tt_op_id op, bool adds))
 {
     for (int v = 0; tt_kernels_variant(v); v++) {
+        if (sweep_leaves_out(tt_kernels_variant(v)->name))
+            continue;
         tt_kernels_use(tt_kernels_variant(v));
         for (int i = 0; i < N_OPS * 4; i++) {
             struct layer layer = layer_new(i % 2);
