@@ -145,7 +145,7 @@ void tt_params_add(struct tt_model *m)
 /* The elements of a head that are rotated. */
 static int64_t rope_dim(const struct tt_model_dims *dims)
 {
-    return dims->mla.kv_rank ? dims->mla.rope_dim : dims->head_dim;
+    return dims->mla.kv_rank ? dims->mla.rope_dim : dims->rotary_dim ? dims->rotary_dim : dims->head_dim;
 }
 
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
@@ -260,7 +260,8 @@ int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
 static int layernorm(struct tt_build *b, const char *name, int x)
 {
     struct tt_attr attr = {.eps = b->model->dims.norm_eps};
-    int in[3] = {x, tt_build_param(b, name, "weight"), tt_build_param(b, name, "bias")};
+    bool has_bias = b->model->row->norm == TT_NORM_LAYER;
+    int in[3] = {x, tt_build_param(b, name, "weight"), has_bias ? tt_build_param(b, name, "bias") : TT_NONE};
 
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
 }
@@ -268,7 +269,9 @@ static int layernorm(struct tt_build *b, const char *name, int x)
 /* x, normalised as the row says, by the parameters of the same name. */
 static int norm(struct tt_build *b, const char *name, int x)
 {
-    return b->model->row->norm == TT_NORM_LAYER ? layernorm(b, name, x) : tt_build_rmsnorm(b, name, x);
+    enum tt_norm_kind kind = b->model->row->norm;
+
+    return kind == TT_NORM_LAYER || kind == TT_NORM_LAYER_PLAIN ? layernorm(b, name, x) : tt_build_rmsnorm(b, name, x);
 }
 
 /* x times a constant, of which 0 means 1. */
@@ -332,6 +335,7 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
     struct tt_attr attr = {.seq_len = b->seq_len,
                            .heads = (int)heads,
                            .head_dim = (int)b->model->dims.head_dim,
+                           .rotated = (int)b->model->dims.rotary_dim,
                            .rotate_half = rotate_half,
                            .from_position = b->graph->cache_len > 0};
     int in[3] = {x, b->graph->rope_table, b->graph->positions};

@@ -56,11 +56,14 @@ static void add_norms(struct tt_text *t, const struct tt_model *model)
 {
     static const char *const kinds[] = {[TT_NORM_RMS] = "RMSNorm",
                                         [TT_NORM_LAYER] = "LayerNorm with a bias",
+                                        [TT_NORM_LAYER_PLAIN] = "LayerNorm without a bias",
                                         [TT_NORM_RMS_OFFSET] = "RMSNorm times 1 + w"};
     const struct tt_norm_names *at = tt_norm_names_of(model->row);
+    bool is_shared = model->row->decoder && model->row->decoder->parallel && !at->before_ffn;
 
     LINE(t, "norm", "%s, epsilon %g", kinds[model->row->norm], (double)model->dims.norm_eps);
-    LINE(t, "  places", "%s%s%s%sbefore the head", yes(at->before_attention, "before attention, "),
+    LINE(t, "  places", "%s%s%s%sbefore the head",
+         yes(at->before_attention, is_shared ? "before attention and the feed-forward, " : "before attention, "),
          yes(at->after_attention, "after attention, "), yes(at->before_ffn, "before the feed-forward, "),
          yes(at->after_ffn, "after the feed-forward, "));
 }
@@ -114,6 +117,8 @@ static void add_positions(struct tt_text *t, const struct tt_model *model)
         return;
     }
     LINE(t, "RoPE", "base %g, %s", d->rope.theta, scaling_of(&d->rope));
+    if (d->rotary_dim)
+        LINE(t, "  of each head", "the first %" PRId64 " of %" PRId64 " elements", d->rotary_dim, d->head_dim);
     if (d->local_theta != 0.0 && d->sliding_window > 0)
         LINE(t, "  with window", "base %g, not scaled", d->local_theta);
     if (d->unrotated.every || d->unrotated.bits) {
@@ -146,10 +151,11 @@ static void add_multipliers(struct tt_text *t, const struct tt_multipliers *m)
         const char *of;
         double by;
     } each[] = {{"embeddings", m->embedding}, {"residual", m->residual}, {"logits", m->logits}};
+    int n = 0;
 
     for (int i = 0; i < TT_COUNT(each); i++)
         if (each[i].by != 0.0 && each[i].by != 1.0)
-            LINE(t, i == 0 ? "multipliers" : "", "%s %g", each[i].of, each[i].by);
+            LINE(t, n++ == 0 ? "multipliers" : "", "%s %g", each[i].of, each[i].by);
 }
 
 /* The parameters of block 0 and of the last one if that has others, and those outside of blocks. */
@@ -182,6 +188,8 @@ void tt_model_explain(const struct tt_model *model, struct tt_text *text)
         LINE(text, c ? "" : "classes", "%s (model_type %s)", model->row->classes[c].architecture,
              model->row->classes[c].type);
     add_norms(text, model);
+    if (model->row->decoder && model->row->decoder->parallel)
+        LINE(text, "residual", "attention and feed-forward read the same x");
     add_attention(text, model);
     add_positions(text, model);
     add_feed_forward(text, model);

@@ -716,15 +716,26 @@ static int read_decoder(const json_t *config, const struct tt_decoder *decoder, 
 
     TT_TRY(tt_hf_must_be(config, "hidden_act", activation_of(decoder), where));
     TT_TRY(read_biases(config, decoder, where, d));
+    if (!d->mla.kv_rank) /* else it is that of what is rotated, */
+        TT_TRY(tt_hf_int(config, "head_dim", d->head_dim, where, &d->head_dim));
     TT_TRY(tt_hf_sizes(config, where, d));
     TT_TRY(read_windows(config, where, d));
-    if (d->mla.kv_rank) /* its head_dim is that of what is rotated, and experts have keys of their own */
-        return 0;
-    TT_TRY(tt_hf_int(config, "head_dim", d->head_dim, where, &d->head_dim));
-    if (d->moe.experts)
+    if (d->moe.experts && !d->mla.kv_rank) /* and experts have keys of their own */
         TT_TRY(read_experts(config, where, d));
 out:
     return rc;
+}
+
+/* Whether a class refuses the value of a key that it reads. */
+static bool is_refused(const struct tt_decoder *decoder, const struct tt_hf_class *class, const char *name,
+                       const json_t *value)
+{
+    if (decoder && strcmp(name, "hidden_act") == 0)
+        return json_is_string(value) && strcmp(json_string_value(value), activation_of(decoder)) != 0;
+    if (decoder && strcmp(name, "attention_bias") == 0)
+        return json_is_true(value) && class->attention_bias == TT_HF_BIAS_NONE && !decoder->qkv_bias;
+    return strcmp(name, "partial_rotary_factor") == 0 && class->rotated == 0.0 && json_is_number(value) &&
+           json_number_value(value) != 1.0;
 }
 
 /* How many keys of a file would not have their effect with a class of `row`; list may be NULL. */
@@ -739,11 +750,9 @@ static int list_differences(const json_t *config, const struct tt_model_row *row
     json_object_foreach((json_t *)(uintptr_t)config, name, value)
     {
         const struct known_key *key = find_key(name);
-        bool acts = row->decoder && strcmp(name, "hidden_act") == 0 && json_is_string(value) &&
-                    strcmp(json_string_value(value), activation_of(row->decoder)) != 0;
         char *text;
 
-        if (*name == '_' || (key && is_read(class, key, name, value) && !acts))
+        if (*name == '_' || (key && is_read(class, key, name, value) && !is_refused(row->decoder, class, name, value)))
             continue;
         n++;
         if (!list)
@@ -835,6 +844,8 @@ static void write_decoder(json_t *config, const struct tt_hf_class *class, const
                           decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
     if (class->mlp_bias)
         (void)json_object_set_new(config, "mlp_bias", json_boolean(d->mlp_bias));
+    if (class->rotated != 0.0)
+        (void)json_object_set_new(config, "partial_rotary_factor", tt_json_number(tt_hf_rotated(d)));
 }
 
 static void write_windows(json_t *config, const struct tt_hf_class *class, const struct tt_model_dims *d)

@@ -22,6 +22,7 @@ struct tt_hf_class {
     const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes */
     struct tt_model_dims dims; /* where the file says nothing; a size of 0 follows from others, or the file must say */
     const char *eps;           /* the key of norm_eps; NULL: rms_norm_eps */
+    double rotated;            /* the part of each head that is rotated, where the file says nothing; 0: all, always */
     /* The layers with biases where attention_bias is true; NONE: there it must be what the family has. */
     enum { TT_HF_BIAS_NONE, TT_HF_BIAS_IGNORED, TT_HF_BIAS_QKV, TT_HF_BIAS_ALL } attention_bias;
     bool mlp_bias; /* the key mlp_bias says whether the feed-forward has biases; else it must be false */
@@ -99,12 +100,15 @@ static inline const json_t *tt_hf_member(const json_t *object, const char *key)
 
 /**
  * RoPE (hf_rope.c): types default, llama3, yarn, linear and dynamic. dims: of the class, which may have scaling where
- * the file says nothing of RoPE (gpt-oss); the file's replaces it.
+ * the file says nothing of RoPE (gpt-oss); the file's replaces it. The sizes of heads are the file's already.
  */
 int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /** The reverse, in the spelling of transformers 4, which 5 converts: an object, or null. */
 json_t *tt_hf_rope_scaling(const struct tt_rope *rope);
+
+/** The part of each head that is rotated, as transformers multiplies it. */
+double tt_hf_rotated(const struct tt_model_dims *dims);
 
 /** In the spelling of 5, for classes in which layers with a window have RoPE of their own. */
 void tt_hf_write_ropes(json_t *config, const struct tt_model_dims *dims);

@@ -167,6 +167,27 @@ out:
     return rc;
 }
 
+/* The part of each head that is rotated. from: the object that has it; absent: the class's, of which 0 is all. */
+static int read_rotated(const json_t *from, double absent, const char *where, struct tt_model_dims *dims)
+{
+    int64_t head = dims->head_dim || dims->n_heads == 0 ? dims->head_dim : dims->dim / dims->n_heads;
+    double part = 1.0;
+    int rc = 0;
+
+    if (absent == 0.0)
+        return tt_hf_must_equal(from, "partial_rotary_factor", 1.0, where);
+    TT_TRY(tt_hf_real(from, "partial_rotary_factor", absent, where, &part));
+    if (!(part > 0.0) || part > 1.0)
+        return tt_fail(TT_EDATA, "%s: partial_rotary_factor %g must lie above 0, and not above 1", where, part);
+    dims->rotary_dim = part < 1.0 ? (int64_t)((double)head * part) : 0;
+    if (part < 1.0 && (dims->rotary_dim < 2 || dims->rotary_dim % 2 != 0))
+        return tt_fail(TT_EDATA,
+                       "%s: partial_rotary_factor %g rotates %lld of the %lld elements of a head; RoPE rotates pairs",
+                       where, part, (long long)dims->rotary_dim, (long long)head);
+out:
+    return rc;
+}
+
 /*
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
  * older `type`). Types default, llama3, yarn, linear and dynamic. A class may have scaling where the file says nothing
@@ -183,8 +204,8 @@ int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dim
         TT_TRY(read_local_rope(config, local, where, &dims->local_theta));
     TT_TRY(tt_hf_real(config, "rope_theta", dims->rope.theta, where, &result.theta));
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
-    TT_TRY(tt_hf_must_equal(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, "partial_rotary_factor", 1.0,
-                            where));
+    TT_TRY(read_rotated(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, tt_hf_class(config)->rotated,
+                        where, dims));
     if (rope) {
         TT_TRY(read_scaling(rope, where, &result));
         if (dims->mla.kv_rank && result.factor != 0.0 && result.beta_fast == 0.0) /* DeepSeek's classes read it there */
@@ -225,6 +246,16 @@ json_t *tt_hf_rope_scaling(const struct tt_rope *rope)
     return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", rope->factor, "low_freq_factor",
                      rope->low_freq_factor, "high_freq_factor", rope->high_freq_factor,
                      "original_max_position_embeddings", (json_int_t)rope->original_max);
+}
+
+double tt_hf_rotated(const struct tt_model_dims *d)
+{
+    double part = d->rotary_dim ? (double)d->rotary_dim / (double)d->head_dim : 1.0;
+
+    /* transformers cuts the product with head_dim down to a whole number */
+    while (d->rotary_dim && (int64_t)(part * (double)d->head_dim) < d->rotary_dim)
+        part = nextafter(part, 1.0);
+    return part;
 }
 
 /* The spelling of transformers 5, for classes in which layers with a window have RoPE of their own. */

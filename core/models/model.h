@@ -85,6 +85,7 @@ struct tt_model_dims {
     int64_t window_from;    /* layers with a window: 0: layers 0, 2, 4, ...; n: all layers from n - 1 on */
     struct tt_layers full;  /* if this is not empty: exactly these layers have no window */
     struct tt_layers unrotated; /* layers without RoPE */
+    int64_t rotary_dim;         /* the first elements of a head, which alone are rotated; 0: all of them */
     double local_theta;         /* RoPE's base in layers with a window, which then is not scaled; 0: as in others */
     bool qkv_bias, out_bias,
         mlp_bias; /* linear layers that have biases, besides the family's own (struct tt_decoder) */
@@ -170,9 +171,10 @@ struct tt_build;
 
 /** The norms of a family: all of one kind. */
 enum tt_norm_kind {
-    TT_NORM_RMS,        /* RMSNorm */
-    TT_NORM_LAYER,      /* LayerNorm with a bias */
-    TT_NORM_RMS_OFFSET, /* RMSNorm with weights of 1 + w (Gemma) */
+    TT_NORM_RMS,         /* RMSNorm */
+    TT_NORM_LAYER,       /* LayerNorm with a bias */
+    TT_NORM_LAYER_PLAIN, /* LayerNorm without a bias (Cohere) */
+    TT_NORM_RMS_OFFSET,  /* RMSNorm with weights of 1 + w (Gemma) */
 };
 
 /** The blocks of a family. */

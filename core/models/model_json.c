@@ -66,6 +66,7 @@ static const struct field {
     F(NULL, "full_layers", INT, IF_SET, full.bits)
     F(NULL, "unrotated_every", INT, IF_SET, unrotated.every)
     F(NULL, "unrotated_layers", INT, IF_SET, unrotated.bits)
+    F(NULL, "rotary_dim", INT, IF_SET, rotary_dim)
     F(NULL, "local_theta", REAL, IF_SET, local_theta)
     F(NULL, "qkv_bias", BOOL, IF_SET, qkv_bias)
     F(NULL, "out_bias", BOOL, IF_SET, out_bias)

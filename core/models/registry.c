@@ -160,6 +160,10 @@ static void check_rotated(struct check *c, struct tt_model_dims *d)
               "the head dimension %lld is odd; RoPE rotates pairs\nhelp: change %s, or %s %lld / %s %lld",
               (long long)d->head_dim, TT_KEY_NAME(model.head_dim), TT_KEY_NAME(model.dim), (long long)d->dim,
               TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
+    if (d->rotary_dim < 0 || d->rotary_dim % 2 != 0 || d->rotary_dim > d->head_dim)
+        fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
+              "%lld elements of each head are rotated, of %lld (%s); they must be even, and not more",
+              (long long)d->rotary_dim, (long long)d->head_dim, TT_KEY_NAME(model.head_dim));
     check_positions(c, d->max_positions, 0);
     if (!(d->rope.theta > 0.0) || !isfinite(d->rope.theta))
         fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta)), "%s is %g; it must be positive", TT_KEY_NAME(model.rope_theta),

@@ -59,8 +59,8 @@ if "full_attention" in rope:  # RoPE of its own for each kind of layers
     assert after["rope_parameters"] == rope, after
 elif rope:
     assert after["rope_theta"] == rope["rope_theta"], after
-    scaling = {key: value for key, value in rope.items()
-               if key != "rope_theta" and (key, value) != ("partial_rotary_factor", 1.0)}
+    assert after.get("partial_rotary_factor", 1.0) == rope.pop("partial_rotary_factor", 1.0), after
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     assert (after["rope_scaling"] or {"rope_type": "default"}) == scaling, after
 for key, value in before.items():
     assert key in after and (after[key] == value or value is None), (key, value, after.get(key))
