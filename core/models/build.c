@@ -451,15 +451,28 @@ static int add_residual(struct tt_build *b, const char *name, const char *scaled
     return tt_build_add(b, name, x, scaled(b, scaled_name, y, b->model->dims.multipliers.residual));
 }
 
+/*
+ * What attention reads if the feed-forward reads the same: a copy. Where ranks share layers, the gradient of the input
+ * of products is one sum over their grains, and those of both parts are two such sums.
+ */
+static int apart(struct tt_build *b, const char *name, int x)
+{
+    const struct tt_attr exactly = {.scale = 1.0F};
+
+    return b->graph->cache_len ? x : node(b, TT_OP_SCALE, name, &x, 1, &exactly);
+}
+
 static int block(struct tt_build *b, int layer, int x)
 {
     const struct tt_model_row *row = b->model->row;
     const struct tt_norm_names *norms = tt_norm_names_of(row);
+    bool parallel = row->decoder && row->decoder->parallel;
     int read = norm_if(b, norms->before_attention, "attention_norm", x);
-    int y = norm_if(b, norms->after_attention, "attention_post_norm", row->parts->attention(b, layer, read));
+    int own = parallel && !norms->before_ffn ? apart(b, "attention_input", read) : read;
+    int y = norm_if(b, norms->after_attention, "attention_post_norm", row->parts->attention(b, layer, own));
     int after = add_residual(b, "attention_residual", "attention_scaled", x, y);
 
-    if (!row->decoder || !row->decoder->parallel)
+    if (!parallel)
         read = norm_if(b, norms->before_ffn, "ffn_norm", after);
     else if (norms->before_ffn)
         read = norm(b, "ffn_norm", x);

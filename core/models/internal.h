@@ -40,7 +40,10 @@
     X(phi3) \
     X(olmoe) \
     X(gemma2) \
-    X(gemma3)
+    X(gemma3) \
+    X(glm) \
+    X(glm4) \
+    X(cohere2)
 /* clang-format on */
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
