@@ -67,9 +67,38 @@ static double square_of(const struct tt_param *p)
     return variance_of(p) + mean * mean;
 }
 
-/* ln of the mean of exp(x) over n values of this variance, as a sum of n sees it. */
-static double spread_of(double variance, double ln_n)
+/* A soft cap; 0: none. */
+static double capped(double x, double cap)
 {
+    return cap > 0.0 ? cap * tanh(x / cap) : x;
+}
+
+/* The mean of exp(x) and of x^2 over capped values, normal before with this variance, of which none is beyond `most`
+ * deviations. */
+static double mean_exp(double variance, double cap, double most)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < POINTS; i++)
+        if (fabs(point(i)) <= most)
+            sum += weight(i) * exp(capped(sqrt(variance) * point(i), cap));
+    return sum;
+}
+
+static double variance_under(double variance, double cap)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < POINTS && cap > 0.0; i++)
+        sum += weight(i) * pow(capped(sqrt(variance) * point(i), cap), 2.0);
+    return cap > 0.0 ? sum : variance;
+}
+
+/* ln of the mean of exp(x) over n values of this variance, as a sum of n sees it. */
+static double spread_of(double variance, double cap, double ln_n)
+{
+    if (cap > 0.0)
+        return log(mean_exp(variance, cap, sqrt(2.0 * ln_n)));
     return variance <= 2.0 * ln_n ? variance / 2.0 : sqrt(2.0 * ln_n * variance) - ln_n;
 }
 
@@ -132,8 +161,17 @@ static struct moments shift(struct moments x, double square)
     return (struct moments){x.own + square, x.between + square, x.token};
 }
 
-/* Scores are random, so weights are those of a softmax of normal numbers: the mean of their squares is larger by
- * exp(variance of the scores) than if they were equal. */
+/* By how much the mean square of a softmax's weights is larger than if they were equal, for normal scores. */
+static double unevenness(double variance, double cap)
+{
+    double mean;
+
+    if (cap <= 0.0)
+        return exp(variance);
+    mean = mean_exp(variance, cap, HUGE_VAL);
+    return mean_exp(4.0 * variance, 2.0 * cap, HUGE_VAL) / (mean * mean);
+}
+
 static struct moments attend(const struct walk *w, const struct tt_node *node)
 {
     const struct tt_attr *attr = &node->attr;
@@ -142,8 +180,9 @@ static struct moments attend(const struct walk *w, const struct tt_node *node)
     double part = node->in[4] != TT_NONE ? n / (n + 1.0) : 1.0; /* of a sink */
     double by = attr->scale != 0.0F ? (double)attr->scale : 1.0 / sqrt((double)attr->head_dim);
     double scores = by * by * attr->head_dim * q.own * (k.own - k.between);
+    double more = unevenness(fmax(scores, 0.0), (double)attr->soft_cap);
 
-    return scale((struct moments){v.between + (v.own - v.between) * fmin(1.0, exp(fmax(scores, 0.0)) / n),
+    return scale((struct moments){v.between + (v.own - v.between) * fmin(1.0, more / n),
                                   v.between + (v.own - v.between) / n, 0.0},
                  part);
 }
@@ -214,19 +253,22 @@ static const struct tt_node *head_of(const struct tt_graph *graph)
 }
 
 /*
- * What the token's own logit adds to ln of the sum of exp over the others, whose variance is that of logits. With x the
- * normalised state, e the embedding and a e what x contains of it, the logit is e x = a e e + e (x - a e). Its mean
- * is D times their product `token`; `part` is the part of x's square that is a e's.
+ * What the token's own logit adds to ln of the sum of exp over the others, whose variance is that of logits; *mean
+ * becomes that of the capped logit. With x the normalised state, e the embedding and a e what x contains of it, the
+ * logit is e x = a e e + e (x - a e). Its mean is D times their product `token`; `part` is the part of x's square that
+ * is a e's.
  */
-static double add_own(double others, double mean, double variance, double part)
+static double add_own(double others, double cap, double variance, double part, double *mean)
 {
-    double deviation = sqrt(variance * (1.0 - part + part * (2.0 - 1.5 * part))), sum = 0.0;
+    double deviation = sqrt(variance * (1.0 - part + part * (2.0 - 1.5 * part))), sum = 0.0, logits = 0.0;
 
     for (int i = 0; i < POINTS; i++) {
-        double above = mean + deviation * point(i) - others;
+        double logit = capped(*mean + deviation * point(i), cap), above = logit - others;
 
         sum += weight(i) * (above > 30.0 ? above : log1p(exp(above)));
+        logits += weight(i) * logit;
     }
+    *mean = cap > 0.0 ? logits : *mean;
     return sum;
 }
 
@@ -239,7 +281,7 @@ static bool add_tied(struct walk *w, int64_t seq_len, const struct tt_text_repea
 
     for (int k = 1; k <= cells; k++) {
         double end = k == cells ? (double)seq_len : fmax(begin + 1.0, round(pow((double)seq_len, (double)k / cells)));
-        double share = (end - begin) / (double)seq_len, mean, part;
+        double share = (end - begin) / (double)seq_len, mean, part, own;
         struct moments x;
 
         w->position = (begin + 1.0 + end) / 2.0;
@@ -249,8 +291,9 @@ static bool add_tied(struct walk *w, int64_t seq_len, const struct tt_text_repea
         x = w->of[head->in[0]];
         mean = (double)w->model->dims.dim * x.token;
         part = fmin(1.0, x.token * x.token / (square * x.own));
+        own = add_own(loss->blind + loss->spread, w->model->dims.logit_cap, loss->variance, part, &mean);
         loss->own_logit += share * mean;
-        loss->own += share * (add_own(loss->blind + loss->spread, mean, loss->variance, part) - repeats->next * mean);
+        loss->own += share * (own - repeats->next * mean);
         begin = end;
     }
     return true;
@@ -286,11 +329,12 @@ bool tt_model_first_loss(const struct tt_model *model, int64_t seq_len, const st
     w.graph = graph;
     loss.variance = (double)model->dims.dim * variance_of(&model->params[graph->values[head_of(graph)->in[1]].param]) *
                     square_before_head(&w);
-    loss.spread = spread_of(loss.variance, loss.blind);
+    loss.spread = spread_of(loss.variance, model->dims.logit_cap, loss.blind);
     w.of = tt_calloc((size_t)graph->n_values, sizeof *w.of);
     if (model->dims.tied == 1)
         known = add_tied(&w, seq_len, repeats, &loss);
     loss.loss = loss.blind + loss.spread + loss.own;
+    loss.variance = variance_under(loss.variance, model->dims.logit_cap);
     *ret_loss = loss;
     tt_free(w.of);
     tt_graph_free(graph);

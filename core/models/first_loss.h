@@ -11,7 +11,7 @@
  *     blind   ln V: all V tokens equally likely
  *     spread  logits differ at random, with the variance s2 of D products of a normalised element and a weight of the
  *             head: the logarithm of the mean of exp(logit) is s2 / 2 (above s2 = 2 ln V a few logits decide it, and it
- *             is s sqrt(2 ln V) - ln V)
+ *             is s sqrt(2 ln V) - ln V); a soft cap of the logits is applied to them
  *     own     a tied head has the embedding of the token that was read, and the last hidden state still contains that
  *             embedding: its logit is far above the others, and it is the wrong answer
  *
@@ -22,7 +22,7 @@
 struct tt_first_loss {
     double loss; /* the sum */
     double blind, spread, own;
-    double variance;  /* of the logits, s2 */
+    double variance;  /* of the logits, s2; behind the soft cap */
     double own_logit; /* the mean logit of the token itself; 0 if the head is not tied */
 };
 
