@@ -437,7 +437,8 @@ out:
     return rc;
 }
 
-/* Lists the known types: "llama and mistral (model.name llama3), ..."; and how the file differs from the nearest. */
+/* Says how the file differs from the nearest class, and lists the known types: "llama and mistral (model.name llama3),
+ * ...". */
 static int fail_type(const char *where, const char *type, const json_t *config)
 {
     const struct tt_model_row *near = NULL;
@@ -455,12 +456,15 @@ static int fail_type(const char *where, const char *type, const json_t *config)
                 tt_text_add(&text, " and %s", row->classes[c].copy);
         tt_text_add(&text, " (%s %s)", TT_KEY_NAME(model.name), row->name);
     }
-    (void)tt_fail(
-        TT_EDATA,
-        "%s: model_type '%s'%s%s%s is not supported\nhelp: supported are %s\nhelp: the nearest is %s (%s %s); "
-        "of this file's settings it lacks: %s",
-        where, type, class ? " (" : "", class ? class : "", class ? ")" : "", text.text, nearest->architecture,
-        TT_KEY_NAME(model.name), near->name, differences.text ? differences.text : "none that titan knows");
+    (void)tt_fail(TT_EDATA,
+                  "%s: model_type '%s'%s%s%s is not supported\nhelp: the nearest family is %s (%s, %s %s). %s%s\n"
+                  "help: supported are %s",
+                  where, type, class ? " (" : "", class ? class : "", class ? ")" : "", nearest->type,
+                  nearest->architecture, TT_KEY_NAME(model.name), near->name,
+                  differences.text ? "Settings of this file that it does not have: "
+                                   : "It has all settings of this file, so only the code of both classes shows how "
+                                     "they differ",
+                  differences.text ? differences.text : "", text.text);
     tt_text_release(&text);
     tt_text_release(&differences);
     return TT_EDATA;

@@ -486,14 +486,19 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         const char *json, *message;
     } wanted[] = {
         {"{\"model_type\":\"mamba\"}",
-         "model_type 'mamba' is not supported\nhelp: supported are llama and mistral (model.name llama3)"},
+         "model_type 'mamba' is not supported\nhelp: the nearest family is llama (LlamaForCausalLM, model.name llama3). "
+         "It has all settings of this file, so only the code of both classes shows how they differ\n"
+         "help: supported are llama and mistral (model.name llama3)"},
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
         {"{\"model_type\":", "config.json:1:"},
         {"{\"model_type\":\"mamba\",\"architectures\":[\"MambaForCausalLM\"],\"hidden_act\":\"silu\","
          "\"rms_norm_eps\":1e-5,\"num_key_value_heads\":2,\"clip_qkv\":8.0}",
-         "help: the nearest is LlamaForCausalLM (model.name llama3); of this file's settings it lacks: "
-         "\"clip_qkv\" 8.0"},
+         "'mamba' (MambaForCausalLM) is not supported\nhelp: the nearest family is llama (LlamaForCausalLM, "
+         "model.name llama3). Settings of this file that it does not have: \"clip_qkv\" 8.0\n"},
+        {"{\"model_type\":\"persimmon\",\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-5,\"partial_rotary_factor\":0.5,"
+         "\"attention_bias\":true}",
+         "the nearest family is glm (GlmForCausalLM, model.name glm). It has all settings"},
         {MISTRAL_CONFIG ",\"attention_bias\":true}", "attention_bias true is not supported"},
         {MISTRAL_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
         {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
