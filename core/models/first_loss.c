@@ -73,8 +73,7 @@ static double capped(double x, double cap)
     return cap > 0.0 ? cap * tanh(x / cap) : x;
 }
 
-/* The mean of exp(x) and of x^2 over capped values, normal before with this variance, of which none is beyond `most`
- * deviations. */
+/* The mean of exp(x) over capped values, normal with this variance before the cap and within `most` deviations. */
 static double mean_exp(double variance, double cap, double most)
 {
     double sum = 0.0;
@@ -85,6 +84,7 @@ static double mean_exp(double variance, double cap, double most)
     return sum;
 }
 
+/* The mean square of such values. */
 static double variance_under(double variance, double cap)
 {
     double sum = 0.0;
