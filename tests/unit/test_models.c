@@ -486,8 +486,8 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         const char *json, *message;
     } wanted[] = {
         {"{\"model_type\":\"mamba\"}",
-         "model_type 'mamba' is not supported\nhelp: the nearest family is llama (LlamaForCausalLM, model.name llama3). "
-         "It has all settings of this file, so only the code of both classes shows how they differ\n"
+         "'mamba' is not supported\nhelp: the nearest family is llama (LlamaForCausalLM, model.name llama3). It has "
+         "all settings of this file, so only the code of both classes shows how they differ\n"
          "help: supported are llama and mistral (model.name llama3)"},
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
