@@ -102,15 +102,16 @@ enum kind { KNOWN, BESIDE, ASKED, FOREIGN, N_KINDS };
 
 /* Tensors that are not needed: constants in older files, which follow from the configuration or are the causal mask;
  * and scales of activations, which titan does not round to FP8. */
-static bool is_derived(const struct tt_model *model, const struct tt_manifest_tensor *t)
+static bool is_derived(const struct tt_manifest_tensor *t)
 {
-    static const char *const ends[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached",
-                                       ".attn.masked_bias", ".activation_scale"};
+    static const char *const ends[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",  "rotary_emb.sin_cached",
+                                       ".attn.masked_bias",   ".attention.masked_bias", ".activation_scale"};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (tt_text_ends(t->name, ends[i]))
             return true;
-    return model->row->learned_positions && t->ndim == 4 && tt_text_ends(t->name, ".attn.bias"); /* GPT-2's mask */
+    /* the causal masks of GPT-2 and GPT-NeoX */
+    return t->ndim == 4 && (tt_text_ends(t->name, ".attn.bias") || tt_text_ends(t->name, ".attention.bias"));
 }
 
 /* Whether a name is a parameter's, with or without the family's prefix. */
@@ -217,7 +218,7 @@ static int sort_tensor(struct extra *e, const struct tt_manifest_tensor *t, enum
 {
     bool tied = e->model->dims.tied == 1 && strcmp(t->name, "lm_head.weight") == 0;
     char *weight = tt_strndup(t->name, weight_name(t->name));
-    bool known = tied || is_derived(e->model, t) || is_parameter(e->model, weight);
+    bool known = tied || is_derived(t) || is_parameter(e->model, weight);
     int pattern = TT_NONE, rc = 0;
 
     tt_free(weight);

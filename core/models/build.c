@@ -136,8 +136,9 @@ void tt_params_add(struct tt_model *m)
         row->parts->add_block(m, l);
     tt_params_norm(m, TT_BLOCK_HEAD, "norm", row->hf_norm, d->dim);
     if (!d->tied)
-        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", "lm_head.weight", d->vocab_size, d->dim, head)->tp =
-            TT_TP_ROWS;
+        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", row->hf_head ? row->hf_head : "lm_head.weight",
+                         d->vocab_size, d->dim, head)
+            ->tp = TT_TP_ROWS;
 }
 
 /* --- layers --- */
@@ -466,7 +467,7 @@ static int block(struct tt_build *b, int layer, int x)
 {
     const struct tt_model_row *row = b->model->row;
     const struct tt_norm_names *norms = tt_norm_names_of(row);
-    bool parallel = row->decoder && row->decoder->parallel;
+    bool parallel = b->model->dims.parallel;
     int read = norm_if(b, norms->before_attention, "attention_norm", x);
     int own = parallel && !norms->before_ffn ? apart(b, "attention_input", read) : read;
     int y = norm_if(b, norms->after_attention, "attention_post_norm", row->parts->attention(b, layer, own));

@@ -192,6 +192,11 @@ static const char *const *ffn_names(const struct tt_decoder *of)
     return of->hf_ffn[0] ? of->hf_ffn : llama_ffn;
 }
 
+bool tt_model_is_gated(const struct tt_model_row *row)
+{
+    return row->decoder ? ffn_names(row->decoder)[2] != NULL : !row->learned_positions;
+}
+
 /*
  * A linear layer (rows, columns), perhaps with a bias, that tensor parallelism cuts by `tp`. Returns its weight, the
  * last parameter or the one before.
@@ -241,6 +246,10 @@ static void add_heads(struct tt_model *m, int l, const char *name, const char *h
                                    decoder->qkv_bias || m->dims.qkv_bias, is_whole ? TT_TP_WHOLE : TT_TP_ROWS);
 
     for (; p < m->params + m->n_params; p++) {
+        if (decoder->heads_in_turn) {
+            p->hf_transform = TT_HF_HEADS_IN_TURN;
+            p->hf_heads = (int)heads;
+        }
         if (!is_rotated || decoder->rotate_half || decoder->pairs_in_files)
             continue;
         p->hf_transform = TT_HF_ROPE_PAIRS;
@@ -274,7 +283,7 @@ static void add_experts(struct tt_model *m, int l, struct tt_normal deep)
     const struct tt_decoder *of = m->row->decoder;
     const struct tt_model_dims d = m->dims;
     const char *const *hf = of->hf_experts, *const *shared = of->hf_shared;
-    int64_t width = d.moe.shared * d.moe.ffn_dim;
+    int64_t width = tt_moe_shared_width(&d.moe);
 
     (void)tt_params_experts(m, l, "moe.experts.w1", hf[1], d.moe.experts, d.moe.ffn_dim, d.dim, plain);
     (void)tt_params_experts(m, l, "moe.experts.w2", hf[2], d.moe.experts, d.dim, d.moe.ffn_dim, deep);
@@ -288,6 +297,8 @@ static void add_experts(struct tt_model *m, int l, struct tt_normal deep)
     add_matrix(m, l, "moe.shared_experts.w1.weight", shared[0], width, d.dim, plain, TT_TP_ROWS);
     add_matrix(m, l, "moe.shared_experts.w2.weight", shared[1], d.dim, width, deep, TT_TP_COLUMNS);
     add_matrix(m, l, "moe.shared_experts.w3.weight", shared[2], width, d.dim, deep, TT_TP_ROWS);
+    if (d.moe.shared_dim)
+        add_matrix(m, l, "moe.shared_experts.gate.weight", of->hf_shared_gate, 1, d.dim, deep, TT_TP_WHOLE);
 }
 
 static void add_dense(struct tt_model *m, int l, struct tt_normal deep)
@@ -350,12 +361,13 @@ static int grouped_attention(struct tt_build *b, int layer, int x)
 
 static int dense(struct tt_build *b, int x)
 {
-    bool bias = b->model->dims.mlp_bias;
+    const struct tt_decoder *of = b->model->row->decoder;
+    bool bias = b->model->dims.mlp_bias, exact = of->activation == TT_ACTIVATION_GELU && !b->model->dims.tanh_gelu;
     int up, hidden;
 
-    if (!ffn_names(b->model->row->decoder)[2]) {
+    if (!tt_model_is_gated(b->model->row)) {
         hidden = product(b, "feed_forward.in", "feed_forward.w1", x, bias);
-        tt_build_node(b, TT_OP_GELU, "feed_forward.hidden", &hidden, 1, NULL, 1, &hidden);
+        tt_build_node(b, exact ? TT_OP_GELU_ERF : TT_OP_GELU, "feed_forward.hidden", &hidden, 1, NULL, 1, &hidden);
     } else {
         hidden = product(b, "feed_forward.gate", "feed_forward.w1", x, bias);
         up = product(b, "feed_forward.up", "feed_forward.w3", x, bias);
@@ -384,14 +396,19 @@ static int expert(struct tt_build *b, int rows, int ends, const struct tt_attr *
 /* The sum of the outputs of a token's own experts and of the shared ones. */
 static int experts(struct tt_build *b, int x)
 {
-    int gate, up, hidden, routed = tt_build_experts(b, x, false, expert);
+    int gate, up, hidden, routed = tt_build_experts(b, x, false, expert), shared[2];
 
-    if (b->model->dims.moe.shared == 0)
+    if (tt_moe_shared_width(&b->model->dims.moe) == 0)
         return routed;
     gate = tt_build_linear(b, "moe.shared_gate", "moe.shared_experts.w1", x);
     up = tt_build_linear(b, "moe.shared_up", "moe.shared_experts.w3", x);
     hidden = tt_build_gated(b, "moe.shared_hidden", gate, up);
-    return tt_build_add(b, "moe.all", routed, tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden));
+    shared[0] = tt_build_linear(b, "moe.shared_out", "moe.shared_experts.w2", hidden);
+    if (b->model->dims.moe.shared_dim) {
+        shared[1] = tt_build_linear(b, "moe.shared_share", "moe.shared_experts.gate", x);
+        tt_build_node(b, TT_OP_GATE_ROWS, "moe.shared_gated", shared, 2, NULL, 1, shared);
+    }
+    return tt_build_add(b, "moe.all", routed, shared[0]);
 }
 
 static int attention(struct tt_build *b, int layer, int x)

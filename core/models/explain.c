@@ -59,7 +59,7 @@ static void add_norms(struct tt_text *t, const struct tt_model *model)
                                         [TT_NORM_LAYER_PLAIN] = "LayerNorm without a bias",
                                         [TT_NORM_RMS_OFFSET] = "RMSNorm times 1 + w"};
     const struct tt_norm_names *at = tt_norm_names_of(model->row);
-    bool is_shared = model->row->decoder && model->row->decoder->parallel && !at->before_ffn;
+    bool is_shared = model->dims.parallel && !at->before_ffn;
 
     LINE(t, "norm", "%s, epsilon %g", kinds[model->row->norm], (double)model->dims.norm_eps);
     LINE(t, "  places", "%s%s%s%sbefore the head",
@@ -133,16 +133,22 @@ static void add_feed_forward(struct tt_text *t, const struct tt_model *model)
     const struct tt_model_dims *d = &model->dims;
     const struct tt_moe *moe = &d->moe;
     const struct tt_decoder *of = model->row->decoder;
+    bool gated = tt_model_is_gated(model->row);
     const char *function = !of                                    ? ""
-                           : of->hf_ffn[0] && !of->hf_ffn[2]      ? ", w2 gelu(w1 x)"
+                           : !gated                               ? ", w2 gelu(w1 x)"
                            : of->activation == TT_ACTIVATION_SILU ? ", w2 (silu(w1 x) * w3 x)"
                                                                   : ", w2 (gelu(w1 x) * w3 x)";
 
     if (moe->experts)
         LINE(t, "experts", "%" PRId64 " of width %" PRId64 ", %" PRId64 " for each token%s", moe->experts, moe->ffn_dim,
              moe->top_k, moe->shared ? ", and shared ones" : "");
+    if (moe->shared_dim)
+        LINE(t, "  for all", "one of width %" PRId64 ", times the sigmoid of a product with the token",
+             moe->shared_dim);
     if (!moe->experts || tt_model_dense_layers(d) > 0)
         LINE(t, "feed-forward", "width %" PRId64 "%s", d->ffn_dim, function);
+    if (of && of->activation != TT_ACTIVATION_SILU)
+        LINE(t, "  gelu", "%s", of->activation == TT_ACTIVATION_GELU && !d->tanh_gelu ? "exact" : "its tanh form");
 }
 
 static void add_multipliers(struct tt_text *t, const struct tt_multipliers *m)
@@ -171,7 +177,9 @@ static void add_params(struct tt_text *t, const struct tt_model *model)
         for (int i = 0; i < param->ndim; i++)
             tt_text_add(&shape, "%s%" PRId64, i ? " x " : "", param->shape[i]);
         tt_text_add(t, "  %-40s %-20s %s", param->name, shape.text, param->hf_name ? param->hf_name : "-");
-        if (param->hf_parts > 1)
+        if (param->hf_transform == TT_HF_HEADS_IN_TURN)
+            tt_text_add(t, ", part %d of %d of each head", param->hf_part + 1, param->hf_parts);
+        else if (param->hf_parts > 1)
             tt_text_add(t, ", rows from %" PRId64 " of %" PRId64, param->hf_row, param->hf_rows);
         tt_text_add(t, "\n");
         tt_text_release(&shape);
@@ -188,7 +196,7 @@ void tt_model_explain(const struct tt_model *model, struct tt_text *text)
         LINE(text, c ? "" : "classes", "%s (model_type %s)", model->row->classes[c].architecture,
              model->row->classes[c].type);
     add_norms(text, model);
-    if (model->row->decoder && model->row->decoder->parallel)
+    if (d->parallel)
         LINE(text, "residual", "attention and feed-forward read the same x");
     add_attention(text, model);
     add_positions(text, model);

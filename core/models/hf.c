@@ -277,6 +277,14 @@ int tt_hf_real(const json_t *config, const char *key, double absent, const char 
     return 0;
 }
 
+int tt_hf_either(const json_t *config, const char *key, const char *other, double absent, const char *where,
+                 double *ret_value)
+{
+    int rc = other ? find_name(config, key, other, where, &key) : 0;
+
+    return rc < 0 ? rc : tt_hf_real(config, key, absent, where, ret_value);
+}
+
 int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value)
 {
     const json_t *value = json_object_get(config, key);
@@ -392,7 +400,7 @@ static int read_window(const json_t *config, const struct tt_hf_windows *of, con
 
     if (!of->any || of->needs_use)
         TT_TRY(tt_hf_bool(config, "use_sliding_window", used, where, &used));
-    if (value)
+    if (value && (used || json_integer_value(value) != 0)) /* Qwen2-MoE's class writes 0 where it has none */
         TT_TRY(tt_hf_int(config, "sliding_window", 0, where, &window));
     *ret_window = used ? window : 0;
     if (of->any && !of->needs_use)
@@ -693,8 +701,13 @@ out:
 /* Whether weights were trained with dropout or without it, they are as good without. */
 static int read_dropout(const json_t *config, const struct tt_hf_class *class, const char *where)
 {
-    static const char *const keys[] = {"attention_dropout", "residual_dropout", "embedding_dropout",
-                                       "resid_pdrop",       "embd_pdrop",       NULL};
+    static const char *const keys[] = {"attention_dropout",
+                                       "residual_dropout",
+                                       "embedding_dropout",
+                                       "resid_pdrop",
+                                       "embd_pdrop",
+                                       "hidden_dropout",
+                                       NULL};
 
     if (has_word(class->reads, "dropout"))
         return tt_hf_note_dropout(config, keys, where);
@@ -703,9 +716,23 @@ static int read_dropout(const json_t *config, const struct tt_hf_class *class, c
 
 static const char *activation_of(const struct tt_decoder *decoder)
 {
-    static const char *const words[] = {[TT_ACTIVATION_SILU] = "silu", [TT_ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh"};
+    static const char *const words[] = {
+        [TT_ACTIVATION_SILU] = "silu", [TT_ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh", [TT_ACTIVATION_GELU] = "gelu"};
 
     return words[decoder->activation];
+}
+
+/* Whether a hidden_act is GELU's tanh form, of a decoder that has the exact one too. */
+static bool is_tanh_gelu(const struct tt_decoder *decoder, const char *act)
+{
+    return decoder->activation == TT_ACTIVATION_GELU && act && has_word("gelu_new gelu_fast gelu_pytorch_tanh", act);
+}
+
+static int read_activation(const json_t *config, const struct tt_decoder *decoder, const char *where,
+                           struct tt_model_dims *d)
+{
+    d->tanh_gelu = is_tanh_gelu(decoder, json_string_value(json_object_get(config, "hidden_act")));
+    return d->tanh_gelu ? 0 : tt_hf_must_be(config, "hidden_act", activation_of(decoder), where);
 }
 
 /* Refuses what Llama's blocks do not have. Windows are refused if the class has none. */
@@ -714,7 +741,7 @@ static int read_decoder(const json_t *config, const struct tt_decoder *decoder, 
 {
     int rc = 0;
 
-    TT_TRY(tt_hf_must_be(config, "hidden_act", activation_of(decoder), where));
+    TT_TRY(read_activation(config, decoder, where, d));
     TT_TRY(read_biases(config, decoder, where, d));
     if (!d->mla.kv_rank) /* else it is that of what is rotated, */
         TT_TRY(tt_hf_int(config, "head_dim", d->head_dim, where, &d->head_dim));
@@ -731,7 +758,8 @@ static bool is_refused(const struct tt_decoder *decoder, const struct tt_hf_clas
                        const json_t *value)
 {
     if (decoder && strcmp(name, "hidden_act") == 0)
-        return json_is_string(value) && strcmp(json_string_value(value), activation_of(decoder)) != 0;
+        return json_is_string(value) && strcmp(json_string_value(value), activation_of(decoder)) != 0 &&
+               !is_tanh_gelu(decoder, json_string_value(value));
     if (decoder && strcmp(name, "attention_bias") == 0)
         return json_is_true(value) && class->attention_bias == TT_HF_BIAS_NONE && !decoder->qkv_bias;
     return strcmp(name, "partial_rotary_factor") == 0 && class->rotated == 0.0 && json_is_number(value) &&
@@ -837,11 +865,12 @@ static void write_decoder(json_t *config, const struct tt_hf_class *class, const
                           "num_key_value_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
                           "intermediate_size", (json_int_t)d->ffn_dim, "max_position_embeddings",
                           d->max_positions > 0 ? json_integer(d->max_positions) : NULL));
-    (void)json_object_update_new(
-        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
-                          tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta), "rope_scaling",
-                          tt_hf_rope_scaling(&d->rope), "hidden_act", activation_of(decoder), "attention_bias",
-                          decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
+    (void)json_object_update_new(config,
+                                 json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
+                                           tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta),
+                                           "rope_scaling", tt_hf_rope_scaling(&d->rope), "hidden_act",
+                                           d->tanh_gelu ? "gelu_new" : activation_of(decoder), "attention_bias",
+                                           decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
     if (class->mlp_bias)
         (void)json_object_set_new(config, "mlp_bias", json_boolean(d->mlp_bias));
     if (class->rotated != 0.0)

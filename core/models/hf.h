@@ -23,6 +23,7 @@ struct tt_hf_class {
     struct tt_model_dims dims; /* where the file says nothing; a size of 0 follows from others, or the file must say */
     const char *eps;           /* the key of norm_eps; NULL: rms_norm_eps */
     double rotated;            /* the part of each head that is rotated, where the file says nothing; 0: all, always */
+    const char *theta_key, *rotated_key; /* further names of rope_theta and partial_rotary_factor; may be NULL */
     /* The layers with biases where attention_bias is true; NONE: there it must be what the family has. */
     enum { TT_HF_BIAS_NONE, TT_HF_BIAS_IGNORED, TT_HF_BIAS_QKV, TT_HF_BIAS_ALL } attention_bias;
     bool mlp_bias; /* the key mlp_bias says whether the feed-forward has biases; else it must be false */
@@ -80,6 +81,10 @@ int tt_hf_int(const json_t *config, const char *key, int64_t absent, const char 
 int tt_hf_real(const json_t *config, const char *key, double absent, const char *where,
                double *ret_value) TT_MUST_CHECK;
 int tt_hf_bool(const json_t *config, const char *key, bool absent, const char *where, bool *ret_value) TT_MUST_CHECK;
+
+/** A number that has two names, of which `other` may be NULL; TT_EDATA if both are there and differ. */
+int tt_hf_either(const json_t *config, const char *key, const char *other, double absent, const char *where,
+                 double *ret_value) TT_MUST_CHECK;
 
 /** A string member that must be `wanted` if it is present. */
 int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where) TT_MUST_CHECK;

@@ -167,23 +167,25 @@ out:
     return rc;
 }
 
-/* The part of each head that is rotated. from: the object that has it; absent: the class's, of which 0 is all. */
-static int read_rotated(const json_t *from, double absent, const char *where, struct tt_model_dims *dims)
+/* The part of each head that is rotated. from: the object that has it. */
+static int read_rotated(const json_t *from, const struct tt_hf_class *class, const char *where,
+                        struct tt_model_dims *dims)
 {
+    const char *key =
+        class->rotated_key && tt_hf_member(from, class->rotated_key) ? class->rotated_key : "partial_rotary_factor";
     int64_t head = dims->head_dim || dims->n_heads == 0 ? dims->head_dim : dims->dim / dims->n_heads;
     double part = 1.0;
     int rc = 0;
 
-    if (absent == 0.0)
+    if (class->rotated == 0.0)
         return tt_hf_must_equal(from, "partial_rotary_factor", 1.0, where);
-    TT_TRY(tt_hf_real(from, "partial_rotary_factor", absent, where, &part));
+    TT_TRY(tt_hf_either(from, "partial_rotary_factor", class->rotated_key, class->rotated, where, &part));
     if (!(part > 0.0) || part > 1.0)
-        return tt_fail(TT_EDATA, "%s: partial_rotary_factor %g must lie above 0, and not above 1", where, part);
+        return tt_fail(TT_EDATA, "%s: %s %g must lie above 0, and not above 1", where, key, part);
     dims->rotary_dim = part < 1.0 ? (int64_t)((double)head * part) : 0;
     if (part < 1.0 && (dims->rotary_dim < 2 || dims->rotary_dim % 2 != 0))
-        return tt_fail(TT_EDATA,
-                       "%s: partial_rotary_factor %g rotates %lld of the %lld elements of a head; RoPE rotates pairs",
-                       where, part, (long long)dims->rotary_dim, (long long)head);
+        return tt_fail(TT_EDATA, "%s: %s %g rotates %lld of the %lld elements of a head; RoPE rotates pairs", where,
+                       key, part, (long long)dims->rotary_dim, (long long)head);
 out:
     return rc;
 }
@@ -196,16 +198,16 @@ out:
 int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
     const json_t *rope = NULL, *local = NULL;
+    const struct tt_hf_class *class = tt_hf_class(config);
     struct tt_rope result = {0};
     int rc = 0;
 
     TT_TRY(find_rope(config, where, dims->local_theta != 0.0, &rope, &local));
     if (dims->local_theta != 0.0)
         TT_TRY(read_local_rope(config, local, where, &dims->local_theta));
-    TT_TRY(tt_hf_real(config, "rope_theta", dims->rope.theta, where, &result.theta));
+    TT_TRY(tt_hf_either(config, "rope_theta", class->theta_key, dims->rope.theta, where, &result.theta));
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
-    TT_TRY(read_rotated(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, tt_hf_class(config)->rotated,
-                        where, dims));
+    TT_TRY(read_rotated(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, class, where, dims));
     if (rope) {
         TT_TRY(read_scaling(rope, where, &result));
         if (dims->mla.kv_rank && result.factor != 0.0 && result.beta_fast == 0.0) /* DeepSeek's classes read it there */

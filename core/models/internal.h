@@ -186,6 +186,7 @@ enum tt_qk_norm {
 enum tt_activation {
     TT_ACTIVATION_SILU,
     TT_ACTIVATION_GELU_TANH,
+    TT_ACTIVATION_GELU, /* exact, unless the model's sizes say tanh_gelu */
 };
 
 /** A Hugging Face name for each norm of a block. One that is NULL does not exist, but if all are, they are Llama's. */
@@ -197,7 +198,7 @@ struct tt_norm_names {
  * Llama-style decoders: blocks of grouped-query attention with RoPE and a feed-forward. The members are what differs
  * between architectures; with all of them 0 they are Llama's: norms before both, a SwiGLU feed-forward, no biases.
  * What the configurations of one architecture may choose are sizes (struct tt_model_dims): windows, layers without
- * RoPE, multipliers, further biases, experts.
+ * RoPE, multipliers, further biases, a parallel residual, experts.
  *
  * Hugging Face's names of linear layers are without ".weight". Neighbours of the same name are parts of one tensor, one
  * after the other.
@@ -208,7 +209,7 @@ struct tt_decoder {
     /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1). Files have these too if `pairs_in_files`;
      * else the rows are permuted there. */
     bool rotate_half, pairs_in_files;
-    bool parallel; /* attention and feed-forward read the same x, and both are added to it (Cohere) */
+    bool heads_in_turn; /* q, k and v are one tensor there, which has the rows of each head from all three in turn */
     enum tt_activation activation;
     bool scaled_embeddings; /* times sqrt(D) (Gemma) */
     struct tt_norm_names hf_norms;
@@ -216,8 +217,9 @@ struct tt_decoder {
     const char *hf_ffn[3];   /* of w1, w2 and w3; NULL: Llama's, but without w3 if there is a w1 */
     const char *hf_bias; /* Hugging Face's name of the biases of experts, of routers with sigmoids; NULL: its class has
                           * none */
-    const char *hf_shared[3];  /* of w1, w2 and w3 of the experts that see all tokens; NULL: its class has none */
-    const char *hf_experts[4]; /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
+    const char *hf_shared[3];   /* of w1, w2 and w3 of the experts that see all tokens; NULL: its class has none */
+    const char *hf_shared_gate; /* and of what their output is times the sigmoid of, if there is shared_dim */
+    const char *hf_experts[4];  /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
 
 /** The norms of a row's blocks. */

@@ -35,6 +35,7 @@ struct tt_moe {
     int64_t top_k;
     int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
     int64_t shared;             /* experts that see all tokens, as one feed-forward that is `shared` times as wide */
+    int64_t shared_dim;         /* or one of this width, times the sigmoid of a product with the token (Qwen2-MoE) */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
     int64_t dense_set;          /* more of these: bit l is layer l; no layer from TT_LAYER_BITS on */
     bool gates_as_scored;       /* a token's gates are not divided by their sum */
@@ -88,7 +89,9 @@ struct tt_model_dims {
     int64_t rotary_dim;         /* the first elements of a head, which alone are rotated; 0: all of them */
     double local_theta;         /* RoPE's base in layers with a window, which then is not scaled; 0: as in others */
     bool qkv_bias, out_bias,
-        mlp_bias; /* linear layers that have biases, besides the family's own (struct tt_decoder) */
+        mlp_bias;   /* linear layers that have biases, besides the family's own (struct tt_decoder) */
+    bool parallel;  /* attention and feed-forward read the same x, and both are added to it */
+    bool tanh_gelu; /* GELU in its tanh form, where the family's is the exact one */
     struct tt_multipliers multipliers;
     double score_cap, logit_cap; /* soft caps of the scores of attention and of the logits; 0: none */
     struct tt_mla mla;
@@ -195,6 +198,7 @@ struct tt_model_row {
     int n_classes;
     const char *hf_blocks;               /* the text before a block's number in Hugging Face's names */
     const char *hf_embeddings, *hf_norm; /* Hugging Face's names of tok_embeddings.weight, and of the last norm */
+    const char *hf_head;                 /* and of output.weight; NULL: lm_head.weight */
     const char *hf_prefix;               /* a prefix of names that some files leave out; may be NULL */
     /* The architectures of llama.cpp that compute it (core/models/gguf.h), and its tensors' names that are not Llama's.
      */
@@ -335,6 +339,15 @@ static inline bool tt_model_has_experts(const struct tt_model_dims *dims, int64_
     return moe->experts > 0 && layer >= moe->dense_layers &&
            !(layer < TT_LAYER_BITS && moe->dense_set & INT64_C(1) << layer);
 }
+
+/** The width of what sees all tokens in layers of experts; 0: there is no such thing. */
+static inline int64_t tt_moe_shared_width(const struct tt_moe *moe)
+{
+    return moe->shared_dim ? moe->shared_dim : moe->shared * moe->ffn_dim;
+}
+
+/** Whether a feed-forward has a gate, w3; else it has two matrices. */
+bool tt_model_is_gated(const struct tt_model_row *row);
 
 /** How many layers of a model with experts have none. */
 int64_t tt_model_dense_layers(const struct tt_model_dims *dims);

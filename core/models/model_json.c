@@ -71,6 +71,8 @@ static const struct field {
     F(NULL, "qkv_bias", BOOL, IF_SET, qkv_bias)
     F(NULL, "out_bias", BOOL, IF_SET, out_bias)
     F(NULL, "mlp_bias", BOOL, IF_SET, mlp_bias)
+    F(NULL, "parallel", BOOL, IF_SET, parallel)
+    F(NULL, "tanh_gelu", BOOL, IF_SET, tanh_gelu)
     F(NULL, "embedding_multiplier", REAL, IF_SET, multipliers.embedding)
     F(NULL, "residual_multiplier", REAL, IF_SET, multipliers.residual)
     F(NULL, "attention_multiplier", REAL, IF_SET, multipliers.attention)
@@ -94,6 +96,7 @@ static const struct field {
     F("moe", "route_scale", REAL, WRITTEN, moe.route_scale)
     F("moe", "biased", BOOL, WRITTEN, moe.biased)
     F("moe", "dense_set", INT, IF_SET, moe.dense_set)
+    F("moe", "shared_dim", INT, IF_SET, moe.shared_dim)
     F("lora", "rank", INT, NEEDED, lora.rank)
     F("lora", "alpha", REAL, NEEDED, lora.alpha)
 /* clang-format on */

@@ -135,13 +135,9 @@ static void check_scaling(struct check *c, const struct tt_model_dims *d)
               TT_KEY_NAME(model.rope_scaling.original_max), rope->original_max);
 }
 
-/* GPT-2's attention: one key and value head for each query head, heads that fill the width, no RoPE. */
-static void check_learned(struct check *c, const struct tt_model_row *row, const struct tt_model_dims *d)
+/* GPT-2's and GPT-NeoX's attention: a key and a value head for each query head, which fill the width. */
+static void check_full_heads(struct check *c, const struct tt_model_row *row, const struct tt_model_dims *d)
 {
-    if (d->rope.theta != 0.0 || d->rope.factor != 0.0)
-        fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta), TT_KEY(model.rope_scaling.factor)),
-              "%s and %s have no meaning for %s: its positions are learned", TT_KEY_NAME(model.rope_theta),
-              TT_KEY_NAME(model.rope_scaling.factor), row->name);
     if (d->n_kv_heads != d->n_heads)
         fault(c, TT_KEY_LIST(TT_KEY(model.n_kv_heads), TT_KEY(model.n_heads)),
               "%s is %lld; %s has as many as query heads (%lld)", TT_KEY_NAME(model.n_kv_heads),
@@ -150,6 +146,15 @@ static void check_learned(struct check *c, const struct tt_model_row *row, const
         fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.dim), TT_KEY(model.n_heads)),
               "%s is %lld; %s has %s %lld / %s %lld", TT_KEY_NAME(model.head_dim), (long long)d->head_dim, row->name,
               TT_KEY_NAME(model.dim), (long long)d->dim, TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
+}
+
+static void check_learned(struct check *c, const struct tt_model_row *row, const struct tt_model_dims *d)
+{
+    if (d->rope.theta != 0.0 || d->rope.factor != 0.0)
+        fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta), TT_KEY(model.rope_scaling.factor)),
+              "%s and %s have no meaning for %s: its positions are learned", TT_KEY_NAME(model.rope_theta),
+              TT_KEY_NAME(model.rope_scaling.factor), row->name);
+    check_full_heads(c, row, d);
     check_positions(c, d->max_positions, 1);
 }
 
@@ -270,6 +275,9 @@ static void check_experts(struct check *c, const struct tt_model_row *row, struc
         fault(c, about, "the gates of experts are multiplied by %g; it must be positive", moe->route_scale);
     if (moe->ffn_dim < 1 || moe->ffn_dim > MAX_DIM)
         fault(c, about, "experts are %lld wide; their width must lie in 1..%d", (long long)moe->ffn_dim, MAX_DIM);
+    if (moe->shared_dim < 0 || moe->shared_dim > MAX_DIM)
+        fault(c, about, "the expert that sees all tokens is %lld wide; it must be at most %d",
+              (long long)moe->shared_dim, MAX_DIM);
     if (moe->shared < 0 || moe->shared * moe->ffn_dim > MAX_DIM)
         fault(c, about, "%lld shared experts of width %lld; they must have at most %d in all", (long long)moe->shared,
               (long long)moe->ffn_dim, MAX_DIM);
@@ -351,6 +359,8 @@ static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, t
               "layers from %lld on have a window; it must be 0 or more", (long long)d->window_from - 1);
     if (has_dim && has_heads)
         check_mla(&c, d);
+    if (has_dim && has_heads && row->decoder && row->decoder->heads_in_turn)
+        check_full_heads(&c, row, d);
     if (d->lora.rank && !row->adaptable)
         fail_adapters(&c, row);
     if (has_dim && has_heads && row->learned_positions)

@@ -356,11 +356,9 @@ def make(folder):
         if not routers.gap > case["gap"]:
             sys.exit(f"{folder.name}: a near-tie of {routers.gap:.2g}; take another seed")
         seen["routers"] = {"smallest_gap": routers.gap, "experts_without_tokens": routers.without}
-        model.float().save_pretrained(folder / "final", safe_serialization=True)  # experts are separate in files
-        (folder / "final" / "model.safetensors").rename(folder / "final.safetensors")
-        shutil.rmtree(folder / "final")
-    else:
-        save_weights(model, folder / "final.safetensors")
+    model.float().save_pretrained(folder / "final", safe_serialization=True)  # names and experts as in files
+    (folder / "final" / "model.safetensors").rename(folder / "final.safetensors")
+    shutil.rmtree(folder / "final")
     write(folder, {"case": case, **seen})
     print(folder.name, "loss", seen["loss"][0], "to", seen["loss"][-1], "norms", min(seen["grad_norm"]),
           max(seen["grad_norm"]))

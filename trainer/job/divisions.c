@@ -72,9 +72,9 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
     /* routed experts are not divided; shared experts and layers without experts are */
     if (d->moe.experts == 0 || tt_model_dense_layers(d) > 0)
         add(&sizes, (struct size){.name = TT_KEY_NAME(model.ffn_dim), .size = d->ffn_dim, .other = 1});
-    if (d->moe.shared > 0)
+    if (tt_moe_shared_width(&d->moe) > 0)
         add(&sizes,
-            (struct size){.name = "the width of shared experts,", .size = d->moe.shared * d->moe.ffn_dim, .other = 1});
+            (struct size){.name = "the width of shared experts,", .size = tt_moe_shared_width(&d->moe), .other = 1});
     add(&sizes, (struct size){.name = "the tokens of a microbatch,",
                               .size = (cfg->parallelism.pipeline_parallel_degree > 1
                                            ? cfg->parallelism.pipeline_parallel_microbatch_size

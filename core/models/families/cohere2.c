@@ -11,7 +11,7 @@
 /* clang-format off */
 #define SIZES(d, l, h, k, f, v, base, p, scale)                                                                        \
     .dim = (d), .n_layers = (l), .n_heads = (h), .n_kv_heads = (k), .ffn_dim = (f), .vocab_size = (v),                 \
-    .norm_eps = 1e-5F, .rope = {.theta = (base)}, .max_positions = (p), .tied = 1, .multipliers = {.logits = (scale)}
+    .norm_eps = 1e-5F, .rope = {.theta = (base)}, .max_positions = (p), .tied = 1, .parallel = true, .multipliers = {.logits = (scale)}
 
 #define FLAVOR_1(text, ...) {.name = (text), .dims = {SIZES(__VA_ARGS__)}}
 
@@ -33,7 +33,7 @@ enum { COHERE2, COHERE };
 
 #define CLASS_SIZES                                                                                        \
     .dim = 8192, .n_layers = 40, .n_heads = 64, .ffn_dim = 22528, .vocab_size = 256000, .norm_eps = 1e-5F, \
-    .max_positions = 8192, .tied = 1, .multipliers = {.logits = 0.0625}
+    .max_positions = 8192, .tied = 1, .parallel = true, .multipliers = {.logits = 0.0625}
 
 static const struct tt_hf_class classes[] = {
     [COHERE2] = {.type = "cohere2",
@@ -107,8 +107,7 @@ static void write_hf_config(const struct tt_model *model, void *config)
     (void)json_object_set_new(config, "pad_token_id", json_null());
 }
 
-static const struct tt_decoder decoder = {
-    .pairs_in_files = true, .parallel = true, .hf_norms = {.before_attention = "input_layernorm"}};
+static const struct tt_decoder decoder = {.pairs_in_files = true, .hf_norms = {.before_attention = "input_layernorm"}};
 
 const struct tt_model_row tt_model_cohere2 = {
     .name = "cohere2",
