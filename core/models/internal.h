@@ -43,7 +43,8 @@
     X(gemma3) \
     X(glm) \
     X(glm4) \
-    X(cohere2)
+    X(cohere2) \
+    X(gpt_neox)
 /* clang-format on */
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;

@@ -39,14 +39,12 @@ options() {
 }
 
 # A folder of golden runs begins with the name of its model; tests/golden runs all that it finds.
-case_every_model_of_the_registry_has_golden_runs_and_is_in_the_manual() {
+case_every_model_of_the_registry_has_golden_runs() {
     run models --json
     expect_ok
     for model in $(python3 -c 'import json; print(*{m["name"]: 0 for m in json.load(open("out"))["models"]})'); do
         ls "$data/$model"*/generate.json >/dev/null 2>&1 ||
             not_as "no folder tests/golden/data/$model* has a generate.json"
-        sed -n '/^# INITIAL WEIGHTS/,/^# WAIT/p' "$TITAN_SOURCE/man/titan-train.1.scd" | grep -qw $model ||
-            not_as "titan-train(1) does not name the init rules of $model"
     done
 }
 

@@ -204,6 +204,8 @@ static void rope_is_read_as_transformers_does(void **state)
         {OF("gpt_oss", ",\"num_local_experts\":4,\"original_max_position_embeddings\":16,\"rope_theta\":99.0"), 99.0,
          32.0, 16.0, true},
         {OF("gpt_oss", ",\"num_local_experts\":4,\"rope_parameters\":{}"), 150000.0, 0.0, 0.0, false},
+        {OF("gpt_neox", ",\"rotary_emb_base\":500"), 500.0, 0.0, 0.0, false},
+        {OF("gpt_neox", ",\"rotary_emb_base\":500,\"rope_theta\":500"), 500.0, 0.0, 0.0, false},
     };
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -245,6 +247,12 @@ static void what_transformers_reads_otherwise_is_refused(void **state)
         {"llama3", OF("llama", ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}"),
          "RoPE of its own for layers of one type ('full_attention')"},
         {"qwen3", OF("qwen3", ",\"head_dim\":null"), "head_dim is null, which is no size"},
+        {"gpt_neox", OF("gpt_neox", ",\"rotary_emb_base\":500,\"rope_theta\":400"),
+         "rope_theta and rotary_emb_base are two names of one size, and differ"},
+        {"gpt_neox", OF("gpt_neox", ",\"rotary_pct\":0.5,\"partial_rotary_factor\":0.25"),
+         "partial_rotary_factor and rotary_pct are two names of one size, and differ"},
+        {"gpt_neox", OF("gpt_neox", ",\"rotary_pct\":0.2"), "rotary_pct 0.2 rotates 3 of the 16 elements of a head"},
+        {"gpt_neox", OF("gpt_neox", ",\"hidden_act\":\"relu\""), "hidden_act 'relu' is not supported"},
     };
     struct tt_model *model = NULL;
 
@@ -273,6 +281,34 @@ static void nulls_and_second_names_are_those_of_transformers(void **state)
     model = read_json("qwen3", OF("qwen3", ""));
     assert_int_equal(model->dims.head_dim, 128);
     tt_model_free(model);
+}
+
+/* The file says all that differs between Pythia, RedPajama-INCITE and GPT-NeoX-20B. */
+static void the_forms_of_gpt_neox_are_read(void **state)
+{
+    static const struct {
+        const char *json;
+        int64_t rotary_dim;
+        bool parallel, bias, tanh_gelu;
+    } wanted[] = {
+        {OF("gpt_neox", ""), 4, true, true, false},
+        {OF("gpt_neox", ",\"rotary_pct\":0.5,\"use_parallel_residual\":false"), 8, false, true, false},
+        {OF("gpt_neox", ",\"rotary_pct\":1.0,\"hidden_act\":\"gelu_fast\""), 0, true, true, true},
+        {OF("gpt_neox", ",\"rotary_pct\":1.0,\"attention_bias\":false,\"rope_parameters\":{\"rope_type\":\"default\","
+                        "\"partial_rotary_factor\":0.5}"),
+         8, true, false, false},
+    };
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct tt_model *model = read_json("gpt_neox", wanted[i].json);
+        const struct tt_model_dims *d = &model->dims;
+
+        if (d->rotary_dim != wanted[i].rotary_dim || d->parallel != wanted[i].parallel ||
+            d->qkv_bias != wanted[i].bias || d->out_bias != wanted[i].bias || d->tanh_gelu != wanted[i].tanh_gelu)
+            fail_msg("%s: rotary_dim %lld, parallel %d, biases %d and %d, tanh_gelu %d", wanted[i].json,
+                     (long long)d->rotary_dim, d->parallel, d->qkv_bias, d->out_bias, d->tanh_gelu);
+        tt_model_free(model);
+    }
 }
 
 /* --- keys of others --- */
@@ -345,6 +381,7 @@ int main(void)
         cmocka_unit_test(rope_is_read_as_transformers_does),
         cmocka_unit_test(what_transformers_reads_otherwise_is_refused),
         cmocka_unit_test(nulls_and_second_names_are_those_of_transformers),
+        cmocka_unit_test(the_forms_of_gpt_neox_are_read),
         cmocka_unit_test(keys_of_another_class_that_change_the_mathematics_are_refused),
         cmocka_unit_test(keys_without_an_effect_are_read_over),
         cmocka_unit_test(keys_that_nobody_knows_are_listed),
