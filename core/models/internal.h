@@ -44,7 +44,9 @@
     X(glm) \
     X(glm4) \
     X(cohere2) \
-    X(gpt_neox)
+    X(gpt_neox) \
+    X(gpt_neox) \
+    X(qwen2_moe)
 /* clang-format on */
 
 #define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;

@@ -368,10 +368,10 @@ static void follow_dense(const struct pipe *pipes, int n_pipes, const struct spl
 
 static const char *const latents[] = {"deepseek_v3", "deepseek_v3_long"};
 
-/* Sliding windows in all layers; in the second model only every other layer has experts, and the last one has none. */
+/* Sliding windows in all layers; in the others only every other layer has experts. */
 static void windows(void **state)
 {
-    static const char *const one[] = {"llama3_window"}, *const sparse[] = {"qwen3_moe_sparse"};
+    static const char *const one[] = {"llama3_window"}, *const sparse[] = {"qwen3_moe_sparse", "qwen2_moe"};
     static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 1},
                                        {1, 1, TT_PP_1F1B, 1, 2, false, 1},
                                        {1, 1, TT_PP_1F1B, 1, 2, true, 1},

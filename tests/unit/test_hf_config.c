@@ -311,6 +311,34 @@ static void the_forms_of_gpt_neox_are_read(void **state)
     }
 }
 
+/* Every other layer from the first on, before max_window_layers, which is 28 where the file does not say. */
+static void windows_of_qwen2_moe_are_in_every_other_of_the_first_layers(void **state)
+{
+    static const struct {
+        const char *more;
+        unsigned windows; /* bit l: layer l has one */
+    } wanted[] = {
+        {"", 0x15},
+        {",\"max_window_layers\":3", 0x5},
+        {",\"max_window_layers\":6", 0x15},
+        {",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\","
+         "\"sliding_attention\",\"sliding_attention\"],\"max_window_layers\":3",
+         0x32},
+    };
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        char *json = tt_format("{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":6,\"use_sliding_window\":true%s}",
+                               wanted[i].more);
+        struct tt_model *model = read_json("qwen2_moe", json);
+
+        for (int64_t l = 0; l < 6; l++)
+            if (tt_model_is_windowed(&model->dims, l) != ((wanted[i].windows >> l & 1U) != 0))
+                fail_msg("%s: layer %d", json, (int)l);
+        tt_model_free(model);
+        tt_free(json);
+    }
+}
+
 /* --- keys of others --- */
 
 static void keys_of_another_class_that_change_the_mathematics_are_refused(void **state)
@@ -382,6 +410,7 @@ int main(void)
         cmocka_unit_test(what_transformers_reads_otherwise_is_refused),
         cmocka_unit_test(nulls_and_second_names_are_those_of_transformers),
         cmocka_unit_test(the_forms_of_gpt_neox_are_read),
+        cmocka_unit_test(windows_of_qwen2_moe_are_in_every_other_of_the_first_layers),
         cmocka_unit_test(keys_of_another_class_that_change_the_mathematics_are_refused),
         cmocka_unit_test(keys_without_an_effect_are_read_over),
         cmocka_unit_test(keys_that_nobody_knows_are_listed),
