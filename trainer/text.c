@@ -47,13 +47,16 @@ out:
 static int begin_document(struct tt_train_text *t, const struct tt_train_data *data)
 {
     const struct tt_token_info *info = &data->part[0].dataset->ref.info;
-    int32_t bos = t->tokenizer ? tt_tokenizer_info(t->tokenizer)->bos : info->bos;
     int32_t eos = t->stop = t->tokenizer ? tt_tokenizer_info(t->tokenizer)->eos : info->eos;
     struct tt_encoder *encoder = NULL;
     int rc = 0;
 
-    if (bos >= 0 || (eos >= 0 && !t->prompt))
-        tt_ids_add(&t->ids, bos >= 0 ? bos : eos);
+    if (t->tokenizer)
+        tt_tokenizer_begin(t->tokenizer, &t->ids);
+    else if (info->bos >= 0)
+        tt_ids_add(&t->ids, info->bos);
+    if (!t->ids.n && eos >= 0 && !t->prompt)
+        tt_ids_add(&t->ids, eos);
     if (t->prompt && !t->tokenizer)
         return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
                            "the tokenizer of the data is not known, so a text cannot be continued\nhelp: set "

@@ -93,13 +93,12 @@ static int check_given(const struct tt_args *args)
 static int encode(const struct tt_pretrained *weights, size_t size, struct tt_prompt *prompt)
 {
     bool begins = weights->is_hf ? tt_tokenizer_info(prompt->tokenizer)->adds_bos : true;
-    int32_t bos = tt_tokenizer_info(prompt->tokenizer)->bos;
     struct tt_encoder *encoder = NULL;
     int rc = 0;
 
     TT_TRY(tt_encoder_new(prompt->tokenizer, &encoder));
-    if (begins && bos >= 0)
-        tt_ids_add(&prompt->ids, bos);
+    if (begins)
+        tt_tokenizer_begin(prompt->tokenizer, &prompt->ids);
     rc = tt_encoder_encode(encoder, prompt->text, size, &prompt->ids);
     rc = rc < 0 ? tt_wrap(rc, "the prompt") : 0;
 out:

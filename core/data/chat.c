@@ -114,11 +114,10 @@ out:
 /* Writes a text that consists of a prompt and its answer. */
 static int write_pair(struct tt_chat *c, struct tt_chat_ids *to)
 {
-    int32_t bos = tt_tokenizer_info(c->tokenizer)->bos, eos = tt_tokenizer_info(c->tokenizer)->eos;
+    int32_t eos = tt_tokenizer_info(c->tokenizer)->eos;
     int rc = 0;
 
-    if (bos >= 0)
-        tt_ids_add(&to->ids, bos);
+    tt_tokenizer_begin(c->tokenizer, &to->ids);
     set_counts(to, 0);
     TT_TRY(tt_encoder_encode_marked(c->encoder, c->text.text, c->text.size, &c->learned, &to->ids, &to->counts));
     if (eos >= 0)

@@ -394,6 +394,9 @@ static void advance(struct tt_encoder *e, const char *word, size_t size)
 
 static void mark_word(struct tt_encoder *e, const char *word, size_t size, const int32_t *ids, size_t n)
 {
+    /* a Split may have removed text before the word */
+    if ((uintptr_t)word - (uintptr_t)e->piece < e->piece_size)
+        e->done = (size_t)(word - e->piece);
     for (size_t i = 0; i < n; i++) {
         size_t before = e->done, bytes = bytes_of_token(e->tokenizer, ids + i, n - i, word, size);
 
@@ -501,8 +504,7 @@ int tt_encoder_encode_document(struct tt_encoder *encoder, const char *text, siz
     size_t before = ids->n;
     int rc;
 
-    if (t->info.bos >= 0)
-        tt_ids_add(ids, t->info.bos);
+    tt_tokenizer_begin(t, ids);
     rc = tt_encoder_encode(encoder, text, size, ids);
     if (rc < 0) {
         ids->n = before;

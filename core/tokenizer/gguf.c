@@ -25,28 +25,49 @@
 #define CASED(first, second, end) "[^\\r\\n\\p{L}\\p{N}]?" UPPER first LOWER second end
 #define SLASHES                   " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" END_OF_TEXT
 #define DIGIT                     "Digits"
+#define HAN                       "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
-enum { MOST_STEPS = 3 };
+/* DeepSeek's first tokenizers know the letters with cases, but not all that Unicode has: Georgian, phonetic and
+ * mathematical ones are missing. */
+#define CASED_LETTER                                                               \
+    "(?:(?![\u0560\u0588\u10c7-\u10ff\u1c80-\u1c8a\u2d00-\u2d2d\ua790-\ua7fa"      \
+    "\uab30-\uab68\U00010570-\U000105bc\U00010d50-\U00010d85\U00016e40-\U00016e7f" \
+    "\U0001d400-\U0001d7cb\U0001df00-\U0001df1e])\\p{L&})"
+
+enum { MOST_STEPS = 6 };
 
 /* A name, and the expressions in their order; DIGIT: each digit is a word. Of two with the same ones, the first that
  * says the same about merges counts. */
 static const struct pre {
     const char *name;
     bool ignores_merges;
+    bool nfc; /* its models have read text in the normal form NFC, of which the file says nothing */
     const char *step[MOST_STEPS];
 } pres[] = {
-    {"llama-bpe", true, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
-    {"dbrx", false, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
-    {"qwen2", false, {ENGLISH "|" LETTERS "|\\p{N}|" OTHERS}},
+    {"llama-bpe", true, false, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
+    {"dbrx", false, false, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
+    {"qwen2", false, true, {ENGLISH "|" LETTERS "|\\p{N}|" OTHERS}},
+    {"deepseek-r1-qwen", false, false, {ENGLISH "|" LETTERS "|\\p{N}|" OTHERS}},
     {"qwen35",
+     false,
      false,
      {ENGLISH
       "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" END_OF_TEXT}},
-    {"gpt-2", false, {GPT2}},
-    {"smollm", false, {DIGIT, GPT2}},
-    {"tekken", true, {CASED("*", "+", "") "|" CASED("+", "*", "") "|\\p{N}|" SLASHES}},
-    {"gpt-4o", false, {CASED("*", "+", ENGLISH "?") "|" CASED("+", "*", ENGLISH "?") "|\\p{N}{1,3}|" SLASHES}},
+    {"gpt-2", false, false, {GPT2}},
+    {"mpt", false, true, {GPT2}},
+    {"smollm", false, false, {DIGIT, GPT2}},
+    {"command-r", false, true, {DIGIT, GPT2}},
+    {"tekken", true, false, {CASED("*", "+", "") "|" CASED("+", "*", "") "|\\p{N}|" SLASHES}},
+    {"gpt-4o", false, false, {CASED("*", "+", ENGLISH "?") "|" CASED("+", "*", ENGLISH "?") "|\\p{N}{1,3}|" SLASHES}},
+    {"seed-coder", false, false, {ENGLISH "|" LETTERS "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|" END_OF_TEXT}},
+    {"deepseek-llm",
+     false,
+     false,
+     {"[\r\n]", "\\s?" CASED_LETTER "+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$",
+      HAN, DIGIT}},
+    {"deepseek-coder", false, false, {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", HAN, DIGIT}},
     {"deepseek-v3",
+     false,
      false,
      {"\\p{N}{1,3}", "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+",
       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
@@ -57,16 +78,21 @@ enum { N_PRES = sizeof pres / sizeof *pres };
 
 /* Names of files of llama.cpp's that mean the same. */
 static const char *const same_pres[][2] = {
-    {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"}, {"smaug-bpe", "dbrx"},
-    {"deepseek-r1-qwen", "qwen2"}, {"llama4", "gpt-4o"},
+    {"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"falcon3", "llama-bpe"}, {"smaug-bpe", "dbrx"},
+    {"glm4", "dbrx"},        {"chatglm-bpe", "dbrx"},   {"llama4", "gpt-4o"},     {"phi-2", "gpt-2"},
+    {"olmo", "mpt"},         {"starcoder", "smollm"},   {"refact", "smollm"},     {"codeshell", "smollm"},
 };
 
 /* The expressions of a pre_tokenizer; false: a step that no row has. */
 static bool find_steps(const json_t *json, const char **step, int *n)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
+    const char *behavior = json_string_value(json_object_get(json, "behavior"));
     const json_t *list = json_object_get(json, "pretokenizers"), *regex;
 
+    if (behavior && strcmp(behavior, "Isolated") != 0 &&
+        !(strcmp(behavior, "Removed") == 0 && json_is_true(json_object_get(json, "invert"))))
+        return false; /* the expressions below match any text, so that nothing remains that could be removed */
     if (!type || *n >= MOST_STEPS + 1)
         return false;
     if (strcmp(type, "Sequence") == 0) {
@@ -105,12 +131,16 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
 {
     const char *step[MOST_STEPS + 1] = {0};
     int n = 0;
-    bool known = find_steps(pre_tokenizer, step, &n);
+    bool known = find_steps(pre_tokenizer, step, &n), same = false;
 
     *ret_name = NULL;
-    for (int i = 0; i < N_PRES && known; i++)
-        if (has_steps(&pres[i], step, n) && (!*ret_name || pres[i].ignores_merges == ignores_merges))
+    for (int i = 0; i < N_PRES && known && !same; i++) {
+        if (!has_steps(&pres[i], step, n))
+            continue;
+        same = pres[i].ignores_merges == ignores_merges;
+        if (!*ret_name || same)
             *ret_name = pres[i].name;
+    }
     if (*ret_name)
         return 0;
     return tt_fail(TT_EDATA,
@@ -138,7 +168,8 @@ static bool begins_by_name(const char *name)
     return pre && (strcmp(pre->name, "llama-bpe") == 0 || strcmp(pre->name, "tekken") == 0);
 }
 
-int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges)
+int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges,
+                          bool *ret_nfc)
 {
     const struct pre *pre = find_pre(name);
     json_t *steps;
@@ -159,6 +190,7 @@ int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json
                                                  "trim_offsets", true, "use_regex", false));
     *ret_json = json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", steps);
     *ret_ignores_merges = pre->ignores_merges;
+    *ret_nfc = pre->nfc;
     return 0;
 }
 
@@ -327,19 +359,18 @@ out:
 static int byte_level(const struct tokens *t, json_t **ret_json)
 {
     json_t *merges = NULL, *pre = NULL;
-    bool ignores = false;
+    bool ignores = false, nfc = false;
     char *name = NULL;
     int rc = 0;
 
     TT_TRY(read_pre(t->file, &name));
-    TT_TRY(tt_gguf_pre_tokenizer(name, t->file->path, &pre, &ignores));
+    TT_TRY(tt_gguf_pre_tokenizer(name, t->file->path, &pre, &ignores, &nfc));
     TT_TRY(read_merges(t, &merges));
-    *ret_json = json_pack("{s:s, s:o, s:o?, s:O, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:o, s:O}}", "version",
-                          "1.0", "added_tokens", added_of(t), "normalizer",
-                          strcmp(name, "qwen2") == 0 ? json_pack("{s:s}", "type", "NFC") : NULL, "pre_tokenizer", pre,
-                          "decoder", "type", "ByteLevel", "add_prefix_space", true, "trim_offsets", true, "use_regex",
-                          true, "model", "type", "BPE", "ignore_merges", ignores, "byte_fallback", false, "vocab",
-                          vocab_of(t), "merges", merges);
+    *ret_json = json_pack(
+        "{s:s, s:o, s:o?, s:O, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:o, s:O}}", "version", "1.0", "added_tokens",
+        added_of(t), "normalizer", nfc ? json_pack("{s:s}", "type", "NFC") : NULL, "pre_tokenizer", pre, "decoder",
+        "type", "ByteLevel", "add_prefix_space", true, "trim_offsets", true, "use_regex", true, "model", "type", "BPE",
+        "ignore_merges", ignores, "byte_fallback", false, "vocab", vocab_of(t), "merges", merges);
 out:
     json_decref(merges);
     json_decref(pre);

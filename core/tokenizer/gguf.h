@@ -64,8 +64,11 @@ enum {
 int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const char *where,
                      const char **ret_name) TT_MUST_CHECK;
 
-/** The reverse: a new pre_tokenizer (the caller releases it), and whether words that are tokens are not merged. */
-int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json,
-                          bool *ret_ignores_merges) TT_MUST_CHECK;
+/**
+ * The reverse: a new pre_tokenizer (the caller releases it), whether words that are tokens are not merged, and whether
+ * text is first brought into the normal form NFC.
+ */
+int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges,
+                          bool *ret_nfc) TT_MUST_CHECK;
 
 #endif

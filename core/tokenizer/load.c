@@ -305,36 +305,54 @@ static const char *type_of(const json_t *json)
     return type ? type : "(no type)";
 }
 
-/*
- * ret_begin/end: the special tokens that it puts around a single text; they keep their values if there are none. depth:
- * of sequences.
- */
-static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, int depth, int32_t *ret_begin,
-                               int32_t *ret_end)
+/* The special tokens that a post-processor puts around a single text; -1: none. */
+struct ends {
+    int32_t begin, after; /* after: the second one */
+    int32_t end;
+};
+
+/* Reads the list of a TemplateProcessing: special tokens, the text, special tokens. */
+static int read_template(const struct tt_tokenizer *t, const json_t *single, struct ends *ends)
 {
-    const json_t *list = json_object_get(json, "processors"), *single = json_object_get(json, "single");
-    size_t n = json_array_size(single);
+    int32_t *const before[] = {&ends->begin, &ends->after};
+    size_t n[2] = {0, 0}; /* the tokens before and after the text */
+    bool has_text = false;
+
+    for (size_t i = 0; i < json_array_size(single); i++) {
+        const json_t *special = json_object_get(json_array_get(single, i), "SpecialToken");
+        const char *name = tt_json_plain_string(json_object_get(special, "id"));
+        int32_t *to = has_text ? &ends->end : before[n[0] ? 1 : 0];
+
+        has_text = has_text || !special;
+        if (!special)
+            continue;
+        if (++n[has_text] > (has_text ? 1 : 2)) {
+            return tt_fail(TT_EDATA, "%s: post_processor puts more than %s text, which is not supported", t->info.where,
+                           has_text ? "one token after a" : "two tokens before a");
+        }
+        if (name)
+            *to = tt_tokenizer_token_to_id(t, name);
+    }
+    return 0;
+}
+
+/* ends keep their values if there are none. depth: of sequences. */
+static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, int depth, struct ends *ends)
+{
+    const json_t *list = json_object_get(json, "processors");
     int rc = 0;
 
     if (!json || json_is_null(json) || strcmp(type_of(json), "ByteLevel") == 0)
         return 0;
     if (strcmp(type_of(json), "Sequence") == 0 && depth < DEEPEST_SEQUENCE) {
         for (size_t i = 0; i < json_array_size(list); i++)
-            TT_TRY(read_post_processor(t, json_array_get(list, i), depth + 1, ret_begin, ret_end));
+            TT_TRY(read_post_processor(t, json_array_get(list, i), depth + 1, ends));
         goto out;
     }
-    if (strcmp(type_of(json), "TemplateProcessing") != 0) {
-        return tt_fail(TT_EDATA,
-                       "%s: post_processor '%s' is not supported (ByteLevel, TemplateProcessing and null are)",
-                       t->info.where, type_of(json));
-    }
-    for (int end = 0; end < 2 && n; end++) {
-        const json_t *special = json_object_get(json_array_get(single, end ? n - 1 : 0), "SpecialToken");
-        const char *name = tt_json_plain_string(json_object_get(special, "id"));
-
-        if (name)
-            *(end ? ret_end : ret_begin) = tt_tokenizer_token_to_id(t, name);
-    }
+    if (strcmp(type_of(json), "TemplateProcessing") == 0)
+        return read_template(t, json_object_get(json, "single"), ends);
+    rc = tt_fail(TT_EDATA, "%s: post_processor '%s' is not supported (ByteLevel, TemplateProcessing and null are)",
+                 t->info.where, type_of(json));
 out:
     return rc;
 }
@@ -520,15 +538,16 @@ static int read_named(const struct tt_tokenizer *t, const json_t *config, const 
 
 static int read_ends(struct tt_tokenizer *t, const json_t *post_processor, const json_t *config, const char *where)
 {
-    int32_t begin = -1, end = -1;
+    struct ends ends = {-1, -1, -1};
     int rc = 0;
 
-    TT_TRY(read_post_processor(t, post_processor, 0, &begin, &end));
-    t->info.bos = begin; /* without a config, the template is the only source */
-    t->info.eos = end;
+    TT_TRY(read_post_processor(t, post_processor, 0, &ends));
+    t->info.bos = ends.begin; /* without a config, the template is the only source */
+    t->info.eos = ends.end;
     TT_TRY(read_named(t, config, "bos_token", where, &t->info.bos));
     TT_TRY(read_named(t, config, "eos_token", where, &t->info.eos));
-    t->info.adds_bos = begin >= 0 && begin == t->info.bos;
+    t->info.adds_bos = ends.begin >= 0 && ends.begin == t->info.bos;
+    t->info.after_bos = t->info.adds_bos ? ends.after : -1;
 out:
     return rc;
 }
@@ -658,7 +677,7 @@ int tt_tokenizer_parse(const char *json, size_t json_size, const char *config, s
         memcpy(t->info.config, config, config_size);
         t->info.config_size = config_size;
     }
-    t->info.bos = t->info.eos = t->unknown = -1;
+    t->info.bos = t->info.after_bos = t->info.eos = t->unknown = -1;
     TT_TRY(read_all(t, where));
     *ret_tokenizer = t;
     return 0;
@@ -855,6 +874,14 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
 const struct tt_tokenizer_info *tt_tokenizer_info(const struct tt_tokenizer *t)
 {
     return &t->info;
+}
+
+void tt_tokenizer_begin(const struct tt_tokenizer *tokenizer, struct tt_ids *ids)
+{
+    if (tokenizer->info.bos >= 0)
+        tt_ids_add(ids, tokenizer->info.bos);
+    if (tokenizer->info.after_bos >= 0)
+        tt_ids_add(ids, tokenizer->info.after_bos);
 }
 
 int32_t tt_tokenizer_token_to_id(const struct tt_tokenizer *tokenizer, const char *token)

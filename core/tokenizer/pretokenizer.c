@@ -257,24 +257,44 @@ out:
     return rc;
 }
 
-static int add_split(struct tt_pretokenizer *p, const json_t *json, const char *where)
+/* Reads what becomes of the matches of a Split. */
+static int read_behavior(const json_t *json, const char *where, enum tt_split_at *ret_behavior)
 {
-    const json_t *pattern = json_object_get(json, "pattern"), *text;
+    static const char *const names[] = {
+        [TT_SPLIT_ISOLATED] = "Isolated",        [TT_SPLIT_WITH_PREVIOUS] = "MergedWithPrevious",
+        [TT_SPLIT_WITH_NEXT] = "MergedWithNext", [TT_SPLIT_CONTIGUOUS] = "Contiguous",
+        [TT_SPLIT_REMOVED] = "Removed",
+    };
     const char *behavior = json_string_value(json_object_get(json, "behavior"));
 
-    if (!behavior || strcmp(behavior, "Isolated") != 0) {
-        return tt_fail(TT_EDATA, "%s: pre_tokenizer Split with behavior '%s' is not supported (Isolated is)", where,
-                       behavior ? behavior : "(none)");
+    for (int i = TT_SPLIT_ISOLATED; behavior && i <= TT_SPLIT_REMOVED; i++) {
+        if (strcmp(behavior, names[i]) == 0) {
+            *ret_behavior = (enum tt_split_at)i;
+            return 0;
+        }
     }
-    text = json_object_get(pattern, "Regex");
-    if (json_is_string(text))
-        return add_pattern(p, json_string_value(text), json_string_length(text), false, where);
-    text = json_object_get(pattern, "String");
+    return tt_fail(TT_EDATA, "%s: pre_tokenizer Split with behavior '%s' is not supported", where,
+                   behavior ? behavior : "(none)");
+}
+
+static int add_split(struct tt_pretokenizer *p, const json_t *json, const char *where)
+{
+    const json_t *pattern = json_object_get(json, "pattern"), *text = json_object_get(pattern, "Regex");
+    bool is_literal = !json_is_string(text);
+    enum tt_split_at behavior = TT_SPLIT_ISOLATED;
+    int rc = 0;
+
+    TT_TRY(read_behavior(json, where, &behavior));
+    text = is_literal ? json_object_get(pattern, "String") : text;
     if (!json_is_string(text))
         return tt_fail(TT_EDATA, "%s: pre_tokenizer Split has neither pattern.Regex nor pattern.String", where);
-    if (!json_string_length(text)) /* an empty string matches nowhere */
+    if (is_literal && !json_string_length(text)) /* an empty string matches nowhere */
         return 0;
-    return add_pattern(p, json_string_value(text), json_string_length(text), true, where);
+    TT_TRY(add_pattern(p, json_string_value(text), json_string_length(text), is_literal, where));
+    p->behavior[p->n_steps - 1] = behavior;
+    p->inverts[p->n_steps - 1] = json_is_true(json_object_get(json, "invert"));
+out:
+    return rc;
 }
 
 static int add_byte_level(struct tt_pretokenizer *p, const json_t *json, const char *where)
@@ -413,10 +433,47 @@ out:
     return rc;
 }
 
-/* Cuts around the matches of a step; the next steps cut the pieces. */
+/* A piece between two cuts of a step, which may still grow. */
+struct piece {
+    size_t begin, end;
+    bool is_match; /* it ends with a match */
+};
+
+/* Whether two parts of a text that follow each other, matches or the text between matches, are one piece. */
+static bool joins(enum tt_split_at behavior, bool was_match, bool is_match)
+{
+    return behavior == TT_SPLIT_WITH_PREVIOUS ? is_match && !was_match
+           : behavior == TT_SPLIT_WITH_NEXT   ? was_match && !is_match
+                                              : behavior == TT_SPLIT_CONTIGUOUS && was_match == is_match;
+}
+
+/* Gives a piece on to the next step, unless it is a match that the step removes. */
+static int put_piece(const struct split *s, int step, const char *text, const struct piece *piece)
+{
+    if (piece->is_match && s->p->behavior[step] == TT_SPLIT_REMOVED)
+        return 0;
+    return run_steps(s, step + 1, false, text + piece->begin, piece->end - piece->begin);
+}
+
+/* Adds a part of the text to the piece, or gives the piece on and begins another. */
+static int add_part(const struct split *s, int step, const char *text, struct piece *piece, struct piece part)
+{
+    int rc = 0;
+
+    part.is_match = part.is_match != s->p->inverts[step];
+    if (piece->end > piece->begin && joins(s->p->behavior[step], piece->is_match, part.is_match))
+        part.begin = piece->begin;
+    else
+        rc = put_piece(s, step, text, piece);
+    *piece = part;
+    return rc;
+}
+
+/* Cuts the text at the matches of a step; the next steps cut the pieces. */
 static int run_pattern(const struct split *s, int step, const char *text, size_t size)
 {
     struct tt_matches matches;
+    struct piece piece = {0};
     size_t done = 0, begin = 0, end = 0;
     bool found = false;
     int rc = 0;
@@ -426,11 +483,14 @@ static int run_pattern(const struct split *s, int step, const char *text, size_t
         TT_TRY(tt_matches_next(&matches, &found, &begin, &end));
         if (!found)
             break;
-        TT_TRY(run_steps(s, step + 1, false, text + done, begin - done));
-        TT_TRY(run_steps(s, step + 1, false, text + begin, end - begin));
+        if (done < begin)
+            TT_TRY(add_part(s, step, text, &piece, (struct piece){done, begin, false}));
+        TT_TRY(add_part(s, step, text, &piece, (struct piece){begin, end, true}));
         done = end;
     }
-    TT_TRY(run_steps(s, step + 1, false, text + done, size - done));
+    if (done < size)
+        TT_TRY(add_part(s, step, text, &piece, (struct piece){done, size, false}));
+    TT_TRY(put_piece(s, step, text, &piece));
 out:
     tt_matches_end(&matches);
     return rc;

@@ -80,8 +80,22 @@ struct tt_metaspace {
 /** Reads a Metaspace; what: "pre_tokenizer" or "decoder". */
 int tt_metaspace_init(struct tt_metaspace *m, const json_t *json, const char *what, const char *where) TT_MUST_CHECK;
 
+/**
+ * Where Split cuts the text: before and after each match, only after it, only before it, or at the ends of runs of
+ * matches; or the matches are removed. OLMo 2's removes what does not match, and everything matches.
+ */
+enum tt_split_at {
+    TT_SPLIT_ISOLATED,
+    TT_SPLIT_WITH_PREVIOUS,
+    TT_SPLIT_WITH_NEXT,
+    TT_SPLIT_CONTIGUOUS,
+    TT_SPLIT_REMOVED
+};
+
 struct tt_pretokenizer {
-    struct tt_regex *step[TT_PRETOKENIZER_STEPS]; /* each cuts around its matches (behavior Isolated) */
+    struct tt_regex *step[TT_PRETOKENIZER_STEPS];
+    enum tt_split_at behavior[TT_PRETOKENIZER_STEPS];
+    bool inverts[TT_PRETOKENIZER_STEPS]; /* the text between matches counts as matches, and matches as text */
     int n_steps;
     bool prefix_space; /* of ByteLevel: a space is added before every piece that reaches it */
     int prefix_step;   /* the number of steps before ByteLevel; -1: there is no ByteLevel */

@@ -37,6 +37,7 @@ struct tt_tokenizer_info {
     char *chat_where;    /* the file that has it, for messages */
     int64_t vocab_size;  /* the largest id + 1, including added tokens */
     int32_t bos, eos;    /* the tokens that begin and end a document; -1: it names none */
+    int32_t after_bos;   /* GLM's begin with two tokens: the second one; -1: there is none */
     bool adds_bos;       /* the `tokenizers` library would add BOS by itself: post_processor says so */
     uint64_t hash;       /* of tokenizer.json, BOS and EOS: equal hashes make equal documents; the same for
                                        * what tt_tokenizer_json_with_bos makes */
@@ -86,6 +87,9 @@ struct tt_ids {
 };
 void tt_ids_add(struct tt_ids *ids, int32_t id);
 void tt_ids_release(struct tt_ids *ids);
+
+/** Appends the tokens that begin a document: BOS and what follows it, if the tokenizer has them. */
+void tt_tokenizer_begin(const struct tt_tokenizer *tokenizer, struct tt_ids *ids);
 
 /** Encodes text in one thread; holds scratch memory and a cache of words. The tokenizer must outlive it. */
 struct tt_encoder;

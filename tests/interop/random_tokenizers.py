@@ -20,6 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from unicode_with_tokenizers import PATTERNS, random_texts, read_packed
 
 SPACE = "\u2581"
+BEHAVIORS = ["isolated", "isolated", "removed", "merged_with_previous", "merged_with_next", "contiguous"]
 
 
 def choose_normalizer(draw, depth=0):
@@ -45,10 +46,11 @@ def choose_pre_tokenizer(draw):
         if kind == 0:
             steps.append(pre_tokenizers.Digits(individual_digits=draw.random() < 0.5))
         elif kind == 1:
-            steps.append(pre_tokenizers.Split(draw.choice([" ", "a", ".", "xy", "é"]), "isolated"))
+            steps.append(pre_tokenizers.Split(draw.choice([" ", "a", ".", "xy", "é"]), draw.choice(BEHAVIORS),
+                                              draw.random() < 0.3))
         else:
             pattern = draw.choice(draw.choice(list(PATTERNS.values())))
-            steps.append(pre_tokenizers.Split(Regex(pattern), "isolated"))
+            steps.append(pre_tokenizers.Split(Regex(pattern), draw.choice(BEHAVIORS), draw.random() < 0.3))
     if draw.random() < 0.6:
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=draw.random() < 0.3, use_regex=draw.random() < 0.5))
         return pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0], True

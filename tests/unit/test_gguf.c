@@ -462,8 +462,14 @@ static void check_pre(const char *text, bool ignores, const char *wanted)
 
 static void pre_tokenizers_have_names(void **state)
 {
-    static const char *const names[] = {"llama-bpe", "dbrx",   "qwen2",  "qwen35",     "gpt-2",
-                                        "smollm",    "tekken", "gpt-4o", "deepseek-v3"};
+    static const char *const names[] = {"llama-bpe",   "dbrx",         "qwen2",          "qwen35",
+                                        "gpt-2",       "smollm",       "tekken",         "gpt-4o",
+                                        "deepseek-v3", "deepseek-llm", "deepseek-coder", "seed-coder"};
+    static const struct {
+        const char *name, *same;
+        bool nfc;
+    } others[] = {{"command-r", "smollm", true}, {"starcoder", "smollm", false}, {"olmo", "gpt-2", true},
+                  {"glm4", "dbrx", false},       {"mpt", "gpt-2", true},         {"deepseek-r1-qwen", "qwen2", false}};
 
     check_pre(llama3_split, true, "llama-bpe");
     check_pre(llama3_split, false, "dbrx");
@@ -474,15 +480,30 @@ static void pre_tokenizers_have_names(void **state)
               false, NULL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) { /* and back */
         json_t *pre = NULL;
-        bool ignores = false;
+        bool ignores = false, nfc = false;
         char *text;
 
-        assert_int_equal(tt_gguf_pre_tokenizer(names[i], "t", &pre, &ignores), 0);
+        assert_int_equal(tt_gguf_pre_tokenizer(names[i], "t", &pre, &ignores, &nfc), 0);
+        assert_int_equal(nfc, strcmp(names[i], "qwen2") == 0);
         text = tt_json_text(pre);
         check_pre(text, ignores, names[i]);
         tt_free(text);
         json_decref(pre);
     }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) { /* names that share expressions */
+        json_t *pre = NULL;
+        bool ignores = false, nfc = false;
+        char *text;
+
+        assert_int_equal(tt_gguf_pre_tokenizer(others[i].name, "t", &pre, &ignores, &nfc), 0);
+        assert_int_equal(nfc, others[i].nfc);
+        text = tt_json_text(pre);
+        check_pre(text, ignores, others[i].same);
+        tt_free(text);
+        json_decref(pre);
+    }
+    check_pre("{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\p{N}\"}, \"behavior\": \"MergedWithNext\"}", false,
+              NULL);
 }
 
 int main(void)

@@ -432,6 +432,7 @@ static void documents_have_both_ends_and_special_tokens_can_be_text(void **state
 /* What the library's decoders give: ByteFallback may come before the marks are replaced. */
 static void bytes_are_decoded_before_or_after_marks(void **state)
 {
+#define BEGIN     "{\"SpecialToken\": {\"id\": \"<|begin_of_text|>\", \"type_id\": 0}}"
 #define BYTES     "{\"type\":\"ByteFallback\"}"
 #define REPLACE   "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u2581\"},\"content\":\" \"}"
 #define META(how) "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"" how "\"}"
@@ -522,8 +523,8 @@ static void other_kinds_are_refused_by_name(void **state)
          "normalizer Replace is supported with a string"},
 
         {"{\"pre_tokenizer\": {\"type\": \"Digits\"}}", "pre_tokenizer has no ByteLevel and no Metaspace"},
-        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"Removed\"}}",
-         "Split with behavior 'Removed'"},
+        {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": \"Doubled\"}}",
+         "Split with behavior 'Doubled'"},
         {"{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(a\"}, \"behavior\": \"Isolated\"}}",
          "invalid regular expression '(a': missing closing parenthesis"},
         {"{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": "
@@ -534,6 +535,9 @@ static void other_kinds_are_refused_by_name(void **state)
          "pre_tokenizer 'ByteLevel' after Metaspace"},
         {"{\"decoder\": {\"type\": \"WordPiece\"}}", "decoder 'WordPiece' is not supported"},
         {"{\"post_processor\": {\"type\": \"BertProcessing\"}}", "post_processor 'BertProcessing' is not supported"},
+        {"{\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" BEGIN ", " BEGIN ", " BEGIN
+         ", {\"Sequence\": {\"id\": \"A\"}}]}}",
+         "post_processor puts more than two tokens before a text"},
         {"{\"added_tokens\": [{\"id\": 9, \"content\": \"<|end_of_text|>\"}]}",
          "added token '<|end_of_text|>' has the id 9, but model.vocab says 1"},
         {"{\"added_tokens\": {}}", "added_tokens is not an array"},

@@ -135,6 +135,63 @@ static void folders_of_sentencepiece_give_the_golden_ids_and_texts(void **state)
     }
 }
 
+/* The tokenizer.json of a family: its parts around one of the vocabularies. */
+static struct tt_tokenizer *family(const json_t *all, const json_t *of, const char *name)
+{
+    json_t *root = json_deep_copy(json_object_get(of, "parts"));
+    json_t *model = json_deep_copy(json_object_get(all, json_string_value(json_object_get(of, "of"))));
+    struct tt_tokenizer *t = NULL;
+    char *text;
+
+    assert_int_equal(json_object_update(model, json_object_get(of, "options")), 0);
+    assert_int_equal(json_object_set_new(root, "model", model), 0);
+    text = tt_json_text(root);
+    if (parse(text, NULL, &t) < 0)
+        fail_msg("%s: %s", name, tt_error_message());
+    tt_free(text);
+    json_decref(root);
+    return t;
+}
+
+static void expect_begin(const struct tt_tokenizer *t, const json_t *want)
+{
+    struct tt_ids ids = {0};
+
+    tt_tokenizer_begin(t, &ids);
+    assert_int_equal(ids.n, json_array_size(want));
+    for (size_t i = 0; i < ids.n; i++)
+        assert_int_equal(ids.id[i], json_integer_value(json_array_get(want, i)));
+    tt_ids_release(&ids);
+}
+
+/* data/make_tokenizers.py made them. */
+static void tokenizers_of_families_give_the_golden_ids_and_texts(void **state)
+{
+    const char *name;
+    json_t *all = NULL, *texts, *of;
+
+    assert_int_equal(tt_json_load(DATA "family_tokenizers.json", &all), 0);
+    texts = json_object_get(all, "texts");
+    json_object_foreach(json_object_get(all, "families"), name, of)
+    {
+        struct tt_tokenizer *t = family(all, of, name);
+        const json_t *ids;
+        size_t i;
+
+        expect_begin(t, json_object_get(of, "begin"));
+        json_array_foreach(json_object_get(of, "ids"), i, ids)
+        {
+            const json_t *text = json_array_get(texts, i), *back = json_array_get(json_object_get(of, "texts"), i);
+
+            if (text)
+                expect_ids(t, json_string_value(text), json_string_length(text), ids);
+            expect_text(t, ids, json_is_null(back) ? text : back);
+        }
+        tt_tokenizer_free(t);
+    }
+    json_decref(all);
+}
+
 /* Without a pre-tokenizer the text is one word. */
 static void a_word_of_a_mebibyte_has_the_ids_of_its_parts(void **state)
 {
@@ -273,6 +330,7 @@ int main(void)
         cmocka_unit_test(folders_of_transformers_give_the_golden_ids),
         cmocka_unit_test(bos_can_be_added_for_other_programs),
         cmocka_unit_test(folders_of_sentencepiece_give_the_golden_ids_and_texts),
+        cmocka_unit_test(tokenizers_of_families_give_the_golden_ids_and_texts),
         cmocka_unit_test(a_word_of_a_mebibyte_has_the_ids_of_its_parts),
         cmocka_unit_test(characters_without_bytes_are_unknown),
         cmocka_unit_test(numbers_beyond_64_bits_are_read),

@@ -6,12 +6,14 @@ Needs the package tokenizers (no downloads; seconds). Each is trained on the Kin
     qwen_small.json          as Qwen3's: NFC, its regular expression, ByteLevel without one
     gpt2_prefix_small.json   as GPT-2's, with add_prefix_space
     nfkd_small.json          a sequence of NFD and NFKC, added tokens that are found in normalised text
+    family_tokenizers.json   all parts but the vocabulary as the families of models have them; of two vocabularies
 NAME_golden.json holds [{"text", "ids"}, ...].
 """
 import json
 import pathlib
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                        trainers)
 
 HERE = pathlib.Path(__file__).resolve().parent
 QWEN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -79,7 +81,138 @@ def nfkd():
         AddedToken("\u2460", normalized=False), AddedToken("ginning", normalized=True, lstrip=True)])
 
 
+# --- families ---
+
+ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+CL100K = ENDS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + REST
+UP, LOW = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+O200K = (rf"[^\r\n\p{{L}}\p{{N}}]?{UP}*{LOW}+{ENDS}?|[^\r\n\p{{L}}\p{{N}}]?{UP}+{LOW}*{ENDS}?|\p{{N}}{{1,3}}"
+         r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + REST)
+HAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+SPACE = "\u2581"
+FAMILY_TEXTS = [
+    "", " ", "\n", "In the beginning  God created\n\n\n the\theaven, 1234567 and 12.5e-3.",
+    "WE'LL don't \u2019s I'm\r\n\r\n  def f(x):\n        return x[0] != 'a'  # \u00e9e\u0301 ",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \ud55c\uad6d\uc5b4 \u30c6\u30b9\u30c8 \u0663\u0664 \u2167 \u00bd \U0001f642\U0001f1e9\U0001f1ea",
+    "   \u2581\u2581x <0x0A> \u00a0\u2003y\ufffdz ", "  <END> and<END>\n <TURN> \n\nthe <END>x<BEGIN>",
+    "HTTPServer camelCase O'Neil snake_case //http://a.b/c?d=e&f\n///", "q\u0307\u0323 A\u030a \u1100\u1161 \u212b\ufb01",
+]
+
+
+def added(*tokens, **flags):
+    """A token of a family is what the texts call it: other names would only need more texts."""
+    return [AddedToken(token, normalized=False, special=True, **flags) for token in tokens]
+
+
+def template(before):
+    return processors.TemplateProcessing(single=f"{before} $A".strip(), pair=f"{before} $A $B".strip(),
+                                         special_tokens=[("<BEGIN>", 0), ("<END>", 1)])
+
+
+def byte_level(*steps, use_regex=False):
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    return pre_tokenizers.Sequence([*steps, last]) if steps else last
+
+
+def isolated(*patterns):
+    return [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+
+
+def marked():
+    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+
+
+def digits():
+    return pre_tokenizers.Digits(individual_digits=True)
+
+
+def vocabularies():
+    """Merges across words, so that the ids show where words end; of bytes, and of characters and bytes."""
+    lines = [line.replace(". ", ".\n\n") for line in corpus()[:4]]
+    lines += [f"{text} {text[::-1]}" for text in FAMILY_TEXTS] * 40 + ["1234567 12345 67 123\n\n\n"] * 200
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = byte_level()
+    tokenizer.train_from_iterator(lines, trainers.BpeTrainer(
+        vocab_size=440, initial_alphabet=ALL_BYTES, show_progress=False, special_tokens=["<BEGIN>", "<END>", "<TURN>"]))
+    yield "bytes", json.loads(tokenizer.to_str())["model"]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.train_from_iterator([line.replace(" ", SPACE) for line in lines], trainers.BpeTrainer(
+        vocab_size=460, show_progress=False, limit_alphabet=70, special_tokens=[
+            "<BEGIN>", "<END>", "<TURN>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]))
+    yield "characters", json.loads(tokenizer.to_str())["model"]
+
+
+def family_parts():
+    """Name: (vocabulary, normalizer, pre-tokenizer, post-processor, decoder, added tokens, options of the model)."""
+    cl100k = pre_tokenizers.Split(Regex(CL100K), "removed", invert=True)
+    all_three, plain = added("<BEGIN>", "<END>", "<TURN>"), decoders.ByteLevel()
+    spaces = [AddedToken(" " * n, normalized=True) for n in (4, 3, 2)]
+    llama2 = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
+    gemma = pre_tokenizers.Split(" ", "merged_with_previous")
+    dummy = [normalizers.Replace("<!dummy-prefix!>", SPACE), normalizers.Replace(" ", SPACE)]
+    letters = "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba"
+    return {
+        "gemma": ("characters", normalizers.Replace(" ", SPACE), gemma, template("<BEGIN>"), marked(),
+                  all_three + [AddedToken(text, normalized=False) for text in ("\n\n", SPACE * 2, "\t")], {}),
+        "phi3": ("characters", llama2, None, template(""), decoders.Sequence([marked(), decoders.Strip(" ", 1, 0)]),
+                 added("<BEGIN>", "<unk>") + added("<END>", "<TURN>", rstrip=True), {}),
+        "chatglm": ("characters", normalizers.Sequence(dummy),
+                    pre_tokenizers.Split("<!dummy-prefix!>", "merged_with_next"), template("<BEGIN> <END>"),
+                    decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(SPACE)]), all_three, {}),
+        "qwen2": ("bytes", normalizers.NFC(), byte_level(*isolated(QWEN)), None, plain, all_three, {}),
+        "phi4": ("bytes", None, byte_level(cl100k), None, plain,
+                 added("<BEGIN>") + added("<END>", "<TURN>", lstrip=True, rstrip=True), {}),
+        "gpt_neox": ("bytes", normalizers.NFC(), byte_level(use_regex=True), None, plain, all_three + spaces, {}),
+        "starcoder2": ("bytes", None, byte_level(digits(), use_regex=True), None, plain, all_three, {}),
+        "cohere": ("bytes", normalizers.NFC(), byte_level(digits(), use_regex=True), template("<BEGIN>"), plain,
+                   all_three, {}),
+        "cohere2": ("bytes", normalizers.NFC(), byte_level(*isolated(r"\d{1,3}(?=(?:\d{3})*\b)", O200K)),
+                    template("<BEGIN>"), plain, all_three, {}),
+        "glm4": ("bytes", None, byte_level(*isolated(CL100K)),
+                 processors.Sequence([processors.ByteLevel(trim_offsets=False), template("<BEGIN> <END>")]), plain,
+                 all_three, {"ignore_merges": True}),
+        "seed_oss": ("bytes", None, byte_level(*isolated(
+            ENDS + "|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+")),
+            None, plain, all_three, {}),
+        "deepseek_llm": ("bytes", None, byte_level(*isolated(
+            "[\r\n]", f"\\s?[{letters}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$",
+            HAN), digits()), template("<BEGIN>"), plain, all_three, {}),
+        "laguna": ("bytes", None, byte_level(pre_tokenizers.Split(Regex(r"(?:\r?\n)+(?!\r?\n)"), "merged_with_next"),
+                                             *isolated(QWEN)), None, plain, all_three, {}),
+    }
+
+
+def families():
+    models_of, found = dict(vocabularies()), {}
+    for name, (of, normalizer, pre_tokenizer, processor, decoder, tokens, options) in family_parts().items():
+        tokenizer = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], "model": models_of[of]
+                                                   | options}))
+        tokenizer.normalizer, tokenizer.decoder = normalizer, decoder
+        if pre_tokenizer:
+            tokenizer.pre_tokenizer = pre_tokenizer
+        if processor:
+            tokenizer.post_processor = processor
+        tokenizer.add_tokens(tokens)
+        saved = json.loads(tokenizer.to_str())
+        parts = {key: saved[key] for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")}
+        ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in FAMILY_TEXTS]
+        if of == "characters":  # bytes that are no text
+            ids.append([tokenizer.token_to_id(t) for t in ("<0xF0>", "<0x9F>", "<0x41>", SPACE, "<0xE6>", "<0x0A>")])
+        texts = [tokenizer.decode(one, skip_special_tokens=False) for one in ids]  # null: the text that was encoded
+        texts = [None if i < len(FAMILY_TEXTS) and text == FAMILY_TEXTS[i] else text for i, text in enumerate(texts)]
+        found[name] = {"of": of, "parts": parts, "options": options, "begin": tokenizer.encode("").ids, "ids": ids,
+                       "texts": texts}
+    compact = {"separators": (",", ":")}
+    rows = ",\n".join(f' "{key}": {json.dumps(value, **compact)}' for key, value in (
+        {"texts": FAMILY_TEXTS} | models_of).items())
+    (HERE / "family_tokenizers.json").write_text(
+        "{\n" + rows + ',\n "families": {\n' +
+        ",\n".join(f'  "{name}": {json.dumps(of, **compact)}' for name, of in found.items()) + "\n }\n}\n")
+
+
 if __name__ == "__main__":
+    families()
     qwen()
     gpt2_prefix()
     nfkd()
