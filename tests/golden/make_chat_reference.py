@@ -6,14 +6,19 @@ beginning of the answer. Needs transformers.
 
 The tokenizer is the built-in one with the tokens below added. The templates are those of the models, without tools;
 the marks around what is learned are added to them. In chat_tokenizers.json small SentencePiece-style tokenizers, whose
-words depend on where a text begins and whose added tokens take the space around them, write ChatML.
+words depend on where a text begins and whose added tokens take the space around them, write ChatML. chat_families.json
+has the texts that the templates of more families give (without tools, documents and images), and the learned parts.
 """
+import datetime
 import json
 import pathlib
+import re
 import sys
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+import jinja2
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPECIAL = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>"]
@@ -91,6 +96,13 @@ MARKED = {
 }
 
 
+class Date(datetime.datetime):
+    """The date that titan's templates have."""
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.datetime(2024, 7, 26)
+
+
 def say(*turns):
     return {"messages": [dict(zip(("role", "content", "reasoning_content"), turn)) for turn in turns]}
 
@@ -125,11 +137,12 @@ PAIRS = [
 QUESTIONS = [(None, "Who built the ark?"), ("Answer with one word.", " Who?\n"), (None, "\n大小 <|im_end|>")]
 
 
-def load():
+def load(special=SPECIAL, plain=PLAIN):
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(ROOT / "assets/tokenizer.json"),
                                         bos_token="<|begin_of_text|>", eos_token="<|end_of_text|>")
-    tokenizer.add_special_tokens({"additional_special_tokens": SPECIAL})
-    tokenizer.add_tokens(PLAIN)
+    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    if plain:
+        tokenizer.add_tokens(plain)
     return tokenizer
 
 
@@ -224,7 +237,182 @@ def write_variants():
     print(f"{out}: {len(rows)} tokenizers", file=sys.stderr)
 
 
+# Name: the tokens that it writes, the beginning of an answer, its end, and the template.
+ROLES = "raise_exception('Conversation roles must alternate user/assistant/user/assistant/...')"
+FAMILIES = {
+    "gemma2": (["<start_of_turn>", "<end_of_turn>"], "<start_of_turn>model\n", "<end_of_turn>", """\
+{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}\
+{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ """ + ROLES + """ }}\
+{% endif %}{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}\
+{% endif %}{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}\
+{% if add_generation_prompt %}{{'<start_of_turn>model\\n'}}{% endif %}"""),
+    "gemma3": (["<start_of_turn>", "<end_of_turn>"], "<start_of_turn>model\n", "<end_of_turn>", """{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- if messages[0]['content'] is string -%}
+        {%- set first_user_prefix = messages[0]['content'] + '\\n\\n' -%}
+    {%- else -%}
+        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\\n\\n' -%}
+    {%- endif -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set first_user_prefix = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+        {{ """ + ROLES + """ }}
+    {%- endif -%}
+    {%- if (message['role'] == 'assistant') -%}
+        {%- set role = "model" -%}
+    {%- else -%}
+        {%- set role = message['role'] -%}
+    {%- endif -%}
+    {{ '<start_of_turn>' + role + '\\n' + (first_user_prefix if loop.first else "") }}
+    {%- if message['content'] is string -%}
+        {{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for item in message['content'] -%}
+            {%- if item['type'] == 'text' -%}{{ item['text'] | trim }}{%- endif -%}
+        {%- endfor -%}
+    {%- else -%}
+        {{ raise_exception("Invalid content type") }}
+    {%- endif -%}
+    {{ '<end_of_turn>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{'<start_of_turn>model\\n'}}
+{%- endif -%}
+"""),
+    "phi3": (["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"], "<|assistant|>\n", "<|end|>", """\
+{% for message in messages %}{% if message['role'] == 'system' and message['content'] %}{{'<|system|>\\n' + \
+message['content'] + '<|end|>\\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\\n' + message['content'] + \
+'<|end|>\\n'}}{% elif message['role'] == 'assistant' %}{{'<|assistant|>\\n' + message['content'] + '<|end|>\\n'}}\
+{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif %}"""),
+    "phi4": (["<|im_start|>", "<|im_sep|>", "<|im_end|>"], "<|im_start|>assistant<|im_sep|>", "<|im_end|>", """\
+{% for message in messages %}{% if (message['role'] == 'system') %}{{'<|im_start|>system<|im_sep|>' + \
+message['content'] + '<|im_end|>'}}{% elif (message['role'] == 'user') %}{{'<|im_start|>user<|im_sep|>' + \
+message['content'] + '<|im_end|>'}}{% elif (message['role'] == 'assistant') %}{{'<|im_start|>assistant<|im_sep|>' + \
+message['content'] + '<|im_end|>'}}{% endif %}{% endfor %}{% if add_generation_prompt %}\
+{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}"""),
+    "olmo2": (["<|system|>", "<|user|>", "<|assistant|>"], "<|assistant|>\n", "<|end_of_text|>", """\
+{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}{{ '<|system|>\\n' + \
+message['content'] + '\\n' }}{% elif message['role'] == 'user' %}{{ '<|user|>\\n' + message['content'] + '\\n' }}\
+{% elif message['role'] == 'assistant' %}{% if not loop.last %}{{ '<|assistant|>\\n' + message['content'] + eos_token + \
+'\\n' }}{% else %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endif %}{% endif %}\
+{% if loop.last and add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}{% endfor %}"""),
+    "granite": (["<|start_of_role|>", "<|end_of_role|>"], "<|start_of_role|>assistant<|end_of_role|>",
+                "<|end_of_text|>", """{%- if messages[0]['role'] == 'system' %}
+{%- set system_message = messages[0]['content'] %}{%- set loop_messages = messages[1:] %}
+{%- else %}{%- set system_message = "Knowledge Cutoff Date: April 2024.\\nToday's Date: " + \
+strftime_now('%B %d, %Y') + ".\\nYou are Granite, developed by IBM." %}{%- set loop_messages = messages %}{%- endif %}
+{{- '<|start_of_role|>system<|end_of_role|>' + system_message + '<|end_of_text|>\\n' }}
+{%- for message in loop_messages %}
+    {{- '<|start_of_role|>' + message['role'] + '<|end_of_role|>' + message['content'] + '<|end_of_text|>\\n' }}
+    {%- if loop.last and add_generation_prompt %}
+        {{- '<|start_of_role|>assistant<|end_of_role|>' }}
+    {%- endif %}
+{%- endfor %}"""),
+    "cohere": (["<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>",
+                "<|SYSTEM_TOKEN|>"], "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>", """\
+{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}\
+{% set system_message = messages[0]['content'] %}{% elif false == true %}{% set loop_messages = messages %}\
+{% set system_message = 'You are Command-R.' %}{% else %}{% set loop_messages = messages %}\
+{% set system_message = false %}{% endif %}{% if system_message != false %}{{ '<|START_OF_TURN_TOKEN|>\
+<|SYSTEM_TOKEN|>' + system_message + '<|END_OF_TURN_TOKEN|>' }}{% endif %}{% for message in loop_messages %}\
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ """ + ROLES + """ }}{% endif %}\
+{% set content = message['content'] %}{% if message['role'] == 'user' %}{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' + \
+content.strip() + '<|END_OF_TURN_TOKEN|>' }}{% elif message['role'] == 'assistant' %}{{ '<|START_OF_TURN_TOKEN|>\
+<|CHATBOT_TOKEN|>'  + content.strip() + '<|END_OF_TURN_TOKEN|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}\
+{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %}"""),
+    "glm4": (["[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>"], "<|assistant|>\n", "<|user|>", """\
+[gMASK]<sop>{%- for m in messages %}{%- if m.role == 'system' %}<|system|>
+{{ m.content }}{%- elif m.role == 'user' %}<|user|>
+{{ m.content }}{%- elif m.role == 'assistant' %}<|assistant|>
+{{ m.content }}{%- endif %}{%- endfor %}{% if add_generation_prompt %}<|assistant|>
+{% endif %}"""),
+    "smollm3": (["<|im_start|>", "<|im_end|>"], "<|im_start|>assistant\n", "<|im_end|>", """\
+{%- set reasoning_mode = "/think" if enable_thinking is not defined or enable_thinking else "/no_think" -%}
+{%- if messages[0].role == "system" -%}
+  {%- set system_message = messages[0].content -%}
+  {%- if "/no_think" in system_message -%}{%- set reasoning_mode = "/no_think" -%}
+  {%- elif "/think" in system_message -%}{%- set reasoning_mode = "/think" -%}{%- endif -%}
+  {%- set custom_instructions = system_message.replace("/no_think", "").replace("/think", "").rstrip() -%}
+{%- endif -%}
+{{- "<|im_start|>system\\n## Metadata\\n\\nToday Date: " + strftime_now("%d %B %Y") + "\\nReasoning Mode: " -}}
+{{- reasoning_mode + "\\n\\n" -}}
+{%- if custom_instructions -%}{{- "## Custom Instructions\\n\\n" + custom_instructions + "\\n\\n" -}}{%- endif -%}
+{{- "<|im_end|>\\n" -}}
+{%- for message in messages -%}
+  {%- set content = message.content if message.content is string else "" -%}
+  {%- if message.role == "user" -%}{{ "<|im_start|>" + message.role + "\\n"  + content + "<|im_end|>\\n" }}
+  {%- elif message.role == "assistant" -%}
+    {% generation %}
+    {%- if reasoning_mode == "/think" -%}
+      {{ "<|im_start|>assistant\\n" + content.lstrip("\\n") + "<|im_end|>\\n" }}
+    {%- else -%}
+      {{ "<|im_start|>assistant\\n" + "<think>\\n\\n</think>\\n" + content.lstrip("\\n") + "<|im_end|>\\n" }}
+    {%- endif -%}
+    {% endgeneration %}
+  {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+  {{ "<|im_start|>assistant\\n" + ("" if reasoning_mode == "/think" else "<think>\\n\\n</think>\\n") }}
+{%- endif -%}"""),
+    "qwen2": (["<|im_start|>", "<|im_end|>"], "<|im_start|>assistant\n", "<|im_end|>", """\
+{%- if messages[0]['role'] == 'system' %}
+    {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+{%- else %}
+    {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" \
+and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""),
+}
+
+
+def family(name):
+    tokens, opening, end, template = FAMILIES[name]
+    tokenizer = load(tokens, [])
+    tokenizer.chat_template = template
+    cases = []
+    for line in [*CONVERSATIONS[:5], CONVERSATIONS[6]]:
+        messages = line["messages"]
+        try:
+            text = tokenizer.apply_chat_template(messages, tokenize=False)
+        except jinja2.exceptions.TemplateError:
+            cases.append({"messages": messages})
+            continue
+        ends = r"(?:<\|user\|>|<\|assistant\|>|\Z)" if name == "glm4" else re.escape(end)  # GLM's end with the next turn
+        learned = re.findall(f"(?<={re.escape(opening)}).*?{ends}", text, re.DOTALL)
+        if "{% generation %}" in template:
+            _, marks = chat_template_utils.render_jinja_template(
+                [messages], chat_template=template, return_assistant_tokens_mask=True, **tokenizer.special_tokens_map)
+            learned = [text[begin:end] for begin, end in marks[0]]
+        asked = [] if messages[-1]["role"] == "assistant" else [
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)]
+        cases.append({"messages": messages, "text": text, "learned": learned} | ({"asked": asked[0]} if asked else {}))
+    question = [{"role": "user", "content": "Who built the ark?"}]
+    cases.append({"messages": question, "asked": tokenizer.apply_chat_template(question, tokenize=False,
+                                                                               add_generation_prompt=True)})
+    added = [{"id": tokenizer.convert_tokens_to_ids(token), "content": token, "special": True} for token in tokens]
+    return {"name": name, "added": added, "end": end, "template": template, "cases": cases}
+
+
+def write_families():
+    out = ROOT / "tests/unit/data/chat_families.json"
+    out.write_text("[\n %s\n]\n" % ",\n ".join(json.dumps(family(name)) for name in FAMILIES))
+
+
 def main():
+    chat_template_utils.datetime = Date
+    write_families()
     tokenizer = load()
     cases = [conversation(tokenizer, name, line) for name in TEMPLATES for line in CONVERSATIONS]
     cases += [pair(tokenizer, *row) for row in PAIRS]

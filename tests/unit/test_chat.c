@@ -20,8 +20,8 @@
 
 static json_t *golden;
 
-/* The built-in tokenizer with the added tokens of chat.json, and with a chat template and BOS unless they are NULL. */
-static struct tt_tokenizer *make_tokenizer_with(const json_t *chat_template, const char *bos)
+/* The built-in tokenizer with added tokens, and with a chat template and BOS unless they are NULL. */
+static struct tt_tokenizer *make_tokenizer_of(const json_t *tokens, const json_t *chat_template, const char *bos)
 {
     struct tt_builtin file = tt_builtin_get(TT_BUILTIN_TOKENIZER);
     json_t *root = NULL, *config = json_pack("{s:s*, s:s}", "bos_token", bos, "eos_token", "<|end_of_text|>");
@@ -31,7 +31,7 @@ static struct tt_tokenizer *make_tokenizer_with(const json_t *chat_template, con
     size_t i;
 
     assert_int_equal(tt_json_parse(file.bytes, file.size, file.name, &root), 0);
-    json_array_foreach(json_object_get(golden, "added"), i, row)
+    json_array_foreach(tokens, i, row)
     {
         json_t *added = json_pack("{s:O, s:O, s:O, s:b, s:b, s:b, s:b}", "id", json_object_get(row, "id"), "content",
                                   json_object_get(row, "content"), "special", json_object_get(row, "special"),
@@ -50,6 +50,12 @@ static struct tt_tokenizer *make_tokenizer_with(const json_t *chat_template, con
     json_decref(root);
     json_decref(config);
     return t;
+}
+
+/* The same with the added tokens of chat.json. */
+static struct tt_tokenizer *make_tokenizer_with(const json_t *chat_template, const char *bos)
+{
+    return make_tokenizer_of(json_object_get(golden, "added"), chat_template, bos);
 }
 
 static struct tt_tokenizer *make_tokenizer(const json_t *chat_template)
@@ -545,6 +551,85 @@ static void questions_are_those_of_transformers(void **state)
     tt_tokenizer_free(t);
 }
 
+/* --- templates of families, as texts --- */
+
+static void expect_bytes(const char *name, size_t row, const char *text, size_t size, const json_t *want)
+{
+    if (size != json_string_length(want) || memcmp(text, json_string_value(want), size) != 0)
+        fail_msg("%s, case %zu: '%.*s', wanted '%s'", name, row, (int)size, text, json_string_value(want));
+}
+
+static void expect_learned(const char *name, size_t row, const struct tt_text *text, const struct tt_passages *learned,
+                           const json_t *want)
+{
+    if (learned->n != json_array_size(want))
+        fail_msg("%s, case %zu: %zu answers, wanted %zu", name, row, (size_t)learned->n, json_array_size(want));
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        struct tt_passage part = learned->item[i];
+
+        expect_bytes(name, row, text->text + part.begin, part.end - part.begin, json_array_get(want, i));
+    }
+}
+
+/* One conversation: its text and what is learned of it, or a refusal; and the question, if an answer may follow. */
+static void check_case(const struct tt_chat_template *chat, const char *name, size_t row, const json_t *of)
+{
+    const json_t *messages = json_object_get(of, "messages"), *want = json_object_get(of, "text");
+    const json_t *asked = json_object_get(of, "asked"), *message;
+    struct tt_passages learned = {0};
+    struct tt_text text = {0};
+    bool is_answer[8] = {false};
+    size_t i;
+
+    json_array_foreach(messages, i, message)
+    {
+        is_answer[i] = strcmp(json_string_value(json_object_get(message, "role")), "assistant") == 0;
+    }
+    if (want && tt_chat_template_write(chat, messages, is_answer, &text, &learned) < 0)
+        fail_msg("%s, case %zu: %s", name, row, tt_error_message());
+    if (want) {
+        expect_bytes(name, row, text.text, text.size, want);
+        expect_learned(name, row, &text, &learned, json_object_get(of, "learned"));
+    } else if (!asked) {
+        assert_int_equal(tt_chat_template_write(chat, messages, is_answer, &text, &learned), TT_EDATA);
+    }
+    text.size = 0;
+    if (asked) {
+        assert_int_equal(tt_chat_template_ask(chat, messages, &text), 0);
+        expect_bytes(name, row, text.text, text.size, asked);
+    }
+    tt_passages_release(&learned);
+    tt_text_release(&text);
+}
+
+static void templates_of_families_give_the_texts_of_transformers(void **state)
+{
+    json_t *all = NULL, *of, *row;
+    size_t i, n;
+
+    assert_int_equal(tt_json_load(TT_SOURCE_DIR "/tests/unit/data/chat_families.json", &all), 0);
+    assert_true(json_array_size(all) > 8);
+    json_array_foreach(all, i, of)
+    {
+        const char *name = json_string_value(json_object_get(of, "name"));
+        struct tt_tokenizer *t =
+            make_tokenizer_of(json_object_get(of, "added"), json_object_get(of, "template"), "<|begin_of_text|>");
+        struct tt_chat_template *chat = NULL;
+
+        if (tt_chat_template_new("auto", t, &chat) < 0)
+            fail_msg("%s: %s", name, tt_error_message());
+        assert_int_equal(tt_chat_template_end(chat),
+                         tt_tokenizer_token_to_id(t, json_string_value(json_object_get(of, "end"))));
+        json_array_foreach(json_object_get(of, "cases"), n, row)
+        {
+            check_case(chat, name, n, row);
+        }
+        tt_chat_template_free(chat);
+        tt_tokenizer_free(t);
+    }
+    json_decref(all);
+}
+
 static int set_up(void **state)
 {
     return tt_json_load(TT_SOURCE_DIR "/tests/unit/data/chat.json", &golden);
@@ -571,6 +656,7 @@ int main(void)
         cmocka_unit_test(the_template_is_only_asked_for_messages),
         cmocka_unit_test(answers_of_weight_0_are_not_learned),
         cmocka_unit_test(questions_are_those_of_transformers),
+        cmocka_unit_test(templates_of_families_give_the_texts_of_transformers),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
