@@ -152,12 +152,12 @@ out:
     return rc;
 }
 
-/* Layers with a window: RoPE without scaling. */
-static int read_local_rope(const json_t *config, const json_t *local, const char *where, double *theta)
+/* Layers with a window: RoPE without scaling. same: in this class they have the theta of the others. */
+static int read_local_rope(const json_t *config, const json_t *local, bool same, const char *where, double *theta)
 {
     int rc = 0;
 
-    if (!tt_hf_member(local, "rope_theta")) /* transformers 4 takes it for these layers too, 5 does not */
+    if (same && !tt_hf_member(local, "rope_theta")) /* transformers 4 takes it for these layers too, 5 does not */
         TT_TRY(tt_hf_must_equal(config, "rope_theta", *theta, where));
     TT_TRY(tt_hf_real(local, "rope_theta", *theta, where, theta));
     TT_TRY(tt_hf_must_be(local, "rope_type", "default", where));
@@ -204,7 +204,7 @@ int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dim
 
     TT_TRY(find_rope(config, where, dims->local_theta != 0.0, &rope, &local));
     if (dims->local_theta != 0.0)
-        TT_TRY(read_local_rope(config, local, where, &dims->local_theta));
+        TT_TRY(read_local_rope(config, local, dims->local_theta == dims->rope.theta, where, &dims->local_theta));
     TT_TRY(tt_hf_either(config, "rope_theta", class->theta_key, dims->rope.theta, where, &result.theta));
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
     TT_TRY(read_rotated(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, class, where, dims));

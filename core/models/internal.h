@@ -45,7 +45,6 @@
     X(glm4) \
     X(cohere2) \
     X(gpt_neox) \
-    X(gpt_neox) \
     X(qwen2_moe)
 /* clang-format on */
 
