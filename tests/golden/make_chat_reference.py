@@ -297,8 +297,8 @@ message['content'] + '<|im_end|>'}}{% endif %}{% endfor %}{% if add_generation_p
     "olmo2": (["<|system|>", "<|user|>", "<|assistant|>"], "<|assistant|>\n", "<|end_of_text|>", """\
 {{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}{{ '<|system|>\\n' + \
 message['content'] + '\\n' }}{% elif message['role'] == 'user' %}{{ '<|user|>\\n' + message['content'] + '\\n' }}\
-{% elif message['role'] == 'assistant' %}{% if not loop.last %}{{ '<|assistant|>\\n' + message['content'] + eos_token + \
-'\\n' }}{% else %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endif %}{% endif %}\
+{% elif message['role'] == 'assistant' %}{% if not loop.last %}{{ '<|assistant|>\\n' + message['content'] + eos_token \
++ '\\n' }}{% else %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endif %}{% endif %}\
 {% if loop.last and add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}{% endfor %}"""),
     "granite": (["<|start_of_role|>", "<|end_of_role|>"], "<|start_of_role|>assistant<|end_of_role|>",
                 "<|end_of_text|>", """{%- if messages[0]['role'] == 'system' %}
@@ -389,7 +389,8 @@ def family(name):
         except jinja2.exceptions.TemplateError:
             cases.append({"messages": messages})
             continue
-        ends = r"(?:<\|user\|>|<\|assistant\|>|\Z)" if name == "glm4" else re.escape(end)  # GLM's end with the next turn
+        # GLM's turns end where the next one begins
+        ends = r"(?:<\|user\|>|<\|assistant\|>|\Z)" if name == "glm4" else re.escape(end)
         learned = re.findall(f"(?<={re.escape(opening)}).*?{ends}", text, re.DOTALL)
         if "{% generation %}" in template:
             _, marks = chat_template_utils.render_jinja_template(

@@ -94,7 +94,8 @@ SPACE = "\u2581"
 FAMILY_TEXTS = [
     "", " ", "\n", "In the beginning  God created\n\n\n the\theaven, 1234567 and 12.5e-3.",
     "WE'LL don't \u2019s I'm\r\n\r\n  def f(x):\n        return x[0] != 'a'  # \u00e9e\u0301 ",
-    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \ud55c\uad6d\uc5b4 \u30c6\u30b9\u30c8 \u0663\u0664 \u2167 \u00bd \U0001f642\U0001f1e9\U0001f1ea",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002 \ud55c\uad6d\uc5b4 \u30c6\u30b9\u30c8 \u0663\u0664 \u2167 \u00bd "
+    "\U0001f642\U0001f1e9\U0001f1ea",
     "   \u2581\u2581x <0x0A> \u00a0\u2003y\ufffdz ", "  <END> and<END>\n <TURN> \n\nthe <END>x<BEGIN>",
     "HTTPServer camelCase O'Neil snake_case //http://a.b/c?d=e&f\n///", "q\u0307\u0323 A\u030a \u1100\u1161 \u212b\ufb01",
 ]
@@ -195,7 +196,8 @@ def families():
             tokenizer.post_processor = processor
         tokenizer.add_tokens(tokens)
         saved = json.loads(tokenizer.to_str())
-        parts = {key: saved[key] for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")}
+        keys = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens")
+        parts = {key: saved[key] for key in keys}
         ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in FAMILY_TEXTS]
         if of == "characters":  # bytes that are no text
             ids.append([tokenizer.token_to_id(t) for t in ("<0xF0>", "<0x9F>", "<0x41>", SPACE, "<0xE6>", "<0x0A>")])
