@@ -137,8 +137,8 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
 }
 
 /*
- * The length that scaling begins from. The file may have it outside of the object too, which wins; without any it is
- * the longest sequence of the model.
+ * The length that scaling begins from. The file may have it outside of the object too, which wins, except in classes
+ * with an object for each kind of layer (config is NULL); without any it is the longest sequence of the model.
  */
 static int read_original_max(const json_t *config, const json_t *rope, const char *where, int64_t max_positions,
                              double *ret_value)
@@ -216,7 +216,8 @@ int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dim
     }
     dims->rope.theta = result.theta;
     if (dims->rope.factor != 0.0)
-        TT_TRY(read_original_max(config, rope, where, rope ? dims->max_positions : (int64_t)dims->rope.original_max,
+        TT_TRY(read_original_max(dims->local_theta != 0.0 ? NULL : config, rope, where,
+                                 rope ? dims->max_positions : (int64_t)dims->rope.original_max,
                                  &dims->rope.original_max));
     if (dims->rope.dynamic)
         dims->rope.original_max = (double)dims->max_positions;

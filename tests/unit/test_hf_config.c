@@ -206,6 +206,9 @@ static void rope_is_read_as_transformers_does(void **state)
         {OF("gpt_oss", ",\"num_local_experts\":4,\"rope_parameters\":{}"), 150000.0, 0.0, 0.0, false},
         {OF("gpt_neox", ",\"rotary_emb_base\":500"), 500.0, 0.0, 0.0, false},
         {OF("gpt_neox", ",\"rotary_emb_base\":500,\"rope_theta\":500"), 500.0, 0.0, 0.0, false},
+        {OF("gemma3_text", ",\"original_max_position_embeddings\":16,\"rope_theta\":99.0,\"rope_local_base_freq\":9.0,"
+                           "\"rope_scaling\":{" YARN "}"),
+         99.0, 4.0, 128.0, false},
     };
 
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
