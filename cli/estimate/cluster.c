@@ -188,8 +188,6 @@ static int search(struct command *c, int ranks)
 
     if (rc < 0)
         return rc;
-    job.gradient_bytes = 0; /* the stack decides these, whatever the flags of Megatron say */
-    job.balanced = job.expert_overlap = false;
     tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
     if (found.n > 0)
         TT_TRY(draw(c, &found.layout[0]));

@@ -227,7 +227,7 @@ int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt
     job.n_micro = cfg->training.global_batch_size > 0
                       ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
                       : (double)cfg->training.local_batch_size;
-    job.float32 = strcmp(job.stack->name, "titan") == 0 && cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
+    tt_cluster_own_keys(cfg, &job);
     job.whole_logits = job.whole_logits && job.tp > 1;
     job.split_known = !tt_cluster_stack_is_megatron(job.stack);
     job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
@@ -278,11 +278,6 @@ static int check(const struct tt_config_row *key, const char *value, const struc
         is_ignored = is_ignored || strcmp(name, key->path) == 0;
     if (is_ignored)
         why = "--ignore-flag leaves it out";
-    else if (key->id == TT_KEY(lora.rank))
-        return tt_fail(TT_EUSAGE,
-                       "estimate: %s %s is not counted with --machine: %s\nhelp: set it to %s, or give --ignore-flag "
-                       "%s; without --machine titan plans the memory",
-                       key->path, value, key->assumed, usual, key->path);
     tt_cluster_note(notes, key->path, value, why);
     return 0;
 }
@@ -473,7 +468,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
     in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->foreign.job.shape) / 1e9);
     if (!tt_args_has(args, "stack")) /* fused attention is newer than the A100 */
-        TT_TRY(read_stack(in, tt_text_begins(in->machine.name, "a100") ? "megatron-2023" : "megatron-bridge"));
+        TT_TRY(read_stack(in, tt_text_begins(in->machine.name, "a100") ? "megatron-2023" : "megatron-lm"));
     if (!in->foreign.distributed_optimizer) {
         number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
         number[TT_S_STATE_SHARD].value = 0;

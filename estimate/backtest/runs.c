@@ -115,8 +115,8 @@ static const char *csv_get(const struct tt_csv *csv, int row, const char *column
 /* The numbers of a row, by the names of their columns. An empty cell is the column's default, or 0. */
 struct cells {
     double params, hidden, layers, heads, vocab, gpus, tp, pp, cp, ep, dp_shard, dp_replicate, sp, virtual_stages,
-        loss_chunks, node_gbps, seq_len, local_batch, global_batch, micro_batch, step_s, tps_per_gpu, mfu_percent,
-        tflops_per_gpu, peak_mem_gib;
+        loss_chunks, state_copies, offload_layers, node_gbps, seq_len, local_batch, global_batch, micro_batch, step_s,
+        tps_per_gpu, mfu_percent, tflops_per_gpu, peak_mem_gib;
 };
 
 /* Columns of numbers, their defaults, and their limits, beyond which sums overflow. */
@@ -145,6 +145,8 @@ static const struct {
     COLUMN(sp, 0, 0, 65536, true),
     COLUMN(virtual_stages, 1, 1, 1e5, true),
     COLUMN(loss_chunks, 1, 1, 1e6, true),
+    COLUMN(state_copies, 1, 1, 1e7, true),
+    COLUMN(offload_layers, 0, 0, 1e5, true),
     COLUMN(node_gbps, 0, 1e-3, 1e9, false),
     COLUMN(seq_len, 0, 1, 1e9, true),
     COLUMN(local_batch, 0, 1, 1e9, true),
@@ -305,8 +307,12 @@ static void layout(const struct tt_csv *csv, int row, const struct cells *c, str
         if (strcmp(kernels[i], csv_get(csv, row, "kernel")) == 0)
             job->kernel = i;
     job->loss_chunks = c->loss_chunks;
+    job->state_copies = c->state_copies;
+    job->offload_layers = c->offload_layers;
     job->node_net = c->node_gbps * 1e9 / 8;
     job->float8 = has_option(csv, row, "float8");
+    job->float8_rows = has_option(csv, row, "float8_rows");
+    job->float8 = job->float8 || job->float8_rows;
     job->async_tp = has_option(csv, row, "async_tp");
     job->keep_gathered = has_option(csv, row, "keep_gathered");
     job->balanced = has_option(csv, row, "balanced");

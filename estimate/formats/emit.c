@@ -161,8 +161,22 @@ static void keys(const struct writer *w, const struct tt_config *cfg, const char
     number(w, "local_batch_size", job->pp > 1 ? job->micro_batch * job->n_micro : job->micro_batch);
     number(w, "global_batch_size", job->micro_batch * job->n_micro * ranks);
     number(w, "steps", (double)cfg->training.steps);
-    if (!w->toml)
+    if (!w->toml || job->float32)
         word(w, "mixed_precision_param", job->float32 ? "float32" : "bfloat16");
+    if (job->weight_bytes == 2)
+        word(w, "dtype", "bfloat16");
+    if (job->gradient_bytes == 2)
+        word(w, "mixed_precision_reduce", "bfloat16");
+    if (job->offload == TT_OFFLOAD_ALL && w->toml)
+        truth(w, "enable_cpu_offload", true);
+    if (job->optimizer != TT_OPT_ADAMW) {
+        section(w, "optimizer");
+        word(w, "name", tt_cluster_optimizer_words[job->optimizer]);
+    }
+    if (job->lora_rank > 0) {
+        section(w, "lora");
+        number(w, "rank", job->lora_rank);
+    }
     parallelism(w, job);
     recomputation(w, job);
     if (!w->toml)
@@ -241,12 +255,33 @@ static void megatron_overlap(struct tt_text *out, const struct tt_cluster_job *j
     if (job->stack->number[TT_S_GRAD_EXPOSED].value < 1)
         tt_text_add(out, "--overlap-grad-reduce %s\\\n",
                     job->stack->number[TT_S_STATE_SHARD].value > 0 ? "--overlap-param-gather " : "");
-    if (job->gradient_bytes > 0 && job->gradient_bytes < 4)
+    if (job->state_gradient_bytes == 2)
         tt_text_add(out, "--grad-reduce-in-bf16 \\\n");
     if (job->async_tp)
         tt_text_add(out, "--tp-comm-overlap \\\n");
     if (job->kernel >= 0 && kernels[job->kernel])
         tt_text_add(out, "--attention-backend %s \\\n", kernels[job->kernel]);
+}
+
+/* Writes how the loss is computed, and what is kept of the optimizer and of activations. */
+static void megatron_state(struct tt_text *out, const struct tt_cluster_job *job)
+{
+    double loss = job->logit_bytes;
+
+    if (loss > 0)
+        tt_text_add(out, "--cross-entropy-loss-fusion --cross-entropy-fusion-impl %s \\\n",
+                    loss <= 4 ? "te" : "native");
+    if (job->optimizer != TT_OPT_ADAMW)
+        tt_text_add(out, "--optimizer %s \\\n",
+                    job->optimizer == TT_OPT_MUON   ? "muon"
+                    : job->optimizer == TT_OPT_LION ? "lion"
+                                                    : "sgd");
+    if (job->offload == TT_OFFLOAD_OPTIMIZER)
+        tt_text_add(out, "--optimizer-cpu-offload \\\n");
+    if (job->state_copies > 1)
+        tt_text_add(out, "--num-distributed-optimizer-instances %.0f \\\n", job->state_copies);
+    if (job->offload_layers > 0)
+        tt_text_add(out, "--cpu-offloading-num-layers %.0f \\\n", job->offload_layers);
 }
 
 static void megatron_attention(struct tt_text *out, const struct tt_cluster_shape *s)
@@ -296,8 +331,9 @@ static void megatron(struct tt_text *out, const struct tt_config *cfg, const str
     megatron_stages(out, job);
     megatron_recomputation(out, job);
     megatron_overlap(out, job);
+    megatron_state(out, job);
     if (job->float8)
-        tt_text_add(out, "--fp8-format hybrid \\\n");
+        tt_text_add(out, "--fp8-format hybrid%s \\\n", job->weight_copies > 0 ? "" : " --fp8-param-gather");
     tt_text_add(out, "--train-iters %.0f \\\n", (double)cfg->training.steps);
     tt_text_add(out, "--micro-batch-size %.0f --global-batch-size %.0f%s\n", job->micro_batch,
                 job->micro_batch * job->n_micro * job->replicate * job->shard,
@@ -356,6 +392,11 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
         return rc;
     if (strcmp(form, "titan") == 0 && job->float8)
         return tt_fail(TT_EUSAGE, "estimate: titan has no float8");
+    if (strcmp(form, "titan") != 0 && job->lora_rank > 0)
+        return tt_fail(TT_EUSAGE,
+                       "estimate: %s's configurations have no adapters of low rank here\nhelp: use --emit "
+                       "titan, or print the layout without --emit",
+                       form);
     tt_text_add(out, "# titan estimate: %.0f x %s, stack %s; %s\n", tt_cluster_devices(job), job->machine->name,
                 job->stack->name, tt_cluster_layout_text(text, sizeof text, job));
     tt_text_add(out, "# predicted: %.3f s a step, %.0f tokens/s a device, %.1f GiB of %.1f\n", layout->time.total,

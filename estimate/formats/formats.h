@@ -56,6 +56,10 @@ struct tt_cluster_foreign {
 
 void tt_cluster_foreign_release(struct tt_cluster_foreign *foreign);
 
+/** Takes what titan's keys say about what is trained and in which types, if they are set: lora, training.dtype and
+ * mixed_precision_*, optimizer.name. The job has its stack. */
+void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job);
+
 /**
  * Reads a job as torchtitan writes it: a TOML file (v0.1, v0.2), or the resolved configuration that it saves as JSON
  * (path NULL: none); then flags (2026), "--section.key value" or "--section.key=value", which override the file. Skips

@@ -448,7 +448,8 @@ static void set(struct tt_cluster_foreign *m, const char *key, double value)
 
 static int stages(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m, double pp, double micro)
 {
-    double each = number(f, TT_FLAG_VIRTUAL_LAYERS, 0), own = m->job.shape.layers / pp;
+    double ends = given(f, TT_FLAG_FIRST_COUNTS) + given(f, TT_FLAG_LAST_COUNTS);
+    double each = number(f, TT_FLAG_VIRTUAL_LAYERS, 0), own = (m->job.shape.layers + ends) / pp;
 
     m->stages_of_a_rank = each > 0 ? own / each : number(f, TT_FLAG_VIRTUAL_STAGES, 1);
     if (each > 0 && fmod(own, each) != 0)
@@ -563,6 +564,61 @@ static int precision(const struct tt_megatron_flags *f)
     return 0;
 }
 
+/* Bytes of a type by Megatron's name; 0: the flag is not given, or the type is float32. */
+static int bytes_of(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double *ret)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } types[] = {{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}};
+    const char *name = text_of(f, flag, "fp32");
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0) {
+            *ret = types[i].bytes;
+            return 0;
+        }
+    return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is none of fp32, bf16, fp16 and fp8", names[flag], name);
+}
+
+/* What the optimizer keeps. The types of the state count only with --use-precision-aware-optimizer. */
+static int optimizer(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
+{
+    const char *name = text_of(f, TT_FLAG_OPTIMIZER, "adam");
+    double moment, square;
+    int rc = 0;
+
+    name = strcmp(name, "sgd") == 0 ? "sgd_momentum" : name;
+    if (!tt_cluster_optimizer_find(tt_text_begins(name, "dist_") ? name + 5 : name, &m->job.optimizer))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' is none of adam, sgd, muon and lion", names[TT_FLAG_OPTIMIZER],
+                       name));
+    m->job.offload = given(f, TT_FLAG_OFFLOAD) ? TT_OFFLOAD_OPTIMIZER : TT_OFFLOAD_NONE;
+    m->job.state_copies = number(f, TT_FLAG_STATE_COPIES, 1);
+    if (given(f, TT_FLAG_BF16_GRADS)) /* they are summed and sent in one buffer */
+        m->job.state_gradient_bytes = m->job.gradient_bytes = 2;
+    m->job.offload_layers = number(f, TT_FLAG_OFFLOAD_LAYERS, 0);
+    TT_TRY(bytes_of(f, TT_FLAG_MOMENT_TYPE, &moment));
+    TT_TRY(bytes_of(f, TT_FLAG_SQUARE_TYPE, &square));
+    if (!given(f, TT_FLAG_SMALL_STATE))
+        return 0;
+    m->job.moment_bytes = (moment + square) / 2;
+    TT_TRY(bytes_of(f, TT_FLAG_WEIGHTS_TYPE, &m->job.weight_bytes));
+    TT_TRY(bytes_of(f, TT_FLAG_GRADS_TYPE, &square));
+    if (square < 4)
+        m->job.state_gradient_bytes = square;
+out:
+    return rc;
+}
+
+/* Live bytes of the loss, per token and vocabulary entry; 0: the stack's. fused_cross_entropy.py keeps logits, float32 exponentials and
+ * the gradient; TransformerEngine's kernel keeps logits and the gradient. */
+static double loss_bytes(const struct tt_megatron_flags *f)
+{
+    if (!given(f, TT_FLAG_LOSS_FUSION))
+        return 0;
+    return strcmp(text_of(f, TT_FLAG_LOSS_KERNEL, "native"), "te") == 0 ? 4 : 8;
+}
+
 static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     bool overlaps; /* overlap for parameters, or for the gradients that are sent in their place */
@@ -583,8 +639,11 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreig
     overlaps =
         given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
     m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !overlaps;
-    m->job.gradient_bytes = given(f, TT_FLAG_BF16_GRADS) ? 2 : 0;
+    TT_TRY(optimizer(f, m));
+    m->job.logit_bytes = loss_bytes(f);
     m->job.float8 = given(f, TT_FLAG_FP8) || given(f, TT_FLAG_FP8_HYBRID) || given(f, TT_FLAG_FP8_E4M3);
+    if (m->job.float8 && !given(f, TT_FLAG_FP8_PARAMS)) /* a copy for forward, and a transposed one for backward */
+        m->job.weight_copies = 2;
     m->job.async_tp = given(f, TT_FLAG_TP_OVERLAP);
     m->job.sequence_parallel = given(f, TT_FLAG_SEQUENCE_PARALLEL);
     m->job.balanced = given(f, TT_FLAG_BALANCED);

@@ -346,17 +346,10 @@ static void check_experts(const struct pairs *pairs, struct tt_cluster_notes *no
 /* Checks the keys: TT_EUSAGE for unknown keys, notes for keys that are not counted. */
 static int check_keys(const struct pairs *pairs, bool float8, struct tt_cluster_notes *notes)
 {
-    const char *offload = value_of(pairs, "training.enable_cpu_offload");
-    const char *param = value_of(pairs, "training.mixed_precision_param");
     int rc = check_unknown(pairs, notes);
 
     if (rc < 0)
         return rc;
-    if (offload && strcasecmp(offload, "true") == 0)
-        return tt_fail(TT_EUSAGE, "estimate: training.enable_cpu_offload is not modelled\nhelp: set it to false");
-    if (param && strcmp(param, "bfloat16") != 0)
-        return tt_fail(TT_EUSAGE,
-                       "estimate: training.mixed_precision_param %s is not modelled\nhelp: set it to bfloat16", param);
     check_experts(pairs, notes);
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
         const char *value = value_of(pairs, left_out[i].key);
@@ -615,6 +608,41 @@ static void recomputation(struct reader *r)
     }
 }
 
+/* Whether a key with a type is bfloat16; TT_EUSAGE: it is neither that nor float32. */
+static int is_half(const struct reader *r, const char *key, const char *otherwise, bool *ret)
+{
+    const char *type = value_of(&r->pairs, key);
+
+    type = type && *type ? type : otherwise;
+    *ret = strcmp(type, "bfloat16") == 0;
+    return *ret || strcmp(type, "float32") == 0
+               ? 0
+               : tt_fail(TT_EUSAGE, "estimate: %s '%s' is neither bfloat16 nor float32", key, type);
+}
+
+/* Types and places of the state. */
+static int precision(struct reader *r)
+{
+    struct tt_cluster_job *job = &r->foreign.job;
+    const char *optimizer = value_of(&r->pairs, "optimizer.name");
+    bool half = false, computes = false, reduces = false;
+    int rc = 0;
+
+    TT_TRY(is_half(r, "training.dtype", "float32", &half));
+    TT_TRY(is_half(r, "training.mixed_precision_param", "bfloat16", &computes));
+    TT_TRY(is_half(r, "training.mixed_precision_reduce", "float32", &reduces));
+    if (half)
+        job->weight_bytes = job->state_gradient_bytes = job->moment_bytes = 2;
+    job->float32 = !computes;
+    job->gradient_bytes = reduces ? 2 : 0;
+    if (optimizer && !tt_cluster_optimizer_find(optimizer, &job->optimizer))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: optimizer.name '%s' is none of AdamW, Adam, Muon and SGD", optimizer));
+    if (is_true(value_of(&r->pairs, "training.enable_cpu_offload")))
+        job->offload = TT_OFFLOAD_ALL;
+out:
+    return rc;
+}
+
 static bool mentions_float8(const struct reader *r)
 {
     const char *old = any_of(
@@ -622,6 +650,15 @@ static bool mentions_float8(const struct reader *r)
     const char *now = value_of(&r->pairs, "model.converters");
 
     return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
+}
+
+/* Whether float8 has a scale for each row, as it has by default since 2026. */
+static bool scales_rows(const struct reader *r)
+{
+    const char *recipe = any_of(&r->pairs, KEYS("float8.recipe_name", "quantize.linear.float8.recipe_name",
+                                                "quantize.dense.float8.recipe_name"));
+
+    return recipe && strcasestr(recipe, "rowwise");
 }
 
 static int translate(struct reader *r, struct tt_cluster_notes *notes)
@@ -632,6 +669,7 @@ static int translate(struct reader *r, struct tt_cluster_notes *notes)
     TT_TRY(add_recipe(r));
     TT_TRY(find_model(r));
     TT_TRY(check_keys(&r->pairs, mentions_float8(r), notes));
+    TT_TRY(precision(r));
     batches(r);
     recomputation(r);
     TT_TRY(stages(r));
@@ -644,6 +682,7 @@ static int translate(struct reader *r, struct tt_cluster_notes *notes)
     r->foreign.compiled = is_true(any_of(&r->pairs, KEYS("compile.enable", "training.compile"))) &&
                           (!components || strstr(components, "model"));
     r->foreign.job.float8 = mentions_float8(r);
+    r->foreign.job.float8_rows = scales_rows(r);
     r->foreign.job.async_tp = is_true(
         any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")));
     chunks = value_of(&r->pairs, "loss.num_chunks");

@@ -124,13 +124,15 @@ int tt_cluster_stack_find(const char *name, const struct tt_cluster_stack **ret_
 struct key {
     const char *path;
     bool is_positive; /* predictions divide by it */
+    bool is_new;      /* older files lack it */
 };
-#define X(id, key, doc) {key, false},
-#define P(id, key, doc) {key, true},
+#define X(id, key, doc) {key, false, false},
+#define P(id, key, doc) {key, true, false},
 static const struct key machine_keys[] = {
 #include "estimate/hardware/machine_keys.def"
 };
-#define P(id, key, doc) {key, true},
+#define P(id, key, doc) {key, true, false},
+#define N(id, key, doc) {key, false, true},
 static const struct key stack_keys[] = {
 #include "estimate/hardware/stack_keys.def"
 };
@@ -165,8 +167,8 @@ static int read_head(const struct kind *kind, const char *path, json_t *json, in
                        "--machine h100-sxm %s` writes one",
                        path, type, (long long)*ret_schema, kind->type, kind->schemas, kind->options));
     TT_TRY(tt_json_get_string(json, "name", path, ret_name));
-    if (json_object_get(json, "base"))
-        TT_TRY(tt_json_get_string(json, "base", path, ret_base));
+    if (json_object_get(json, "base") || json_object_get(json, "like"))
+        TT_TRY(tt_json_get_string(json, json_object_get(json, "base") ? "base" : "like", path, ret_base));
 out:
     return rc;
 }
@@ -202,7 +204,7 @@ static int check_numbers(const struct kind *kind, const char *path, const struct
                          const bool *given, bool has_base)
 {
     for (int i = 0; i < kind->n && !has_base; i++)
-        if (!given[i])
+        if (!given[i] && !kind->keys[i].is_new)
             return tt_fail(TT_EDATA,
                            "%s: %s is missing\nhelp: give the number, or \"base\", the name of a built-in %s that has "
                            "the others",
@@ -319,6 +321,7 @@ static const char *const others[] = {"type",
                                      "name",
                                      "title",
                                      "base",
+                                     "like",
                                      "origin",
                                      "sgemm_flops",
                                      "bgemm_flops",
@@ -485,7 +488,7 @@ json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine)
 
 int tt_cluster_stack_load(const char *path, struct tt_cluster_stack *ret_stack)
 {
-    static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "origin"};
+    static const char *const parts[] = {"numbers", "type", "schema", "name", "title", "base", "like", "origin"};
     struct tt_cluster_stack stack = {.file = NULL};
     const struct tt_cluster_stack *base = NULL;
     bool given[TT_STACK_KEYS] = {false};

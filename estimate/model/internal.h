@@ -13,6 +13,7 @@ struct tt_cluster_product {
     double in_bytes; /* bytes per element of an operand */
     /* bytes moved for each gradient of a weight: 2 if it is written, more if it is added to others */
     double gradient_bytes;
+    bool frozen; /* backward has no gradients of weights */
 };
 
 /**
@@ -54,6 +55,18 @@ struct tt_cluster_work {
     double stall; /* seconds in which the device waits for the host in any case */
     double forward, weight;
 };
+
+/** The width of activations, relative to that in the stack's type: 2 if a stack for bfloat16 computes in float32. */
+double tt_cluster_widened(const struct tt_cluster_job *job);
+
+/** Bytes that a layer saves for the backward of a microbatch. */
+double tt_cluster_saved_bytes(const struct tt_cluster_job *job);
+
+/** Bytes of the moments of a parameter, on average over the model. */
+double tt_cluster_moment_bytes(const struct tt_cluster_job *job);
+
+/** The number of ranks, out of `copies` that hold the same parameters, that share a copy of the optimizer's state. */
+double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies);
 
 /**
  * Seconds of a microbatch in all stages of a rank of a pipeline with more than one rank, and the seconds that the

@@ -55,6 +55,36 @@ enum tt_cluster_module {
     TT_MODULE_SHARED_EXPERTS = 64,
 };
 
+/* The linear layers that get a low-rank adapter, as bits. */
+enum tt_cluster_target {
+    TT_TARGET_Q = 1,
+    TT_TARGET_K = 2,
+    TT_TARGET_V = 4,
+    TT_TARGET_O = 8,
+    TT_TARGET_GATE = 16,
+    TT_TARGET_UP = 32,
+    TT_TARGET_DOWN = 64,
+    TT_TARGETS_ALL = 127
+};
+
+/* Optimizers, as far as their state and traffic differ. Adam counts as AdamW. */
+enum tt_cluster_optimizer {
+    TT_OPT_ADAMW,
+    TT_OPT_ADAMW_8BIT, /* moments in blocks of 256 8-bit numbers with a float32 scale */
+    TT_OPT_MUON,       /* one moment for the matrices of the layers; AdamW's two for the rest */
+    TT_OPT_LION,       /* one moment */
+    TT_OPT_SGD_MOMENTUM,
+    TT_OPT_SGD
+};
+enum { TT_CLUSTER_OPTIMIZERS = TT_OPT_SGD + 1 };
+
+/* The state that is in the host's memory instead of the device's. */
+enum tt_cluster_offload {
+    TT_OFFLOAD_NONE,
+    TT_OFFLOAD_OPTIMIZER, /* as ZeRO-Offload: master weights and moments; the host updates them */
+    TT_OFFLOAD_ALL        /* as FSDP's CPU offload: weights and gradients too */
+};
+
 /* Schedules of a pipeline. The last three split backward: gradients of weights fill gaps. */
 enum tt_cluster_order {
     TT_ORDER_1F1B,        /* or Interleaved1F1B, with several stages on a rank */
@@ -86,6 +116,7 @@ struct tt_cluster_job {
     double gradient_bytes;  /* bytes per gradient in transfers; 0: the stack's number */
     bool keep_gathered;     /* parameters stay gathered from forward to backward */
     bool float8, async_tp;
+    bool float8_rows;    /* float8 with a scale for each row: slower, and parameters are gathered in bfloat16 */
     bool float32;        /* GEMMs and gathered parameters are float32, as in titan without mixed precision */
     bool unfused_norm;   /* norms are chains of small kernels on whole rows */
     bool float_scores;   /* unfused attention in float32, without a fused softmax */
@@ -95,6 +126,19 @@ struct tt_cluster_job {
     double node_net;     /* bytes/s of a node's network cards; 0: the machine's number */
     bool balanced;       /* every expert gets the same number of tokens, as benchmarks may force */
     bool expert_overlap; /* the all-to-all overlaps another microbatch */
+
+    /* What is trained, and in which types. */
+    double lora_rank;      /* rank of trained adapters of frozen weights; 0: all weights are trained */
+    unsigned lora_targets; /* bits of tt_cluster_target; 0: all */
+    double base_bits;      /* of a frozen weight; 0: 16; 4 means NF4 with double quantisation, 4.127 bits */
+    enum tt_cluster_optimizer optimizer;
+    enum tt_cluster_offload offload;
+    /* bytes of the weight that the optimizer updates, of its gradient in memory, and of a moment; 0: the stack's */
+    double weight_bytes, state_gradient_bytes, moment_bytes;
+    double state_copies;   /* copies of the optimizer's state, in a stack of Megatron's kind that divides it; 0: one */
+    double offload_layers; /* layers whose activations wait for backward in the host's memory */
+    double weight_copies;  /* bytes of further copies of a weight, such as TransformerEngine's in float8 */
+    double logit_bytes;    /* live bytes of the loss, per token and vocabulary entry; 0: the stack's */
 };
 
 /* Seconds of a step by kind of work, with their sum; bytes of the rank that needs most. */
@@ -106,6 +150,7 @@ struct tt_cluster_time {
 struct tt_cluster_memory {
     double state, buffers, activations, logits, communicators, context, allocator;
     double allocated; /* memory from the framework's allocator: all but communicators and context */
+    double host;      /* offloaded state, in the host's memory; not part of the total */
     double total;
     double usable; /* memory of the device that a job can use */
     int stage;     /* the stage of the pipeline that needs most */
@@ -115,6 +160,7 @@ enum tt_cluster_fit { TT_FIT_YES, TT_FIT_TIGHT, TT_FIT_NO };
 
 /* Words for JSON, tables and the screen: "full", "does not fit". */
 extern const char *const tt_cluster_again_words[], *const tt_cluster_fit_words[];
+extern const char *const tt_cluster_optimizer_words[], *const tt_cluster_offload_words[];
 
 /** The sizes of a published model by its name, ignoring case; false: unknown. */
 bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
@@ -128,6 +174,12 @@ unsigned tt_cluster_modules(const char *names);
 
 /** Appends the names of the bits, separated by blanks. */
 void tt_cluster_module_names(unsigned modules, struct tt_text *out);
+
+/** The optimizer of a name, ignoring case: "AdamW", "Adam", "adamw8bit", "Muon"; false: unknown. */
+bool tt_cluster_optimizer_find(const char *name, enum tt_cluster_optimizer *ret_optimizer);
+
+/** Makes weights, gradients, moments and transfers of a job bfloat16. */
+void tt_cluster_pure_bf16(struct tt_cluster_job *job);
 
 /** The width of all heads together in the scores: the mean of keys and values. */
 double tt_cluster_score_width(const struct tt_cluster_shape *shape);
@@ -144,6 +196,21 @@ double tt_cluster_tokens(const struct tt_cluster_job *job);
 double tt_cluster_params(const struct tt_cluster_shape *shape);
 double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool experts);
 
+/**
+ * The number of trained parameters of the model: the adapters' with LoRA, otherwise all. And the bytes of a parameter as
+ * it is gathered, on average over the model: less than 2 with a quantised base.
+ */
+double tt_cluster_trained(const struct tt_cluster_job *job);
+double tt_cluster_gathered_bytes(const struct tt_cluster_job *job);
+
+/** The rows and columns of the weight that a target names, in a layer without experts or in one expert; false: such a
+ * layer has none. */
+bool tt_cluster_target_size(const struct tt_cluster_shape *shape, enum tt_cluster_target target, bool expert,
+                            double *ret_outputs, double *ret_inputs);
+
+/** Whether a job trains an adapter of the target. */
+bool tt_cluster_adapts(const struct tt_cluster_job *job, enum tt_cluster_target target);
+
 /** The device's peak for GEMMs in the job's type, in flop/s. */
 double tt_cluster_peak_flops(const struct tt_cluster_job *job);
 
@@ -155,8 +222,9 @@ double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_l
 double tt_cluster_shards(const struct tt_cluster_job *job);
 double tt_cluster_copies(const struct tt_cluster_job *job);
 
-/** Bytes per gradient in transfers: the job's number, or the stack's. */
+/** Bytes per gradient in transfers, and in memory: the job's number, or the stack's. */
 double tt_cluster_gradient_bytes(const struct tt_cluster_job *job);
+double tt_cluster_kept_gradient(const struct tt_cluster_job *job);
 
 /**
  * Parameters of all routed experts; the ranks that split each of their matrices; and the ranks that shard and replicate
@@ -190,6 +258,16 @@ const struct tt_cluster_part *tt_cluster_dominant(const struct tt_cluster_time *
 /** Predict the memory of a rank in one stage of the pipeline, and of the rank that needs most. */
 void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m);
 void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory);
+
+/* Memory of a rank that only generates: weights, and keys and values of micro_batch sequences of seq_len tokens. */
+struct tt_cluster_inference {
+    double weights, cache;
+    double total; /* with the context and a communicator */
+    double usable;
+};
+
+/** The memory of inference with the job's tp x pp ranks, in the type of its frozen weights (base_bits; 0: 16). */
+void tt_cluster_inference(const struct tt_cluster_job *job, struct tt_cluster_inference *ret);
 
 /** Whether a job fits: yes, with a margin of max(2 GiB, 4 %); tight, within the margin; or no. */
 enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *memory);

@@ -42,8 +42,10 @@ double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank)
     int p = (int)job->pp, v = (int)job->virtual_stages;
     double share = 0;
 
-    if (!job->split_known)
-        return tt_cluster_stage_layers(job);
+    if (!job->split_known) /* Megatron counts the ends as layers if the ranks cannot have equally many otherwise */
+        return tt_cluster_stage_layers(job) -
+               (p > 1 && (rank == 0 || rank == p - 1) && tt_cluster_stack_is_megatron(job->stack) &&
+                fmod(job->shape.layers, p * v) != 0 && fmod(job->shape.layers + 2, p * v) == 0);
     for (int i = 0; i < v; i++)
         share += stage_share(job, tt_cluster_is_v(job) && i % 2 ? (i + 1) * p - 1 - rank : i * p + rank);
     return share * job->shape.layers / (job->pp * job->virtual_stages);

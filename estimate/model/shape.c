@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "core/base/text.h"
-#include "estimate/model/job.h"
+#include "estimate/model/internal.h"
 
 /* --- parameters and flops --- */
 
@@ -32,6 +32,16 @@ double tt_cluster_shards(const struct tt_cluster_job *job)
     return job->shard > 1 || !tt_cluster_stack_is_megatron(job->stack) ? job->shard * job->cp : 1;
 }
 
+double tt_cluster_kept_gradient(const struct tt_cluster_job *job)
+{
+    double whole = job->stack->number[TT_S_STATE_WHOLE].value, shard = job->stack->number[TT_S_STATE_SHARD].value;
+
+    if (job->state_gradient_bytes > 0)
+        return job->state_gradient_bytes;
+    /* 2 bytes are weights, 12 are the optimizer's */
+    return whole > 0 ? whole - 2 - (shard > 0 ? 0 : 12) : shard - 12;
+}
+
 double tt_cluster_gradient_bytes(const struct tt_cluster_job *job)
 {
     return job->gradient_bytes > 0 ? job->gradient_bytes : job->stack->number[TT_S_GRAD_WIRE].value;
@@ -40,6 +50,11 @@ double tt_cluster_gradient_bytes(const struct tt_cluster_job *job)
 double tt_cluster_copies(const struct tt_cluster_job *job)
 {
     return job->replicate * job->shard * job->cp / tt_cluster_shards(job);
+}
+
+double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies)
+{
+    return job->state_copies > 1 ? fmax(1, copies / job->state_copies) : copies;
 }
 
 double tt_cluster_stage_layers(const struct tt_cluster_job *job)
@@ -107,6 +122,66 @@ double tt_cluster_params(const struct tt_cluster_shape *s)
     return moe * tt_cluster_block_params(s, true) + (s->layers - moe) * tt_cluster_block_params(s, false) +
            s->mtp_layers * (tt_cluster_block_params(s, true) + 2 * s->dim * s->dim) +
            ((s->tied ? 1 : 2) * s->vocab + s->positions) * s->dim;
+}
+
+/* --- what is trained --- */
+
+bool tt_cluster_adapts(const struct tt_cluster_job *job, enum tt_cluster_target target)
+{
+    return job->lora_rank > 0 && ((job->lora_targets ? job->lora_targets : TT_TARGETS_ALL) & (unsigned)target) != 0;
+}
+
+bool tt_cluster_target_size(const struct tt_cluster_shape *s, enum tt_cluster_target target, bool expert,
+                            double *ret_outputs, double *ret_inputs)
+{
+    bool of_keys = target == TT_TARGET_K || target == TT_TARGET_V;
+    double heads = (of_keys ? s->kv_heads : s->heads) * s->head_dim, wide = expert ? s->moe_ffn : s->ffn;
+
+    if (target == TT_TARGET_GATE && !s->gated)
+        return false;
+    if (target >= TT_TARGET_GATE) {
+        *ret_outputs = target == TT_TARGET_DOWN ? s->dim : wide;
+        *ret_inputs = target == TT_TARGET_DOWN ? wide : s->dim;
+    } else {
+        *ret_outputs = target == TT_TARGET_O ? s->dim : heads;
+        *ret_inputs = target == TT_TARGET_O ? heads : s->dim;
+    }
+    return true;
+}
+
+double tt_cluster_trained(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0, sum = 0;
+
+    if (!(job->lora_rank > 0))
+        return tt_cluster_params(s);
+    for (int bit = TT_TARGET_Q; bit <= TT_TARGET_DOWN; bit *= 2)
+        for (int expert = 0; expert < 2; expert++) {
+            bool is_ffn = bit >= TT_TARGET_GATE;
+            double m, n, count = !is_ffn ? (expert ? 0 : s->layers) : expert ? moe * s->experts : s->layers - moe;
+
+            if (tt_cluster_adapts(job, (enum tt_cluster_target)bit) &&
+                tt_cluster_target_size(s, (enum tt_cluster_target)bit, expert, &m, &n))
+                sum += count * job->lora_rank * (m + n);
+        }
+    return sum;
+}
+
+/* Bits per weight of NF4 in blocks of 64 with 8-bit scales, which have a float32 scale per 256 (2305.14314). */
+static const double nf4_bits = 4 + 8.0 / 64 + 32.0 / (64 * 256);
+
+double tt_cluster_gathered_bytes(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double bits = job->base_bits, ends = (s->tied ? 1 : 2) * s->vocab * s->dim / tt_cluster_params(s);
+
+    if (!(job->lora_rank > 0))
+        return job->float8 && !job->float8_rows ? 1 : job->float32 ? 4 : 2;
+    if (!(bits > 0) || bits >= 16)
+        return bits > 16 ? bits / 8 : 2;
+    /* embeddings and output are not quantised */
+    return (1 - ends) * (bits == 4 ? nf4_bits : bits) / 8 + 2 * ends;
 }
 
 void tt_cluster_shape_set_latent(struct tt_cluster_shape *s, const struct tt_cluster_latent *l)

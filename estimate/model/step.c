@@ -41,12 +41,24 @@ static double product_sec(const struct tt_cluster_machine *machine, const struct
     return fmax(best / p->gain, moved);
 }
 
+/* What a GEMM takes longer if rows of an operand do not begin at multiples of 128 bytes: a tile reads 128 bytes of a row
+ * at a time, which then are five sectors of 32 bytes instead of four. Each operand has half of the sectors. */
+static double misaligned(const struct tt_cluster_product *p, double row)
+{
+    bool is_real = floor(row) == row; /* sizes that stand for those of latent attention are not */
+
+    return !is_real || fmod(row * p->in_bytes, 128) == 0 ? 0 : 0.5 * 0.25;
+}
+
 double tt_cluster_linear_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p,
                              bool backward)
 {
-    if (!backward)
-        return product_sec(machine, p, p->m, p->n, p->k, 2);
-    return product_sec(machine, p, p->m, p->k, p->n, 2) + product_sec(machine, p, p->n, p->k, p->m, p->gradient_bytes);
+    double inputs = misaligned(p, p->k), outputs = misaligned(p, p->n), both = 1 + inputs + outputs;
+
+    if (!backward) /* both operands have rows of inputs */
+        return (1 + 2 * inputs) * product_sec(machine, p, p->m, p->n, p->k, 2);
+    return both * product_sec(machine, p, p->m, p->k, p->n, 2) +
+           (p->frozen ? 0 : both * product_sec(machine, p, p->n, p->k, p->m, p->gradient_bytes));
 }
 
 /* --- the work of a layer for one microbatch --- */
@@ -133,6 +145,11 @@ static double imbalance(const struct tt_cluster_job *job)
     return job->balanced ? 1 : uneven;
 }
 
+double tt_cluster_widened(const struct tt_cluster_job *job)
+{
+    return job->float32 ? 4 / stack_number(job, TT_S_BLOCK_BYTES) : 1;
+}
+
 /* --- products --- */
 
 /* The time of GEMMs in the job's type, divided by that in bfloat16. */
@@ -144,23 +161,34 @@ static double slower(const struct tt_cluster_job *job)
            (machine_number(job, TT_M_PEAK_F32) * machine_number(job, TT_M_GEMM_F32_SHARE));
 }
 
-/* The time of a linear layer, or of several of the same shape in one kernel. Megatron's kernels add gradients of
- * weights to float32 sums. */
-static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
+/* The rate of float8 GEMMs with a scale for each row, relative to one scale. Derived from torchao's float8 tables: a
+ * Llama 3 8B on 8 H100 is 10 to 11 % faster than in bfloat16 with scales for rows, and 25 % with one for the tensor. */
+static const double rows_gain = 0.8;
+
+/* The time of a linear layer, or of several of the same shape in one kernel, with frozen or trained weights. Megatron's
+ * kernels add gradients of weights to float32 sums. */
+static double grouped_as(const struct tt_cluster_job *job, bool frozen, double groups, double m, double n, double k,
+                         bool backward)
 {
-    struct tt_cluster_product p = {.groups = groups, .m = m, .n = n, .k = k, .gain = 1, .in_bytes = 2};
+    struct tt_cluster_product p = {
+        .groups = groups, .m = m, .n = n, .k = k, .gain = 1, .in_bytes = 2, .frozen = frozen};
     double sec;
 
     p.together = stack_number(job, TT_S_EXPERT_STREAMS);
     p.gradient_bytes = tt_cluster_stack_is_megatron(job->stack) ? 8 : 2;
     if (job->float8) {
-        p.gain = machine_number(job, TT_M_GEMM_F8_GAIN);
+        p.gain = machine_number(job, TT_M_GEMM_F8_GAIN) * (job->float8_rows ? rows_gain : 1);
         p.in_bytes = 1;
     }
     sec = slower(job) * tt_cluster_linear_sec(job->machine, &p, backward) / stack_number(job, TT_S_GEMM);
     if (job->float8) /* operands must be quantized first */
         sec += groups * m * (backward ? n : k) * 3.0 / memory_rate(job);
     return sec;
+}
+
+static double grouped(const struct tt_cluster_job *job, double groups, double m, double n, double k, bool backward)
+{
+    return grouped_as(job, job->lora_rank > 0, groups, m, n, k, backward);
 }
 
 static double linear(const struct tt_cluster_job *job, double m, double n, double k, bool backward)
@@ -182,6 +210,36 @@ static double attention_products(const struct tt_cluster_job *job, bool backward
 
     return linear(job, m, (s->heads + 2 * s->kv_heads) * s->head_dim / t, s->dim, backward) +
            linear(job, m, s->dim, s->heads * s->head_dim / t, backward);
+}
+
+/* Adds seconds of the adapters of a layer: two thin GEMMs for each, and the sum of their output and that of the frozen
+ * weight, which is read and written. */
+static void adapters(const struct tt_cluster_job *job, bool experts, bool backward, double *gemm, double *memory)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+
+    for (int bit = TT_TARGET_Q; bit <= TT_TARGET_DOWN; bit *= 2) {
+        bool of_expert = experts && bit >= TT_TARGET_GATE, splits_inputs = bit == TT_TARGET_O || bit == TT_TARGET_DOWN;
+        double groups = of_expert ? s->experts / job->ep : 1, n, k, r = job->lora_rank;
+        double m = rows(job) * (of_expert ? s->active * job->ep / s->experts : 1);
+
+        if (!tt_cluster_adapts(job, (enum tt_cluster_target)bit) ||
+            !tt_cluster_target_size(s, (enum tt_cluster_target)bit, of_expert, &n, &k))
+            continue;
+        *(splits_inputs ? &k : &n) /= job->tp;
+        *gemm += grouped_as(job, false, groups, m, r, k, backward) + grouped_as(job, false, groups, m, n, r, backward);
+        *memory += 6 * groups * m * (backward ? k : n) / memory_rate(job);
+    }
+}
+
+/* Seconds of a pass over the quantised weights of a layer: they are read, and written in bfloat16 before each GEMM. */
+static double dequantise(const struct tt_cluster_job *job, bool experts)
+{
+    double bytes = tt_cluster_gathered_bytes(job), held = experts ? 1 / job->ep : 1;
+
+    if (!(job->lora_rank > 0) || !(job->base_bits > 0) || job->base_bits >= 16)
+        return 0;
+    return (bytes + 2) * tt_cluster_block_params(&job->shape, experts) * held / job->tp / memory_rate(job);
 }
 
 static double products(const struct tt_cluster_job *job, bool experts, bool backward)
@@ -377,7 +435,7 @@ static double tensor_sec(const struct tt_cluster_job *job, bool experts, double 
     /* half of the 4 all-reduces are around attention; unsplit experts need none, shared experts do */
     bool is_half = experts && tt_cluster_expert_tp(job) < job->tp && !(job->shape.shared_ffn > 0);
     struct tt_cluster_group g = tt_cluster_group(job, job->tp, 1);
-    double bytes = 2 * rows(job) * job->shape.dim;
+    double bytes = 2 * tt_cluster_widened(job) * rows(job) * job->shape.dim;
     double hidden = job->async_tp ? 0.5 : 1;
     double gathered = job->float8 && job->sequence_parallel ? 0.5 : 1; /* gathered tensors are quantized first */
 
@@ -391,7 +449,8 @@ static double tensor_sec(const struct tt_cluster_job *job, bool experts, double 
 static double context_sec(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    double bytes = 2 * 2 * job->micro_batch * job->seq_len * s->kv_heads * s->head_dim / job->tp;
+    double bytes =
+        2 * 2 * tt_cluster_widened(job) * job->micro_batch * job->seq_len * s->kv_heads * s->head_dim / job->tp;
 
     return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 }
@@ -400,7 +459,8 @@ static double context_sec(const struct tt_cluster_job *job)
  * take half the bytes. GEMMs wait for it, even in stacks that hide tensor-parallel traffic. */
 static double expert_sec(const struct tt_cluster_job *job)
 {
-    double cut = job->sequence_parallel ? job->tp : 1, bytes = 2 * rows(job) / cut * job->shape.dim;
+    double cut = job->sequence_parallel ? job->tp : 1,
+           bytes = 2 * tt_cluster_widened(job) * rows(job) / cut * job->shape.dim;
     double exposed = stack_number(job, TT_S_EXPERT_EXPOSED);
     struct tt_cluster_group g = tt_cluster_group(job, job->ep, job->sequence_parallel ? 1 : job->tp);
 
@@ -434,9 +494,10 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
 static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
     double forward = products(job, experts, false), backward = products(job, experts, true);
-    bool waits = experts && job->ep > 1; /* the host waits for the sizes in the all-to-all */
+    double adapt[2] = {0}, join[2] = {0}; /* of adapters: their GEMMs and memory traffic, forward and backward */
+    bool waits = experts && job->ep > 1;  /* the host waits for the sizes in the all-to-all */
     double divided = job->sequence_parallel ? 1 / job->tp : 0.4 + 0.6 / job->tp;
-    double bytes = stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
+    double bytes = tt_cluster_widened(job) * stack_number(job, TT_S_LAYER_BYTES) * rows(job) * job->shape.dim * divided;
     struct again again;
 
     if (job->unfused_norm)
@@ -447,10 +508,13 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
         bytes += (copy_bytes(job) + (job->shape.expert_bias ? stack_number(job, TT_S_EXPERT_BIAS) : 0)) * rows(job) *
                  job->shape.dim * job->shape.active / job->tp;
     again = recomputed(job, experts, forward, bytes);
+    for (int i = 0; i < 2; i++)
+        adapters(job, experts, i > 0, &adapt[i], &join[i]);
     *work = (struct tt_cluster_work){
-        .gemm = forward + again.gemm + backward,
+        .gemm = forward + again.gemm + backward + (1 + again.gemm / forward) * adapt[0] + adapt[1],
         .attention = (1 + again.core) * attention(job, false) + attention(job, true),
-        .memory = (1 + again.rest + 2) * bytes / memory_rate(job),
+        .memory = (1 + again.rest + 2) * bytes / memory_rate(job) + (1 + again.gemm / forward) * join[0] + join[1] +
+                  (2 + again.gemm / forward) * dequantise(job, experts),
         .tensor = tensor_sec(job, experts, again.sums),
         .context = context_sec(job),
         .expert = experts ? (1 + again.exchange) * expert_sec(job) : 0,
@@ -458,9 +522,10 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
                       : (experts ? expert_host(job) : stack_number(job, TT_S_HOST)) *
                             (1 + (again.gemm / forward + again.rest) / 6),
     };
-    work->forward = forward + attention(job, false) + bytes / memory_rate(job) + work->tensor / (2 + again.sums) +
-                    work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
-    work->weight = backward / 2; /* of the two GEMMs for a matrix in backward, one is for the weights */
+    work->forward = forward + adapt[0] + join[0] + attention(job, false) + bytes / memory_rate(job) +
+                    work->tensor / (2 + again.sums) + work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
+    /* of the two GEMMs for a matrix in backward, one is for the weights */
+    work->weight = (job->lora_rank > 0 ? adapt[1] : backward) / 2;
     if (waits)
         work->stall =
             stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
@@ -472,8 +537,14 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
 {
     const struct tt_cluster_shape *s = &job->shape;
     double m = rows(job), v = s->vocab / job->tp, whole = job->whole_logits ? s->vocab : v;
-    struct tt_cluster_product p = {
-        .groups = 1, .m = m, .n = v, .k = s->dim, .gain = 1, .in_bytes = 2, .gradient_bytes = 2};
+    struct tt_cluster_product p = {.groups = 1,
+                                   .m = m,
+                                   .n = v,
+                                   .k = s->dim,
+                                   .gain = 1,
+                                   .in_bytes = 2,
+                                   .gradient_bytes = 2,
+                                   .frozen = job->lora_rank > 0};
     double peak = tt_cluster_linear_sec(job->machine, &p, false) + tt_cluster_linear_sec(job->machine, &p, true);
 
     *work = (struct tt_cluster_work){
@@ -483,7 +554,7 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
     if (job->whole_logits) /* the gradients of the loss are divided without traffic */
         work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
     work->forward = (work->gemm + work->memory) / 3 + work->tensor;
-    work->weight = work->gemm / 3;
+    work->weight = job->lora_rank > 0 ? 0 : work->gemm / 3;
 }
 
 /* The work after the layers: the output layer with the loss, and the layers for multi-token prediction. Each of the
@@ -531,7 +602,7 @@ static void mean_layer(const struct tt_cluster_job *job, struct tt_cluster_work 
 static double message_sec(const struct tt_cluster_job *job)
 {
     /* the boundary is scattered over the tensor-parallel ranks, and gathered inside the node */
-    double bytes = 2 * job->micro_batch * job->seq_len / job->cp * job->shape.dim / job->tp;
+    double bytes = 2 * tt_cluster_widened(job) * job->micro_batch * job->seq_len / job->cp * job->shape.dim / job->tp;
 
     if (job->pp <= 1)
         return 0;
@@ -552,11 +623,30 @@ struct part {
     double params, shards, copies, stride;
 };
 
+static double trained_share(const struct tt_cluster_job *job)
+{
+    return job->lora_rank > 0 ? tt_cluster_trained(job) / tt_cluster_params(&job->shape) : 1;
+}
+
+/* Seconds of an all-reduce of gradients. If the optimizer's state is divided over some of the copies only, these
+ * scatter and gather, and the others with the same part reduce it. */
+static double reduce_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
+{
+    double ranks = tt_cluster_state_ranks(job, g.n);
+    struct tt_cluster_group near, far;
+
+    if (ranks >= g.n)
+        return tt_cluster_reduce_sec(job, g, bytes);
+    near = tt_cluster_group(job, ranks, g.stride);
+    far = tt_cluster_group(job, g.n / ranks, g.stride * ranks);
+    return 2 * tt_cluster_gather_sec(job, near, bytes) + tt_cluster_reduce_sec(job, far, bytes / ranks);
+}
+
 static void add_part(const struct tt_cluster_job *job, const struct part *p, double *gather, double *scatter,
                      double *reduce)
 {
-    double wire = tt_cluster_gradient_bytes(job), link = stack_number(job, TT_S_LINK);
-    double param = job->float8 ? 1 : job->float32 ? 4 : 2;
+    double wire = tt_cluster_gradient_bytes(job) * trained_share(job), link = stack_number(job, TT_S_LINK);
+    double param = tt_cluster_gathered_bytes(job);
     double buckets = job->shape.layers / job->pp * stack_number(job, TT_S_BUCKETS);
     struct tt_cluster_group g = tt_cluster_group(job, p->shards, p->stride);
     struct tt_cluster_group r = tt_cluster_group(job, p->copies, p->stride * p->shards);
@@ -566,7 +656,7 @@ static void add_part(const struct tt_cluster_job *job, const struct part *p, dou
         *scatter += tt_cluster_gather_sec(job, g, wire * p->params / buckets) * buckets / link;
     }
     if (p->copies > 1)
-        *reduce += tt_cluster_reduce_sec(job, r, wire * p->params / p->shards) / link;
+        *reduce += reduce_sec(job, r, wire * p->params / p->shards) / link;
 }
 
 /* The parameters of a rank in two parts: the experts that it holds, and all others, which every rank along ep holds. */
@@ -590,35 +680,111 @@ static double reduce_exposed(const struct tt_cluster_job *job, double busy, doub
     return share * fmin(reduce, window) + fmax(0, reduce - window);
 }
 
-/* Exposed seconds of data-parallel traffic in a step whose compute takes `busy` seconds. */
+/* --- the update, and state in the host's memory --- */
+
+/* Parameters per second that the processors of a node update with Adam (ZeRO-Offload, 2101.06840: 10 billion in 2.5 s).
+ */
+static const double host_updates = 4e9;
+
+/* The parameters of a rank that it updates. */
+static double own_params(const struct tt_cluster_job *job)
+{
+    bool divides = tt_cluster_stack_is_megatron(job->stack) && stack_number(job, TT_S_STATE_SHARD) > 0;
+    struct part part[2];
+    double own = 0;
+
+    parts_of(job, part);
+    for (int i = 0; i < 2; i++) {
+        double ranks = divides ? tt_cluster_state_ranks(job, part[i].copies) : 1;
+
+        own += part[i].params / (part[i].shards > 1 ? part[i].shards : ranks);
+    }
+    return own;
+}
+
+/* Seconds in which a rank's state and activations cross the link to the host: weights to the device, and gradients to
+ * the host; activations in forward, and back in backward. */
+static void host_copies(const struct tt_cluster_job *job, double runs, double *in, double *out)
+{
+    double activations = job->offload_layers / job->pp * job->n_micro;
+
+    double own = own_params(job), rate = machine_number(job, TT_M_HOST_RATE), all = runs * own;
+    double weight = job->lora_rank > 0 ? tt_cluster_gathered_bytes(job) : job->weight_bytes > 0 ? job->weight_bytes : 4;
+    double gradient = trained_share(job) * (job->state_gradient_bytes > 0 ? job->state_gradient_bytes : 4);
+
+    *in = job->offload == TT_OFFLOAD_ALL ? all * weight / rate : 0;
+    *out = job->offload == TT_OFFLOAD_ALL         ? all * gradient / rate
+           : job->offload == TT_OFFLOAD_OPTIMIZER ? own * gradient / rate
+                                                  : 0;
+    if (activations > 0) {
+        *in += activations * tt_cluster_saved_bytes(job) / rate;
+        *out += activations * tt_cluster_saved_bytes(job) / rate;
+    }
+}
+
+/* Exposed seconds of data-parallel traffic in a step whose compute takes `busy` seconds, and of copies of state from
+ * and to the host, which use other links at the same time. */
 static double data_sec(const struct tt_cluster_job *job, double busy, double bubble)
 {
-    double gather = 0, scatter = 0, reduce = 0, runs = job->pp > 1 ? 1 : job->n_micro, sec = 0;
+    double gather = 0, scatter = 0, reduce = 0, runs = job->pp > 1 ? 1 : job->n_micro, sec = 0, in, out;
     struct part part[2];
 
     parts_of(job, part);
     for (int i = 0; i < 2; i++)
         if (part[i].params > 0)
             add_part(job, &part[i], &gather, &scatter, &reduce);
-    if (gather > 0) {
-        sec += beside(job, busy / 3, runs * gather);
-        sec += beside(job, 2 * busy / 3, runs * (scatter + (job->keep_gathered || job->pp > 1 ? 0 : gather)));
+    host_copies(job, runs, &in, &out);
+    if (gather > 0 || in > 0 || out > 0) {
+        double again = job->keep_gathered || job->pp > 1 ? 0 : 1;
+
+        sec += beside(job, busy / 3, fmax(runs * gather, in));
+        sec += beside(job, 2 * busy / 3, fmax(runs * (scatter + again * gather), out + again * in));
     }
     return sec + reduce_exposed(job, busy, bubble, reduce);
 }
 
+/* Seconds of Muon's Newton-Schulz iterations. Ranks of data parallelism share the matrices: they gather the gradients
+ * in bfloat16, and scatter the updates. */
+static double orthogonal_sec(const struct tt_cluster_job *job)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double moe = s->experts > 0 ? s->layers - s->dense_layers : 0, flops = 0, ranks = tt_cluster_devices(job);
+    double rate = tt_cluster_peak_flops(job) * machine_number(job, TT_M_GEMM_SHARE) * machine_number(job, TT_M_CLOCK);
+    struct tt_cluster_group g = tt_cluster_group(job, ranks / job->tp / job->pp, job->tp);
+    const double iterations = 5;
+
+    for (int bit = TT_TARGET_Q; bit <= TT_TARGET_DOWN; bit *= 2)
+        for (int expert = 0; expert < 2; expert++) {
+            bool is_ffn = bit >= TT_TARGET_GATE;
+            double m, n, count = !is_ffn ? (expert ? 0 : s->layers) : expert ? moe * s->experts : s->layers - moe;
+
+            if (tt_cluster_target_size(s, (enum tt_cluster_target)bit, expert, &m, &n)) {
+                double few = fmin(m, n), many = fmax(m, n);
+
+                flops += count * iterations * (4 * few * few * many + 2 * few * few * few);
+            }
+        }
+    return flops / ranks / (rate * stack_number(job, TT_S_GEMM)) +
+           2 * tt_cluster_gather_sec(job, g, 2 * tt_cluster_params(s) / job->tp / job->pp);
+}
+
+/* The stack's number is for AdamW, which reads and writes a weight and two moments and reads a gradient, in float32. */
 static double optimizer_sec(const struct tt_cluster_job *job)
 {
-    struct part part[2];
-    double own = 0;
+    double own = own_params(job), share = trained_share(job);
+    double weight = job->weight_bytes > 0 ? job->weight_bytes : 4;
+    struct tt_cluster_job usual = *job;
+    double bytes = stack_number(job, TT_S_OPTIMIZER_BYTES) - 24 + 2 * weight + 2 * tt_cluster_moment_bytes(job);
+    double devices = fmin(machine_number(job, TT_M_DEVICES), tt_cluster_devices(job)), sec;
 
-    parts_of(job, part);
-    for (int i = 0; i < 2; i++)
-        own += part[i].params / (part[i].shards > 1 ? part[i].shards
-                                 : tt_cluster_stack_is_megatron(job->stack) && stack_number(job, TT_S_STATE_SHARD) > 0
-                                     ? part[i].copies
-                                     : 1);
-    return stack_number(job, TT_S_OPTIMIZER_BYTES) * own / memory_rate(job);
+    usual.state_gradient_bytes = 0;
+    bytes += tt_cluster_kept_gradient(job) - tt_cluster_kept_gradient(&usual);
+    sec = job->offload == TT_OFFLOAD_NONE
+              ? fmax(bytes, 0) * share * own / memory_rate(job)
+              : share * own *
+                    (devices / host_updates +
+                     (job->offload == TT_OFFLOAD_OPTIMIZER ? 2 / machine_number(job, TT_M_HOST_RATE) : 0));
+    return sec + (job->optimizer == TT_OPT_MUON && !(job->lora_rank > 0) ? orthogonal_sec(job) : 0);
 }
 
 /* Every step waits for the slowest node. Its delay is that of the largest of `nodes` normal deviates, and perhaps that

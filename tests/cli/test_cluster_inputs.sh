@@ -134,26 +134,44 @@ END
     expect_err "bad.toml:1:"
 }
 
+# Keys and flags that change what is kept and computed change the prediction.
+case_settings_of_the_state_are_priced() {
+    local base="estimate $model_8b --machine h100-sxm --ranks 8 --json"
+    run $base
+    cp out base.json
+    for key in lora.rank=16 "lora.rank=16 --lora.target_modules=[q_proj]" "training.dtype=bfloat16 --training.mixed_precision_param=bfloat16" \
+        training.mixed_precision_param=float32 training.mixed_precision_reduce=bfloat16 optimizer.name=Muon \
+        optimizer.name=Lion; do
+        run $base --$key
+        expect_ok
+        check_json out 'o["not_counted"] == []' 'j["step_s"] != other("base")["step_s"]' \
+            'j["memory_bytes"]["total"] != other("base")["memory_bytes"]["total"]'
+    done
+    run estimate --machine h100-sxm --ranks 8 --json -- --config llama3_8b
+    cp out base.json
+    for key in "training.dtype bfloat16" "training.mixed_precision_param float32" "training.enable_cpu_offload true" \
+        "training.mixed_precision_reduce bfloat16" "optimizer.name SGD"; do
+        run estimate --machine h100-sxm --ranks 8 --json -- --config llama3_8b --$key
+        expect_ok
+        check_json out 'j["step_s"] != other("base")["step_s"]' \
+            'j["memory_bytes"]["total"] != other("base")["memory_bytes"]["total"]'
+    done
+    run estimate --machine h100-sxm --ranks 8 -- --config llama3_8b --optimizer.name Sophia
+    expect_code 2
+    expect_err "optimizer.name 'Sophia' is none of AdamW, Adam, Muon and SGD"
+}
+
 # What a configuration says, and a prediction leaves out, is named on the screen and in JSON.
 case_settings_that_are_not_priced_are_named() {
     run estimate $model_8b --machine h100-sxm --ranks 64 --json --training.dtype=bfloat16 --optimizer.name=Muon \
         --training.mixed_precision_param=bfloat16 --ema.decay=0.99 --validation.enable=true --debug.seed=7
     expect_ok
-    check_json out '[x["key"] for x in o["not_counted"]] == ["training.dtype", "optimizer.name", "ema.decay",
-        "validation.enable"]'
-    run estimate $model_8b --machine h100-sxm --ranks 64 --training.mixed_precision_param=float32
-    expect_out "^not counted   training.mixed_precision_param float32: it computes in bfloat16$"
-    run estimate $model_8b --machine spr-8480 --stack titan --ranks 64 --optimizer.name=Muon
-    expect_out "^not counted   optimizer.name Muon: the memory counts it, the time does not$"
+    check_json out '[x["key"] for x in o["not_counted"]] == ["ema.decay", "validation.enable"]'
+    run estimate $model_8b --machine spr-8480 --stack titan --ranks 64 --ema.decay=0.9
+    expect_out "^not counted   ema.decay 0.9: the memory counts it, the time does not$"
     run estimate $model_8b --machine h100-sxm --ranks 64 --json --optimizer.name=Adam \
         --training.gradient_sync=auto --parallelism.pipeline_parallel_schedule=GPipe
     check_json out 'o["not_counted"] == []' # these are usual values
-    run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8
-    expect_code 2
-    expect_err "lora.rank 8 is not counted with --machine: the prediction would be for training all weights"
-    run estimate $model_8b --machine h100-sxm --ranks 64 --lora.rank=8 --ignore-flag lora.rank --json
-    expect_ok
-    check_json out '[x["key"] for x in o["not_counted"]] == ["lora.rank"]'
     cat >run.toml <<'END'
 [model]
 name = "llama3"
@@ -258,7 +276,7 @@ END
     run estimate --machine h100-sxm --ranks 256 --megatron pretrain.sh --json
     expect_ok
     cp out script.json
-    check_json out 'j["stack"] == "megatron-bridge" and j["layout"]["tp"] == 8 and j["layout"]["pp"] == 4' \
+    check_json out 'j["stack"] == "megatron-lm" and j["layout"]["tp"] == 8 and j["layout"]["pp"] == 4' \
         'j["layout"]["dp_replicate"] == 8 and j["layout"]["dp_shard"] == 1 and j["layout"]["stages_per_rank"] == 4' \
         'j["layout"]["schedule"] == "Interleaved1F1B" and j["layout"]["recompute"] == "attention"' \
         'j["layout"]["micro_batch"] == 1 and j["layout"]["microbatches"] == 32' \
@@ -331,9 +349,9 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     expect_err "are not known here, and that might change the cost: --use-torch-fsdp2"
     # all of them at once, with and without a name like those that are known
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --zero-stage 3 --spam-rate 2 --lora-rank 8 \
-        --data-parallel-sharding-strategy optim_grads_params --optimizer_cpu_offload --fp8-amax-history-len 4
+        --data-parallel-sharding-strategy optim_grads_params --optimizer_offload_policy p --fp8-amax-history-len 4
     expect_code 2
-    expect_err "cost: --zero-stage 3, --lora-rank 8.*, --data-parallel-sharding-strategy opt.*, --optimizer-cpu-off"
+    expect_err "cost: --zero-stage 3, --lora-rank 8.*, --data-parallel-sharding-strategy opt.*, --optimizer-offload-pol"
     expect_err "help: take them out, or give --ignore-flag NAME"
     ! grep -E "spam|amax" err >/dev/null || not_as "names what does not matter"
     run estimate --machine a100-80 --ranks 8 --ignore-flag zero-stage --ignore-flag lora_rank --json -- $flags \
@@ -627,12 +645,12 @@ END
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
     expect_ok
     check_json out 'j["stack"] == "torchtitan-eager-2025"' \
-        '[x["key"] for x in o["not_counted"]] == ["training.dtype"]'
+        'o["not_counted"] == []'
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_parallel_degree 8
     expect_out "^not counted   parallelism.expert_tensor_parallel_degree 1: tensor parallelism divides experts like other matrices"
-    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --training.mixed_precision_param float32
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --training.mixed_precision_param float16
     expect_code 2
-    expect_err "mixed_precision_param float32 is not modelled"
+    expect_err "training.mixed_precision_param 'float16' is neither bfloat16 nor float32"
     printf "[model]\nflavor = \"8B_flex\"\n[parallelism]\ntensor_parallel_degree = 8\n" >run.toml
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json
     expect_ok

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * titan's own keys as a job on a cluster: what is trained, and in which types.
+ */
+#include <string.h>
+
+#include "estimate/formats/formats.h"
+
+/* Takes the adapters of lora.*. */
+static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    static const struct {
+        const char *name;
+        enum tt_cluster_target bit;
+    } targets[] = {{"q_proj", TT_TARGET_Q},      {"k_proj", TT_TARGET_K},       {"v_proj", TT_TARGET_V},
+                   {"o_proj", TT_TARGET_O},      {"gate_proj", TT_TARGET_GATE}, {"up_proj", TT_TARGET_UP},
+                   {"down_proj", TT_TARGET_DOWN}};
+
+    job->lora_rank = (double)cfg->lora.rank;
+    job->lora_targets = 0;
+    for (int i = 0; i < cfg->lora.target_modules.n; i++)
+        for (size_t k = 0; k < sizeof targets / sizeof *targets; k++)
+            if (strcmp(cfg->lora.target_modules.word[i], targets[k].name) == 0)
+                job->lora_targets |= (unsigned)targets[k].bit;
+}
+
+void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    static const enum tt_cluster_optimizer optimizers[] = {[TT_OPTIM_ADAMW] = TT_OPT_ADAMW,
+                                                           [TT_OPTIM_ADAM] = TT_OPT_ADAMW,
+                                                           [TT_OPTIM_MUON] = TT_OPT_MUON,
+                                                           [TT_OPTIM_LION] = TT_OPT_LION};
+    bool is_titan = strcmp(job->stack->name, "titan") == 0;
+
+    if (is_titan || tt_config_is_set(cfg, TT_KEY(training.mixed_precision_param)))
+        job->float32 = cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
+    if (tt_config_is_set(cfg, TT_KEY(training.mixed_precision_reduce)))
+        job->gradient_bytes = cfg->training.mixed_precision_reduce == TT_DTYPE_FLOAT32 ? 4 : 2;
+    if (cfg->training.dtype == TT_DTYPE_BFLOAT16)
+        job->weight_bytes = job->state_gradient_bytes = job->moment_bytes = 2;
+    if (tt_config_is_set(cfg, TT_KEY(optimizer.name)))
+        job->optimizer = optimizers[cfg->optimizer.name];
+    if (cfg->lora.rank > 0)
+        take_adapters(cfg, job);
+}
