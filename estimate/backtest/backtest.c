@@ -140,6 +140,129 @@ static void calibrate(struct tt_backtest *t, int row, double *buf, double *media
     t->row[row].foreign = error_with(run, foreign_share(t, row, buf, medians));
 }
 
+/* --- tables as evidence --- */
+
+/* Whether two runs are of one table: their names begin with the same word. */
+static bool same_table(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "-");
+
+    return n == strcspn(b, "-") && strncmp(a, b, n) == 0;
+}
+
+/* How far a run is from a job: 0, the same stack and machine; 1, one of the two; 2, neither; -1, it says nothing, since
+ * only one of them has experts. */
+static int distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
+{
+    if (run->excluded || run->layout_of_sweep || (run->job.shape.experts > 0) != (job->shape.experts > 0))
+        return -1;
+    return (run->job.stack != job->stack && strcmp(run->job.stack->name, job->stack->name) != 0) +
+           (run->job.machine != job->machine && strcmp(run->job.machine->name, job->machine->name) != 0);
+}
+
+/* The error of a row with the median of the shares that fit the nearest runs of other tables. */
+static double outside_error(const struct tt_backtest *t, int row, double *buf)
+{
+    const struct tt_cluster_run *run = &t->run[row];
+
+    for (int far = 0; far <= 2; far++) {
+        int n = 0;
+
+        for (int i = 0; i < t->n; i++)
+            if (distance(&t->run[i], &run->job) == far && !same_table(t->run[i].id, run->id) &&
+                !says_little(&t->row[i].time))
+                buf[n++] = t->row[i].fitted;
+        if (n > 0)
+            return error_with(run, median(buf, n));
+    }
+    return NAN;
+}
+
+/* An error in the list of a quantile, with its weight. */
+struct weighed {
+    double size, weight;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct weighed *x = a, *y = b;
+
+    return (x->size > y->size) - (x->size < y->size);
+}
+
+/* The quantile of the errors of runs up to a distance, in which all tables weigh the same; NaN: there are none. */
+static double width(const struct tt_backtest *t, const struct tt_cluster_job *job, const char *without, int far,
+                    struct weighed *buf, struct tt_cluster_interval *ret)
+{
+    const double share = 0.8;
+    double sum = 0, at = 0;
+    int n = 0;
+
+    ret->tables = 0;
+    for (int i = 0; i < t->n; i++) {
+        int d = distance(&t->run[i], job), same = 0;
+        bool first = true;
+
+        if (d < 0 || d > far || isnan(t->row[i].outside) || (without && same_table(t->run[i].id, without)))
+            continue;
+        for (int k = 0; k < t->n; k++) {
+            int other = distance(&t->run[k], job);
+
+            if (other < 0 || other > far || isnan(t->row[k].outside) || !same_table(t->run[k].id, t->run[i].id))
+                continue;
+            first = first && k >= i;
+            same++;
+        }
+        ret->tables += first;
+        buf[n++] = (struct weighed){fabs(log1p(t->row[i].outside)), 1.0 / same};
+        sum += 1.0 / same;
+    }
+    ret->rows = n;
+    if (n == 0)
+        return NAN;
+    qsort(buf, (size_t)n, sizeof *buf, by_size);
+    for (int i = 0; i < n; i++)
+        if ((at += buf[i].weight) >= share * sum)
+            return buf[i].size;
+    return buf[n - 1].size;
+}
+
+void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
+                         struct tt_cluster_interval *ret)
+{
+    enum { TABLES = 3 };
+    struct weighed *buf = tt_calloc((size_t)evidence->n + 1, sizeof *buf);
+    double most = 0;
+
+    *ret = (struct tt_cluster_interval){0};
+    for (int far = 0; far <= 2 && ret->tables < TABLES; far++) {
+        double w = width(evidence, job, without, far, buf, ret);
+
+        most = isnan(w) ? most : fmax(most, w);
+    }
+    tt_free(buf);
+    ret->low = exp(-most);
+    ret->high = exp(most);
+}
+
+double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test)
+{
+    int n = 0, held = 0;
+
+    for (int i = 0; i < test->n; i++) {
+        const struct tt_cluster_run *run = &test->run[i];
+        double error = evidence == test ? test->row[i].outside : test->row[i].error;
+        struct tt_cluster_interval in;
+
+        if (isnan(error) || run->layout_of_sweep)
+            continue;
+        tt_cluster_interval(evidence, &run->job, evidence == test ? run->id : NULL, &in);
+        n++;
+        held += 1 / (1 + error) >= in.low && 1 / (1 + error) <= in.high;
+    }
+    return n ? (double)held / n : NAN;
+}
+
 /* --- rows --- */
 
 static const char *memory_exclusion(const struct tt_cluster_run *run)
@@ -159,6 +282,7 @@ static void predict(const struct tt_cluster_run *run, struct tt_backtest_row *ro
                                     .left_out = NAN,
                                     .one_row = NAN,
                                     .foreign = NAN,
+                                    .outside = NAN,
                                     .memory_error = NAN,
                                     .fitted = NAN,
                                     .memory_excluded = memory_exclusion(run)};
@@ -240,11 +364,14 @@ static struct tt_score collect(const struct tt_backtest *t, size_t offset, bool 
 
 static void score_all(struct tt_backtest *t, double *buf, double *medians)
 {
-    int n = 0, held = 0;
+    int n = 0;
 
     for (int i = 0; i < t->n; i++)
         if (!t->run[i].layout_of_sweep && counts(&t->run[i]))
             calibrate(t, i, buf, medians);
+    for (int i = 0; i < t->n; i++)
+        if (!t->run[i].layout_of_sweep && !t->run[i].excluded)
+            t->row[i].outside = outside_error(t, i, buf);
     for (int i = 0; i < t->n; i++) {
         const struct tt_cluster_run *run = &t->run[i];
         const struct tt_cluster_memory *m = &t->row[i].memory;
@@ -258,6 +385,7 @@ static void score_all(struct tt_backtest *t, double *buf, double *medians)
         } else {
             t->ran++;
             t->ran_refused += !fits;
+            t->ran_unstated += !fits && !run->ac_stated;
         }
     }
     t->plain = collect(t, offsetof(struct tt_backtest_row, error), true, buf);
@@ -265,15 +393,7 @@ static void score_all(struct tt_backtest *t, double *buf, double *medians)
     t->left_out = collect(t, offsetof(struct tt_backtest_row, left_out), true, buf);
     t->one_row = collect(t, offsetof(struct tt_backtest_row, one_row), true, buf);
     t->foreign = collect(t, offsetof(struct tt_backtest_row, foreign), true, buf);
-    for (int i = 0; i < t->n; i++)
-        if (!isnan(t->row[i].left_out)) { /* the predicted time is (1 + error) of the measured one */
-            double factor = 1 / (1 + t->row[i].left_out);
-
-            held += factor >= 1 - tt_backtest_interval && factor <= 1 + tt_backtest_interval;
-            n++;
-        }
-    t->held = n ? (double)held / n : NAN;
-    n = 0;
+    t->held = NAN;
     for (int i = 0; i < t->n; i++)
         if (!isnan(t->row[i].memory_error))
             buf[n++] = t->row[i].memory_error;

@@ -70,6 +70,8 @@ struct tt_backtest_row {
     struct tt_cluster_time time; /* of the `shipped` prediction */
     struct tt_cluster_memory memory;
     double error, left_out, one_row, foreign, memory_error;
+    /* as `left out`, but without any row of the same table: of the nearest runs that other sources measured */
+    double outside;
     double fitted; /* the GEMM share for which the predicted time is exact */
     const char *memory_excluded;
 };
@@ -96,11 +98,33 @@ struct tt_backtest {
     struct tt_score plain, special;
     struct tt_score left_out, one_row, foreign; /* of plain rows */
     struct tt_score memory;
-    int fits[2][2];       /* [predicted to fit][did fit] */
-    int false_fits_far;   /* rows predicted to fit with more than 5 % to spare that did not fit */
-    int ran, ran_refused; /* published runs; and how many of them are predicted not to fit */
-    double held;          /* the share of left-out rows whose measured time is within the printed interval */
+    int fits[2][2];     /* [predicted to fit][did fit] */
+    int false_fits_far; /* rows predicted to fit with more than 5 % to spare that did not fit */
+    /* published runs; how many of them are predicted not to fit, which is an error of the model; and of these, those
+     * whose source does not say what is recomputed */
+    int ran, ran_refused, ran_unstated;
+    double held; /* of tt_backtest_held, for the caller; tt_backtest_score leaves it NaN */
 };
+
+/* The 80 % interval of a job's time, as factors of the predicted time, with its evidence. */
+struct tt_cluster_interval {
+    double low, high;
+    int rows, tables; /* measured runs whose errors give the width, and the tables of which they are */
+};
+
+/**
+ * The interval of a job from the errors of measured runs, each predicted without the table that contains it. Runs of
+ * the stack on the machine count, and others like them (of dense models or of experts) as far as these come from fewer
+ * than three tables; each table counts as much as any other. The width is never below that of the nearest runs alone.
+ *   evidence  the back-test of the built-in tables
+ *   without   the id of a run whose table is left out; NULL: none
+ */
+void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
+                         struct tt_cluster_interval *ret);
+
+/** The share of the rows of a back-test whose measured time is in the interval from `evidence`; if both are the same,
+ * from the other tables. NaN: no row counts. */
+double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test);
 
 /* Half of the 80 % interval, as a share of the predicted time: if there are runs of the same stack on the same machine,
  * and if there are none. */

@@ -58,7 +58,7 @@ case_memory_and_what_fits_are_predicted_as_well_as_before() {
     expect_ok
     check_json out 'o["memory"]["rows"] >= 35 and o["memory"]["median_error"] < 0.039' \
         'o["memory"]["worst_error"] < 0.115' 'o["fits"]["right"] > 0.955 and o["fits"]["rows"] >= 879' \
-        'o["fits"]["fits_but_oom_outside_5_percent"] <= 8' 'o["fits"]["published_runs_refused"] <= 23'
+        'o["fits"]["fits_but_oom_outside_5_percent"] <= 8' 'o["fits"]["published_runs_refused"] <= 12'
 }
 
 case_layouts_are_chosen_as_well_as_before() {
