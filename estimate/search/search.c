@@ -71,6 +71,37 @@ struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, do
 
 /* --- a layout in words --- */
 
+char *tt_cluster_layout_brief(char *buf, size_t size, const struct tt_cluster_job *job)
+{
+    static const char *const orders[] = {[TT_ORDER_1F1B] = "1F1B",
+                                         [TT_ORDER_ALL_FORWARD] = "GPipe",
+                                         [TT_ORDER_INTERLEAVED_ZERO_BUBBLE] = "interleaved ZB",
+                                         [TT_ORDER_ZBV_ZERO_BUBBLE] = "ZBV",
+                                         [TT_ORDER_DUAL_PIPE_V] = "DualPipeV"};
+    struct tt_text t = {0};
+
+    if (job->shard > 1 && job->replicate > 1)
+        tt_text_add(&t, "%.0f copies of %.0f x FSDP", job->replicate, job->shard);
+    else if (job->shard > 1)
+        tt_text_add(&t, "%.0f x FSDP", job->shard);
+    else if (job->replicate > 1)
+        tt_text_add(&t, "%.0f x DP", job->replicate);
+    if (job->tp > 1)
+        tt_text_add(&t, "%sTP %.0f", t.size ? ", " : "", job->tp);
+    if (job->pp > 1)
+        tt_text_add(&t, "%sPP %.0f %s", t.size ? ", " : "", job->pp,
+                    job->order == TT_ORDER_1F1B && job->virtual_stages > 1 ? "interleaved" : orders[job->order]);
+    if (job->pp > 1 && job->virtual_stages > 1 && !tt_cluster_is_v(job))
+        tt_text_add(&t, " x %.0f", job->virtual_stages);
+    if (job->cp > 1)
+        tt_text_add(&t, "%sCP %.0f", t.size ? ", " : "", job->cp);
+    if (job->ep > 1)
+        tt_text_add(&t, "%sEP %.0f", t.size ? ", " : "", job->ep);
+    (void)snprintf(buf, size, "%s", t.size ? t.text : "one device");
+    tt_text_release(&t);
+    return buf;
+}
+
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job)
 {
     static const char *const again[] = {[TT_AGAIN_NONE] = "nothing",
@@ -154,6 +185,7 @@ struct search {
     const struct tt_cluster_job *job;
     double devices, usable, sequences;
     int most;
+    bool as_job;  /* recompute as the job does */
     double *best; /* [most] the shortest times so far, ascending */
     struct tt_cluster_found *found;
 };
@@ -207,19 +239,34 @@ static bool is_too_slow(const struct search *s, const struct tt_cluster_job *job
     return t.total - 1.2 * t.bubble > limit(s); /* 1.2 for the noise of the bubble */
 }
 
+static void count_fault(struct tt_cluster_found *f, const char *why)
+{
+    size_t i = 0, n = sizeof f->fault / sizeof *f->fault;
+
+    while (i + 1 < n && f->fault[i].n > 0 && f->fault[i].why != why)
+        i++;
+    f->fault[i].why = why;
+    f->fault[i].n++;
+}
+
 static void try_layout(struct search *s, const struct tt_cluster_job *job)
 {
     struct tt_cluster_found *f = s->found;
     struct tt_cluster_layout l = {.job = *job};
+    const char *fault = tt_cluster_fault(job);
     enum tt_cluster_fit fit;
 
-    if (tt_cluster_fault(job))
+    if (fault) {
+        count_fault(f, fault);
         return;
+    }
     f->n_tried++;
     tt_cluster_peak(job, &l.memory);
     if (s->usable > 0)
         l.memory.usable = s->usable;
-    f->least_bytes = f->n_tried == 1 ? l.memory.total : fmin(f->least_bytes, l.memory.total);
+    if (f->n_tried == 1 || l.memory.total < f->least_bytes)
+        f->least = l;
+    f->least_bytes = f->least.memory.total;
     fit = tt_cluster_fits(&l.memory);
     if (fit == TT_FIT_NO)
         return;
@@ -246,6 +293,8 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i] == (megatron ? TT_AGAIN_OP : TT_AGAIN_ATTENTION))
+            continue;
+        if (s->as_job && all[i] != s->job->again)
             continue;
         job.again = all[i];
         job.keep_gathered = false;
@@ -366,8 +415,8 @@ static void try_degrees(struct search *s)
                 }
 }
 
-void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
-                       struct tt_cluster_found *ret_found)
+static void find(const struct tt_cluster_job *job, double devices, double usable, int most, bool as_job,
+                 struct tt_cluster_found *ret_found)
 {
     struct tt_cluster_found *f = ret_found;
     struct search s = {.job = job,
@@ -375,6 +424,7 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
                        .usable = usable,
                        .sequences = tt_cluster_tokens(job) / job->seq_len,
                        .most = most,
+                       .as_job = as_job,
                        .best = tt_calloc((size_t)most, sizeof *s.best),
                        .found = f};
 
@@ -389,6 +439,18 @@ void tt_cluster_search(const struct tt_cluster_job *job, double devices, double 
         qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);
     f->n = f->n < most ? f->n : most;
     f->n_ties = f->n_ties < f->n ? f->n_ties : f->n;
+}
+
+void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
+                       struct tt_cluster_found *ret_found)
+{
+    find(job, devices, usable, most, false, ret_found);
+}
+
+void tt_cluster_search_as(const struct tt_cluster_job *job, double devices, double usable, int most,
+                          struct tt_cluster_found *ret_found)
+{
+    find(job, devices, usable, most, true, ret_found);
 }
 
 /* --- single changes of a layout --- */

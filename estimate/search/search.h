@@ -22,6 +22,9 @@ const char *tt_cluster_fault(const struct tt_cluster_job *job);
 /** Predicts a job; usable: the memory of a device; 0: as the machine says. */
 struct tt_cluster_layout tt_cluster_predict(const struct tt_cluster_job *job, double usable);
 
+/** A layout in the words of its users, "4 x FSDP, TP 2, PP 4 ZBV"; returns buf, of 100 bytes or more. */
+char *tt_cluster_layout_brief(char *buf, size_t size, const struct tt_cluster_job *job);
+
 /** A layout in words, "shards 64 x TP 8, 2 microbatches of 1, recompute nothing"; returns buf, of 160 bytes or more. */
 char *tt_cluster_layout_text(char *buf, size_t size, const struct tt_cluster_job *job);
 
@@ -35,15 +38,23 @@ struct tt_cluster_found {
     long n_fit;   /* number of these that fit with the margin */
     /* number that fit only without the margin; if no other fits, the list contains the best of these */
     long n_tight;
-    double least_bytes; /* the least memory with which any of them could run */
+    double least_bytes;             /* the least memory with which any of them could run */
+    struct tt_cluster_layout least; /* that layout, without times; its job's tp is 0 if none could run */
+    struct {
+        const char *why; /* a text of tt_cluster_fault */
+        long n;
+    } fault[16]; /* why the other layouts cannot run; an unused one has n 0 */
 };
 
 /**
  * Tries every layout of `devices` devices that computes the same step as job (model, sequences of a step, stack,
- * precision) and keeps the best `most` that fit. The caller frees their list, ret_found->layout (tt_free).
+ * precision) and keeps the best `most` that fit. The caller frees their list, ret_found->layout (tt_free). The second
+ * form tries only layouts that recompute as the job does.
  */
 void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
                        struct tt_cluster_found *ret_found);
+void tt_cluster_search_as(const struct tt_cluster_job *job, double devices, double usable, int most,
+                          struct tt_cluster_found *ret_found);
 
 /* A run over many steps: failures, checkpoints, time. */
 struct tt_cluster_course {
