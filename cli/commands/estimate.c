@@ -14,9 +14,11 @@
 
 #include "cli/cli.h"
 #include "cli/estimate/estimate.h"
+#include "cli/estimate/typed.h"
 #include "cli/run/screen.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "estimate/model/job.h"
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
@@ -25,6 +27,20 @@ static const struct tt_option options[] = {
      "memory that a rank may use, such as 80GiB (default: parallelism.memory_limit, or its share of this machine's)"},
     {"machine", "gpu", "NAME",
      "predict one training job on a cluster of this machine: built in, such as h100-sxm, or a file"},
+    {"gpus", NULL, "[N x] NAME", "GPUs of a cluster, such as 64xh100; a name alone: find the number that is needed"},
+    {"nodes", NULL, "N", "number of nodes, in place of a number of GPUs"},
+    {"days", NULL, "D", "with --tokens: find the number of GPUs with which the run ends in D days"},
+    {"price", NULL, "P", "dollars for an hour of a GPU; prints what the run costs"},
+    {"network", NULL, "RATE", "the network of a node, such as 100Gb, 8x400Gb or 50GB/s (default: the machine's)"},
+    {"seq", NULL, "N", "tokens of a sequence, such as 8192 or 128k"},
+    {"batch", NULL, "N", "sequences of a step, or with a K or M behind it, tokens"},
+    {"recompute", NULL, "WHAT", "activations to recompute: none, op, full (default: the search decides)"},
+    {"float8", NULL, NULL, "compute products in float8"},
+    {"lora", NULL, "RANK", "train adapters of this rank"},
+    {"qlora", NULL, NULL, "train adapters of a model in 4 bits"},
+    {"dtype", NULL, "TYPE", "bf16: weights, gradients and moments in bfloat16; fp8; fp32"},
+    {"optimizer", NULL, "NAME", "adamw, adamw8bit, muon, lion, sgd"},
+    {"offload", NULL, "WHAT", "keep the optimizer's state (optimizer), or parameters too (all), in host memory"},
     {"stack", NULL, "NAME",
      "with --machine: the software that trains, built in or a file (default: torchtitan-compile-2025)"},
     {"model", NULL, "NAME", "with --machine: a published model, such as deepseek-v3-671b, or a config.json"},
@@ -45,6 +61,7 @@ static const struct tt_option options[] = {
     {"save", NULL, "FILE", "with --machine: write the machine as a file, and do nothing else"},
     {"save_stack", NULL, "FILE", "with --machine: write the stack as a file; with --calibrate, as calibrated"},
     {"svg", NULL, "FILE", "with --machine: write a picture of how the job scales and what its steps consist of"},
+    {"html", NULL, "FILE", "write a page: verdict, memory, step, cost against the number of GPUs, alternatives"},
     {"backtest", NULL, NULL,
      "predict measured runs of GPU clusters, those of a table (CSV) or the built-in ones, and print the errors"},
     {"json", NULL, NULL, "print JSON"},
@@ -53,7 +70,9 @@ static const struct tt_option options[] = {
 };
 
 static const char usage[] =
-    "usage: titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
+    "usage: titan estimate MODEL --gpus [N x] NAME [--days D] [--tokens N] [--price P] [--lora RANK] [--seq N] "
+    "[--search] [--html FILE]\n"
+    "       titan estimate [--config FILE]... --ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --machine NAME [--stack NAME] [--search] [--emit FORM] [--tokens N] [--config FILE]... "
     "--ranks N[,N...] [--memory SIZE] [--section.key=value]...\n"
     "       titan estimate --backtest [CSV] [--json]\n\n"
@@ -319,9 +338,9 @@ static json_t *to_json(const struct tt_estimate *e)
 
 static int estimate(const struct tt_args *args)
 {
-    static const char *const of_machine[] = {"stack",     "search",   "emit",       "tokens",     "nccl",
-                                             "save",      "model",    "save_stack", "torchtitan", "svg",
-                                             "calibrate", "megatron", "set",        "script_args"};
+    static const char *const of_machine[] = {"stack",     "search",   "emit",       "tokens",      "nccl",
+                                             "save",      "model",    "save_stack", "torchtitan",  "svg",
+                                             "calibrate", "megatron", "set",        "script_args", "html"};
     const char *list = tt_args_last(args, "ranks"), *memory = tt_args_last(args, "memory");
     struct ranks ranks = {0};
     struct tt_estimate e = {.args = args};
@@ -335,8 +354,8 @@ static int estimate(const struct tt_args *args)
     if (memory && e.memory < 1 << 20 && !memory[strspn(memory, "0123456789.")])
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --memory '%s' has no unit, and would be bytes\nhelp: --memory %sGiB",
                        memory, memory));
-    if (tt_args_has(args, "machine")) {
-        rc = tt_print_cluster(args, ranks.count, ranks.n, e.memory);
+    if (tt_cluster_typed_is(args)) {
+        rc = tt_print_cluster(args, ranks.count, list ? ranks.n : 0, e.memory);
         goto out;
     }
     for (size_t i = 0; i < sizeof of_machine / sizeof *of_machine; i++)
@@ -356,11 +375,34 @@ out:
     return rc;
 }
 
+/* Appends the names of machines, stacks and models. */
+static void add_names(struct tt_text *out)
+{
+    enum { INDENT = 12 };
+    const struct tt_cluster_machine *machine;
+    const struct tt_cluster_stack *stack;
+    struct tt_text machines = {0}, stacks = {0}, models = {0};
+
+    for (int i = 0; (machine = tt_cluster_machine_at(i)); i++)
+        tt_text_add(&machines, "%s%s", i ? " " : "", machine->name);
+    for (int i = 0; (stack = tt_cluster_stack_at(i)); i++)
+        tt_text_add(&stacks, "%s%s", i ? " " : "", stack->name);
+    (void)tt_cluster_shape_names("", &models);
+    tt_text_add(out, "\n");
+    tt_args_help_row(out, INDENT, "machines", machines.text);
+    tt_args_help_row(out, INDENT, "stacks", stacks.text);
+    tt_args_help_row(out, INDENT, "models", models.text);
+    tt_text_release(&machines);
+    tt_text_release(&stacks);
+    tt_text_release(&models);
+}
+
 const struct tt_command tt_command_estimate = {
     .name = "estimate",
-    .arguments = "[--config FILE]... --ranks N[,N...]",
-    .summary = "memory, traffic and time per policy; fits or not",
+    .arguments = "MODEL --gpus [N x] NAME | [--config FILE]... --ranks N[,N...]",
+    .summary = "will it fit, how fast, what does it cost; per policy",
     .usage = usage,
     .options = options,
+    .add_more = add_names,
     .run = estimate,
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/estimate/answer.h"
 #include "cli/estimate/estimate.h"
 #include "cli/estimate/inputs.h"
 #include "cli/estimate/screen.h"
@@ -96,25 +97,12 @@ struct command {
     struct tt_cluster_inputs in;
     struct tt_cluster_calibration calibration; /* steps is 0 without a calibration */
     double usable;
-    double tokens; /* tokens of the run; 0: as many as the configuration's steps read */
     struct tt_backtest test;
     json_t *list; /* the results, with --json */
     bool any;     /* whether something fits */
     struct tt_cluster_picture picture;
     bool alone; /* whether there is only one number of ranks */
 };
-
-static int read_tokens(const struct tt_args *args, double *ret_tokens)
-{
-    const char *text = tt_args_last(args, "tokens");
-    char *end = NULL;
-
-    *ret_tokens = text ? strtod(text, &end) : 0;
-    if (text && (end == text || *end || !(*ret_tokens >= 1) || *ret_tokens > 1e18))
-        return tt_fail(TT_EUSAGE,
-                       "estimate: --tokens '%s' is not a number of tokens\nhelp: for instance --tokens 15e12", text);
-    return 0;
-}
 
 /* Prints the settings that the prediction leaves out; each line begins with `head`, which is "" or marks a comment. */
 static void print_notes(const struct tt_cluster_notes *notes, const char *head)
@@ -158,9 +146,7 @@ static int one(struct command *c, int ranks)
 
     if (rc < 0)
         return rc;
-    tt_cluster_view_fill(&view, &job, c->usable,
-                         c->tokens > 0 ? c->tokens : (double)c->in.cfg->training.steps * tt_cluster_tokens(&job),
-                         &c->test);
+    tt_cluster_view_fill(&view, &job, c->usable, tt_cluster_run_tokens(&c->in, &job), &c->test);
     if (strcmp(job.stack->name, "titan") == 0 && !c->in.foreign.has_shape) /* titan can plan the job itself */
         TT_TRY(plan(&c->in, &view));
     TT_TRY(draw(c, &view.layout));
@@ -179,16 +165,61 @@ out:
     return rc;
 }
 
+static struct tt_cluster_question question_of(const struct command *c)
+{
+    return (struct tt_cluster_question){.args = c->args, .in = &c->in, .test = &c->test, .usable = c->usable};
+}
+
+/* Answers a question as a person types it, for a number of devices, or if that is 0, for the number that is needed. */
+static int answer(struct command *c, int devices)
+{
+    const struct tt_cluster_question question = question_of(c);
+    const char *page = tt_args_last(c->args, "html");
+    struct tt_cluster_answer a;
+    char text[120];
+    int rc = 0;
+
+    TT_TRY(devices > 0 ? tt_cluster_answer_for(&question, devices, &a) : tt_cluster_answer_find(&question, &a));
+    TT_TRY(draw(c, &a.view.layout));
+    tt_cluster_picture_bar(&c->picture, tt_cluster_layout_brief(text, sizeof text, &a.view.layout.job), &a.view.layout);
+    for (int i = 0; i < a.view.n_changes && c->alone; i++)
+        tt_cluster_picture_bar(&c->picture, a.view.change[i].text, &a.view.change[i].layout);
+    c->any = c->any || a.view.fit != TT_FIT_NO;
+    if (page)
+        TT_TRY(tt_cluster_page_save(&question, &a, page));
+    if (tt_args_has(c->args, "emit"))
+        rc = emit(c, &a.view.layout);
+    else if (c->list)
+        (void)json_array_append_new(c->list, tt_cluster_answer_json(&a));
+    else
+        tt_cluster_answer_print(&a);
+out:
+    return rc;
+}
+
 static int search(struct command *c, int ranks)
 {
+    const struct tt_cluster_question question = question_of(c);
+    struct tt_cluster_view view = {.model = c->in.model};
+    struct tt_cluster_answer least;
     struct tt_cluster_found found;
     struct tt_cluster_job job;
     char text[200];
-    int rc = tt_cluster_batch_of(&c->in, ranks, &job);
+    int rc = 0;
 
+    if (ranks == 0) {
+        rc = tt_cluster_answer_find(&question, &least);
+        if (rc < 0)
+            return rc;
+        ranks = (int)tt_cluster_devices(&least.view.layout.job);
+    }
+    rc = tt_cluster_batch_of(&c->in, ranks, &job);
     if (rc < 0)
         return rc;
-    tt_cluster_search(&job, ranks, c->usable, SHOWN, &found);
+    tt_cluster_own_recomputation(&c->in, &job);
+    tt_cluster_answer_search(&question, &job, ranks, SHOWN, &found);
+    if (found.n > 0)
+        tt_cluster_view_fill(&view, &found.layout[0].job, c->usable, tt_cluster_run_tokens(&c->in, &job), &c->test);
     if (found.n > 0)
         TT_TRY(draw(c, &found.layout[0]));
     for (int i = 0; i < (c->alone ? found.n : found.n > 0); i++)
@@ -200,13 +231,43 @@ static int search(struct command *c, int ranks)
     else if (c->list)
         (void)json_array_append_new(c->list, tt_cluster_found_json(&found, ranks));
     else
-        tt_cluster_print_found(&found, &job, ranks);
+        tt_cluster_print_found(&found, &job, ranks, &view, c->in.typed.any);
 out:
     tt_free(found.layout);
     return rc;
 }
 
-static void print_calibration(const struct tt_cluster_calibration *c)
+/* Prints how far the run is from the prediction, and so from comparable runs, which the prediction follows. */
+static void print_distance(const struct tt_cluster_calibration *c, const struct tt_cluster_view *view)
+{
+    const double gib = 1024.0 * 1024 * 1024, slower = 1 / (1 + c->error), more = c->bytes - c->predicted_bytes;
+    double least = INFINITY, most = -INFINITY;
+    struct tt_text line = {0};
+
+    for (int i = 0; i < view->n_near; i++) {
+        least = fmin(least, -view->near_error[i] / (1 + view->near_error[i]));
+        most = fmax(most, -view->near_error[i] / (1 + view->near_error[i]));
+    }
+    tt_text_add(&line, "comparable    ");
+    if (slower > 1 + view->above)
+        tt_text_add(&line, "the run is %.1f x slower than predicted", slower);
+    else if (slower < 1 - view->below)
+        tt_text_add(&line, "the run is %.1f x faster than predicted", 1 / slower);
+    else
+        tt_text_add(&line, "the run is as fast as predicted, within the 80 %% interval");
+    if (view->n_near > 0)
+        tt_text_add(&line, ", where the %d nearest measured runs took %+.0f to %+.0f %% more time", view->n_near,
+                    100 * least, 100 * most);
+    if (slower > 1 + view->above || slower < 1 - view->below) {
+        tt_text_add(&line, "; check %s", slower > 1 ? "compile, data and recomputation" : "batch, model and dtype");
+        if (c->bytes > 0 && fabs(more) > 2 * gib)
+            tt_text_add(&line, ": memory differs by %.0f GiB, so the run may %s", fabs(more) / gib,
+                        more < 0 ? "recompute more than the configuration says" : "recompute less, or not be compiled");
+    }
+    tt_cluster_print_wrapped(&line, 14);
+}
+
+static void print_calibration(const struct tt_cluster_calibration *c, const struct tt_cluster_view *view)
 {
     const double gib = 1024.0 * 1024 * 1024;
 
@@ -216,13 +277,16 @@ static void print_calibration(const struct tt_cluster_calibration *c)
     if (c->bytes > 0)
         tt_print("; memory of the log %.1f GiB, predicted %.1f GiB (%+.1f %%)", c->bytes / gib,
                  c->predicted_bytes / gib, 100 * (c->predicted_bytes / c->bytes - 1));
-    tt_print("\n\n");
+    tt_print("\n");
+    print_distance(c, view);
+    tt_print("\n");
 }
 
 /* Fits the stack to the log of the configured job on `ranks` ranks. */
 static int calibrate(struct command *c, int ranks)
 {
     const char *log = tt_args_last(c->args, "calibrate");
+    struct tt_cluster_view view = {.model = c->in.model};
     struct tt_cluster_job job;
     char *text = NULL;
     size_t size;
@@ -233,8 +297,9 @@ static int calibrate(struct command *c, int ranks)
     TT_TRY(tt_file_read(log, &text, &size));
     TT_TRY(tt_cluster_job_of(&c->in, ranks, &job));
     TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack, &c->calibration));
+    tt_cluster_view_fill(&view, &job, c->usable, 1, &c->test);
     if (!c->list && !tt_args_has(c->args, "emit"))
-        print_calibration(&c->calibration);
+        print_calibration(&c->calibration, &view);
 out:
     tt_free(text);
     return rc;
@@ -266,6 +331,34 @@ static int save(const struct command *c)
     return rc < 0 ? rc : save_json(tt_args_last(c->args, "save_stack"), tt_cluster_stack_json(&c->in.stack));
 }
 
+/* Takes the numbers of devices from --gpus or --nodes, if it gives any. */
+static int take_ranks(struct command *c, const int **ranks, int *n)
+{
+    struct tt_cluster_typed *t = &c->in.typed;
+    double devices = t->nodes * c->in.machine.number[TT_M_DEVICES].value;
+    static const int find_it = 0, single = 1;
+
+    if (devices > TT_MOST_RANKS)
+        return tt_fail(TT_EUSAGE, "estimate: --nodes: %.0f devices are too many", devices);
+    if (t->nodes > 0)
+        TT_PUSH(t->ranks, t->n_ranks, t->cap) = (int)devices;
+    if (t->n_ranks > 0) {
+        *ranks = t->ranks;
+        *n = t->n_ranks;
+    } else if (*n == 0) {
+        *ranks = t->any ? &find_it : &single;
+        *n = 1;
+    }
+    if (t->days > 0 && t->tokens == 0)
+        return tt_fail(TT_EUSAGE, "estimate: --days needs the tokens of the run\nhelp: for instance --tokens 1T");
+    return 0;
+}
+
+static bool is_to_be_found(const struct command *c, const int *ranks)
+{
+    return ranks[0] == 0 && (c->in.is_laid_out || tt_args_has(c->args, "calibrate"));
+}
+
 int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
 {
     struct command c = {.args = args, .usable = (double)memory};
@@ -276,16 +369,21 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack"), searches = tt_args_has(args, "search");
     int rc = 0;
 
+    TT_TRY(tt_cluster_typed_read(args, &c.in.typed));
     TT_TRY(tt_cluster_inputs_hardware(&c.in, args));
     if (saves && !tt_args_has(args, "calibrate")) {
         rc = save(&c);
         goto out;
     }
-    TT_TRY(read_tokens(args, &c.tokens));
-    if (tt_args_has(args, "emit") && (n != 1 || tt_args_has(args, "json")))
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --emit prints one configuration\nhelp: give one number of --ranks, and "
-                                  "no --json"));
+    TT_TRY(take_ranks(&c, &ranks, &n));
+    if ((tt_args_has(args, "emit") || tt_args_has(args, "html")) && (n != 1 || tt_args_has(args, "json")))
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: --%s prints one configuration\nhelp: give one number of --ranks, and no --json",
+                       tt_args_has(args, "emit") ? "emit" : "html"));
     TT_TRY(tt_cluster_inputs_job(&c.in, args));
+    if (is_to_be_found(&c, ranks))
+        TT_TRY(
+            tt_fail(TT_EUSAGE, "estimate: a given layout needs a number of GPUs\nhelp: for instance --gpus 64xh100"));
     TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
     TT_TRY(tt_backtest_score(&table, &where, 1, &c.test));
     c.list = tt_args_has(args, "json") ? json_array() : NULL;
@@ -294,7 +392,9 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
         TT_TRY(save(&c));
     c.alone = n == 1;
     for (int i = 0; i < n; i++) {
-        TT_TRY(searches ? search(&c, ranks[i]) : one(&c, ranks[i]));
+        TT_TRY(searches                                      ? search(&c, ranks[i])
+               : c.in.typed.any || tt_args_has(args, "html") ? answer(&c, ranks[i])
+                                                             : one(&c, ranks[i]));
         if (!c.list && i + 1 < n)
             tt_print("\n");
     }

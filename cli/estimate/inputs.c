@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <dirent.h>
+#include <unistd.h>
+
 #include "cli/cli.h"
+#include "cli/estimate/names.h"
 #include "cli/estimate/screen.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
@@ -82,6 +86,11 @@ static void recomputation(const struct tt_config *cfg, struct tt_cluster_job *jo
                                                     : TT_AGAIN_LAYERS;
     if (job->again == TT_AGAIN_LAYERS)
         job->again_layers = floor(job->shape.layers / option);
+}
+
+void tt_cluster_own_recomputation(const struct tt_cluster_inputs *in, struct tt_cluster_job *job)
+{
+    recomputation(in->cfg, job);
 }
 
 static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
@@ -208,6 +217,15 @@ static int stages_of_a_rank(const struct tt_cluster_inputs *in, struct tt_cluste
     return 0;
 }
 
+/* The sequences of a step if nobody gives them: one a device, and for a run of given tokens, which is a training from
+ * the beginning, about 4 million tokens. */
+static double usual_sequences(const struct tt_cluster_inputs *in, int ranks)
+{
+    static const double tokens = 4194304;
+
+    return ranks * (in->typed.tokens > 0 ? fmax(1, round(tokens / (double)in->cfg->training.seq_len / ranks)) : 1);
+}
+
 /* If only local_batch_size is set, the sequences of a step depend on the data-parallel ranks of the layout. */
 int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job)
 {
@@ -227,11 +245,14 @@ int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt
     job.n_micro = cfg->training.global_batch_size > 0
                       ? (double)cfg->training.global_batch_size / (job.shard * job.replicate)
                       : (double)cfg->training.local_batch_size;
+    if (in->typed.any && !in->is_laid_out && cfg->training.global_batch_size < 1)
+        job.n_micro = usual_sequences(in, ranks) / (job.shard * job.replicate);
     tt_cluster_own_keys(cfg, &job);
     job.whole_logits = job.whole_logits && job.tp > 1;
     job.split_known = !tt_cluster_stack_is_megatron(job.stack);
     job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;
     job.last_less = (double)cfg->parallelism.pipeline_parallel_last_stage_less_layers;
+    TT_TRY(tt_cluster_typed_apply(&in->with, &job));
     *ret_job = job;
 out:
     return rc;
@@ -332,27 +353,106 @@ out:
     return rc;
 }
 
+bool tt_cluster_is_cpu(const struct tt_cluster_machine *machine)
+{
+    static const double least_context = 0.1 * 1024 * 1024 * 1024; /* drivers of GPUs take more */
+
+    return machine->number[TT_M_RESERVED].value < least_context;
+}
+
+/* The user's machine files and the built-in machines. */
+struct machines {
+    char *folder;
+    char **file; /* names of files, without their ends */
+    int n_files, cap;
+    const char **name, **title; /* [n] the files first */
+    int n, cap_names, cap_titles;
+};
+
+/* Lists ~/.config/titan/machines; a folder that does not exist has no files. */
+static void list_files(struct machines *m)
+{
+    // NOLINTBEGIN(concurrency-mt-unsafe): titan never calls setenv, and one thread reads the folder
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    struct dirent *entry;
+    DIR *folder;
+
+    m->folder = config && *config ? tt_format("%s/titan/machines", config)
+                                  : tt_format("%s/.config/titan/machines", home ? home : "");
+    folder = opendir(m->folder);
+    while (folder && (entry = readdir(folder)))
+        if (tt_text_ends(entry->d_name, ".json"))
+            TT_PUSH(m->file, m->n_files, m->cap) = tt_strndup(entry->d_name, strlen(entry->d_name) - strlen(".json"));
+    // NOLINTEND(concurrency-mt-unsafe)
+    if (folder)
+        (void)closedir(folder);
+}
+
+static void list_machines(struct machines *m)
+{
+    const struct tt_cluster_machine *machine;
+    int n_titles = 0;
+
+    list_files(m);
+    for (int i = 0; i < m->n_files; i++) {
+        TT_PUSH(m->name, m->n, m->cap_names) = m->file[i];
+        TT_PUSH(m->title, n_titles, m->cap_titles) = NULL;
+    }
+    for (int i = 0; (machine = tt_cluster_machine_at(i)); i++) {
+        TT_PUSH(m->name, m->n, m->cap_names) = machine->name;
+        TT_PUSH(m->title, n_titles, m->cap_titles) = machine->title;
+    }
+}
+
+static int find_machine(struct tt_cluster_inputs *in, const char *name)
+{
+    struct machines m = {0};
+    struct tt_names names = {.what = "the machine", .help = "A machine file (a path) works too; --help lists all."};
+    char *path = NULL;
+    int at, rc = 0;
+
+    list_machines(&m);
+    names.name = m.name;
+    names.title = m.title;
+    names.n = m.n;
+    TT_TRY(tt_names_find(&names, name, &at));
+    if (at < m.n_files) {
+        path = tt_format("%s/%s.json", m.folder, m.file[at]);
+        TT_TRY(tt_cluster_machine_load(path, &in->machine));
+    } else
+        in->machine = *tt_cluster_machine_at(at - m.n_files);
+out:
+    for (int i = 0; i < m.n_files; i++)
+        tt_free(m.file[i]);
+    tt_free(m.file);
+    tt_free((void *)m.name);
+    tt_free((void *)m.title);
+    tt_free(m.folder);
+    tt_free(path);
+    return rc;
+}
+
 int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args)
 {
-    const char *name = tt_args_last(args, "machine"), *stack = tt_args_last(args, "stack"), *log;
-    const struct tt_cluster_machine *built_in;
+    const char *machine = tt_args_last(args, "machine"), *stack = tt_args_last(args, "stack"), *log;
+    const char *name = in->typed.machine ? in->typed.machine : machine ? machine : "h100-sxm";
     char *text = NULL;
     size_t size;
     int rc = 0;
 
     if (is_file(name))
         TT_TRY(tt_cluster_machine_load(name, &in->machine));
-    else {
-        TT_TRY(tt_cluster_machine_find(name, &built_in));
-        in->machine = *built_in;
-    }
+    else
+        TT_TRY(find_machine(in, name));
     for (int i = 0; (log = tt_args_value(args, "nccl", i)); i++) {
         TT_TRY(tt_file_read(log, &text, &size));
         TT_TRY(tt_cluster_machine_take_nccl(&in->machine, text, log, "measured: nccl-tests"));
         tt_free(text);
         text = NULL;
     }
-    TT_TRY(read_stack(in, stack ? stack : default_stack));
+    if (in->typed.network > 0)
+        in->machine.number[TT_M_NODE_NET] = (struct tt_cluster_number){in->typed.network, "--network"};
+    TT_TRY(read_stack(in, stack ? stack : tt_cluster_is_cpu(&in->machine) ? "titan" : default_stack));
 out:
     tt_free(text);
     return rc;
@@ -371,29 +471,61 @@ static void add_own(struct tt_cluster_inputs *in, char *text)
     add_override(in, text);
 }
 
+/* Whether a name of a model is a path; names of Hugging Face have slashes too. */
+static bool is_model_file(const char *name)
+{
+    return tt_text_ends(name, ".json") || strchr("./~", *name) || access(name, F_OK) == 0;
+}
+
+/* The names of all models that titan knows the sizes of. The caller frees *ret_text and the list. */
+static const char **model_names(char **ret_text, int *ret_n)
+{
+    struct tt_text text = {0};
+    const char **name = NULL;
+    char *rest = NULL;
+    int cap = 0;
+
+    (void)tt_cluster_shape_names("", &text);
+    *ret_n = 0;
+    for (char *at = strtok_r(text.text, " ", &rest); at; at = strtok_r(NULL, " ", &rest))
+        TT_PUSH(name, *ret_n, cap) = at;
+    *ret_text = text.text;
+    return name;
+}
+
+/* Whether two models have about as many parameters: Llama 3, 3.1 and 3.3 do. */
+static bool same(const char *a, const char *b)
+{
+    struct tt_cluster_shape one, other;
+
+    return tt_cluster_shape_find(a, &one) && tt_cluster_shape_find(b, &other) &&
+           fabs(tt_cluster_params(&one) / tt_cluster_params(&other) - 1) < 0.05;
+}
+
 static int find_model(struct tt_cluster_inputs *in, const char *name)
 {
-    struct tt_text names = {0};
-    const char *near;
+    struct tt_names names = {.what = "the model",
+                             .same = same,
+                             .help = "A config.json of Hugging Face (a path) works too; --help lists all."};
+    const char **list = NULL;
+    char *text = NULL;
     json_t *json = NULL;
-    int rc = 0;
+    int at, rc = 0;
 
-    if (is_file(name)) {
+    if (is_model_file(name)) {
         TT_TRY(tt_json_load(name, &json));
         TT_TRY(tt_cluster_shape_of_hf(json, name, &in->foreign.job.shape));
-    } else if (!tt_cluster_shape_find(name, &in->foreign.job.shape)) {
-        near = tt_cluster_shape_names(name, &names);
-        rc = tt_fail(TT_EUSAGE,
-                     "estimate: titan has no sizes of the model '%s'\nhelp: %s%s%sa config.json of Hugging Face (a "
-                     "path), or one of %s",
-                     name, near ? "did you mean " : "", near ? near : "", near ? "? " : "", names.text);
-    }
-    if (rc == 0) {
-        in->foreign.has_shape = true;
         in->model = tt_strdup(name);
+    } else {
+        names.name = list = model_names(&text, &names.n);
+        TT_TRY(tt_names_find(&names, name, &at));
+        (void)tt_cluster_shape_find(names.name[at], &in->foreign.job.shape);
+        in->model = tt_strdup(names.name[at]);
     }
+    in->foreign.has_shape = true;
 out:
-    tt_text_release(&names);
+    tt_free((void *)list);
+    tt_free(text);
     json_decref(json);
     return rc;
 }
@@ -462,7 +594,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
     double exposed;
     int rc = 0;
 
-    if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan"))
+    if (tt_args_has(args, "config") || tt_args_has(args, "model") || tt_args_has(args, "torchtitan") || in->typed.model)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: Megatron's flags already describe the whole job\n"
                                   "help: leave --config, --model and --torchtitan out"));
     TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
@@ -498,8 +630,9 @@ static bool is_megatron(int n_words, const char *const *words)
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
     const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");
-    struct tt_cluster_given given = {
-        .args = tt_args_last(args, "script_args"), .words = (const char *const *)args->word, .n_words = args->n_words};
+    struct tt_cluster_given given = {.args = tt_args_last(args, "script_args"),
+                                     .words = (const char *const *)args->word + in->typed.n_words,
+                                     .n_words = args->n_words - in->typed.n_words};
     const char *text;
     int rc = 0;
 
@@ -507,9 +640,9 @@ static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args
         TT_PUSH(given.set, given.n, given.cap) = text;
     while ((text = tt_args_value(args, "ignore_flag", given.n_ignored)))
         TT_PUSH(given.ignored, given.n_ignored, given.cap_ignored) = text;
-    if (megatron || (!torchtitan && is_megatron(args->n_words, (const char *const *)args->word)))
+    if (megatron || (!torchtitan && is_megatron(given.n_words, given.words)))
         TT_TRY(read_megatron(in, args, &given, megatron));
-    else if (torchtitan || args->n_words) {
+    else if (torchtitan || given.n_words) {
         TT_TRY(tt_cluster_recipe_read(torchtitan, &given, &in->notes, &in->foreign));
         if (!tt_args_has(args, "stack"))
             TT_TRY(read_stack(in, in->foreign.compiled ? default_stack : eager_stack));
@@ -521,9 +654,21 @@ out:
     return rc;
 }
 
+/* Whether the command line says how the job is laid out: in a file, flags of another trainer, or keys. */
+static bool is_laid_out(const struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    if (tt_args_has(args, "config") || tt_args_has(args, "torchtitan") || tt_args_has(args, "megatron") ||
+        args->n_words > in->typed.n_words)
+        return true;
+    for (int i = 0; i < args->n_overrides; i++)
+        if (strstr(args->override[i], "parallelism.") || strstr(args->override[i], "local_batch_size"))
+            return true;
+    return false;
+}
+
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args)
 {
-    const char *model = tt_args_last(args, "model");
+    const char *model = in->typed.model ? in->typed.model : tt_args_last(args, "model");
     struct tt_text unbuilt = {0};
     struct tt_cli_variant variant = {.unbuilt = &unbuilt};
     bool is_titan;
@@ -541,11 +686,17 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
         TT_TRY(find_model(in, model));
     if (!tt_args_has(args, "config"))
         add_default(in);
+    in->is_laid_out = is_laid_out(in, args);
     TT_TRY(take_overrides(in, in->foreign.n, (const char *const *)in->foreign.override));
+    TT_TRY(take_overrides(in, in->typed.n_overrides, (const char *const *)in->typed.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));
     if (in->foreign.has_shape)
         add_sizes(in);
     TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
+    if (in->typed.batch > 0)
+        in->cfg->training.global_batch_size =
+            (int64_t)fmax(1, round(in->typed.batch_is_tokens ? in->typed.batch / (double)in->cfg->training.seq_len
+                                                             : in->typed.batch));
     is_titan = strcmp(in->stack.name, "titan") == 0;
     TT_TRY(check_own_keys(in->cfg, args, is_titan, is_titan && !in->foreign.has_shape, &in->notes));
     TT_TRY(tt_config_locate(in->cfg, stages_of(in)));
@@ -564,6 +715,7 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in)
     tt_free(in->stage_layers);
     tt_free((void *)in->with.override);
     tt_cluster_foreign_release(&in->foreign);
+    tt_cluster_typed_release(&in->typed);
     tt_cluster_notes_release(&in->notes);
     json_decref(in->machine.file);
     json_decref(in->stack.file);

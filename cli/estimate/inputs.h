@@ -2,6 +2,7 @@
 #ifndef TT_CLI_ESTIMATE_INPUTS_H
 #define TT_CLI_ESTIMATE_INPUTS_H
 
+#include "cli/estimate/typed.h"
 #include "core/config/args.h"
 #include "core/config/config.h"
 #include "estimate/formats/formats.h"
@@ -9,6 +10,7 @@
 
 /* A job on a cluster, from a command line. Zero-initialise; tt_cluster_inputs_release. */
 struct tt_cluster_inputs {
+    struct tt_cluster_typed typed;
     struct tt_config *cfg;
     char *model; /* the name that is shown: "llama3 8B", "deepseek-v3-671b" */
     struct tt_cluster_machine machine;
@@ -17,14 +19,18 @@ struct tt_cluster_inputs {
     double ep;                         /* with such a shape: the number of ranks that share its experts */
     double *stage_layers;              /* [n_stages], if the configuration lists modules; else NULL */
     int n_stages;
+    bool is_laid_out;              /* the command line or a file says how the job is laid out */
     struct tt_cluster_notes notes; /* settings that the prediction leaves out */
     struct tt_args with;           /* the command line, with overrides from the recipe and the model */
     char **own;                    /* overrides that were allocated here */
     int n_own, cap_own, cap_override;
 };
 
-/** Reads --machine with --nccl, and --stack: the name of a built-in one, or a file (with a slash, or .json at the
- * end). */
+/**
+ * Reads the machine (with --nccl and --network) and --stack: the name of a built-in one, of a file in
+ * ~/.config/titan/machines, or the path of a file (with a slash, or .json at the end). Call it after
+ * tt_cluster_typed_read has set in->typed.
+ */
 int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 
 /** Reads the job: --model, --torchtitan, --megatron, flags after "--", titan's configuration. Call it after
@@ -32,10 +38,16 @@ int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_arg
 int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *args) TT_MUST_CHECK;
 void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 
+/** Whether a device of the machine is a socket with processors, not a GPU. */
+bool tt_cluster_is_cpu(const struct tt_cluster_machine *machine);
+
 /** The job on `ranks` ranks. TT_EUSAGE: degrees that do not divide the ranks, or ranks that do not divide the batch. */
 int tt_cluster_job_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
 /** The part of the job that all layouts share: model, sequence length, sequences of a step. */
 int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
+
+/** Sets the recomputation of the configuration. */
+void tt_cluster_own_recomputation(const struct tt_cluster_inputs *in, struct tt_cluster_job *job);
 
 #endif

@@ -20,6 +20,11 @@ enum { MOST_TURNS = 6000 };
 static const char *const colors[TT_CLUSTER_PARTS] = {"#4472c4", "#70ad47", "#a5a5a5", "#7f6000", "#c00000", "#ff7f7f",
                                                      "#7030a0", "#ed7d31", "#00b0b0", "#ffd966", "#404040", "#d9d9d9"};
 
+const char *tt_cluster_picture_color(int part)
+{
+    return colors[part];
+}
+
 void tt_cluster_picture_bar(struct tt_cluster_picture *p, const char *text, const struct tt_cluster_layout *layout)
 {
     TT_PUSH(p->bar, p->n_bars, p->cap_bars) =

@@ -112,9 +112,7 @@ static const char *brief(char *buf, size_t size, double value)
     return buf;
 }
 
-/* Prints text in lines of at most 116 columns, or the terminal's, which break behind commas and before double spaces;
- * lines after the first are indented. Empties the text. */
-static void print_wrapped(struct tt_text *text, int indent)
+void tt_cluster_print_wrapped(struct tt_text *text, int indent)
 {
     const int terminal = tt_screen_columns(STDOUT_FILENO);
     const size_t columns = terminal && terminal < 116 ? (size_t)terminal : 116;
@@ -122,11 +120,16 @@ static void print_wrapped(struct tt_text *text, int indent)
     size_t before = 0;
 
     while (before + strlen(at) > columns) {
-        size_t cut = 0;
+        size_t cut = 0, space = 0;
 
-        for (size_t i = 1; at[i] && before + i <= columns; i++)
-            if (at[i] == ' ' && (strchr(",;", at[i - 1]) || (at[i + 1] == ' ' && at[i - 1] != ' ')))
-                cut = i > (size_t)indent || before ? i : cut;
+        for (size_t i = 1; at[i] && before + i <= columns; i++) {
+            if (at[i] != ' ' || (i <= (size_t)indent && !before))
+                continue;
+            if (strchr(",;", at[i - 1]) || (at[i + 1] == ' ' && at[i - 1] != ' '))
+                cut = i;
+            space = at[i - 1] != ' ' ? i : space;
+        }
+        cut = 3 * cut > space ? cut : space; /* a line is not left almost empty */
         if (cut == 0)
             break;
         tt_print("%.*s\n%*s", (int)cut, at, indent, "");
@@ -151,7 +154,7 @@ static void print_head(const struct tt_cluster_view *view)
                     job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);
     tt_text_add(&line, "layout        %s; %.0f tokens a step in sequences of %.0f",
                 tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job), job->seq_len);
-    print_wrapped(&line, 14);
+    tt_cluster_print_wrapped(&line, 14);
 }
 
 /* Prints the first stages of a pipeline, and the last one, which holds the output. */
@@ -200,7 +203,7 @@ static void print_memory(const struct tt_cluster_view *view)
     tt_print("\n");
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         tt_text_add(&line, "  %s %s", part[i].name, brief(text, sizeof text, part[i].bytes / gib));
-    print_wrapped(&line, 2);
+    tt_cluster_print_wrapped(&line, 2);
     print_stages(view);
 }
 
@@ -226,14 +229,14 @@ static void print_time(const struct tt_cluster_view *view)
                 digits, t->total, digits, t->total * (1 - view->below), digits, t->total * (1 + view->above),
                 view->layout.tokens_per_sec, tera(rate, sizeof rate, flops), 100 * flops / peak,
                 tera(most, sizeof most, peak));
-    print_wrapped(&line, 14);
+    tt_cluster_print_wrapped(&line, 14);
     for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
         double sec = tt_cluster_part_sec(t, &tt_cluster_parts[i]);
 
         if (sec >= 0.0005 * t->total)
             tt_text_add(&line, "  %s %.*f", tt_cluster_parts[i].title, digits, sec);
     }
-    print_wrapped(&line, 2);
+    tt_cluster_print_wrapped(&line, 2);
     tt_print_broken(
         4,
         "  MFU counts 6 flops a parameter of a product and 12 x layers x width x sequence, not halved for the mask\n");
@@ -298,7 +301,7 @@ static void print_course(const struct tt_cluster_view *view)
     tt_text_add(&line, " of %s GB, blocked %.1f s if written in the background at %.3g GB/s",
                 brief(two, sizeof two, c->checkpoint_bytes / 1e9), c->blocked_sec,
                 view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
-    print_wrapped(&line, 2);
+    tt_cluster_print_wrapped(&line, 2);
 }
 
 static void print_evidence(const struct tt_cluster_view *view)
@@ -336,16 +339,89 @@ void tt_cluster_print(const struct tt_cluster_view *view)
         view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts" : "");
 }
 
-void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cluster_job *job, double devices)
+/* Prints why layouts are not among those that fit: the most frequent reasons, and how much the smallest lacks. */
+static void print_fallen(const struct tt_cluster_found *f)
 {
-    static const struct tt_column columns[] = {{"", 4, true, 0, 0, 0},
-                                               {"step", 9, true, 1, 0, 0},
-                                               {"tokens/s/dev", 12, true, 1, 1, 0},
-                                               {"memory", 8, true, 1, 0, 0},
-                                               {"layout", 0, false, 2, 0, 40}};
+    enum { MOST = 3 };
+    const size_t n = sizeof f->fault / sizeof *f->fault;
+    struct tt_text line = {0};
+    char text[100], count[32];
+    bool told[16] = {false};
+
+    tt_text_add(&line, "fell out      %s need too much memory",
+                tt_text_count(count, sizeof count, f->n_tried - f->n_fit - f->n_tight));
+    if (f->n_tried > 0)
+        tt_text_add(&line, " (least: %.1f of %.1f GiB, %s)", f->least_bytes / gib, f->least.memory.usable / gib,
+                    tt_cluster_layout_brief(text, sizeof text, &f->least.job));
+    for (int k = 0; k < MOST; k++) {
+        size_t most = n;
+
+        for (size_t i = 0; i < n; i++)
+            if (!told[i] && f->fault[i].n > 0 && (most == n || f->fault[i].n > f->fault[most].n))
+                most = i;
+        if (most == n)
+            break;
+        told[most] = true;
+        tt_text_add(&line, "; in %s %s", tt_text_count(count, sizeof count, f->fault[most].n), f->fault[most].why);
+    }
+    tt_cluster_print_wrapped(&line, 14);
+}
+
+/* The table of layouts in few columns, for a terminal. */
+static void print_brief(const struct tt_cluster_found *f, const struct tt_cluster_view *first)
+{
+    static const struct tt_column columns[] = {
+        {"", 3, true, 0, 0, 0},       {"tokens/s each", 13, true, 1, 2, 0},
+        {"MFU", 6, true, 1, 0, 0},    {"days", 5, true, 1, 0, 0},
+        {"memory", 7, true, 1, 0, 0}, {"layout; microbatches, recomputed", 0, false, 2, 0, 30}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    char text[100];
+
+    for (int i = 0; i < f->n; i++) {
+        const struct tt_cluster_layout *l = &f->layout[i];
+        double flops = tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec;
+
+        tt_columns_cell(&table, "%d.", i + 1);
+        tt_columns_cell(&table, "%.0f", l->tokens_per_sec);
+        tt_columns_cell(&table, "%.1f %%", 100 * flops / tt_cluster_peak_flops(&l->job));
+        tt_columns_cell(&table, "%.3g", tt_cluster_course(l, first->course.tokens).days);
+        tt_columns_cell(&table, "%.0f GiB", l->memory.total / gib);
+        tt_columns_cell(&table, "%s; %.0f x %.0f, %s%s", tt_cluster_layout_brief(text, sizeof text, &l->job),
+                        l->job.n_micro, l->job.micro_batch, tt_cluster_again_words[l->job.again],
+                        l->job.keep_gathered ? ", kept" : "");
+    }
+    if (f->n > 0)
+        tt_columns_print(&table);
+}
+
+static void print_long(const struct tt_cluster_found *f, const struct tt_cluster_view *first)
+{
+    static const struct tt_column columns[] = {
+        {"", 4, true, 0, 0, 0},        {"step", 9, true, 1, 0, 0}, {"tokens/s/dev", 12, true, 1, 3, 0},
+        {"MFU", 6, true, 1, 2, 0},     {"days", 7, true, 1, 1, 0}, {"memory", 8, true, 1, 0, 0},
+        {"layout", 0, false, 2, 0, 30}};
     struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
     char text[200];
 
+    for (int i = 0; i < f->n; i++) {
+        const struct tt_cluster_layout *l = &f->layout[i];
+        double flops = tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec;
+
+        tt_columns_cell(&table, "%d.", i + 1);
+        tt_columns_cell(&table, "%.3f s", l->time.total);
+        tt_columns_cell(&table, "%.0f", l->tokens_per_sec);
+        tt_columns_cell(&table, "%.1f %%", 100 * flops / tt_cluster_peak_flops(&l->job));
+        tt_columns_cell(&table, "%.3g", tt_cluster_course(l, first->course.tokens).days);
+        tt_columns_cell(&table, "%.0f GiB", l->memory.total / gib);
+        tt_columns_cell(&table, "%s", tt_cluster_layout_text(text, sizeof text, &l->job));
+    }
+    if (f->n > 0)
+        tt_columns_print(&table);
+}
+
+void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cluster_job *job, double devices,
+                            const struct tt_cluster_view *first, bool is_brief)
+{
     tt_print_broken(2,
                     "%.0f x %s, stack %s, %.0f tokens a step: %ld layouts can run, %ld fit with the margin, %ld "
                     "are tight\n",
@@ -357,17 +433,15 @@ void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cl
         tt_print("nothing fits: the smallest need is %.1f GiB\n", f->least_bytes / gib);
     if (f->n > 1 && f->n_ties > 1)
         tt_print("the first %d are a tie (within %.0f %%), the simplest first\n", f->n_ties, 100 * TT_CLUSTER_TIE);
-    for (int i = 0; i < f->n; i++) {
-        const struct tt_cluster_layout *l = &f->layout[i];
-
-        tt_columns_cell(&table, "%d.", i + 1);
-        tt_columns_cell(&table, "%.3f s", l->time.total);
-        tt_columns_cell(&table, "%.0f", l->tokens_per_sec);
-        tt_columns_cell(&table, "%.0f GiB", l->memory.total / gib);
-        tt_columns_cell(&table, "%s", tt_cluster_layout_text(text, sizeof text, &l->job));
-    }
+    (is_brief ? print_brief : print_long)(f, first);
     if (f->n > 0)
-        tt_columns_print(&table);
+        tt_print_broken(14,
+                        "days          for %.4g tokens; 80 %% interval: %.0f %% less to %.0f %% more; MFU of %.3g "
+                        "TFLOP/s (%s)\n",
+                        first->course.tokens, 100 * first->below, 100 * first->above,
+                        tt_cluster_peak_flops(&first->layout.job) / 1e12,
+                        first->layout.job.float32 ? "float32" : "bfloat16");
+    print_fallen(f);
 }
 
 /* --- JSON --- */

@@ -29,11 +29,18 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
                           const struct tt_backtest *test);
 
 void tt_cluster_print(const struct tt_cluster_view *view);
+
+/** Prints text in lines of at most 116 columns, or the terminal's, which break behind commas and before double spaces;
+ * lines after the first are indented. Empties the text. */
+void tt_cluster_print_wrapped(struct tt_text *text, int indent);
 /** The parts of a step, in seconds. */
 json_t *tt_cluster_parts_json(const struct tt_cluster_time *time);
 json_t *tt_cluster_json(const struct tt_cluster_view *view);
 
-void tt_cluster_print_found(const struct tt_cluster_found *found, const struct tt_cluster_job *job, double devices);
+/** The layouts of a search, and why others fell out; `first` is the view of the first one, and unused without one.
+ * is_brief: in columns for a terminal. */
+void tt_cluster_print_found(const struct tt_cluster_found *found, const struct tt_cluster_job *job, double devices,
+                            const struct tt_cluster_view *first, bool is_brief);
 json_t *tt_cluster_found_json(const struct tt_cluster_found *found, double devices);
 
 /* A bar of the parts of a step. */
@@ -59,6 +66,9 @@ struct tt_cluster_picture {
     struct tt_text lanes; /* a complete picture; empty: none */
     int lanes_height;
 };
+
+/** The color of a part of a step. */
+const char *tt_cluster_picture_color(int part);
 
 /** Adds a bar and, for a job, a point. */
 void tt_cluster_picture_bar(struct tt_cluster_picture *picture, const char *text,

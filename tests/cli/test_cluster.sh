@@ -165,9 +165,9 @@ case_a_larger_model_needs_a_smaller_limit_to_be_refused() {
 }
 
 case_what_cannot_be_estimated_is_refused() {
-    run estimate $model_8b --machine h100 --ranks 8
+    run estimate $model_8b --machine x100 --ranks 8
     expect_code 2
-    expect_err "'h100' is not built in"
+    expect_err "the machine 'x100' is not known"
     run estimate $model_8b --machine h100-sxm --stack jax --ranks 8
     expect_code 2
     expect_err "one of torchtitan-eager"

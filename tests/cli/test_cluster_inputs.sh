@@ -60,7 +60,7 @@ END
     expect_out "^layout +shards 64, 1 microbatch of 1, recompute .*; 524288 tokens a step in sequences of 8192$"
     run estimate --model llama9 --machine h100-sxm --ranks 8
     expect_code 2
-    expect_err "no sizes of the model 'llama9'"
+    expect_err "the model 'llama9' is not known"
     run estimate --model llama3.1-8b --machine h100-sxm --ranks 8 --model.n_layers=2
     expect_code 2
     expect_err "cannot change the sizes of the model"

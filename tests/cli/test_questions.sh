@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Ten questions that users of torchtitan and other trainers have asked in public, answered by estimate --machine. What a
-# case checks is the answer that became known, as far as a formula can know it.
+# Questions, answered by titan estimate. The first ten are those that users of torchtitan and other trainers have asked
+# in public, and what a case checks is the answer that became known, as far as a formula can know it. The others are
+# typed as a person types them, and a case checks what the screen has to say.
 . "$(dirname "$0")/lib.sh"
 
 # answers 'PYTHON EXPRESSION'...: each is true for the JSON of out, `o`; j is its first job; `changes` of it by name.
@@ -119,6 +120,215 @@ case_10_checkpoints_have_bytes_a_time_and_an_interval() {
     expect_ok
     answers 'abs(j["run"]["checkpoint_bytes"] / (12 * 8.03e9) - 1) < 0.01' '1 < j["run"]["checkpoint_blocked_s"] < 3' \
         'j["run"]["checkpoint_bytes"] / 10e9 < 60' 'j["run"]["checkpoint_interval_steps"] > 1'
+}
+
+# asks 'LINE': types it as in a shell, into a terminal of 80 columns; no line may be longer.
+asks() {
+    printf '%s\n' "$1" >command
+    code=0
+    eval "TITAN_COLUMNS=80 '$TITAN' ${1#titan }" >out 2>err </dev/null || code=$?
+    awk 'length($0) > 80' out >long
+    [ ! -s long ] || not_as "expected no line of more than 80 columns: $(head -1 long)"
+    [ "$(wc -l <out)" -le 24 ] || not_as "expected at most 24 lines"
+}
+
+# number 'TEXT': the number, without commas, in front of that text in the output's first sentence (lines 1 to 4).
+number() {
+    head -4 out | tr '\n' ' ' | tr -s ' ' | tr -d , | sed -nE "s/.*[^0-9.]([0-9.]+) $1.*/\1/p"
+}
+
+# is 'PYTHON EXPRESSION'
+is() {
+    python3 -c "assert $1" 2>/dev/null || not_as "expected $1"
+}
+
+case_typed_1_how_many_h100_for_a_run_in_a_time() {
+    asks "titan estimate llama3.1-70b --gpus h100 --days 30 --tokens 1T --price 2.50"
+    expect_ok
+    expect_out "^[0-9]+ x h100-sxm are enough; (fits|tight): "
+    expect_out "1T tokens"
+    # 6 x 70.6e9 x 1e12 flops in 30 days at 40 % of 989 TFLOP/s are 413 GPUs; half and twice of that are no answers
+    devices=$(sed -nE '1s/^([0-9]+) x.*/\1/p' out)
+    is "300 <= $devices <= 768"
+    hours=$(number 'GPU-hours')
+    dollars=$(head -4 out | tr '\n' ' ' | sed -nE 's/.*[$]([0-9,]+).*/\1/p' | tr -d ,)
+    is "abs($dollars / ($hours * 2.5) - 1) < 0.01 and $hours <= 30 * 24 * $devices"
+    asks "titan estimate llama3.1-70b --gpus h100 --days 15 --tokens 1T"
+    is "$(sed -nE '1s/^([0-9]+) x.*/\1/p' out) > $devices"
+}
+
+case_typed_2_what_does_a_run_cost() {
+    asks "titan estimate llama-3-70b --gpus 64xh100 --price 2.50"
+    expect_ok
+    expect_out "^(fits|tight): [0-9.]+ of 79.2 GiB; "
+    expect_out "^layout .*FSDP"
+    expect_out "search's pick"
+    expect_out '[$][0-9]'
+    asks "titan estimate meta-llama/Llama-3.1-70B-Instruct --gpus 64xh100"
+    expect_ok
+    expect_out "^job +llama3.1-70b, 70.6B parameters"
+    refuse_out '[$]'
+}
+
+case_typed_3_tensor_parallelism_or_fsdp_on_a_slow_network() {
+    run estimate llama2-13b --gpus 16xa100 --network 100Gb --search --json
+    expect_ok
+    cp out slow.json
+    run estimate llama2-13b --gpus 16xa100 --search --json
+    expect_ok
+    # with the slower network the best layout sends less between nodes, and is slower
+    answers '(j["layouts"][0]["tokens_per_s_per_device"]
+              > 1.05 * json.load(open("slow.json"))["jobs"][0]["layouts"][0]["tokens_per_s_per_device"])'
+    cp slow.json out
+    answers 'all(l["layout"]["pp"] > 1 for l in j["layouts"][:3])'
+    asks "titan estimate llama2-13b --gpus 16xa100 --network 100Gb"
+    expect_out "2 nodes with 100 Gb/s each"
+    run estimate llama2-13b --gpus 16xa100 --network 100Gb --search
+    expect_out "^fell out +[0-9,]+ need too much memory"
+    expect_out " MFU +days +memory  layout"
+}
+
+case_typed_4_why_is_my_mfu_22_percent() {
+    asks "titan estimate llama3.1-8b --gpus 64xh100 --network 25Gb --parallelism.data_parallel_shard_degree=64"
+    expect_ok
+    expect_out "MFU [0-9.]+ % of bfloat16's 989"
+    expect_out "^limited by +data exposed "
+    # a log of a slow run says how far it is from others
+    for i in $(seq 20); do
+        echo "[rank0]: step: $i  loss: 9.1  memory: 30.00GiB(37.5%)  tps: 3,500  tflops: 200.0  mfu: 20.2%"
+    done >run.log
+    run estimate --machine h100-sxm --ranks 8 --calibrate run.log
+    expect_ok
+    expect_out "^comparable +the run is 2\.[0-9] x slower than predicted.*"
+    tr '\n' ' ' <out | tr -s ' ' >flat
+    grep -q "check compile, data and recomputation: memory differs by [0-9]* GiB" flat || not_as "no word about memory"
+}
+
+case_typed_6_long_sequences() {
+    asks "titan estimate llama3.1-70b --gpus 64xh200 --seq 128k"
+    expect_ok
+    expect_out "131072"
+    expect_out "^layout .*CP [0-9]"
+}
+
+case_typed_7_float8() {
+    asks "titan estimate llama3.1-8b --gpus 8xh100 --float8"
+    expect_ok
+    expect_out "of bfloat16's 989 TFLOP/s, *"
+    tr '\n' ' ' <out | tr -s ' ' >flat
+    grep -q "of float8's 1979" flat || not_as "expected the peak of float8"
+    run estimate llama3.1-8b --gpus 8xa100 --float8
+    expect_error 2 "a100-80 has no float8 products"
+}
+
+case_typed_9_a_cluster_of_processors() {
+    asks "titan estimate llama3.2-1b --nodes 32 --gpus genoa"
+    expect_ok
+    expect_out "on 64 x genoa-9654"
+    expect_out "32 nodes"
+    expect_out "titan$"
+    expect_out "tokens/s a socket"
+}
+
+case_typed_10_a_large_model_on_amd() {
+    asks "titan estimate llama3.1-405b --gpus 256xmi300x"
+    expect_ok
+    expect_out "on 256 x mi300x"
+    expect_out "^(fits|tight): [0-9.]+ of 19[01]"
+}
+
+case_typed_11_failures_of_cheap_machines() {
+    asks "titan estimate llama3.1-70b --gpus 512xh100 --tokens 1T"
+    expect_out "^run +.*a failure every [0-9.]+ hours"
+    tr '\n' ' ' <out | tr -s ' ' >flat
+    grep -Eq "checkpoint every [0-9.]+ (minutes|hours)" flat || not_as "expected the interval of checkpoints"
+}
+
+case_names_are_found_or_answered_by_the_nearest() {
+    for name in h100 H100 h100-sxm "NVIDIA H100 80GB" H100-SXM5-80GB; do
+        run estimate llama3.1-8b --gpus "8x$name" --json
+        expect_ok
+        answers 'j["machine"] == "h100-sxm" and j["devices"] == 8'
+    done
+    while read -r gpus machine devices; do
+        run estimate 8b --gpus "$gpus" --json
+        answers "j['machine'] == '$machine' and j['devices'] == $devices" 'j["model"] == "llama3.1-8b"'
+    done <<'END'
+16xA100-40 a100-40 16
+2x8xa100 a100-80 16
+8,8xMI300X mi300x 8
+8xA100-SXM4-40GB a100-40 8
+END
+    while read -r name model; do
+        run estimate "$(echo $name | tr _ ' ')" --gpus 64xh100 --json
+        answers "j['model'] == '$model'"
+    done <<'END'
+Llama-3.1-70B llama3.1-70b
+llama-3-8b llama3-8b
+70b llama3.1-70b
+qwen3_30b qwen3-30b-a3b
+Qwen/Qwen2.5-72B-Instruct qwen2.5-72b
+mixtral_8x7B mixtral-8x7b
+END
+    run estimate llama9 --gpus 8xh100
+    expect_error 2 "the model 'llama9' is not known" "did you mean llama[^ ]*, llama[^ ]* or llama[^ ]*\?"
+    run estimate qwen3 --gpus 8xh100
+    expect_error 2 "'qwen3' could be several" "did you mean qwen3-[^ ]*, qwen3-[^ ]* or qwen3-[^ ]*\?"
+    run estimate 8b --gpus 8xH1000
+    expect_error 2 "the machine 'H1000' is not known" "did you mean h100"
+}
+
+case_what_a_person_mistypes_is_answered() {
+    while IFS='|' read -r line message; do
+        eval "run estimate $line"
+        expect_error 2 "$message"
+    done <<'END'
+8b --gpus 8,h100|--gpus '8,h100' is not a number of GPUs and their name
+8b --gpus 0xh100|--gpus '0xh100' is not
+8b --gpus 8xh100 --days 3|--days needs the tokens of the run
+8b --gpus 8xh100 --network fast|--network 'fast' is not the rate
+8b --gpus 8xh100 --price free|--price 'free' is not dollars
+8b --gpus 8xh100 --batch few|--batch 'few' is not a number of sequences or tokens
+8b --gpus 8xh100 --recompute some|--recompute
+8b --gpus 8xh100 --ranks 8|leave --machine and --ranks out
+8b --gpus 8xh100 --model 70b|both name a model
+--seq 8192|--seq needs a model and GPUs
+--lora 16 --ranks 8|--lora needs a model and GPUs
+END
+}
+
+case_a_job_that_does_not_fit_is_told_what_would() {
+    asks "titan estimate llama3.1-70b --gpus 64xh100 --parallelism.data_parallel_shard_degree=64 --training.seq_len=32768"
+    expect_code 6
+    expect_out "^does not fit: [0-9]+.* of 79.2 GiB; with [^:]* it fits: *"
+    expect_out "^it fits "
+    asks "titan estimate llama3.1-70b --gpus 8xa100-40"
+    expect_code 6
+    expect_out "^does not fit in any layout: [0-9]+.* of 39.4 GiB;"
+    expect_out "on [0-9]+ x a100-40 it fits: [0-9]+ tokens/s a GPU"
+    refuse_out "^better"
+}
+
+# The page is one file: no addresses but those of the SVG namespace, well-formed pictures, and a table.
+case_a_page_shows_the_answer() {
+    run estimate llama3.1-70b --gpus 64xh100 --price 2.50 --html page.html
+    expect_ok
+    head -1 out | cut -c1-20 >verdict
+    grep -qF "$(cat verdict)" page.html || not_as "the page lacks the verdict"
+    python3 - <<'END' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import re, xml.dom.minidom
+page = open("page.html").read()
+assert not re.search(r"(src|href)=", page) and "@" not in re.sub(r"@media", "", page)
+pictures = re.findall(r"<svg.*?</svg>", page, re.S)
+assert len(pictures) >= 3
+for picture in pictures:
+    xml.dom.minidom.parseString(picture)
+assert page.count("<circle") >= 8 and "dollars of the run" in page
+rows = re.findall(r"<tr.*?</tr>", page, re.S)
+assert len(rows) > 10 and len({row.count("<td") for row in rows[1:]}) == 1
+END
+    run estimate 8b --gpus 8,16xh100 --html page.html
+    expect_error 2 "--html prints one"
 }
 
 run_cases

@@ -326,14 +326,14 @@ EOF
     expect_error 2 "unknown model.name 'meta-llama/Llama-3.1-8B'" "did you mean llama3. the choices are"
     run config check --model.flavor=llama3_8b
     expect_error 2 "unknown model.flavor of llama3 'llama3_8b'" "did you mean 8B"
-    run estimate --machine h100 --ranks 8
-    expect_error 2 "machine 'h100' is not built in" "did you mean h100-sxm. one of a100-40"
-    run estimate --machine A100-80GB --ranks 8
-    expect_error 2 "did you mean a100-80"
+    run estimate --machine h1000 --ranks 8
+    expect_error 2 "machine 'h1000' is not known" "did you mean h100-"
+    run estimate --machine A100-60GB --ranks 8
+    expect_error 2 "did you mean .*a100-80"
     run estimate --machine H200 --stack TorchTitan --ranks 8
     expect_error 2 "stack 'TorchTitan' is not built in" "did you mean torchtitan-eager"
-    run estimate --machine h200 --model llama-3.1-8b --ranks 8
-    expect_error 2 "no sizes of the model 'llama-3.1-8b'" "did you mean llama3.1-8[bB]"
+    run estimate --machine h200 --model llama-3.1-9b --ranks 8
+    expect_error 2 "the model 'llama-3.1-9b' is not known" "did you mean llama3.1-8b"
 }
 
 # torchrun's flags, and its shape of a command line.

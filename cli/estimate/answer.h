@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TT_CLI_ESTIMATE_ANSWER_H
+#define TT_CLI_ESTIMATE_ANSWER_H
+
+#include "cli/estimate/inputs.h"
+#include "cli/estimate/screen.h"
+
+/* A way to make a job fit, or to be in time. */
+struct tt_cluster_remedy {
+    char text[160]; /* completes "... it fits": "with TP 2", "on 16 x h100-sxm" */
+    struct tt_cluster_layout layout;
+};
+
+enum { TT_CLUSTER_REMEDIES = 6 };
+
+/* The answer to a question: a layout, its predictions, and ways out if it does not fit. */
+struct tt_cluster_answer {
+    struct tt_cluster_view view;
+    const struct tt_cluster_inputs *in;
+    bool is_pick;  /* the layout is the best of a search, or if nothing fits, the one that needs least memory */
+    bool is_found; /* the number of devices is the smallest that does it */
+    long n_tried;  /* layouts of that search that can run */
+    struct tt_cluster_remedy remedy[TT_CLUSTER_REMEDIES];
+    int n_remedies;
+};
+
+/* What every answer of a command depends on. */
+struct tt_cluster_question {
+    const struct tt_args *args;
+    const struct tt_cluster_inputs *in;
+    const struct tt_backtest *test;
+    double usable; /* bytes of a device; 0: as the machine says */
+};
+
+/** Searches layouts as the question allows it; see tt_cluster_search. */
+void tt_cluster_answer_search(const struct tt_cluster_question *question, const struct tt_cluster_job *job,
+                              double devices, int most, struct tt_cluster_found *ret_found);
+
+/** Answers for a number of devices. TT_EUSAGE: the layout cannot run on them. */
+int tt_cluster_answer_for(const struct tt_cluster_question *question, int devices,
+                          struct tt_cluster_answer *ret_answer) TT_MUST_CHECK;
+
+/**
+ * Finds the least number of devices on which the job fits and, if the question has days, ends in time; answers for it,
+ * or for the largest number that was tried.
+ */
+int tt_cluster_answer_find(const struct tt_cluster_question *question,
+                           struct tt_cluster_answer *ret_answer) TT_MUST_CHECK;
+
+/** The tokens of the whole run of a job. */
+double tt_cluster_run_tokens(const struct tt_cluster_inputs *in, const struct tt_cluster_job *job);
+
+/** The best layout on other numbers of devices, ascending; returns their number. Those that do not fit are left out. */
+enum { TT_CLUSTER_SCALES = 8 };
+int tt_cluster_answer_scale(const struct tt_cluster_question *question, int devices,
+                            struct tt_cluster_layout ret_layout[TT_CLUSTER_SCALES]);
+
+/** The screen of an answer. */
+void tt_cluster_answer_print(const struct tt_cluster_answer *answer);
+
+/** Adds what only answers have to the JSON of a view. */
+json_t *tt_cluster_answer_json(const struct tt_cluster_answer *answer);
+
+/** The words of the first line, without its end. */
+void tt_cluster_answer_verdict(const struct tt_cluster_answer *answer, struct tt_text *out);
+
+/* The page, with marks @TITLE@ and @BODY@: page.html. */
+extern const char tt_cluster_page_text[];
+extern const size_t tt_cluster_page_text_size;
+
+/** Writes a page about an answer. TT_EIO. */
+int tt_cluster_page_save(const struct tt_cluster_question *question, const struct tt_cluster_answer *answer,
+                         const char *path) TT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An answer as a page: one file, which needs no network.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/estimate/answer.h"
+#include "cli/plan/svg.h"
+#include "core/base/mem.h"
+#include "core/os/file.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+/* The units of the pictures, which scale with the page. */
+enum { WIDE = 1220, HALF = 590 };
+
+static void begin_svg(int width, int height, struct tt_text *out)
+{
+    tt_text_add(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n", width, height);
+}
+
+static void rect(double x, double y, double width, double height, const char *color, const char *title,
+                 struct tt_text *out)
+{
+    tt_text_add(out,
+                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"><title>%s</title></rect>\n", x,
+                y, fmax(width, 0.5), height, color, title);
+}
+
+/* --- memory --- */
+
+static void add_memory(const struct tt_cluster_memory *m, struct tt_text *out)
+{
+    const struct {
+        const char *name, *color;
+        double bytes;
+    } part[] = {{"state", "#4472c4", m->state},
+                {"gathered", "#ed7d31", m->buffers},
+                {"activations", "#70ad47", m->activations},
+                {"logits", "#ffd966", m->logits},
+                {"communicators", "#7030a0", m->communicators},
+                {"context", "#a5a5a5", m->context},
+                {"allocator", "#d9a5c5", m->allocator}};
+    enum { LETTER = 6, PAD = 30, BAR = 34 };
+    double most = fmax(m->total, m->usable), scale = WIDE / (1.02 * most), x = 0, legend = 0;
+    char text[120];
+
+    tt_text_add(out, "<section class=\"wide\"><h2>Memory of the device that needs most</h2>\n");
+    begin_svg(WIDE, 76, out);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        (void)snprintf(text, sizeof text, "%s %.1f GiB", part[i].name, part[i].bytes / gib);
+        rect(x, 14, part[i].bytes * scale, BAR, part[i].color, text, out);
+        x += part[i].bytes * scale;
+        if (part[i].bytes < 0.05 * gib)
+            continue;
+        rect(legend, 59, 10, 10, part[i].color, text, out);
+        tt_svg_text(out, legend + 15, 68, "start", "class=\"strong\"", text);
+        legend += LETTER * (double)strlen(text) + PAD;
+    }
+    tt_text_add(out, "<line class=\"limit\" x1=\"%.1f\" x2=\"%.1f\" y1=\"2\" y2=\"54\"/>\n", m->usable * scale,
+                m->usable * scale);
+    (void)snprintf(text, sizeof text, "usable %.1f GiB", m->usable / gib);
+    tt_svg_text(out, m->usable * scale - 5, 10, "end", "", text);
+    tt_text_add(out, "</svg></section>\n");
+}
+
+/* --- the step --- */
+
+static void add_step(const struct tt_cluster_time *t, struct tt_text *out)
+{
+    enum { LANE = 20, LEFT = 130, RIGHT = 84 };
+    double at = 0, scale = (HALF - LEFT - RIGHT) / t->total;
+    int n = 0;
+
+    for (int i = 0; i < TT_CLUSTER_PARTS; i++)
+        n += tt_cluster_part_sec(t, &tt_cluster_parts[i]) > 0.002 * t->total;
+    tt_text_add(out, "<section><h2>A step of %.3g s</h2>\n", t->total);
+    begin_svg(HALF, n * LANE + 4, out);
+    for (int i = 0, lane = 0; i < TT_CLUSTER_PARTS; i++) {
+        double sec = tt_cluster_part_sec(t, &tt_cluster_parts[i]), y = lane * LANE;
+        char text[80];
+
+        if (sec <= 0.002 * t->total) {
+            at += sec;
+            continue;
+        }
+        tt_svg_text(out, LEFT - 8, y + 14, "end", "class=\"strong\"", tt_cluster_parts[i].title);
+        tt_text_add(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>\n", LEFT, HALF, y + LANE,
+                    y + LANE);
+        (void)snprintf(text, sizeof text, "%.3g s, %.1f %%", sec, 100 * sec / t->total);
+        rect(LEFT + at * scale, y + 3, sec * scale, LANE - 6, tt_cluster_picture_color(i), text, out);
+        tt_svg_text(out, LEFT + (at + sec) * scale + 6, y + 14, "start", "", text);
+        at += sec;
+        lane++;
+    }
+    tt_text_add(out, "</svg></section>\n");
+}
+
+/* --- the number of devices --- */
+
+struct curve {
+    const char *title;
+    double x[TT_CLUSTER_SCALES], y[TT_CLUSTER_SCALES];
+    int n;
+    double here; /* the number of devices of the answer */
+};
+
+static void short_number(char *buf, size_t size, double x)
+{
+    static const char *const unit[] = {"", "k", "M", "G", "T"};
+    size_t u = 0;
+
+    while (x >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
+        x /= 1000;
+        u++;
+    }
+    (void)snprintf(buf, size, x < 10 ? "%.2g%s" : "%.3g%s", x, unit[u]);
+}
+
+static void add_curve(const struct curve *c, double left, struct tt_text *out)
+{
+    enum { WIDTH = 270, HEIGHT = 150, TOP = 34, EDGE = 18 };
+    double low = INFINITY, high = 0;
+    char text[40];
+
+    for (int i = 0; i < c->n; i++) {
+        low = fmin(low, c->y[i]);
+        high = fmax(high, c->y[i]);
+    }
+    low /= 1.3;
+    high *= 1.3;
+    tt_svg_text(out, left, 12, "start", "class=\"strong\"", c->title);
+    tt_text_add(out, "<rect class=\"grid\" x=\"%.0f\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", left, TOP, WIDTH,
+                HEIGHT);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 0)
+            tt_text_add(out, "<polyline class=\"curve\" points=\"");
+        for (int i = 0; i < c->n; i++) {
+            double x = left + EDGE +
+                       (WIDTH - 2 * EDGE) * (c->n > 1 ? log(c->x[i] / c->x[0]) / log(c->x[c->n - 1] / c->x[0]) : 0.5);
+            double y = TOP + HEIGHT * (1 - log(c->y[i] / low) / log(high / low));
+
+            if (pass == 0) {
+                tt_text_add(out, "%.1f,%.1f ", x, y);
+                continue;
+            }
+            tt_text_add(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>\n",
+                        c->x[i] == c->here ? "here" : "point", x, y);
+            short_number(text, sizeof text, c->y[i]);
+            tt_svg_text(out, x, y - 8, "middle", "", text);
+            (void)snprintf(text, sizeof text, "%.0f", c->x[i]);
+            tt_svg_text(out, x, TOP + HEIGHT + 14, "middle", "", text);
+        }
+        if (pass == 0)
+            tt_text_add(out, "\"/>\n");
+    }
+}
+
+static void add_scale(const struct tt_cluster_question *q, const struct tt_cluster_answer *a, struct tt_text *out)
+{
+    const double price = q->in->typed.price, devices = tt_cluster_devices(&a->view.layout.job);
+    struct tt_cluster_layout layout[TT_CLUSTER_SCALES];
+    struct curve rate = {.title = "tokens/s of all devices", .here = devices}, cost = rate;
+    int n = tt_cluster_answer_scale(q, (int)devices, layout);
+
+    cost.title = price > 0 ? "dollars of the run" : "device-hours of the run";
+    for (int i = 0; i < n; i++) {
+        struct tt_cluster_course c = tt_cluster_course(&layout[i], a->view.course.tokens);
+
+        rate.x[i] = cost.x[i] = tt_cluster_devices(&layout[i].job);
+        rate.y[i] = layout[i].tokens_per_sec * rate.x[i];
+        cost.y[i] = c.device_hours * (price > 0 ? price : 1);
+    }
+    rate.n = cost.n = n;
+    tt_text_add(out, "<section><h2>By the number of devices%s</h2>\n",
+                n > 0 ? ", each with its best layout" : ": nothing fits");
+    if (n > 0) {
+        begin_svg(HALF, 204, out);
+        add_curve(&rate, 4, out);
+        add_curve(&cost, 310, out);
+        tt_text_add(out, "</svg>");
+    }
+    tt_text_add(out, "</section>\n");
+}
+
+/* --- alternatives --- */
+
+static void add_cell(struct tt_text *out, double value, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void add_cell(struct tt_text *out, double value, const char *format, ...)
+{
+    char text[64];
+    va_list list;
+
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    tt_text_add(out, "<td data-v=\"%.9g\">%s</td>", value, text);
+}
+
+static void add_row(const struct tt_cluster_answer *a, const char *what, const struct tt_cluster_layout *l,
+                    struct tt_text *out)
+{
+    const double price = a->in->typed.price;
+    struct tt_cluster_course c = tt_cluster_course(l, a->view.course.tokens);
+    double mfu =
+        tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec / tt_cluster_peak_flops(&l->job);
+    enum tt_cluster_fit fit = tt_cluster_fits(&l->memory);
+    char text[100];
+
+    tt_text_add(out, "<tr%s><td>", fit == TT_FIT_NO ? " class=\"no\"" : "");
+    tt_text_add_xml(out, what);
+    tt_text_add(out, "</td><td>");
+    tt_text_add_xml(out, tt_cluster_layout_brief(text, sizeof text, &l->job));
+    tt_text_add(out, "; %.0f x %.0f, recompute %s%s</td>", l->job.n_micro, l->job.micro_batch,
+                tt_cluster_again_words[l->job.again], l->job.float8 ? ", float8" : "");
+    add_cell(out, tt_cluster_devices(&l->job), "%.0f", tt_cluster_devices(&l->job));
+    add_cell(out, l->tokens_per_sec, "%.0f", l->tokens_per_sec);
+    add_cell(out, mfu, "%.1f %%", 100 * mfu);
+    add_cell(out, c.days, "%.3g", c.days);
+    if (price > 0)
+        add_cell(out, c.device_hours * price, "%.0f", c.device_hours * price);
+    else
+        add_cell(out, c.device_hours, "%.0f", c.device_hours);
+    add_cell(out, l->memory.total, "%.1f", l->memory.total / gib);
+    tt_text_add(out, "<td>%s</td></tr>\n", tt_cluster_fit_words[fit]);
+}
+
+static void add_alternatives(const struct tt_cluster_question *q, const struct tt_cluster_answer *a,
+                             struct tt_text *out)
+{
+    enum { MOST = 10 };
+    const struct tt_cluster_view *v = &a->view;
+    struct tt_cluster_found found;
+    char text[40];
+
+    tt_cluster_answer_search(q, &v->layout.job, tt_cluster_devices(&v->layout.job), MOST, &found);
+    tt_text_add(out,
+                "<section class=\"wide\"><h2>Alternatives (click a title to sort)</h2>\n<table><thead><tr><th>what"
+                "</th><th>layout</th><th>devices</th><th>tokens/s each</th><th>MFU</th><th>days</th><th>%s</th>"
+                "<th>GiB</th><th>fits</th></tr></thead><tbody>\n",
+                q->in->typed.price > 0 ? "dollars" : "device-hours");
+    add_row(a, "this answer", &v->layout, out);
+    for (int i = 0; i < a->n_remedies; i++)
+        add_row(a, a->remedy[i].text, &a->remedy[i].layout, out);
+    for (int i = 0; i < v->n_changes; i++)
+        add_row(a, v->change[i].text, &v->change[i].layout, out);
+    for (int i = 0; i < found.n; i++) {
+        (void)snprintf(text, sizeof text, "search, place %d", i + 1);
+        add_row(a, text, &found.layout[i], out);
+    }
+    tt_text_add(out, "</tbody></table></section>\n");
+    tt_free(found.layout);
+}
+
+/* --- the page --- */
+
+static void add_head(const struct tt_cluster_answer *a, struct tt_text *out)
+{
+    const struct tt_cluster_view *v = &a->view;
+    const struct tt_cluster_job *job = &v->layout.job;
+    struct tt_text verdict = {0}, about = {0};
+    char text[200];
+
+    tt_cluster_answer_verdict(a, &verdict);
+    tt_text_add(out, "<header><h1 class=\"%s\">", v->fit == TT_FIT_NO ? "no" : "yes");
+    tt_text_add_xml(out, verdict.text);
+    tt_text_add(&about, "%s, %.3gB parameters, on %.0f x %s, stack %s; %s; %.0f tokens a step", v->model,
+                tt_cluster_params(&job->shape) / 1e9, tt_cluster_devices(job), job->machine->name, job->stack->name,
+                tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job));
+    tt_text_add(out, "</h1><p>");
+    tt_text_add_xml(out, about.text);
+    tt_text_add(out, "</p><p>Step %.3g s, in 8 of 10 cases %.3g to %.3g s. ", v->layout.time.total,
+                v->layout.time.total * (1 - v->below), v->layout.time.total * (1 + v->above));
+    for (int i = 0; i < v->n_near; i++) {
+        tt_text_add(out, "%s", i == 0 ? "Measured runs near it: " : ", ");
+        tt_text_add_xml(out, v->near[i]->id);
+        tt_text_add(out, " (predicted %+.0f %%)", 100 * v->near_error[i]);
+    }
+    tt_text_add(out, "</p></header>\n<main>\n");
+    tt_text_release(&verdict);
+    tt_text_release(&about);
+}
+
+static const char *add_up_to(struct tt_text *out, const char *text, const char *mark)
+{
+    const char *at = strstr(text, mark);
+
+    tt_text_add_bytes(out, text, (size_t)(at - text));
+    return at + strlen(mark);
+}
+
+int tt_cluster_page_save(const struct tt_cluster_question *q, const struct tt_cluster_answer *a, const char *path)
+{
+    struct tt_cluster_picture picture = {0};
+    struct tt_text out = {0};
+    const char *rest;
+    int rc = 0;
+
+    rest = add_up_to(&out, tt_cluster_page_text, "@TITLE@");
+    tt_text_add_xml(&out, a->view.model);
+    tt_text_add(&out, " on %.0f x ", tt_cluster_devices(&a->view.layout.job));
+    tt_text_add_xml(&out, a->view.layout.job.machine->name);
+    rest = add_up_to(&out, rest, "@BODY@");
+    add_head(a, &out);
+    add_memory(&a->view.layout.memory, &out);
+    add_step(&a->view.layout.time, &out);
+    add_scale(q, a, &out);
+    TT_TRY(tt_cluster_picture_lanes(&picture, &a->view.layout));
+    if (picture.lanes.size)
+        tt_text_add(&out, "<section class=\"wide\"><h2>The pipeline</h2><div class=\"white\">%s</div></section>\n",
+                    picture.lanes.text);
+    add_alternatives(q, a, &out);
+    tt_text_add(&out, "</main>%s", rest);
+    rc = tt_file_replace(path, out.text, out.size);
+out:
+    tt_cluster_picture_release(&picture);
+    tt_text_release(&out);
+    return rc;
+}

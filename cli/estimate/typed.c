@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Questions as people type them: words and short options in place of keys.
+ */
+#include "cli/estimate/typed.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ctype.h>
+
+#include "cli/cli.h"
+#include "cli/estimate/names.h"
+#include "core/base/mem.h"
+#include "estimate/hardware/machine.h"
+
+/* Options of this form alone. */
+static const char *const options[] = {"gpus",  "nodes", "days",      "price",   "network", "lora",  "qlora",
+                                      "dtype", "seq",   "optimizer", "offload", "float8",  "batch", "recompute"};
+
+/* Words before the flags of another trainer name the model. */
+static int n_model_words(const struct tt_args *args)
+{
+    int n = 0;
+
+    while (n < args->n_words && args->word[n][0] != '-')
+        n++;
+    return n;
+}
+
+/* The first option of this form, or NULL. */
+static const char *first_option(const struct tt_args *args)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (tt_args_has(args, options[i]))
+            return options[i];
+    return NULL;
+}
+
+bool tt_cluster_typed_is(const struct tt_args *args)
+{
+    return tt_args_has(args, "machine") || n_model_words(args) > 0 || first_option(args);
+}
+
+/* --- numbers with units --- */
+
+/* Reads a number above 0 with an optional K, M, B (G) or T, each `thousand` times the one before. */
+static bool read_amount(const char *text, double thousand, double *ret_count)
+{
+    static const char letters[] = "kmbt";
+    char *end;
+    double value = strtod(text, &end);
+    const char *letter = *end ? strchr(letters, *end == 'G' || *end == 'g' ? 'b' : tolower((unsigned char)*end)) : "";
+
+    if (end == text || !letter || (*end && end[1]))
+        return false;
+    *ret_count = value * (*end ? pow(thousand, (double)(letter - letters + 1)) : 1);
+    return *ret_count >= 1 && *ret_count <= 1e18;
+}
+
+/* Bytes/s from "100Gb", "400Gb/s", "8x400Gb", "100Gbit/s", "50GB/s": a small b means bits. */
+static bool read_network(const char *text, double *ret_rate)
+{
+    double value = 1, factor;
+    char *end;
+
+    for (;;) {
+        double next = strtod(text, &end);
+
+        if (end == text || !(next > 0))
+            return false;
+        value *= next;
+        if (*end != 'x' && *end != '*')
+            break;
+        text = end + 1;
+    }
+    end += strspn(end, " ");
+    factor = *end == 'G' || *end == 'g'   ? 1e9
+             : *end == 'T' || *end == 't' ? 1e12
+             : *end == 'M' || *end == 'm' ? 1e6
+                                          : 0;
+    if (factor == 0)
+        return false;
+    end++;
+    if (*end == 'B')
+        *ret_rate = value * factor;
+    else if (*end == 'b' || !*end)
+        *ret_rate = value * factor / 8;
+    else
+        return false;
+    end += *end != 0;
+    return !*end || tt_text_is_listed(end, "/s|ps|it|it/s|its|its/s|yte/s|ytes/s");
+}
+
+/* --- devices --- */
+
+static void add_ranks(struct tt_cluster_typed *t, double n)
+{
+    TT_PUSH(t->ranks, t->n_ranks, t->cap) = (int)n;
+}
+
+static bool is_a_machine(const char *word)
+{
+    const struct tt_cluster_machine *m;
+
+    for (int i = 0; (m = tt_cluster_machine_at(i)); i++)
+        if (tt_names_is_number_of(word, m->name))
+            return true;
+    return false;
+}
+
+static int fail_gpus(const char *text)
+{
+    return tt_fail(TT_EUSAGE,
+                   "estimate: --gpus '%s' is not a number of GPUs and their name\nhelp: for instance --gpus 64xh100, "
+                   "--gpus 8,64xa100-80, or --gpus h100 to find the number",
+                   text);
+}
+
+/* Reads "64xh100", "2x8xh100", "64 h100", "8,16,64xh100", "h100" or "64". */
+static int read_gpus(const char *text, struct tt_cluster_typed *t)
+{
+    const char *at = text;
+    double n = 0;
+
+    for (;;) {
+        size_t digits = strspn(at, "0123456789");
+        char *number;
+        bool is_name;
+
+        if (digits == 0)
+            break;
+        number = tt_strndup(at, digits);
+        is_name = !at[digits] && is_a_machine(number);
+        if (!is_name)
+            n = (n > 0 ? n : 1) * strtod(number, NULL);
+        tt_free(number);
+        if (is_name)
+            break;
+        at += digits;
+        if (n < 1 || n > TT_MOST_RANKS)
+            return fail_gpus(text);
+        at += strspn(at, " ");
+        if (*at == ',' && at[1]) {
+            add_ranks(t, n);
+            n = 0;
+            at++;
+        } else if ((*at == 'x' || *at == 'X' || *at == '*') && at[1])
+            at += 1 + strspn(at + 1, " ");
+    }
+    if (*at && !isalnum((unsigned char)*at) && !strchr("./~", *at))
+        return fail_gpus(text);
+    if (n > 0)
+        add_ranks(t, n);
+    else if (t->n_ranks > 0 || !*at)
+        return fail_gpus(text);
+    if (*at)
+        t->machine = tt_strdup(at);
+    return 0;
+}
+
+/* --- the command line --- */
+
+static void add_override(struct tt_cluster_typed *t, char *text)
+{
+    t->override[t->n_overrides++] = text;
+}
+
+/* Reads the recomputation, as the keys of the configuration. */
+static int read_recompute(const char *word, struct tt_cluster_typed *t)
+{
+    static const char *const words[] = {"none", "op", "selective", "full"};
+
+    if (!word || strcmp(word, "auto") == 0)
+        return 0;
+    if (!tt_text_is_listed(word, "none|op|selective|full"))
+        return tt_cli_fail_choice("--recompute", word, words, (int)(sizeof words / sizeof *words));
+    t->fixed_again = true;
+    add_override(t, tt_format("--activation_checkpoint.mode=%s", strcmp(word, "op") == 0 ? "selective" : word));
+    if (tt_text_is_listed(word, "op|selective"))
+        add_override(t, tt_strdup("--activation_checkpoint.selective_ac_option=op"));
+    return 0;
+}
+
+static int read_count(const struct tt_args *args, const char *option, double thousand, const char *wanted,
+                      double *value)
+{
+    const char *text = tt_args_last(args, option);
+
+    if (text && !read_amount(text, thousand, value))
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not %s", option, text, wanted);
+    return 0;
+}
+
+static int read_batch(const struct tt_args *args, struct tt_cluster_typed *t)
+{
+    const char *text = tt_args_last(args, "batch");
+    int rc = read_count(args, "batch", 1024,
+                        "a number of sequences or tokens\nhelp: for instance --batch 512 (sequences of a step) or "
+                        "--batch 4M (tokens of a step)",
+                        &t->batch);
+
+    if (rc < 0)
+        return rc;
+    t->batch_is_tokens = text && !isdigit((unsigned char)text[strlen(text) - 1]);
+    if (t->batch > 0 && !t->batch_is_tokens && (floor(t->batch) != t->batch || t->batch > 1e9))
+        return tt_fail(TT_EUSAGE, "estimate: --batch '%s' is not a whole number of sequences", text);
+    return 0;
+}
+
+static int read_numbers(const struct tt_args *args, struct tt_cluster_typed *t)
+{
+    const char *network = tt_args_last(args, "network");
+    int rc = 0;
+
+    TT_TRY(tt_cli_real("estimate", args, "days", 1e-3, 1e5, "a number of days", &t->days));
+    TT_TRY(tt_cli_real("estimate", args, "price", 1e-6, 1e6, "dollars for an hour of one device", &t->price));
+    TT_TRY(tt_cli_real("estimate", args, "nodes", 1, TT_MOST_RANKS, "a number of nodes", &t->nodes));
+    TT_TRY(read_count(args, "tokens", 1000, "a number of tokens\nhelp: for instance --tokens 15e12, or --tokens 1T",
+                      &t->tokens));
+    TT_TRY(read_count(args, "seq", 1024, "a number of tokens\nhelp: for instance --seq 8192", &t->seq));
+    if (floor(t->seq) != t->seq || t->seq > 1e9)
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --seq '%s' is not a whole number of tokens\nhelp: for instance --seq 8192",
+                       tt_args_last(args, "seq")));
+    if (t->seq > 0)
+        add_override(t, tt_format("--training.seq_len=%.0f", t->seq));
+    TT_TRY(read_batch(args, t));
+    if (network && !read_network(network, &t->network))
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: --network '%s' is not the rate of a node's network\nhelp: for instance --network "
+                       "100Gb, --network 8x400Gb or --network 50GB/s",
+                       network));
+    TT_TRY(read_recompute(tt_args_last(args, "recompute"), t));
+out:
+    return rc;
+}
+
+int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *t)
+{
+    const char *gpus = tt_args_last(args, "gpus"), *model = tt_args_last(args, "model"), *option = first_option(args);
+    int n = n_model_words(args), rc = 0;
+    struct tt_text words = {0};
+
+    t->any = n > 0 || option;
+    for (int i = 0; i < n; i++)
+        tt_text_add(&words, "%s%s", i ? " " : "", args->word[i]);
+    t->n_words = n;
+    if (n > 0 && model)
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: '%s' and --model %s both name a model\nhelp: give one of them", words.text,
+                       model));
+    if (gpus && (tt_args_has(args, "machine") || tt_args_has(args, "ranks"))) {
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --gpus gives the machine and the number\nhelp: leave --machine and "
+                                  "--ranks out, as in --gpus 64xh100"));
+    }
+    if (t->any && n == 0 && !gpus && !tt_args_has(args, "machine"))
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: --%s needs a model and GPUs\nhelp: for instance titan estimate llama3.1-8b --gpus "
+                       "8xh100",
+                       option));
+    t->model = words.text ? tt_strdup(words.text) : NULL;
+    if (gpus)
+        TT_TRY(read_gpus(gpus, t));
+    TT_TRY(read_numbers(args, t));
+    if (t->nodes > 0 && (floor(t->nodes) != t->nodes || t->n_ranks > 0 || tt_args_has(args, "ranks")))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --nodes is a whole number of nodes, in place of a number of GPUs\nhelp: "
+                                  "for instance --nodes 8 --gpus h100"));
+out:
+    tt_text_release(&words);
+    return rc;
+}
+
+void tt_cluster_typed_release(struct tt_cluster_typed *t)
+{
+    for (int i = 0; i < t->n_overrides; i++)
+        tt_free(t->override[i]);
+    tt_free(t->model);
+    tt_free(t->machine);
+    tt_free(t->ranks);
+}
+
+/* --- what the job trains, and in which numbers --- */
+
+int tt_cluster_typed_apply(const struct tt_args *args, struct tt_cluster_job *job)
+{
+    static const char *const missing[] = {"lora", "qlora", "dtype", "optimizer", "offload"};
+
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if (tt_args_has(args, missing[i]))
+            return tt_fail(TT_EUSAGE, "estimate: --%s is not counted yet, so the prediction would be for another job",
+                           missing[i]);
+    if (tt_args_has(args, "float8")) {
+        if (!(job->machine->number[TT_M_PEAK_F8].value > 0))
+            return tt_fail(TT_EUSAGE, "estimate: %s has no float8 products\nhelp: leave --float8 out",
+                           job->machine->name);
+        job->float8 = true;
+    }
+    return 0;
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The screen of an answer: the verdict first, then what it rests on.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/estimate/answer.h"
+#include "cli/run/screen.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+enum { INDENT = 14, TEXT = 48 };
+
+/* --- numbers --- */
+
+/* "1,586" */
+static const char *whole(char buf[TEXT], double x)
+{
+    return x < 9e18 ? tt_text_count(buf, TEXT, (int64_t)llround(x)) : "many";
+}
+
+/* "5.24B", "1T" */
+static const char *tokens_text(char buf[TEXT], double x)
+{
+    static const char *const unit[] = {"", "K", "M", "B", "T", "P"};
+    size_t u = 0;
+
+    while (x >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
+        x /= 1000;
+        u++;
+    }
+    (void)snprintf(buf, TEXT, "%.3g%s", x, unit[u]);
+    return buf;
+}
+
+/* "1.1 days", "17 hours", "36 minutes" */
+static const char *time_text(char buf[TEXT], double days)
+{
+    double x = days >= 1 ? days : days * 24 >= 1 ? days * 24 : days * 1440;
+    const char *unit = days >= 1 ? "day" : days * 24 >= 1 ? "hour" : "minute";
+
+    (void)snprintf(buf, TEXT, x < 99.5 ? "%.2g %s%s" : "%.0f %s%s", x, unit, x >= 0.95 && x < 1.05 ? "" : "s");
+    if (x >= 9.95 && x < 99.5)
+        (void)snprintf(buf, TEXT, "%.1f %ss", x, unit);
+    return buf;
+}
+
+static const char *bytes_text(char buf[TEXT], double bytes)
+{
+    double x = bytes / gib;
+
+    (void)snprintf(buf, TEXT, x >= 99.95 ? "%.0f" : "%.1f", x);
+    return buf;
+}
+
+static const char *device(const struct tt_cluster_answer *a)
+{
+    return tt_cluster_is_cpu(&a->in->machine) ? "socket" : "GPU";
+}
+
+/* --- the verdict --- */
+
+/* "843 tokens/s a GPU, 5.24B tokens in 1.1 days, 1,586 GPU-hours, $3,965" */
+static void add_rates(const struct tt_cluster_answer *a, const struct tt_cluster_layout *l, struct tt_text *out)
+{
+    const struct tt_cluster_course c = tt_cluster_course(l, tt_cluster_run_tokens(a->in, &l->job));
+    char rate[TEXT], tokens[TEXT], days[TEXT], hours[TEXT], cost[TEXT];
+    const char *unit = device(a);
+
+    tt_text_add(out, "%s tokens/s a %s, %s tokens in %s, %s %s-hours", whole(rate, l->tokens_per_sec), unit,
+                tokens_text(tokens, c.tokens), time_text(days, c.days), whole(hours, c.device_hours), unit);
+    if (a->in->typed.price > 0)
+        tt_text_add(out, ", $%s", whole(cost, c.device_hours * a->in->typed.price));
+}
+
+void tt_cluster_answer_verdict(const struct tt_cluster_answer *a, struct tt_text *out)
+{
+    const struct tt_cluster_memory *m = &a->view.layout.memory;
+    double devices = tt_cluster_devices(&a->view.layout.job), wanted = a->in->typed.days;
+    char need[TEXT], usable[TEXT], days[TEXT];
+
+    if (a->is_found)
+        tt_text_add(out, "%.0f x %s %s; ", devices, a->in->machine.name, devices == 1 ? "is enough" : "are enough");
+    tt_text_add(out, "%s%s: %s of %s GiB; ", tt_cluster_fit_words[a->view.fit],
+                a->view.fit == TT_FIT_NO && a->is_pick ? " in any layout" : "", bytes_text(need, m->total),
+                bytes_text(usable, m->usable));
+    if (a->view.fit != TT_FIT_NO)
+        add_rates(a, &a->view.layout, out);
+    else if (a->n_remedies > 0) {
+        tt_text_add(out, "%s it fits: ", a->remedy[0].text);
+        add_rates(a, &a->remedy[0].layout, out);
+    } else
+        tt_text_add(out, "no layout fits, on as many as 64 times the devices either");
+    if (wanted > 0 && a->view.fit != TT_FIT_NO && a->view.course.days > wanted)
+        tt_text_add(out, "; more than %s", time_text(days, wanted));
+}
+
+/* --- lines --- */
+
+static void begin(struct tt_text *line, const char *title)
+{
+    tt_text_add(line, "%-*s", INDENT, title);
+}
+
+static void end(struct tt_text *line)
+{
+    tt_cluster_print_wrapped(line, INDENT);
+}
+
+static void print_job(const struct tt_cluster_answer *a)
+{
+    const struct tt_cluster_job *job = &a->view.layout.job;
+    const struct tt_cluster_number *v = job->machine->number;
+    double devices = tt_cluster_devices(job), node = v[TT_M_DEVICES].value;
+    struct tt_text line = {0};
+
+    begin(&line, "job");
+    tt_text_add(&line, "%s, %.3gB parameters, on %.0f x %s", a->view.model, tt_cluster_params(&job->shape) / 1e9,
+                devices, job->machine->name);
+    if (devices > node)
+        tt_text_add(&line, ", %.0f nodes with %.0f Gb/s each", ceil(devices / node), v[TT_M_NODE_NET].value * 8 / 1e9);
+    tt_text_add(&line, ", %s", job->stack->name);
+    end(&line);
+}
+
+static void print_layout(const struct tt_cluster_answer *a)
+{
+    static const char *const again[] = {
+        [TT_AGAIN_NONE] = "recompute nothing",         [TT_AGAIN_OP] = "recompute cheap operations",
+        [TT_AGAIN_LAYERS] = "recompute some layers",   [TT_AGAIN_ATTENTION] = "recompute attention",
+        [TT_AGAIN_MODULES] = "recompute some modules", [TT_AGAIN_FULL] = "recompute everything"};
+    const struct tt_cluster_job *job = &a->view.layout.job;
+    struct tt_text line = {0};
+    char text[100], tokens[TEXT], tried[TEXT];
+
+    begin(&line, "layout");
+    tt_text_add(&line, "%s; %s tokens a step, %.0f microbatch%s of %.0f x %.0f, %s%s%s",
+                tt_cluster_layout_brief(text, sizeof text, job), tokens_text(tokens, tt_cluster_tokens(job)),
+                job->n_micro, job->n_micro == 1 ? "" : "es", job->micro_batch, job->seq_len, again[job->again],
+                job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
+    if (a->is_pick)
+        tt_text_add(&line, "; %s of %s layouts%s", a->view.fit == TT_FIT_NO ? "the smallest" : "the search's pick",
+                    whole(tried, (double)a->n_tried), tt_cluster_devices(job) > 1 ? " (--search shows more)" : "");
+    end(&line);
+}
+
+static void print_memory(const struct tt_cluster_answer *a)
+{
+    const struct tt_cluster_memory *m = &a->view.layout.memory;
+    const struct {
+        const char *name;
+        double bytes;
+    } part[] = {{"state", m->state},
+                {"gathered", m->buffers},
+                {"activations", m->activations},
+                {"logits", m->logits},
+                {"other", m->communicators + m->context + m->allocator}};
+    struct tt_text line = {0};
+    char text[TEXT];
+    bool any = false;
+
+    begin(&line, "memory");
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].bytes >= 0.05 * gib) {
+            tt_text_add(&line, "%s%s %s", any ? ", " : "", part[i].name, bytes_text(text, part[i].bytes));
+            any = true;
+        }
+    tt_text_add(&line, " GiB a %s%s", device(a), a->view.fit == TT_FIT_TIGHT ? "; less than 2 GiB or 4 % spare" : "");
+    if (a->view.layout.job.pp > 1)
+        tt_text_add(&line, "; stage %d needs most", m->stage);
+    end(&line);
+}
+
+/* Adds the parts of a step, the longest first. */
+static void add_parts(const struct tt_cluster_time *t, struct tt_text *line)
+{
+    double last = INFINITY;
+
+    for (int k = 0; k < TT_CLUSTER_PARTS; k++) {
+        double most = 0;
+        int at = 0;
+
+        for (int i = 0; i < TT_CLUSTER_PARTS; i++) {
+            double sec = tt_cluster_part_sec(t, &tt_cluster_parts[i]);
+
+            if (sec < last && sec > most) {
+                most = sec;
+                at = i;
+            }
+        }
+        if (most < 0.01 * t->total)
+            return;
+        tt_text_add(line, "%s%s %.0f %%", k ? ", " : "", tt_cluster_parts[at].title, 100 * most / t->total);
+        last = most;
+    }
+}
+
+static void print_step(const struct tt_cluster_answer *a)
+{
+    const struct tt_cluster_time *t = &a->view.layout.time;
+    const struct tt_cluster_job *job = &a->view.layout.job;
+    double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * a->view.layout.tokens_per_sec;
+    double peak = tt_cluster_peak_flops(job), float8 = job->machine->number[TT_M_PEAK_F8].value;
+    struct tt_text line = {0};
+
+    begin(&line, "step");
+    tt_text_add(&line, "%.3g s (80 %%: %.3g to %.3g), MFU %.1f %% of %s's %.3g TFLOP/s", t->total,
+                t->total * (1 - a->view.below), t->total * (1 + a->view.above), 100 * flops / peak,
+                job->float32 ? "float32" : "bfloat16", peak / 1e12);
+    if (job->float8 && float8 > 0)
+        tt_text_add(&line, ", %.1f %% of float8's %.4g", 100 * flops / float8, float8 / 1e12);
+    end(&line);
+    begin(&line, "limited by");
+    add_parts(t, &line);
+    end(&line);
+}
+
+/* Prints the changes that gain something and fit. */
+static void print_better(const struct tt_cluster_answer *a)
+{
+    enum { MOST = 3 };
+    struct tt_text line = {0};
+    int n = 0;
+
+    for (int i = 0; i < a->view.n_changes && n < MOST && a->view.fit != TT_FIT_NO; i++) {
+        const struct tt_cluster_change *c = &a->view.change[i];
+        double more = (c->layout.memory.total - a->view.layout.memory.total) / gib;
+
+        if (tt_cluster_fits(&c->layout.memory) == TT_FIT_NO || c->gain < 0.01)
+            continue;
+        if (n == 0)
+            begin(&line, "better");
+        tt_text_add(&line, "%s%s +%.0f %%", n ? ", " : "", c->text, 100 * c->gain);
+        if (fabs(more) >= 0.5)
+            tt_text_add(&line, " (%+.0f GiB)", more);
+        n++;
+    }
+    for (int i = 0; i < a->n_remedies; i++) {
+        char need[TEXT];
+
+        if (n++ == 0)
+            begin(&line, "it fits");
+        tt_text_add(&line, "%s%s (%s GiB)", i ? ", " : "", a->remedy[i].text,
+                    bytes_text(need, a->remedy[i].layout.memory.total));
+    }
+    if (n > 0)
+        end(&line);
+}
+
+static void print_run(const struct tt_cluster_answer *a)
+{
+    const struct tt_cluster_course *c = &a->view.course;
+    struct tt_text line = {0};
+    char steps[TEXT], minutes[TEXT];
+
+    if (a->view.fit == TT_FIT_NO)
+        return;
+    begin(&line, "run");
+    tt_text_add(&line, "%s steps%s, ", whole(steps, c->steps),
+                a->in->typed.tokens > 0 ? "" : " (--tokens gives another run)");
+    tt_text_add(&line, "a failure every %.3g hours (%.2g in all), ", c->failure_hours, c->failures);
+    if (c->interval_steps < c->steps)
+        tt_text_add(&line, "a checkpoint every %s, ", time_text(minutes, c->interval_sec / 86400));
+    tt_text_add(&line, "%.1f %% of the time is progress", 100 * c->goodput);
+    end(&line);
+}
+
+static void print_evidence(const struct tt_cluster_answer *a)
+{
+    const struct tt_cluster_view *v = &a->view;
+    struct tt_text line = {0};
+
+    begin(&line, "evidence");
+    if (!v->measured_family)
+        tt_text_add(&line, "no run of %s on %s was measured: wide interval; ", v->layout.job.stack->name,
+                    v->layout.job.machine->name);
+    for (int i = 0; i < v->n_near; i++) {
+        const struct tt_cluster_run *run = v->near[i];
+
+        tt_text_add(&line, "%s%s", i ? ", " : "", run->id);
+        if (!v->measured_family)
+            tt_text_add(&line, " (%s, %s)", run->job.stack->name, run->job.machine->name);
+        tt_text_add(&line, " predicted %+.0f %%", 100 * v->near_error[i]);
+    }
+    if (v->n_near == 0)
+        tt_text_add(&line, "none is near");
+    end(&line);
+}
+
+void tt_cluster_answer_print(const struct tt_cluster_answer *a)
+{
+    struct tt_text line = {0};
+
+    tt_cluster_answer_verdict(a, &line);
+    tt_cluster_print_wrapped(&line, 2);
+    print_job(a);
+    print_layout(a);
+    print_memory(a);
+    print_step(a);
+    print_better(a);
+    print_run(a);
+    print_evidence(a);
+}
+
+json_t *tt_cluster_answer_json(const struct tt_cluster_answer *a)
+{
+    json_t *o = tt_cluster_json(&a->view), *remedies = json_array();
+    struct tt_text verdict = {0};
+
+    tt_cluster_answer_verdict(a, &verdict);
+    for (int i = 0; i < a->n_remedies; i++)
+        (void)json_array_append_new(remedies, json_pack("{s:s, s:f, s:f, s:f}", "remedy", a->remedy[i].text, "devices",
+                                                        tt_cluster_devices(&a->remedy[i].layout.job), "memory_bytes",
+                                                        a->remedy[i].layout.memory.total, "tokens_per_s_per_device",
+                                                        a->remedy[i].layout.tokens_per_sec));
+    (void)json_object_update_new(
+        o,
+        json_pack("{s:o, s:b, s:o, s:o}", "verdict", tt_json_string(verdict.text), "layout_searched", a->is_pick,
+                  "remedies", remedies, "dollars",
+                  a->in->typed.price > 0 ? json_real(a->view.course.device_hours * a->in->typed.price) : json_null()));
+    tt_text_release(&verdict);
+    return o;
+}
