@@ -31,6 +31,7 @@ static const struct tt_option options[] = {
     {"nodes", NULL, "N", "number of nodes, in place of a number of GPUs"},
     {"days", NULL, "D", "with --tokens: find the number of GPUs with which the run ends in D days"},
     {"price", NULL, "P", "dollars for an hour of a GPU; prints what the run costs"},
+    {"mfu", NULL, "P", "the MFU of your run in percent: how far it is from the prediction"},
     {"network", NULL, "RATE", "the network of a node, such as 100Gb, 8x400Gb or 50GB/s (default: the machine's)"},
     {"seq", NULL, "N", "tokens of a sequence, such as 8192 or 128k"},
     {"batch", NULL, "N", "sequences of a step, or with a K or M behind it, tokens"},

@@ -342,7 +342,7 @@ void tt_cluster_print(const struct tt_cluster_view *view)
 /* Prints why layouts are not among those that fit: the most frequent reasons, and how much the smallest lacks. */
 static void print_fallen(const struct tt_cluster_found *f)
 {
-    enum { MOST = 3 };
+    enum { MOST = 2 };
     const size_t n = sizeof f->fault / sizeof *f->fault;
     struct tt_text line = {0};
     char text[100], count[32];
@@ -386,7 +386,7 @@ static void print_brief(const struct tt_cluster_found *f, const struct tt_cluste
         tt_columns_cell(&table, "%.1f %%", 100 * flops / tt_cluster_peak_flops(&l->job));
         tt_columns_cell(&table, "%.3g", tt_cluster_course(l, first->course.tokens).days);
         tt_columns_cell(&table, "%.0f GiB", l->memory.total / gib);
-        tt_columns_cell(&table, "%s; %.0f x %.0f, %s%s", tt_cluster_layout_brief(text, sizeof text, &l->job),
+        tt_columns_cell(&table, "%s; %.0fx%.0f, %s%s", tt_cluster_layout_brief(text, sizeof text, &l->job),
                         l->job.n_micro, l->job.micro_batch, tt_cluster_again_words[l->job.again],
                         l->job.keep_gathered ? ", kept" : "");
     }
@@ -435,12 +435,10 @@ void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cl
         tt_print("the first %d are a tie (within %.0f %%), the simplest first\n", f->n_ties, 100 * TT_CLUSTER_TIE);
     (is_brief ? print_brief : print_long)(f, first);
     if (f->n > 0)
-        tt_print_broken(14,
-                        "days          for %.4g tokens; 80 %% interval: %.0f %% less to %.0f %% more; MFU of %.3g "
-                        "TFLOP/s (%s)\n",
+        tt_print_broken(14, "days          for %.4g tokens, 80 %%: -%.0f to +%.0f %%; MFU of %s's %.4g TFLOP/s\n",
                         first->course.tokens, 100 * first->below, 100 * first->above,
-                        tt_cluster_peak_flops(&first->layout.job) / 1e12,
-                        first->layout.job.float32 ? "float32" : "bfloat16");
+                        first->layout.job.float32 ? "float32" : "bfloat16",
+                        tt_cluster_peak_flops(&first->layout.job) / 1e12);
     print_fallen(f);
 }
 

@@ -16,8 +16,9 @@
 #include "estimate/hardware/machine.h"
 
 /* Options of this form alone. */
-static const char *const options[] = {"gpus",  "nodes", "days",      "price",   "network", "lora",  "qlora",
-                                      "dtype", "seq",   "optimizer", "offload", "float8",  "batch", "recompute"};
+static const char *const options[] = {"gpus",    "nodes",  "days",  "price",     "network",
+                                      "lora",    "qlora",  "dtype", "seq",       "optimizer",
+                                      "offload", "float8", "batch", "recompute", "mfu"};
 
 /* Words before the flags of another trainer name the model. */
 static int n_model_words(const struct tt_args *args)
@@ -216,6 +217,7 @@ static int read_numbers(const struct tt_args *args, struct tt_cluster_typed *t)
 
     TT_TRY(tt_cli_real("estimate", args, "days", 1e-3, 1e5, "a number of days", &t->days));
     TT_TRY(tt_cli_real("estimate", args, "price", 1e-6, 1e6, "dollars for an hour of one device", &t->price));
+    TT_TRY(tt_cli_real("estimate", args, "mfu", 0.01, 1000, "a number of percent", &t->mfu));
     TT_TRY(tt_cli_real("estimate", args, "nodes", 1, TT_MOST_RANKS, "a number of nodes", &t->nodes));
     TT_TRY(read_count(args, "tokens", 1000, "a number of tokens\nhelp: for instance --tokens 15e12, or --tokens 1T",
                       &t->tokens));

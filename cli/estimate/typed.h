@@ -21,6 +21,7 @@ struct tt_cluster_typed {
     double tokens;  /* of the whole run; 0: not given */
     double price;   /* dollars for an hour of a device; 0: not given */
     double network; /* bytes/s of a node's network, one way; 0: the machine's */
+    double mfu;     /* measured, in percent; 0: not given */
     double seq;     /* tokens of a sequence; 0: not given */
     double batch;   /* sequences of a step, or tokens if batch_is_tokens; 0: not given */
     bool batch_is_tokens;

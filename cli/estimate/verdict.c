@@ -199,6 +199,29 @@ static void add_parts(const struct tt_cluster_time *t, struct tt_text *line)
     }
 }
 
+/* Prints how far the measured MFU is from the predicted one. */
+static void print_yours(const struct tt_cluster_answer *a, double mfu)
+{
+    const double yours = a->in->typed.mfu / 100, slower = mfu / yours;
+    const struct tt_cluster_view *v = &a->view;
+    struct tt_text line = {0};
+
+    begin(&line, "yours");
+    tt_text_add(&line, "MFU %.3g %% ", 100 * yours);
+    if (slower > 1 + v->above)
+        tt_text_add(&line,
+                    "means %.1f x slower than predicted (80 %%: %.0f to %.0f %%); check that the layout is this one, "
+                    "then compile, data, recomputation and the network",
+                    slower, 100 * mfu / (1 + v->above), 100 * mfu / (1 - v->below));
+    else if (slower < 1 - v->below)
+        tt_text_add(&line, "means %.1f x faster than predicted; check the peak and the flops that it counts",
+                    1 / slower);
+    else
+        tt_text_add(&line, "is within the 80 %% interval of the prediction, %.0f to %.0f %%",
+                    100 * mfu / (1 + v->above), 100 * mfu / (1 - v->below));
+    end(&line);
+}
+
 static void print_step(const struct tt_cluster_answer *a)
 {
     const struct tt_cluster_time *t = &a->view.layout.time;
@@ -208,12 +231,14 @@ static void print_step(const struct tt_cluster_answer *a)
     struct tt_text line = {0};
 
     begin(&line, "step");
-    tt_text_add(&line, "%.3g s (80 %%: %.3g to %.3g), MFU %.1f %% of %s's %.3g TFLOP/s", t->total,
+    tt_text_add(&line, "%.3g s (80 %%: %.3g to %.3g), MFU %.1f %% of %s's %.4g TFLOP/s", t->total,
                 t->total * (1 - a->view.below), t->total * (1 + a->view.above), 100 * flops / peak,
                 job->float32 ? "float32" : "bfloat16", peak / 1e12);
     if (job->float8 && float8 > 0)
         tt_text_add(&line, ", %.1f %% of float8's %.4g", 100 * flops / float8, float8 / 1e12);
     end(&line);
+    if (a->in->typed.mfu > 0)
+        print_yours(a, flops / peak);
     begin(&line, "limited by");
     add_parts(t, &line);
     end(&line);
@@ -262,32 +287,39 @@ static void print_run(const struct tt_cluster_answer *a)
     begin(&line, "run");
     tt_text_add(&line, "%s steps%s, ", whole(steps, c->steps),
                 a->in->typed.tokens > 0 ? "" : " (--tokens gives another run)");
-    tt_text_add(&line, "a failure every %.3g hours (%.2g in all), ", c->failure_hours, c->failures);
+    tt_text_add(&line, "a failure every %s (%.2g in all), ", time_text(minutes, c->failure_hours / 24), c->failures);
     if (c->interval_steps < c->steps)
         tt_text_add(&line, "a checkpoint every %s, ", time_text(minutes, c->interval_sec / 86400));
-    tt_text_add(&line, "%.1f %% of the time is progress", 100 * c->goodput);
+    tt_text_add(&line, "goodput %.1f %%", 100 * c->goodput);
     end(&line);
+}
+
+/* Whether the nearest runs are all of one machine, whose name then need not be repeated. */
+static bool is_one_machine(const struct tt_cluster_view *v)
+{
+    for (int i = 1; i < v->n_near; i++)
+        if (strcmp(v->near[i]->job.machine->name, v->near[0]->job.machine->name) != 0)
+            return false;
+    return v->n_near > 0;
 }
 
 static void print_evidence(const struct tt_cluster_answer *a)
 {
     const struct tt_cluster_view *v = &a->view;
+    bool one = is_one_machine(v);
     struct tt_text line = {0};
 
     begin(&line, "evidence");
     if (!v->measured_family)
-        tt_text_add(&line, "no run of %s on %s was measured: wide interval; ", v->layout.job.stack->name,
-                    v->layout.job.machine->name);
-    for (int i = 0; i < v->n_near; i++) {
-        const struct tt_cluster_run *run = v->near[i];
-
-        tt_text_add(&line, "%s%s", i ? ", " : "", run->id);
-        if (!v->measured_family)
-            tt_text_add(&line, " (%s, %s)", run->job.stack->name, run->job.machine->name);
-        tt_text_add(&line, " predicted %+.0f %%", 100 * v->near_error[i]);
-    }
-    if (v->n_near == 0)
-        tt_text_add(&line, "none is near");
+        tt_text_add(&line, "no run of this stack on %s was measured, so the interval is wide%s",
+                    v->layout.job.machine->name, v->n_near ? "; " : "");
+    if (v->n_near > 0)
+        tt_text_add(&line, "errors for the nearest runs");
+    if (one && !v->measured_family)
+        tt_text_add(&line, ", on %s", v->near[0]->job.machine->name);
+    for (int i = 0; i < v->n_near; i++)
+        tt_text_add(&line, "%s%s%s%s%s %+.0f %%", i ? ", " : ": ", v->near[i]->id, one ? "" : " (",
+                    one ? "" : v->near[i]->job.machine->name, one ? "" : ")", 100 * v->near_error[i]);
     end(&line);
 }
 
