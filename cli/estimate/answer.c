@@ -107,8 +107,9 @@ static void find_remedies(const struct tt_cluster_question *q, int devices, stru
 
 /* --- the layout --- */
 
-int tt_cluster_answer_for(const struct tt_cluster_question *q, int devices, struct tt_cluster_answer *a)
+int tt_cluster_answer_for(const struct tt_cluster_question *q, int devices, struct tt_cluster_answer *ret_answer)
 {
+    struct tt_cluster_answer *a = ret_answer;
     struct tt_cluster_found found = {0};
     struct tt_cluster_job job;
     int rc = 0;
@@ -182,8 +183,9 @@ static bool does(const struct tt_cluster_question *q, int devices)
     return result;
 }
 
-int tt_cluster_answer_find(const struct tt_cluster_question *q, struct tt_cluster_answer *a)
+int tt_cluster_answer_find(const struct tt_cluster_question *q, struct tt_cluster_answer *ret_answer)
 {
+    struct tt_cluster_answer *a = ret_answer;
     int number[64], n = numbers(&q->in->machine, 64, number), low = 0, high = n - 1, rc;
 
     while (low < high) { /* more devices fit more and take less time */

@@ -23,28 +23,30 @@ static bool is_digit(char c)
     return isdigit((unsigned char)c) != 0;
 }
 
+/* Takes the letters or the number at the beginning of a text; returns what follows. */
+static const char *take(const char *at, char part[PART_BYTES])
+{
+    bool digits = is_digit(*at);
+    size_t n = 0;
+
+    for (; isalnum((unsigned char)*at) || (digits && *at == '.' && is_digit(at[1])); at++) {
+        if (*at != '.' && is_digit(*at) != digits)
+            break;
+        if (n + 1 < PART_BYTES)
+            part[n++] = (char)tolower((unsigned char)*at);
+    }
+    part[n] = 0;
+    return at;
+}
+
 static void split(const char *text, struct parts *p)
 {
     p->n = 0;
-    for (const char *at = text; *at && p->n < MOST_PARTS;) {
-        char *to = p->part[p->n];
-        bool digits = is_digit(*at);
-        size_t n = 0;
-
-        if (!isalnum((unsigned char)*at)) {
-            at++;
-            continue;
-        }
-        while (isalnum((unsigned char)*at) || (digits && *at == '.' && is_digit(at[1]))) {
-            if (is_digit(*at) != digits && *at != '.')
-                break;
-            if (n + 1 < PART_BYTES)
-                to[n++] = (char)tolower((unsigned char)*at);
-            at++;
-        }
-        to[n] = 0;
-        p->n++;
-    }
+    while (*text && p->n < MOST_PARTS)
+        if (isalnum((unsigned char)*text))
+            text = take(text, p->part[p->n++]);
+        else
+            text++;
 }
 
 /* Whether all parts of a are parts of b, in the same order. */

@@ -238,8 +238,9 @@ out:
     return rc;
 }
 
-int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *t)
+int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *ret_typed)
 {
+    struct tt_cluster_typed *t = ret_typed;
     const char *gpus = tt_args_last(args, "gpus"), *model = tt_args_last(args, "model"), *option = first_option(args);
     int n = n_model_words(args), rc = 0;
     struct tt_text words = {0};

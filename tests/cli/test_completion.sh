@@ -42,7 +42,7 @@ case_commands_are_those_of_help() {
 case_options_are_those_of_help() {
     for command in $("$TITAN" help | sed -n 's/^  \([a-z]*\)  *[^ ].*/\1/p' | grep -vx 'titan\|help'); do
         run "$command" --help
-        sed '/[Kk]eys, as flags/,$d' out | sed -n 's/^  \(--[a-z-]*\).*/\1/p' | sort -u >help
+        sed '/[Kk]eys, as flags/,$d' out | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' | sort -u >help
         offer "titan $command --"
         grep -v '\.' out | sort -u >found
         [ "$command" = version ] || cmp -s help found || not_as "options of $command differ: $(diff help found)"

@@ -7,13 +7,13 @@ man=$TITAN_SOURCE/man
 
 # Options in `titan COMMAND --help`, without configuration keys, which have a dot.
 options_of_help() {
-    sed '/[Kk]eys, as flags/,$d' out | grep -oE '(^|[ [])--[a-z][a-z_-]*\.?' | grep -v '\.$' | tr -d ' [' | tr - _ |
+    sed '/[Kk]eys, as flags/,$d' out | grep -oE '(^|[ [])--[a-z][a-z0-9_-]*\.?' | grep -v '\.$' | tr -d ' [' | tr - _ |
         sort -u
 }
 
 # Options in the section OPTIONS of the page.
 options_of_page() {
-    sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*\(--[a-z][a-z_-]*\).*/\1/p' "$man/titan-$1.1.scd" | tr - _ | sort -u
+    sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*\(--[a-z][a-z0-9_-]*\).*/\1/p' "$man/titan-$1.1.scd" | tr - _ | sort -u
 }
 
 # The commands of `titan help`, but for those without options of their own.
