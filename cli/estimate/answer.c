@@ -83,6 +83,31 @@ static void add_more_devices(const struct tt_cluster_question *q, int devices, s
     }
 }
 
+/* Adds what would make the job fit on the same devices: another form of training. */
+static void add_forms(const struct tt_cluster_question *q, const struct tt_cluster_job *from, int devices,
+                      struct tt_cluster_answer *a)
+{
+    struct tt_cluster_job job = *from;
+
+    if (from->lora_rank == 0) {
+        job.optimizer = TT_OPT_ADAMW_8BIT;
+        if (from->optimizer != job.optimizer)
+            (void)add_best(q, &job, devices, "with --optimizer adamw8bit", a);
+        job = *from;
+        job.offload = TT_OFFLOAD_OPTIMIZER;
+        if (from->offload == TT_OFFLOAD_NONE)
+            (void)add_best(q, &job, devices, "with --offload optimizer", a);
+        job = *from;
+        job.lora_rank = 16;
+        if (add_best(q, &job, devices, "with --lora 16", a))
+            return;
+    }
+    job.lora_rank = from->lora_rank > 0 ? from->lora_rank : 16;
+    job.base_bits = 4;
+    if (from->base_bits != 4)
+        (void)add_best(q, &job, devices, "with --qlora", a);
+}
+
 static void find_remedies(const struct tt_cluster_question *q, int devices, struct tt_cluster_answer *a)
 {
     const struct tt_cluster_view *view = &a->view;
@@ -101,8 +126,10 @@ static void find_remedies(const struct tt_cluster_question *q, int devices, stru
     }
     if (a->n_remedies == 0 && !a->is_pick)
         (void)add_best(q, job, devices, NULL, a);
-    if (a->n_remedies == 0)
+    if (a->n_remedies == 0) {
         add_more_devices(q, devices, a);
+        add_forms(q, job, devices, a);
+    }
 }
 
 /* --- the layout --- */

@@ -206,8 +206,7 @@ static void add_row(const struct tt_cluster_answer *a, const char *what, const s
 {
     const double price = a->in->typed.price;
     struct tt_cluster_course c = tt_cluster_course(l, a->view.course.tokens);
-    double mfu =
-        tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec / tt_cluster_peak_flops(&l->job);
+    double mfu = tt_cluster_flops(l) / tt_cluster_peak_flops(&l->job);
     enum tt_cluster_fit fit = tt_cluster_fits(&l->memory);
     char text[100];
 

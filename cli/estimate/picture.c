@@ -34,7 +34,7 @@ void tt_cluster_picture_bar(struct tt_cluster_picture *p, const char *text, cons
 void tt_cluster_picture_point(struct tt_cluster_picture *p, const struct tt_cluster_layout *layout)
 {
     const struct tt_cluster_job *job = &layout->job;
-    double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * layout->tokens_per_sec;
+    double flops = tt_cluster_flops(layout);
 
     TT_PUSH(p->point, p->n_points, p->cap_points) =
         (struct tt_cluster_point){tt_cluster_devices(job), layout->tokens_per_sec * tt_cluster_devices(job),

@@ -89,17 +89,20 @@ void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_
         view->measured_size = view->measured_size || (ratio >= 0.25 && ratio <= 4);
     }
     find_near(view, test, !view->measured_family);
-    view->below = view->measured_family ? tt_backtest_interval : tt_backtest_wide_interval;
-    if (view->measured_family && !view->measured_size)
-        view->below *= 1.5;
-    view->above = view->below;
-    if (job->shape.experts > 0) {
-        view->below = fmax(view->below, tt_backtest_experts_below);
-        view->above = tt_backtest_experts_above;
-    }
+    tt_cluster_interval(test, job, NULL, &view->interval);
+    view->below = 1 - view->interval.low;
+    view->above = view->interval.high - 1;
 }
 
 /* --- text --- */
+
+double tt_cluster_flops(const struct tt_cluster_layout *layout)
+{
+    const struct tt_cluster_job *job = &layout->job;
+    double products = tt_cluster_token_flops(&job->shape, 0), all = tt_cluster_token_flops(&job->shape, job->seq_len);
+
+    return (all - (job->lora_rank > 0 ? products / 3 : 0)) * layout->tokens_per_sec;
+}
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
@@ -217,7 +220,7 @@ static void print_time(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_time *t = &view->layout.time;
     const struct tt_cluster_job *job = &view->layout.job;
-    double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * view->layout.tokens_per_sec;
+    double flops = tt_cluster_flops(&view->layout);
     double peak = tt_cluster_peak_flops(job);
     struct tt_text line = {0};
     char rate[32], most[32];
@@ -309,8 +312,7 @@ static void print_evidence(const struct tt_cluster_view *view)
     const struct tt_cluster_job *job = &view->layout.job;
 
     if (!view->measured_family)
-        tt_print_broken(14, "evidence      no run of %s on %s was measured: the interval is wide\n", job->stack->name,
-                        job->machine->name);
+        tt_print_broken(14, "evidence      no run of %s on %s was measured\n", job->stack->name, job->machine->name);
     for (int i = 0; i < view->n_near; i++) {
         const struct tt_cluster_run *run = view->near[i];
         double devices = tt_cluster_devices(&run->job), error = 100 * view->near_error[i];
@@ -323,7 +325,7 @@ static void print_evidence(const struct tt_cluster_view *view)
                             run->job.stack->name, run->job.machine->name, devices, run->sec, error);
     }
     if (view->measured_family && !view->measured_size)
-        tt_print_broken(4, "  none of them has at most 4 times more or fewer devices: the interval is wider\n");
+        tt_print_broken(4, "  none of them has at most 4 times more or fewer devices\n");
 }
 
 void tt_cluster_print(const struct tt_cluster_view *view)
@@ -379,7 +381,7 @@ static void print_brief(const struct tt_cluster_found *f, const struct tt_cluste
 
     for (int i = 0; i < f->n; i++) {
         const struct tt_cluster_layout *l = &f->layout[i];
-        double flops = tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec;
+        double flops = tt_cluster_flops(l);
 
         tt_columns_cell(&table, "%d.", i + 1);
         tt_columns_cell(&table, "%.0f", l->tokens_per_sec);
@@ -405,7 +407,7 @@ static void print_long(const struct tt_cluster_found *f, const struct tt_cluster
 
     for (int i = 0; i < f->n; i++) {
         const struct tt_cluster_layout *l = &f->layout[i];
-        double flops = tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec;
+        double flops = tt_cluster_flops(l);
 
         tt_columns_cell(&table, "%d.", i + 1);
         tt_columns_cell(&table, "%.3f s", l->time.total);
@@ -533,7 +535,7 @@ static json_t *stages_json(const struct tt_cluster_view *view)
 json_t *tt_cluster_json(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_layout *l = &view->layout;
-    double flops = tt_cluster_token_flops(&l->job.shape, l->job.seq_len) * l->tokens_per_sec;
+    double flops = tt_cluster_flops(l);
     const struct tt_cluster_course *c = &view->course;
     json_t *o = prediction_json(l), *run;
 

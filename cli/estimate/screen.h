@@ -14,7 +14,8 @@ struct tt_cluster_view {
     struct tt_cluster_change change[TT_CLUSTER_CHANGES];
     int n_changes;
     struct tt_cluster_course course;
-    double below, above;  /* the 80 % interval, as shares of the predicted time */
+    struct tt_cluster_interval interval;
+    double below, above;  /* the same, as shares of the predicted time */
     bool measured_family; /* the built-in tables contain runs of this stack on this machine */
     bool measured_size;   /* and among them runs with a number of devices within a factor of 4 */
     /* the nearest of these runs, or else of stacks and machines of the same kinds */
@@ -27,6 +28,9 @@ struct tt_cluster_view {
 /** Fills a view of a job. `test` is the score of the built-in runs, and must outlive the view. */
 void tt_cluster_view_fill(struct tt_cluster_view *view, const struct tt_cluster_job *job, double usable, double tokens,
                           const struct tt_backtest *test);
+
+/** Model flop/s of a device. A frozen weight, whose gradient is not computed, counts 4 flops a token instead of 6. */
+double tt_cluster_flops(const struct tt_cluster_layout *layout);
 
 void tt_cluster_print(const struct tt_cluster_view *view);
 

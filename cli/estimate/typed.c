@@ -284,19 +284,64 @@ void tt_cluster_typed_release(struct tt_cluster_typed *t)
 
 /* --- what the job trains, and in which numbers --- */
 
+static int apply_float8(struct tt_cluster_job *job, const char *option)
+{
+    if (!(job->machine->number[TT_M_PEAK_F8].value > 0))
+        return tt_fail(TT_EUSAGE, "estimate: %s has no float8 products\nhelp: leave %s out", job->machine->name,
+                       option);
+    job->float8 = true;
+    return 0;
+}
+
+static int apply_dtype(const char *dtype, struct tt_cluster_job *job)
+{
+    static const char *const words[] = {"bf16", "fp8", "fp32", "mixed"};
+
+    if (!dtype || strcmp(dtype, "mixed") == 0)
+        return 0;
+    if (tt_text_is_listed(dtype, "bf16|bfloat16"))
+        tt_cluster_pure_bf16(job);
+    else if (tt_text_is_listed(dtype, "fp8|float8"))
+        return apply_float8(job, "--dtype fp8");
+    else if (tt_text_is_listed(dtype, "fp32|float32"))
+        job->float32 = true;
+    else
+        return tt_cli_fail_choice("--dtype", dtype, words, (int)(sizeof words / sizeof *words));
+    return 0;
+}
+
+static int apply_offload(const char *offload, struct tt_cluster_job *job)
+{
+    if (!offload)
+        return 0;
+    for (int i = 0; i <= TT_OFFLOAD_ALL; i++)
+        if (strcmp(offload, tt_cluster_offload_words[i]) == 0) {
+            job->offload = (enum tt_cluster_offload)i;
+            return 0;
+        }
+    return tt_cli_fail_choice("--offload", offload, tt_cluster_offload_words, TT_OFFLOAD_ALL + 1);
+}
+
 int tt_cluster_typed_apply(const struct tt_args *args, struct tt_cluster_job *job)
 {
-    static const char *const missing[] = {"lora", "qlora", "dtype", "optimizer", "offload"};
+    enum { USUAL_RANK = 16, MOST_RANK = 8192 };
+    const char *optimizer = tt_args_last(args, "optimizer");
+    int64_t rank = 0;
+    int rc = 0;
 
-    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
-        if (tt_args_has(args, missing[i]))
-            return tt_fail(TT_EUSAGE, "estimate: --%s is not counted yet, so the prediction would be for another job",
-                           missing[i]);
-    if (tt_args_has(args, "float8")) {
-        if (!(job->machine->number[TT_M_PEAK_F8].value > 0))
-            return tt_fail(TT_EUSAGE, "estimate: %s has no float8 products\nhelp: leave --float8 out",
-                           job->machine->name);
-        job->float8 = true;
+    TT_TRY(tt_cli_count("estimate", args, "lora", 1, MOST_RANK, &rank));
+    if (tt_args_has(args, "qlora")) {
+        job->base_bits = 4;
+        rank = rank > 0 ? rank : USUAL_RANK;
     }
-    return 0;
+    if (rank > 0)
+        job->lora_rank = (double)rank;
+    TT_TRY(apply_dtype(tt_args_last(args, "dtype"), job));
+    if (optimizer && !tt_cluster_optimizer_find(optimizer, &job->optimizer))
+        TT_TRY(tt_cli_fail_choice("--optimizer", optimizer, tt_cluster_optimizer_words, TT_CLUSTER_OPTIMIZERS));
+    TT_TRY(apply_offload(tt_args_last(args, "offload"), job));
+    if (tt_args_has(args, "float8"))
+        TT_TRY(apply_float8(job, "--float8"));
+out:
+    return rc;
 }

@@ -26,9 +26,12 @@ static const char *whole(char buf[TEXT], double x)
 /* "5.24B", "1T" */
 static const char *tokens_text(char buf[TEXT], double x)
 {
+    enum { FEW = 99999 };
     static const char *const unit[] = {"", "K", "M", "B", "T", "P"};
     size_t u = 0;
 
+    if (x <= FEW)
+        return whole(buf, x);
     while (x >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
         x /= 1000;
         u++;
@@ -169,7 +172,10 @@ static void print_memory(const struct tt_cluster_answer *a)
             tt_text_add(&line, "%s%s %s", any ? ", " : "", part[i].name, bytes_text(text, part[i].bytes));
             any = true;
         }
-    tt_text_add(&line, " GiB a %s%s", device(a), a->view.fit == TT_FIT_TIGHT ? "; less than 2 GiB or 4 % spare" : "");
+    tt_text_add(&line, " GiB a %s", device(a));
+    if (m->host > 0)
+        tt_text_add(&line, ", and %s of the host's memory", bytes_text(text, m->host));
+    tt_text_add(&line, "%s", a->view.fit == TT_FIT_TIGHT ? "; less than 2 GiB or 4 % spare" : "");
     if (a->view.layout.job.pp > 1)
         tt_text_add(&line, "; stage %d needs most", m->stage);
     end(&line);
@@ -226,7 +232,7 @@ static void print_step(const struct tt_cluster_answer *a)
 {
     const struct tt_cluster_time *t = &a->view.layout.time;
     const struct tt_cluster_job *job = &a->view.layout.job;
-    double flops = tt_cluster_token_flops(&job->shape, job->seq_len) * a->view.layout.tokens_per_sec;
+    double flops = tt_cluster_flops(&a->view.layout);
     double peak = tt_cluster_peak_flops(job), float8 = job->machine->number[TT_M_PEAK_F8].value;
     struct tt_text line = {0};
 
@@ -303,6 +309,34 @@ static bool is_one_machine(const struct tt_cluster_view *v)
     return v->n_near > 0;
 }
 
+/* Prints what generating needs, on the fewest devices of a node that can hold the model. */
+static void print_inference(const struct tt_cluster_answer *a)
+{
+    const double node = a->in->machine.number[TT_M_DEVICES].value;
+    struct tt_cluster_job job = a->view.layout.job;
+    struct tt_cluster_inference need;
+    struct tt_text line = {0};
+    char total[TEXT], weights[TEXT], cache[TEXT];
+
+    job.micro_batch = job.pp = 1;
+    for (job.tp = 1;; job.tp *= 2) {
+        tt_cluster_inference(&job, &need);
+        if (need.total <= a->view.layout.memory.usable || 2 * job.tp > node ||
+            fmod(job.shape.kv_heads, 2 * job.tp) != 0)
+            break;
+    }
+    begin(&line, "inference");
+    tt_text_add(&line, "%s%s GiB", need.total > a->view.layout.memory.usable ? "does not fit in a node: " : "",
+                bytes_text(total, need.total));
+    if (job.tp > 1)
+        tt_text_add(&line, " on each of %.0f %ss", job.tp, device(a));
+    else
+        tt_text_add(&line, " on one %s", device(a));
+    tt_text_add(&line, ": weights %s, cache of %.0f tokens %s", bytes_text(weights, need.weights), job.seq_len,
+                bytes_text(cache, need.cache));
+    end(&line);
+}
+
 static void print_evidence(const struct tt_cluster_answer *a)
 {
     const struct tt_cluster_view *v = &a->view;
@@ -311,15 +345,18 @@ static void print_evidence(const struct tt_cluster_answer *a)
 
     begin(&line, "evidence");
     if (!v->measured_family)
-        tt_text_add(&line, "no run of this stack on %s was measured, so the interval is wide%s",
-                    v->layout.job.machine->name, v->n_near ? "; " : "");
+        tt_text_add(&line, "no run of this stack on %s was measured%s", v->layout.job.machine->name,
+                    v->n_near ? "; " : "");
     if (v->n_near > 0)
-        tt_text_add(&line, "errors for the nearest runs");
+        tt_text_add(&line, "errors for the nearest runs%s", v->measured_family ? "" : " of similar stacks");
     if (one && !v->measured_family)
         tt_text_add(&line, ", on %s", v->near[0]->job.machine->name);
     for (int i = 0; i < v->n_near; i++)
         tt_text_add(&line, "%s%s%s%s%s %+.0f %%", i ? ", " : ": ", v->near[i]->id, one ? "" : " (",
                     one ? "" : v->near[i]->job.machine->name, one ? "" : ")", 100 * v->near_error[i]);
+    if (v->interval.rows > 0)
+        tt_text_add(&line, "; the interval is that of %d runs from %d source%s", v->interval.rows, v->interval.tables,
+                    v->interval.tables == 1 ? "" : "s");
     end(&line);
 }
 
@@ -336,6 +373,7 @@ void tt_cluster_answer_print(const struct tt_cluster_answer *a)
     print_better(a);
     print_run(a);
     print_evidence(a);
+    print_inference(a);
 }
 
 json_t *tt_cluster_answer_json(const struct tt_cluster_answer *a)

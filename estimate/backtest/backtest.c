@@ -12,9 +12,6 @@
 #include "core/base/mem.h"
 #include "core/math/stats.h"
 
-const double tt_backtest_interval = 0.08, tt_backtest_wide_interval = 0.15;
-const double tt_backtest_experts_below = 0.2, tt_backtest_experts_above = 0.3;
-
 /* --- scores --- */
 
 /* The median; sorts `value`. NaN if n is 0. */

@@ -126,13 +126,6 @@ void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_clu
  * from the other tables. NaN: no row counts. */
 double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test);
 
-/* Half of the 80 % interval, as a share of the predicted time: if there are runs of the same stack on the same machine,
- * and if there are none. */
-extern const double tt_backtest_interval, tt_backtest_wide_interval;
-
-/* The same for models with experts, below and above the predicted time: it contains 31 of 36 measured runs. */
-extern const double tt_backtest_experts_below, tt_backtest_experts_above;
-
 /** Scores n tables, which must outlive the result; the caller releases it. */
 int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
                       struct tt_backtest *ret_test) TT_MUST_CHECK;

@@ -51,7 +51,7 @@ case_evidence_is_the_nearest() {
     run estimate --machine h100-sxm --ranks 16384 --model llama3-405b --parallelism.tensor_parallel_degree=8 \
         --parallelism.pipeline_parallel_degree=16 --training.local_batch_size=16
     expect_ok
-    expect_out "^evidence +no run of torchtitan-compile-2025 on h100-sxm was measured: the interval is wide$"
+    expect_out "^evidence +no run of torchtitan-compile-2025 on h100-sxm was measured$"
     expect_out "^ +tt2[0-9]-405b-[^ ]* \(torchtitan-[a-z0-9-]+, h100-hbm2e\): [0-9]+ devices, [0-9.]+ s, predicted [-+]"
     expect_out "^ +16777216 tokens a step in sequences of 8192$"
     awk 'length($0) > 122' out >long
@@ -70,7 +70,8 @@ case_json_adds_up() {
         'all(x["step_80_percent_s"][0] < x["step_s"] < x["step_80_percent_s"][1] for x in o["jobs"])' \
         'abs(j["run"]["tokens"] - 15e12) < 1 and j["run"]["days"] * 86400 >= 15e12 / 8 / j["tokens_per_s_per_device"]' \
         'len(j["evidence"]) == 3' \
-        '(lambda w: w[1] / w[0] < w[2] / w[0])([x["step_80_percent_s"][1] / x["step_s"] for x in o["jobs"]])'
+        'all(0.5 < x["step_80_percent_s"][0] / x["step_s"] < 0.99 for x in o["jobs"])' \
+        'all(1.01 < x["step_80_percent_s"][1] / x["step_s"] < 2 for x in o["jobs"])'
 }
 
 # torchtune#2402: does it help to keep parameters? OLMo#762: FSDP is slower than copies; what does HSDP do?

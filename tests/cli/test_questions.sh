@@ -208,6 +208,19 @@ case_typed_4_why_is_my_mfu_22_percent() {
     grep -q "check compile, data and recomputation: memory differs by [0-9]* GiB" flat || not_as "no word about memory"
 }
 
+case_typed_5_lora_of_70b_on_small_devices() {
+    asks "titan estimate llama3.1-70b --gpus 8xA100-40 --lora 16"
+    expect_ok
+    # torchtune's recipe for 8 devices with 2 sequences of 512 tokens: 27.6 GB were measured
+    run estimate llama3.1-70b --gpus 8xa100-40 --lora 16 --seq 512 --batch 16 --recompute full --json
+    expect_ok
+    answers '24 < j["memory_bytes"]["total"] / gib < 33' 'j["memory_bytes"]["state"] < 1.1 * 2 * 70.6e9 / 8'
+    run estimate llama3.1-70b --gpus 8xa100-40 --json
+    expect_code 6
+    answers 'any("lora" in r["remedy"] for r in j["remedies"]) and all("devices" in r for r in j["remedies"])' \
+        'all(r["memory_bytes"] <= j["memory_bytes"]["usable"] for r in j["remedies"])'
+}
+
 case_typed_6_long_sequences() {
     asks "titan estimate llama3.1-70b --gpus 64xh200 --seq 128k"
     expect_ok
@@ -223,6 +236,21 @@ case_typed_7_float8() {
     grep -q "of float8's 1979" flat || not_as "expected the peak of float8"
     run estimate llama3.1-8b --gpus 8xa100 --float8
     expect_error 2 "a100-80 has no float8 products"
+}
+
+case_typed_8_one_4090() {
+    asks "titan estimate llama3.1-8b --gpus 4090"
+    expect_out "^job .* on [0-9]+ x rtx-4090"
+    asks "titan estimate llama3.1-8b --gpus 1x4090"
+    expect_code 6
+    expect_out "^does not fit in any layout"
+    expect_out "--qlora"
+    asks "titan estimate llama3.1-8b --gpus 1x4090 --qlora"
+    expect_ok
+    expect_out "^fits: "
+    # in 4 bits and a bit the weights of the layers, 7 of 8 billion, have 3.4 GiB; embeddings and output stay in 16
+    run estimate llama3.1-8b --gpus 1x4090 --qlora --json
+    answers '4.5 < j["memory_bytes"]["state"] / gib < 7'
 }
 
 case_typed_9_a_cluster_of_processors() {
@@ -246,6 +274,37 @@ case_typed_11_failures_of_cheap_machines() {
     expect_out "^run +.*a failure every [0-9.]+ (days|hours)"
     tr '\n' ' ' <out | tr -s ' ' >flat
     grep -Eq "checkpoint every [0-9.]+ (minutes|hours)" flat || not_as "expected the interval of checkpoints"
+}
+
+case_typed_12_full_fine_tuning_on_24_gb() {
+    asks "titan estimate llama3.1-8b --gpus 8xrtx3090 --seq 2048"
+    expect_ok
+    expect_out "^(fits|tight): [0-9.]+ of 23.6 GiB"
+    sharded="llama3.1-8b --gpus 8x3090 --seq 2048 --parallelism.data_parallel_shard_degree=8 --json"
+    run estimate $sharded
+    answers 'abs(j["memory_bytes"]["state"] / (16 * 8.03e9 / 8) - 1) < 0.03'
+    run estimate $sharded --dtype bf16
+    answers 'abs(j["memory_bytes"]["state"] / (8 * 8.03e9 / 8) - 1) < 0.03'
+    run estimate $sharded --optimizer adamw8bit
+    answers 'j["memory_bytes"]["state"] < 0.75 * 16 * 8.03e9 / 8'
+    run estimate $sharded --offload optimizer
+    answers 'j["memory_bytes"]["state"] < 0.5 * 16 * 8.03e9 / 8'
+}
+
+# A file in the user's folder is a machine with a name.
+case_machines_of_the_user_have_names() {
+    mkdir -p config/titan/machines
+    echo '{"type": "machine", "schema": 2, "name": "ours", "like": "h100-sxm",
+           "node": {"network_bytes_per_sec": 5e9}}' >config/titan/machines/our-cluster.json
+    export XDG_CONFIG_HOME=$PWD/config
+    run estimate llama3.1-8b --gpus "16xour cluster" --json
+    expect_ok
+    answers 'j["machine"] == "ours" and j["devices"] == 16'
+    run estimate --machine our-cluster --ranks 16
+    expect_out "on 16 x ours \(2 nodes of 8, 40 Gb/s a node\)"
+    echo '{"type": "machine"' >config/titan/machines/our-cluster.json
+    run estimate llama3.1-8b --gpus 16xour-cluster
+    expect_error 3 "our-cluster.json:"
 }
 
 case_names_are_found_or_answered_by_the_nearest() {
