@@ -610,8 +610,8 @@ out:
     return rc;
 }
 
-/* Live bytes of the loss, per token and vocabulary entry; 0: the stack's. fused_cross_entropy.py keeps logits, float32 exponentials and
- * the gradient; TransformerEngine's kernel keeps logits and the gradient. */
+/* Live bytes of the loss, per token and vocabulary entry; 0: the stack's. fused_cross_entropy.py keeps logits, float32
+ * exponentials and the gradient; TransformerEngine's kernel keeps logits and the gradient. */
 static double loss_bytes(const struct tt_megatron_flags *f)
 {
     if (!given(f, TT_FLAG_LOSS_FUSION))

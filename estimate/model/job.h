@@ -197,8 +197,8 @@ double tt_cluster_params(const struct tt_cluster_shape *shape);
 double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool experts);
 
 /**
- * The number of trained parameters of the model: the adapters' with LoRA, otherwise all. And the bytes of a parameter as
- * it is gathered, on average over the model: less than 2 with a quantised base.
+ * The number of trained parameters of the model: the adapters' with LoRA, otherwise all. And the bytes of a parameter
+ * as it is gathered, on average over the model: less than 2 with a quantised base.
  */
 double tt_cluster_trained(const struct tt_cluster_job *job);
 double tt_cluster_gathered_bytes(const struct tt_cluster_job *job);

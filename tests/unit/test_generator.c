@@ -357,8 +357,8 @@ static double deviation(float (*a)[NEW], float (*b)[NEW])
     return sqrt(sum / (PROMPTS * NEW));
 }
 
-/* The effect of rounding: 1.5 times the largest of TRIALS float runs of the same weights in which each element of each activation
- * is off by the root mean square of a rounding (tests/grad/bf16check.c), up or down at random. */
+/* The effect of rounding: 1.5 times the largest of TRIALS float runs of the same weights in which each element of each
+ * activation is off by the root mean square of a rounding (tests/grad/bf16check.c), up or down at random. */
 static double effect_of_rounding(const struct tt_model *model, const struct text *texts, float (*exact)[NEW])
 {
     struct forward how = {.rounded = true};

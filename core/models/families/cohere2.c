@@ -11,7 +11,8 @@
 /* clang-format off */
 #define SIZES(d, l, h, k, f, v, base, p, scale)                                                                        \
     .dim = (d), .n_layers = (l), .n_heads = (h), .n_kv_heads = (k), .ffn_dim = (f), .vocab_size = (v),                 \
-    .norm_eps = 1e-5F, .rope = {.theta = (base)}, .max_positions = (p), .tied = 1, .parallel = true, .multipliers = {.logits = (scale)}
+    .norm_eps = 1e-5F, .rope = {.theta = (base)}, .max_positions = (p), .tied = 1, .parallel = true,                   \
+    .multipliers = {.logits = (scale)}
 
 #define FLAVOR_1(text, ...) {.name = (text), .dims = {SIZES(__VA_ARGS__)}}
 

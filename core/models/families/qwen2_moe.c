@@ -17,7 +17,7 @@
                                       .gates_as_scored = true}}}
 
 static const struct tt_flavor flavors[] = {
-    /*     name          dim   layers heads kv  ffn    vocab   positions experts of a token, width, that of the shared */
+    /*     name          dim   layers heads kv  ffn    vocab   positions experts of a token, widths: own, shared */
     FLAVOR("debugmodel", 256,  6,     16,   8,  768,   2048,   4096,     16,     4,          128,   256),
     FLAVOR("A2.7B",      2048, 24,    16,   16, 5632,  151936, 8192,     60,     4,          1408,  5632),
     FLAVOR("57B-A14B",   3584, 28,    28,   4,  18944, 151936, 131072,   64,     8,          2560,  20480),
