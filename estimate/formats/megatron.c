@@ -452,6 +452,11 @@ static int stages(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
     double each = number(f, TT_FLAG_VIRTUAL_LAYERS, 0), own = (m->job.shape.layers + ends) / pp;
 
     m->stages_of_a_rank = each > 0 ? own / each : number(f, TT_FLAG_VIRTUAL_STAGES, 1);
+    if (ends > 0 && floor(own) != own)
+        return tt_fail(
+            TT_EUSAGE,
+            "estimate: %.0f layers and %.0f ends of the model that count as layers do not divide over --%s %.0f",
+            m->job.shape.layers, ends, names[TT_FLAG_PP], pp);
     if (each > 0 && fmod(own, each) != 0)
         return tt_fail(TT_EUSAGE, "estimate: --%s %.0f does not divide the %g layers of a rank",
                        names[TT_FLAG_VIRTUAL_LAYERS], each, own);

@@ -648,8 +648,10 @@ static bool mentions_float8(const struct reader *r)
     const char *old = any_of(
         &r->pairs, KEYS("float8.enable_float8_linear", "training.enable_fp8_linear", "training.enable_float8_linear"));
     const char *now = value_of(&r->pairs, "model.converters");
+    const char *first = value_of(&r->pairs, "training.fp8_linear"); /* "dynamic", in early 2024 */
 
-    return is_true(old) || (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
+    return is_true(old) || (first && *first && strcasecmp(first, "false") != 0) ||
+           (now && (strcasestr(now, "float8") || strcasestr(now, "mx")));
 }
 
 /* Whether float8 has a scale for each row, as it has by default since 2026. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every key of torchtitan's configurations is known to predictions about clusters.
+ * Every key and flag is priced by predictions about clusters, named as left out, refused, or known to be free.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,11 @@
 
 #include <cmocka.h>
 
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/config/config.h"
 #include "estimate/formats/formats.h"
+#include "estimate/formats/internal.h"
 
 static void every_key_of_torchtitan_has_a_class(void **state)
 {
@@ -38,11 +42,171 @@ static void keys_that_nobody_knows_are_told_apart(void **state)
     assert_int_equal(tt_cluster_recipe_class("mood.colour"), TT_RECIPE_UNKNOWN);
 }
 
+/* tests/cli/test_cluster_inputs.sh changes the keys that are priced. */
+static void every_key_of_titan_has_a_class(void **state)
+{
+    FILE *f = fopen(TT_SOURCE_DIR "/tests/unit/data/estimate_keys.txt", "r");
+    char line[256], key[128], class[16];
+    int n = 0;
+
+    assert_non_null(f);
+    for (; fgets(line, sizeof line, f); n++) {
+        const struct tt_config_row *row = NULL;
+
+        assert_int_equal(sscanf(line, "%127s %15s", key, class), 2);
+        for (int i = 0; i < tt_config_n_rows && !row; i++)
+            row = strcmp(tt_config_rows[i].path, key) == 0 ? &tt_config_rows[i] : NULL;
+        if (!row || (strcmp(class, "named") == 0) != (row->assumed != NULL))
+            print_message("# %s: the class in estimate_keys.txt is not that of the schema\n", key);
+        assert_non_null(row);
+        assert_int_equal(strcmp(class, "named") == 0, row->assumed != NULL);
+        assert_true(strcmp(class, "named") == 0 || strcmp(class, "priced") == 0 || strcmp(class, "free") == 0);
+    }
+    (void)fclose(f);
+    if (n != tt_config_n_rows)
+        print_message("# a new key needs a line in estimate_keys.txt: priced, with a value that changes the "
+                      "prediction; named, if it has .assumed; or free\n");
+    assert_int_equal(n, tt_config_n_rows);
+}
+
+/* --- flags and keys of other trainers --- */
+
+enum { MOST_WORDS = 96 };
+
+/* A job in the form of another trainer, and whether reading it failed. */
+struct reading {
+    struct tt_cluster_foreign foreign;
+    struct tt_cluster_notes notes;
+    int rc;
+};
+
+typedef int reader(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
+                   struct tt_cluster_foreign *ret_foreign);
+
+static struct reading read_words(reader *read, const char *base, const char *flag, const char *value)
+{
+    const char *word[MOST_WORDS];
+    char *text = tt_format("%s", base), *rest = text, *one;
+    struct tt_cluster_given given = {.words = word};
+    struct reading r = {.rc = 0};
+
+    while ((one = strsep(&rest, " ")) && given.n_words < MOST_WORDS - 2)
+        word[given.n_words++] = one;
+    if (flag)
+        word[given.n_words++] = flag;
+    if (value)
+        word[given.n_words++] = value;
+    r.rc = read(NULL, &given, &r.notes, &r.foreign);
+    tt_free(text);
+    return r;
+}
+
+static bool same_jobs(const struct tt_cluster_foreign *a, const struct tt_cluster_foreign *b)
+{
+    bool same = a->n == b->n && a->exposed == b->exposed && a->compiled == b->compiled && a->model == b->model &&
+                a->distributed_optimizer == b->distributed_optimizer && a->stages_of_a_rank == b->stages_of_a_rank &&
+                memcmp(&a->job, &b->job, sizeof a->job) == 0;
+
+    for (int i = 0; same && i < a->n; i++)
+        same = strcmp(a->override[i], b->override[i]) == 0;
+    return same;
+}
+
+/* Whether a flag with any of the values changes a job, is named or is refused. */
+static bool matters(reader *read, const char *base, const char *flag, const char *const *values)
+{
+    struct reading without = read_words(read, base, NULL, NULL);
+    bool any = false;
+
+    if (without.rc < 0)
+        print_message("# %s\n", tt_error_message());
+    assert_int_equal(without.rc, 0);
+    for (int i = 0; values[i] && !any; i++) {
+        struct reading with = read_words(read, base, flag, *values[i] ? values[i] : NULL);
+
+        any = with.rc < 0 || with.notes.n > without.notes.n || !same_jobs(&with.foreign, &without.foreign);
+        tt_cluster_notes_release(&with.notes);
+        tt_cluster_foreign_release(&with.foreign);
+    }
+    tt_cluster_notes_release(&without.notes);
+    tt_cluster_foreign_release(&without.foreign);
+    return any;
+}
+
+static const char *const values[] = {"2",     "full",     "8",    "hybrid",  "sgd",           "bf16",    "fp16",
+                                     "te",    "uniform",  "[0]",  "unfused", "fp8",           "mlp",     "true",
+                                     "rope",  "bfloat16", "none", "SGD",     "memory_budget", "rowwise", "GPipe",
+                                     "false", "layers.3", NULL};
+
+static void every_flag_of_megatron_is_priced_named_or_refused(void **state)
+{
+    static const char plain[] = "--num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 4096 "
+                                "--micro-batch-size 1 --global-batch-size 64 --bf16 --swiglu "
+                                "--tokenizer-type GPT2BPETokenizer --use-distributed-optimizer";
+    static const char rich[] =
+        "--num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 4096 --micro-batch-size 1 "
+        "--global-batch-size 64 --bf16 --swiglu --vocab-size 50000 --group-query-attention --num-experts 8 "
+        "--recompute-granularity full --recompute-method block --pipeline-model-parallel-size 2 --window-size 128,0 "
+        "--fp8-format hybrid --cross-entropy-loss-fusion --use-precision-aware-optimizer --max-position-embeddings 4096 "
+        "--tensor-model-parallel-size 2";
+    static const char latent[] = "--num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 4096 "
+                                 "--micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 50000 "
+                                 "--multi-latent-attention --recompute-granularity selective";
+    static const char *const flags[] = {
+#define X(id, name, kind) "--" name,
+#include "estimate/formats/megatron_flags.def"
+#undef X
+    };
+    static const char *const none[] = {"", NULL};
+    int n_idle = 0;
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const char *const *given = tt_megatron_flag_kind(flags[i] + 2) == TT_FLAG_IS_SWITCH ? none : values;
+        bool any = matters(tt_cluster_megatron_read, plain, flags[i], given) ||
+                   matters(tt_cluster_megatron_read, rich, flags[i], given) ||
+                   matters(tt_cluster_megatron_read, latent, flags[i], given);
+
+        /* the first is in all three, and without it nothing is read; the second only stands for a tokenizer */
+        if (!any && strcmp(flags[i], "--bf16") != 0 && strcmp(flags[i], "--merge-file") != 0) {
+            print_message("# %s changes nothing, and is neither named nor refused\n", flags[i]);
+            n_idle++;
+        }
+    }
+    assert_int_equal(n_idle, 0);
+}
+
+static void every_key_of_torchtitan_that_is_read_is_priced_named_or_refused(void **state)
+{
+    static const char base[] = "--model.name llama3 --model.flavor 8B --training.local_batch_size 8 "
+                               "--parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2 "
+                               "--model.converters float8 --compile.enable";
+    static const char old[] = "--training.batch_size 4";
+    static const char recipe[] = "--config deepseek_v3_16b --parallelism.pipeline_parallel_degree 2";
+    static const char *const keys[] = {
+#define SAME(name) "--" name,
+#define READ(name) "--" name,
+#include "estimate/formats/torchtitan_keys.def"
+    };
+    int n_idle = 0;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!matters(tt_cluster_recipe_read, base, keys[i], values) &&
+            !matters(tt_cluster_recipe_read, recipe, keys[i], values) &&
+            !matters(tt_cluster_recipe_read, old, keys[i], values)) {
+            print_message("# %s changes nothing, and is neither named nor refused\n", keys[i]);
+            n_idle++;
+        }
+    assert_int_equal(n_idle, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_of_torchtitan_has_a_class),
         cmocka_unit_test(keys_that_nobody_knows_are_told_apart),
+        cmocka_unit_test(every_key_of_titan_has_a_class),
+        cmocka_unit_test(every_flag_of_megatron_is_priced_named_or_refused),
+        cmocka_unit_test(every_key_of_torchtitan_that_is_read_is_priced_named_or_refused),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
