@@ -126,8 +126,8 @@ static double unsaved_bytes(const struct tt_cluster_job *job, double norm, doubl
 }
 
 /* Bytes per token of the sorted copies that a layer with experts saves: the input of the first GEMM and, for the
- * gradient of the scores, the output of the last one, which torchtitan (token_dispatcher.py) multiplies by the scores
- * in float32. Megatron multiplies inside the activation, and keeps fewer copies, since published runs with it fit. */
+ * gradient of the scores, the output of the last one, which torchtitan (token_dispatcher.py) multiplies by them in
+ * float32. Megatron multiplies inside the activation, and keeps fewer copies, since published runs with it fit. */
 static double copies_bytes(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;

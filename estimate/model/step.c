@@ -41,8 +41,9 @@ static double product_sec(const struct tt_cluster_machine *machine, const struct
     return fmax(best / p->gain, moved);
 }
 
-/* What a GEMM takes longer if rows of an operand do not begin at multiples of 128 bytes: a tile reads 128 bytes of a
- * row at a time, which then are five sectors of 32 bytes instead of four. Each operand has half of the sectors. */
+/* The additional time of a GEMM, as a share, if rows of an operand do not begin at multiples of 128 bytes: a tile reads
+ * 128 bytes of a row at a time, which then are five sectors of 32 bytes instead of four. Each operand has half of the
+ * sectors. */
 static double misaligned(const struct tt_cluster_product *p, double row)
 {
     bool is_real = floor(row) == row; /* sizes that stand for those of latent attention are not */

@@ -111,10 +111,12 @@ case_rows_that_nothing_was_fitted_to_are_predicted_too() {
     run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_runs.csv" --json
     expect_ok
     check_json out 'o["time"]["rows"] >= 184 and o["time"]["median_error"] < 0.04 and o["time"]["p90_error"] < 0.1' \
-        'o["time_one_row"]["median_error"] < 0.044 and o["time_special"]["median_error"] < 0.11'
+        'o["time_one_row"]["median_error"] < 0.044 and o["time_special"]["median_error"] < 0.1' \
+        'o["fits"]["published_runs_refused"] <= 7 and o["interval"]["holds"] > 0.7'
     run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_releases.csv" --json
     expect_ok
     check_json out 'o["time_special"]["rows"] == 67 and o["time_special"]["median_error"] < 0.125' \
+        'o["fits"]["published_runs_refused"] == 0 and o["interval"]["holds"] > 0.7' \
         'all(("2026" in r["stack"]) == ("nr-26.06" in r["id"]) for r in o["rows"])'
     run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_layouts.csv" --json
     expect_ok
