@@ -211,6 +211,24 @@ static void measured_jobs_of_megatron_fit(void **state)
     }
 }
 
+/* TransformerEngine's layers save, per token and in bfloat16: input and output of both norms (8 x dim); queries, keys,
+ * values and attention's output (5 x dim with a quarter of the keys); input and output of SwiGLU (6 x ffn). In float8 the
+ * outputs of the norms and of SwiGLU take half, and the output of attention is kept in both forms. */
+static void layers_save_what_their_source_says(void **state)
+{
+    struct tt_cluster_job job = job_of("llama3.1-8b", "h100-sxm", "megatron-bridge", 1, 1, 4096);
+    double tokens = 32.0 * 4096, d = 4096, ffn = 14336;
+
+    assert_float_equal(memory(&job).activations, tokens * (13 * d + 6 * ffn), 1);
+    job.float8 = true;
+    assert_float_equal(memory(&job).activations, tokens * (12 * d + 5 * ffn), 1);
+    job = job_of("llama3.1-8b", "h100-sxm", "torchtitan-eager", 1, 1, 4096);
+    assert_float_equal(memory(&job).activations, tokens * (16 * d + 8 * ffn), 1);
+    job.lora_rank = 8; /* no GEMM of the feed-forward part needs its input, and an adapter's is saved */
+    job.lora_targets = TT_TARGET_Q;
+    assert_float_equal(memory(&job).activations, tokens * (14 * d + 6 * ffn + 2 * 8), 1);
+}
+
 static void weights_and_cache_of_inference_are_counted(void **state)
 {
     struct tt_cluster_job job = job_of("llama3.1-70b", "h100-sxm", "torchtitan-compile-2025", 1, 32, 8192);
@@ -269,6 +287,7 @@ int main(void)
         cmocka_unit_test(optimizers_keep_different_moments),
         cmocka_unit_test(offload_takes_time_on_the_link_to_the_host),
         cmocka_unit_test(measured_jobs_of_megatron_fit),
+        cmocka_unit_test(layers_save_what_their_source_says),
         cmocka_unit_test(weights_and_cache_of_inference_are_counted),
         cmocka_unit_test(unaligned_widths_are_slower),
         cmocka_unit_test(copies_of_the_state_cost_memory),
