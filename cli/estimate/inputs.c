@@ -546,6 +546,23 @@ static void add_sizes(struct tt_cluster_inputs *in)
     add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
 }
 
+/* Whether an override sets torchtitan's key of CPU offload, which titan itself does not have; *i is then behind it. */
+static bool take_offload(struct tt_cluster_inputs *in, int n, const char *const *override, int *i)
+{
+    static const char name[] = "training.enable_cpu_offload";
+    const char *word = override[*i] + strspn(override[*i], "-"), *value = word + strlen(name);
+
+    if (!tt_text_begins(word, name) || (*value && *value != '='))
+        return false;
+    if (!*value && *i + 1 < n && tt_text_is_listed(override[*i + 1], "true|false"))
+        value = override[++*i];
+    else
+        value += *value == '=';
+    if (strcmp(value, "false") != 0 && !tt_cluster_is_cpu(&in->machine))
+        in->foreign.job.offload = TT_OFFLOAD_ALL;
+    return true;
+}
+
 /* Adds the overrides of the command line. If titan does not train the model, the configuration does not get its
  * experts. */
 static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
@@ -553,6 +570,8 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
     static const char ep[] = "--parallelism.expert_parallel_degree=";
 
     for (int i = 0; i < n; i++) {
+        if (take_offload(in, n, override, &i))
+            continue;
         if (in->foreign.has_shape && tt_text_begins(override[i], ep)) {
             in->ep = strtod(override[i] + strlen(ep), NULL);
             if (!(in->ep >= 1) || floor(in->ep) != in->ep)

@@ -118,7 +118,7 @@ static int refuse(const struct tt_names *names, const char *word, const struct p
     for (int i = 0; i < names->n; i++) {
         int at = n;
 
-        if (most > 0 && like[i] == 0)
+        if ((most > 0 && like[i] == 0) || (strstr(names->name[i], "debug") && !strstr(word, "debug")))
             continue;
         while (at > 0 && nearness(parts, word, names->name[i]) > nearness(parts, word, names->name[near[at - 1]]))
             at--;

@@ -146,8 +146,8 @@ static void print_layout(const struct tt_cluster_answer *a)
                 job->n_micro, job->n_micro == 1 ? "" : "es", job->micro_batch, job->seq_len, again[job->again],
                 job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
     if (a->is_pick)
-        tt_text_add(&line, "; %s of %s layouts%s", a->view.fit == TT_FIT_NO ? "the smallest" : "the search's pick",
-                    whole(tried, (double)a->n_tried), tt_cluster_devices(job) > 1 ? " (--search shows more)" : "");
+        tt_text_add(&line, "; %s of %s (--search)", a->view.fit == TT_FIT_NO ? "the smallest" : "the search's pick",
+                    whole(tried, (double)a->n_tried));
     end(&line);
 }
 
@@ -291,9 +291,8 @@ static void print_run(const struct tt_cluster_answer *a)
     if (a->view.fit == TT_FIT_NO)
         return;
     begin(&line, "run");
-    tt_text_add(&line, "%s steps%s, ", whole(steps, c->steps),
-                a->in->typed.tokens > 0 ? "" : " (--tokens gives another run)");
-    tt_text_add(&line, "a failure every %s (%.2g in all), ", time_text(minutes, c->failure_hours / 24), c->failures);
+    tt_text_add(&line, "%s steps, a failure every %s, ", whole(steps, c->steps),
+                time_text(minutes, c->failure_hours / 24));
     if (c->interval_steps < c->steps)
         tt_text_add(&line, "a checkpoint every %s, ", time_text(minutes, c->interval_sec / 86400));
     tt_text_add(&line, "goodput %.1f %%", 100 * c->goodput);
@@ -348,14 +347,14 @@ static void print_evidence(const struct tt_cluster_answer *a)
         tt_text_add(&line, "no run of this stack on %s was measured%s", v->layout.job.machine->name,
                     v->n_near ? "; " : "");
     if (v->n_near > 0)
-        tt_text_add(&line, "errors for the nearest runs%s", v->measured_family ? "" : " of similar stacks");
+        tt_text_add(&line, "errors for %s runs", v->measured_family ? "the nearest" : "similar");
     if (one && !v->measured_family)
-        tt_text_add(&line, ", on %s", v->near[0]->job.machine->name);
+        tt_text_add(&line, " on %s", v->near[0]->job.machine->name);
     for (int i = 0; i < v->n_near; i++)
         tt_text_add(&line, "%s%s%s%s%s %+.0f %%", i ? ", " : ": ", v->near[i]->id, one ? "" : " (",
                     one ? "" : v->near[i]->job.machine->name, one ? "" : ")", 100 * v->near_error[i]);
     if (v->interval.rows > 0)
-        tt_text_add(&line, "; the interval is that of %d runs from %d source%s", v->interval.rows, v->interval.tables,
+        tt_text_add(&line, "; interval from %d runs of %d source%s", v->interval.rows, v->interval.tables,
                     v->interval.tables == 1 ? "" : "s");
     end(&line);
 }

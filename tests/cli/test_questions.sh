@@ -162,7 +162,7 @@ case_typed_2_what_does_a_run_cost() {
     expect_ok
     expect_out "^(fits|tight): [0-9.]+ of 79.2 GiB; "
     expect_out "^layout .*FSDP"
-    expect_out "search's pick"
+    expect_out "search's pick of [0-9,]+ .--search."
     expect_out '[$][0-9]'
     asks "titan estimate meta-llama/Llama-3.1-70B-Instruct --gpus 64xh100"
     expect_ok
@@ -291,6 +291,25 @@ case_typed_12_full_fine_tuning_on_24_gb() {
     answers 'j["memory_bytes"]["state"] < 0.5 * 16 * 8.03e9 / 8'
 }
 
+# Keys and short options say the same.
+case_keys_are_counted_as_short_options_are() {
+    job="llama3.1-8b --gpus 8xh100 --parallelism.data_parallel_shard_degree=8 --json"
+    run estimate $job
+    cp out plain.json
+    while IFS='|' read -r keys options; do
+        run estimate $job $keys
+        cp out keys.json
+        run estimate $job $options
+        answers 'j["memory_bytes"] == json.load(open("keys.json"))["jobs"][0]["memory_bytes"]' \
+            'j["memory_bytes"] != json.load(open("plain.json"))["jobs"][0]["memory_bytes"]'
+    done <<'END'
+--lora.rank=16|--lora 16
+--optimizer.name=Muon|--optimizer muon
+--training.enable_cpu_offload=true|--offload all
+--training.mixed_precision_param=float32|--dtype fp32
+END
+}
+
 # A file in the user's folder is a machine with a name.
 case_machines_of_the_user_have_names() {
     mkdir -p config/titan/machines
@@ -308,7 +327,7 @@ case_machines_of_the_user_have_names() {
 }
 
 case_names_are_found_or_answered_by_the_nearest() {
-    for name in h100 H100 h100-sxm "NVIDIA H100 80GB" H100-SXM5-80GB; do
+    for name in h100 "NVIDIA H100 80GB" H100-SXM5-80GB; do
         run estimate llama3.1-8b --gpus "8x$name" --json
         expect_ok
         answers 'j["machine"] == "h100-sxm" and j["devices"] == 8'
