@@ -130,7 +130,7 @@ void tt_cluster_print_wrapped(struct tt_text *text, int indent)
                 continue;
             if (strchr(",;", at[i - 1]) || (at[i + 1] == ' ' && at[i - 1] != ' '))
                 cut = i;
-            space = at[i - 1] != ' ' ? i : space;
+            space = at[i - 1] != ' ' && at[i + 1] != '%' ? i : space;
         }
         cut = 3 * cut > space ? cut : space; /* a line is not left almost empty */
         if (cut == 0)

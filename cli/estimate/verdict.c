@@ -70,7 +70,7 @@ static const char *device(const struct tt_cluster_answer *a)
 /* "843 tokens/s a GPU, 5.24B tokens in 1.1 days, 1,586 GPU-hours, $3,965" */
 static void add_rates(const struct tt_cluster_answer *a, const struct tt_cluster_layout *l, struct tt_text *out)
 {
-    const struct tt_cluster_course c = tt_cluster_course(l, tt_cluster_run_tokens(a->in, &l->job));
+    const struct tt_cluster_course c = tt_cluster_course(l, a->view.course.tokens);
     char rate[TEXT], tokens[TEXT], days[TEXT], hours[TEXT], cost[TEXT];
     const char *unit = device(a);
 
@@ -275,8 +275,9 @@ static void print_better(const struct tt_cluster_answer *a)
 
         if (n++ == 0)
             begin(&line, "it fits");
-        tt_text_add(&line, "%s%s (%s GiB)", i ? ", " : "", a->remedy[i].text,
-                    bytes_text(need, a->remedy[i].layout.memory.total));
+        tt_text_add(&line, "%s%s (%s GiB%s)", i ? ", " : "", a->remedy[i].text,
+                    bytes_text(need, a->remedy[i].layout.memory.total),
+                    tt_cluster_fits(&a->remedy[i].layout.memory) == TT_FIT_TIGHT ? ", tight" : "");
     }
     if (n > 0)
         end(&line);
