@@ -559,11 +559,16 @@ json_t *tt_cluster_json(const struct tt_cluster_view *view)
 
 json_t *tt_cluster_found_json(const struct tt_cluster_found *found, double devices)
 {
-    json_t *list = json_array();
+    json_t *list = json_array(), *fell_out = json_array();
 
     for (int i = 0; i < found->n; i++)
         (void)json_array_append_new(list, prediction_json(&found->layout[i]));
-    return json_pack("{s:f, s:I, s:I, s:I, s:i, s:f, s:o}", "devices", devices, "tried", (json_int_t)found->n_tried,
-                     "fit", (json_int_t)found->n_fit, "tight", (json_int_t)found->n_tight, "ties", found->n_ties,
-                     "least_bytes", found->least_bytes, "layouts", list);
+    (void)json_array_append_new(fell_out, json_pack("{s:s, s:I}", "why", "too much memory", "layouts",
+                                                    (json_int_t)(found->n_tried - found->n_fit - found->n_tight)));
+    for (size_t i = 0; i < sizeof found->fault / sizeof *found->fault && found->fault[i].n > 0; i++)
+        (void)json_array_append_new(
+            fell_out, json_pack("{s:s, s:I}", "why", found->fault[i].why, "layouts", (json_int_t)found->fault[i].n));
+    return json_pack("{s:f, s:I, s:I, s:I, s:i, s:f, s:o, s:o}", "devices", devices, "tried",
+                     (json_int_t)found->n_tried, "fit", (json_int_t)found->n_fit, "tight", (json_int_t)found->n_tight,
+                     "ties", found->n_ties, "least_bytes", found->least_bytes, "fell_out", fell_out, "layouts", list);
 }

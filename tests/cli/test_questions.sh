@@ -180,7 +180,9 @@ case_typed_3_tensor_parallelism_or_fsdp_on_a_slow_network() {
     answers '(j["layouts"][0]["tokens_per_s_per_device"]
               > 1.05 * json.load(open("slow.json"))["jobs"][0]["layouts"][0]["tokens_per_s_per_device"])'
     cp slow.json out
-    answers 'all(l["layout"]["pp"] > 1 for l in j["layouts"][:3])'
+    answers 'all(l["layout"]["pp"] > 1 for l in j["layouts"][:3])' \
+        'j["fell_out"][0]["layouts"] == j["tried"] - j["fit"] - j["tight"]' \
+        'any("microbatches" in f["why"] and f["layouts"] > 0 for f in j["fell_out"])'
     asks "titan estimate llama2-13b --gpus 16xa100 --network 100Gb"
     expect_out "2 nodes with 100 Gb/s each"
     run estimate llama2-13b --gpus 16xa100 --network 100Gb --search
