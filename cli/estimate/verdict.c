@@ -319,10 +319,10 @@ static void print_inference(const struct tt_cluster_answer *a)
     char total[TEXT], weights[TEXT], cache[TEXT];
 
     job.micro_batch = job.pp = 1;
-    for (job.tp = 1;; job.tp *= 2) {
+    for (int tp = 1;; tp *= 2) {
+        job.tp = tp;
         tt_cluster_inference(&job, &need);
-        if (need.total <= a->view.layout.memory.usable || 2 * job.tp > node ||
-            fmod(job.shape.kv_heads, 2 * job.tp) != 0)
+        if (need.total <= a->view.layout.memory.usable || 2 * tp > node || fmod(job.shape.kv_heads, 2.0 * tp) != 0)
             break;
     }
     begin(&line, "inference");
