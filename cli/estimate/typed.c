@@ -249,6 +249,9 @@ int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *r
     for (int i = 0; i < n; i++)
         tt_text_add(&words, "%s%s", i ? " " : "", args->word[i]);
     t->n_words = n;
+    if (n > 0 && (tt_text_ends(words.text, ".yaml") || tt_text_ends(words.text, ".toml")))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: '%s' is not a model\nhelp: --%s %s reads a configuration", words.text,
+                       tt_text_ends(words.text, ".yaml") ? "config" : "torchtitan", words.text));
     if (n > 0 && model)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: '%s' and --model %s both name a model\nhelp: give one of them", words.text,
                        model));

@@ -84,7 +84,7 @@ void tt_cluster_answer_verdict(const struct tt_cluster_answer *a, struct tt_text
 {
     const struct tt_cluster_memory *m = &a->view.layout.memory;
     double devices = tt_cluster_devices(&a->view.layout.job), wanted = a->in->typed.days;
-    char need[TEXT], usable[TEXT], days[TEXT];
+    char need[TEXT], usable[TEXT];
 
     if (a->is_found)
         tt_text_add(out, "%.0f x %s %s; ", devices, a->in->machine.name, devices == 1 ? "is enough" : "are enough");
@@ -99,7 +99,7 @@ void tt_cluster_answer_verdict(const struct tt_cluster_answer *a, struct tt_text
     } else
         tt_text_add(out, "no layout fits, on as many as 64 times the devices either");
     if (wanted > 0 && a->view.fit != TT_FIT_NO && a->view.course.days > wanted)
-        tt_text_add(out, "; more than %s", time_text(days, wanted));
+        tt_text_add(out, "; more than %g days: --gpus %s finds the number", wanted, a->in->machine.name);
 }
 
 /* --- lines --- */

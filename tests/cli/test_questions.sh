@@ -155,6 +155,8 @@ case_typed_1_how_many_h100_for_a_run_in_a_time() {
     is "abs($dollars / ($hours * 2.5) - 1) < 0.01 and $hours <= 30 * 24 * $devices"
     asks "titan estimate llama3.1-70b --gpus h100 --days 15 --tokens 1T"
     is "$(sed -nE '1s/^([0-9]+) x.*/\1/p' out) > $devices"
+    run estimate llama3.1-70b --gpus 64xh100 --days 30 --tokens 1T
+    expect_out "more than 30 days: --gpus h100-sxm finds the number$"
 }
 
 case_typed_2_what_does_a_run_cost() {
@@ -368,6 +370,7 @@ case_what_a_person_mistypes_is_answered() {
         expect_error 2 "$message"
     done <<'END'
 8b --gpus 8,h100|--gpus '8,h100' is not a number of GPUs and their name
+best.yaml --gpus 8xh100|--config best.yaml reads a configuration
 8b --gpus 0xh100|--gpus '0xh100' is not
 8b --gpus 8xh100 --days 3|--days needs the tokens of the run
 8b --gpus 8xh100 --network fast|--network 'fast' is not the rate
