@@ -125,9 +125,10 @@ ADDED = {
     "use_qk_norm": [True], "embedding_multiplier": [2.0], "residual_multiplier": [0.5], "attention_multiplier": [0.1],
     "logits_scaling": [4.0], "no_rope_layers": [[0, 1, 1]], "final_logit_softcapping": [5.0],
     "attn_logit_softcapping": [5.0], "clip_qkv": [0.1], "router_jitter_noise": [0.1], "swiglu_limit": [1.0],
-    "swiglu_alpha": [1.0], "logit_scale": [0.1], "rotary_pct": [0.5], "parallel_attn": [True], "qkv_bias": [True],
-    "per_layer_config": [{"1": {"intermediate_size": 40}}], "is_decoder": [True], "use_bias": [True],
-    "tie_encoder_decoder": [True], "moe_layer_freq": [2], "chunk_size_feed_forward": [16],
+    "swiglu_alpha": [1.0], "logit_scale": [0.1], "rotary_pct": [0.5], "rotary_emb_base": [300.0],
+    "parallel_attn": [True], "qkv_bias": [True], "use_bias": [True], "is_decoder": [True],
+    "per_layer_config": [{"1": {"intermediate_size": 40}}], "tie_encoder_decoder": [True], "moe_layer_freq": [2],
+    "chunk_size_feed_forward": [16],
 }
 STRINGS = {"hidden_act": ["gelu", "swish", "relu"], "activation_function": ["relu", "gelu", "gelu_pytorch_tanh"],
            "topk_method": ["greedy", "group_limited_greedy", "noaux_tc", "other"],
