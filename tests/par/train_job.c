@@ -453,6 +453,13 @@ static int report(struct at_work *w)
     for (int s = 6; s <= w->job->steps; s++)
         if (w->allocations_at[s] - w->allocations_at[s - 4] < r->allocations)
             r->allocations = w->allocations_at[s] - w->allocations_at[s - 4];
+    /*
+     * The arena may be larger than the largest sum of live bytes by 6 % and 16 KiB. Gemma 3 in ZBV on two ranks needs
+     * most of that: 842816 bytes for 782080. The peak is in an ATTENTION_BWD, whose scratch of 89088 bytes must be in
+     * one piece among 143 buffers that live on; HEAD_LOSS_GRAD has a scratch of 160000 elsewhere. Without these two the
+     * arena is 2.6 % above the sum. With them, more rounds of the search find nothing better, and hundreds of random
+     * changes of the order only 838912 bytes.
+     */
     if (w->job->scheduler == TT_ENGINE_EAGER && (double)r->step_bytes > 1.06 * (double)r->live_bytes + 16384.0)
         rc = tt_fail(TT_EINTERNAL, "the arena has %lld bytes for %lld live ones", (long long)r->step_bytes,
                      (long long)r->live_bytes);
