@@ -424,6 +424,18 @@ static json_t *joins_of(const struct tokens *t)
     return merges;
 }
 
+/* Marks for spaces; prefix: and one before every text, also where it begins with a space. */
+static json_t *marks_normalizer(bool prefix)
+{
+    json_t *steps = json_array();
+
+    if (prefix)
+        (void)json_array_append_new(steps, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", TT_GGUF_MARK));
+    (void)json_array_append_new(
+        steps, json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ", "content", TT_GGUF_MARK));
+    return json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", steps);
+}
+
 static int sentencepiece(const struct tokens *t, json_t **ret_json)
 {
     const int64_t none = -1;
@@ -440,13 +452,12 @@ static int sentencepiece(const struct tokens *t, json_t **ret_json)
     TT_TRY(tt_gguf_bool(t->file, "tokenizer.ggml.add_space_prefix", true, &prefix));
     TT_TRY(tt_gguf_int(t->file, "tokenizer.ggml.unknown_token_id", &none, &unknown));
     *ret_json = json_pack(
-        "{s:s, s:o, s:n, s:{s:s, s:s, s:s, s:b}, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}, "
+        "{s:s, s:o, s:o, s:n, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}, "
         "s:{s:s, s:b, s:b, s:o?, s:o, s:o}}",
-        "version", "1.0", "added_tokens", added_of(t), "normalizer", "pre_tokenizer", "type", "Metaspace",
-        "replacement", TT_GGUF_MARK, "prepend_scheme", prefix ? "always" : "never", "split", false, "decoder", "type",
-        "Sequence", "decoders", "type", "Replace", "pattern", "String", TT_GGUF_MARK, "content", " ", "type",
-        "ByteFallback", "type", "Fuse", "type", "Strip", "content", " ", "start", prefix ? 1 : 0, "stop", 0, "model",
-        "type", "BPE", "byte_fallback", true, "fuse_unk", true, "unk_token",
+        "version", "1.0", "added_tokens", added_of(t), "normalizer", marks_normalizer(prefix), "pre_tokenizer",
+        "decoder", "type", "Sequence", "decoders", "type", "Replace", "pattern", "String", TT_GGUF_MARK, "content", " ",
+        "type", "ByteFallback", "type", "Fuse", "type", "Strip", "content", " ", "start", prefix ? 1 : 0, "stop", 0,
+        "model", "type", "BPE", "byte_fallback", true, "fuse_unk", true, "unk_token",
         unknown >= 0 && unknown < t->n ? text_json(t, unknown) : NULL, "vocab", vocab_of(t), "merges", joins_of(t));
 out:
     return rc;

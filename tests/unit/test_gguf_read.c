@@ -440,6 +440,17 @@ static void texts_begin_as_in_llama_cpp(void **state)
     assert_false(begins_with_bos("llama", "default", &no));
 }
 
+/* A mark stands before every text of SentencePiece's, also before one that begins with a space. */
+static void texts_of_sentencepiece_begin_with_a_mark(void **state)
+{
+    char *text = NULL;
+
+    assert_int_equal(tokenizer_of("llama", "llama", NULL, NULL, NULL, &text), 0);
+    assert_non_null(strstr(text, "\"Prepend\""));
+    assert_null(strstr(text, "\"Metaspace\"")); /* which adds none before a space */
+    tt_free(text);
+}
+
 /* llama.cpp's own expressions for such files are those of no model. */
 static void a_file_must_say_how_text_is_cut(void **state)
 {
@@ -545,6 +556,7 @@ int main(void)
         cmocka_unit_test(all_numbers_of_scaling_are_read),
         cmocka_unit_test(values_that_another_program_changed_count),
         cmocka_unit_test(texts_begin_as_in_llama_cpp),
+        cmocka_unit_test(texts_of_sentencepiece_begin_with_a_mark),
         cmocka_unit_test(a_file_must_say_how_text_is_cut),
         cmocka_unit_test(tokenizer_json_comes_back_as_it_was),
         cmocka_unit_test(tokens_of_any_length_are_refused),
