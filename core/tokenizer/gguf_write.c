@@ -252,19 +252,27 @@ static bool is_text(const json_t *json, const char *text)
     return json_is_string(json) && strcmp(json_string_value(json), text) == 0;
 }
 
-/* The normalizer of older files: it replaces spaces by the same mark as llama.cpp; Prepend adds one before the text. */
-static int read_steps(const struct vocabulary *v, const json_t *list, bool *ret_prefix)
+/* Whether a normalizer replaces spaces by the same mark as llama.cpp. */
+static bool replaces_spaces(const json_t *step)
 {
-    const char *other = json_array_size(list) ? NULL : "no Sequence";
-    bool replaces = false;
+    return is_text(json_object_get(step, "type"), "Replace") &&
+           is_text(json_object_get(step, "content"), TT_GGUF_MARK) &&
+           is_text(json_object_get(json_object_get(step, "pattern"), "String"), " ");
+}
+
+/* The normalizer of older files: it replaces spaces by the same mark as llama.cpp; Prepend adds one before the text. */
+static int read_steps(const struct vocabulary *v, const json_t *normalizer, bool *ret_prefix)
+{
+    const json_t *list = json_object_get(normalizer, "normalizers");
+    bool replaces = replaces_spaces(normalizer);
+    const char *other = replaces || json_array_size(list) ? NULL : "no Sequence";
 
     for (size_t i = 0; i < json_array_size(list) && !other; i++) {
         const json_t *step = json_array_get(list, i), *type = json_object_get(step, "type");
 
         if (is_text(type, "Prepend") && is_text(json_object_get(step, "prepend"), TT_GGUF_MARK))
             *ret_prefix = true;
-        else if (is_text(type, "Replace") && is_text(json_object_get(step, "content"), TT_GGUF_MARK) &&
-                 is_text(json_object_get(json_object_get(step, "pattern"), "String"), " "))
+        else if (replaces_spaces(step))
             replaces = true;
         else
             other = json_is_string(type) ? json_string_value(type) : "no type";
@@ -276,11 +284,17 @@ static int read_steps(const struct vocabulary *v, const json_t *list, bool *ret_
                : 0;
 }
 
+/* Gemma's pre-tokenizer splits at spaces, of which its normalizer leaves none. */
+static bool splits_at_spaces(const json_t *pre)
+{
+    return is_text(json_object_get(pre, "type"), "Split") &&
+           is_text(json_object_get(json_object_get(pre, "pattern"), "String"), " ");
+}
+
 /* Whether a space is put before the text: by Metaspace, or by the normalizer Prepend of older files. */
 static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
 {
     const json_t *pre = json_object_get(v->root, "pre_tokenizer"), *normalizer = json_object_get(v->root, "normalizer");
-    const json_t *list = json_object_get(normalizer, "normalizers");
     const char *type = json_string_value(json_object_get(pre, "type"));
     const char *mark = json_string_value(json_object_get(pre, "replacement"));
     const char *scheme = json_string_value(json_object_get(pre, "prepend_scheme"));
@@ -296,8 +310,8 @@ static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
                     scheme && strcmp(scheme, "first") == 0 ? " or follows a special token" : "");
         return 0;
     }
-    if (!pre || json_is_null(pre))
-        return read_steps(v, list, ret_prefix);
+    if (!pre || json_is_null(pre) || splits_at_spaces(pre))
+        return read_steps(v, normalizer, ret_prefix);
     return tt_fail(TT_EDATA, "%s: llama.cpp does not cut text as this tokenizer does (pre_tokenizer %s)", v->where,
                    type ? type : "(no type)");
 }

@@ -507,7 +507,7 @@ static int put_json(const char *normalizer, const char *flags)
     struct tt_tokenizer *tokenizer = NULL;
     struct tt_gguf_ends ends = {.turn = -1};
     char *json = tt_format("{\"added_tokens\": [{\"id\": 2, \"content\": \"<s>\", \"special\": true, \"normalized\": "
-                           "false%s}], \"normalizer\": %s, \"pre_tokenizer\": null, \"post_processor\": null, "
+                           "false%s}], \"normalizer\": %s, \"post_processor\": null, "
                            "\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": \"BPE\", \"byte_fallback\": true, "
                            "\"vocab\": {\"a\": 0, \"\xe2\x96\x81\": 1}, \"merges\": []}}",
                            flags, normalizer);
@@ -525,14 +525,19 @@ static int put_json(const char *normalizer, const char *flags)
     return rc;
 }
 
-#define PREPEND     "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}"
-#define REPLACE     "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}"
+#define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}"
+#define REPLACE "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}"
+#define SPLIT(text)                                                              \
+    "\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \"" text \
+    "\"}, \"behavior\": \"MergedWithPrevious\"}"
 #define STEPS(list) "{\"type\": \"Sequence\", \"normalizers\": [" list "]}"
 
 static void normalizers_that_llama_cpp_lacks_are_refused(void **state)
 {
     assert_int_equal(put_json(STEPS(PREPEND ", " REPLACE), ""), 0);
     assert_null(strstr(said, "lstrip"));
+    assert_int_equal(put_json(REPLACE ", " SPLIT(" "), ""), 0); /* as Gemma's */
+    assert_fails(put_json(REPLACE ", " SPLIT("a"), ""), TT_EDATA, "(pre_tokenizer Split)");
     assert_fails(put_json(STEPS("{\"type\": \"NFKC\"}, " PREPEND ", " REPLACE), ""), TT_EDATA, "(NFKC)");
     assert_fails(put_json(STEPS(PREPEND), ""), TT_EDATA, "(no Replace)");
     assert_fails(
