@@ -123,7 +123,7 @@ bool tt_blas_is_needed(void)
     return tt_sgemm_is_blas() || tt_bgemm_is_blas();
 }
 
-void tt_sgemm_generic(const struct tt_matmul *product)
+void tt_sgemm_loops(const struct tt_matmul *product)
 {
     const struct tt_matmul *p = product;
     const float *acc = p->acc;
@@ -198,7 +198,7 @@ int64_t tt_sgemm_scratch(const struct tt_matmul *gemm)
 
 bool tt_sgemm_is_blas(void)
 {
-    return tt_kernels()->sgemm == tt_sgemm_generic;
+    return tt_kernels()->sgemm == tt_sgemm_loops;
 }
 
 /*
@@ -252,7 +252,7 @@ static void multiply_block(const struct tt_matmul *block)
         wide.lda = part.trans_a ? m : k;
         wide.b = part.trans_b ? widen(b, part.b, part.ldb, n, k) : widen(b, part.b, part.ldb, k, n);
         wide.ldb = part.trans_b ? k : n;
-        tt_sgemm_generic(&wide);
+        tt_sgemm_loops(&wide);
         wide.acc = wide.c;
     }
     if (block->c_bf16)
@@ -261,10 +261,10 @@ static void multiply_block(const struct tt_matmul *block)
 
 bool tt_bgemm_is_blas(void)
 {
-    return tt_kernels()->bgemm == tt_bgemm_generic;
+    return tt_kernels()->bgemm == tt_bgemm_loops;
 }
 
-void tt_bgemm_generic(const struct tt_matmul *gemm)
+void tt_bgemm_loops(const struct tt_matmul *gemm)
 {
     struct tt_rectangle at = {0};
 

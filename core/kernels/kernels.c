@@ -16,16 +16,16 @@
 
 static const struct tt_kernels blas = {
     .name = "blas",
-#define TT_KERNEL(name, args) .name = tt_##name##_generic,
+#define TT_KERNEL(name, args) .name = tt_##name##_loops,
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 };
 
 /* The tables that meson's option `kernels` leaves out are NULL. */
-#if defined(TT_HAS_PORTABLE)
-#define PORTABLE &tt_kernels_portable
+#if defined(TT_HAS_GENERIC)
+#define GENERIC &tt_kernels_generic
 #else
-#define PORTABLE NULL
+#define GENERIC NULL
 #endif
 #if defined(TT_HAS_AVX2)
 #define AVX2 &tt_kernels_avx2
@@ -74,7 +74,7 @@ static const struct source {
     struct known known[4];
 } sources[] = {
     {"blas", &blas, &blas, 0, "", "widened", NULL, {{0}}},
-    {"generic", PORTABLE, &blas, 0, "", "widened", NULL, {{0}}},
+    {"generic", GENERIC, &blas, 0, "", "widened", NULL, {{0}}},
 #if defined(__x86_64__)
     {"avx2", AVX2, &blas, TT_CPU_AVX2, "AVX2 and FMA", "widened", NULL, {{0}}},
     {"avx512", AVX512, &blas, TT_CPU_AVX512, "AVX-512 F, BW, VL and DQ", "widened", NULL, {{0}}},

@@ -14,8 +14,8 @@
 /**
  * The kernels under the ops: functions on plain arrays, one thread, no allocation, no failure. There are variants:
  *
- *     _generic         plain loops that compilers can vectorise, with OpenBLAS's products: variant `blas`
- *     _portable        vectors in portable C (core/kernels/vector): variant `generic`
+ *     _loops           plain loops that compilers can vectorise, with OpenBLAS's products: variant `blas`
+ *     _generic         vectors in portable C (core/kernels/vector): variant `generic`
  *     _avx2, _avx512   the same sources for instruction sets; for kernels that these variants lack, the loops are used
  *
  * All but `blas` and, for bfloat16, avx512_bf16 and amx compute the same bits (docs/design/exactness.md). The fastest
@@ -290,7 +290,7 @@ struct tt_kernels {
 #undef TT_KERNEL
 };
 
-#define TT_KERNEL(name, args) void tt_##name##_generic args;
+#define TT_KERNEL(name, args) void tt_##name##_loops args;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 
@@ -311,7 +311,7 @@ extern const struct tt_kernels TT_ISA(tt_kernels);
  * variant of a kernel, write it over vector/simd.h in a file of that folder, as TT_ISA(tt_name), and name its slot in
  * vector/table.c; kernels.def says how to add a kernel.
  */
-extern const struct tt_kernels tt_kernels_portable;
+extern const struct tt_kernels tt_kernels_generic;
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 extern const struct tt_kernels tt_kernels_neon;

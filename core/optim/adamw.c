@@ -45,8 +45,8 @@ static inline void update_range(const struct tt_adamw_numbers *numbers, bool dec
     }
 }
 
-void tt_adamw_generic(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
-                      float *exp_avg_sq, int64_t n)
+void tt_adamw_loops(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
+                    float *exp_avg_sq, int64_t n)
 {
     if (numbers->decoupled) {
         update_range(numbers, true, param, grad, exp_avg, exp_avg_sq, n);
@@ -55,8 +55,8 @@ void tt_adamw_generic(const struct tt_adamw_numbers *numbers, float *param, cons
     }
 }
 
-void tt_adamw_bf16_generic(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
-                           tt_bf16 *param, const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
+void tt_adamw_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                         tt_bf16 *param, const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
 {
     enum { BLOCK = 256 };
     const struct tt_rng rng = {rounding->seed, rounding->stream};
@@ -65,10 +65,10 @@ void tt_adamw_bf16_generic(const struct tt_adamw_numbers *numbers, const struct 
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t size = n - at < BLOCK ? n - at : BLOCK;
 
-        tt_bf16_widen_generic(p, param + at, size);
-        tt_bf16_widen_generic(m, exp_avg + at, size);
-        tt_bf16_widen_generic(v, exp_avg_sq + at, size);
-        tt_adamw_generic(numbers, p, grad + at, m, v, size);
+        tt_bf16_widen_loops(p, param + at, size);
+        tt_bf16_widen_loops(m, exp_avg + at, size);
+        tt_bf16_widen_loops(v, exp_avg_sq + at, size);
+        tt_adamw_loops(numbers, p, grad + at, m, v, size);
         for (int64_t i = 0; i < size; i++) {
             uint64_t bits = tt_rng_bits(&rng, rounding->first + (uint64_t)(at + i)); /* 16 for each of the three */
 

@@ -29,7 +29,7 @@ struct squares {
     pthread_mutex_t lock; /* protects sum; taken once per tile */
 };
 
-void tt_squares_generic(double *sum, const float *x, int64_t n)
+void tt_squares_loops(double *sum, const float *x, int64_t n)
 {
     double lane[LANES] = {0.0};
     int64_t i = 0;

@@ -74,7 +74,7 @@ static void check_adamw(struct check *check)
         check->table->adamw(&numbers, parts.param + cut, grad + cut, parts.exp_avg + cut, parts.exp_avg_sq + cut,
                             n - cut);
         compare_moments(check, shape, &parts, &got, NULL, n);
-        tt_adamw_generic(&numbers, portable.param, grad, portable.exp_avg, portable.exp_avg_sq, n);
+        tt_adamw_loops(&numbers, portable.param, grad, portable.exp_avg, portable.exp_avg_sq, n);
         if (!is_reference(check))
             compare_moments(check, shape, &got, &portable, NULL, n);
         check_reset(check, shape);
@@ -166,7 +166,7 @@ static void check_adamw_bf16(struct check *check)
                                  n - cut);
         wide = widened(check, &parts, n);
         compare_moments(check, shape, &wide, &wide_got, NULL, n);
-        tt_adamw_bf16_generic(&numbers, &rounding, portable.of[0], grad, portable.of[1], portable.of[2], n);
+        tt_adamw_bf16_loops(&numbers, &rounding, portable.of[0], grad, portable.of[1], portable.of[2], n);
         wide = widened(check, &portable, n);
         if (!is_reference(check))
             compare_moments(check, shape, &wide_got, &wide, NULL, n);
@@ -185,7 +185,7 @@ static void check_squares(struct check *check)
         (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
         tt_squares_ref(&want, x, n);
         check->table->squares(&got, x, n);
-        tt_squares_generic(&portable, x, n);
+        tt_squares_loops(&portable, x, n);
         got_float =
             (float)(got *
                     (k % N_FILLS == FILL_TINY ? 0x1p200 : 1.0)); /* squares of denormals are too small for a float */

@@ -278,7 +278,7 @@ static bool is_repetition(const char *kernel, const struct tt_kernels *variant)
  */
 static bool is_left_out(const struct tt_kernels *variant, int number)
 {
-    int turn = strcmp(variant->name, "generic") == 0 ? 0 : strcmp(variant->name, "portable16") == 0 ? 1 : -1;
+    int turn = strcmp(variant->name, "generic") == 0 ? 0 : strcmp(variant->name, "generic16") == 0 ? 1 : -1;
 
     return turn >= 0 && sweep_stride() > 1 && number % 5 != turn;
 }

@@ -255,13 +255,13 @@ const struct tt_kernels *kernels_amx_emulated(void)
 }
 
 /* The portable vector kernels with 16 lanes; a slot that they lack is that of the slowest variant. */
-extern const struct tt_kernels tt_kernels_portable16;
+extern const struct tt_kernels tt_kernels_generic16;
 
 static const struct tt_kernels *wide_variant(void)
 {
     static struct tt_kernels table;
 
-    table = tt_kernels_portable16;
+    table = tt_kernels_generic16;
 #define TT_KERNEL(name, args) table.name = table.name ? table.name : tt_kernels_variant(0)->name;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL

@@ -409,7 +409,7 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
         struct tt_box all = tt_box_whole(param->ndim, param->shape);
 
         if (exists && tt_state_unit_dtype(array, &layout->units[layout->unit_of[p]], state->dtype) == TT_BF16)
-            tt_bf16_widen_generic(mine, stored, n);
+            tt_bf16_widen_loops(mine, stored, n);
         else
             memcpy(mine, stored, bytes);
         if (exists && layout->groups[copies_of(w->job, param)].index == 0 &&

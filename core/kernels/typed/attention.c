@@ -108,7 +108,7 @@ static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t 
 {
 #ifdef TT_ELEMENT_BF16
     for (int64_t r = 0; r < n; r++)
-        tt_bf16_widen_generic(scratch + r * dim, x + r * stride, dim);
+        tt_bf16_widen_loops(scratch + r * dim, x + r * stride, dim);
     return (struct rows){scratch, dim};
 #else
     (void)n, (void)dim, (void)scratch;
@@ -119,41 +119,41 @@ static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t 
 /* scores = the tile's rows of q times its rows of k. */
 static void tile_scores(float *s, struct rows q, struct rows k, const struct tile *tile, int64_t dim)
 {
-    tt_sgemm_generic(&(struct tt_matmul){.trans_b = true,
-                                         .m = tile->rows,
-                                         .n = tile->keys,
-                                         .k = dim,
-                                         .a = q.x,
-                                         .lda = q.stride,
-                                         .b = k.x,
-                                         .ldb = k.stride,
-                                         .c = s,
-                                         .ldc = tile->width});
+    tt_sgemm_loops(&(struct tt_matmul){.trans_b = true,
+                                       .m = tile->rows,
+                                       .n = tile->keys,
+                                       .k = dim,
+                                       .a = q.x,
+                                       .lda = q.stride,
+                                       .b = k.x,
+                                       .ldb = k.stride,
+                                       .c = s,
+                                       .ldc = tile->width});
 }
 
 /* out (the tile's rows of o or dq) = [out +] weights times the tile's rows of k or v. */
 static void tile_rows(float *out, int64_t stride, const float *weights, struct rows kv, const struct tile *tile,
                       int64_t dim, bool add)
 {
-    tt_sgemm_generic(&(struct tt_matmul){.m = tile->rows,
-                                         .n = dim,
-                                         .k = tile->keys,
-                                         .a = weights,
-                                         .lda = tile->width,
-                                         .b = kv.x,
-                                         .ldb = kv.stride,
-                                         .acc = add ? out : NULL,
-                                         .c = out,
-                                         .ldc = stride});
+    tt_sgemm_loops(&(struct tt_matmul){.m = tile->rows,
+                                       .n = dim,
+                                       .k = tile->keys,
+                                       .a = weights,
+                                       .lda = tile->width,
+                                       .b = kv.x,
+                                       .ldb = kv.stride,
+                                       .acc = add ? out : NULL,
+                                       .c = out,
+                                       .ldc = stride});
 }
 
 /*
  * Scratch: scores; of bfloat16 also the tile's rows of q, of k or v, and of o. The rows of o are scaled and added to in
  * float32, and rounded once.
  */
-void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *q, const element *k, const element *v,
-                                         const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
-                                         float *scratch)
+void TT_TYPED(tt_attention_fwd, loops)(element *o, float *lse, const element *q, const element *k, const element *v,
+                                       const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
+                                       float *scratch)
 {
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
     float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* of what the softmax reads */
@@ -188,7 +188,7 @@ void TT_TYPED(tt_attention_fwd, generic)(element *o, float *lse, const element *
         row_scale(out + r * out_stride, width, share);
         lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + (float)tt_log((double)sum[r]);
 #ifdef TT_ELEMENT_BF16
-        tt_bf16_round_generic(to + r * o_stride, out + r * width, width);
+        tt_bf16_round_loops(to + r * o_stride, out + r * width, width);
 #endif
     }
 }
@@ -204,17 +204,17 @@ static void tile_keys(float *out, int64_t stride, const float *weights, struct r
                       int64_t dim)
 {
     out += (tile->key - tile->origin) * stride;
-    tt_sgemm_generic(&(struct tt_matmul){.trans_a = true,
-                                         .m = tile->keys,
-                                         .n = dim,
-                                         .k = tile->rows,
-                                         .a = weights,
-                                         .lda = tile->width,
-                                         .b = rows.x,
-                                         .ldb = rows.stride,
-                                         .acc = out,
-                                         .c = out,
-                                         .ldc = stride});
+    tt_sgemm_loops(&(struct tt_matmul){.trans_a = true,
+                                       .m = tile->keys,
+                                       .n = dim,
+                                       .k = tile->rows,
+                                       .a = weights,
+                                       .lda = tile->width,
+                                       .b = rows.x,
+                                       .ldb = rows.stride,
+                                       .acc = out,
+                                       .c = out,
+                                       .ldc = stride});
 }
 
 /* delta[r] = dot(do, o) of each row. */
@@ -318,8 +318,8 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
     }
 }
 
-void TT_TYPED(tt_attention_bwd, generic)(const element_grads *group, const struct tt_attention_shape *shape,
-                                         int64_t heads, int64_t first_key, int64_t keys, float *scratch)
+void TT_TYPED(tt_attention_bwd, loops)(const element_grads *group, const struct tt_attention_shape *shape,
+                                       int64_t heads, int64_t first_key, int64_t keys, float *scratch)
 {
     int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape);
     element_grads head = *group;
@@ -358,7 +358,7 @@ static float attention_row_dot(const float *a, const float *b, int64_t n)
 static const float *floats_of(const element *x, int64_t n, float *scratch)
 {
 #ifdef TT_ELEMENT_BF16
-    tt_bf16_widen_generic(scratch, x, n);
+    tt_bf16_widen_loops(scratch, x, n);
     return scratch;
 #else
     (void)n, (void)scratch;
@@ -367,8 +367,8 @@ static const float *floats_of(const element *x, int64_t n, float *scratch)
 }
 
 /* Scratch: a row of scores per query head; of bfloat16 also the rows of q and of o, and one of k or v. */
-void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const element *k, const element *v,
-                                         const struct tt_attention_shape *shape, int64_t keys, float *scratch)
+void TT_TYPED(tt_attention_row, loops)(element *o, const element *q, const element *k, const element *v,
+                                       const struct tt_attention_shape *shape, int64_t keys, float *scratch)
 {
     int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
     int64_t width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
@@ -410,7 +410,7 @@ void TT_TYPED(tt_attention_row, generic)(element *o, const element *q, const ele
         }
     }
 #ifdef TT_ELEMENT_BF16
-    tt_bf16_round_generic(o, sums, heads * width);
+    tt_bf16_round_loops(o, sums, heads * width);
 #endif
 }
 
@@ -430,8 +430,8 @@ static float sinks_dot(const element *a, const element *b, int64_t n)
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_sinks_bwd, generic)(float *dsinks, const element *dout, const element *o, const float *lse,
-                                     const element *sinks, int64_t rows, int64_t heads, int64_t dim)
+void TT_TYPED(tt_sinks_bwd, loops)(float *dsinks, const element *dout, const element *o, const float *lse,
+                                   const element *sinks, int64_t rows, int64_t heads, int64_t dim)
 {
     memset(dsinks, 0, (size_t)heads * sizeof *dsinks);
     for (int64_t r = 0; r < rows; r++)

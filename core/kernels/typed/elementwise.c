@@ -10,7 +10,7 @@
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
 
-void TT_TYPED(tt_add, generic)(element *y, const element *a, const element *b, int64_t n)
+void TT_TYPED(tt_add, loops)(element *y, const element *a, const element *b, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
@@ -31,7 +31,7 @@ static inline float gelu_slope(float x, float sigmoid)
     return sigmoid + x * sigmoid * ((linear + slope_cubic * x * x) * (1.0F - sigmoid));
 }
 
-void TT_TYPED(tt_gelu_fwd, generic)(element *y, const element *x, int64_t n)
+void TT_TYPED(tt_gelu_fwd, loops)(element *y, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -41,22 +41,22 @@ void TT_TYPED(tt_gelu_fwd, generic)(element *y, const element *x, int64_t n)
     }
 }
 
-void TT_TYPED(tt_gelu_bwd, generic)(element *dx, const element *dy, const element *x, int64_t n)
+void TT_TYPED(tt_gelu_bwd, loops)(element *dx, const element *dy, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         dx[i] = element_of(value_of(dy[i]) * gelu_slope(value_of(x[i]), gelu_sigmoid(value_of(x[i]))));
 }
 
-void TT_TYPED(tt_geglu_fwd, generic)(element *h, const element *g, const element *u, int64_t n)
+void TT_TYPED(tt_geglu_fwd, loops)(element *h, const element *g, const element *u, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         h[i] = element_of(value_of(g[i]) * gelu_sigmoid(value_of(g[i])) * value_of(u[i]));
 }
 
-void TT_TYPED(tt_geglu_bwd, generic)(element *dg, element *du, const element *dh, const element *g, const element *u,
-                                     int64_t n)
+void TT_TYPED(tt_geglu_bwd, loops)(element *dg, element *du, const element *dh, const element *g, const element *u,
+                                   int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -67,7 +67,7 @@ void TT_TYPED(tt_geglu_bwd, generic)(element *dg, element *du, const element *dh
     }
 }
 
-void TT_TYPED(tt_gelu_erf_fwd, generic)(element *y, const element *x, int64_t n)
+void TT_TYPED(tt_gelu_erf_fwd, loops)(element *y, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -77,7 +77,7 @@ void TT_TYPED(tt_gelu_erf_fwd, generic)(element *y, const element *x, int64_t n)
     }
 }
 
-void TT_TYPED(tt_gelu_erf_bwd, generic)(element *dx, const element *dy, const element *x, int64_t n)
+void TT_TYPED(tt_gelu_erf_bwd, loops)(element *dx, const element *dy, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -110,8 +110,8 @@ static void rope_head(element *y, const element *x, const float *angle, int64_t 
     }
 }
 
-void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
-                                int64_t first_row, int64_t rows)
+void TT_TYPED(tt_rope, loops)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
+                              int64_t first_row, int64_t rows)
 {
     int64_t first = shape->unrotated, dim = tt_rope_rotated(shape), last = shape->head_dim - first - dim;
     bool copies = y != x && first + last > 0;
@@ -130,22 +130,22 @@ void TT_TYPED(tt_rope, generic)(element *y, const element *x, const float *table
     }
 }
 
-void TT_TYPED(tt_scale, generic)(element *y, const element *x, float factor, int64_t n)
+void TT_TYPED(tt_scale, loops)(element *y, const element *x, float factor, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] = element_of(factor * value_of(x[i]));
 }
 
-void TT_TYPED(tt_swiglu_fwd, generic)(element *h, const element *g, const element *u, int64_t n)
+void TT_TYPED(tt_swiglu_fwd, loops)(element *h, const element *g, const element *u, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         h[i] = element_of(value_of(g[i]) / (1.0F + tt_expf(-value_of(g[i]))) * value_of(u[i]));
 }
 
-void TT_TYPED(tt_swiglu_bwd, generic)(element *dg, element *du, const element *dh, const element *g, const element *u,
-                                      int64_t n)
+void TT_TYPED(tt_swiglu_bwd, loops)(element *dg, element *du, const element *dh, const element *g, const element *u,
+                                    int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -172,7 +172,7 @@ static inline float within(float x)
     return x < -limit ? -limit : below(x);
 }
 
-void TT_TYPED(tt_swiglu_clamped_fwd, generic)(element *h, const element *x, int64_t n)
+void TT_TYPED(tt_swiglu_clamped_fwd, loops)(element *h, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -182,7 +182,7 @@ void TT_TYPED(tt_swiglu_clamped_fwd, generic)(element *h, const element *x, int6
     }
 }
 
-void TT_TYPED(tt_swiglu_clamped_bwd, generic)(element *dx, const element *dh, const element *x, int64_t n)
+void TT_TYPED(tt_swiglu_clamped_bwd, loops)(element *dx, const element *dh, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {

@@ -9,7 +9,7 @@
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
 
-void TT_TYPED(tt_gemv, generic)(float *y, const element *w, const element *x, int64_t rows, int64_t width)
+void TT_TYPED(tt_gemv, loops)(float *y, const element *w, const element *x, int64_t rows, int64_t width)
 {
     for (int64_t r = 0; r < rows; r++, w += width) {
         float lane[TT_LANES] = {0.0F};
@@ -25,8 +25,8 @@ void TT_TYPED(tt_gemv, generic)(float *y, const element *w, const element *x, in
     }
 }
 
-void TT_TYPED(tt_rmsnorm_fwd, generic)(element *y, float *rstd, const element *x, const element *w, float offset,
-                                       int64_t rows, int64_t width, float eps)
+void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, float *rstd, const element *x, const element *w, float offset,
+                                     int64_t rows, int64_t width, float eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         float lane[TT_LANES] = {0.0F}, scale;
@@ -61,8 +61,8 @@ static float row_dot(const element *dy, const element *x, const element *w, floa
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_rmsnorm_bwd, generic)(element *dx, float *dw, const element *acc, const element *dy, const element *x,
-                                       const element *w, float offset, const float *rstd, int64_t rows, int64_t width)
+void TT_TYPED(tt_rmsnorm_bwd, loops)(element *dx, float *dw, const element *acc, const element *dy, const element *x,
+                                     const element *w, float offset, const float *rstd, int64_t rows, int64_t width)
 {
     memset(dw, 0, (size_t)width * sizeof *dw);
     for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
@@ -86,8 +86,8 @@ void TT_TYPED(tt_rmsnorm_bwd, generic)(element *dx, float *dw, const element *ac
     }
 }
 
-void TT_TYPED(tt_scatter_add, generic)(float *dw, const element *dx, const int32_t *tokens, int64_t n, int64_t width,
-                                       int64_t columns)
+void TT_TYPED(tt_scatter_add, loops)(float *dw, const element *dx, const int32_t *tokens, int64_t n, int64_t width,
+                                     int64_t columns)
 {
     for (int64_t i = 0; i < n; i++) {
         float *to = dw + tokens[i] * width;
@@ -98,8 +98,8 @@ void TT_TYPED(tt_scatter_add, generic)(float *dw, const element *dx, const int32
     }
 }
 
-void TT_TYPED(tt_sum_rows, generic)(float *y, const float *acc, const element *x, int64_t rows, int64_t width,
-                                    int64_t columns)
+void TT_TYPED(tt_sum_rows, loops)(float *y, const float *acc, const element *x, int64_t rows, int64_t width,
+                                  int64_t columns)
 {
     enum { AT_ONCE = 64 };
 
@@ -147,8 +147,8 @@ static float row_squares(const element *x, float mean, int64_t width)
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_layernorm_fwd, generic)(element *y, float *mean, float *rstd, const element *x, const element *w,
-                                         const element *b, int64_t rows, int64_t width, float eps)
+void TT_TYPED(tt_layernorm_fwd, loops)(element *y, float *mean, float *rstd, const element *x, const element *w,
+                                       const element *b, int64_t rows, int64_t width, float eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         float middle = row_sum(x, width) / (float)width;
@@ -195,7 +195,7 @@ static void row_weights(float *dw, float *db, const element *dy, const element *
         db[i] += value_of(dy[i]);
 }
 
-void TT_TYPED(tt_layernorm_bwd, generic)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
+void TT_TYPED(tt_layernorm_bwd, loops)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
     memset(of->dw, 0, (size_t)width * sizeof *of->dw);
     if (of->db)
@@ -244,8 +244,8 @@ static void mix(float *sum, const element *x, const int32_t *places, const float
     }
 }
 
-void TT_TYPED(tt_mix_rows, generic)(element *y, const element *acc, const element *x, const int32_t *places,
-                                    const float *gates, int64_t rows, int64_t k, int64_t width)
+void TT_TYPED(tt_mix_rows, loops)(element *y, const element *acc, const element *x, const int32_t *places,
+                                  const float *gates, int64_t rows, int64_t k, int64_t width)
 {
     float sum[COLUMNS];
 
@@ -274,9 +274,8 @@ static float dot(const element *a, const element *b, int64_t n)
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_mix_rows_bwd, generic)(element *dx, float *dgates, const element *dy, const element *x,
-                                        const int32_t *places, const float *gates, int64_t rows, int64_t k,
-                                        int64_t width)
+void TT_TYPED(tt_mix_rows_bwd, loops)(element *dx, float *dgates, const element *dy, const element *x,
+                                      const int32_t *places, const float *gates, int64_t rows, int64_t k, int64_t width)
 {
     for (int64_t i = 0; i < rows * k; i++) {
         const element *from = dy + i / k * width;

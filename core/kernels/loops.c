@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The portable kernels that are not compiled for each element type: cross-entropy, conversions, exp. Style and sums are
+ * The loops that are not compiled for each element type: cross-entropy, conversions, exp. Style and sums are
  * those of typed/.
  */
 #include <float.h>
@@ -29,8 +29,8 @@ static float block_sum_exp(const float *x, int64_t n, float shift)
     return tt_lanes_sum(lane);
 }
 
-void tt_cross_entropy_generic(float *loss, float *z, const float *logits, const int32_t *labels, int64_t rows,
-                              int64_t vocab, float z_loss)
+void tt_cross_entropy_loops(float *loss, float *z, const float *logits, const int32_t *labels, int64_t rows,
+                            int64_t vocab, float z_loss)
 {
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
         float largest = tt_row_max(logits, vocab);
@@ -48,8 +48,8 @@ void tt_cross_entropy_generic(float *loss, float *z, const float *logits, const 
     }
 }
 
-void tt_cross_entropy_grad_generic(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
-                                   int64_t vocab, float scale, float z_loss)
+void tt_cross_entropy_grad_loops(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
+                                 int64_t vocab, float scale, float z_loss)
 {
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
         float largest, target, factor;
@@ -76,15 +76,15 @@ void tt_cross_entropy_grad_generic(float *loss, float *z, float *logits, const i
     }
 }
 
-void tt_cross_entropy_grad_bf16_generic(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
-                                        int64_t vocab, float scale, float z_loss)
+void tt_cross_entropy_grad_bf16_loops(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
+                                      int64_t vocab, float scale, float z_loss)
 {
-    tt_cross_entropy_grad_generic(loss, z, logits, labels, rows, vocab, scale, z_loss);
+    tt_cross_entropy_grad_loops(loss, z, logits, labels, rows, vocab, scale, z_loss);
     for (int64_t r = 0; r < rows; r++)
         tt_round_in_place(logits + r * vocab, vocab);
 }
 
-void tt_softmax_sum_generic(float *largest, float *sum, const float *x, int64_t n)
+void tt_softmax_sum_loops(float *largest, float *sum, const float *x, int64_t n)
 {
     float most = tt_row_max(x, n), shift = most < -FLT_MAX ? 0.0F : most;
     double total = 0.0;
@@ -95,7 +95,7 @@ void tt_softmax_sum_generic(float *largest, float *sum, const float *x, int64_t 
     *sum = (float)total;
 }
 
-void tt_soft_cap_generic(float *y, const float *x, int64_t n, float cap)
+void tt_soft_cap_loops(float *y, const float *x, int64_t n, float cap)
 {
     float inner = 1.0F / cap;
 
@@ -104,7 +104,7 @@ void tt_soft_cap_generic(float *y, const float *x, int64_t n, float cap)
         y[i] = cap * tt_tanhf(inner * x[i]);
 }
 
-void tt_softmax_grad_generic(float *y, const float *x, int64_t n, float largest, float factor, float cap)
+void tt_softmax_grad_loops(float *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
     if (cap > 0.0F) {
         float inner = 1.0F / cap;
@@ -120,7 +120,7 @@ void tt_softmax_grad_generic(float *y, const float *x, int64_t n, float largest,
 }
 
 /* Each block is read before the rounded values, in half of its memory, can reach it. */
-void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
+void tt_softmax_grad_bf16_loops(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
     enum { SIZE = 4 * TT_LANES };
     float block[SIZE];
@@ -129,7 +129,7 @@ void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float l
     for (int64_t i = 0; i < n; i += size) {
         int64_t part = n - i < size ? n - i : size;
 
-        tt_softmax_grad_generic(block, x + i, part, largest, factor, cap);
+        tt_softmax_grad_loops(block, x + i, part, largest, factor, cap);
         tt_round_in_place(block, part);
         memcpy(y + i, block, (size_t)part * sizeof *y);
     }
@@ -137,13 +137,13 @@ void tt_softmax_grad_bf16_generic(tt_bf16 *y, const float *x, int64_t n, float l
 
 /* --- conversions between float and bfloat16, which are not ops --- */
 
-void tt_bf16_round_generic(tt_bf16 *to, const float *from, int64_t n)
+void tt_bf16_round_loops(tt_bf16 *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = tt_bf16_from_float(from[i]);
 }
 
-void tt_bf16_widen_generic(float *to, const tt_bf16 *from, int64_t n)
+void tt_bf16_widen_loops(float *to, const tt_bf16 *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = tt_bf16_to_float(from[i]);
@@ -151,7 +151,7 @@ void tt_bf16_widen_generic(float *to, const tt_bf16 *from, int64_t n)
 
 /* --- exp, which is not an op: the e^x that attention, cross-entropy and SwiGLU use --- */
 
-void tt_exp_generic(float *y, const float *x, int64_t n)
+void tt_exp_loops(float *y, const float *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
