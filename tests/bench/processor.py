@@ -4,12 +4,15 @@
 on two ranks, a mixture of experts and generation in float32 and bfloat16, next to PyTorch in all its ways.
 
     tests/bench/processor.py --titan build/titan --python PYTHON_WITH_TRANSFORMERS [--quick] [--rounds 3]
-        [--threads 2] [--only products,125M,debugmodel,fsdp,experts,generate] [--out result.json]
+        [--threads 2] [--only products,125M,debugmodel,fsdp,experts,generate] [--steps 4] [--skip WORD,...]
+        [--out result.json]
 
 Each kind of work is done by all sides in turn, --rounds times; the numbers are medians of tokens per second. The last
 column is the number that counts: titan's type for this processor, that is, what its banner recommends, against the
 fastest of PyTorch's, whatever its type. Losses of training are compared, since speeds mean nothing if two sides do not
-compute the same thing. If the processor has several kernels for products of bfloat16, the steps run with each.
+compute the same thing. If the processor has several kernels for products of bfloat16, the steps run with each. --skip
+leaves out kernel variants and ways of PyTorch by name (compile, generic). Each result is also printed when it comes, on
+stderr.
 
 --quick: small models, tiny sizes, one round, a few minutes; it shows only that everything runs. A benchmark, never a
 test. It needs a quiet machine and prints the load.
@@ -82,7 +85,7 @@ def variants_here(titan):
                           env=os.environ | {"TITAN_CPU": "?"})
     if "one of " not in done.stderr:
         sys.exit(done.stderr)
-    return done.stderr.strip().split("one of ")[-1].split(", ")[::-1]
+    return done.stderr.strip().split("one of ")[-1].split(", ")[::-1]  # the slowest one first
 
 
 def chosen(titan):
@@ -108,7 +111,7 @@ def products(a, here):
                      "bfloat16": max(r["bgemm_gflops"] for r in runs)})
     print("| products, GF/s | float32 | bfloat16 |\n|---|---|---|")
     for r in rows:
-        by = f"{r['variant']}, {r['blas']}" if r["variant"] == "generic" else r["variant"]
+        by = f"{r['variant']}, {r['blas']}" if r["variant"] == "blas" else r["variant"]
         print(f"| {by} | {r['float32']:.1f} | {r['bfloat16']:.1f} |")
     return rows
 
@@ -119,7 +122,8 @@ def sides_of(a, ways):
     """(name, type, variant or None, PyTorch's way or None)"""
     sides = [("titan float32", "float32", None, None), ("titan bfloat16", "bfloat16", None, None)]
     sides += [(f"titan bfloat16 {name}", "bfloat16", name, None) for name in a.others]
-    return sides + [(f"PyTorch {dtype} {way}", dtype, None, way) for dtype in ways for way in ways[dtype]]
+    return sides + [(f"PyTorch {dtype} {way}", dtype, None, way) for dtype in ways for way in ways[dtype]
+                    if way not in a.skip]
 
 
 def check_losses(results, close):
@@ -140,6 +144,7 @@ def race(a, sides, run_titan, run_torch, rate, close=None):
         for name, dtype, kernels, way in sides:
             with variant(kernels):
                 results[name] = run_torch(dtype, way) if way else run_titan(dtype)
+            print(f"{name}: {rate(results[name]):.1f} tokens/s", file=sys.stderr, flush=True)
         if close:
             check_losses(results, close)
         for name, result in results.items():
@@ -228,7 +233,9 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--steps", type=int, help="of training, of which the first does not count (default 4)")
     parser.add_argument("--only", default=",".join(WORKS))
+    parser.add_argument("--skip", default="")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out")
     a = parser.parse_args()
@@ -243,17 +250,18 @@ def main():
     except OSError:
         parser.error(f"no program '{a.python}'")
     a.rounds = a.rounds or (1 if a.quick else 3)
-    a.steps = 2 if a.quick else 4
+    a.steps = a.steps or (2 if a.quick else 4)
+    a.skip = a.skip.split(",")
     a.product_seconds = 0.5 if a.quick else 10
     a.sizes = ({"125M": (64, 2), "debugmodel": (64, 2), "experts": (64, 2, 1), "generate": ("debugmodel", 1, 8, 8)}
                if a.quick else
                {"125M": (1024, 2), "debugmodel": (2048, 2), "experts": (1024, 2, 8), "generate": ("125M", 10, 64, 64)})
 
-    here = variants_here(a.titan)
+    here = [name for name in variants_here(a.titan) if name not in a.skip]
     kernels, words = chosen(a.titan)
     picks = "float32" if "widened" in words else "bfloat16"
     # the other ways to multiply bfloat16 with the same float32 kernels
-    wide = [name for name in here if name not in ("generic", "avx2", "neon")]
+    wide = [name for name in here if name not in ("blas", "generic", "avx2", "neon")]
     a.others = [name for name in wide if name != kernels and kernels in wide]
     print(f"{cpu_lines()}; {a.threads} threads; titan's choice: {words}; {versions}; {load()}"
           f"{'; --quick: these numbers mean nothing' if a.quick else ''}\n")
