@@ -8,18 +8,21 @@
  * Four tiles hold a square of 32 x 32 sums over a block of k; the sums over blocks of k are added in order. So the bits
  * of an element depend on k only. They differ from the bits of the other kernels: a tile sums in an order of its own.
  *
- * Nobody has run this on a processor with AMX yet. Tests run it over emulated tiles, and over intrinsics whose
- * instructions a signal handler carries out. The sizes of the blocks follow from the sizes of the caches; they have not
- * been measured.
+ * Meanwhile the processor fetches what is packed next from memory.
  *
- * Packing and storing are plain C with vectors of the compiler, so that tests run them on every processor.
+ * On an Intel Xeon of family 6, model 207, products had the bits of the emulated tiles, and ran at a third of the rate
+ * at which tiles can be loaded and multiplied: packing and storing take the rest. There it was slower to store tiles
+ * to c directly, and no faster to fetch tiles of A into the first cache.
+ *
+ * Packing and storing are plain C with vectors of the compiler, so that tests run them on every processor: over
+ * emulated tiles, and over intrinsics whose instructions a signal handler carries out.
  */
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/kernels/vector/amx_tile.h"
-#include "core/kernels/vector_math.h"
+#include "core/kernels/vector/fetch.h"
 #include "core/math/round.h"
 
 /* 64 bits, like the indices that they are multiplied with */
@@ -28,6 +31,7 @@
 #define TILE   (LINES * STEP) /* elements */
 #define SIDE   (2 * LINES)    /* of a square of sums */
 #define DEPTH  INT64_C(512)   /* 32 KiB of B */
+#define TURN   INT64_C(4)     /* steps between two fetches */
 #define STRIDE ((int64_t)sizeof(float) * SIDE)
 _Static_assert(DEPTH <= TT_BGEMM_DEPTH && DEPTH % STEP == 0 && TT_BGEMM_PANEL >= SIDE, "scratch");
 
@@ -41,11 +45,13 @@ static int64_t up_to(int64_t n, int64_t most)
 /* --- packing --- */
 
 typedef uint32_t pairs __attribute__((vector_size(64), may_alias));
+typedef uint16_t halves __attribute__((vector_size(64), may_alias));
+typedef float floats __attribute__((vector_size(64), may_alias));
 
 #if defined(__clang__)
-#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define PICK(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define PICK(a, b, ...) __builtin_shuffle(a, b, (pairs){__VA_ARGS__})
+#define PICK(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
 
 /* Lane l of the two vectors after an exchange of squares of s lanes. */
@@ -55,64 +61,83 @@ typedef uint32_t pairs __attribute__((vector_size(64), may_alias));
     f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s), f(8, s), f(9, s), f(10, s), f(11, s), \
         f(12, s), f(13, s), f(14, s), f(15, s)
 
+/* Lane l, or lane 16 + l, of each of two vectors of halves. */
+#define BESIDE(l, s) (s) + (l), 32 + (s) + (l)
+/* The upper halves of two vectors of floats. */
+#define ODD(l, s) 2 * ((s) + (l)) + 1
+
 /* Swaps the upper right and the lower left one of each four squares of s x s lanes. */
-#define EXCHANGE(x, s)                                       \
-    _Pragma("GCC unroll 16") for (int i = 0; i < LINES; i++) \
-    {                                                        \
-        if (!(i & (s))) {                                    \
-            pairs a = (x)[i], b = (x)[i + (s)];              \
-                                                             \
-            (x)[i] = PICK(a, b, LANES(LOWER, s));            \
-            (x)[i + (s)] = PICK(a, b, LANES(UPPER, s));      \
-        }                                                    \
+#define EXCHANGE(x, s)                                         \
+    _Pragma("GCC unroll 16") for (int i = 0; i < LINES; i++)   \
+    {                                                          \
+        if (!(i & (s))) {                                      \
+            pairs a = (x)[i], b = (x)[i + (s)];                \
+                                                               \
+            (x)[i] = PICK(pairs, a, b, LANES(LOWER, s));       \
+            (x)[i + (s)] = PICK(pairs, a, b, LANES(UPPER, s)); \
+        }                                                      \
     }
 
 /* Transposes the 16 x 16 pairs of a tile. */
+INLINE void transpose(pairs *x)
+{
+    EXCHANGE(x, 8)
+    EXCHANGE(x, 4)
+    EXCHANGE(x, 2)
+    EXCHANGE(x, 1)
+}
+
 static void transpose_tile(tt_bf16 *tile)
 {
     pairs x[LINES];
 
     memcpy(x, tile, sizeof x);
-    EXCHANGE(x, 8)
-    EXCHANGE(x, 4)
-    EXCHANGE(x, 2)
-    EXCHANGE(x, 1)
+    transpose(x);
     memcpy(tile, x, sizeof x);
 }
 
-/* Lines of k elements: one after the other. */
-INLINE void copy_along(tt_bf16 *tile, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k)
+/* A tile of 16 lines of k elements, one after the other. Callers pass `transposed` as a constant. */
+INLINE void pack_along(tt_bf16 *tile, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k, bool transposed)
 {
-    for (int64_t i = 0; i < LINES; i++, tile += STEP, from += stride) {
-        if (i < lines && k >= STEP) {
-            memcpy(tile, from, TILE_BYTES);
-        } else {
-            memset(tile, 0, TILE_BYTES);
-            if (i < lines)
-                memcpy(tile, from, (size_t)k * sizeof *tile);
-        }
+    pairs x[LINES];
+
+    if (lines < LINES || k < STEP) {
+        memset(tile, 0, sizeof x);
+        for (int64_t i = 0; i < up_to(lines, LINES); i++)
+            memcpy(tile + i * STEP, from + i * stride, (size_t)up_to(k, STEP) * sizeof *tile);
+        if (transposed)
+            transpose_tile(tile);
+        return;
     }
+    _Pragma("GCC unroll 16") for (int64_t i = 0; i < LINES; i++) memcpy(&x[i], from + i * stride, sizeof x[i]);
+    if (transposed)
+        transpose(x);
+    _Pragma("GCC unroll 16") for (int64_t i = 0; i < LINES; i++) memcpy(tile + i * STEP, &x[i], sizeof x[i]);
 }
 
-/* k rows of an element of each line: two neighbours side by side. */
-INLINE void copy_across(tt_bf16 *tile, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k)
+/* Two neighbours of k of 32 lines, side by side. */
+INLINE void interleave(void *first, void *second, const halves *low, const halves *high)
 {
-    static const tt_bf16 zeros[TILE_LINES];
+    halves x = PICK(halves, *low, *high, LANES(BESIDE, 0)), y = PICK(halves, *low, *high, LANES(BESIDE, 16));
 
-    for (int64_t p = 0; p < STEP; p += 2, tile += STEP, from += 2 * stride) {
-        const tt_bf16 *low = p < k ? from : zeros, *high = p + 1 < k ? from + stride : zeros;
-        tt_bf16 rest[2][TILE_LINES] = {{0}};
+    memcpy(first, &x, sizeof x);
+    memcpy(second, &y, sizeof y);
+}
 
-        if (lines < LINES) {
-            memcpy(rest[0], low, (size_t)lines * sizeof *low);
-            memcpy(rest[1], high, (size_t)lines * sizeof *high);
-            low = rest[0];
-            high = rest[1];
+/* k rows of an element of each line, for a tile and the next 16 lines, which share the cache lines that are read. */
+INLINE void pack_across(tt_bf16 *tile, tt_bf16 *next, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k)
+{
+    for (int64_t p = 0; p < STEP; p += 2, tile += STEP, next += STEP, from += 2 * stride) {
+        halves row[2] = {{0}};
+
+        if (lines >= SIDE && k >= STEP) {
+            memcpy(&row[0], from, sizeof row[0]);
+            memcpy(&row[1], from + stride, sizeof row[1]);
+        } else {
+            for (int64_t i = 0; i < 2 && p + i < k; i++)
+                memcpy(&row[i], from + i * stride, (size_t)up_to(lines, SIDE) * sizeof *from);
         }
-        for (int64_t i = 0; i < LINES; i++) {
-            tile[2 * i] = low[i];
-            tile[2 * i + 1] = high[i];
-        }
+        interleave(tile, next, &row[0], &row[1]);
     }
 }
 
@@ -137,25 +162,66 @@ static struct operand operand_b(const struct tt_matmul *gemm)
 /* Packs [begin, begin + k) of the lines from `line` on: 16 lines after the other, steps of k within. */
 static void pack(tt_bf16 *to, const struct operand *x, int64_t line, int64_t lines, int64_t begin, int64_t k)
 {
-    for (int64_t i = 0; i < lines; i += LINES) {
+    int64_t size = tt_round_up(k, STEP) * LINES; /* of 16 lines */
+
+    for (int64_t i = 0; x->along && i < lines; i += LINES) {
+        const tt_bf16 *from = x->from + (line + i) * x->stride + begin;
+
         for (int64_t p = 0; p < k; p += STEP, to += TILE) {
-            if (x->along)
-                copy_along(to, x->from + (line + i) * x->stride + begin + p, x->stride, lines - i, k - p);
+            if (x->pairs)
+                pack_along(to, from + p, x->stride, lines - i, k - p, true);
             else
-                copy_across(to, x->from + (begin + p) * x->stride + line + i, x->stride, lines - i, k - p);
-            if (x->along == x->pairs)
-                transpose_tile(to);
+                pack_along(to, from + p, x->stride, lines - i, k - p, false);
+        }
+    }
+    for (int64_t i = 0; !x->along && i < lines; i += 2 * LINES, to += 2 * size) {
+        const tt_bf16 *from = x->from + begin * x->stride + line + i;
+
+        for (int64_t p = 0; p < k; p += STEP) {
+            tt_bf16 none[TILE], *tile = to + p * LINES, *next = lines - i > LINES ? tile + size : none;
+
+            pack_across(tile, next, from + p * x->stride, x->stride, lines - i, k - p);
+            if (!x->pairs)
+                transpose_tile(tile);
+            if (!x->pairs && lines - i > LINES)
+                transpose_tile(next);
         }
     }
 }
 
+/* What pack will read, in `turns` turns. */
+static struct fetch fetch_of(const struct operand *x, int64_t line, int64_t lines, int64_t begin, int64_t k,
+                             int64_t turns)
+{
+    int64_t size = (int64_t)sizeof(tt_bf16);
+
+    if (lines <= 0 || k <= 0)
+        return (struct fetch){0};
+    if (x->along)
+        return fetch_in_turns(x->from + line * x->stride + begin, x->stride * size, lines, k * size, turns);
+    return fetch_in_turns(x->from + begin * x->stride + line, x->stride * size, k, lines * size, turns);
+}
+
 /* --- the product --- */
+
+/* What is fetched meanwhile: a panel of B and a part of a block of A. */
+struct ahead {
+    struct fetch a, b;
+};
+
+/* Not inlined, so that the compiler makes one loop of products. */
+__attribute__((noinline)) static void fetch_both(struct ahead *next)
+{
+    fetch_some(&next->b);
+    fetch_some(&next->a);
+}
 
 /*
  * sum (32, 32) = a b over `steps` steps of k. Callers pass the numbers of tiles of rows and of columns, 1 or 2, as
  * constants; what they leave out of `sum` is not written.
  */
-INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, int rows, int columns, float *sum)
+INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, int rows, int columns, float *sum,
+                           struct ahead *next)
 {
     const tt_bf16 *lower = a + steps * TILE, *right = b + steps * TILE;
 
@@ -166,20 +232,25 @@ INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, in
         TILE_ZERO(2);
     if (rows > 1 && columns > 1)
         TILE_ZERO(3);
-    for (int64_t at = 0; at < steps * TILE; at += TILE) {
-        TILE_LOAD(4, a + at);
-        TILE_LOAD(6, b + at);
-        TILE_DOT(0, 4, 6);
-        if (columns > 1) {
-            TILE_LOAD(7, right + at);
-            TILE_DOT(1, 4, 7);
+    for (int64_t at = 0; at < steps * TILE;) {
+        int64_t end = up_to(steps * TILE, at + TURN * TILE);
+
+        fetch_both(next);
+        for (; at < end; at += TILE) {
+            TILE_LOAD(6, b + at);
+            if (columns > 1)
+                TILE_LOAD(7, right + at);
+            TILE_LOAD(4, a + at);
+            TILE_DOT(0, 4, 6);
+            if (columns > 1)
+                TILE_DOT(1, 4, 7);
+            if (rows > 1) {
+                TILE_LOAD(5, lower + at);
+                TILE_DOT(2, 5, 6);
+            }
+            if (rows > 1 && columns > 1)
+                TILE_DOT(3, 5, 7);
         }
-        if (rows > 1) {
-            TILE_LOAD(5, lower + at);
-            TILE_DOT(2, 5, 6);
-        }
-        if (rows > 1 && columns > 1)
-            TILE_DOT(3, 5, 7);
     }
     TILE_STORE(0, sum, STRIDE);
     if (columns > 1)
@@ -191,16 +262,16 @@ INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, in
 }
 
 static void multiply_square(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, int64_t rows, int64_t columns,
-                            float *sum)
+                            float *sum, struct ahead *next)
 {
     if (rows > LINES && columns > LINES)
-        multiply_tiles(a, b, steps, 2, 2, sum);
+        multiply_tiles(a, b, steps, 2, 2, sum, next);
     else if (rows > LINES)
-        multiply_tiles(a, b, steps, 2, 1, sum);
+        multiply_tiles(a, b, steps, 2, 1, sum, next);
     else if (columns > LINES)
-        multiply_tiles(a, b, steps, 1, 2, sum);
+        multiply_tiles(a, b, steps, 1, 2, sum, next);
     else
-        multiply_tiles(a, b, steps, 1, 1, sum);
+        multiply_tiles(a, b, steps, 1, 1, sum, next);
 }
 
 /* A block of c at (row, column), and of k. */
@@ -211,66 +282,152 @@ struct block {
     float *sums;    /* (rows, columns) over the blocks of k so far, for a c of bfloat16 */
 };
 
-static void add_floats(float *to, const float *a, const float *b, int64_t n)
-{
-    TT_INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
-        to[i] = a[i] + b[i];
-}
+/* What happens to the sums of a square: `add` is added to them, then `acc`, and they are stored as `to`, else as c. */
+struct target {
+    const float *add; /* NULL: nothing */
+    float *to;        /* NULL: c */
+    int64_t stride;   /* of both, elements */
+    const tt_bf16 *acc;
+    tt_bf16 *c;
+    int64_t c_stride; /* of both */
+};
 
-/* n sums of a row of a c of bfloat16, rounded in the last block of k. */
-static void store_halves(const struct block *block, float *sum, int64_t n, float *before, int64_t at)
-{
-    const struct tt_matmul *gemm = block->gemm;
-    const tt_bf16 *acc = gemm->acc ? (const tt_bf16 *)gemm->acc + at : NULL;
-    tt_bf16 *c = (tt_bf16 *)gemm->c + at;
-
-    if (block->begin > 0)
-        add_floats(sum, before, sum, n);
-    if (block->begin + block->k < gemm->k) {
-        memcpy(before, sum, (size_t)n * sizeof *sum);
-        return;
-    }
-    for (int64_t i = 0; acc && i < n; i++)
-        sum[i] += tt_bf16_to_float(acc[i]);
-    for (int64_t i = 0; i < n; i++)
-        c[i] = tt_bf16_from_float(sum[i]);
-}
-
-/* The sums of n columns of a row of the block. */
-static void store_row(const struct block *block, int64_t row, int64_t column, int64_t n, float *sum)
+static struct target target_of(const struct block *block, int64_t row, int64_t column)
 {
     const struct tt_matmul *gemm = block->gemm;
     int64_t at = (block->row + row) * gemm->ldc + block->column + column;
-    float *c = (float *)gemm->c + at;
+    bool first = block->begin == 0, last = block->begin + block->k >= gemm->k;
+    struct target x = {.stride = gemm->ldc, .c_stride = gemm->ldc};
 
-    if (gemm->c_bf16)
-        store_halves(block, sum, n, block->sums + row * block->columns + column, at);
-    else if (block->begin > 0)
-        add_floats(c, c, sum, n);
-    else if (gemm->acc)
-        add_floats(c, (const float *)gemm->acc + at, sum, n);
+    if (!gemm->c_bf16) {
+        x.to = (float *)gemm->c + at;
+        x.add = !first ? x.to : gemm->acc ? (const float *)gemm->acc + at : NULL;
+        return x;
+    }
+    x.stride = block->columns;
+    x.add = first ? NULL : block->sums + row * block->columns + column;
+    if (last) {
+        x.c = (tt_bf16 *)gemm->c + at;
+        x.acc = gemm->acc ? (const tt_bf16 *)gemm->acc + at : NULL;
+    } else {
+        x.to = block->sums + row * block->columns + column;
+    }
+    return x;
+}
+
+/* Rounds as tt_bf16_from_float does, in the upper halves. */
+INLINE void round_floats(floats *sum)
+{
+    pairs x, nan;
+
+    memcpy(&x, sum, sizeof x);
+    nan = (pairs)((x & 0x7fffffffU) > 0x7f800000U);
+    x = ((x + 0x7fffU + (x >> 16 & 1U)) & ~nan) | ((x | 0x400000U) & nan);
+    memcpy(sum, &x, sizeof x);
+}
+
+/* 32 sums of row i. */
+INLINE void store_row(const struct target *x, int64_t i, const float *row)
+{
+    floats sum[2], other[2];
+    halves acc, zeros = {0}, c;
+
+    memcpy(sum, row, sizeof sum);
+    if (x->add) {
+        memcpy(other, x->add + i * x->stride, sizeof other);
+        sum[0] = other[0] + sum[0];
+        sum[1] = other[1] + sum[1];
+    }
+    if (x->to) {
+        memcpy(x->to + i * x->stride, sum, sizeof sum);
+        return;
+    }
+    if (x->acc) {
+        memcpy(&acc, x->acc + i * x->c_stride, sizeof acc);
+        interleave(&other[0], &other[1], &zeros, &acc);
+        sum[0] = sum[0] + other[0];
+        sum[1] = sum[1] + other[1];
+    }
+    round_floats(&sum[0]);
+    round_floats(&sum[1]);
+    c = PICK(halves, (halves)sum[0], (halves)sum[1], LANES(ODD, 0), LANES(ODD, 16));
+    memcpy(x->c + i * x->c_stride, &c, sizeof c);
+}
+
+static void store_element(const struct target *x, int64_t i, int64_t j, float sum)
+{
+    if (x->add)
+        sum = x->add[i * x->stride + j] + sum;
+    if (x->acc)
+        sum += tt_bf16_to_float(x->acc[i * x->c_stride + j]);
+    if (x->to)
+        x->to[i * x->stride + j] = sum;
     else
-        memcpy(c, sum, (size_t)n * sizeof *sum);
+        x->c[i * x->c_stride + j] = tt_bf16_from_float(sum);
+}
+
+static void store_square(const struct target *x, const float *sum, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++, sum += SIDE) {
+        if (columns == SIDE)
+            store_row(x, i, sum);
+        for (int64_t j = 0; columns < SIDE && j < columns; j++)
+            store_element(x, i, j, sum[j]);
+    }
+}
+
+/* The panel of B after the one at `column`: of the same block, of the next k, of the next rows, of the next product. */
+static struct fetch next_panel(const struct block *block, int64_t column, int64_t turns)
+{
+    const struct tt_matmul *gemm = block->gemm;
+    struct operand b = operand_b(gemm);
+    int64_t begin = block->begin + block->k;
+
+    column += SIDE;
+    if (column < block->columns)
+        return fetch_of(&b, block->column + column, up_to(block->columns - column, SIDE), block->begin, block->k,
+                        turns);
+    if (begin < gemm->k)
+        return fetch_of(&b, block->column, up_to(block->columns, SIDE), begin, up_to(gemm->k - begin, DEPTH), turns);
+    if (block->row + block->rows < gemm->m)
+        return fetch_of(&b, block->column, up_to(block->columns, SIDE), 0, up_to(gemm->k, DEPTH), turns);
+    b.from = gemm->next_b;
+    if (!b.from || block->column + block->columns < gemm->n)
+        return (struct fetch){0};
+    return fetch_of(&b, 0, up_to(gemm->n, SIDE), 0, up_to(gemm->k, DEPTH), turns);
+}
+
+/* The block of A after this one: of the next k, or of the next rows. */
+static struct fetch next_block(const struct block *block, int64_t turns)
+{
+    const struct tt_matmul *gemm = block->gemm;
+    struct operand a = operand_a(gemm);
+    int64_t begin = block->begin + block->k, row = block->row + block->rows;
+
+    if (begin < gemm->k)
+        return fetch_of(&a, block->row, block->rows, begin, up_to(gemm->k - begin, DEPTH), turns);
+    return fetch_of(&a, row, up_to(gemm->m - row, TT_BGEMM_ROWS), 0, up_to(gemm->k, DEPTH), turns);
 }
 
 static void multiply_block(const struct block *block)
 {
     struct operand a = operand_a(block->gemm), b = operand_b(block->gemm);
-    int64_t steps = tt_div_up(block->k, STEP);
+    int64_t steps = tt_div_up(block->k, STEP), turns = tt_div_up(block->rows, SIDE) * tt_div_up(steps, TURN);
+    struct ahead next = {.a = next_block(block, tt_div_up(block->columns, SIDE) * turns)};
     float sum[SIDE * SIDE] __attribute__((aligned(64)));
 
     pack(block->a, &a, block->row, block->rows, block->begin, block->k);
     for (int64_t column = 0; column < block->columns; column += SIDE) {
         int64_t columns = up_to(block->columns - column, SIDE);
 
+        next.b = next_panel(block, column, turns);
         pack(block->b, &b, block->column + column, columns, block->begin, block->k);
         for (int64_t row = 0; row < block->rows; row += SIDE) {
             int64_t rows = up_to(block->rows - row, SIDE);
+            struct target to = target_of(block, row, column);
 
-            multiply_square(block->a + row * steps * STEP, block->b, steps, rows, columns, sum);
-            for (int64_t i = 0; i < rows; i++)
-                store_row(block, row + i, column, columns, sum + i * SIDE);
+            multiply_square(block->a + row * steps * STEP, block->b, steps, rows, columns, sum, &next);
+            store_square(&to, sum, rows, columns);
         }
     }
 }

@@ -10,6 +10,7 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
 #include "core/kernels/vector/bf16.h"
+#include "core/kernels/vector/fetch.h"
 #include "core/kernels/vector/simd.h"
 
 /* 64 bits, like the indices that they are multiplied with */
