@@ -147,8 +147,8 @@ static void every_flag_of_megatron_is_priced_named_or_refused(void **state)
         "--num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 4096 --micro-batch-size 1 "
         "--global-batch-size 64 --bf16 --swiglu --vocab-size 50000 --group-query-attention --num-experts 8 "
         "--recompute-granularity full --recompute-method block --pipeline-model-parallel-size 2 --window-size 128,0 "
-        "--fp8-format hybrid --cross-entropy-loss-fusion --use-precision-aware-optimizer --max-position-embeddings 4096 "
-        "--tensor-model-parallel-size 2";
+        "--fp8-format hybrid --cross-entropy-loss-fusion --use-precision-aware-optimizer "
+        "--max-position-embeddings 4096 --tensor-model-parallel-size 2";
     static const char latent[] = "--num-layers 8 --hidden-size 1024 --num-attention-heads 8 --seq-length 4096 "
                                  "--micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 50000 "
                                  "--multi-latent-attention --recompute-granularity selective";
