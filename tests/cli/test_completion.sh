@@ -85,8 +85,8 @@ case_values_are_those_that_the_key_accepts() {
     offered sqrt
     offer "titan train --checkpoint.enable=f"
     offered false
-    offer "titan train --model.name=gp"
-    offered gpt2 gpt_oss
+    offer "titan train --model.name=lla"
+    offered llama3
     offer "titan train --model.flavor=h"
     offered hf
     offer "titan train --parallelism.threads_per_rank="
