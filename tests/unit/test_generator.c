@@ -59,15 +59,25 @@ static const float *weights_of(const struct tt_model *model, int p, int64_t n)
     return weights.of[p];
 }
 
+/* Whether one of the row's models has fewer heads of keys and values than of queries. */
+static bool has_groups(const struct tt_model_row *row)
+{
+    for (int f = 0; f < row->n_flavors; f++)
+        if (row->flavors[f].dims.n_kv_heads && row->flavors[f].dims.n_kv_heads < row->flavors[f].dims.n_heads)
+            return true;
+    return false;
+}
+
 static struct tt_model *make_model(const struct tt_model_row *row)
 {
     /* Heads share keys and values where the architecture allows it. */
-    bool latents = row->flavors[0].dims.mla.kv_rank > 0, groups = !latents && !row->learned_positions;
+    bool latents = row->flavors[0].dims.mla.kv_rank > 0, groups = !latents && has_groups(row);
     const struct tt_model_dims dims = {.dim = 48,
                                        .n_layers = 3,
                                        .n_heads = 6,
                                        .n_kv_heads = groups ? 2 : 6,
                                        .head_dim = 8,
+                                       .rotary_dim = row->flavors[0].dims.rotary_dim ? 4 : 0,
                                        .ffn_dim = 80,
                                        .vocab_size = VOCAB,
                                        .mla = {.q_rank = latents ? 20 : 0,
