@@ -352,6 +352,29 @@ static void merged_bytes_are_marked(void **state)
     tt_tokenizer_free(t);
 }
 
+/* What a Split removes has no tokens, and does not move the marks of what follows. */
+static void text_after_removed_text_is_marked(void **state)
+{
+    struct tt_tokenizer *t = load_patched(
+        "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+        "{\"String\": \" \"}, \"behavior\": \"Removed\"}, {\"type\": \"ByteLevel\", \"use_regex\": false}]}}");
+    struct tt_passages passages = {0};
+    struct tt_encoder *encoder = NULL;
+    struct tt_ids ids = {0}, marks = {0};
+
+    assert_int_equal(tt_encoder_new(t, &encoder), 0);
+    tt_passages_add(&passages, 4, 5);
+    assert_int_equal(tt_encoder_encode_marked(encoder, "x  zqx", 6, &passages, &ids, &marks), 0);
+    assert_int_equal(ids.n, 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(marks.id[i], i == 2);
+    tt_passages_release(&passages);
+    tt_ids_release(&marks);
+    tt_ids_release(&ids);
+    tt_encoder_free(encoder);
+    tt_tokenizer_free(t);
+}
+
 static void merges_with_spaces_split_where_both_halves_are_tokens(void **state)
 {
     struct tt_tokenizer *t = NULL;
@@ -758,6 +781,7 @@ int main(void)
         cmocka_unit_test(a_hostile_pattern_is_given_up_in_a_long_text),
         cmocka_unit_test(added_tokens_do_not_overlap),
         cmocka_unit_test(merged_bytes_are_marked),
+        cmocka_unit_test(text_after_removed_text_is_marked),
         cmocka_unit_test(merges_with_spaces_split_where_both_halves_are_tokens),
         cmocka_unit_test(ends_of_documents_come_from_config_or_template),
         cmocka_unit_test(documents_have_both_ends_and_special_tokens_can_be_text),

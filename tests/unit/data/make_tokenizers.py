@@ -179,8 +179,10 @@ def family_parts():
         "deepseek_llm": ("bytes", None, byte_level(*isolated(
             "[\r\n]", f"\\s?[{letters}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$",
             HAN), digits()), template("<BEGIN>"), plain, all_three, {}),
-        "laguna": ("bytes", None, byte_level(pre_tokenizers.Split(Regex(r"(?:\r?\n)+(?!\r?\n)"), "merged_with_next"),
-                                             *isolated(QWEN)), None, plain, all_three, {}),
+        **{f"split_{behavior}{'_inverted' * invert}": (
+            "bytes", None, byte_level(pre_tokenizers.Split(Regex(r"[ \n]|the|\d\d"), behavior, invert=invert)), None,
+            plain, all_three, {}) for behavior, invert in (("merged_with_previous", False), ("merged_with_next", False),
+                                                    ("contiguous", True), ("removed", False))},
     }
 
 
