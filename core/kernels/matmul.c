@@ -15,14 +15,15 @@ enum {
     TILE_MIN = 384,               /* of the dimension that is cut */
     HALF_MIN = 256,               /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
     SERIAL_FLOPS = 2 * 1000000,   /* a smaller product is cheaper than waking the team */
+    THREAD_MIN = 96,              /* the same, if there are more threads than tiles */
     OF_MANY_FLOPS = 2 * 64000000, /* of a tile of one of many products, about a millisecond */
     OF_MANY_MIN = 192 /* of the dimension that is cut; next to the flops of these tiles packing costs little */
 };
 
 /* --- tiles --- */
 
-/* The number of tiles of one grain. */
-static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
+/* The number of tiles of one grain, at least `threads` if it is that large. */
+static int64_t tiles_of(int64_t m, int64_t n, int64_t k, int threads)
 {
     int64_t size = m > n ? m : n, tiles = 1;
 
@@ -30,7 +31,11 @@ static int64_t tiles_of(int64_t m, int64_t n, int64_t k)
         return 1;
     while (size / (2 * tiles) >= TILE_MIN)
         tiles *= 2;
-    return tiles == 1 && size >= HALF_MIN ? 2 : tiles;
+    if (tiles == 1 && size >= HALF_MIN)
+        tiles = 2;
+    while (tiles < threads && size / (2 * tiles) >= THREAD_MIN)
+        tiles *= 2;
+    return tiles;
 }
 
 /* The number of tiles of one of many products. */
@@ -58,15 +63,18 @@ static struct grains grains_of(int64_t extent, int64_t size)
     return grains;
 }
 
+static bool bits_by_shape(const struct tt_matmul *product)
+{
+    return product->bf16 ? tt_bgemm_is_blas() : tt_sgemm_is_blas();
+}
+
 /*
  * The grains of m or n, each of which is a separate product. With a kernel whose bits of an element depend on k only,
  * all are one product, since every part of it has the same bits, and fewer products pack less.
  */
 static struct grains products_of(const struct tt_matmul *product, int64_t extent, int64_t size)
 {
-    bool by_shape = product->bf16 ? tt_bgemm_is_blas() : tt_sgemm_is_blas();
-
-    return grains_of(extent, by_shape ? size : 0);
+    return grains_of(extent, bits_by_shape(product) ? size : 0);
 }
 
 /* The number of tiles of grain (i, j), and its place in c. */
@@ -78,8 +86,9 @@ static int64_t tiles_of_grain(const struct tt_matmul *product, int64_t i, int64_
 
     *ret_at =
         (struct tt_rectangle){i * m.size, i == m.n - 1 ? m.last : m.size, j * n.size, j == n.n - 1 ? n.last : n.size};
-    return product->of_many ? tiles_of_many(ret_at->rows, ret_at->columns, k.size)
-                            : tiles_of(ret_at->rows, ret_at->columns, k.size);
+    return product->of_many
+               ? tiles_of_many(ret_at->rows, ret_at->columns, k.size)
+               : tiles_of(ret_at->rows, ret_at->columns, k.size, bits_by_shape(product) ? 0 : product->threads);
 }
 
 int64_t tt_matmul_tiles(const struct tt_matmul *product)
@@ -286,7 +295,11 @@ static void matmul_run_tile(void *arg, int64_t tile, int worker)
 
 void tt_matmul(struct tt_team *team, const struct tt_matmul *product)
 {
-    tt_team_run(team, tt_matmul_tiles(product), matmul_run_tile, (void *)product);
+    struct tt_matmul own = *product;
+
+    /* on a few cores larger tiles win, since each packs its operands */
+    own.threads = tt_team_threads(team) > 2 ? tt_team_threads(team) : 0;
+    tt_team_run(team, tt_matmul_tiles(&own), matmul_run_tile, &own);
 }
 
 /*

@@ -37,6 +37,7 @@ struct tt_matmul {
      */
     const struct tt_matmul *more;
     int n_more;
+    int threads; /* that compute it; 0: a few. If its bits do not depend on tiles, each thread gets one */
     /*
      * The b of the product that this thread is likely to run next, with the same n, k and ldb: its first part is
      * fetched from memory meanwhile. NULL: unknown.

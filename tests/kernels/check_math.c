@@ -126,6 +126,7 @@ static void check_gemm(struct check *check)
 
     static const int64_t tiles[][2] = {{255, 1},  {256, 2},  {767, 2},  {768, 2},    {1535, 2},
                                        {1536, 4}, {2048, 4}, {3072, 8}, {32000, 64}, {128256, 256}};
+    const struct tt_matmul many = {.m = 768, .n = 200, .k = 200, .threads = 16};
 
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (int k = 0; k < 12; k++)
@@ -139,6 +140,10 @@ static void check_gemm(struct check *check)
             check->failures++;
             printf("# %lld rows are cut into %lld tiles\n", (long long)tiles[t][0], (long long)tt_matmul_tiles(&tall));
         }
+    }
+    if (tt_matmul_tiles(&many) != (tt_sgemm_is_blas() ? 2 : 8)) { /* of 96 rows */
+        check->failures++;
+        printf("# for 16 threads, 768 rows are cut into %lld tiles\n", (long long)tt_matmul_tiles(&many));
     }
 }
 
