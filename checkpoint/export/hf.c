@@ -512,7 +512,7 @@ static bool is_as_long_as_trained(const struct tt_source *source, const struct t
     return trained_length(source) > 0 && !kept && !json_is_string(json_object_get(checkpoint, "initial_load_path")) &&
            !json_is_true(json_object_get(checkpoint, "initial_load_in_hf")) &&
            !json_is_integer(json_object_get(keys, "max_position_embeddings")) && !rope->dynamic &&
-           rope->beta_fast == 0.0;
+           rope->beta_fast == 0.0 && !tt_rope_is_long(rope);
 }
 
 /* kept: config.json of the imported model; may be NULL. */
@@ -528,7 +528,7 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
                                                             : "float32"));
     if (kept)
         add_kept(config, kept);
-    if (!model->row->learned_positions &&
+    if (!model->row->learned_positions && !tt_rope_is_long(&model->dims.rope) && /* whose scale follows from it */
         (seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")) ||
          is_as_long_as_trained(source, model, kept)))
         (void)json_object_set_new(config, "max_position_embeddings", json_integer(seq_len));

@@ -168,8 +168,11 @@ struct tt_attr {
     bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len tokens, not at 0 (generation) */
 };
 
-/* RoPE frequencies. If factor > 0, they are scaled: as in Llama 3.1, by YaRN (Peng et al. 2023) if beta_fast > 0, or as
- * the flags below say. */
+/* The most pairs of a head that LongRoPE may scale. */
+enum { TT_ROPE_PAIRS = 128 };
+
+/* RoPE frequencies. If factor > 0, they are scaled: as in Llama 3.1, by YaRN (Peng et al. 2023) if beta_fast > 0, by
+ * LongRoPE (Ding et al. 2024) if it has factors, or as the flags below say. */
 struct tt_rope {
     double theta;
     double factor;
@@ -180,10 +183,13 @@ struct tt_rope {
     double beta_fast, beta_slow;
     double mscale; /* YaRN: the table and the scores are multiplied by functions of these two */
     double mscale_all_dim;
-    double attention_factor; /* YaRN: of the table, in place of the one that follows from these; 0: it follows */
+    double attention_factor; /* YaRN, LongRoPE: of the table, in place of the one that follows; 0: it follows */
     bool linear;             /* all frequencies are divided by factor */
     bool dynamic;    /* unscaled up to original_max; longer sequences, for which theta would change, are refused */
     bool fractional; /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
+    /* LongRoPE: pair i turns slower by one of these: for contexts up to original_max, and for longer ones. 0 ends both
+     * lists. */
+    float short_factor[TT_ROPE_PAIRS], long_factor[TT_ROPE_PAIRS];
 };
 
 enum tt_op_id {

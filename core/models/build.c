@@ -161,7 +161,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
         graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
     if (graph->documents)
         graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, tokens);
-    graph->rope = model->dims.rope;
+    graph->rope = tt_rope_of_context(&model->dims.rope, context);
     graph->local_rope = (struct tt_rope){.theta = model->dims.local_theta};
     if (!model->row->learned_positions)
         graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);

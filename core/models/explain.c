@@ -104,6 +104,7 @@ static const char *scaling_of(const struct tt_rope *rope)
            : rope->dynamic         ? "dynamic"
            : rope->linear          ? "scaled linearly"
            : rope->beta_fast > 0.0 ? "scaled by YaRN"
+           : tt_rope_is_long(rope) ? "scaled by LongRoPE"
                                    : "scaled as in Llama 3.1";
 }
 

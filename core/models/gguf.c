@@ -166,7 +166,7 @@ static bool is_yarn(const struct tt_rope *rope)
 
 static bool is_llama3(const struct tt_rope *rope)
 {
-    return rope->factor != 0.0 && !rope->linear && !rope->dynamic && !is_yarn(rope);
+    return rope->factor != 0.0 && !rope->linear && !rope->dynamic && !is_yarn(rope) && !tt_rope_is_long(rope);
 }
 
 static int check_rope(const struct tt_model *model, const struct tt_gguf_arch *arch)

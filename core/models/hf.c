@@ -58,16 +58,18 @@ static const struct known_key {
 static const struct {
     const char *name, *types;
 } rope_members[] = {
-    {"rope_type", "default llama3 yarn linear dynamic"},
-    {"type", "default llama3 yarn linear dynamic"},
-    {"rope_theta", "default llama3 yarn linear dynamic"},
-    {"partial_rotary_factor", "default llama3 yarn linear dynamic"},
-    {"finetuned", "default llama3 yarn linear dynamic"},
-    {"factor", "llama3 yarn linear dynamic"},
-    {"original_max_position_embeddings", "llama3 yarn"},
+    {"rope_type", "default llama3 yarn longrope su linear dynamic"},
+    {"type", "default llama3 yarn longrope su linear dynamic"},
+    {"rope_theta", "default llama3 yarn longrope su linear dynamic"},
+    {"partial_rotary_factor", "default llama3 yarn longrope su linear dynamic"},
+    {"finetuned", "default llama3 yarn longrope su linear dynamic"},
+    {"factor", "llama3 yarn longrope su linear dynamic"},
+    {"original_max_position_embeddings", "llama3 yarn longrope su"},
     {"low_freq_factor", "llama3"},
     {"high_freq_factor", "llama3"},
-    {"attention_factor", "yarn"},
+    {"attention_factor", "yarn longrope su"},
+    {"short_factor", "yarn longrope su"},
+    {"long_factor", "yarn longrope su"},
     {"beta_fast", "yarn"},
     {"beta_slow", "yarn"},
     {"mscale", "yarn"},
@@ -868,7 +870,7 @@ static void write_decoder(json_t *config, const struct tt_hf_class *class, const
     (void)json_object_update_new(config,
                                  json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
                                            tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta),
-                                           "rope_scaling", tt_hf_rope_scaling(&d->rope), "hidden_act",
+                                           "rope_scaling", tt_hf_rope_scaling(d), "hidden_act",
                                            d->tanh_gelu ? "gelu_new" : activation_of(decoder), "attention_bias",
                                            decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
     if (class->mlp_bias)

@@ -104,13 +104,13 @@ static inline const json_t *tt_hf_member(const json_t *object, const char *key)
 }
 
 /**
- * RoPE (hf_rope.c): types default, llama3, yarn, linear and dynamic. dims: of the class, which may have scaling where
- * the file says nothing of RoPE (gpt-oss); the file's replaces it. The sizes of heads are the file's already.
+ * RoPE (hf_rope.c): types default, llama3, yarn, longrope, linear and dynamic. dims: of the class, which may have
+ * scaling where the file says nothing of RoPE (gpt-oss); the file's replaces it. The sizes of heads are the file's already.
  */
 int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /** The reverse, in the spelling of transformers 4, which 5 converts: an object, or null. */
-json_t *tt_hf_rope_scaling(const struct tt_rope *rope);
+json_t *tt_hf_rope_scaling(const struct tt_model_dims *dims);
 
 /** The part of each head that is rotated, as transformers multiplies it. */
 double tt_hf_rotated(const struct tt_model_dims *dims);

@@ -61,6 +61,35 @@ out:
     return rc;
 }
 
+/* LongRoPE's factors of one of two kinds of contexts. */
+static int read_factors(const json_t *rope, const char *key, const char *where, float *list)
+{
+    const json_t *value = tt_hf_member(rope, key);
+    size_t n = json_array_size(value);
+
+    if (n < 1 || n > TT_ROPE_PAIRS)
+        return tt_fail(TT_EDATA, "%s: rope_type longrope needs the key '%s', a list of 1 to %d numbers", where, key,
+                       TT_ROPE_PAIRS);
+    for (size_t i = 0; i < n; i++) {
+        list[i] = (float)json_number_value(json_array_get(value, i));
+        if (!(list[i] > 0.0F) || !isfinite(list[i]))
+            return tt_fail(TT_EDATA, "%s: %s[%zu] must be a positive number", where, key, i);
+    }
+    return 0;
+}
+
+/* The factor that the scale follows from is a ratio of lengths unless the object has one (tt_hf_read_rope). */
+static int read_long(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+{
+    int rc = 0;
+
+    TT_TRY(read_factors(rope, "short_factor", where, ret_rope->short_factor));
+    TT_TRY(read_factors(rope, "long_factor", where, ret_rope->long_factor));
+    TT_TRY(tt_hf_real(rope, "factor", 1.0, where, &ret_rope->factor));
+out:
+    return rc;
+}
+
 /* The first training's length of `dynamic` is max_position_embeddings, whatever the object says (read_rope). */
 static int read_factor(const json_t *rope, const char *type, const char *where, struct tt_rope *ret_rope)
 {
@@ -69,8 +98,15 @@ static int read_factor(const json_t *rope, const char *type, const char *where, 
     return need_real(rope, type, "factor", where, &ret_rope->factor);
 }
 
+/* The names that Phi-3's first files have for longrope. */
+static bool is_long(const char *name, const char *model_type)
+{
+    return strcmp(name, "longrope") == 0 ||
+           (strcmp(model_type, "phi3") == 0 && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0));
+}
+
 /* rope: the object with the type, or NULL. Leaves ret_rope without scaling for type default. */
-static int read_scaling(const json_t *rope, const char *where, struct tt_rope *ret_rope)
+static int read_scaling(const json_t *rope, const char *model_type, const char *where, struct tt_rope *ret_rope)
 {
     const json_t *type = tt_hf_member(rope, "rope_type");
     const char *name;
@@ -84,13 +120,16 @@ static int read_scaling(const json_t *rope, const char *where, struct tt_rope *r
     name = json_is_string(type) ? json_string_value(type) : "(not a string)";
     if (strcmp(name, "default") == 0)
         return 0;
+    if (is_long(name, model_type))
+        return read_long(rope, where, ret_rope);
     if (strcmp(name, "llama3") == 0)
         return read_llama3_scaling(rope, where, ret_rope);
     if (strcmp(name, "yarn") == 0)
         return read_yarn(rope, where, ret_rope);
     if (strcmp(name, "linear") == 0 || strcmp(name, "dynamic") == 0)
         return read_factor(rope, name, where, ret_rope);
-    return tt_fail(TT_EDATA, "%s: rope_type '%s' is not supported; default, llama3, yarn, linear and dynamic are",
+    return tt_fail(TT_EDATA,
+                   "%s: rope_type '%s' is not supported; default, llama3, yarn, longrope, linear and dynamic are",
                    where, name);
 }
 
@@ -137,16 +176,30 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
 }
 
 /*
+ * LongRoPE's table is multiplied by a function of how much longer the model's sequences are than those of the first
+ * training, unless the object has a factor of its own, or that multiplier itself.
+ */
+static int finish_long(const json_t *rope, const char *where, int64_t max_positions, struct tt_rope *ret_rope)
+{
+    if (!tt_hf_member(rope, "factor") && ret_rope->original_max > 0.0)
+        ret_rope->factor = fmax((double)max_positions / ret_rope->original_max, 1.0);
+    return read_attention_factor(rope, where, ret_rope);
+}
+
+/*
  * The length that scaling begins from. The file may have it outside of the object too, which wins, except in classes
  * with an object for each kind of layer (config is NULL); without any it is the longest sequence of the model.
+ * of_class: what a class has outside of the object where the file has nothing; 0: it
+ * has nothing.
  */
-static int read_original_max(const json_t *config, const json_t *rope, const char *where, int64_t max_positions,
-                             double *ret_value)
+static int read_original_max(const json_t *config, const json_t *rope, const char *where, double of_class,
+                             int64_t max_positions, double *ret_value)
 {
     int rc = 0;
 
-    *ret_value = (double)max_positions;
-    TT_TRY(tt_hf_real(rope, "original_max_position_embeddings", *ret_value, where, ret_value));
+    *ret_value = of_class > 0.0 ? of_class : (double)max_positions;
+    if (of_class == 0.0)
+        TT_TRY(tt_hf_real(rope, "original_max_position_embeddings", *ret_value, where, ret_value));
     TT_TRY(tt_hf_real(config, "original_max_position_embeddings", *ret_value, where, ret_value));
 out:
     return rc;
@@ -192,16 +245,20 @@ out:
 
 /*
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
- * older `type`). Types default, llama3, yarn, linear and dynamic. A class may have scaling where the file says nothing
- * of RoPE (gpt-oss).
+ * older `type`). Types default, llama3, yarn, longrope, linear and dynamic. A class may have scaling where the file
+ * says nothing of RoPE (gpt-oss).
  */
 int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
     const json_t *rope = NULL, *local = NULL;
     const struct tt_hf_class *class = tt_hf_class(config);
+    double original_max = dims->rope.original_max; /* that of a class without scaling: Phi-3's */
+    bool class_scales = dims->rope.factor != 0.0;
     struct tt_rope result = {0};
     int rc = 0;
 
+    if (!class_scales)
+        dims->rope.original_max = 0.0;
     TT_TRY(find_rope(config, where, dims->local_theta != 0.0, &rope, &local));
     if (dims->local_theta != 0.0)
         TT_TRY(read_local_rope(config, local, dims->local_theta == dims->rope.theta, where, &dims->local_theta));
@@ -209,7 +266,7 @@ int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dim
     TT_TRY(tt_hf_real(rope, "rope_theta", result.theta, where, &result.theta));
     TT_TRY(read_rotated(tt_hf_member(rope, "partial_rotary_factor") ? rope : config, class, where, dims));
     if (rope) {
-        TT_TRY(read_scaling(rope, where, &result));
+        TT_TRY(read_scaling(rope, class->type, where, &result));
         if (dims->mla.kv_rank && result.factor != 0.0 && result.beta_fast == 0.0) /* DeepSeek's classes read it there */
             TT_TRY(tt_hf_must_equal(rope, "mscale_all_dim", 0.0, where));
         dims->rope = result;
@@ -217,10 +274,12 @@ int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dim
     dims->rope.theta = result.theta;
     if (dims->rope.factor != 0.0)
         TT_TRY(read_original_max(dims->local_theta != 0.0 ? NULL : config, rope, where,
-                                 rope ? dims->max_positions : (int64_t)dims->rope.original_max,
+                                 rope && class_scales ? 0.0 : original_max, dims->max_positions,
                                  &dims->rope.original_max));
     if (dims->rope.dynamic)
         dims->rope.original_max = (double)dims->max_positions;
+    if (tt_rope_is_long(&dims->rope))
+        TT_TRY(finish_long(rope, where, dims->max_positions, &dims->rope));
 out:
     return rc;
 }
@@ -238,10 +297,35 @@ static json_t *yarn(const struct tt_rope *rope)
                      rope->fractional ? json_false() : NULL);
 }
 
-json_t *tt_hf_rope_scaling(const struct tt_rope *rope)
+static json_t *factors(const float *list)
 {
+    json_t *json = json_array();
+
+    for (int i = 0; i < TT_ROPE_PAIRS && list[i] != 0.0F; i++)
+        (void)json_array_append_new(json, tt_hf_float(list[i]));
+    return json;
+}
+
+/* Both versions of transformers read `type`. A factor that is the ratio of the lengths is left out. */
+static json_t *longrope(const struct tt_rope *rope, int64_t max_positions)
+{
+    bool follows = rope->factor == fmax((double)max_positions / rope->original_max, 1.0);
+
+    return json_pack("{s:s, s:o, s:o, s:I, s:o*, s:o*}", "type", "longrope", "short_factor",
+                     factors(rope->short_factor), "long_factor", factors(rope->long_factor),
+                     "original_max_position_embeddings", (json_int_t)rope->original_max, "factor",
+                     follows ? NULL : tt_json_number(rope->factor), "attention_factor",
+                     rope->attention_factor != 0.0 ? tt_json_number(rope->attention_factor) : NULL);
+}
+
+json_t *tt_hf_rope_scaling(const struct tt_model_dims *dims)
+{
+    const struct tt_rope *rope = &dims->rope;
+
     if (rope->factor == 0.0)
         return json_null();
+    if (tt_rope_is_long(rope))
+        return longrope(rope, dims->max_positions);
     if (rope->linear || rope->dynamic)
         return json_pack("{s:s, s:f}", "rope_type", rope->linear ? "linear" : "dynamic", "factor", rope->factor);
     if (rope->beta_fast > 0.0)
@@ -265,7 +349,7 @@ double tt_hf_rotated(const struct tt_model_dims *d)
 void tt_hf_write_ropes(json_t *config, const struct tt_model_dims *d)
 {
     double local = d->local_theta != 0.0 ? d->local_theta : d->rope.theta;
-    json_t *full = d->rope.factor != 0.0 ? tt_hf_rope_scaling(&d->rope) : json_pack("{s:s}", "rope_type", "default");
+    json_t *full = d->rope.factor != 0.0 ? tt_hf_rope_scaling(d) : json_pack("{s:s}", "rope_type", "default");
 
     (void)json_object_set_new(full, "rope_theta", tt_json_number(d->rope.theta));
     (void)json_object_set_new(config, "rope_parameters",

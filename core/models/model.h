@@ -355,10 +355,19 @@ int64_t tt_model_dense_layers(const struct tt_model_dims *dims);
 /** What YaRN multiplies the scores of attention by, with 1 / sqrt(E); 1 without YaRN. */
 double tt_rope_score_scale(const struct tt_rope *rope);
 
-/** What YaRN multiplies cos and sin by, as in transformers; 1 without YaRN. */
+/** What YaRN and LongRoPE multiply cos and sin by, as in transformers; else 1. */
 double tt_rope_table_scale(const struct tt_rope *rope);
 
-/** By how much pair i of a head of head_dim elements turns from one position to the next. */
+/** Whether the scaling is LongRoPE's. */
+static inline bool tt_rope_is_long(const struct tt_rope *rope)
+{
+    return rope->short_factor[0] != 0.0F;
+}
+
+/** RoPE for a context of so many positions: of LongRoPE's two lists of factors, short_factor is the one that counts. */
+struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t context);
+
+/** By how much pair i of head_dim rotated elements turns from one position to the next (LongRoPE: by short_factor). */
 double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i);
 
 /** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */

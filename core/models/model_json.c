@@ -15,8 +15,9 @@
 #include "core/models/lora.h"
 #include "core/os/file.h"
 
-/* norm_eps is a float, tied an int (FLAG), a WORD an enum; the rest is int64_t, bool or double. */
-enum kind { INT, FLAG, BOOL, FLOAT, REAL, WORD };
+/* norm_eps is a float, tied an int (FLAG), a WORD an enum, a LIST TT_ROPE_PAIRS floats up to the first that is 0; the
+ * rest is int64_t, bool or double. */
+enum kind { INT, FLAG, BOOL, FLOAT, REAL, WORD, LIST };
 
 /* Whether a member is in the file: always; always, but files of older versions lack it (0); or only if it is not 0. */
 enum presence { NEEDED, WRITTEN, IF_SET };
@@ -60,6 +61,8 @@ static const struct field {
     F("rope_scaling", "linear", BOOL, IF_SET, rope.linear)
     F("rope_scaling", "dynamic", BOOL, IF_SET, rope.dynamic)
     F("rope_scaling", "fractional", BOOL, IF_SET, rope.fractional)
+    F("rope_scaling", "short_factor", LIST, IF_SET, rope.short_factor)
+    F("rope_scaling", "long_factor", LIST, IF_SET, rope.long_factor)
     F(NULL, "sliding_window", INT, IF_SET, sliding_window)
     F(NULL, "window_from", INT, IF_SET, window_from)
     F(NULL, "full_every", INT, IF_SET, full.every)
@@ -109,8 +112,13 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
 /* The size of a member in memory. */
 static size_t bytes_of(enum kind kind)
 {
-    static const size_t bytes[] = {[INT] = sizeof(int64_t), [FLAG] = sizeof(int),    [BOOL] = sizeof(bool),
-                                   [FLOAT] = sizeof(float), [REAL] = sizeof(double), [WORD] = sizeof(unsigned)};
+    static const size_t bytes[] = {[INT] = sizeof(int64_t),
+                                   [FLAG] = sizeof(int),
+                                   [BOOL] = sizeof(bool),
+                                   [FLOAT] = sizeof(float),
+                                   [REAL] = sizeof(double),
+                                   [WORD] = sizeof(unsigned),
+                                   [LIST] = TT_ROPE_PAIRS * sizeof(float)};
 
     return bytes[kind];
 }
@@ -127,6 +135,7 @@ static bool is_set(const struct tt_model_dims *dims, const struct field *field)
     case BOOL:
         return *(const bool *)at;
     case FLOAT:
+    case LIST:
         return *(const float *)at != 0.0F;
     case REAL:
         return *(const double *)at != 0.0;
@@ -148,6 +157,15 @@ void tt_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *wi
 
 /* --- writing --- */
 
+static json_t *list_json(const float *list)
+{
+    json_t *json = json_array();
+
+    for (int i = 0; i < TT_ROPE_PAIRS && list[i] != 0.0F; i++)
+        (void)json_array_append_new(json, json_real((double)list[i]));
+    return json;
+}
+
 static json_t *field_json(const struct tt_model_dims *dims, const struct field *field)
 {
     const void *at = (const char *)dims + field->at;
@@ -165,6 +183,8 @@ static json_t *field_json(const struct tt_model_dims *dims, const struct field *
         return json_real(*(const double *)at);
     case WORD:
         return json_string(field->words[*(const unsigned *)at]);
+    case LIST:
+        return list_json(at);
     }
     return NULL;
 }
@@ -220,6 +240,18 @@ static int read_word(const json_t *value, const struct field *field, const char 
     return tt_fail(TT_EDATA, "'%s': '%s' has a value that is not known", where, field->key);
 }
 
+static int read_list(const json_t *value, const struct field *field, const char *where, float *list)
+{
+    if (!json_is_array(value) || json_array_size(value) > TT_ROPE_PAIRS)
+        return tt_fail(TT_EDATA, "'%s': '%s' is not a list of at most %d numbers", where, field->key, TT_ROPE_PAIRS);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        list[i] = (float)json_number_value(json_array_get(value, i));
+        if (!(list[i] > 0.0F) || !isfinite(list[i]))
+            return tt_fail(TT_EDATA, "'%s': '%s' has a member that is not a positive number", where, field->key);
+    }
+    return 0;
+}
+
 static int read_field(const json_t *json, const struct field *field, const char *where, struct tt_model_dims *dims)
 {
     const json_t *value = json_object_get(json, field->key);
@@ -251,6 +283,9 @@ static int read_field(const json_t *json, const struct field *field, const char 
         break;
     case WORD:
         rc = read_word(value, field, where, at);
+        break;
+    case LIST:
+        rc = read_list(value, field, where, at);
         break;
     }
     return rc;

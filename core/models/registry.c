@@ -104,11 +104,40 @@ static void check_dynamic(struct check *c, const struct tt_model_dims *d)
               TT_KEY_NAME(model.rope_scaling.original_max), d->rope.original_max, (long long)d->max_positions);
 }
 
+static int64_t rotated_pairs(const struct tt_model_dims *d)
+{
+    return (d->mla.kv_rank ? d->mla.rope_dim : d->head_dim) / 2;
+}
+
+/* LongRoPE's lists have a factor for each pair; zeros follow. */
+static void check_long(struct check *c, const struct tt_model_dims *d)
+{
+    const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor), TT_KEY(model.head_dim));
+    int64_t shorts = 0, longs = 0, pairs = rotated_pairs(d);
+
+    check_not_llamas(c, &d->rope, "LongRoPE's");
+    while (shorts < TT_ROPE_PAIRS && d->rope.short_factor[shorts] != 0.0F)
+        shorts++;
+    while (longs < TT_ROPE_PAIRS && d->rope.long_factor[longs] != 0.0F)
+        longs++;
+    if (shorts != pairs || longs != pairs)
+        fault(c, about, "LongRoPE has %lld short and %lld long factors; a head has %lld pairs to rotate (at most %d)",
+              (long long)shorts, (long long)longs, (long long)pairs, TT_ROPE_PAIRS);
+    if (d->rope.attention_factor == 0.0 && d->rope.factor > 1.0 && !(d->rope.original_max > 1.0))
+        fault(c, about, "LongRoPE's original length is %g; it must be more than 1", d->rope.original_max);
+}
+
+/* Scaling by a factor of 1 changes nothing, but for some kinds. */
+static bool is_scaled(const struct tt_rope *rope)
+{
+    return rope->factor != 0.0 && (rope->factor != 1.0 || rope->dynamic || tt_rope_is_long(rope));
+}
+
 static void check_scaling(struct check *c, const struct tt_model_dims *d)
 {
     const struct tt_rope *rope = &d->rope;
 
-    if (rope->factor == 0.0 || (rope->factor == 1.0 && !rope->dynamic))
+    if (!is_scaled(rope))
         return;
     if (rope->dynamic)
         check_dynamic(c, d);
@@ -116,6 +145,8 @@ static void check_scaling(struct check *c, const struct tt_model_dims *d)
         check_not_llamas(c, rope, "rope_type linear");
     else if (rope->beta_fast > 0.0)
         check_yarn(c, rope);
+    else if (tt_rope_is_long(rope))
+        check_long(c, d);
     else if (!(rope->low_freq_factor > 0.0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
              !isfinite(rope->high_freq_factor))
         fault(c,
@@ -174,7 +205,7 @@ static void check_rotated(struct check *c, struct tt_model_dims *d)
         fault(c, TT_KEY_LIST(TT_KEY(model.rope_theta)), "%s is %g; it must be positive", TT_KEY_NAME(model.rope_theta),
               d->rope.theta);
     check_scaling(c, d);
-    if (d->rope.factor == 1.0 && !d->rope.dynamic)
+    if (!is_scaled(&d->rope))
         d->rope = (struct tt_rope){.theta = d->rope.theta};
 }
 

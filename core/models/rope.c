@@ -7,10 +7,12 @@
  * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
  * unchanged, and those between are interpolated. YaRN does so too, but between pairs, whose numbers are whole
- * unless the table is fractional. Linear scaling slows all pairs. Angles are computed in double, since float loses
+ * unless the table is fractional. Linear scaling slows all pairs, and LongRoPE each pair by a factor that was searched
+ * for: the length of the context decides between two lists of them. Angles are computed in double, since float loses
  * whole digits of them at large t.
  */
 #include <math.h>
+#include <string.h>
 
 #include "core/math/elementary.h"
 #include "core/models/model.h"
@@ -44,10 +46,14 @@ static double magnitude(double factor, double mscale)
 
 double tt_rope_table_scale(const struct tt_rope *rope)
 {
-    if (!(rope->beta_fast > 0.0))
+    bool searched = tt_rope_is_long(rope);
+
+    if (!(rope->beta_fast > 0.0) && !searched)
         return 1.0;
     if (rope->attention_factor != 0.0)
         return rope->attention_factor;
+    if (searched)
+        return rope->factor > 1.0 ? sqrt(1.0 + tt_log(rope->factor) / tt_log(rope->original_max)) : 1.0;
     if (rope->mscale != 0.0 && rope->mscale_all_dim != 0.0)
         return magnitude(rope->factor, rope->mscale) / magnitude(rope->factor, rope->mscale_all_dim);
     return magnitude(rope->factor, 1.0);
@@ -80,7 +86,18 @@ double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i
 {
     double frequency = tt_pow(rope->theta, -2.0 * (double)i / (double)head_dim);
 
+    if (tt_rope_is_long(rope))
+        return frequency / (double)rope->short_factor[i];
     return rope->beta_fast > 0.0 ? yarn(rope, head_dim, i, frequency) : scaled(rope, frequency);
+}
+
+struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t context)
+{
+    struct tt_rope of = *rope;
+
+    if ((double)context > rope->original_max)
+        memcpy(of.short_factor, rope->long_factor, sizeof of.short_factor);
+    return of;
 }
 
 void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data)

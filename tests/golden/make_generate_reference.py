@@ -40,15 +40,18 @@ def make(name):
     model = open_model(DATA / name).eval()
     random = numpy.random.default_rng(5)
     limit = model.config.max_position_embeddings - NEW_TOKENS
-    cases = []
-    for length in LENGTHS:
+    rope, cases = getattr(model.config, "rope_parameters", None) or {}, []
+    # LongRoPE: titan rotates all of a sequence by the factors that its longest length has
+    first = rope.get("original_max_position_embeddings", 0) if rope.get("rope_type") == "longrope" else 0
+    lengths = [n for n in LENGTHS if n > first or n + NEW_TOKENS <= first]
+    for length in lengths:
         for _ in range(20):
             prompt = random.integers(0, model.config.vocab_size, size=min(length, limit)).tolist()
             tokens, gap = continue_greedily(model, prompt)
             if gap >= SMALLEST_GAP:
                 cases.append({"prompt": prompt, "tokens": tokens, "gap": gap})
                 break
-    assert len(cases) == len(LENGTHS), f"{name}: no prompt of some length is clear enough"
+    assert len(cases) == len(lengths), f"{name}: no prompt of some length is clear enough"
     lines = ",\n ".join(json.dumps(case) for case in cases)
     (DATA / name / "generate.json").write_text('{"cases": [\n ' + lines + "\n]}\n")
     print(name, "smallest gap", min(case["gap"] for case in cases), "distinct tokens",

@@ -227,6 +227,55 @@ static void rope_is_read_as_transformers_does(void **state)
     }
 }
 
+#define LISTS "\"short_factor\":[1,1.1,1.2,1.3,1.4,1.5,1.6,1.7],\"long_factor\":[2,2.1,2.2,2.3,2.4,2.5,2.6,2.7]"
+
+static void longrope_is_read_in_all_spellings(void **state)
+{
+    static const struct {
+        const char *json;
+        double factor, original_max, scale;
+    } wanted[] = {
+        {OF("phi3", ",\"original_max_position_embeddings\":32,\"rope_scaling\":{\"type\":\"longrope\"," LISTS "}"), 4.0,
+         32.0, 1.1832159566},
+        {OF("phi3", ",\"original_max_position_embeddings\":32,\"rope_scaling\":{\"type\":\"su\"," LISTS "}"), 4.0, 32.0,
+         1.1832159566},
+        {OF("phi3", ",\"rope_scaling\":{\"type\":\"yarn\"," LISTS "}"), 1.0, 4096.0, 1.0},
+        {OF("phi3",
+            ",\"original_max_position_embeddings\":32,\"rope_parameters\":{\"rope_type\":\"longrope\",\"rope_theta\":"
+            "10000.0,\"original_max_position_embeddings\":16,\"attention_factor\":1.25," LISTS "}"),
+         4.0, 32.0, 1.25},
+        {OF("llama", ",\"rope_parameters\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":16,"
+                     "\"factor\":2.0," LISTS "}"),
+         2.0, 16.0, 1.1180339887},
+    };
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        json_t *json = json_loads(wanted[i].json, 0, NULL), *again;
+        const char *type = json_string_value(json_object_get(json, "model_type"));
+        struct tt_model *model = read_json(type, wanted[i].json);
+        struct tt_rope rope = model->dims.rope;
+        char *text;
+
+        if (rope.factor != wanted[i].factor || rope.original_max != wanted[i].original_max ||
+            fabs(tt_rope_table_scale(&rope) - wanted[i].scale) > 1e-9 || rope.short_factor[7] != 1.7F ||
+            rope.long_factor[7] != 2.7F || rope.long_factor[8] != 0.0F)
+            fail_msg("%s: factor %g, original_max %g, scale %.10g", wanted[i].json, rope.factor, rope.original_max,
+                     tt_rope_table_scale(&rope));
+        again = tt_model_hf_config(model); /* and what titan writes is read as the same */
+        text = json_dumps(again, 0);
+        tt_model_free(model);
+        model = read_json(type, text);
+        assert_true(model->dims.rope.factor == rope.factor && model->dims.rope.original_max == rope.original_max &&
+                    model->dims.rope.attention_factor == rope.attention_factor);
+        assert_memory_equal(model->dims.rope.short_factor, rope.short_factor, sizeof rope.short_factor);
+        assert_memory_equal(model->dims.rope.long_factor, rope.long_factor, sizeof rope.long_factor);
+        tt_model_free(model);
+        free(text);
+        json_decref(again);
+        json_decref(json);
+    }
+}
+
 static void what_transformers_reads_otherwise_is_refused(void **state)
 {
     static const struct {
@@ -410,6 +459,7 @@ int main(void)
         cmocka_unit_test(an_empty_config_is_that_of_the_class),
         cmocka_unit_test(all_keys_of_a_class_are_known),
         cmocka_unit_test(rope_is_read_as_transformers_does),
+        cmocka_unit_test(longrope_is_read_in_all_spellings),
         cmocka_unit_test(what_transformers_reads_otherwise_is_refused),
         cmocka_unit_test(nulls_and_second_names_are_those_of_transformers),
         cmocka_unit_test(the_forms_of_gpt_neox_are_read),

@@ -141,11 +141,40 @@ static void yarn_has_the_angles_of_transformers(void **state)
     assert_true(tt_rope_score_scale(&rope) == 1.0);
 }
 
+/* The context decides between the two lists, and both have the scale of the lengths' ratio: transformers' tables. */
+static void longrope_has_the_angles_of_transformers(void **state)
+{
+    static const struct cell up_to_original[] = {
+        {0, 2, 1.264911064, 0.0},          {1, 0, 0.733325490, 1.030647236},  {31, 1, 1.236699507, -0.265658292},
+        {31, 3, 1.237994195, 0.259558036}, {31, 5, 1.264886311, 0.007913301},
+    };
+    static const struct cell beyond[] = {
+        {1, 0, 0.683434365, 1.064385959},   {32, 1, 0.704624678, -1.050478016}, {200, 2, -1.209671800, -0.369721702},
+        {255, 3, 1.219615674, 0.335466255}, {255, 5, 1.264908623, 0.002484903},
+    };
+    struct tt_rope rope = {.theta = 10000.0,
+                           .factor = 8.0,
+                           .original_max = 32.0,
+                           .short_factor = {1.05F, 1.1F, 1.25F, 1.5F, 1.9F, 2.3F},
+                           .long_factor = {1.0F, 1.3F, 2.7F, 9.5F, 24.0F, 60.25F}};
+    struct tt_rope of = tt_rope_of_context(&rope, 32);
+
+    check_rope(&of, 32, 12, up_to_original, 5);
+    of = tt_rope_of_context(&rope, 33);
+    check_rope(&of, 256, 12, beyond, 5);
+    rope.attention_factor = 1.19;
+    assert_true(tt_rope_table_scale(&rope) == 1.19 && tt_rope_score_scale(&rope) == 1.0);
+    rope.attention_factor = 0.0;
+    rope.factor = 1.0;
+    assert_true(tt_rope_table_scale(&rope) == 1.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rope_table_has_the_published_values),
         cmocka_unit_test(yarn_has_the_angles_of_transformers),
+        cmocka_unit_test(longrope_has_the_angles_of_transformers),
     };
 
     (void)cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -271,7 +271,7 @@ int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
     const struct tt_rope *r = &d->rope;
     bool rope = !model->row->learned_positions, scales = rope && r->factor > 0.0;
     /* other kinds of RoPE scaling have other numbers, or none */
-    bool llamas = scales && r->beta_fast == 0.0 && !r->linear && !r->dynamic;
+    bool llamas = scales && r->beta_fast == 0.0 && !r->linear && !r->dynamic && !tt_rope_is_long(r);
     const struct {
         enum tt_key key;
         double value;

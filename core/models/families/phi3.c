@@ -32,16 +32,20 @@ static const struct tt_hf_class classes[] = {
               .ffn_dim = 8192,
               .vocab_size = 32064,
               .norm_eps = 1e-5F,
-              .rope = {.theta = 10000.0},
+              .rope = {.theta = 10000.0, .original_max = 4096.0},
               .max_positions = 4096},
      .window = {.any = true}},
 };
 
 static void write_hf_config(const struct tt_model *model, void *config)
+/* The class of transformers 4 wants the first training's length outside of the object, which then has 3 members. */
 {
-    (void)json_object_update_new(config,
-                                 json_pack("{s:f, s:f, s:I}", "resid_pdrop", 0.0, "embd_pdrop", 0.0,
-                                           "original_max_position_embeddings", (json_int_t)model->dims.max_positions));
+    const struct tt_rope *rope = &model->dims.rope;
+    int64_t first = rope->factor != 0.0 ? (int64_t)rope->original_max : model->dims.max_positions;
+
+    (void)json_object_del(json_object_get(config, "rope_scaling"), "original_max_position_embeddings");
+    (void)json_object_update_new(config, json_pack("{s:f, s:f, s:I}", "resid_pdrop", 0.0, "embd_pdrop", 0.0,
+                                                   "original_max_position_embeddings", (json_int_t)first));
 }
 
 static const struct tt_decoder decoder = {
