@@ -698,6 +698,8 @@ static json_t *base_of(const json_t *meta)
 int tt_hf_adapter_config(struct tt_copying *c)
 {
     const struct tt_lora *lora = &c->model[0]->dims.lora;
+    const char *names[TT_LORA_LAYERS];
+    int n = tt_lora_layers(c->model[0], names);
     json_t *modules = json_array();
     bool is_whole = lora->alpha == floor(lora->alpha) && fabs(lora->alpha) < 1e15;
     json_t *alpha = is_whole ? json_integer((json_int_t)lora->alpha) : json_real(lora->alpha);
@@ -711,9 +713,8 @@ int tt_hf_adapter_config(struct tt_copying *c)
     char *text;
     int rc;
 
-    for (int i = 0; i < tt_lora_n_modules; i++)
-        if (lora->modules & 1U << i)
-            (void)json_array_append_new(modules, json_string(tt_lora_modules[i]));
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(modules, json_string(names[i]));
     text = json_text(config);
     rc = tt_durable_put(c->output.folder, "adapter_config.json", text, strlen(text));
     tt_free(text);

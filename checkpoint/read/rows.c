@@ -254,21 +254,21 @@ static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float 
     return rc;
 }
 
-/* Adds the product of a parameter's adapter to its rows [row, row + n), which are in `data` (n, columns). The adapter's
- * two matrices follow the parameter. The sum is computed in double and rounded once. */
+/* Adds the product of a parameter's adapter to its rows [row, row + n), which are in `data` (n, columns). The sum is
+ * computed in double and rounded once. */
 static int merge(struct tt_weights *w, int param, int64_t row, int64_t n, float *data)
 {
     const struct tt_model *model = w->model;
     int64_t width = model->params[param].shape[1], rank = model->dims.lora.rank;
     double scale = tt_lora_scale(&model->dims.lora);
-    float *a = tt_calloc_for((size_t)(rank * width), sizeof *a, model->params[param + 1].name);
-    float *b = tt_calloc_for((size_t)(n * rank), sizeof *b, model->params[param + 2].name);
+    float *a = tt_calloc_for((size_t)(rank * width), sizeof *a, model->params[model->params[param].lora_a].name);
+    float *b = tt_calloc_for((size_t)(n * rank), sizeof *b, model->params[model->params[param].lora_b].name);
     double *sum = tt_calloc_for((size_t)width, sizeof *sum, model->params[param].name);
     int rc = a && b && sum ? 0 : TT_ENOMEM;
 
     TT_TRY(rc);
-    TT_TRY(read_counterpart(w, param + 1, 0, rank, a));
-    TT_TRY(read_counterpart(w, param + 2, row, n, b));
+    TT_TRY(read_counterpart(w, model->params[param].lora_a, 0, rank, a));
+    TT_TRY(read_counterpart(w, model->params[param].lora_b, row, n, b));
     for (int64_t r = 0; r < n; r++, data += width) {
         memset(sum, 0, (size_t)width * sizeof *sum);
         for (int64_t k = 0; k < rank; k++)

@@ -85,7 +85,9 @@
 #define TT_FACTOR_CHOICES(X, ALIAS) X(TT_FACTOR_NUMBER, "FACTOR")
 #define TT_MODULE_CHOICES(X, ALIAS) \
     X(TT_MODULE_Q, "q_proj") X(TT_MODULE_K, "k_proj") X(TT_MODULE_V, "v_proj") X(TT_MODULE_O, "o_proj") \
-    X(TT_MODULE_GATE, "gate_proj") X(TT_MODULE_UP, "up_proj") X(TT_MODULE_DOWN, "down_proj")
+    X(TT_MODULE_GATE, "gate_proj") X(TT_MODULE_UP, "up_proj") X(TT_MODULE_DOWN, "down_proj") \
+    X(TT_MODULE_QKV, "qkv_proj") X(TT_MODULE_GATE_UP, "gate_up_proj") X(TT_MODULE_FC, "c_fc") \
+    X(TT_MODULE_PROJ, "c_proj")
 
 /* All sets: S(set, list). */
 #define TT_CHOICE_SETS(S) \

@@ -293,14 +293,18 @@ static int part(struct tt_build *b, enum tt_op_id op, const char *name, const ch
     return out;
 }
 
-/* The narrow product is scaled, which is cheaper than to scale the wide one. */
+/* The narrow product is scaled, which is cheaper than to scale the wide one. Parts of one tensor share it. */
 static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
-    int narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, tt_build_param(b, weight, "lora_a.weight"), NULL);
+    int a = b->model->params[b->next_param].lora_a;
 
-    narrow = part(b, TT_OP_SCALE, name, "lora_scale", narrow, TT_NONE, &attr);
-    return part(b, TT_OP_LINEAR, name, "lora_b", narrow, tt_build_param(b, weight, "lora_b.weight"), NULL);
+    if (b->narrow_of != a) {
+        b->narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, tt_build_param(b, weight, "lora_a.weight"), NULL);
+        b->narrow = part(b, TT_OP_SCALE, name, "lora_scale", b->narrow, TT_NONE, &attr);
+        b->narrow_of = a;
+    }
+    return part(b, TT_OP_LINEAR, name, "lora_b", b->narrow, tt_build_param(b, weight, "lora_b.weight"), NULL);
 }
 
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)

@@ -112,7 +112,8 @@ struct tt_build {
     int64_t seq_len;     /* of the context: T, or cache_len */
     int layer;           /* the block, or TT_NONE */
     char prefix[32];
-    int next_param; /* where the search for a parameter by name begins: after the one found last */
+    int next_param;        /* where the search for a parameter by name begins: after the one found last */
+    int narrow, narrow_of; /* the scaled product with A of the last adapter, and A's parameter */
 };
 
 /**

@@ -10,18 +10,26 @@
  * begins with the model as it was.
  */
 
-/** The linear layers that may have an adapter, by their names in Hugging Face's models. */
+/** The layers that may have an adapter, by their names in most of Hugging Face's models: bits of tt_lora.modules. */
 extern const char *const tt_lora_modules[];
 extern const int tt_lora_n_modules;
 
-/** The bit of a module in tt_lora.modules; 0: there is none of that name. */
+/**
+ * The bits of a layer, by any of Hugging Face's names; 0: there is none of that name. Some classes have several modules
+ * as one layer (Phi-3's qkv_proj).
+ */
 unsigned tt_lora_module(const char *name);
 
+/** Hugging Face's names of the layers of a model that have adapters; returns how many. Static. */
+enum { TT_LORA_LAYERS = 16 };
+int tt_lora_layers(const struct tt_model *model, const char **ret_names);
+
 /**
- * Freezes all parameters of the model and inserts an adapter, A and B, after each weight of dims.lora.modules. Does
- * nothing if dims.lora.rank is 0.
+ * Freezes all parameters of the model and inserts an adapter, A and B, after each weight of dims.lora.modules. Weights
+ * that are parts of one tensor in Hugging Face's files share A, as there. Does nothing if dims.lora.rank is 0.
+ * TT_EUSAGE: the modules are only some parts of a tensor, or the model has none of them.
  */
-void tt_lora_add(struct tt_model *model);
+int tt_lora_add(struct tt_model *model) TT_MUST_CHECK;
 
 /** Whether a tensor has the name of a matrix of an adapter, titan's or PEFT's. */
 bool tt_lora_is_name(const char *name);

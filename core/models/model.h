@@ -139,10 +139,11 @@ struct tt_param {
     bool no_decay;              /* without weight decay */
     enum tt_optim_choice optim; /* which trains it: AdamW, unless tt_param_groups_set_optim says something else */
     enum tt_param_tp tp;
-    bool frozen;     /* not trained: it has neither a gradient nor moments */
-    bool buffer;     /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
-    bool adapted;    /* the next two parameters are A and B of its low-rank adapter */
-    bool adapter;    /* one of these two */
+    bool frozen;  /* not trained: it has neither a gradient nor moments */
+    bool buffer;  /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
+    bool adapted; /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
+    int lora_a, lora_b;
+    bool adapter;    /* A or B of an adapter */
     bool of_experts; /* dimension 0 is the experts of a layer */
     char *hf_name;   /* NULL: Hugging Face's class does not have it */
     enum tt_hf_transform hf_transform;

@@ -586,7 +586,7 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
                       struct tt_model **ret_model)
 {
     struct first_fault first = {0};
-    struct tt_model *model;
+    struct tt_model *model = NULL;
     int rc = 0;
 
     TT_TRY(check_dims(row, &dims, keep_first, &first));
@@ -596,9 +596,11 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
     model->title = tt_format("%s %s", row->name, flavor);
     model->dims = dims;
     tt_params_add(model);
-    tt_lora_add(model);
+    TT_TRY(tt_lora_add(model));
     *ret_model = model;
+    model = NULL;
 out:
+    tt_model_free(model);
     return rc;
 }
 

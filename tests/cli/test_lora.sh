@@ -131,6 +131,11 @@ case_what_cannot_have_adapters_is_refused() {
     expect_error 2 "lora.target_modules" "nothing would be trained"
     run train --model.name=gpt2 --lora.rank=8
     expect_error 2 "lora.rank" "gpt2 has no adapters"
+    run train --model.flavor=hf --model.hf_assets_path="$golden/phi3_short" --lora.rank=2 --lora.target_modules=[q_proj]
+    expect_error 2 "lora.target_modules has only some parts of qkv_proj" "help: name qkv_proj, or all its parts"
+    run train --model.flavor=hf --model.hf_assets_path="$golden/starcoder2" --lora.rank=2 \
+        --lora.target_modules=[gate_proj]
+    expect_error 2 "lora.target_modules names no layer that a starcoder2 has"
     tune 1 run --lora.rank=0 --training.steps=1
     expect_ok
     run ckpt consolidate run apart --adapter

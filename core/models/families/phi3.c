@@ -61,3 +61,4 @@ const struct tt_model_row tt_model_phi3 = {
     .parts = &tt_decoder_parts,
     .write_hf_config = write_hf_config,
 };
+    .adaptable = true,

@@ -71,3 +71,4 @@ const struct tt_model_row tt_model_starcoder2 = {
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
 };
+    .adaptable = true,
