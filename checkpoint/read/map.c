@@ -10,8 +10,9 @@
  * titan's first dimension; it begins at hf_row.
  *
  * GGUF: a row of a table for each parameter, here or in the row of its family. Experts are one tensor of three
- * dimensions there as here. Rows of q and k of `llama` are ordered for pairs (2i, 2i+1), as titan's llama3 has
- * them; mixtral is the same architecture there, and has halves here.
+ * dimensions there as here. Rows of q and k of `llama`, `granite` and `smollm3` are ordered for pairs (2i, 2i+1), as
+ * titan's llama3 has them; mixtral is the first of these there, and has halves here. Norms whose weights are 1 + w here
+ * have the sum there.
  */
 #include "checkpoint/read/map.h"
 
@@ -380,6 +381,8 @@ static const struct tt_gguf_name names[] = {
     {.ours = "attention.wq_b.weight", .theirs = "attn_q_b.weight"},
     {.ours = "attention.wkv_a.weight", .theirs = "attn_kv_a_mqa.weight"},
     {.ours = "attention.kv_norm.weight", .theirs = "attn_kv_a_norm.weight"},
+    {.ours = "attention_post_norm.weight", .theirs = "post_attention_norm.weight"},
+    {.ours = "ffn_post_norm.weight", .theirs = "post_ffw_norm.weight"},
     {.ours = "ffn_norm.weight", .theirs = "ffn_norm.weight"},
     {.ours = "ffn_norm.bias", .theirs = "ffn_norm.bias"},
     {.ours = "feed_forward.w1.weight", .theirs = "ffn_gate.weight"},
@@ -460,7 +463,7 @@ static bool stays_wide(const struct tt_gguf_part *part)
            tt_text_ends(part->name, "ffn_gate_inp.weight") || strcmp(part->name, "position_embd.weight") == 0;
 }
 
-/* The parameter that is part `part` of a tensor. */
+/* The parameter that is part `part` of a tensor; families list all parts of a tensor. */
 static int find_gguf_part(const struct tt_model *model, int block, const char *theirs, int part)
 {
     for (int p = 0; p < model->n_params; p++) {
@@ -483,16 +486,28 @@ static void add_part(const struct tt_model *model, int p, const struct tt_gguf_n
         (void)snprintf(part->name, sizeof part->name, "blk.%d.%s", param->block, name->theirs);
     else
         (void)snprintf(part->name, sizeof part->name, "%s", name->theirs);
+    if (model->row->norm == TT_NORM_RMS_OFFSET && tt_text_ends(param->name, "norm.weight"))
+        part->layout = TT_GGUF_OFFSET;
     set_shape(model, param, part);
-    part->shape[0] *= parts;
-    for (int k = 1; k < parts; k++)
+    for (int k = 1; k < parts; k++) {
         part->param[k] = find_gguf_part(model, param->block, name->theirs, k);
+        part->shape[0] += model->params[part->param[k]].shape[0];
+    }
     part->stays_wide = stays_wide(part);
+}
+
+/* A tensor of factors of RoPE, one for each pair. */
+static struct tt_gguf_part factors_part(const struct tt_model *model, const char *name, enum tt_gguf_layout layout)
+{
+    struct tt_gguf_part part = {.layout = layout, .ndim = 1, .shape = {model->dims.head_dim / 2}, .stays_wide = true};
+
+    (void)snprintf(part.name, sizeof part.name, "%s", name);
+    return part;
 }
 
 int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts, int *ret_n)
 {
-    struct tt_gguf_part *part = tt_calloc(2 * (size_t)model->n_params + 2, sizeof *part);
+    struct tt_gguf_part *part = tt_calloc(2 * (size_t)model->n_params + 4, sizeof *part);
     int n = 0, rc = 0;
 
     if (model->row->n_archs == 0)
@@ -513,11 +528,11 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
             rc = tt_fail(TT_EDATA, "'%s' of a %s model has no place in a GGUF file", param->name, model->row->name);
     }
     if (tt_gguf_has_rope_factors(model))
-        part[n++] = (struct tt_gguf_part){.name = "rope_freqs.weight",
-                                          .layout = TT_GGUF_FACTORS,
-                                          .ndim = 1,
-                                          .shape = {model->dims.head_dim / 2},
-                                          .stays_wide = true};
+        part[n++] = factors_part(model, "rope_freqs.weight", TT_GGUF_FACTORS);
+    if (tt_rope_is_long(&model->dims.rope)) {
+        part[n++] = factors_part(model, "rope_factors_long.weight", TT_GGUF_LONG_FACTORS);
+        part[n++] = factors_part(model, "rope_factors_short.weight", TT_GGUF_SHORT_FACTORS);
+    }
     if (tt_gguf_copies_head(model)) {
         part[n] = part[0];
         part[n].is_copy = true;
@@ -531,6 +546,16 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
 }
 
 /* --- values --- */
+
+/* The same rows as `read` has, plus a number. */
+static int add_number(int number, float plus, tt_hf_read_fn read, void *arg, int64_t row, int64_t n, float *data)
+{
+    int rc = read(arg, number, row, n, data);
+
+    for (int64_t i = 0; i < n && rc == 0; i++) /* norms have one dimension */
+        data[i] += plus;
+    return rc;
+}
 
 /* For experts [expert, expert + n): takes rows `which`, which + 2, ... of the `rows` rows of each; a row has `width`
  * elements. */
@@ -595,9 +620,17 @@ int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part
     case TT_GGUF_KEYS:
     case TT_GGUF_VALUES:
         return take_head(model, part, read, arg, row, n, data);
+    case TT_GGUF_OFFSET:
+        return add_number(part->param[0], 1.0F, read, arg, row, n, data);
     case TT_GGUF_FACTORS:
         for (int64_t i = 0; i < n; i++)
             data[i] = tt_gguf_rope_factor(model, row + i);
+        return 0;
+    case TT_GGUF_SHORT_FACTORS:
+        memcpy(data, model->dims.rope.short_factor + row, (size_t)n * sizeof *data);
+        return 0;
+    case TT_GGUF_LONG_FACTORS:
+        memcpy(data, model->dims.rope.long_factor + row, (size_t)n * sizeof *data);
         return 0;
     }
     return tt_fail(TT_EINTERNAL, "tensor %s has a layout that cannot be written", part->name);
@@ -653,19 +686,25 @@ int tt_gguf_import(const struct tt_model *model, const struct tt_gguf_part *part
                    tt_hf_read_fn read, void *arg, int64_t row, int64_t n, float *data)
 {
     const struct tt_param *p = &model->params[param];
-    int number[2] = {TT_NONE, TT_NONE}, n_numbers = 0, place = 0;
+    int number[2] = {TT_NONE, TT_NONE}, n_numbers = 0;
+    int64_t first = 0; /* the parameter's first row in its tensor */
 
-    for (int i = 0; i < n_parts && n_numbers < 2; i++)
-        for (int k = 0; k < parts[i].n_params && !parts[i].is_copy; k++)
+    for (int i = 0; i < n_parts && n_numbers < 2; i++) {
+        int64_t rows = 0;
+
+        for (int k = 0; k < parts[i].n_params && !parts[i].is_copy; rows += model->params[parts[i].param[k++]].shape[0])
             if (parts[i].param[k] == param) {
                 number[n_numbers++] = i;
-                place = k;
+                first = rows;
             }
+    }
     if (n_numbers == 0)
         return tt_fail(TT_EINTERNAL, "parameter %s is in no tensor", p->name);
     switch (parts[number[0]].layout) {
     case TT_GGUF_SAME:
-        return read(arg, number[0], place * p->shape[0] + row, n, data);
+        return read(arg, number[0], first + row, n, data);
+    case TT_GGUF_OFFSET:
+        return add_number(number[0], -1.0F, read, arg, row, n, data);
     case TT_GGUF_PAIRS:
         return order_heads(model->dims.head_dim, tt_row_width(p->ndim, p->shape), number[0], read, arg, row, n, false,
                            data);
@@ -676,6 +715,8 @@ int tt_gguf_import(const struct tt_model *model, const struct tt_gguf_part *part
     case TT_GGUF_VALUES:
         return join_head(model, number, read, arg, row, n, data);
     case TT_GGUF_FACTORS:
+    case TT_GGUF_SHORT_FACTORS:
+    case TT_GGUF_LONG_FACTORS:
         break;
     }
     return tt_fail(TT_EINTERNAL, "parameter %s has a layout that cannot be read", p->name);

@@ -337,7 +337,7 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
             return d->head_dim;
         if (w->gguf[i].layout == TT_GGUF_KEYS)
             return d->head_dim - d->mla.rope_dim + d->mla.value_dim;
-        if (w->gguf[i].layout != TT_GGUF_SAME)
+        if (w->gguf[i].layout != TT_GGUF_SAME && w->gguf[i].layout != TT_GGUF_OFFSET)
             return 1;
     }
     return bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;

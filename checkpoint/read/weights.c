@@ -781,7 +781,7 @@ static int check_parts(const struct tt_weights *w)
     const struct tt_manifest *m = &w->source->manifest;
 
     for (int i = 0; i < m->n_tensors; i++) {
-        bool known = tt_gguf_reads_rope_factors(w->model) && strcmp(m->tensor[i].name, "rope_freqs.weight") == 0;
+        bool known = tt_gguf_reads_rope_factors(w->model, m->tensor[i].name);
 
         for (int k = 0; k < w->n_gguf && !known; k++)
             known = strcmp(w->gguf[k].name, m->tensor[i].name) == 0;

@@ -13,6 +13,8 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/models/hf.h"
+#include "core/models/internal.h"
 #include "core/models/model_json.h"
 
 /* --- values that are not sizes: rows of keys, with the values that have no effect --- */
@@ -46,6 +48,9 @@ static const struct key_row {
     {"attention.clamp_kqv", NULL, OFF},
     {"attention.max_alibi_bias", NULL, OFF},
     {"attention.sliding_window", NULL, OFF},
+    {"attention.sliding_window_pattern", NULL, ANY}, /* check_windows */
+    {"rope.freq_base_swa", "gemma3", ANY},
+    {"rope.freq_base_swa", "olmo2", ANY},
     {"attention.temperature_scale", NULL, OFF},
     {"attn_logit_softcapping", NULL, OFF},
     {"final_logit_softcapping", NULL, OFF},
@@ -175,6 +180,8 @@ static int check_rope(const struct tt_model *model, const struct tt_gguf_arch *a
 
     if (model->row->learned_positions)
         return 0;
+    if (tt_rope_is_long(rope) && !arch->long_factors)
+        return fail(model, "it knows LongRoPE of Phi-3 only");
     if (is_llama3(rope) && !arch->rope_factors)
         return fail(model, "it knows Llama 3.1's scaling of RoPE (low_freq_factor, high_freq_factor) of Llama only");
     if (!is_yarn(rope))
@@ -217,13 +224,82 @@ static int check_experts(const struct tt_model *model, const struct tt_gguf_arch
     if (moe->dense_set || (moe->dense_layers && !arch->latents))
         return fail(model, arch->latents ? "only its first layers can be without experts"
                                          : "all its layers have experts, and some of this model have none");
-    if (moe->gates_as_scored && !arch->latents)
-        return fail(model, "it divides the gates of a token by their sum (norm_topk_prob), which this model does not");
+    if (moe->gates_as_scored != arch->gates_as_scored && !arch->latents)
+        return fail(model, arch->gates_as_scored
+                               ? "it does not divide the gates of a token by their sum, and this model "
+                                 "does (norm_topk_prob)"
+                               : "it divides the gates of a token by their sum (norm_topk_prob), which "
+                                 "this model does not");
     if (moe->biased && !arch->latents)
         tt_note("the biases of experts (moe.expert_bias) are left out: llama.cpp's %s has none, so its routers choose "
                 "experts by their scores alone",
                 arch->name);
     return arch->latents ? check_deepseek(model) : 0;
+}
+
+static int check_biases(const struct tt_model *model, const struct tt_gguf_arch *arch)
+{
+    const struct tt_model_dims *d = &model->dims;
+    bool qkv = d->qkv_bias || (model->row->decoder && model->row->decoder->qkv_bias);
+
+    switch (arch->biases) {
+    case TT_GGUF_ANY_BIAS:
+        return 0;
+    case TT_GGUF_NO_BIAS:
+        return qkv || d->out_bias || d->mlp_bias ? fail(model, "its linear layers have no biases there") : 0;
+    case TT_GGUF_QKV_BIAS:
+        return d->out_bias || d->mlp_bias ? fail(model, "only q, k and v have biases there") : 0;
+    case TT_GGUF_ALL_BIASES:
+        return qkv && d->out_bias && d->mlp_bias ? 0 : fail(model, "all linear layers have biases there");
+    }
+    return 0;
+}
+
+/* Windows, and RoPE of the layers that have one or have none of it. */
+static int check_layers(const struct tt_model *model, const struct tt_gguf_arch *arch)
+{
+    const struct tt_model_dims *d = &model->dims;
+    int64_t period = arch->window_period, bare = arch->unrotated_every;
+
+    for (int64_t l = 0; l < d->n_layers && period && d->sliding_window; l++)
+        if (tt_model_is_windowed(d, l) != ((l + 1) % period != 0))
+            return fail(model, "the layers with a window are others there");
+    for (int64_t l = 0; l < d->n_layers; l++)
+        if (tt_layers_have(&d->unrotated, l) != (bare && (l + 1) % bare == 0))
+            return fail(model, bare ? "the layers without RoPE are others there" : "all its layers have RoPE");
+    if (!arch->local_rope)
+        return d->local_theta != 0.0 && d->sliding_window
+                   ? fail(model, "all its layers have one RoPE, and those with a window one of their own here")
+                   : 0;
+    if (!d->sliding_window)
+        return arch->needs_window ? fail(model, "some of its layers have a window there, and RoPE of their own") : 0;
+    if (arch->local_theta == 0.0 && d->local_theta != d->rope.theta)
+        return fail(model, "RoPE of layers with a window has the base of the others there");
+    if (arch->local_theta != 0.0 && d->local_theta != arch->local_theta)
+        tt_note("older versions of llama.cpp rotate layers with a window by the base %g, whatever the file says; it is "
+                "%g here",
+                arch->local_theta, d->local_theta);
+    return 0;
+}
+
+static int check_attention(const struct tt_model *model, const struct tt_gguf_arch *arch)
+{
+    const struct tt_model_dims *d = &model->dims;
+    double plain = 1.0 / sqrt((double)d->head_dim), own = d->multipliers.attention;
+    double scale = own != 0.0 ? own : plain, theirs = arch->score_scale ? arch->score_scale(d) : plain;
+
+    if (arch->full_heads && d->n_heads * d->head_dim != d->dim)
+        return fail(model, "its heads are together as wide as the model there");
+    if (arch->equal_heads && d->n_kv_heads != d->n_heads)
+        return fail(model, "it has as many heads of keys as of queries there");
+    if (!arch->latents && !is_size(arch, "attention.scale") && fabs(scale - theirs) > 1e-6 * theirs)
+        return fail(model, "it multiplies the scores of attention by another number");
+    if (is_size(arch, "attn_logit_softcapping") ? !(d->score_cap > 0.0) || !(d->logit_cap > 0.0)
+                                                : d->score_cap > 0.0 || d->logit_cap > 0.0)
+        return fail(model, "soft caps of scores and logits are in all Gemma 2 there, and in no other model");
+    if (arch->tied && d->tied != 1)
+        return fail(model, "its output is the embedding there");
+    return 0;
 }
 
 /* --- writing --- */
@@ -256,6 +332,8 @@ static void put_size(const struct putting *p, const struct tt_gguf_size *row, co
 
     if (row->kind == TT_GGUF_SIZE_INT)
         put_u32(p, row->key, *(const int64_t *)at);
+    else if (row->kind == TT_GGUF_SIZE_DIVISOR)
+        put_f32(p, row->key, *(const double *)at != 0.0 ? 1.0 / *(const double *)at : 1.0);
     else
         put_f32(p, row->key, row->kind == TT_GGUF_SIZE_FLOAT ? (double)*(const float *)at : *(const double *)at);
 }
@@ -263,13 +341,21 @@ static void put_size(const struct putting *p, const struct tt_gguf_size *row, co
 static void put_rope(const struct putting *p, const struct tt_rope *rope)
 {
     char *key = tt_format("%s.rope.scaling.type", p->arch->name);
-    const char *type = is_yarn(rope) ? "yarn" : rope->factor != 0.0 && rope->linear ? "linear" : "none";
+    const char *type = is_yarn(rope)                         ? "yarn"
+                       : tt_rope_is_long(rope)               ? "longrope"
+                       : rope->factor != 0.0 && rope->linear ? "linear"
+                                                             : "none";
     double usual = 0.1 * log(rope->factor > 1.0 ? rope->factor : 1.0) + 1.0, scale = tt_rope_table_scale(rope);
 
     tt_gguf_put_string(p->values, key, type, strlen(type));
     tt_free(key);
     if (strcmp(type, "none") == 0)
         return;
+    if (tt_rope_is_long(rope)) {
+        put_u32(p, "rope.scaling.original_context_length", (int64_t)rope->original_max);
+        put_f32(p, "rope.scaling.attn_factor", scale);
+        return;
+    }
     put_f32(p, "rope.scaling.factor", rope->factor);
     if (!is_yarn(rope))
         return;
@@ -314,8 +400,8 @@ static void put_titan(const struct tt_model *model, const struct tt_gguf_arch *a
 }
 
 /*
- * The context that the file promises. llama.cpp has no sliding window in these models but gpt-oss: within the window
- * the results are the same, so the context ends there.
+ * The context that the file promises. llama.cpp has no sliding window in some models: within the window the results are
+ * the same, so the context ends there.
  */
 static int64_t context_of(const struct tt_model *model, const struct tt_gguf_arch *arch, int64_t context)
 {
@@ -324,7 +410,7 @@ static int64_t context_of(const struct tt_model *model, const struct tt_gguf_arc
 
     if (model->row->learned_positions)
         return d->max_positions;
-    if (d->sliding_window && !arch->windows && most > d->sliding_window) {
+    if (d->sliding_window && !arch->window_period && most > d->sliding_window) {
         tt_note("llama.cpp has no sliding window in %s: the file's context is %lld, the window, within which there is "
                 "no difference",
                 arch->name, (long long)d->sliding_window);
@@ -352,17 +438,22 @@ int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_g
         return fail(model, "it does not know such a model");
     TT_TRY(check_rope(model, arch));
     TT_TRY(check_experts(model, arch));
+    TT_TRY(check_biases(model, arch));
+    TT_TRY(check_layers(model, arch));
+    TT_TRY(check_attention(model, arch));
     tt_gguf_put_string(values, "general.architecture", arch->name, strlen(arch->name));
     put_u32(&p, "context_length", context_of(model, arch, context));
     put_u32(&p, "vocab_size", d.vocab_size);
     put_titan(model, arch, values);
     set_as_written(arch, &d);
-    if (arch->windows && !d.sliding_window) /* it must have one: this one hides nothing */
+    if (arch->needs_window && !d.sliding_window) /* it must have one: this one hides nothing */
         d.sliding_window = context_of(model, arch, context);
     for (int i = 0; i < arch->n_sizes; i++)
         put_size(&p, &arch->size[i], &d);
     if (!model->row->learned_positions)
         put_rope(&p, &d.rope);
+    if (arch->local_rope && d.sliding_window)
+        put_f32(&p, "rope.freq_base_swa", d.local_theta);
     if (arch->latents)
         put_deepseek(&p, &d);
 out:
@@ -373,7 +464,7 @@ bool tt_gguf_copies_head(const struct tt_model *model)
 {
     const struct tt_gguf_arch *arch = arch_of(model);
 
-    return arch && arch->windows && model->dims.tied == 1;
+    return arch && arch->own_head && model->dims.tied == 1;
 }
 
 bool tt_gguf_has_rope_factors(const struct tt_model *model)
@@ -383,11 +474,14 @@ bool tt_gguf_has_rope_factors(const struct tt_model *model)
     return arch && arch->rope_factors && is_llama3(&model->dims.rope);
 }
 
-bool tt_gguf_reads_rope_factors(const struct tt_model *model)
+static const char long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
+
+bool tt_gguf_reads_rope_factors(const struct tt_model *model, const char *name)
 {
     const struct tt_gguf_arch *arch = arch_of(model);
 
-    return arch && arch->rope_factors;
+    return arch && ((arch->rope_factors && strcmp(name, "rope_freqs.weight") == 0) ||
+                    (arch->long_factors && (strcmp(name, long_factors) == 0 || strcmp(name, short_factors) == 0)));
 }
 
 float tt_gguf_rope_factor(const struct tt_model *model, int64_t i)
@@ -512,7 +606,10 @@ static int get_size(const struct reading *r, const struct tt_gguf_size *row, str
         goto out;
     }
     TT_TRY(tt_gguf_real(r->file, key, row->may_lack ? &no_real : NULL, &real));
-    if (row->kind == TT_GGUF_SIZE_REAL)
+    real = (double)(float)real == real ? tt_hf_decimal((float)real) : real; /* 0.22, not the float nearest to it */
+    if (row->kind == TT_GGUF_SIZE_DIVISOR)
+        *(double *)(void *)at = real != 0.0 ? 1.0 / real : 1.0;
+    else if (row->kind == TT_GGUF_SIZE_REAL)
         *(double *)(void *)at = real;
     else
         *(float *)(void *)at = (float)real;
@@ -562,6 +659,44 @@ static int read_factors(const struct reading *r, struct tt_model_dims *d)
         r->file->path);
 }
 
+/* A tensor of LongRoPE's factors; ret_list stays 0 if there is none. */
+static int read_list(const struct reading *r, const char *name, int64_t pairs, float *ret_list)
+{
+    const struct tt_gguf_tensor *t = tt_gguf_find_tensor(r->file, name);
+    struct tt_gguf_value factors;
+
+    if (!t)
+        return 0;
+    if (t->type->type != TT_GGML_F32 || t->ndim != 1 || t->shape[0] != pairs || pairs > TT_ROPE_PAIRS)
+        return tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is not %lld floats (at most %d)", r->file->path, name,
+                       (long long)pairs, TT_ROPE_PAIRS);
+    factors = (struct tt_gguf_value){.data = r->file->bytes + t->begin};
+    for (int64_t i = 0; i < pairs; i++)
+        ret_list[i] = tt_gguf_f32_at(&factors, i);
+    return 0;
+}
+
+/* LongRoPE: without its tensors there is no scaling. */
+static int read_long(const struct reading *r, struct tt_model_dims *d)
+{
+    double scale = 0.0, follows;
+    int64_t original = 0;
+    int rc = 0;
+
+    TT_TRY(read_list(r, short_factors, d->head_dim / 2, d->rope.short_factor));
+    TT_TRY(read_list(r, long_factors, d->head_dim / 2, d->rope.long_factor));
+    if (!tt_rope_is_long(&d->rope) && d->rope.long_factor[0] == 0.0F)
+        return 0;
+    TT_TRY(get_int(r, "rope.scaling.original_context_length", d->max_positions, &original));
+    d->rope.original_max = (double)original;
+    d->rope.factor = original > 0 ? fmax((double)d->max_positions / (double)original, 1.0) : 0.0;
+    follows = tt_rope_table_scale(&d->rope);
+    TT_TRY(get_real(r, "rope.scaling.attn_factor", follows, &scale));
+    d->rope.attention_factor = fabs(scale - follows) > 1e-6 * follows ? scale : 0.0;
+out:
+    return rc;
+}
+
 /* Numbers that titan computes by itself: a file that has another one has another model. */
 static int must_be(const struct reading *r, const char *rest, double wanted)
 {
@@ -587,7 +722,7 @@ static int read_yarn(const struct reading *r, struct tt_model_dims *d)
         TT_TRY(get_real(r, "rope.scaling.yarn_log_multiplier", 0.0, &log_scale));
     d->rope.original_max = (double)original;
     d->rope.mscale = d->rope.mscale_all_dim = round(log_scale * 1e6) / 1e5; /* a tenth of it is stored */
-    d->rope.fractional = r->arch->windows;
+    d->rope.fractional = r->arch->exact_yarn;
     TT_TRY(must_be(r, "rope.scaling.attn_factor", 1.0));
     TT_TRY(must_be(r, "rope.scaling.yarn_ext_factor", 1.0));
     TT_TRY(must_be(r, "rope.scaling.yarn_attn_factor", tt_rope_table_scale(&d->rope)));
@@ -608,6 +743,11 @@ static int read_rope(const struct reading *r, struct tt_model_dims *d)
     TT_TRY(tt_gguf_string(r->file, key, &type));
     TT_TRY(get_real(r, "rope.scale_linear", 0.0, &older));
     TT_TRY(get_real(r, "rope.scaling.factor", older, &d->rope.factor));
+    if (r->arch->long_factors && (!type || strcmp(type, "longrope") == 0)) {
+        d->rope.factor = 0.0;
+        TT_TRY(read_long(r, d));
+        goto out;
+    }
     if (!type || strcmp(type, "none") == 0)
         d->rope.factor = type ? 0.0 : d->rope.factor;
     else if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
@@ -655,6 +795,60 @@ out:
     return rc;
 }
 
+/* The layers with a window must be those that llama.cpp takes by itself, if the file names them: a period or a list. */
+static int check_windows(const struct reading *r, const struct tt_model_dims *d)
+{
+    char *key = tt_format("%s.attention.sliding_window_pattern", r->arch->name);
+    const struct tt_gguf_value *value = tt_gguf_find(r->file, key);
+    int64_t period = r->arch->window_period, found = period;
+    bool same = true;
+    int rc = 0;
+
+    if (value && value->kind == TT_GGUF_ARRAY && value->item == TT_GGUF_BOOL) {
+        for (int64_t l = 0; l < value->n && same; l++)
+            same = (value->data[l] != 0) == (period && (l + 1) % period != 0);
+        same = same && value->n == d->n_layers;
+    } else if (value) {
+        TT_TRY(tt_gguf_int(r->file, key, &period, &found));
+        same = found == period;
+    }
+    if (!same)
+        rc = tt_fail(TT_EDATA, "'%s': '%s' is not supported: only %s", r->file->path, key,
+                     period ? "a window in all layers but every n-th is, with llama.cpp's n" : "no windows are");
+out:
+    tt_free(key);
+    return rc;
+}
+
+/* What follows from the architecture, or from which tensors there are. */
+static int settle(const struct reading *r, struct tt_model_dims *d)
+{
+    const struct tt_gguf_arch *arch = r->arch;
+    double theta = arch->local_theta != 0.0 ? arch->local_theta : d->rope.theta;
+    int rc = 0;
+
+    if (r->row->decoder && !arch->latents) {
+        d->qkv_bias = !r->row->decoder->qkv_bias && tt_gguf_find_tensor(r->file, "blk.0.attn_q.bias");
+        d->out_bias = tt_gguf_find_tensor(r->file, "blk.0.attn_output.bias") != NULL;
+        d->mlp_bias = tt_gguf_find_tensor(r->file, "blk.0.ffn_down.bias") != NULL;
+    }
+    d->unrotated.every = arch->unrotated_every;
+    d->tied = arch->tied ? 1 : d->tied;
+    if (!arch->latents)
+        d->moe.gates_as_scored = arch->gates_as_scored;
+    if (arch->score_scale)
+        d->multipliers.attention = arch->score_scale(d);
+    TT_TRY(check_windows(r, d));
+    if (!d->sliding_window)
+        return 0;
+    d->window_from = arch->window_period == 0;
+    d->full.every = arch->window_period > 2 ? arch->window_period : 0;
+    if (arch->local_rope)
+        TT_TRY(get_real(r, "rope.freq_base_swa", theta, &d->local_theta));
+out:
+    return rc;
+}
+
 /* Whether a file has the sizes of a model: llama.cpp's tools, for instance, can change them. */
 static bool agrees(const struct reading *r, const struct tt_model_dims *own)
 {
@@ -670,6 +864,9 @@ static bool agrees(const struct reading *r, const struct tt_model_dims *own)
         same = get_size(r, row, &found) == 0; /* which compares integers */
         if (row->kind == TT_GGUF_SIZE_FLOAT)
             same = same && *(const float *)(const void *)a == *(const float *)(const void *)b;
+        else if (row->kind == TT_GGUF_SIZE_DIVISOR)
+            same = same &&
+                   (float)(1.0 / *(const double *)(const void *)a) == (float)(1.0 / *(const double *)(const void *)b);
         else if (row->kind == TT_GGUF_SIZE_REAL)
             same = same && (float)*(const double *)(const void *)a == (float)*(const double *)(const void *)b;
     }
@@ -733,6 +930,7 @@ int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims
         TT_TRY(read_deepseek(&r, &d));
     if (!r.row->learned_positions)
         TT_TRY(read_rope(&r, &d));
+    TT_TRY(settle(&r, &d));
     *ret_dims = d;
 out:
     return rc;

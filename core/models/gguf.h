@@ -12,7 +12,12 @@
 struct tt_gguf_size {
     const char *key;
     size_t at; /* in struct tt_model_dims */
-    enum { TT_GGUF_SIZE_INT, TT_GGUF_SIZE_FLOAT, TT_GGUF_SIZE_REAL } kind;
+    enum {
+        TT_GGUF_SIZE_INT,
+        TT_GGUF_SIZE_FLOAT,
+        TT_GGUF_SIZE_REAL,
+        TT_GGUF_SIZE_DIVISOR, /* files have 1 / it */
+    } kind;
     bool may_lack;
 };
 
@@ -26,13 +31,14 @@ struct tt_gguf_size {
     TT_GGUF_SIZE("block_count", INT, n_layers, false), TT_GGUF_SIZE("embedding_length", INT, dim, false), \
         TT_GGUF_SIZE("feed_forward_length", INT, ffn_dim, true),                                          \
         TT_GGUF_SIZE("attention.head_count", INT, n_heads, false)
-#define TT_GGUF_DECODER                                                             \
+#define TT_GGUF_DECODER TT_GGUF_ATTENTION, TT_GGUF_SIZE("attention.layer_norm_rms_epsilon", FLOAT, norm_eps, false)
+#define TT_GGUF_ATTENTION                                                           \
     TT_GGUF_BLOCKS, TT_GGUF_SIZE("attention.head_count_kv", INT, n_kv_heads, true), \
         TT_GGUF_SIZE("attention.key_length", INT, head_dim, true),                  \
         TT_GGUF_SIZE("attention.value_length", INT, head_dim, true),                \
         TT_GGUF_SIZE("rope.dimension_count", INT, head_dim, true),                  \
-        TT_GGUF_SIZE("attention.layer_norm_rms_epsilon", FLOAT, norm_eps, false),   \
         TT_GGUF_SIZE("rope.freq_base", REAL, rope.theta, true)
+#define TT_GGUF_WINDOW TT_GGUF_SIZE("attention.sliding_window", INT, sliding_window, true)
 #define TT_GGUF_EXPERTS \
     TT_GGUF_SIZE("expert_count", INT, moe.experts, false), TT_GGUF_SIZE("expert_used_count", INT, moe.top_k, false)
 #define TT_GGUF_EXPERT_WIDTH TT_GGUF_SIZE("expert_feed_forward_length", INT, moe.ffn_dim, false)
@@ -43,10 +49,24 @@ struct tt_gguf_arch {
     const struct tt_gguf_size *size;
     int n_sizes;
     bool experts;
-    bool rope_factors;  /* it reads rope_freqs.weight, which Llama 3.1's scaling needs */
-    bool latents;       /* DeepSeek's: latent attention, its routers, dense first layers */
-    bool windows;       /* gpt-oss's: sliding windows, YaRN's limits as they are, and a head of its own */
-    bool ffn_is_expert; /* feed_forward_length is the width of an expert */
+    bool rope_factors;    /* it reads rope_freqs.weight, which Llama 3.1's scaling needs */
+    bool long_factors;    /* it reads the two tensors of LongRoPE's factors */
+    bool latents;         /* DeepSeek's: latent attention, its routers, dense first layers */
+    bool exact_yarn;      /* YaRN's limits are not rounded */
+    bool own_head;        /* the output is a tensor, although it may be a copy of the embedding */
+    bool tied;            /* the output is the embedding */
+    bool ffn_is_expert;   /* feed_forward_length is the width of an expert */
+    bool full_heads;      /* all heads of queries are as wide as the model */
+    bool equal_heads;     /* as many heads of keys as of queries */
+    bool gates_as_scored; /* a token's gates are not divided by their sum */
+    int window_period;    /* all layers but every n-th have a window; 0: none has */
+    bool needs_window;    /* it has one even where the file says nothing */
+    bool local_rope;      /* layers with a window have unscaled RoPE, with a base of their own or that of the others */
+    double local_theta;   /* this base where a file says nothing; 0: that of the others */
+    int unrotated_every;  /* every n-th layer is without RoPE */
+    enum { TT_GGUF_ANY_BIAS, TT_GGUF_NO_BIAS, TT_GGUF_QKV_BIAS, TT_GGUF_ALL_BIASES } biases; /* which it computes */
+    double (*score_scale)(
+        const struct tt_model_dims *dims); /* of attention, if it is not 1 / sqrt(head_dim) or a size */
 };
 
 /** How a tensor has the rows of a parameter, or of several. */
@@ -57,7 +77,10 @@ enum tt_gguf_layout {
     TT_GGUF_ODD,     /* rows 1, 3, ... */
     TT_GGUF_KEYS,    /* of wkv_b, the rows of each head that make keys, transposed */
     TT_GGUF_VALUES,  /* of wkv_b, the rows that make values */
-    TT_GGUF_FACTORS, /* no parameter: the factors of RoPE */
+    TT_GGUF_OFFSET,  /* 1 + the parameter, a norm's weights (Gemma) */
+    TT_GGUF_FACTORS, /* no parameter: the factors of RoPE; of LongRoPE for short contexts, and for long ones */
+    TT_GGUF_SHORT_FACTORS,
+    TT_GGUF_LONG_FACTORS,
 };
 
 /** The name of a parameter in a file. */
@@ -86,8 +109,8 @@ bool tt_gguf_copies_head(const struct tt_model *model);
 bool tt_gguf_has_rope_factors(const struct tt_model *model);
 float tt_gguf_rope_factor(const struct tt_model *model, int64_t i);
 
-/** Whether a file of such a model may have that tensor, which then becomes scaling of RoPE. */
-bool tt_gguf_reads_rope_factors(const struct tt_model *model);
+/** Whether a file of such a model may have a tensor of that name, which becomes scaling of RoPE. */
+bool tt_gguf_reads_rope_factors(const struct tt_model *model, const char *name);
 
 /** The model.name of a file; TT_EDATA lists the known architectures. Static. */
 int tt_gguf_model_name(const struct tt_gguf *file, const char **ret_name) TT_MUST_CHECK;

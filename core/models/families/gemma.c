@@ -8,6 +8,7 @@
  */
 #include <math.h>
 
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -154,12 +155,52 @@ static const struct tt_decoder decoder_3 = {.rotate_half = true,
                                             .qk_norm = TT_QK_HEADS,
                                             NORMS};
 
+/* The scale of scores, which follows from the sizes there; the 27B of both have another rule than the others. */
+static double scale_by_width(const struct tt_model_dims *d, int64_t layers)
+{
+    return 1.0 / sqrt((double)(d->n_layers == layers ? d->dim / d->n_heads : d->head_dim));
+}
+
+static double score_scale_2(const struct tt_model_dims *d)
+{
+    return scale_by_width(d, 46);
+}
+
+static double score_scale_3(const struct tt_model_dims *d)
+{
+    return scale_by_width(d, 62);
+}
+
+static const struct tt_gguf_size sizes_2[] = {TT_GGUF_DECODER, TT_GGUF_WINDOW,
+                                              TT_GGUF_SIZE("attn_logit_softcapping", REAL, score_cap, false),
+                                              TT_GGUF_SIZE("final_logit_softcapping", REAL, logit_cap, false)};
+static const struct tt_gguf_size sizes_3[] = {TT_GGUF_DECODER, TT_GGUF_WINDOW};
+static const struct tt_gguf_arch archs_2[] = {{.name = "gemma2",
+                                               .size = sizes_2,
+                                               .n_sizes = TT_COUNT(sizes_2),
+                                               .biases = TT_GGUF_NO_BIAS,
+                                               .tied = true,
+                                               .window_period = 2,
+                                               .needs_window = true,
+                                               .score_scale = score_scale_2}};
+static const struct tt_gguf_arch archs_3[] = {{.name = "gemma3",
+                                               .size = sizes_3,
+                                               .n_sizes = TT_COUNT(sizes_3),
+                                               .biases = TT_GGUF_NO_BIAS,
+                                               .window_period = 6,
+                                               .needs_window = true,
+                                               .local_rope = true,
+                                               .local_theta = 10000.0,
+                                               .score_scale = score_scale_3}};
+
 const struct tt_model_row tt_model_gemma2 = {
     .name = "gemma2",
     .flavors = flavors_2,
     .n_flavors = TT_COUNT(flavors_2),
     .classes = classes_2,
     .n_classes = TT_COUNT(classes_2),
+    .archs = archs_2,
+    .n_archs = TT_COUNT(archs_2),
     TT_MODEL_LLAMA_NAMES,
     .norm = TT_NORM_RMS_OFFSET,
     .decoder = &decoder_2,
@@ -175,6 +216,8 @@ const struct tt_model_row tt_model_gemma3 = {
     .n_flavors = TT_COUNT(flavors_3),
     .classes = classes_3,
     .n_classes = TT_COUNT(classes_3),
+    .archs = archs_3,
+    .n_archs = TT_COUNT(archs_3),
     TT_MODEL_LLAMA_NAMES,
     .norm = TT_NORM_RMS_OFFSET,
     .decoder = &decoder_3,

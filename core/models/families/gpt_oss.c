@@ -225,7 +225,10 @@ static const struct tt_gguf_arch archs[] = {{.name = "gpt-oss",
                                              .size = sizes,
                                              .n_sizes = TT_COUNT(sizes),
                                              .experts = true,
-                                             .windows = true,
+                                             .exact_yarn = true,
+                                             .own_head = true,
+                                             .window_period = 2,
+                                             .needs_window = true,
                                              .ffn_is_expert = true}};
 static const struct tt_gguf_name names[] = {
     {.ours = "ffn_norm.weight", .theirs = "post_attention_norm.weight"},

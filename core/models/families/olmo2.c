@@ -5,6 +5,7 @@
  * others. RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no such models;
  * parameters have its names and init rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -74,9 +75,19 @@ static const struct tt_decoder decoder = {
     .qk_norm = TT_QK_WIDTH,
     .hf_norms = {.after_attention = "post_attention_layernorm", .after_ffn = "post_feedforward_layernorm"}};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_WINDOW};
+static const struct tt_gguf_arch archs[] = {{.name = "olmo2",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .biases = TT_GGUF_NO_BIAS,
+                                             .own_head = true,
+                                             .full_heads = true,
+                                             .window_period = 4,
+                                             .local_rope = true}};
+
 const struct tt_model_row tt_model_olmo2 = {
     .name = "olmo2",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,

@@ -4,6 +4,7 @@
  * RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no such model; parameters have
  * its names and init rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -51,9 +52,20 @@ static const struct tt_decoder decoder = {.rotate_half = true,
                                                          "mlp.experts.*.down_proj.weight",
                                                          "mlp.experts.*.up_proj.weight"}};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS};
+static const struct tt_gguf_arch archs[] = {{.name = "olmoe",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .experts = true,
+                                             .biases = TT_GGUF_NO_BIAS,
+                                             .own_head = true,
+                                             .full_heads = true,
+                                             .equal_heads = true,
+                                             .gates_as_scored = true}};
+
 const struct tt_model_row tt_model_olmoe = {
     .name = "olmoe",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,

@@ -4,6 +4,7 @@
  * the gate and the factor of the feed-forward. RoPE rotates halves. torchtitan has no such models; parameters have its
  * names and init rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -37,8 +38,8 @@ static const struct tt_hf_class classes[] = {
      .window = {.any = true}},
 };
 
-static void write_hf_config(const struct tt_model *model, void *config)
 /* The class of transformers 4 wants the first training's length outside of the object, which then has 3 members. */
+static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_rope *rope = &model->dims.rope;
     int64_t first = rope->factor != 0.0 ? (int64_t)rope->original_max : model->dims.max_positions;
@@ -53,12 +54,29 @@ static const struct tt_decoder decoder = {
     .hf_heads = {"self_attn.qkv_proj", "self_attn.qkv_proj", "self_attn.qkv_proj", "self_attn.o_proj"},
     .hf_ffn = {"mlp.gate_up_proj", "mlp.down_proj", "mlp.gate_up_proj"}};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_WINDOW};
+static const struct tt_gguf_arch archs[] = {{.name = "phi3",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .biases = TT_GGUF_NO_BIAS,
+                                             .full_heads = true,
+                                             .long_factors = true}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "attention.wq.weight", .theirs = "attn_qkv.weight", .parts = 3},
+    {.ours = "attention.wk.weight", .theirs = "attn_qkv.weight", .part = 1, .parts = 3},
+    {.ours = "attention.wv.weight", .theirs = "attn_qkv.weight", .part = 2, .parts = 3},
+    {.ours = "feed_forward.w1.weight", .theirs = "ffn_up.weight", .parts = 2},
+    {.ours = "feed_forward.w3.weight", .theirs = "ffn_up.weight", .part = 1, .parts = 2},
+};
+
 const struct tt_model_row tt_model_phi3 = {
     .name = "phi3",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,
+    .adaptable = true,
     .write_hf_config = write_hf_config,
 };
-    .adaptable = true,

@@ -4,6 +4,7 @@
  * heads of a size of their own. RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no
  * such model; parameters have its names and init rules, and biases begin as zeros.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -52,9 +53,16 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
 static const struct tt_decoder decoder = {.rotate_half = true};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "seed_oss", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_QKV_BIAS}};
+static const struct tt_gguf_name names[] = {{.ours = "ffn_norm.weight", .theirs = "post_attention_norm.weight"}};
+
 const struct tt_model_row tt_model_seed_oss = {
     .name = "seed_oss",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,

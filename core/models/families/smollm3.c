@@ -3,6 +3,7 @@
  * SmolLM3 (Hugging Face 2025): Llama's blocks, of which every fourth rotates neither q nor k. RoPE rotates halves and
  * the layout is that of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -77,9 +78,22 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
 static const struct tt_decoder decoder = {.rotate_half = true};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "smollm3", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_NO_BIAS, .unrotated_every = 4}};
+/* Rows of q and k are ordered for pairs there. */
+static const struct tt_gguf_name names[] = {
+    {.ours = "attention.wq.weight", .theirs = "attn_q.weight", .layout = TT_GGUF_PAIRS},
+    {.ours = "attention.wq.bias", .theirs = "attn_q.bias", .layout = TT_GGUF_PAIRS},
+    {.ours = "attention.wk.weight", .theirs = "attn_k.weight", .layout = TT_GGUF_PAIRS},
+    {.ours = "attention.wk.bias", .theirs = "attn_k.bias", .layout = TT_GGUF_PAIRS},
+};
+
 const struct tt_model_row tt_model_smollm3 = {
     .name = "smollm3",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,

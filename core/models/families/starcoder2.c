@@ -5,6 +5,7 @@
  * Hugging Face's files. torchtitan has no such model; parameters have its names and init rules, and biases begin as
  * zeros.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -61,14 +62,28 @@ static void write_hf_config(const struct tt_model *model, void *config)
 static const struct tt_decoder decoder = {
     .rotate_half = true, .activation = TT_ACTIVATION_GELU_TANH, .hf_ffn = {"mlp.c_fc", "mlp.c_proj"}};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_ATTENTION, TT_GGUF_WINDOW,
+                                            TT_GGUF_SIZE("attention.layer_norm_epsilon", FLOAT, norm_eps, false)};
+static const struct tt_gguf_arch archs[] = {{.name = "starcoder2",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .biases = TT_GGUF_ALL_BIASES,
+                                             .full_heads = true}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "feed_forward.w1.weight", .theirs = "ffn_up.weight"},
+    {.ours = "feed_forward.w1.bias", .theirs = "ffn_up.bias"},
+};
+
 const struct tt_model_row tt_model_starcoder2 = {
     .name = "starcoder2",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     TT_MODEL_LLAMA_NAMES,
     .norm = TT_NORM_LAYER,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,
+    .adaptable = true,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
 };
-    .adaptable = true,
