@@ -184,9 +184,31 @@ out:
     return rc;
 }
 
+/* Rows of bitsandbytes' values, which the files of Hugging Face's folders have no checksums for. */
+static int read_bnb(struct tt_weights *w, const struct tt_bnb *bnb, int64_t row, int64_t n, enum tt_dtype dtype,
+                    char *data)
+{
+    int64_t width = bnb->shape[1], step = width < BLOCK_BYTES / 4 ? BLOCK_BYTES / 4 / width : 1;
+    float *block = dtype == TT_F32 ? NULL : tt_calloc_for((size_t)((step < n ? step : n) * width), 4, "rows");
+    int rc = block || dtype == TT_F32 ? 0 : TT_ENOMEM;
+
+    for (int64_t at = 0, some; at < n && rc == 0; at += some) {
+        char *to = data + (size_t)(at * width) * tt_dtype_size(dtype);
+
+        some = n - at < step ? n - at : step;
+        rc = tt_bnb_read(w->source, bnb, row + at, some, block ? block : (float *)(void *)to);
+        if (rc == 0 && block)
+            tt_cast(dtype, to, TT_F32, block, some * width);
+    }
+    tt_free(block);
+    return rc;
+}
+
 static int read_rows(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
                      char *data)
 {
+    if (t->bnb)
+        return read_bnb(w, t->bnb, row, n, dtype, data);
     return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
 }
 

@@ -217,7 +217,8 @@ struct extra {
 static int sort_tensor(struct extra *e, const struct tt_manifest_tensor *t, enum kind *ret_kind)
 {
     bool tied = e->model->dims.tied == 1 && strcmp(t->name, "lm_head.weight") == 0;
-    char *weight = tt_strndup(t->name, weight_name(t->name));
+    char *of_bnb = tt_bnb_weight_of(t->name);
+    char *weight = of_bnb ? of_bnb : tt_strndup(t->name, weight_name(t->name));
     bool known = tied || is_derived(t) || is_parameter(e->model, weight);
     int pattern = TT_NONE, rc = 0;
 
@@ -456,6 +457,9 @@ static void begin(struct tt_weights *w, enum tt_weights_kind kind, struct tt_sou
 
 void tt_weights_release(struct tt_weights *weights)
 {
+    if (weights->kind == TT_WEIGHTS_FROM_HF)
+        for (int64_t i = 0; i < weights->first[weights->model->n_params]; i++)
+            tt_free(weights->stored[i].bnb);
     tt_free(weights->weight);
     tt_free(weights->stored);
     tt_free(weights->first);
@@ -515,7 +519,18 @@ static int find_stored(const struct tt_weights *w, const struct tt_param *param,
     const char *end = "_scale_inv";
 
     if (values && !(is_import && values->dtype == TT_F8_E4M3)) {
+        struct tt_bnb *bnb = NULL;
+        int rc = is_import ? tt_bnb_find(w->source, values, &bnb) : 0;
+
         *ret_stored = stored_plain(values);
+        ret_stored->bnb = bnb;
+        if (bnb) {
+            ret_stored->dtype = bnb->dtype;
+            ret_stored->ndim = 2;
+            memcpy(ret_stored->shape, bnb->shape, sizeof bnb->shape);
+        }
+        if (rc < 0 || bnb)
+            return rc;
         if (is_import && find_end(w, name, end))
             return tt_fail(TT_EDATA,
                            "'%s': tensor '%s' is %s, but there are scales for it, '%s%s'; wanted F8_E4M3 or no scales",

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint/read/bitsandbytes.h"
 #include "checkpoint/read/map.h"
 #include "checkpoint/read/source.h"
 #include "core/base/error.h"
@@ -18,10 +19,12 @@
  *   FP8     NAME (F8_E4M3) and NAME_scale_inv: a scale for each block of rows and columns, or one for the matrix
  *   MXFP4   NAME_blocks (U8) and NAME_scales (U8): 32 elements of 4 bits, the first in the low bits of the first byte,
  *           and the exponent of their power of two. Only for experts, whose matrices are [out, in] in this form alone
+ *   others  bitsandbytes.h; in the types that it says there
  */
 struct tt_hf_stored {
     const struct tt_manifest_tensor *values;
     const struct tt_manifest_tensor *scales; /* NULL: stored without separate scales */
+    struct tt_bnb *bnb;                      /* not NULL: bitsandbytes' values; belongs to the weights */
     enum tt_dtype dtype;                     /* of the elements that are read */
     int ndim;
     int64_t shape[TT_BOX_DIMS];

@@ -456,8 +456,6 @@ static const char *conversion_of(const char *method)
     static const struct {
         const char *method, *help;
     } known[] = {
-        {"bitsandbytes", "python3 -c \"from transformers import AutoModelForCausalLM as M; "
-                         "M.from_pretrained('IN', dtype='bfloat16').dequantize().save_pretrained('OUT')\""},
         {"gptq", "python3 -c \"from gptqmodel import GPTQModel; GPTQModel.export('IN', 'OUT', 'hf')\""},
         {"compressed-tensors", "python3 -c \"from compressed_tensors.entrypoints.convert import *; "
                                "convert_checkpoint('IN', 'OUT', CompressedTensorsDequantizer('IN'))\""},
@@ -472,7 +470,15 @@ static const char *conversion_of(const char *method)
     return "use the model's float32, bfloat16 or float16 files";
 }
 
-/* Weights in FP8 and MXFP4 are read as bfloat16 (checkpoint/read/rows.c). */
+/* Older files of bitsandbytes' do not name it. */
+static bool is_bitsandbytes(const json_t *quantization, const char *method)
+{
+    return method ? strcmp(method, "bitsandbytes") == 0
+                  : json_is_true(json_object_get(quantization, "load_in_4bit")) ||
+                        json_is_true(json_object_get(quantization, "load_in_8bit"));
+}
+
+/* Weights in FP8, MXFP4 and bitsandbytes' forms are dequantized as they are read (checkpoint/read/rows.c). */
 static int check_quantization(const json_t *config, const char *where)
 {
     const json_t *quantization = tt_hf_member(config, "quantization_config");
@@ -482,9 +488,11 @@ static int check_quantization(const json_t *config, const char *where)
         return 0;
     if (method && strcmp(method, "fp8") == 0)
         return tt_hf_must_be(quantization, "fmt", "e4m3", where);
-    if (method && strcmp(method, "mxfp4") == 0)
+    if ((method && strcmp(method, "mxfp4") == 0) || is_bitsandbytes(quantization, method))
         return 0;
-    return tt_fail(TT_EDATA, "%s: quantization_config: quant_method '%s' is not supported; fp8 and mxfp4 are\nhelp: %s",
+    return tt_fail(TT_EDATA,
+                   "%s: quantization_config: quant_method '%s' is not supported; fp8, mxfp4 and bitsandbytes are\n"
+                   "help: %s",
                    where, method ? method : "(none)", conversion_of(method));
 }
 

@@ -2,7 +2,8 @@
 PACKED has matrices as published folders have them, in FP8 blocks or, of gpt-oss's experts, in MXFP4; PLAIN has what
 these mean in bfloat16, by the formulas of DeepSeek's and OpenAI's scripts. The elements are random bits; the rest of
 the weights is copied. METHOD is fp8 (blocks of 128), fp8-small (of 16 by 8), fp8-bf16 (scales in bfloat16), fp8-e8m0
-(exponents), fp8-one (one scale for a matrix), or mxfp4."""
+(exponents), fp8-one (one scale for a matrix), mxfp4, or bitsandbytes' nf4 (factors quantized too), nf4-plain, or int8,
+which means float32."""
 import json, math, os, random, struct, sys
 
 folder, method, packed, plain = sys.argv[1:]
@@ -84,6 +85,48 @@ def mxfp4(name, experts, rows, columns):
     return {name + "_blocks": ("U8", shape + [16], blocks), name + "_scales": ("U8", shape, scales)}, values
 
 
+def floats(numbers):
+    return struct.pack(f"<{len(numbers)}f", *numbers)
+
+
+def four_bit(name, rows, columns):
+    """A matrix in blocks of 64 elements, whose factors are quantized in blocks of 8; and the same in bfloat16."""
+    n, block, outer = rows * columns, 64, 8
+    blocks = -(-n // block)
+    bits = bytes(rng.randrange(256) for _ in range(-(-n // 2)))
+    table = sorted(f32(rng.uniform(-1, 1)) for _ in range(16))
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [rows, columns]}
+    more = {}
+    if method == "nf4":
+        numbers, map_ = bytes(rng.randrange(256) for _ in range(blocks)), [f32(rng.uniform(-1, 1)) for _ in range(256)]
+        large = [f32(rng.uniform(0.1, 0.2)) for _ in range(-(-blocks // outer))]
+        offset = f32(0.15)
+        absmax = [f32(f32(map_[b] * large[i // outer]) + offset) for i, b in enumerate(numbers)]
+        state.update(nested_blocksize=outer, nested_dtype="float32", nested_offset=offset)
+        more = {".absmax": ("U8", [blocks], numbers), ".nested_absmax": ("F32", [len(large)], floats(large)),
+                ".nested_quant_map": ("F32", [256], floats(map_))}
+    else:
+        absmax = [f32(rng.uniform(0.1, 0.3)) for _ in range(blocks)]
+        more = {".absmax": ("F32", [blocks], floats(absmax))}
+    text = json.dumps(state).encode()
+    numbers = [bits[i // 2] & 15 if i % 2 else bits[i // 2] >> 4 for i in range(n)]
+    values = [bf16(f32(table[numbers[i]] * absmax[i // block])) for i in range(n)]
+    made = {name: ("U8", [len(bits), 1], bits), name + ".quant_map": ("F32", [16], floats(table)),
+            name + ".quant_state.bitsandbytes__nf4": ("U8", [len(text)], text)}
+    return {**made, **{name + end: t for end, t in more.items()}}, values
+
+
+def int8(name, rows, columns):
+    bits = bytes(rng.randrange(256) for _ in range(rows * columns))
+    scales = [f32(rng.uniform(0.1, 0.3)) for _ in range(rows)]
+    numbers = struct.unpack(f"<{len(bits)}b", bits)
+    values = [f32(f32(x * scales[i // columns]) * f32(7.874015718698502e-3)) for i, x in enumerate(numbers)]
+    layer = name[: -len("weight")]
+    return {name: ("I8", [rows, columns], bits), layer + "SCB": ("F32", [rows], floats(scales)),
+            layer + "weight_format": ("U8", [], bytes(1))}, values
+
+
+is_bnb = method in ("nf4", "nf4-plain", "int8")
 tensors, few, many = load(folder + "/model.safetensors"), {}, {}
 config = json.load(open(folder + "/config.json"))
 if method == "mxfp4":  # rows of whole blocks: all sizes of gpt_oss but the vocabulary and the experts, times 8 / 5
@@ -97,15 +140,18 @@ for name, (dtype, shape, data) in tensors.items():
     if method == "mxfp4" and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
         made, values = mxfp4(name, *shape)
     elif method != "mxfp4" and len(shape) == 2 and name.endswith("_proj.weight"):
-        made, values = fp8(name, *shape)
+        made, values = (int8 if method == "int8" else four_bit if is_bnb else fp8)(name, *shape)
     else:
         few[name] = many[name] = (dtype, shape, data)
         continue
     few.update(made)
-    many[name] = ("BF16", shape, struct.pack(f"<{len(values)}H", *values))
+    many[name] = ("F32", shape, floats(values)) if method == "int8" else (
+        "BF16", shape, struct.pack(f"<{len(values)}H", *values))
 quantization = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]} if method == "mxfp4" else {
     "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
     "weight_block_size": {"fp8-small": [16, 8], "fp8-one": None}.get(method, [128, 128])}
+if is_bnb:
+    quantization = {"quant_method": "bitsandbytes", "load_in_4bit": method != "int8", "load_in_8bit": method == "int8"}
 for to, weights, more in (packed, few, {"quantization_config": quantization}), (plain, many, {}):
     os.mkdir(to)
     save(to + "/model.safetensors", weights)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Folders whose weights are in FP8 blocks or in MXFP4 give the same as folders that have what these mean in bfloat16.
+# Folders whose weights are in FP8 blocks, in MXFP4 or in bitsandbytes' forms give the same as folders that have what these mean in bfloat16.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
@@ -36,6 +36,9 @@ qwen3 fp8-one
 qwen3_moe fp8-small
 deepseek_v3 fp8-small
 gpt_oss mxfp4
+llama3 nf4
+phi3 nf4-plain
+starcoder2 int8
 EOF2
 }
 
@@ -107,12 +110,17 @@ fp8|t["${q}_scale_inv"][0] = "I32"|scales '${q}_scale_inv' are I32
 fp8|t["$q"][0] = "I8"|'$q' is I8, but there are scales for it
 mxfp4|del t["${down}_scales"]|lack tensor '${down}_scales'
 mxfp4|t["${down}_scales"][0] = "I8"|wanted 16 bytes in the last dimension
+nf4|del t["${q}.nested_absmax"]|lack tensor '${q}.nested_absmax'
+nf4|del t["${q}.quant_state.bitsandbytes__nf4"]|other tables than nf4 and fp4 are not supported
+nf4|t["$q"][0] = "I8"|'$q' is I8 .*; wanted two elements of its matrix in each U8
+nf4|t["${q}.absmax"] = t["${q}.quant_map"]|'${q}.absmax' is F32 .*; wanted [0-9]* elements of U8
+int8|t["${q%weight}SCB"] = ["F32", [2], bytes(8)]|SCB' is F32 .*; wanted a float for each row
 EOF2
 }
 
 case_other_quantizations_say_what_converts_them() {
     make_folders llama3 fp8
-    for method in gptq awq bitsandbytes compressed-tensors; do
+    for method in gptq awq compressed-tensors; do
         cp packed/config.json config.json
         sed -i "s/\"quant_method\": \"fp8\"/\"quant_method\": \"$method\"/" packed/config.json
         run ckpt convert packed step
