@@ -288,6 +288,8 @@ static int check_attention(const struct tt_model *model, const struct tt_gguf_ar
     double plain = 1.0 / sqrt((double)d->head_dim), own = d->multipliers.attention;
     double scale = own != 0.0 ? own : plain, theirs = arch->score_scale ? arch->score_scale(d) : plain;
 
+    if (d->rotary_dim)
+        return fail(model, "only a part of each head is rotated here");
     if (arch->full_heads && d->n_heads * d->head_dim != d->dim)
         return fail(model, "its heads are together as wide as the model there");
     if (arch->equal_heads && d->n_kv_heads != d->n_heads)

@@ -105,7 +105,8 @@ static inline const json_t *tt_hf_member(const json_t *object, const char *key)
 
 /**
  * RoPE (hf_rope.c): types default, llama3, yarn, longrope, linear and dynamic. dims: of the class, which may have
- * scaling where the file says nothing of RoPE (gpt-oss); the file's replaces it. The sizes of heads are the file's already.
+ * scaling where the file says nothing of RoPE (gpt-oss); the file's replaces it. The sizes of heads are the file's
+ * already.
  */
 int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 

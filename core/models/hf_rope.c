@@ -189,8 +189,7 @@ static int finish_long(const json_t *rope, const char *where, int64_t max_positi
 /*
  * The length that scaling begins from. The file may have it outside of the object too, which wins, except in classes
  * with an object for each kind of layer (config is NULL); without any it is the longest sequence of the model.
- * of_class: what a class has outside of the object where the file has nothing; 0: it
- * has nothing.
+ * of_class: what a class has outside of the object where the file has nothing; 0: it has nothing.
  */
 static int read_original_max(const json_t *config, const json_t *rope, const char *where, double of_class,
                              int64_t max_positions, double *ret_value)

@@ -106,7 +106,7 @@ static void check_dynamic(struct check *c, const struct tt_model_dims *d)
 
 static int64_t rotated_pairs(const struct tt_model_dims *d)
 {
-    return (d->mla.kv_rank ? d->mla.rope_dim : d->head_dim) / 2;
+    return (d->mla.kv_rank ? d->mla.rope_dim : d->rotary_dim ? d->rotary_dim : d->head_dim) / 2;
 }
 
 /* LongRoPE's lists have a factor for each pair; zeros follow. */

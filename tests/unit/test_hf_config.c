@@ -231,6 +231,7 @@ static void rope_is_read_as_transformers_does(void **state)
 
 static void longrope_is_read_in_all_spellings(void **state)
 {
+    struct tt_model *partial;
     static const struct {
         const char *json;
         double factor, original_max, scale;
@@ -274,6 +275,11 @@ static void longrope_is_read_in_all_spellings(void **state)
         json_decref(again);
         json_decref(json);
     }
+    partial = read_json("phi3", OF("phi3", ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"longrope\","
+                                           "\"short_factor\":[1,2,3,4],\"long_factor\":[4,5,6,7]}"));
+    assert_int_equal(partial->dims.rotary_dim, 8); /* of 16, so 4 factors */
+    assert_true(partial->dims.rope.long_factor[3] == 7.0F);
+    tt_model_free(partial);
 }
 
 static void what_transformers_reads_otherwise_is_refused(void **state)

@@ -27,6 +27,7 @@ static const struct tt_hf_class classes[] = {
     {.type = "phi3",
      .architecture = "Phi3ForCausalLM",
      .reads = "decoder dropout",
+     .rotated = 1.0,
      .dims = {.dim = 3072,
               .n_layers = 32,
               .n_heads = 32,
