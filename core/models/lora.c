@@ -19,9 +19,21 @@ static const struct layer {
     const char *name;
     unsigned modules;
 } layers[] = {
-    {"q_proj", BIT(Q)}, {"k_proj", BIT(K)},       {"v_proj", BIT(V)},    {"qkv_proj", BIT(Q) | BIT(K) | BIT(V)},
-    {"o_proj", BIT(O)}, {"gate_proj", BIT(GATE)}, {"up_proj", BIT(UP)},  {"gate_up_proj", BIT(GATE) | BIT(UP)},
-    {"c_fc", BIT(UP)},  {"down_proj", BIT(DOWN)}, {"c_proj", BIT(DOWN)},
+    {"q_proj", BIT(Q)},
+    {"k_proj", BIT(K)},
+    {"v_proj", BIT(V)},
+    {"qkv_proj", BIT(Q) | BIT(K) | BIT(V)},
+    {"o_proj", BIT(O)},
+    {"gate_proj", BIT(GATE)},
+    {"up_proj", BIT(UP)},
+    {"gate_up_proj", BIT(GATE) | BIT(UP)},
+    {"c_fc", BIT(UP)},
+    {"down_proj", BIT(DOWN)},
+    {"c_proj", BIT(DOWN)},
+    {"query_key_value", BIT(Q) | BIT(K) | BIT(V)},
+    {"dense", BIT(O)},
+    {"dense_h_to_4h", BIT(UP)},
+    {"dense_4h_to_h", BIT(DOWN)},
 };
 #undef BIT
 

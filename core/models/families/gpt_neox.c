@@ -87,6 +87,7 @@ const struct tt_model_row tt_model_gpt_neox = {
     .norm = TT_NORM_LAYER,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,
+    .adaptable = true,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
 };
