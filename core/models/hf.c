@@ -875,12 +875,11 @@ static void write_decoder(json_t *config, const struct tt_hf_class *class, const
                           "num_key_value_heads", (json_int_t)d->n_kv_heads, "head_dim", (json_int_t)d->head_dim,
                           "intermediate_size", (json_int_t)d->ffn_dim, "max_position_embeddings",
                           d->max_positions > 0 ? json_integer(d->max_positions) : NULL));
-    (void)json_object_update_new(config,
-                                 json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
-                                           tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta),
-                                           "rope_scaling", tt_hf_rope_scaling(d), "hidden_act",
-                                           d->tanh_gelu ? "gelu_new" : activation_of(decoder), "attention_bias",
-                                           decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
+    (void)json_object_update_new(
+        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
+                          tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta), "rope_scaling",
+                          tt_hf_rope_scaling(d), "hidden_act", d->tanh_gelu ? "gelu_new" : activation_of(decoder),
+                          "attention_bias", decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
     if (class->mlp_bias)
         (void)json_object_set_new(config, "mlp_bias", json_boolean(d->mlp_bias));
     if (class->rotated != 0.0)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
+
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/models/hf.h"

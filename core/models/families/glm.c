@@ -71,6 +71,7 @@ const struct tt_model_row tt_model_glm = {
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,
+    .adaptable = true,
     .write_hf_config = write_hf_config,
 };
 
@@ -83,5 +84,6 @@ const struct tt_model_row tt_model_glm4 = {
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder_4,
     .parts = &tt_decoder_parts,
+    .adaptable = true,
     .write_hf_config = write_hf_config,
 };
