@@ -49,7 +49,9 @@ void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const cha
         if (n > room) {
             for (n = room; n > 1 && text[n] != ' '; n--)
                 ;
-            if (n == 1) /* one long word */
+            for (size_t k = room; n == 1 && k > 1; k--) /* one long word: of choices, a|b|... */
+                n = text[k - 1] == '|' ? k : n;
+            if (n == 1)
                 n = strcspn(text, " ");
         }
         tt_text_add(out, "%*s%s%.*s\n", indent, "", lead, (int)n, text);
