@@ -54,13 +54,13 @@ run_ranks() {
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
 }
 
-# sweep [K [N]]: passes on the lines K, K + N, ... (default: 2 and 3); all of them with TITAN_SWEEPS=whole, as in
+# sweep [K [N]]: passes on the lines K, K + N, ... (default: 2 and 5); all of them with TITAN_SWEEPS=whole, as in
 # `quickstart test --long`.
 sweep() {
-    if [ "${TITAN_SWEEPS-}" = whole ]; then cat; else awk -v k="${1-2}" -v n="${2-3}" 'NR % n == k % n'; fi
+    if [ "${TITAN_SWEEPS-}" = whole ]; then cat; else awk -v k="${1-2}" -v n="${2-5}" 'NR % n == k % n'; fi
 }
 
-# some WORD...: one word of three, or all of them, by the same rule.
+# some WORD...: one word of five, or all of them, by the same rule.
 some() {
     printf '%s\n' "$@" | sweep
 }

@@ -240,7 +240,7 @@ static int make_splits(int64_t batch, struct split *splits)
     return n;
 }
 
-/* splits NULL: those that the batch allows, or every third of them. Names of unlike lengths begin at unlike ones. */
+/* splits NULL: those that the batch allows, or every fifth of them. Names of unlike lengths begin at unlike ones. */
 static void expect_the_curve_of(const char *name, void (*use)(struct reference *), const struct split *splits, int n,
                                 const struct pipe *pipe)
 {
@@ -256,8 +256,8 @@ static void expect_the_curve_of(const char *name, void (*use)(struct reference *
     if (!splits) {
         n = make_splits(r.job.global_batch, all);
         splits = all;
-        stride = sweep_stride() == 1 ? 1 : 3;
-        offset = (int)strlen(name) % stride;
+        stride = sweep_stride() == 1 ? 1 : 5;
+        offset = (int)strlen(name) % stride % n;
     }
     for (int i = 0; i < n; i++) {
         struct train_job job = r.job;
@@ -352,7 +352,7 @@ static void follow_through(const char *const *names, int n_names, void (*use)(st
  */
 static void follow_dense(const struct pipe *pipes, int n_pipes, const struct split *splits, int n_splits)
 {
-    int stride = sweep_stride() == 1 ? 1 : 4;
+    int stride = sweep_stride() == 1 ? 1 : 6;
 
     for (int r = 0; r <= tt_model_n_rows; r++) {
         const char *name = r < tt_model_n_rows ? tt_model_rows[r]->name : "llama3_tied_scaled";

@@ -21,7 +21,7 @@ static inline int sweep_stride(void)
 {
     const char *sweeps = getenv("TITAN_SWEEPS");
 
-    return SWEEP_SANITIZED ? 12 : sweeps && strcmp(sweeps, "whole") == 0 ? 1 : 5;
+    return SWEEP_SANITIZED ? 12 : sweeps && strcmp(sweeps, "whole") == 0 ? 1 : 8;
 }
 
 /** Whether tests of more than kernels leave a variant out: portable C is slow, and kernelcheck compares its bits. */
