@@ -70,7 +70,7 @@ static bool add_best(const struct tt_cluster_question *q, const struct tt_cluste
     return fits;
 }
 
-/* Adds the smallest multiple of the devices, up to 64 times as many, on which the job fits. */
+/* Doubles the number of devices, at most six times, until the job fits, and adds that number to the remedies. */
 static void add_more_devices(const struct tt_cluster_question *q, int devices, struct tt_cluster_answer *a)
 {
     for (int n = 2 * devices; n <= 64 * devices && n <= TT_MOST_RANKS; n *= 2) {

@@ -493,7 +493,7 @@ static const char **model_names(char **ret_text, int *ret_n)
     return name;
 }
 
-/* Whether two models have about as many parameters: Llama 3, 3.1 and 3.3 do. */
+/* Whether two models are about the same size, as Llama 3, 3.1 and 3.3 are. */
 static bool same(const char *a, const char *b)
 {
     struct tt_cluster_shape one, other;

@@ -97,7 +97,7 @@ void tt_cluster_answer_verdict(const struct tt_cluster_answer *a, struct tt_text
         tt_text_add(out, "%s it fits: ", a->remedy[0].text);
         add_rates(a, &a->remedy[0].layout, out);
     } else
-        tt_text_add(out, "no layout fits, on as many as 64 times the devices either");
+        tt_text_add(out, "no layout fits, even with up to 64 times more devices");
     if (wanted > 0 && a->view.fit != TT_FIT_NO && a->view.course.days > wanted)
         tt_text_add(out, "; more than %g days: --gpus %s finds the number", wanted, a->in->machine.name);
 }

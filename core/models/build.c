@@ -457,8 +457,8 @@ static int add_residual(struct tt_build *b, const char *name, const char *scaled
 }
 
 /*
- * What attention reads if the feed-forward reads the same: a copy. Where ranks share layers, the gradient of the input
- * of products is one sum over their grains, and those of both parts are two such sums.
+ * A copy of x for attention, if the feed-forward reads x too. With tensor parallelism each of the two parts adds up its
+ * own gradient of its input over grains, so they need inputs of their own.
  */
 static int apart(struct tt_build *b, const char *name, int x)
 {

@@ -57,7 +57,7 @@ struct tt_gguf_arch {
     bool tied;            /* the output is the embedding */
     bool ffn_is_expert;   /* feed_forward_length is the width of an expert */
     bool full_heads;      /* all heads of queries are as wide as the model */
-    bool equal_heads;     /* as many heads of keys as of queries */
+    bool equal_heads;     /* n_kv_heads must equal n_heads */
     bool gates_as_scored; /* a token's gates are not divided by their sum */
     int window_period;    /* all layers but every n-th have a window; 0: none has */
     bool needs_window;    /* it has one even where the file says nothing */

@@ -176,8 +176,8 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
 }
 
 /*
- * LongRoPE's table is multiplied by a function of how much longer the model's sequences are than those of the first
- * training, unless the object has a factor of its own, or that multiplier itself.
+ * LongRoPE multiplies its table by a number that follows from `factor`: the ratio of the model's sequence length to
+ * that of its first training. The object may give the factor, or the multiplier itself.
  */
 static int finish_long(const json_t *rope, const char *where, int64_t max_positions, struct tt_rope *ret_rope)
 {

@@ -122,7 +122,7 @@ static void add_a(struct tt_model *model, const struct tt_param *of)
     p->init = TT_PARAM_UNIFORM;
     p->low = -bound;
     p->high = bound;
-    p->tp = of->tp == TT_TP_COLUMNS ? TT_TP_COLUMNS : TT_TP_WHOLE; /* the columns of A are those of the weight */
+    p->tp = of->tp == TT_TP_COLUMNS ? TT_TP_COLUMNS : TT_TP_WHOLE; /* A is cut like the weight's columns */
 }
 
 /* The rows of B are those of the weight. */
