@@ -17,6 +17,15 @@ static void put(const char *text)
     }
 }
 
+/* A choice such as a|b with blanks around its bars, since troff breaks lines only at blanks. */
+static void put_choices(const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        char one[] = {*c, '\0'};
+        put(*c == '|' ? " | " : one);
+    }
+}
+
 static void put_row(const struct tt_config_row *row)
 {
     struct tt_text range = {0};
@@ -30,7 +39,7 @@ static void put_row(const struct tt_config_row *row)
     (void)printf("++\n");
     tt_config_range_text(row, &range);
     put("Accepts: ");
-    put(range.text);
+    put_choices(range.text);
     (void)printf(".\n\n");
     tt_text_release(&range);
 }

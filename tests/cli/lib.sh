@@ -54,6 +54,15 @@ run_ranks() {
     "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" "${@:2}" >out 2>err </dev/null || code=$?
 }
 
+# background COMMAND...: starts it with new files `out` and `err`, so that nobody reads a line of the last command there
+# before this one has opened them. Its process is $job.
+background() {
+    : >out
+    : >err
+    "$@" >out 2>err </dev/null &
+    job=$!
+}
+
 # sweep [K [N]]: passes on the lines K, K + N, ... (default: 2 and 5); all of them with TITAN_SWEEPS=whole, as in
 # `quickstart test --long`.
 sweep() {

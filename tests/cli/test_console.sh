@@ -66,8 +66,7 @@ case_a_closed_pipe_does_not_end_the_log() {
 case_answers_to_signals_and_the_last_message_are_logged() {
     make_corpus
     echo "titan train, then SIGTERM" >command
-    "$TITAN" train $tiny --verbose --training.steps=1000000 >out 2>err </dev/null &
-    job=$!
+    background "$TITAN" train $tiny --verbose --training.steps=1000000
     for ((i = 0; i < 1200; i++)); do
         grep -q '^step: ' out && break
         sleep 0.05

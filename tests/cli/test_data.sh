@@ -220,8 +220,8 @@ case_a_damaged_cache_is_made_again() {
 start_training() {
     make_corpus
     echo "titan train, in the background" >command
-    "$TITAN" train $tiny --training.steps=10000000 --metrics.log_freq=10 >out 2>err </dev/null &
-    pid=$!
+    background "$TITAN" train $tiny --training.steps=10000000 --metrics.log_freq=10
+    pid=$job
     trap 'kill -9 $pid 2>/dev/null' EXIT
     wait_for_step 10
     tokens=$(ls cache/*.tokens)
@@ -297,8 +297,8 @@ case_the_file_of_a_living_writer_is_not_removed() {
     awk '{ printf "{\"text\": \"%s\"}\n", $0 }' corpus.txt >corpus.jsonl
     for i in $(seq 300); do cat corpus.jsonl; done >long.jsonl
     echo "titan data pack, in the background" >command
-    "$TITAN" data pack --dataset jsonl --dataset_path long.jsonl --out long.tokens >out 2>err </dev/null &
-    pid=$!
+    background "$TITAN" data pack --dataset jsonl --dataset_path long.jsonl --out long.tokens
+    pid=$job
     trap 'kill -9 $pid 2>/dev/null' EXIT
     # before it has the lock, the file may be removed; the writer then makes another
     until ls long.tokens.tmp-* 2>/dev/null >found && ! flock -n 7 7<"$(cat found)"; do

@@ -134,10 +134,9 @@ case_a_stop_at_the_number_of_the_start_is_saved() {
     make_corpus
     run train $tiny --checkpoint.enable --training.steps=1
     expect_ok
-    TITAN_LONG_STEP=0 "$TITAN" train $tiny --checkpoint.enable --training.steps=1000 --checkpoint.interval=1000 \
-        --checkpoint.exclude_from_loading=train_state --training.global_batch_size=4000 \
-        --parallelism.threads_per_rank=1 >out 2>err </dev/null &
-    job=$!
+    TITAN_LONG_STEP=0 background "$TITAN" train $tiny --checkpoint.enable --training.steps=1000 \
+        --checkpoint.interval=1000 --checkpoint.exclude_from_loading=train_state --training.global_batch_size=4000 \
+        --parallelism.threads_per_rank=1
     while kill -0 $job && ! grep -q "^step: *1/" out; do sleep 0.05; done
     kill -TERM $job
     code=0

@@ -152,10 +152,8 @@ case_another_microbatch_changes_the_losses() {
 # start: a pipeline of two ranks that trains until it is stopped. Its process is $job.
 start() {
     make_corpus
-    "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $common ${pp}_degree=2 --training.local_batch_size=4 \
-        --training.steps=1000000 --checkpoint.enable --checkpoint.interval=1000000 --job.dump_folder=run \
-        >out 2>err </dev/null &
-    job=$!
+    background "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $common ${pp}_degree=2 --training.local_batch_size=4 \
+        --training.steps=1000000 --checkpoint.enable --checkpoint.interval=1000000 --job.dump_folder=run
     for ((i = 0; i < 600; i++)); do
         grep -q '^step: ' out && return
         kill -0 $job 2>/dev/null || not_as "the job ended before its first step"
@@ -189,10 +187,8 @@ case_a_signal_saves_and_ends_the_run() {
 # A long step is given up between two of its 500 runs.
 case_a_long_step_stops_between_its_runs() {
     make_corpus
-    TITAN_LONG_STEP=0 "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $common ${pp}_degree=2 \
-        --training.local_batch_size=4 --training.global_batch_size=2000 --checkpoint.enable --job.dump_folder=run \
-        >out 2>err </dev/null &
-    job=$!
+    TITAN_LONG_STEP=0 background "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $common ${pp}_degree=2 \
+        --training.local_batch_size=4 --training.global_batch_size=2000 --checkpoint.enable --job.dump_folder=run
     for ((i = 0; i < 600; i++)); do
         grep -q "training starts" err && break
         kill -0 $job 2>/dev/null || not_as "the job ended before its first step"

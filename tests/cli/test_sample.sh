@@ -231,10 +231,9 @@ case_console_log_has_no_control_characters_of_texts() {
 # While a text is sampled the step before it may not be saved yet.
 case_a_second_interrupt_saves_nothing_and_says_so() {
     make_corpus
-    env --default-signal=INT "$TITAN" train $sample --training.steps=1000000 --lr_scheduler.total_steps=1000000 \
-        --metrics.sample_freq=1 --metrics.sample_tokens=1000 --checkpoint.enable --checkpoint.interval=1000000 \
-        >out 2>err </dev/null &
-    job=$!
+    background env --default-signal=INT "$TITAN" train $sample --training.steps=1000000 \
+        --lr_scheduler.total_steps=1000000 --metrics.sample_freq=1 --metrics.sample_tokens=1000 --checkpoint.enable \
+        --checkpoint.interval=1000000
     for ((i = 0; i < 1200; i++)); do
         grep -q '^step: ' out && break
         kill -0 $job 2>/dev/null || not_as "the job ended before its first step"

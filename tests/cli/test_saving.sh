@@ -100,10 +100,9 @@ case_a_failed_save_is_a_warning_and_training_continues() {
 
 case_a_signal_drains_an_async_save() {
     make_corpus
-    "$TITAN" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=7 \
+    background "$TITAN" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=7 \
         --checkpoint.async_mode=async \
-        --checkpoint.keep_latest_k=0 >out 2>err </dev/null &
-    job=$!
+        --checkpoint.keep_latest_k=0
     for _ in $(seq 200); do
         grep -q 'checkpoint step-7' err && break
         sleep 0.1

@@ -16,11 +16,8 @@ start() {
     mpirun) set -- "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $tiny "$@" ;;
     esac
     echo "$*" >command
-    rm -f out err # the output of an earlier run
-    touch out err
     # a script's background jobs ignore SIGINT by default
-    env --default-signal=INT,HUP,PIPE "$@" >out 2>err </dev/null &
-    job=$!
+    background env --default-signal=INT,HUP,PIPE "$@"
 }
 
 long="--training.steps=1000000 --checkpoint.enable --checkpoint.interval=1000000"

@@ -468,8 +468,7 @@ case_keep_latest_k_retires_old_steps() {
 start_long_run() {
     make_corpus
     echo "titan train (in the background)" >command
-    "$@" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=100000 >out 2>err </dev/null &
-    job=$!
+    background "$@" train $tiny --training.steps=1000000 --checkpoint.enable --checkpoint.interval=100000
     for _ in $(seq 200); do
         grep -q 'step: ' out && return
         sleep 0.1

@@ -403,8 +403,10 @@ case_a_page_is_written_again_while_a_run_lives() {
         not_as "waited too long for: $*"
     }
     wait_for grep -q '^step: *2/' train.out
-    "$TITAN" plot run --html page.html --follow >out 2>err </dev/null &
-    plot=$!
+    train=$job
+    background "$TITAN" plot run --html page.html --follow
+    plot=$job
+    job=$train
     wait_for test -e page.html
     cp page.html first.html
     grep -q '"state": *"running"' first.html || not_as "the run is not running"
@@ -428,8 +430,8 @@ case_a_page_waits_for_the_first_step() {
     expect_error 3 "there are no values of"
     exec 9>one/.lock
     flock 9
-    "$TITAN" plot one --html page.html --follow >out 2>err </dev/null 9>&- &
-    plot=$!
+    background "$TITAN" plot one --html page.html --follow 9>&-
+    plot=$job
     for ((i = 0; i < 600; i++)); do
         [ $i = 20 ] && echo '{"type":"step","step":1,"loss":2}' >>one/metrics.jsonl
         [ $i -gt 20 ] && [ -e page.html ] && break
@@ -446,8 +448,8 @@ case_a_page_that_waits_says_for_what() {
     metrics one '@RUN' 1:1
     exec 9>one/.lock
     flock 9
-    "$TITAN" plot one --html page.html --key typo --follow >out 2>err </dev/null 9>&- &
-    plot=$!
+    background "$TITAN" plot one --html page.html --key typo --follow 9>&-
+    plot=$job
     for ((i = 0; i < 600; i++)); do
         grep -q 'not written yet' err && break
         sleep 0.05
@@ -773,8 +775,7 @@ END
 
 case_status_says_which_rank_was_killed() {
     make_corpus
-    "$TITAN" launch -n 2 -- train $tiny --training.steps=1000000 >out 2>err </dev/null &
-    job=$!
+    background "$TITAN" launch -n 2 -- train $tiny --training.steps=1000000
     for ((i = 0; i < 600; i++)); do
         grep -q '^step: ' out && break
         kill -0 $job 2>/dev/null || not_as "the job ended before its first step"

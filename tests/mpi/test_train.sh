@@ -133,8 +133,7 @@ case_three_ranks_are_close_and_reproducible() {
 # begin RANKS FOLDER OPTION...: trains in the background. Its process is $job.
 begin() {
     printf 'mpirun -n %s titan train %s' "$1" "${*:2}" >command
-    "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" train $base --job.dump_folder="$2" "${@:3}" >out 2>err </dev/null &
-    job=$!
+    background "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" train $base --job.dump_folder="$2" "${@:3}"
 }
 
 # wait_for_step FOLDER STEP: waits up to a minute for a complete checkpoint of that step or a later one.
@@ -197,8 +196,7 @@ case_an_interrupted_run_resumes_with_the_same_bits() {
     # With job control, as in an interactive shell, a background job does not ignore SIGINT.
     train 1 whole $long
     set -m
-    "$TITAN" train $base --job.dump_folder=one $long >out 2>err </dev/null &
-    job=$!
+    background "$TITAN" train $base --job.dump_folder=one $long
     set +m
     wait_for_step one 5
     kill -INT "$job"

@@ -54,8 +54,7 @@ case_a_start_of_mpi_that_hangs_is_an_error() {
 # begin RANKS OPTION...: starts a long run in the background and waits for its first steps. Its ranks are in $ranks.
 begin() {
     printf 'mpirun -n %s titan train %s' "$1" "${*:2}" >command
-    "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" train $base --job.dump_folder=run "${@:2}" >out 2>err </dev/null &
-    job=$!
+    background "$TITAN_SOURCE/tools/run-ranks" "$1" "$TITAN" train $base --job.dump_folder=run "${@:2}"
     for ((i = 0; i < 1200; i++)); do
         [ "$(grep -c '"type":"step"' run/metrics.jsonl 2>/dev/null || true)" -ge 3 ] 2>/dev/null && break
         kill -0 "$job" 2>/dev/null || not_as "the run ended early"
