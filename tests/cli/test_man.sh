@@ -69,8 +69,9 @@ case_keys_agree() {
 case_every_word_of_a_policy_is_explained() {
     for key in fsdp_wrap_policy fsdp_reshard_after_forward gradient_sync save_policy filter; do
         tr -d '\\' <"$TITAN_BUILD/man/titan-config.5.scd" |
-            sed -n "/^\*$key\*/,/Accepts: /s/^.*Accepts: \([^.,]*\).*/\1/p" | tr -d ' ' | tr '|' '\n' | grep -x '[a-z0-9_]*' |
-            grep -vx integer >words
+            sed -n "/^\*$key\*/,/Accepts: /s/^.*Accepts: \([^.,]*\).*/\1/p" | tr -d ' ' | tr '|' '\n' |
+                grep -x '[a-z0-9_]*' |
+                grep -vx integer >words
         [ -s words ] || not_as "titan-config(5) lists no words of $key"
         while read -r word; do
             grep -q "_${word}_" "$man/titan-train.1.scd" "$man/titan-parallel.7.scd" ||
