@@ -331,42 +331,47 @@ static bool has_prompt(const struct tt_args *args)
     return tt_args_has(args, "prompt") || tt_args_has(args, "prompt_file") || tt_args_has(args, "prompt_tokens");
 }
 
-/* Whether the only word is a text and not a path. */
-static bool is_prompt(const struct tt_args *args)
+static bool is_missing(const char *path)
 {
     bool exists = true;
 
-    return !has_prompt(args) && strchr(args->word[0], ' ') && tt_path_exists(args->word[0], &exists) == 0 && !exists;
+    return tt_path_exists(path, &exists) == 0 && !exists;
+}
+
+/* Whether the only word is a text and not a path. */
+static bool is_prompt(const struct tt_args *args)
+{
+    return !has_prompt(args) && strchr(args->word[0], ' ') && is_missing(args->word[0]);
 }
 
 /* A text after the path, or without a path, is usually meant as the prompt. */
 static int fail_words(const struct tt_args *args)
 {
-    struct tt_text prompt = {0}, words = {0};
+    struct tt_text prompt = {0}, quoted = {0}, path = {0};
+    bool all = args->n_words && is_missing(args->word[0]); /* the first word too */
     int rc;
 
-    if (args->n_words == 1) {
-        tt_text_add_word(&prompt, args->word[0]);
-        rc = tt_fail(TT_EUSAGE,
-                     "generate: which model? '%s' is not a path, and a prompt needs --prompt\n"
-                     "help: titan generate outputs/quick --prompt %s",
-                     args->word[0], prompt.text);
-        tt_text_release(&prompt);
-        return rc;
-    }
-    if (args->n_words < 2 || has_prompt(args))
+    if (args->n_words == 0 || has_prompt(args))
         return tt_fail(TT_EUSAGE,
                        "generate takes one checkpoint or folder, %s\nhelp: titan generate PATH --prompt TEXT",
                        args->n_words ? "several words were given" : "none was given");
-    for (int i = 1; i < args->n_words; i++)
-        tt_text_add(&prompt, "%s%s", i > 1 ? " " : "", args->word[i]);
-    tt_text_add_word(&words, args->word[0]);
-    tt_text_add(&words, " --prompt ");
-    tt_text_add_word(&words, prompt.text);
-    rc = tt_fail(TT_EUSAGE, "generate: '%s' comes after the path; a prompt needs --prompt\nhelp: titan generate %s",
-                 prompt.text, words.text);
+    for (int i = all ? 0 : 1; i < args->n_words; i++)
+        tt_text_add(&prompt, "%s%s", prompt.size ? " " : "", args->word[i]);
+    tt_text_add_word(&quoted, prompt.text);
+    tt_text_add_word(&path, args->word[0]);
+    if (all)
+        rc = tt_fail(TT_EUSAGE,
+                     "generate: which model? '%s' is not a path, and a prompt needs --prompt\n"
+                     "help: titan generate outputs/quick --prompt %s",
+                     prompt.text, quoted.text);
+    else
+        rc = tt_fail(TT_EUSAGE,
+                     "generate: '%s' comes after the path; a prompt needs --prompt\n"
+                     "help: titan generate %s --prompt %s",
+                     prompt.text, path.text, quoted.text);
     tt_text_release(&prompt);
-    tt_text_release(&words);
+    tt_text_release(&quoted);
+    tt_text_release(&path);
     return rc;
 }
 

@@ -360,6 +360,10 @@ case_flags_of_other_launchers_are_recognised() {
 }
 
 case_a_prompt_without_its_option_is_recognised() {
+    run generate Once upon a time
+    expect_error 2 "which model\? 'Once upon a time' is not a path" \
+        "^help: titan generate outputs/quick --prompt 'Once upon a time'$"
+    mkdir outputs
     run generate outputs Once upon a time
     expect_error 2 "'Once upon a time' comes after the path; a prompt needs --prompt" \
         "^help: titan generate outputs --prompt 'Once upon a time'$"
