@@ -48,7 +48,8 @@ static const struct tt_zip_entry *find_member(const struct tt_zip *zip, const ch
     return NULL;
 }
 
-/* Whether the bytes of tensors are little-endian. The writer's machine chose the order, and the archive records it. */
+/* Whether the bytes of tensors are little-endian: the byte order of the machine that wrote them, which the archive
+ * records. */
 static int find_byte_order(const struct item *item, bool *ret_little)
 {
     const struct tt_zip_entry *order = find_member(&item->zip, "byteorder");
@@ -79,9 +80,10 @@ out:
 }
 
 /*
- * The order in which dimensions lie in memory, from their strides: 0 if rows follow each other, else the dimension that
- * is the outermost in the lowest four bits, and so on. False if there are gaps between elements, or if they overlap.
- * Strides of sizes 0 and 1 do not matter. volume: the product of the sizes.
+ * The order in which dimensions lie in memory, from their strides: 0 if rows follow each other, else the number of the
+ * outermost dimension in the lowest four bits, the next one in the next four, and so on. False if there are gaps
+ * between elements, or if elements overlap. Strides of dimensions of size 0 or 1 do not matter. volume: the product of
+ * the sizes.
  */
 static bool find_order(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume, uint32_t *ret_order)
 {
@@ -214,7 +216,7 @@ int tt_dcp_number_read(const struct tt_stretch *archive, const char *name, doubl
     struct item item = {.archive = archive, .name = name};
     const struct tt_pickle_value *root;
     struct tt_dcp_tensor tensor = {0};
-    double bytes = 0.0; /* of an element of any type */
+    double bytes = 0.0; /* size of an element */
     size_t size;
     int rc = 0;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * PyTorch's Metadata object: its dictionaries state_dict_metadata (what there is), storage_data (where it is) and
- * planner_data (the path of each key in the state dictionary). What is written has TensorProperties of five members, as
- * before PyTorch 2.6; newer versions read these too. Source: torch/distributed/checkpoint/metadata.py.
+ * planner_data (the path of each key in the state dictionary). titan writes TensorProperties with five members, as
+ * PyTorch did before 2.6; newer versions read them too. Source: torch/distributed/checkpoint/metadata.py.
  */
 #include "checkpoint/dcp/metadata.h"
 
@@ -24,7 +24,7 @@ struct stored {
     int file; /* its number */
     int64_t begin, bytes;
     const struct tt_pickle_value *transform; /* how the piece's bytes were changed, such as "stream.zstd/1" */
-    bool taken;                              /* whether a piece refers to it */
+    bool taken;                              /* whether a piece refers to this row */
 };
 
 /* A row of planner_data. */
@@ -38,7 +38,7 @@ struct parse {
     int n_stored;
     struct path *path;
     int n_paths;
-    size_t chunks_left; /* the number of further chunks that a pickle of this size can describe */
+    size_t chunks_left; /* the most chunks that a pickle of this size can still describe */
     struct tt_dcp_metadata metadata;
 };
 
@@ -94,7 +94,7 @@ static bool is_dict(const struct tt_pickle_value *value)
     return value && value->kind == TT_PICKLE_DICT;
 }
 
-/* A key, a file or a part of a path. Many values may share one text of the pickle, so a long text is refused. */
+/* A key, a file or a part of a path. Many values of a pickle may share one text, so a long text is refused. */
 static bool is_text(const struct tt_pickle_value *value)
 {
     return value && value->kind == TT_PICKLE_TEXT && value->size <= TEXT_MOST;
@@ -184,7 +184,7 @@ static char *unread_text(const char *what, const struct tt_pickle_value *value, 
     return tt_format("%s %.*s; %s", what, named ? (int)value->size : 1, named ? value->text : "?", help);
 }
 
-/* Each row of storage_data is at most one piece, so a pickle cannot make more pieces than it has rows. */
+/* Each row of storage_data describes at most one piece, so a pickle cannot make more pieces than it has rows. */
 static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct tt_pickle_value *key,
                      const struct tt_box *box)
 {
@@ -233,7 +233,7 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
         int n_offsets = 0, n_sizes = 0;
         int64_t volume;
 
-        /* Chunks without elements need no row, and many tensors may share one list of them, which would be read for
+        /* Chunks without elements need no row. Many tensors may share one list of them, and it would be read again for
          * each tensor. */
         if (p->chunks_left-- == 0)
             return fail(p, "it lists more pieces than its bytes can describe, at", key);
@@ -264,8 +264,8 @@ static void read_paths(struct parse *p, const struct tt_pickle_value *paths)
     qsort(p->path, (size_t)p->n_paths, sizeof *p->path, compare_paths);
 }
 
-/* Where the last name of the key's path begins. A key joins the names by dots; the last name of a model's tensor
- * contains dots itself. */
+/* Where the last name of the key's path begins. Dots join the names of a key, but the last name of a model's tensor
+ * contains dots too. */
 static size_t leaf_of(const struct parse *p, const struct tt_pickle_value *key)
 {
     const struct path wanted = {.key = key}, *found;

@@ -17,13 +17,13 @@
 struct tt_dcp_piece {
     struct tt_box box;
     int file;
-    int64_t begin, bytes; /* the place of its archive in the file */
+    int64_t begin, bytes; /* the place of the item's archive in the file */
 };
 
 struct tt_dcp_entry {
     char *key;      /* "optimizer.state.norm.weight.exp_avg" */
-    size_t leaf;    /* where the last name of its path begins in the key; 0: the path is one name */
-    bool is_tensor; /* otherwise an object, which has one piece without dimensions */
+    size_t leaf;    /* where the last name of the key's path begins; 0: the path is one name */
+    bool is_tensor; /* otherwise it is an object, stored as one piece without dimensions */
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
@@ -34,7 +34,7 @@ struct tt_dcp_entry {
 
 struct tt_dcp_file {
     char *name;    /* below the folder */
-    int64_t bytes; /* up to the end of the last archive in it, even if that has no elements */
+    int64_t bytes; /* up to the end of the last archive in the file, even if that archive has no elements */
 };
 
 struct tt_dcp_metadata {

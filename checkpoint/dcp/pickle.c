@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Python's pickles, read and written without Python. The reader is a stack machine over a table of opcodes: a row's
- * function takes its operands from the stack and puts a value there. Values are in blocks and belong to the pickle;
- * they refer to each other freely.
+ * Reads and writes Python's pickles without Python. The reader is a stack machine over a table of opcodes: a row's
+ * function pops its operands from the stack and pushes a value. The pickle owns all values, in blocks; they may refer
+ * to each other freely.
  *
  * Format: Lib/pickletools.py of CPython, protocols 2 to 5.
  */
@@ -15,7 +15,7 @@
 
 /* --- values, and the classes that may occur --- */
 
-/* 2^26 values are more than a model of 500 billion parameters on a thousand ranks needs. */
+/* 2^26 values: more than a model of 500 billion parameters on a thousand ranks needs. */
 enum { BLOCK_VALUES = 1024, BLOCKS_MOST = 1 << 16, NAME_SHOWN = 80, MEMBERS_MOST = 64 };
 
 static bool same(const char *a, size_t a_size, const char *b)
@@ -48,7 +48,7 @@ static const struct tt_py_type types[] = {
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* Types of the module torch that titan does not read. */
+/* Types of torch that titan does not read. */
 static const char strange[] =
     "|complex32|ComplexHalfStorage|float4_e2m1fn_x2|quint8|QUInt8Storage|qint8|QInt8Storage|qint32|"
     "QInt32Storage|quint4x2|quint2x4|bits8|bits16|bits1x8|bits2x4|bits4x2|uint1|uint2|uint3|uint4|"
@@ -108,7 +108,7 @@ bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class)
     return value && value->kind == TT_PICKLE_OBJECT && value->class == class;
 }
 
-/* Many objects may share one state, and a search in a large one for each of them would take long. */
+/* Many objects may share one state. Searching a large state again for each of them would take long. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name)
 {
     if (value && value->kind == TT_PICKLE_OBJECT)
@@ -167,7 +167,7 @@ struct unpickler {
     struct tt_pickle *pickle; /* owns the values */
     struct tt_pickle_value **stack;
     int n, cap;
-    int *mark; /* depths of the stack */
+    int *mark; /* depths of the stack at the marks */
     int n_marks, cap_marks;
     struct tt_pickle_value **memo;
     size_t n_memo, cap_memo;
@@ -271,7 +271,7 @@ struct op {
     enum tt_pickle_kind kind;
 };
 
-/* The number of values that an opcode takes. */
+/* The number of values that an opcode pops. */
 static int count_values(struct unpickler *m, const struct op *op, int *ret_n)
 {
     int from = 0, rc = op->operand < 0 ? pop_mark(m, &from) : need(m, op->operand);
@@ -326,7 +326,7 @@ static int op_new(struct unpickler *m, const struct op *op)
     return 0;
 }
 
-/* An integer of that many bytes; with four or more, the highest bit is the sign. */
+/* An integer of the given number of bytes; with four or more, the highest bit is the sign. */
 static int op_int(struct unpickler *m, const struct op *op)
 {
     uint64_t number = 0;
@@ -418,7 +418,7 @@ out:
     return rc;
 }
 
-/* Pushes the class of that module and name. TT_EDATA names a class that is in no list. */
+/* Pushes the class of the given module and name. TT_EDATA names a class that is not in the lists. */
 static int push_class(struct unpickler *m, const char *module, size_t module_size, const char *name, size_t name_size)
 {
     struct tt_pickle_value *value = push_new(m, TT_PICKLE_CLASS);
@@ -451,7 +451,7 @@ static int push_class(struct unpickler *m, const char *module, size_t module_siz
                    m->where, shown_module, module, shown, name);
 }
 
-/* GLOBAL: module and name of a class, a line each. */
+/* GLOBAL: the module and the name of a class, each on its own line. */
 static int op_global(struct unpickler *m, const struct op *op)
 {
     const char *text = (const char *)m->bytes + m->at, *end, *end2;
@@ -537,7 +537,7 @@ static int op_get(struct unpickler *m, const struct op *op)
     return 0;
 }
 
-/* PyTorch numbers its memo from 0 on, without gaps; MEMOIZE, without operand, takes the next number. */
+/* PyTorch numbers its memo from 0, without gaps. MEMOIZE has no operand and uses the next number. */
 static int op_put(struct unpickler *m, const struct op *op)
 {
     struct tt_pickle_value *value = NULL;

@@ -11,7 +11,7 @@
 #include "core/graph/dtype.h"
 
 /**
- * Reads Python's pickles without Python, as far as PyTorch's checkpoints need it. Nothing is executed: a class or
+ * Reads those Python pickles that PyTorch's checkpoints consist of, without Python. Nothing is executed: a class or
  * function is only a name from a list, and a call makes a value that records the function and its arguments. Every
  * other name and every opcode that PyTorch does not write are refused.
  *
@@ -29,13 +29,13 @@ enum tt_py_class {
     TT_PY_STORAGE_INFO,
     TT_PY_SIZE,
     TT_PY_REBUILD_TENSOR,
-    TT_PY_REBUILD_TYPED,   /* a tensor whose type is the last argument, since its storage has none */
+    TT_PY_REBUILD_TYPED,   /* a tensor whose type is the last argument, because its storage does not tell it */
     TT_PY_REBUILD_STRANGE, /* a tensor that is not an array of numbers */
     TT_PY_REBUILD_PARAMETER,
     TT_PY_TYPE,         /* an element type, or the class of its storage */
     TT_PY_UNTYPED,      /* a storage of bytes */
     TT_PY_STRANGE_TYPE, /* a type that titan does not read */
-    TT_PY_OTHER,        /* may occur, but nothing depends on it */
+    TT_PY_OTHER,        /* may occur, but titan does not need it */
 };
 
 enum tt_pickle_kind {
@@ -49,7 +49,7 @@ enum tt_pickle_kind {
     TT_PICKLE_LIST,
     TT_PICKLE_DICT,       /* items: key, value, key, value, … */
     TT_PICKLE_CLASS,      /* a class; `text` is its name without the module */
-    TT_PICKLE_OBJECT,     /* the result of calling a class; if it has items, they are a dict's */
+    TT_PICKLE_OBJECT,     /* the result of calling a class; its items, if any, are a dict's */
     TT_PICKLE_PERSISTENT, /* an object outside the pickle, whose id is `args` */
 };
 
@@ -59,7 +59,7 @@ struct tt_pickle_value {
     enum tt_dtype dtype; /* of a TT_PY_TYPE */
     int64_t number;      /* of a bool or an int */
     double real;
-    const char *text; /* of text and bytes: in the pickle, without a final 0 */
+    const char *text; /* length of text or bytes, which lie in the pickle without a final 0 */
     size_t size;
     struct tt_pickle_value **item;
     int n, cap;
@@ -94,8 +94,10 @@ void tt_pickle_release(struct tt_pickle *pickle);
 /** Whether the value is an object of a class. */
 bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class);
 
-/** The member of that name of a dict, or of an object's state; NULL if there is none, or if there are more than 64
- * members. */
+/**
+ * The member called `name` of a dict or of an object's state; NULL if there is none, or if there are more than 64
+ * members.
+ */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name);
 
 /** Item i of a tuple or list, or NULL. */
@@ -111,16 +113,17 @@ char *tt_pickle_text(const struct tt_pickle_value *value);
 bool tt_pickle_sizes(const struct tt_pickle_value *value, int64_t *ret_sizes, int most, int *ret_n);
 
 /**
- * Writes a pickle, as far as PyTorch's checkpoints need it: opcodes of protocol 2, which every Python reads. A class is
- * written once and then referred to by its number. Zero-initialise; the bytes are in `text`; release it when done.
+ * Writes the pickles that PyTorch's checkpoints need, with opcodes of protocol 2, which every Python reads. A class is
+ * written once; later references use its number. Zero-initialise the struct; the bytes are in `text`; release it when
+ * done.
  */
 #define TT_PICKLER_MARK        "("
-#define TT_PICKLER_TUPLE       "t" /* of the values after the mark */
+#define TT_PICKLER_TUPLE       "t" /* makes a tuple of the values after the mark */
 #define TT_PICKLER_EMPTY_TUPLE ")"
 #define TT_PICKLER_LIST        "]"
-#define TT_PICKLER_APPENDS     "e" /* the values after the mark, to the list below it */
+#define TT_PICKLER_APPENDS     "e" /* appends the values after the mark to the list below it */
 #define TT_PICKLER_DICT        "}"
-#define TT_PICKLER_SETITEMS    "u"    /* keys and values after the mark, to the dict below it */
+#define TT_PICKLER_SETITEMS    "u"    /* adds the keys and values after the mark to the dict below it */
 #define TT_PICKLER_CALL        "R"    /* calls the function with the tuple above it */
 #define TT_PICKLER_OBJECT      "\x81" /* makes an object of the class with the tuple above it */
 #define TT_PICKLER_BUILD       "b"    /* gives an object its state */

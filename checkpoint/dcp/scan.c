@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A PyTorch checkpoint as a manifest: its keys under titan's names, and the bytes of its tensors. They are stored
- * packed and uncompressed, so a piece is a stretch of a file, as in safetensors files; after this, nothing depends on
- * PyTorch's format. Values need no change: torchtitan and torchtune keep the rows of q and k in the order that titan
- * uses; only Hugging Face permutes them.
+ * Turns a PyTorch checkpoint into a manifest: translates its keys to titan's names and finds the bytes of its tensors.
+ * PyTorch stores tensors packed and uncompressed, so a piece is a stretch of a file, as in safetensors files; later
+ * code does not depend on PyTorch's format. The values stay as they are: torchtitan and torchtune order the rows of q
+ * and k as titan does; only Hugging Face permutes them.
  */
 #include "checkpoint/dcp/scan.h"
 
@@ -25,8 +25,8 @@
 
 enum { WRAPPERS = 4, OPTIMIZERS_MOST = 64, NAMES_MOST = 64 };
 
-/* Parts of names, between dots, as other programs write them. The first WRAPPERS are PyTorch's, which are not part of a
- * parameter's name; the next four are torchtitan's after 0.2; the rest is torchtune's. */
+/* Parts of names, between dots, as other programs write them. The first WRAPPERS are PyTorch's, and do not belong to
+ * a parameter's name; the next four are torchtitan's after 0.2; the rest is torchtune's. */
 static const struct {
     const char *from, *to;
 } renamed[] = {
@@ -52,7 +52,7 @@ static const struct {
     {"norm.scale", "norm.weight"},
 };
 
-/* The first n bytes of a key, up to a dot: all the names that wrap the model or an optimizer. */
+/* The first n bytes of a key, up to a dot: the names that wrap the model or an optimizer. */
 struct prefix {
     const char *key;
     size_t n;
@@ -73,7 +73,7 @@ static bool has_prefix(const char *key, struct prefix prefix)
     return strncmp(key, prefix.key, prefix.n) == 0;
 }
 
-/* The last place in a dotted key where a name begins and the text begins with word, or NULL. */
+/* The last place in a dotted key where a name begins and the rest begins with `word`, or NULL. */
 static const char *find_part(const char *key, const char *word)
 {
     const char *found = NULL;
@@ -138,8 +138,8 @@ static void find_optimizers(struct naming *naming)
     }
 }
 
-/* The key without the prefix of its optimizer, "state.norm.weight.exp_avg"; NULL: it belongs to no optimizer. A model
- * may also have a part called state, so the shortest prefix counts. */
+/* The key without the prefix of its optimizer, "state.norm.weight.exp_avg"; NULL: it belongs to no optimizer. A
+ * model may have a part called state too, so the shortest prefix counts. */
 static const char *in_optimizer(const struct naming *naming, const char *key)
 {
     const struct prefix *best = NULL;
@@ -156,7 +156,8 @@ static const char *in_optimizer(const struct naming *naming, const char *key)
 
 /* --- the model --- */
 
-/* The part of a tensor's key up to a word for a model (model, state_dict); n is 0 if there is none. */
+/* The part of a tensor's key up to a word that stands for a model (model, state_dict); n is 0 if there is no such
+ * word. */
 static struct prefix model_dictionary(const struct tt_dcp_entry *entry)
 {
     struct prefix found = {entry->key, 0};
@@ -181,7 +182,7 @@ static bool is_of_model(const struct naming *naming, const struct tt_dcp_entry *
     return entry->is_tensor && !in_optimizer(naming, entry->key);
 }
 
-/* Finds the only dictionary that has a word for a model or, if !by_word, that holds all tensors. */
+/* Finds the only dictionary whose key contains a word for a model or, if !by_word, that holds all tensors. */
 static bool find_one(struct naming *naming, bool by_word)
 {
     struct prefix found = {"", 0};
@@ -228,7 +229,7 @@ struct known_names {
     int n_names, n_keys;
 };
 
-/* Whether there is a tensor for each of these parameters, with that prefix. */
+/* Whether every one of these parameters, with this prefix, has a tensor. */
 static bool has_all(const struct known_names *known, struct prefix prefix)
 {
     bool all = true;
@@ -388,7 +389,7 @@ enum { OPEN_MOST = 64 };
 
 struct scan {
     const char *folder;
-    const char *kind; /* of a fault */
+    const char *kind; /* kind of the fault */
     struct tt_dcp_metadata metadata;
     char **path; /* of each file */
     int *fd;     /* -1: not open */
@@ -496,7 +497,7 @@ out:
     return rc;
 }
 
-/* Adds a count, such as the number of steps. An optimizer counts for every parameter; the largest count is used. */
+/* Adds a count, such as the number of steps. An optimizer keeps a count per parameter; the largest one is used. */
 static int add_number(struct scan *s, const struct tt_dcp_entry *entry, enum tt_dcp_role role)
 {
     static const char *const key[] = {[TT_DCP_STEP] = "step",
@@ -545,7 +546,7 @@ out:
     return rc;
 }
 
-/* Fills in missing counts. If there is no step, the number of the optimizer's updates is the step. Tokens, which
+/* Fills in missing counts. If the step is missing, the number of the optimizer's updates replaces it. Tokens, which
  * torchtitan 0.1 did not count, become 0. The other counts become the step. */
 static void complete(json_t *meta)
 {

@@ -12,8 +12,8 @@
 
 /**
  * Describes a folder of PyTorch's torch.distributed.checkpoint as a manifest: tensors of the model and the optimizer
- * under titan's names, with the bytes of the files that hold each piece, and their CRC-32 where PyTorch has computed
- * it. The meta of the manifest contains what is known about the run:
+ * under titan's names, with the bytes of the files that hold each piece, and their CRC-32 where PyTorch computed it.
+ * The manifest's meta holds the known facts about the run:
  *
  *     {"step", "ntokens_seen", "optimizer_step", "lr_step",   if the checkpoint contains the step
  *      "torch": {"other": ["dataloader.dp_rank_0", …],        keys that titan does not use
@@ -32,7 +32,7 @@ enum tt_dcp_role {
     TT_DCP_TOKENS,         /* the number of tokens seen */
     TT_DCP_OPTIMIZER_STEP, /* the number of updates of a parameter's moments */
     TT_DCP_LR_STEP,        /* the number of steps of the schedule */
-    TT_DCP_BESIDE,         /* a tensor outside of the model, such as a copy of it or a state of random numbers */
+    TT_DCP_BESIDE,         /* a tensor outside the model, such as an average of it or the state of a generator */
     TT_DCP_OTHER,          /* data loader, parameter groups, buffers, … */
 };
 

@@ -25,7 +25,7 @@ enum {
     DIRECTORY_MOST = 1 << 20,
 };
 
-/* The bytes of an archive that were read last. A small archive takes two reads, one for each end. */
+/* The bytes of an archive that were last read. A small archive takes two reads, one for each end. */
 struct window {
     const struct tt_stretch *archive;
     int64_t at, n;
@@ -94,7 +94,7 @@ out:
     return rc;
 }
 
-/* The 64-bit numbers of an entry, in the order of the fields that are all ones. */
+/* The 64-bit numbers of an entry, in the order of those fields whose bits are all ones. */
 static bool read_extra(const uint8_t *extra, int64_t size, int64_t *stored, int64_t *bytes, int64_t *header)
 {
     int64_t *const field[] = {bytes, stored, header};

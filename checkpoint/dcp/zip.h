@@ -23,7 +23,7 @@ struct tt_stretch {
 struct tt_zip_entry {
     char *name;
     int64_t begin, bytes; /* of its data, from the start of the archive */
-    uint32_t crc;         /* CRC-32; 0 if the writer has not computed it */
+    uint32_t crc;         /* CRC-32; 0 if the writer did not compute it */
 };
 
 struct tt_zip {
@@ -61,7 +61,7 @@ struct tt_archive {
     struct tt_archive_entry entry[TT_ARCHIVE_ENTRIES];
 };
 
-/** The most bytes of elements in one archive, because titan writes sizes of 32 bits; cut larger tensors. */
+/** The most bytes of elements in one archive, because titan writes 32-bit sizes; larger tensors must be cut. */
 #define TT_ARCHIVE_DATA_MOST ((int64_t)1 << 30)
 
 /**

@@ -68,8 +68,8 @@ static int fail_write(const char *what, const char *path, int error)
     return tt_file_fail(what, path, error, advice);
 }
 
-/* Some file systems cannot reserve space; on these a full disk makes the write fail. (posix_fallocate would write every
- * page instead.) */
+/* Some file systems cannot reserve space; there a full disk makes the write fail later. (posix_fallocate would write
+ * every page instead.) */
 static int reserve(const struct tt_durable *file, int64_t bytes)
 {
     int tries = 0;
@@ -136,7 +136,8 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
         at += n;
         left -= (size_t)n;
     }
-    /* Starts the disk now, which would otherwise be idle until fsync. This is only a hint; fsync reports failures. */
+    /* Starts writing to disk now; otherwise the disk would be idle until fsync. This is only a hint; fsync reports
+     * failures. */
     if (!direct && size >= WRITE_EARLY)
         (void)sync_file_range(file->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
     return 0;
@@ -258,7 +259,7 @@ out:
     return rc;
 }
 
-/* Gives the new folder the name that the old one is to get, then exchanges the two. */
+/* Renames the new folder to the old one's future name, then exchanges the two. */
 static int exchange(const char *from, const char *to, const char *old, int rank)
 {
     int error;
@@ -298,7 +299,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     }
     TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
-    /* The new folder is now committed; it is no failure if a part of the old one remains. */
+    /* The new folder is now committed. It is no failure if part of the old one remains. */
     if (exists && !keeps && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
@@ -327,7 +328,7 @@ out:
 
 /* --- outputs of commands --- */
 
-/* The real path, or NULL if nothing exists there. A path that cannot be examined at the moment is an error. */
+/* The real path, or NULL if nothing exists there. It is an error if the path cannot be examined at the moment. */
 static int find_real(const char *path, char **ret_real)
 {
     int tries = 0;
@@ -387,7 +388,7 @@ static void remove_folder(void *folder)
     (void)!tt_folder_remove(folder);
 }
 
-/* Locks a folder while it is being made; -1 when it is already locked or the file system has no such locks. */
+/* Locks a folder while it is being made; -1 if it is already locked or the file system does not support locks. */
 static int lock_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -11,9 +11,9 @@
 /**
  * Durable files and the atomic publication of a folder. Everything here is local; save.c makes the ranks agree.
  *
- * The order of actions, each of which is durable before the next one begins: write each file under a temporary name,
- * fsync it, rename it, fsync its folder; do the same with the manifest last; then rename the folder, which is the
- * commit, and fsync the folder that contains it.
+ * The actions, in order; each is durable before the next one begins: write each file under a temporary name, fsync it,
+ * rename it, fsync its folder; do the same with the manifest last; then rename the folder, which is the commit, and
+ * fsync the folder that contains it.
  */
 
 /** A file that is being written: bytes go to `path`.tmp-RANDOM until tt_durable_end gives it its name. */
@@ -32,9 +32,8 @@ int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durabl
 int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
 
 /**
- * Makes writes bypass the system's cache from now on, until turned off, if the file system can. Memory, offset and
- * size of every write must then be multiples of 4096. This saves the copy into the cache and does not displace what
- * training needs there.
+ * Makes writes bypass the system's cache from now on, until turned off, if the file system can. Memory, offset and size
+ * of every write must then be multiples of 4096. This saves the copy into the cache and leaves the cache to training.
  */
 void tt_durable_direct(struct tt_durable *file, bool on);
 
@@ -68,13 +67,13 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
 int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank) TT_MUST_CHECK;
 
 /**
- * A folder that a command makes. It is built next to its final place, under a hidden name, and published by one rename,
- * so that it appears complete or not at all. Small files are written by tt_durable_put. Local.
+ * A folder that a command makes. The command fills it next to its final place, under a hidden name, and publishes it by
+ * one rename, so that it appears complete or not at all. Use tt_durable_put for small files. Local.
  */
 struct tt_output {
     char *parent, *name, *temporary, *aside;
     char *folder; /* the hidden folder that the files are written to */
-    int lock_fd;  /* lock of that folder, which another command may remove once it is unlocked; -1: none */
+    int lock_fd;  /* lock of that folder; another command may remove an unlocked one; -1: none */
 };
 
 /** Checks the path of an output before it is made: TT_EUSAGE if the output would replace the file or folder from which
@@ -82,7 +81,7 @@ struct tt_output {
 int tt_output_check_apart(const char *path, const char *source) TT_MUST_CHECK;
 
 /**
- * Begins an output. Its parent folder is made if it is missing and must have space for `bytes`. Removes what a killed
+ * Begins an output. Makes the parent folder if it is missing; it must have space for `bytes`. Removes what a killed
  * command left of the same output.
  */
 int tt_output_begin(const char *path, int64_t bytes, struct tt_output *ret_output) TT_MUST_CHECK;
@@ -106,8 +105,8 @@ int tt_output_copy(const struct tt_output *output, const char *from_folder,
 /**
  * Injected failures, to test the commit protocol: TITAN_FAULT=point:rank:action[,…] makes rank `rank` ('*': every rank)
  * fail at that point of a save, in the training thread or the writer's. Actions: kill (SIGKILL to itself), pause
- * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). This is always compiled in; it
- * costs one getenv per point, and a save passes a dozen points.
+ * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). The code is always compiled
+ * in; it costs one getenv per point, and a save passes a dozen points.
  */
 #define TT_FAULT_MAP(X)                                                                                   \
     X(begin)            /* every rank, before anything is written */                                      \
@@ -133,7 +132,7 @@ int tt_output_copy(const struct tt_output *output, const char *from_folder,
     X(retention_remove) /* rank 0, an old step is renamed but not yet removed */                          \
     X(end)              /* every rank */
 
-/** Does what TITAN_FAULT asks for at this point; returns 0 if it asks for nothing here, and always for rank -1. */
+/** Does what TITAN_FAULT requests at this point. Returns 0 if it requests nothing here, and always for rank -1. */
 int tt_fault(const char *point, int rank) TT_MUST_CHECK;
 
 #endif

@@ -6,7 +6,7 @@
 
 /**
  * Waiting for storage. A rank with a slow disk is not dead. Work that reads or writes files runs in tt_comm_work, so
- * that the other ranks wait for it as long as it takes, while a dead or stopped rank still ends the wait after the
+ * that the other ranks wait as long as the work takes, while a dead or stopped rank still ends the wait after the
  * communicator's timeout. Between begin and end, messages about the wait name the work. Call both in the same function.
  */
 struct tt_patience {

@@ -50,7 +50,7 @@ out:
     return rc;
 }
 
-/* Whether a conversion made the step, according to its manifest. A step from training is never replaced. */
+/* Whether the step came from a conversion, according to its manifest. A step from training is never replaced. */
 static int is_converted(const char *path, bool *ret_own)
 {
     char *manifest = tt_format("%s/manifest.json", path), *text = NULL;
@@ -73,14 +73,14 @@ out:
     return rc;
 }
 
-/* Whether it is a file that an export writes beside the weights. The user put any other file there. */
+/* Whether an export writes this file beside the weights. Any other file there comes from the user. */
 static bool is_companion(const char *name)
 {
     return tt_text_ends(name, ".json") || tt_text_ends(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
            strcmp(name, "tokenizer.model") == 0;
 }
 
-/* Whether titan wrote the weights: then the metadata of their files contains the checksums of the tensors. */
+/* Whether titan wrote the weights: if so, their files have checksums of the tensors in their metadata. */
 static int is_weights(const char *path, char *const *names, int n, bool *ret_own)
 {
     bool any = false, fine = true;
@@ -131,9 +131,9 @@ out:
 }
 
 /*
- * Checks that a folder may be made: it does not exist, or is empty, or with force is an earlier output, which is
- * replaced (a flat folder of safetensors that titan wrote with the files that belong to them, a converted step, or a
- * folder that titan wrote for PyTorch). Anything else, including a downloaded folder, is TT_EUSAGE.
+ * Checks that the output folder may be made: it does not exist, is empty or, with force, is an earlier output that may
+ * be replaced (a flat folder of titan's safetensors with the files that belong to them, a converted step, or a folder
+ * that titan wrote for PyTorch). Anything else, including a downloaded folder, is TT_EUSAGE.
  */
 static int check_output(const char *path, bool force)
 {
@@ -148,7 +148,7 @@ static int check_output(const char *path, bool force)
     if (info.kind != TT_FILE_FOLDER)
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
     TT_TRY(tt_folder_list(path, &names, &n));
-    /* Damaged files are not known to be titan's. */
+    /* Nothing shows that titan wrote damaged files. */
     if ((rc = is_weights(path, names, n, &own)) == TT_EDATA || (rc == 0 && !own))
         rc = is_converted(path, &own);
     if (rc == TT_EDATA || (rc == 0 && !own))
@@ -182,7 +182,7 @@ static int open_dcp(struct tt_copying *c, int k)
         TT_TRY(tt_model_json_load(path, &c->model[k]));
     if (is_hf)
         rc = tt_weights_import(source, c->model[k], TT_EXTRA_REFUSED, &c->of[k]);
-    else if (has_model && c->model[k]->dims.lora.rank) /* torchtitan would ignore the adapters and load the rest */
+    else if (has_model && c->model[k]->dims.lora.rank) /* torchtitan would ignore the adapters */
         rc = tt_fail(TT_EDATA,
                      "'%s' has low-rank adapters, which torchtitan does not read\n"
                      "help: titan ckpt consolidate --format hf merges them into the weights; convert its result",
@@ -235,8 +235,8 @@ static int open_mapped(struct tt_copying *c, int k)
 
 /* --- the small files --- */
 
-/* Accepts all names, for the assets of a step. Other folders may hold any files, so only known ones are copied from
- * them. */
+/* Accepts all names, for the assets of a step. Other folders may hold arbitrary files, so only known names are copied
+ * from them. */
 static bool any_name(const char *name)
 {
     (void)name;
@@ -262,7 +262,7 @@ static int put_assets(struct tt_copying *c)
 static const struct sink {
     int (*open)(struct tt_copying *c, int k); /* opens the weights of source k, and its model */
     int (*write)(struct tt_copying *c);       /* writes them into the folder, or into the single file */
-    int (*put_texts)(struct tt_copying *c);   /* writes the small files of the folder; NULL: `write` does that */
+    int (*put_texts)(struct tt_copying *c);   /* writes the small files of the folder; NULL: `write` does this too */
     bool is_told;                             /* whether the user may name the source's model */
     bool one_file;                            /* whether the output is a single file of any size */
 } sinks[TT_FORMATS] = {
@@ -280,7 +280,7 @@ void tt_copying_advance(struct tt_copying *c, int64_t bytes)
     tt_progress(c->what, (double)c->done, (double)c->total);
 }
 
-/* Assigns the tensors, in order, to files of at most the given size (or with one larger tensor). */
+/* Assigns the tensors, in order, to files of at most the given size; a larger tensor has a file of its own. */
 static void assign_files(struct tt_copying *c)
 {
     int64_t most = c->copy->max_shard_bytes > 0 ? c->copy->max_shard_bytes : shard_bytes_default, used = 0;
@@ -343,7 +343,7 @@ static int open_weights(struct tt_copying *c, int k)
     struct tt_source *source = c->source[k];
     int rc = 0;
 
-    /* its tensors may be packed in blocks, which no other format has */
+    /* its tensors may be packed in blocks, which no other format can store */
     if (tt_source_is_gguf(source) && c->format != TT_FORMAT_STEP)
         return tt_fail(TT_EUSAGE,
                        "'%s' is already a GGUF file\nhelp: titan ckpt convert makes a titan checkpoint of it",
@@ -365,7 +365,7 @@ out:
     return rc;
 }
 
-/* The mean is taken of merged weights, as --format hf and gguf write them. */
+/* The mean is that of the merged weights, as --format hf and gguf write them. */
 static int check_adapters(const struct tt_copying *c)
 {
     for (int k = 0; k < c->n && c->format != TT_FORMAT_HF && c->format != TT_FORMAT_GGUF; k++) {
@@ -404,7 +404,7 @@ out:
     return rc;
 }
 
-/* Sets the format of a conversion, which depends on the source and therefore opens it. */
+/* Sets the format of a conversion. It depends on the source, so this opens the source. */
 static int choose_format(struct tt_copying *c)
 {
     bool is_hf = false;

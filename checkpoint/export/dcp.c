@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Writes a checkpoint folder in PyTorch's format: a sequence of archives, each with a piece of a tensor or with an
- * object, under the keys that torchtitan uses. The options of the optimizer and the learning rates are taken from the
+ * object, under the keys that torchtitan uses. The options of the optimizer and the learning rates come from the
  * configuration in the manifest.
  */
 #include <math.h>
@@ -31,7 +31,7 @@ struct writer {
     const char *folder;   /* borrowed */
     struct tt_durable to; /* the file that is being written */
     int64_t at;           /* its bytes so far */
-    int64_t bytes;        /* of all files that are complete */
+    int64_t bytes;        /* bytes of all complete files */
     struct tt_dcp_metadata metadata;
 };
 
@@ -129,8 +129,8 @@ out:
     return rc;
 }
 
-/* Adds a weight in that dtype under a key. root: the first name of the key's path in the state dictionary, such as
- * "optimizer"; NULL: the path is the key alone. TT_EDATA: PyTorch has no such type. */
+/* Adds a weight under a key, in the given dtype. root: the first name of the key's path in the state dictionary, such
+ * as "optimizer"; NULL: the path is the key alone. TT_EDATA: PyTorch has no such type. */
 static int add_weight(struct tt_copying *c, struct writer *w, struct tt_weights *weights,
                       const struct tt_weight *weight, enum tt_dtype dtype, const char *key, const char *root)
 {
@@ -255,7 +255,7 @@ static int64_t done(const struct tt_copying *c, const char *key)
     return (int64_t)json_integer_value(json_object_get(c->source[0]->manifest.meta, key));
 }
 
-/* The learning rate of the next step, which torchtitan has already set when it saves. */
+/* The learning rate of the next step: torchtitan has already set it when it saves. */
 static double next_rate(const struct tt_copying *c)
 {
     const char *decay = json_string_value(setting(c, "lr_scheduler", "decay_type"));
@@ -297,7 +297,7 @@ static void words_release(struct tt_words *words)
     tt_free((void *)words->word);
 }
 
-/* Gives the parameters of the model the optimizers and options that the checkpoint records for each of them. */
+/* Records the optimizer and the options of each parameter of the model, as the checkpoint states them. */
 static int apply_groups(const struct tt_copying *c)
 {
     struct tt_words no_decay = words_of(setting(c, "optimizer", "no_decay"));
@@ -431,7 +431,7 @@ static int write_counts(const struct tt_copying *c, struct writer *w)
                                sizeof lr_scheduler / sizeof lr_scheduler[0]);
 }
 
-/* torchtitan has no keys for averages of weights, so nobody would read these bytes. */
+/* torchtitan has no keys for averages of weights, so no program would read these bytes. */
 static bool leave_averages_out(struct tt_weights *moments)
 {
     int n = 0;
@@ -445,7 +445,7 @@ static bool leave_averages_out(struct tt_weights *moments)
     return any;
 }
 
-/* The moment beside which PyTorch keeps the number of a parameter's updates; NULL: PyTorch keeps no such number. */
+/* The moment beside which PyTorch keeps a parameter's number of updates; NULL: PyTorch keeps no such number. */
 static const char *counted_moment(const struct tt_copying *c)
 {
     const struct tt_optim_row *row = tt_optim_row(optimizer_of(c));
@@ -455,7 +455,7 @@ static const char *counted_moment(const struct tt_copying *c)
     return row->counts_steps ? row->moments[0] : NULL;
 }
 
-/* Writes the moments of each parameter and, with the first of them, the number of its updates. */
+/* Writes the moments of each parameter and, beside the first moment, the parameter's number of updates. */
 static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weights *moments)
 {
     const char *counted = counted_moment(c);

@@ -27,12 +27,12 @@ enum tt_weights_format {
 };
 
 struct tt_copy {
-    const char *source; /* a step, a run or checkpoint folder (newest good step), or safetensors files */
-    /* [n - 1] further sources: the weights that are copied are the mean of all, sum(share * weight) / sum(share) */
+    const char *source; /* a step, a run folder or checkpoint folder (its newest good step), or safetensors files */
+    /* [n - 1] further sources: the output is the mean of all, sum(share * weight) / sum(share) */
     const char *const *more;
     int n_more;
     const double *share;     /* [n] shares of `source` and `more` in the mean; NULL: equal shares */
-    struct tt_told told;     /* the model of the source, if the source does not name it; for several sources, of all */
+    struct tt_told told;     /* the model of the source (of all, if several), if the source does not name it */
     const char *destination; /* a folder or file that appears whole or not at all */
     enum tt_weights_format format;
     /* Unless `format` is TT_FORMAT_DCP, the source decides the format: a Hugging Face folder, a GGUF file or a PyTorch
@@ -40,13 +40,13 @@ struct tt_copy {
      * set. */
     bool convert;
     bool averages;   /* copy the averages of the weights (ema.decay) instead of the weights */
-    bool with_state; /* TT_FORMAT_DCP: also the optimizer's state and the step, if the source has them */
+    bool with_state; /* TT_FORMAT_DCP: export the optimizer's state and the step too, if the source has them */
     const struct tt_gguf_type_row *type; /* TT_FORMAT_GGUF: type of the matrices; NULL: as they are stored */
-    int64_t max_shard_bytes;             /* of TITAN, HF and DCP; 0: 5 GB, as Hugging Face does */
+    int64_t max_shard_bytes;             /* largest file, for TITAN, HF and DCP; 0: 5 GB, as Hugging Face does */
     bool has_dtype;
     enum tt_dtype dtype;       /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
-    struct tt_words leave_out; /* regular expressions; tensors of a Hugging Face folder that match need not be used */
-    bool force;                /* replace an existing destination, if that contains only an earlier output */
+    struct tt_words leave_out; /* regular expressions; matching tensors of a Hugging Face folder may stay unused */
+    bool force;                /* replace an existing destination, if it contains only an earlier output */
 };
 
 struct tt_copied {
@@ -58,8 +58,8 @@ struct tt_copied {
 /**
  * Local. Memory is bounded (less than 128 MiB, or one row of a tensor if that is more; twice that for a mean). The
  * tensors are compared, while they are read, with the manifest's digests or, if there are none, with the checksums of
- * the pieces. Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged, when it does not name
- * its model and the format needs one, when its architecture is unknown (the message lists the known ones), when there
+ * the pieces. Errors: TT_EUSAGE when the destination exists; TT_EDATA when the source is damaged, when the format needs
+ * a model and the source names none, when its architecture is unknown (the message lists the known ones), when there
  * are no adapters (PEFT), or when the sources differ in names or shapes of tensors.
  */
 int tt_ckpt_copy(const struct tt_copy *options, struct tt_copied *ret_copied) TT_MUST_CHECK;

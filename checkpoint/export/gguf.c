@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Streams weights into a GGUF file. Which types tensors get is as in llama.cpp's tools: vectors, norms, biases, routers
- * and learned positions stay F32; the output of a Q4_0 file is Q8_0; rows that are no whole blocks are F16. The
- * checksums are values of fixed size, so the data is written first and the header last.
+ * Streams weights into a GGUF file. Tensors have the types that llama.cpp's tools would choose: vectors, norms, biases,
+ * routers and learned positions stay F32; the output layer of a Q4_0 file is Q8_0; rows that do not divide into blocks
+ * are F16. The checksums are values of fixed size, so the data is written first and the header last.
  */
 #include "checkpoint/format/gguf.h"
 
@@ -25,8 +25,8 @@ enum { QUANTIZATION_VERSION = 2 };
 
 /* --- the place --- */
 
-/* Whether titan wrote the file. A damaged file is not known to be titan's. If another program made it from a file of
- * titan's, its checksums do not match. */
+/* Whether titan wrote the file; false for a damaged one. If another program changed a file that titan wrote, the
+ * checksums do not match. */
 static int is_own(const char *path, bool *ret_own)
 {
     const struct tt_gguf_value *crc = NULL;
@@ -121,7 +121,7 @@ static struct tt_gguf_tensor *tensors_of(const struct tt_copying *c)
 
 /* --- the values --- */
 
-/* The id of another token that ends an answer: the first in generation_config.json that is not EOS; -1: none. */
+/* The id of another token that ends an answer: the first one in generation_config.json other than EOS; -1: none. */
 static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret_turn)
 {
     const char *text = texts->text[TT_HF_GENERATION];
@@ -132,7 +132,7 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
     if (!text || *ret_turn >= 0)
         return;
     if (tt_json_parse(text, texts->size[TT_HF_GENERATION], tt_hf_text_names[TT_HF_GENERATION], &json) < 0)
-        return; /* not JSON, which a note has already said */
+        return; /* not JSON, which a note has already reported */
     ids = json_object_get(json, "eos_token_id");
     for (size_t k = json_is_array(ids) ? json_array_size(ids) : 1; k > 0; k--) {
         const json_t *id = json_is_array(ids) ? json_array_get(ids, k - 1) : ids;
@@ -143,7 +143,7 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
     json_decref(json);
 }
 
-/* llama.cpp gets the same texts and conversations as an export to Hugging Face. */
+/* llama.cpp then sees the same texts and conversations as a Hugging Face export would. */
 static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *values)
 {
     struct tt_tokenizer *tokenizer = NULL;

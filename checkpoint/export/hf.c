@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The small files of a Hugging Face folder: config.json, generation_config.json and the tokenizer files of an exported
- * folder, which say how texts and conversations become tokens; what is kept of an imported one; and
+ * The small files of a Hugging Face folder. For an export: config.json, generation_config.json and the tokenizer files,
+ * which say how texts and conversations become tokens. For an import: the files that titan keeps. And
  * adapter_config.json, with the members that PEFT itself writes for plain LoRA.
  */
 #include "checkpoint/export/hf.h"
@@ -46,8 +46,8 @@ static char *json_text(const json_t *json)
 
 struct training {
     bool adds_bos;             /* BOS was put before every document */
-    bool chats;                /* some data were conversations */
-    const char *template_name; /* of the chat template that wrote them */
+    bool chats;                /* some of the data were conversations */
+    const char *template_name; /* name of the chat template that wrote them */
 };
 
 static const json_t *run_config(const struct tt_source *source)
@@ -165,7 +165,7 @@ static int read_all(const struct tt_source *source, struct making *m)
     }
     TT_TRY(rc);
     TT_TRY(load_object(m->assets, "hf_generation_config.json", &m->generation));
-    if (!m->generation && source->assets) /* in the Hugging Face folder that the user names */
+    if (!m->generation && source->assets) /* files of the Hugging Face folder that the user names */
         TT_TRY(load_object(m->assets, "generation_config.json", &m->generation));
     m->config = object_of(m, TT_HF_TOKENIZER_CONFIG);
     m->special = object_of(m, TT_HF_SPECIAL_TOKENS);
@@ -254,8 +254,8 @@ static int32_t named_token(const struct making *m, const char *key)
 }
 
 /*
- * Tokenizers cut, or warn of, texts that are longer than model_max_length. If the limit is below the length of the
- * training sequences, raises it. Leaves a limit alone that is not an integer (1e30 means no limit).
+ * Raises model_max_length to the length of the training sequences, since tokenizers cut longer texts or warn about
+ * them. Leaves a limit that is not an integer as it is (1e30 means no limit).
  */
 static void lengthen(struct making *m)
 {
@@ -295,7 +295,8 @@ static bool has_id(const json_t *ids, int32_t id)
     return false;
 }
 
-/* The end of a turn comes first, as in Qwen's files: without a padding token, transformers pads with the first one. */
+/* The end of a turn comes first, as in Qwen's files, because transformers pads with the first token if there is no
+ * padding token. */
 static void add_stop(struct making *m)
 {
     const json_t *ids = json_object_get(m->generation, "eos_token_id");
@@ -331,7 +332,7 @@ static void add_end(struct making *m)
     else if (eos >= 0 && !has_token(m, "eos_token"))
         name_token(m, "eos_token", eos);
     add_stop(m);
-    (void)json_object_del(m->generation, "_from_model_config"); /* since the file now says more than config.json */
+    (void)json_object_del(m->generation, "_from_model_config"); /* the file now says more than config.json does */
     if (!json_is_integer(json_object_get(m->generation, "pad_token_id")) && named_token(m, "pad_token") >= 0)
         (void)json_object_set_new(m->generation, "pad_token_id", json_integer(named_token(m, "pad_token")));
 }
@@ -500,8 +501,8 @@ static bool travels_to_hf(const char *name)
 }
 
 /*
- * Whether the training sequences alone decide the longest sequence of a model: the run began with random weights, the
- * user set no limit, and RoPE does not depend on one.
+ * Whether the training sequences alone determine the longest sequence of a model: the run began with random weights,
+ * the user set no limit, and RoPE does not depend on one.
  */
 static bool is_as_long_as_trained(const struct tt_source *source, const struct tt_model *model, const json_t *kept)
 {
@@ -528,14 +529,14 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
                                                             : "float32"));
     if (kept)
         add_kept(config, kept);
-    if (!model->row->learned_positions && !tt_rope_is_long(&model->dims.rope) && /* whose scale follows from it */
+    if (!model->row->learned_positions && !tt_rope_is_long(&model->dims.rope) && /* its scale follows from it */
         (seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")) ||
          is_as_long_as_trained(source, model, kept)))
         (void)json_object_set_new(config, "max_position_embeddings", json_integer(seq_len));
     return config;
 }
 
-/* config.json of the imported model, from the assets, or from the Hugging Face folder that a user names; or NULL. */
+/* config.json of the imported model: from the assets, or from the Hugging Face folder that the user names; or NULL. */
 static int kept_config(const struct tt_source *source, const char *assets, json_t **ret_kept)
 {
     int rc = load_object(assets, "hf_config.json", ret_kept);
@@ -592,7 +593,7 @@ int tt_hf_files_read(const char *folder, bool with_config, struct tt_hf_file **r
         tt_free(path);
         if (rc < 0 || !exists)
             continue;
-        /* renamed, since transformers would try to load a folder that has a config.json */
+        /* renamed, because transformers tries to load any folder that contains a config.json */
         file.name = tt_format("%s%s", i < N_TOKENIZER_FILES ? "" : "hf_", side_files[i]);
         files[n++] = file;
     }
@@ -646,7 +647,7 @@ int tt_hf_folder_finish(struct tt_copying *c)
     config = make_config(source, c->model[0], kept, c->dtype[0]);
     if (!json_is_integer(json_object_get(config, "bos_token_id")))
         set_id(config, "bos_token_id", texts.bos);
-    if (texts.stops) /* after training on conversations the end of a turn ends a text too */
+    if (texts.stops) /* after training on conversations, the end of a turn also ends a text */
         (void)json_object_set(config, "eos_token_id", texts.stops);
     else if (json_is_null(json_object_get(config, "eos_token_id")))
         set_id(config, "eos_token_id", texts.eos);

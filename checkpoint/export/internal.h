@@ -19,24 +19,24 @@ struct tt_copying {
     enum tt_weights_format format;
     int n;                      /* sources: one, or several for a mean */
     struct tt_source **source;  /* [n] */
-    struct tt_model **model;    /* [n]; NULL where the sink needs none and the source names none */
-    struct tt_weights *of;      /* [n], the weights of each, under the sink's names and in its layout */
-    double *share;              /* [n], the shares in the mean */
+    struct tt_model **model;    /* [n] the model of each; NULL where the sink needs none and the source names none */
+    struct tt_weights *of;      /* [n] the weights of each, under the sink's names and in its layout */
+    double *share;              /* [n] the share of each in the mean */
     struct tt_weights mean;     /* the mean of several sources */
     struct tt_weights *weights; /* the weights to copy: of[0] or mean */
-    enum tt_dtype *dtype;       /* of each weight in the destination */
-    int *of_file;               /* of each weight: the number of its file */
+    enum tt_dtype *dtype;       /* dtype of each weight in the destination */
+    int *of_file;               /* file number of each weight */
     int n_files;
     struct tt_output output; /* the folder; unused by GGUF, which is one file */
     const char *what;        /* for tt_progress: "exporting" */
     int64_t done, total;     /* bytes, for tt_progress */
-    int64_t bytes;           /* bytes of the files that are written */
+    int64_t bytes;           /* bytes of the files written so far */
 };
 
 /** Counts the bytes that a sink has written, and shows the progress. */
 void tt_copying_advance(struct tt_copying *c, int64_t bytes);
 
-/* The sinks write the weights, and the indices or manifests that describe them. */
+/* The sinks write the weights, and the indexes or manifests that describe them. */
 
 /** safetensors.c: model.safetensors, or several files with an index. */
 int tt_copying_to_safetensors(struct tt_copying *c) TT_MUST_CHECK;
@@ -58,7 +58,7 @@ int tt_copying_to_dcp(struct tt_copying *c) TT_MUST_CHECK;
 
 /**
  * gguf.c: a GGUF file with the sizes, the tokenizer and the chat template of the source's assets, and with its
- * checksums ("titan.crc32c"). TT_EDATA names a part that llama.cpp does not run (tt_gguf_put_model,
+ * checksums ("titan.crc32c"). TT_EDATA names a feature that llama.cpp does not support (tt_gguf_put_model,
  * tt_gguf_put_tokenizer).
  */
 int tt_copying_to_gguf(struct tt_copying *c) TT_MUST_CHECK;
@@ -83,8 +83,8 @@ int tt_hf_folder_finish(struct tt_copying *c) TT_MUST_CHECK;
 int tt_hf_positions(const struct tt_source *source, const struct tt_model *model, int64_t *ret_positions) TT_MUST_CHECK;
 
 /**
- * The reverse, for a step or a PyTorch folder: writes model.json, the tokenizer's files and a Hugging Face folder's
- * config.json to the output's folder `to`, which is "assets/" or "".
+ * The reverse, for an import that makes a step or a PyTorch folder: writes model.json, the tokenizer's files and a
+ * Hugging Face folder's config.json to the output's folder `to`, which is "assets/" or "".
  */
 int tt_hf_folder_keep(const struct tt_copying *c, const char *to) TT_MUST_CHECK;
 
@@ -112,7 +112,7 @@ struct tt_hf_texts {
     char *text[TT_HF_N_TEXTS]; /* NULL: there is no such file */
     size_t size[TT_HF_N_TEXTS];
     char *template;   /* the chat template that is used, wherever it is stored; NULL: none */
-    int32_t bos, eos; /* of the tokenizer in training; -1: none */
+    int32_t bos, eos; /* BOS of the tokenizer in training; -1: none */
     int32_t end;      /* the token that ends a turn, after training on conversations; otherwise -1 */
     json_t *stops;    /* eos_token_id of generation_config.json, if training on conversations changed it; else NULL */
 };

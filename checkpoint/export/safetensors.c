@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Streams weights into safetensors files: a plain folder, or a step of one file with its assets and manifest. The
- * header of a file has the checksums of the data (titan.crc), so that an exported file can be verified too. Its size
- * does not depend on them, so the data is written first and the header last.
+ * header of a file contains the checksums of the data (titan.crc), so that exported files can be verified too. The size
+ * of the header does not depend on them, so the data is written first and the header last.
  */
 #include "checkpoint/format/safetensors.h"
 
@@ -132,7 +132,7 @@ static char *file_name(const struct tt_copying *c, int file)
                            : tt_format("model-%05d-of-%05d.safetensors", file + 1, c->n_files);
 }
 
-/* Writes model.safetensors.index.json, which tells the file of each tensor if there are several files. */
+/* Writes model.safetensors.index.json, which names the file of each tensor, if there are several files. */
 static int write_index(const struct tt_copying *c)
 {
     json_t *map = json_object(), *index;

@@ -43,7 +43,7 @@ static uint16_t float_to_half(float value)
 
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-    if (magnitude >= 0x477ff000u) /* rounds to 65536 or more: infinity */
+    if (magnitude >= 0x477ff000u) /* rounds to 65536 or more: becomes infinity */
         return (uint16_t)(sign | 0x7c00);
     if (magnitude < 0x38800000u) /* subnormal: adding 0.5 leaves the rounded fraction in the low bits */
         return (uint16_t)(sign | (to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f)));

@@ -16,7 +16,7 @@ void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *fr
 /** Whether tt_cast_value supports the type: all types of whole bytes except complex and 8-bit floating-point ones. */
 bool tt_cast_has_value(enum tt_dtype dtype);
 
-/** Element i as a double (64-bit integers rounded). */
+/** Element i as a double (64-bit integers are rounded). */
 double tt_cast_value(enum tt_dtype dtype, const void *data, int64_t i);
 
 /** Sets the error "tensor 'x' is F4, which cannot be <done>". Returns TT_EDATA. */

@@ -8,7 +8,7 @@
 
 static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
 
-/* The product with the index is computed by one addition per element. */
+/* Adds the constant once per element, which gives the product of index and constant without a multiplication. */
 #define SUM(type)                                      \
     do {                                               \
         const type *element = data;                    \
@@ -19,7 +19,7 @@ static const uint64_t step = 0x9e3779b97f4a7c15u, factor = 0x85ebca77u;
     } while (0)
 
 #if defined(__x86_64__)
-/* The same, four elements at a time; n is a multiple of 4. Compilers do not use 32-bit multiplication here by
+/* The same for four elements at a time; n is a multiple of 4. Compilers do not find these 32-bit multiplications
  * themselves. */
 __attribute__((target("avx2"))) static uint64_t sum_words_avx2(const uint32_t *element, int64_t n, uint64_t key)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Describes a GGUF file as the manifest of a checkpoint, and converts its blocks of 32 elements with one scale. The
- * scale is computed in float and stored as float16, but elements are divided by the float, as in ggml.
+ * Describes a GGUF file as the manifest of a checkpoint, and converts its blocks of 32 elements with one scale. As in
+ * ggml, the scale is computed in float and stored as float16, but the elements are divided by the float.
  */
 #include "checkpoint/format/gguf.h"
 
@@ -67,7 +67,7 @@ out:
 
 enum { BLOCK = 32, SCALE_BYTES = 2 };
 
-/* The format has no infinite values, but they must do no harm. */
+/* The format has no infinite values, but such bytes must do no harm. */
 static uint8_t to_byte(float x)
 {
     return fabsf(x) < 127.5F ? (uint8_t)(int8_t)roundf(x) : 0;
@@ -92,7 +92,7 @@ static uint8_t nibble(float x)
     return x > -8.5F ? (uint8_t)(x < 6.5F ? x + 8.5F : 15.0F) : 0;
 }
 
-/* The element of the largest magnitude becomes -8, so it has the sign of -scale. */
+/* The element of the largest magnitude becomes -8, so its sign is that of -scale. */
 static void pack_q4_0(const float *x, uint8_t *to)
 {
     float largest = 0.0F, scale, inverse;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The manifest in memory: building it, finding tensors, checking coverage; and a folder without a manifest, described
- * by the headers of its files. manifest_json.c reads and writes the text.
+ * Builds a manifest in memory, finds tensors in it and checks its coverage; describes a folder without a manifest by
+ * the headers of its files. manifest_json.c reads and writes the text.
  */
 #include "checkpoint/format/manifest.h"
 
@@ -284,7 +284,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Lists the files that an index names, each once. The caller frees the names, after an error too. */
+/* Lists the files that an index names, each once. The caller frees the names, even after an error. */
 static int index_names(const char *path, char ***ret_names, int *ret_n)
 {
     json_t *index = NULL, *map, *file;

@@ -42,18 +42,17 @@ struct tt_manifest_chunk {
     int64_t begin, end;
     uint32_t crc;
     bool has_crc;
-    /* 0: packed by rows. Otherwise, in PyTorch's files: the dimensions from the outermost on, four bits each, lowest
-     * bits first */
+    /* 0: packed by rows. In PyTorch's files: the dimensions from the outermost on, four bits each, lowest bits first */
     uint32_t order;
 };
 
 struct tt_manifest_tensor {
-    char *name; /* without the group */
+    char *name; /* without its group */
     enum tt_ckpt_group group;
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    /* of a GGUF tensor: its last dimension counts bytes of blocks; NULL: elements */
+    /* for a GGUF tensor, whose last dimension then counts the bytes of blocks; NULL: elements */
     const struct tt_gguf_type_row *packing;
     /* an average that has taken the place of its weight: tt_manifest_use_averages */
     bool is_average;
@@ -69,7 +68,7 @@ struct tt_manifest {
     struct tt_manifest_file *file;
     int n_tensors, cap_tensors;
     struct tt_manifest_tensor *tensor; /* after tt_manifest_sort: by group, then name */
-    /* averages are in the place of weights, which are in the files but not in the list */
+    /* averages have replaced the weights in this list; the files contain both */
     bool has_averages;
 };
 
@@ -98,11 +97,13 @@ void tt_manifest_remove(struct tt_manifest *manifest, struct tt_manifest_tensor 
  */
 int tt_manifest_use_averages(struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
-/** The number of tensors of a group, their bytes and, if ret_bytes is given, the sum of these. */
+/** The number of tensors in a group, their bytes and, if ret_bytes is given, the sum of the bytes. */
 int tt_manifest_group_size(const struct tt_manifest *manifest, enum tt_ckpt_group group, int64_t *ret_bytes);
 
-/** Checks that the chunks of every tensor tile it exactly: TT_EDATA names the tensor, and rows that overlap or are
- * missing. */
+/**
+ * Checks that the chunks of every tensor tile it exactly: TT_EDATA names the tensor, and the rows that overlap or are
+ * missing.
+ */
 int tt_manifest_check_cover(const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 /** The same for one tensor; ret_kind (may be NULL) gets "overlap", "uncovered" or "manifest". */
@@ -119,8 +120,8 @@ int tt_manifest_check_names(const struct tt_manifest *manifest, const char *wher
 int tt_manifest_check_totals(const struct tt_manifest *manifest, const char *where) TT_MUST_CHECK;
 
 /**
- * Checks that a file exists and has that size. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if it is
- * not a regular file, ret_kind is not changed.
+ * Checks that a file exists and is of the given size. TT_EDATA with ret_kind "missing", "truncated" or "trailing"; if
+ * it is not a regular file, ret_kind is not changed.
  */
 int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kind) TT_MUST_CHECK;
 

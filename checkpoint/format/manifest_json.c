@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * manifest.json: a strict reader, and the text, written so that people can read it and diff it (one line per file and
- * tensor). It ends with its own checksum, which detects a flipped bit anywhere in it.
+ * Reads manifest.json strictly, and writes it for people to read and diff (one line per file and tensor). The text ends
+ * with its own checksum, which detects a flipped bit anywhere.
  *
  * The checksum only shows that the text is complete, not that it makes sense. So every value is checked to be one that
  * a save can have written, and code that uses it need not check again.
@@ -24,7 +24,7 @@ enum { VERSION = 1 };
 
 /*
  * Reads the members of an object of manifest.json. A value of the wrong kind is skipped and marked as not good; the
- * caller decides what that means for the member. Errors come from the reader: TT_EDATA.
+ * caller decides what to do about it. Errors come from the reader: TT_EDATA.
  */
 struct member_int {
     int64_t value;
@@ -35,7 +35,7 @@ struct reading {
     struct tt_manifest *manifest;
     struct tt_json_reader json;
     const char *where;
-    /* scratch: chunks of the tensor that is being read, before they are copied to an array of the right size */
+    /* scratch: the chunks of the tensor being read, before they move to an array of the right size */
     struct tt_manifest_chunk *chunk;
     int n_chunks, cap_chunks;
 };
@@ -88,7 +88,7 @@ static int read_text(struct tt_json_reader *json, struct tt_json_span *ret_text)
     return tt_json_peek(json) == '"' ? tt_json_read_string(json, ret_text) : tt_json_skip(json);
 }
 
-/* The value of that many lower-case hexadecimal digits; false if there are other characters. */
+/* The value of the given number of lower-case hexadecimal digits; false if there are other characters. */
 static bool read_digits(const char *text, size_t digits, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -123,8 +123,8 @@ static bool is_named(const struct tt_json_span *key, const char *name)
     return strlen(name) == key->size && memcmp(key->text, name, key->size) == 0;
 }
 
-/* Goes to the next member that is one of `names`: ret_which is its number there, or -1 at the end of the object. Other
- * members are skipped. TT_EDATA if the member is already in `seen`. */
+/* Goes to the next member that is one of `names`, and skips all others. ret_which is the member's index in `names`,
+ * or -1 at the end of the object. TT_EDATA if the member is already in `seen`. */
 static int next_member(struct tt_json_reader *json, const char *const *names, int n, unsigned *seen, int *ret_which)
 {
     struct tt_json_span key;
@@ -158,7 +158,7 @@ static int fail_member(const char *where, bool present, const char *key, const c
     return tt_fail(TT_EDATA, "%s: %s '%s', wanted %s", where, present ? "wrong type of" : "missing key", key, wanted);
 }
 
-/* The group of "group/name"; TT_CKPT_GROUPS: none. */
+/* The group in "group/name"; TT_CKPT_GROUPS: none. */
 static int group_of(const char *path, const char **ret_name)
 {
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
@@ -287,7 +287,7 @@ struct tensor_entry {
 
 enum { TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_DIGEST, TENSOR_CHUNKS, TENSOR_KEYS };
 
-/* If there is no digest, it is unknown, and verify reports that; a text that is not a digest is damage. */
+/* A missing digest is unknown, and verify reports it. A text that is not a digest is damage. */
 static int read_digest(struct tt_json_reader *json, struct tensor_entry *t)
 {
     bool is_null = tt_json_peek(json) == 'n';
@@ -755,9 +755,9 @@ char *tt_manifest_text(const struct tt_manifest *manifest)
     return text.text;
 }
 
-/* The manifest of a large job takes a hundred megabytes; as one JSON value it would need more than a gigabyte. So files
- * and tensors are read into their structs directly, and only the other members become values. Members may have any
- * order, but titan's own needs one pass. Unknown members of files, tensors and chunks are ignored. */
+/* The manifest of a large job takes a hundred megabytes; as one JSON value it would need more than a gigabyte. So
+ * files and tensors are read into their structs directly, and only the other members become values. Members may come
+ * in any order; titan's own order needs only one pass. Unknown members of files, tensors and chunks are ignored. */
 int tt_manifest_parse(const char *text, size_t size, const char *where, struct tt_manifest *ret_manifest)
 {
     struct reading r = {.manifest = ret_manifest, .where = where};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * safetensors: strict reading, deterministic layout. Files may come from anywhere, so every number of a header is
- * checked before it is used, products are checked for overflow, and the data must fill the file exactly.
+ * Reads safetensors files strictly, and lays them out deterministically. Files may come from anywhere, so every number
+ * of a header is checked before it is used, products are checked for overflow, and the data must fill the file exactly.
  */
 #include "checkpoint/format/safetensors.h"
 
@@ -386,7 +386,7 @@ int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *st
         return 0;
     run = tt_box_run(&common, stored);
     run_in_want = tt_box_run(&common, want);
-    run = run_in_want < run ? run_in_want : run; /* both are products of the last sizes, so one divides the other */
+    run = run_in_want < run ? run_in_want : run; /* both are products of trailing sizes, so one divides the other */
     n = tt_box_volume(&common);
     for (int64_t at = 0; at < n; at += run) {
         char *to = (char *)bytes + (size_t)tt_box_position(&common, at, want) * item;

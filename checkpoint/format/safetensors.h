@@ -26,7 +26,7 @@ struct tt_st_tensor {
     int64_t begin, end; /* bytes from the start of the data */
     uint32_t crc;       /* CRC32C of the bytes, when has_crc (titan's files have it in titan.crc) */
     bool has_crc;
-    int index; /* free for the caller, such as an index of its tensors; not in the file */
+    int index; /* for the caller's use, such as an index into its tensors; not in the file */
 };
 
 /** An open file, its header read and checked. */
@@ -38,12 +38,12 @@ struct tt_safetensors {
     int n;
     struct tt_st_tensor *tensor; /* in the order of their bytes */
     json_t *metadata;            /* strings by name; NULL when the file has none */
-    bool sharded;                /* has a DCP_SHARDING_INFO */
+    bool sharded;                /* whether there is a DCP_SHARDING_INFO */
 };
 
 /**
  * Opens a file and checks its whole header: bounds, types, sizes, no name twice, and contiguous data that fills the
- * file exactly. TT_EDATA names the wanted and the found value; a Git LFS pointer is reported as such.
+ * file exactly. TT_EDATA names the expected and the actual value; a Git LFS pointer is reported as such.
  */
 int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file) TT_MUST_CHECK;
 void tt_safetensors_release(struct tt_safetensors *file);

@@ -31,10 +31,11 @@ struct tt_ckpt_chunk {
     const char *name;
     enum tt_dtype dtype;
     int ndim;                      /* 0: a scalar */
-    int64_t shape[TT_CKPT_DIMS];   /* of the whole tensor */
+    int64_t shape[TT_CKPT_DIMS];   /* shape of the whole tensor */
     struct tt_placement placement; /* which rank holds which part */
     struct tt_box part;            /* held by this rank; may be empty */
-    /* a checkpoint (of the user's, for weights) may lack all optional tensors; these then keep their values */
+    /* tensors that a checkpoint may lack (for weights, one that the user names): all of them or none; they then keep
+     * their values */
     bool optional;
     void *data; /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
@@ -42,11 +43,11 @@ struct tt_ckpt_chunk {
 struct tt_ckpt_state {
     int n_model;
     struct tt_ckpt_chunk *model;
-    int n_optim; /* "state.<parameter>.<moment>", and perhaps ".ema", of trained parameters */
+    int n_optim; /* "state.<parameter>.<moment>", perhaps "state.<parameter>.ema"; only for trained parameters */
     struct tt_ckpt_chunk *optim;
 };
 
-/** Whether a tensor of the optimizer's group is the average of a parameter: "state.<parameter>.ema". */
+/** Whether a tensor of the optimizer's group is a parameter's average: "state.<parameter>.ema". */
 bool tt_ckpt_is_average(const char *name);
 
 /** A file that belongs to the checkpoint (tokenizer.json, …) and is written into step-N/assets/. */
@@ -59,7 +60,7 @@ struct tt_ckpt_asset {
 /** The chunks of a group, and their number. */
 struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n);
 
-/** Tensor i of a state: of the model, then of the optimizer. */
+/** Tensor i of a state; the model's tensors come first, then the optimizer's. */
 const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i);
 
 /** Bytes of a box of a tensor. */

@@ -10,8 +10,8 @@ struct tt_words;
 
 /** Deviations from the model that a run accepts. */
 struct tt_hf_options {
-    const struct tt_words *leave_out; /* regular expressions; tensors that match need not be used; NULL: none */
-    bool extend_vocabulary;           /* embedding and output may lack rows, which become the mean of the others */
+    const struct tt_words *leave_out; /* regular expressions; matching tensors may stay unused; NULL: none */
+    bool extend_vocabulary;           /* embedding and output may lack rows, which then become the mean of the others */
 };
 
 /**

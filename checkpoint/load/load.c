@@ -31,12 +31,12 @@ struct attempt {
     const struct tt_ckpt_state *state; /* NULL: examine the checkpoint without loading */
     unsigned skip;
     enum tt_load_choice reading;
-    const struct tt_ckpt_request *request; /* its accept is called; may be NULL */
+    const struct tt_ckpt_request *request; /* the request's `accept` is called; may be NULL */
 };
 
 enum { PATH_BYTES = 4096, NAMES_SHOWN = 4 };
 
-/* The number of names, and some of them for a message: ": 'the', 'first', 'few'". */
+/* The number of names and a few of them, for a message: ": 'the', 'first', 'few'". */
 struct name_list {
     struct tt_text text;
     int n;
@@ -51,7 +51,7 @@ static void add_name(struct name_list *list, const char *name)
     list->n++;
 }
 
-/* Adds a tensor whose shape or dtype differs to the list. */
+/* Adds a tensor with a different shape or dtype to the list. */
 static void fit_tensor(const struct tt_ckpt_chunk *c, const struct tt_manifest_tensor *t, struct name_list *other)
 {
     char wanted[128], found[128], text[512];
@@ -90,8 +90,8 @@ static bool has_kind(const struct tt_manifest *manifest, const char *moment)
 }
 
 /*
- * A moment in the checkpoint of the parameter to which `wanted` belongs, if the checkpoint has no moments of wanted's
- * kind, or if the run has none of the found moment's kind; NULL if there is none.
+ * Finds a moment of the parameter to which `wanted` belongs, if the checkpoint lacks moments of wanted's kind for all
+ * parameters, or the run lacks the kind of the found moment; else NULL.
  */
 static const char *other_moment(const struct tt_manifest *manifest, const struct tt_ckpt_state *state,
                                 const char *wanted)
@@ -296,7 +296,7 @@ out:
     return rc;
 }
 
-/* The part that has the first or the last element of a box, which must not be empty. */
+/* The part that contains the first or the last element of a box, which must not be empty. */
 static int part_at(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, const struct tt_box *box, bool last)
 {
     int64_t index[TT_BOX_DIMS];
@@ -316,8 +316,8 @@ static int owner_of(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, c
     return tt_placement_rank(mesh, &c->placement, from + turn / copies % (to - from + 1), turn % copies);
 }
 
-/* Reads the overlap of a chunk with this rank's part. If that is the whole chunk, its checksum is computed from the
- * bytes just read. Otherwise the chunk's owner reads the whole chunk once more. */
+/* Reads the overlap of a chunk with this rank's part. If this is the whole chunk, its checksum is computed from the
+ * same bytes. Otherwise the chunk's owner reads the whole chunk once more. */
 static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor *t,
                       const struct tt_manifest_chunk *chunk, const struct tt_ckpt_chunk *c, bool owner)
 {
@@ -345,8 +345,8 @@ out:
 }
 
 /* Whether a rank reads its part of a tensor and takes part in verifying it. If the ranks of the first copy read for
- * all, the others do not. A rank of another pipeline stage with a copy of the tensor reads it, since nobody passes it
- * on. */
+ * all, the others do not. A rank of another pipeline stage with a copy of the tensor reads it, because no other rank
+ * sends it. */
 static bool reads_tensor(const struct attempt *attempt, const struct tt_ckpt_chunk *c, int rank)
 {
     if (!tt_placement_has(attempt->mesh, &c->placement, rank))
@@ -529,7 +529,7 @@ struct view {
     bool aside; /* the folder contains steps that were set aside */
 };
 
-/* Replaces the advice in the error message. */
+/* Replaces the help in the error message. */
 static int fail_unreadable(int code, const char *folder, int64_t step)
 {
     tt_error_drop_hint();
@@ -618,7 +618,8 @@ static int fail_no_step(int64_t load_step, const struct view *view)
     return rc;
 }
 
-/* A folder without steps has nothing to resume. But if steps were set aside, random weights must not replace them. */
+/* A folder without steps has nothing to resume from. But if its steps were set aside, the run must not start from
+ * random weights. */
 static int check_empty(int64_t load_step, const struct view *view)
 {
     if (load_step >= 0)
@@ -663,7 +664,7 @@ static int try_step(struct tt_comm *comm, const char *folder, int64_t step, stru
     return rc;
 }
 
-/* Whether the step's line began with the request, as rank 0 sees it. ret_damaged: whether the step has become
+/* Whether the line of the step began with this request, as rank 0 sees it. ret_damaged: whether the step has become
  * unreadable. */
 static int is_applied(struct tt_comm *comm, const char *folder, int64_t step, const struct tt_ckpt_request *request,
                       bool *ret_applied, bool *ret_damaged)

@@ -24,7 +24,7 @@
 struct tt_ckpt_request {
     struct tt_line_request line;
     enum tt_load_choice reading; /* which ranks read the rows that several replicas hold */
-    /* load as requested even if the line of the newest step began with this request; for runs that save nothing */
+    /* load the requested step even if the newest step's line began with this request; for runs that save nothing */
     bool as_asked;
     /* May refuse a step before its tensors are examined, and may add TT_SKIP flags. NULL: accept every step. Called
      * locally on every rank. A refusal is final: no older step is tried. */
@@ -34,7 +34,7 @@ struct tt_ckpt_request {
 
 /** The step that was found. Zero-initialise it, and release it. */
 struct tt_ckpt_found {
-    int64_t step;     /* -1: the folder has none */
+    int64_t step;     /* -1: the folder contains no step */
     json_t *meta;     /* the manifest's other keys (step, ntokens_seen, mesh, config, …); NULL when there is none */
     bool applied;     /* the step's line began with this request, so nothing is left out and load_step is ignored */
     unsigned skip;    /* what was left out */
@@ -65,15 +65,16 @@ int tt_ckpt_resume(struct tt_comm *comm, const struct tt_mesh *mesh, const char 
 
 /**
  * Loads from a path that the user gives: a step, a run or checkpoint folder (its newest good step), or safetensors
- * files with titan's names and no manifest (then with TT_SKIP_OPTIMIZER). If it has none of the optional tensors of
- * state, these keep their values. Adds to skip what was left out. ret_meta as above; NULL without a manifest.
+ * files with titan's names and no manifest (then with TT_SKIP_OPTIMIZER). If the source has none of the optional
+ * tensors of `state`, they keep their values. Adds the parts that were left out to `skip`. ret_meta as above; NULL
+ * without a manifest.
  */
 int tt_ckpt_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path, enum tt_load_choice reading,
                  unsigned *skip, const struct tt_ckpt_state *state, json_t **ret_meta) TT_MUST_CHECK;
 
 /**
- * Whether tt_ckpt_load would find the tensors of `state` at the path, which needs no parts and no data. Reads manifest
- * and headers, but no weights, so damaged bytes are not noticed. Not collective. ret_meta as above.
+ * Whether tt_ckpt_load would find the tensors of `state` at the path; `state` needs neither parts nor data. Reads
+ * manifest and headers, but no weights, so damaged bytes are not noticed. Not collective. ret_meta as above.
  */
 int tt_ckpt_examine(const char *path, const struct tt_ckpt_state *state, unsigned skip,
                     json_t **ret_meta) TT_MUST_CHECK;

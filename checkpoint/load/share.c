@@ -12,17 +12,17 @@
 #include "core/base/text.h"
 #include "parallel/layout/placement.h"
 
-/* No collective is under way while a checkpoint is loaded, so a tag of theirs can be used. */
+/* No collective is under way while a checkpoint is loaded, so the tags of collectives are free. */
 enum { MESSAGE_BYTES = 16 << 20 };
 
 /* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
 
-/* A manifest is packed and unpacked by the same functions: each packs the value that it is given, or returns the one
- * that it unpacks. So every line below reads `member = code(p, member)`. */
+/* The same functions pack and unpack a manifest: each packs its argument, or returns the value that it unpacks. So
+ * every line below reads `member = code(p, member)`. */
 struct packing {
     struct tt_text *to; /* NULL: unpacks the bytes from `at` on */
     const char *at, *end;
-    bool short_of; /* whether there were too few bytes */
+    bool short_of; /* there were too few bytes */
 };
 
 static uint64_t code(struct packing *p, uint64_t number)
@@ -268,7 +268,7 @@ int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_k
     }
     TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
     TT_TRY(tt_manifest_share(comm, &source->manifest));
-    if (comm->rank != 0) { /* since only rank 0 has open files so far */
+    if (comm->rank != 0) { /* only rank 0 has open files so far */
         source->is_folder = is_folder != 0;
         source->open = tt_calloc((size_t)source->manifest.n_files, sizeof *source->open);
     }

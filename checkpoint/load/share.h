@@ -19,7 +19,7 @@ int tt_manifest_share(struct tt_comm *comm, struct tt_manifest *manifest) TT_MUS
 /** The compact form in memory, for tt_manifest_unpack. The manifest stays as it is. The caller frees it (tt_free). */
 char *tt_manifest_pack(struct tt_manifest *manifest, size_t *ret_size);
 
-/** Errors: TT_EINTERNAL if tt_manifest_pack did not make the bytes. */
+/** Errors: TT_EINTERNAL if the bytes do not come from tt_manifest_pack. */
 int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_manifest) TT_MUST_CHECK;
 
 /**

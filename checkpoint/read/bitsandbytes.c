@@ -27,7 +27,7 @@ static const struct tt_manifest_tensor *find(const struct tt_source *source, con
     return t;
 }
 
-/* The tensor NAME.SCB of NAME.weight. */
+/* Finds the tensor NAME.SCB of NAME.weight. */
 static const struct tt_manifest_tensor *find_row_scales(const struct tt_source *source, const char *name)
 {
     char *layer = tt_strndup(name, strlen(name) - (tt_text_ends(name, weight) ? sizeof weight - 1 : 0));
@@ -79,7 +79,7 @@ static int64_t elements_of(const struct tt_manifest_tensor *t)
     return tt_box_volume(&whole);
 }
 
-/* Finds NAME<end>, of n elements of a type. */
+/* Finds the tensor NAME<end> of n elements of the given type. */
 static int need(const struct tt_source *source, const char *name, const char *end, enum tt_dtype dtype, int64_t n,
                 const struct tt_manifest_tensor **ret_tensor)
 {
@@ -256,7 +256,7 @@ out:
     return rc;
 }
 
-/* Rounds to the type that the weight has after bitsandbytes, and back. */
+/* Rounds to the type that the weight has when bitsandbytes has unpacked it, and back. */
 static void round_to(enum tt_dtype dtype, int64_t n, float *data)
 {
     enum { SOME = 256 };
@@ -295,7 +295,7 @@ out:
 
 static int read_int8(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, float *data)
 {
-    const float of_127 = 7.874015718698502e-3F; /* 1 / 127, as bitsandbytes has it */
+    const float of_127 = 7.874015718698502e-3F; /* 1 / 127, rounded as in bitsandbytes */
     int64_t width = bnb->shape[1];
     int8_t *values = tt_calloc_for((size_t)(n * width), 1, bnb->values->name);
     float *scales = tt_calloc_for((size_t)n, sizeof *scales, bnb->values->name);

@@ -8,38 +8,40 @@
 #include "core/base/error.h"
 
 /**
- * Weights as bitsandbytes (Dettmers et al. 2022, 2023) stores them, of a matrix NAME.weight:
+ * How bitsandbytes (Dettmers et al. 2022, 2023) stores a matrix NAME.weight:
  *
- *   int8   NAME.weight (I8) and NAME.SCB (F32): the largest magnitude of each row, which 127 stands for
+ *   int8   NAME.weight (I8) and NAME.SCB (F32): the largest magnitude of each row, stored as 127
  *   4 bit  NAME.weight (U8): two elements a byte, the first in the high bits; each is a number of a table of 16,
  *          NAME.weight.quant_map. Blocks of elements, one after the other over all rows, share a factor,
  *          NAME.weight.absmax: a float, or by double quantization a number of a table of 256 (nested_quant_map) times
  *          a factor of a block of blocks (nested_absmax), plus an offset. The sizes are JSON, in
  *          NAME.weight.quant_state.bitsandbytes__nf4 (or __fp4)
  *
- * The products are computed in float32, as bitsandbytes does, and 4-bit weights are rounded to the type that they say.
+ * As in bitsandbytes, the products are computed in float32, and 4-bit weights are rounded to the type that the sizes
+ * state.
  */
 enum { TT_BNB_VALUES = 16, TT_BNB_NESTED = 256 };
 
 struct tt_bnb {
     const struct tt_manifest_tensor *values, *absmax, *nested; /* nested: NULL without double quantization */
-    enum tt_dtype dtype;                                       /* that the elements are rounded to */
+    enum tt_dtype dtype;                                       /* type to which the elements are rounded */
     int64_t shape[2];
-    int64_t block, nested_block; /* elements that share a factor; 0: int8, one a row. Factors that share another one */
+    int64_t block, nested_block; /* elements per factor (0: int8, one per row), and factors per second factor */
     float map[TT_BNB_VALUES], nested_map[TT_BNB_NESTED], offset;
 };
 
 /**
- * Looks whether the tensor `values`, NAME.weight, is stored so; *ret_bnb is NULL if not, else tt_free releases it.
- * TT_EDATA names a tensor that is missing or has another shape.
+ * Checks whether bitsandbytes stored the tensor `values`, NAME.weight: *ret_bnb is NULL if not; otherwise the caller
+ * frees it (tt_free). TT_EDATA names a tensor that is missing or has another shape.
  */
 int tt_bnb_find(struct tt_source *source, const struct tt_manifest_tensor *values,
                 struct tt_bnb **ret_bnb) TT_MUST_CHECK;
 
-/** Rows [row, row + n) as floats, which dtype holds exactly. Does not check checksums. */
+/** Rows [row, row + n) as floats, which represent the values of dtype exactly. Does not check checksums. */
 int tt_bnb_read(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, float *data) TT_MUST_CHECK;
 
-/** The name of the weight that a tensor of bitsandbytes' belongs to, which the caller frees; NULL: it has another name.
+/**
+ * The name of the weight to which a tensor of bitsandbytes belongs; the caller frees it. NULL: it is no such tensor.
  */
 char *tt_bnb_weight_of(const char *name);
 

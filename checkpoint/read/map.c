@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names and layouts of parameters in Hugging Face's files and in GGUF's, and their rows, copied one block at a time.
+ * Maps names and layouts of parameters between titan and Hugging Face's or GGUF files, and copies rows, one block at a
+ * time.
  *
  * Hugging Face: with llama, the rows of q and k are ordered differently in every head: RoPE pairs are (2i, 2i+1) in
  * titan and (i, i + E/2) in Hugging Face's files. So whole heads are read and their rows reordered. With gpt2, matrices
- * are stored [in, out], so blocks of rows are read and columns taken from them. Experts have a tensor each in their
- * files, and are one parameter (experts, rows, columns) here. With gpt-oss theirs is one tensor too, and the matrix of
- * each expert is stored [in, out]. A parameter is part hf_part of hf_parts of a tensor, one after the other along
- * titan's first dimension; it begins at hf_row.
+ * are stored [in, out], so blocks of rows are read and columns taken from them. Each expert is a tensor in their files;
+ * here all experts are one parameter (experts, rows, columns). For gpt-oss, they are one tensor there too, with the
+ * matrix of each expert stored [in, out]. A parameter is part hf_part of hf_parts of a tensor, one after the other
+ * along titan's first dimension; it begins at hf_row.
  *
- * GGUF: a row of a table for each parameter, here or in the row of its family. Experts are one tensor of three
- * dimensions there as here. Rows of q and k of `llama`, `granite` and `smollm3` are ordered for pairs (2i, 2i+1), as
- * titan's llama3 has them; mixtral is the first of these there, and has halves here. Norms whose weights are 1 + w here
- * have the sum there.
+ * GGUF: each parameter has a row in a table, here or in the row of its family. Experts are one tensor of three
+ * dimensions, as in titan. Rows of q and k of `llama`, `granite` and `smollm3` are ordered for pairs (2i, 2i+1), like
+ * titan's llama3. Mixtral is a `llama` there, but titan orders its rows for halves. Where titan's norm computes with 1
+ * + w, the file stores the sum.
  */
 #include "checkpoint/read/map.h"
 
@@ -141,7 +142,7 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
     return t;
 }
 
-/* The list, with room for the names of experts behind it. */
+/* The list, followed by room for the names of experts. */
 static struct tt_hf_tensor *new_list(const struct tt_model *model, char **ret_names)
 {
     enum { DIGITS = 20 };
@@ -202,7 +203,8 @@ struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, 
     return list;
 }
 
-/* Columns [column, column + n) of a stored (rows, width) matrix, each written as a row of data, `stride` apart. */
+/* Columns [column, column + n) of a stored (rows, width) matrix, each written as a row of `data`; the rows are `stride`
+ * apart. */
 static int copy_columns(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t width, int64_t column,
                         int64_t n, int64_t stride, float *data)
 {
@@ -246,7 +248,7 @@ out:
     return rc;
 }
 
-/* Rows [row, row + n) of part p of a tensor that has the heads of all parts in turn. */
+/* Rows [row, row + n) of part p, from a tensor in which the heads of all parts alternate. */
 static int pick_heads(const struct tt_param *p, int param, tt_hf_read_fn read, void *arg, int64_t row, int64_t n,
                       float *data)
 {
@@ -284,7 +286,7 @@ int tt_hf_import(const struct tt_model *model, int param, tt_hf_read_fn read, vo
                  float *data)
 {
     const struct tt_param *p = &model->params[param];
-    int64_t first = p->hf_row + row; /* as if all parts were one parameter */
+    int64_t first = p->hf_row + row; /* the heads of all parts, as if they were one parameter */
 
     if (n == 0)
         return 0;
@@ -410,8 +412,8 @@ static const char *rest_of(const struct tt_param *param)
     return dot ? dot + 1 : param->name;
 }
 
-/* The next GGUF name of a parameter after `last` (NULL: the first name); NULL: there is no further name. A family may
- * give a parameter several names. */
+/* The GGUF name of a parameter that follows `last` (NULL: the first one); NULL: there is none. A family may give a
+ * parameter several names. */
 static const struct tt_gguf_name *next_name(const struct tt_model *model, const char *rest,
                                             const struct tt_gguf_name *last)
 {
@@ -455,8 +457,8 @@ static void set_shape(const struct tt_model *model, const struct tt_param *param
     part->shape[2] = part->layout == TT_GGUF_KEYS ? key_rows(model) : d->mla.kv_rank;
 }
 
-/* Whether a tensor is F32 in every file, as in llama.cpp's converter: all but weight matrices, and the routers of
- * experts. */
+/* Whether a tensor is F32 in every file, as in llama.cpp's converter: everything except weight matrices, and the
+ * routers of experts. */
 static bool stays_wide(const struct tt_gguf_part *part)
 {
     return part->ndim == 1 || !tt_text_ends(part->name, ".weight") || tt_text_ends(part->name, "_norm.weight") ||
@@ -496,7 +498,7 @@ static void add_part(const struct tt_model *model, int p, const struct tt_gguf_n
     part->stays_wide = stays_wide(part);
 }
 
-/* A tensor of factors of RoPE, one for each pair. */
+/* A tensor of RoPE factors, one per pair. */
 static struct tt_gguf_part factors_part(const struct tt_model *model, const char *name, enum tt_gguf_layout layout)
 {
     struct tt_gguf_part part = {.layout = layout, .ndim = 1, .shape = {model->dims.head_dim / 2}, .stays_wide = true};
@@ -516,7 +518,7 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
     for (int p = 0; p < model->n_params && rc == 0; p++) {
         const struct tt_param *param = &model->params[p];
         const struct tt_gguf_name *name = NULL;
-        /* buffers are the biases of experts; llama.cpp stores them only for some families */
+        /* the biases of experts are buffers; llama.cpp stores them only for some families */
         bool found = param->adapter || param->buffer;
 
         while (!param->adapter && (name = next_name(model, rest_of(param), name))) {
@@ -547,7 +549,7 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
 
 /* --- values --- */
 
-/* The same rows as `read` has, plus a number. */
+/* The rows that `read` delivers, plus a number. */
 static int add_number(int number, float plus, tt_hf_read_fn read, void *arg, int64_t row, int64_t n, float *data)
 {
     int rc = read(arg, number, row, n, data);
@@ -636,7 +638,7 @@ int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part
     return tt_fail(TT_EINTERNAL, "tensor %s has a layout that cannot be written", part->name);
 }
 
-/* Makes experts [expert, expert + n) from two tensors, which hold their rows alternately. */
+/* Makes experts [expert, expert + n) from two tensors whose rows alternate. */
 static int join_rows(const struct tt_param *p, const int *number, tt_hf_read_fn read, void *arg, int64_t expert,
                      int64_t n, float *data)
 {

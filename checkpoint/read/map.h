@@ -20,13 +20,13 @@ struct tt_hf_tensor {
     int64_t shape[TT_MAX_DIMS];
     int n_params; /* parameters of the model, in the order of their parts */
     int param[TT_HF_PARTS_MOST];
-    int64_t expert; /* for a matrix of an expert, its number: a row of the parameter; otherwise 0 */
+    int64_t expert; /* for an expert's matrix: the expert's number, the row of the parameter; otherwise 0 */
 };
 
 /** Elements of a row of a tensor, over all dimensions but the first. */
 int64_t tt_row_width(int ndim, const int64_t *shape);
 
-/** The number of Hugging Face tensors that hold a parameter: one, or one for each expert. */
+/** The number of Hugging Face tensors that hold a parameter: one, or one per expert. */
 int64_t tt_hf_tensors_of(const struct tt_param *param);
 
 /**
@@ -74,7 +74,7 @@ struct tt_gguf_part {
     enum tt_gguf_layout layout;
     int ndim;
     int64_t shape[TT_MAX_DIMS];
-    int n_params; /* 0 for factors */
+    int n_params; /* 0 for RoPE factors */
     int param[TT_HF_PARTS_MOST];
     bool is_copy;    /* a copy of the embedding, where llama.cpp requires an output tensor */
     bool stays_wide; /* F32 in every file, as llama.cpp requires: vectors, biases, routers, positions */

@@ -50,7 +50,7 @@ static float from_fp8(uint8_t bits)
     return (bits & 0x7f) == 0x7f ? NAN : value * 256.0F;
 }
 
-/* FP4 has a sign, 2 bits of exponent and one of the fraction. */
+/* FP4: a sign, 2 exponent bits and one fraction bit. */
 static const float fp4[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                               -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
@@ -184,7 +184,7 @@ out:
     return rc;
 }
 
-/* Rows of bitsandbytes' values, which the files of Hugging Face's folders have no checksums for. */
+/* Rows of bitsandbytes' values; Hugging Face folders contain no checksums for them. */
 static int read_bnb(struct tt_weights *w, const struct tt_bnb *bnb, int64_t row, int64_t n, enum tt_dtype dtype,
                     char *data)
 {
@@ -212,7 +212,7 @@ static int read_rows(struct tt_weights *w, const struct tt_hf_stored *t, int64_t
     return t->scales ? read_packed(w, t, row, n, dtype, data) : read_plain(w, t->values, row, n, dtype, data);
 }
 
-/* The mean of all rows, which are added in double in their order. */
+/* The mean of all rows, added in double, in order. */
 static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, float *mean)
 {
     int64_t width = tt_row_width(t->ndim, t->shape), rows = t->shape[0];

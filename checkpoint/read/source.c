@@ -169,7 +169,7 @@ static int check_origin(const struct tt_source *source, const struct tt_safetens
     return 0;
 }
 
-/* If an average has taken the place of its weight, it has the weight's name in the manifest, but not in the file. */
+/* If an average has replaced its weight, the manifest lists it under the weight's name, but the file does not. */
 static const struct tt_st_tensor *find_stored(const struct tt_safetensors *file, const struct tt_manifest_tensor *t)
 {
     char *name = t->is_average ? tt_format("state.%s.ema", t->name) : tt_strdup(t->name);
@@ -267,7 +267,7 @@ out:
     return rc;
 }
 
-/* Puts the elements of a chunk in row order; in the file, its dimensions have the order chunk->order. */
+/* Puts the elements of a chunk into row order; in the file, the order of its dimensions is chunk->order. */
 static void turn(const struct tt_manifest_chunk *chunk, size_t item, const char *from, char *to)
 {
     int64_t step[TT_BOX_DIMS], at[TT_BOX_DIMS] = {0}, n = tt_box_volume(&chunk->box), place = 0, width = 1;
@@ -291,7 +291,7 @@ static void turn(const struct tt_manifest_chunk *chunk, size_t item, const char 
     }
 }
 
-/* Reads the whole of a chunk whose elements lie in another order, and keeps it for the next rows. */
+/* Reads a whole chunk whose elements are not in row order, and keeps it for the next rows. */
 static int read_turned(struct tt_source *source, const struct tt_safetensors *file,
                        const struct tt_manifest_chunk *chunk, const struct tt_box *want, size_t item, void *data)
 {
@@ -470,7 +470,7 @@ int tt_source_is_hf(const struct tt_source *source, bool *ret_is_hf)
     bool has_config = false, has_ours = false;
     int rc = 0;
 
-    if (source->kind == TT_PATH_PLAIN && !tt_source_is_gguf(source)) { /* whose path is not a folder */
+    if (source->kind == TT_PATH_PLAIN && !tt_source_is_gguf(source)) { /* if the path is not a folder */
         TT_TRY(tt_path_has(assets, "config.json", &has_config));
         TT_TRY(tt_path_has(assets, "model.json", &has_ours));
     }

@@ -20,10 +20,10 @@
  */
 struct tt_source {
     char *path;
-    char *assets; /* the folder of the small files, if the user names one; NULL: that of the checkpoint */
+    char *assets; /* the folder of the small files, if the user names one; NULL: the checkpoint's */
     /* embedding and output of a Hugging Face folder may have fewer rows than the model's vocabulary */
     bool extend_vocabulary;
-    /* regular expressions; tensors that match need not be used; borrowed, may be NULL */
+    /* regular expressions; matching tensors may stay unused; borrowed, may be NULL */
     const struct tt_words *leave_out;
     bool is_folder;         /* otherwise path is a file */
     enum tt_path_kind kind; /* never TT_PATH_FOLDER */
@@ -31,8 +31,8 @@ struct tt_source {
     struct tt_manifest manifest;
     struct tt_safetensors *open; /* one per file; path is NULL if it is not open; without tensors for PyTorch files */
     int n_open;
-    struct tt_manifest_chunk turned; /* the chunk whose elements were last put in row order: its file and first byte */
-    char *turned_bytes;              /* and its elements in that order; NULL: there is none */
+    struct tt_manifest_chunk turned; /* the chunk that was last put into row order: its file and first byte */
+    char *turned_bytes;              /* and its elements in row order; NULL: there is none */
 };
 
 /**
@@ -46,8 +46,8 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
 bool tt_source_is_gguf(const struct tt_source *source);
 
 /**
- * Refuses (TT_EDATA) a PyTorch folder if titan cannot read some tensor of the model or, with `optimizer`, of the
- * optimizer, although it is intact. The message names one, why, and what to do.
+ * Refuses (TT_EDATA) a PyTorch folder if titan cannot read some intact tensor of the model or, with `optimizer`, of the
+ * optimizer. The message names one, the reason, and what to do.
  */
 int tt_source_check_forms(const struct tt_source *source, bool optimizer) TT_MUST_CHECK;
 
@@ -90,8 +90,10 @@ int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tenso
 int tt_source_equal(struct tt_source *source, const struct tt_manifest_tensor *a, const struct tt_manifest_tensor *b,
                     bool *ret_equal) TT_MUST_CHECK;
 
-/** Reads the elements of the box `want` that are in a chunk into data, which is packed as `want`, in the tensor's
- * dtype. */
+/**
+ * Reads those elements of the box `want` that a chunk contains into `data`, which is packed as `want`, in the tensor's
+ * dtype.
+ */
 int tt_source_read_chunk(struct tt_source *source, const struct tt_manifest_chunk *chunk, const struct tt_box *want,
                          size_t item, void *data) TT_MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tensors of a checkpoint under the requested names; rows.c reads them. An unused tensor means that the files are
- * of another model, which computes something else. Tensors that never mean this are recognized by their names.
+ * The tensors of a checkpoint under the requested names; rows.c reads them. An unused tensor shows that the files
+ * belong to another model, which computes something else. Tensors that are harmless are recognized by their names.
  */
 #include "checkpoint/read/weights.h"
 
@@ -23,7 +23,7 @@
 
 /* --- which model --- */
 
-/* The model that the folder describes in model.json or config.json; NULL if it has neither. */
+/* The model that the folder describes in model.json or config.json; NULL if it contains neither. */
 static int model_of_assets(const char *folder, struct tt_model **ret_model)
 {
     char *ours = tt_format("%s/model.json", folder), *theirs = tt_format("%s/config.json", folder);
@@ -42,7 +42,7 @@ out:
     return rc;
 }
 
-/* The model that the user names. A flavor has a vocabulary size, but torchtitan takes that from the tokenizer. */
+/* The model that the user names. A flavor defines a vocabulary size, but torchtitan uses the tokenizer's. */
 static int told_model(const struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model)
 {
     const struct tt_manifest_tensor *embedding =
@@ -100,8 +100,8 @@ out:
 
 enum kind { KNOWN, BESIDE, ASKED, FOREIGN, N_KINDS };
 
-/* Tensors that are not needed: constants in older files, which follow from the configuration or are the causal mask;
- * and scales of activations, which titan does not round to FP8. */
+/* Tensors that are not needed: constants in older files (the causal mask, and others that follow from the
+ * configuration), and scales of activations, because titan does not round activations to FP8. */
 static bool is_derived(const struct tt_manifest_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",  "rotary_emb.sin_cached",
@@ -144,8 +144,7 @@ static long block_of(const struct tt_model *model, const char *name)
     return *end == '.' && end > name + strlen(blocks) ? block : -1;
 }
 
-/* Whether a tensor belongs to a layer of DeepSeek's that predicts a further token; these are blocks after the last
- * one. */
+/* Whether a tensor belongs to one of DeepSeek's layers that predict a further token: blocks after the last one. */
 static bool predicts_further(const struct tt_source *source, const struct tt_model *model, long block)
 {
     char *mark = tt_format("%s%ld.eh_proj.weight", model->row->hf_blocks, block);
@@ -155,7 +154,7 @@ static bool predicts_further(const struct tt_source *source, const struct tt_mod
     return has_mark;
 }
 
-/* Whether a tensor belongs to a part that reads the outputs of the language model, or that makes other inputs for
+/* Whether a tensor belongs to a part that processes the outputs of the language model, or that makes other inputs for
  * it. */
 static bool is_beside(const struct tt_source *source, const struct tt_model *model, const char *name)
 {
@@ -175,7 +174,7 @@ static bool is_beside(const struct tt_source *source, const struct tt_model *mod
     return predicts_further(source, model, block_of(model, name));
 }
 
-/* Which model a tensor hints at. */
+/* The model that a tensor suggests. */
 static const struct {
     const char *part, *advice;
 } advices[] = {
@@ -194,7 +193,8 @@ static const struct {
     {"wpe.", "is model_type gpt2?"},
 };
 
-/* If the name is that of elements or scales, the length of the name of their weight; otherwise of the whole name. */
+/* For the name of elements or scales, the length of the name of their weight; otherwise the length of the whole
+ * name. */
 static size_t weight_name(const char *name)
 {
     static const char *const ends[] = {"_scale_inv", "_blocks", "_scales"};
@@ -282,8 +282,7 @@ static void note(const struct extra *e, enum kind kind, const char *why)
                 n == 1 ? "is" : "are", why, e->first[kind]);
 }
 
-/* Looks for tensors that the model has no place for, as tt_weights_import says. If refuse is false, a note names
- * them. */
+/* Looks for tensors that the model has no place for (see tt_weights_import). If refuse is false, a note names them. */
 static int check_hf_extra(const struct tt_source *source, const struct tt_model *model, bool refuse)
 {
     struct extra e = {.source = source, .model = model};
@@ -383,8 +382,8 @@ static int pack_mxfp4(struct tt_hf_stored *s)
     return 0;
 }
 
-/* Two tensors as one weight, or TT_EDATA if they do not belong together. The first holds FP8 elements, scaled in blocks
- * of block[0] rows and block[1] columns (0: in one block), or blocks of MXFP4. */
+/* Combines two tensors into one weight; TT_EDATA if they do not belong together. The first holds FP8 elements,
+ * scaled in blocks of block[0] rows and block[1] columns (0: in one block), or blocks of MXFP4. */
 static int stored_packed(const struct tt_manifest_tensor *values, const struct tt_manifest_tensor *scales,
                          const int64_t *block, struct tt_hf_stored *ret_stored)
 {
@@ -394,7 +393,7 @@ static int stored_packed(const struct tt_manifest_tensor *values, const struct t
     return values->dtype == TT_F8_E4M3 ? pack_fp8(block, ret_stored) : pack_mxfp4(ret_stored);
 }
 
-/* Reads the rows and columns of FP8 blocks from the source's config.json: 128 if it does not give them, 0 if a matrix
+/* Reads the size of FP8 blocks, rows and columns, from the source's config.json: 128 if it gives none, 0 if a matrix
  * has one scale. */
 static int find_block_size(const struct tt_source *source, int64_t *ret_block)
 {

@@ -19,13 +19,13 @@
  *   FP8     NAME (F8_E4M3) and NAME_scale_inv: a scale for each block of rows and columns, or one for the matrix
  *   MXFP4   NAME_blocks (U8) and NAME_scales (U8): 32 elements of 4 bits, the first in the low bits of the first byte,
  *           and the exponent of their power of two. Only for experts, whose matrices are [out, in] in this form alone
- *   others  bitsandbytes.h; in the types that it says there
+ *   others  see bitsandbytes.h, also for their types
  */
 struct tt_hf_stored {
     const struct tt_manifest_tensor *values;
     const struct tt_manifest_tensor *scales; /* NULL: stored without separate scales */
-    struct tt_bnb *bnb;                      /* not NULL: bitsandbytes' values; belongs to the weights */
-    enum tt_dtype dtype;                     /* of the elements that are read */
+    struct tt_bnb *bnb;                      /* not NULL: bitsandbytes' values, which the weights own */
+    enum tt_dtype dtype;                     /* type of the elements that are read */
     int ndim;
     int64_t shape[TT_BOX_DIMS];
     /* MXFP4: the matrices of experts have titan's layout, which bfloat16 files do not */
@@ -71,15 +71,15 @@ struct tt_weights {
     struct tt_hf_tensor *hf;   /* in an export */
     struct tt_gguf_part *gguf; /* in an export or import of GGUF; in an import, stored[i] is the tensor gguf[i] */
     int n_gguf;
-    bool *checked;         /* per tensor of the manifest: whether its checksums were compared */
-    int64_t *seen;         /* per tensor of the manifest: the number of rows read */
+    bool *checked;         /* for each tensor of the manifest: its checksums were compared */
+    int64_t *seen;         /* for each tensor of the manifest: the number of rows read */
     uint64_t *digest;      /* and the digest of these rows */
-    struct tt_weights *of; /* of a mean: the weights of each checkpoint; borrowed */
-    const double *share;   /* of a mean: the share of each */
+    struct tt_weights *of; /* for a mean: the weights of each checkpoint; borrowed */
+    const double *share;   /* for a mean: the share of each */
     int n_of;
 };
 
-/* These functions fill w, which the caller releases (tt_weights_release), after an error too. */
+/* These functions fill w. The caller releases it (tt_weights_release), even after an error. */
 
 /** As stored: every tensor of a group, sorted by name. */
 void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struct tt_weights *w);
@@ -95,9 +95,9 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, boo
 /** The whole model under the names and in the layout of a GGUF file. TT_EDATA as above. */
 int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, struct tt_weights *w) TT_MUST_CHECK;
 
-/** What to do about tensors of a Hugging Face folder that are not the model's. */
+/** What to do about tensors of a Hugging Face folder that do not belong to the model. */
 enum tt_extra {
-    TT_EXTRA_IGNORED, /* nothing looks for them; enough on all ranks but one */
+    TT_EXTRA_IGNORED, /* does not look for them; enough on all ranks but one */
     TT_EXTRA_REFUSED, /* TT_EDATA names one, and says what to do */
     TT_EXTRA_NOTED,   /* a note names one */
 };
@@ -125,8 +125,8 @@ int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt
 void tt_weights_release(struct tt_weights *weights);
 
 /**
- * Reads rows [row_begin, row_begin + rows), packed, converted to dtype (tt_cast_known). The export of a transposed
- * tensor reads the whole parameter at every call, so ask for many rows.
+ * Reads rows [row_begin, row_begin + rows), packed, converted to dtype (tt_cast_known). Exporting a transposed tensor
+ * reads the whole parameter at every call, so ask for many rows at once.
  */
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
@@ -154,9 +154,9 @@ struct tt_told {
 };
 
 /**
- * Builds the model of an open titan checkpoint from its model.json, or otherwise as told, with a vocabulary of the rows
- * of the embedding. told->assets becomes the source's. TT_EDATA: the model is not known. TT_EUSAGE: the user names it
- * although the checkpoint does.
+ * Builds the model of an open titan checkpoint from its model.json, or otherwise from `told`; the embedding's rows are
+ * the size of the vocabulary. The source takes told->assets as its folder of small files. TT_EDATA: the model is not
+ * known. TT_EUSAGE: the user names a model although the checkpoint already does.
  */
 int tt_source_model(struct tt_source *source, const struct tt_told *told, struct tt_model **ret_model) TT_MUST_CHECK;
 

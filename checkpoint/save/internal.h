@@ -50,7 +50,7 @@ struct tt_ckpt_saving {
     struct tt_ckpt_writer *writer; /* NULL: training waits for the save */
     struct tt_team *team;          /* may be NULL */
     struct tt_ckpt_state live;     /* the trainer's rows and data; the data is not used once staged */
-    struct tt_ckpt_state stored;   /* the same tensors with the dtypes that the files store */
+    struct tt_ckpt_state stored;   /* the same tensors, with the dtypes in which the files store them */
     json_t *meta;
     const struct tt_ckpt_asset *asset;
     int n_assets;
@@ -61,13 +61,13 @@ struct tt_ckpt_saving {
     /* the pieces of file f (group * ranks + rank) are piece_of_file[file_begin[f]] and the following */
     int *piece_of_file, *file_begin;
     struct tt_saving_shared shared;
-    /* step-N, its name while it is written, and that of a step that it replaces */
+    /* step-N, its name while it is being written, and the aside name of a step that it replaces */
     char *name, *temporary, *aside;
     char *folder;                              /* the temporary folder's path */
     struct tt_shard_file file[TT_CKPT_GROUPS]; /* this rank's */
     struct tt_durable out[TT_CKPT_GROUPS];
     char *staged[TT_CKPT_GROUPS]; /* the data of a file, in the staging memory; NULL: read from live */
-    uint64_t *own_digest;         /* of the rows of each tensor that this rank holds; NULL without replicas */
+    uint64_t *own_digest;         /* digests of the rows of each tensor that this rank holds; NULL without replicas */
     atomic_bool stop;             /* tells the writer to give up */
     int rc;                       /* the result of the write phase if there is no thread */
     char *message;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The save plan: policies are rows of a table, each a pure function; the layout of each shard file (entries, segments,
- * blocks); and how much a save will write. Every rank can compute all of it for every writer, so nothing of it is sent.
+ * blocks); and the amount that a save will write. Every rank can compute all of it for every writer, so ranks send none
+ * of it.
  *
  * To add a save policy:
  *   1. A row in the policy table: a pure function of tensors and mesh that gives the writer of each row. Rows that
@@ -94,7 +95,7 @@ static int n_tensors(const struct tt_ckpt_state *state)
     return state->n_model + state->n_optim;
 }
 
-/* A piece of tensor i, without rows and writer. */
+/* Piece of tensor i; the caller adds rows and writer. */
 static struct tt_ckpt_piece begin_piece(const struct tt_ckpt_state *state, int i)
 {
     return (struct tt_ckpt_piece){.group = i < state->n_model ? TT_CKPT_MODEL : TT_CKPT_OPTIM, .tensor = i};
@@ -374,8 +375,8 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
     return rc;
 }
 
-/* The rank that holds element `at` of a whole tensor, and the number of elements from there on that lie in sequence on
- * that rank. */
+/* The rank that holds element `at` of a whole tensor, and the number of elements from there on that this rank holds in
+ * sequence. */
 static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int writer,
                        const struct tt_box *whole, int64_t at, int64_t *ret_run)
 {
@@ -395,7 +396,7 @@ static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh 
     return tt_placement_holder(mesh, &tensor->placement, writer, part);
 }
 
-/* Cuts an entry into segments: where a block ends, and where the elements of another rank begin. */
+/* Cuts an entry into segments, at the ends of blocks and where another rank's elements begin. */
 static void cut_entry(struct tt_shard_file *file, int entry, const struct tt_ckpt_chunk *tensor,
                       const struct tt_mesh *mesh, const struct tt_ckpt_piece *piece)
 {
@@ -548,7 +549,7 @@ void tt_ckpt_preview_release(struct tt_ckpt_preview *preview)
 double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *d, int64_t keep)
 {
     bool removes = keep > 0 && (d->held > keep || d->saves > keep - d->held);
-    int64_t together = d->saves; /* the most new steps that are there before an older one is removed */
+    int64_t together = d->saves; /* the most new steps that exist before an older one is removed */
     double before, saved, exported;
 
     if (d->saves <= 0)

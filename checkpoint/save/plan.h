@@ -14,22 +14,21 @@
 
 /**
  * Which rank writes what. A plan is a pure function of the tensors, the mesh and the save policy, so every rank
- * computes all of it and no message is needed. A piece is a run of rows of one part of a tensor, or of the whole
- * tensor, that one rank writes. A rank writes one file per group, with at most one piece per tensor, and no file if
- * it has no piece.
+ * computes all of it, without messages. A piece is a run of rows of one part of a tensor, or of the whole tensor, that
+ * one rank writes. A rank writes one file per group, with at most one piece per tensor, and no file if it has no piece.
  */
 struct tt_ckpt_piece {
     enum tt_ckpt_group group;
     int tensor;                   /* number in struct tt_ckpt_state: tt_ckpt_state_tensor */
-    int part;                     /* of the tensor's placement; TT_NONE: the whole tensor */
-    int64_t row_begin, row_count; /* of the tensor's first dimension; 0 and 1 for a scalar */
+    int part;                     /* part of the tensor's placement; TT_NONE: the whole tensor */
+    int64_t row_begin, row_count; /* rows of the tensor's first dimension; 0 and 1 for a scalar */
     int writer;                   /* rank */
 };
 
 struct tt_ckpt_plan {
     int n, cap;
     struct tt_ckpt_piece *piece; /* ordered by group, tensor, rows */
-    int64_t bytes;               /* of all tensors */
+    int64_t bytes;               /* bytes of all tensors */
 };
 
 /** The elements of a piece. */
@@ -98,7 +97,7 @@ enum { TT_SHARD_BLOCK = 4 << 20, TT_SHARD_ALIGN = 4096 };
 struct tt_shard_segment {
     int entry;      /* the tensor: index in the file's entries */
     int holder;     /* rank */
-    int64_t offset; /* of the first byte in the entry */
+    int64_t offset; /* offset of the first byte in the entry */
     int64_t size;
     /* computed while the segment is written */
     uint32_t crc;
@@ -116,7 +115,7 @@ struct tt_shard_file {
     int n_segments, cap_segments;
     struct tt_shard_segment *segment; /* in the order of their bytes */
     int n_blocks;
-    int *block; /* segments of block b: block[b] .. block[b + 1] - 1 */
+    int *block; /* block b consists of segments block[b] .. block[b + 1] - 1 */
     bool local; /* the writer holds all of it */
 };
 
@@ -129,8 +128,9 @@ int tt_shard_file_init(const struct tt_ckpt_state *state, const struct tt_mesh *
 
 void tt_shard_file_release(struct tt_shard_file *file);
 
-/** The first bytes of the file, with the checksums that its entries have so far (the size does not depend on their
- * number). */
+/**
+ * The first bytes of the file, with the checksums that its entries have so far (their number does not change the size).
+ */
 int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_MUST_CHECK;
 
 /** Bytes of the file. */
@@ -166,8 +166,8 @@ int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh
 void tt_ckpt_preview_release(struct tt_ckpt_preview *preview);
 
 /**
- * The checkpoints that a run will save, to compute the disk space that they need in addition to the steps that the
- * folder contains now. Bytes are reals, since a run that keeps everything may need more than an integer can hold.
+ * The checkpoints that a run will save. From them follows the disk space that they need in addition to the steps now in
+ * the folder. Bytes are reals, since a run that keeps everything may need more than an integer can hold.
  */
 struct tt_ckpt_demand {
     double one;     /* bytes of a regular save */

@@ -19,7 +19,7 @@ enum { SPAN_BYTES = 1 << 20, RANKS_NAMED = 8 };
 struct span {
     const struct tt_ckpt_chunk *tensor;
     int number;    /* of the tensor */
-    int64_t at, n; /* elements, in the packed part */
+    int64_t at, n; /* range of elements in the packed part */
     uint64_t digest;
 };
 
@@ -73,8 +73,8 @@ void tt_replicas_sum(const struct tt_mesh *mesh, const struct tt_ckpt_state *sta
 
 /* --- comparing --- */
 
-/* The tensors whose copies are on the ranks of one group, and one word per rank for its parts of all these tensors.
- * Below, `first` is the first rank of such a group. */
+/* The tensors whose copies lie on the ranks of one group, and one word per rank that sums up its parts of all these
+ * tensors. Below, `first` is the first rank of such a group. */
 struct copies {
     const struct tt_mesh *mesh;
     enum tt_group_id group;
@@ -91,7 +91,7 @@ static int copy_of(const struct copies *copies, int first, int r)
     return tt_mesh_member(copies->mesh, first, copies->group, r);
 }
 
-/* The word of more than half of the copies; false if there is none. */
+/* The word that more than half of the copies have; false if there is none. */
 static bool most_common(const struct copies *copies, int first, uint64_t *ret_word)
 {
     int n = tt_mesh_size(copies->mesh, copies->group);
@@ -216,7 +216,7 @@ out:
     return rc;
 }
 
-/* The groups whose ranks hold copies: replicas; ranks that divide layers, for tensors that they do not divide; for
+/* The groups whose ranks hold copies: replicas; tensor-parallel ranks, for tensors that are not divided; for
  * buffers, all ranks of a stage. */
 static const enum tt_group_id groups[] = {TT_GROUP_COPIES, TT_GROUP_REPLICATE, TT_GROUP_STAGE};
 enum { N_GROUPS = sizeof groups / sizeof *groups };

@@ -13,9 +13,9 @@
 
 /**
  * Checks that ranks with copies of the same parts have the same bits: replicas, ranks along tp for tensors that tensor
- * parallelism does not split, and all ranks of a stage for buffers, such as the biases of experts. These ranks do the
- * same additions in the same order, so a difference is a fault of a machine or of titan, and all training from then on
- * is wrong.
+ * parallelism does not split, and all ranks of a stage for buffers, such as the biases of experts. These ranks compute
+ * the same sums in the same order, so a difference is a fault of a machine or of titan, and all later training is
+ * wrong.
  *
  * Ranks compare the digests (checkpoint/format/digest.h) of their parts: one word per rank, and the digests of all
  * tensors only if the words differ. A digest is a sum over elements, so elements that have been summed for another
@@ -31,8 +31,8 @@ struct tt_summed {
 };
 
 /**
- * Adds the digests of this rank's parts to digest[i], of tensor i of the model, then of the optimizer. Parts without a
- * copy on another rank are left out.
+ * Adds the digests of this rank's parts to digest[i]: one per tensor, first the model's, then the optimizer's. Parts
+ * without a copy on another rank are left out.
  *   without  [n_model + n_optim] elements to leave out; NULL: none
  *   team     helps; may be NULL
  */

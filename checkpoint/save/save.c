@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving a checkpoint: the order of the phases, the same with and without a thread (internal.h describes each phase);
- * the comparison of replicas, the manifest, and which older steps are removed.
+ * Saves a checkpoint: runs the phases (described in internal.h) in the same order with and without a thread, compares
+ * replicas, writes the manifest, and decides which older steps are removed.
  */
 #include "checkpoint/save/save.h"
 
@@ -40,7 +40,8 @@ static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_c
     return (struct tt_summed){begin, begin + tt_box_volume(&common)};
 }
 
-/* With several replicas: sums the rows that this rank holds but does not write, while training waits. */
+/* With several replicas: sums the rows that this rank holds but does not write, during the time in which training
+ * waits. */
 static void sum_rest(struct tt_ckpt_saving *s)
 {
     size_t n = (size_t)(s->live.n_model + s->live.n_optim);
@@ -78,7 +79,7 @@ static int check_replicas(struct tt_ckpt_saving *s)
 
 /* --- the manifest, which rank 0 writes from what the ranks have collected --- */
 
-/* TT_ENONFINITE names the first tensor with values that are not finite. To be called after collect. */
+/* TT_ENONFINITE names the first tensor with values that are not finite. Call it after collect. */
 static int check_finite(const struct tt_ckpt_saving *s)
 {
     for (int i = 0; i < s->stored.n_model + s->stored.n_optim; i++)
@@ -251,7 +252,7 @@ static int check_chunks(const struct tt_ckpt_saving *s)
             !tt_dtype_size(c->dtype))
             return tt_fail(TT_EINTERNAL, "tensor '%s' cannot be saved: impossible shape or dtype", c->name);
         if (!tt_placement_has(&s->store->mesh, &c->placement, s->rank) && tt_box_volume(&c->part) == 0)
-            continue; /* held by another stage of the pipeline */
+            continue; /* held by another pipeline stage */
         box = tt_placement_box(&s->store->mesh, &c->placement, c->ndim, c->shape, part);
         volume = tt_box_volume(&box);
         if (tt_box_volume(&c->part) != volume || (volume && (!tt_box_equal(&box, &c->part) || !c->data)))
@@ -315,7 +316,7 @@ static void share_space(struct tt_ckpt_saving *s)
     shared->file_crc = shared->file_bytes + n_file;
 }
 
-/* This rank's files, and the names of everything. */
+/* The names of this rank's files, and of everything else. */
 static int lay_out(struct tt_ckpt_saving *s)
 {
     int rc = 0;
@@ -334,7 +335,7 @@ out:
 
 /* --- prepare --- */
 
-/* The bytes of tensors, headers, manifest and assets, and those that the file system adds. */
+/* Counts the bytes of tensors, headers, manifest and assets, and those that the file system adds. */
 static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset *asset, int n_assets)
 {
     int64_t bytes = plan->bytes + plan->bytes / 50 + ((int64_t)1 << 20);
@@ -363,13 +364,13 @@ static int make_folder(void *arg)
     const struct tt_ckpt_saving *s = arg;
     static const char *const below[] = {"model", "optim", "assets"};
     const bool wanted[] = {s->stored.n_model > 0, s->stored.n_optim > 0, s->n_assets > 0};
-    struct tt_ckpt_writer *retiring = s->store->retiring; /* its thread does the last retention, and must still exist */
+    struct tt_ckpt_writer *retiring = s->store->retiring; /* its thread does the last retention, so it must exist */
     int64_t need = room(&s->plan, s->asset, s->n_assets);
     int rc = 0;
 
     s->store->retiring = NULL;
     TT_TRY(retiring ? tt_ckpt_writer_wait(retiring) : 0);
-    TT_TRY(tt_lock_check(&s->store->lock)); /* do not recreate a removed folder: no lock would protect it */
+    TT_TRY(tt_lock_check(&s->store->lock)); /* a removed folder is not recreated: no lock would protect it */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
     TT_TRY(tt_folder_remove(s->folder)); /* left by a failed attempt that could not remove it */
     for (int i = 0; i < 3 && rc == 0; i++) {
@@ -388,7 +389,7 @@ out:
 
 static int collect(struct tt_ckpt_saving *s)
 {
-    enum { BATCH = 256 }; /* words per small reduction */
+    enum { BATCH = 256 }; /* words per reduction; small, to bound memory */
     struct tt_comm *comm = s->store->comm;
     double sec[] = {s->stage_sec, s->write_sec};
     int rc = 0;
@@ -489,7 +490,7 @@ int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *s
         TT_TRY(tt_comm_agree(comm, tt_saving_stage(s)));
     sum_rest(s);
     s->stage_sec = tt_clock_sec() - stage_begin;
-    /* Failures of the writing are reported at the end, when ranks agree. */
+    /* Failures of the writing are reported at the end, when the ranks agree. */
     if (s->writer)
         tt_ckpt_writer_start(s->writer, tt_saving_write, s);
     else if ((s->rc = tt_comm_work(comm, tt_saving_write, s)) < 0)
@@ -541,8 +542,8 @@ static struct tt_ckpt_saved sum_up(const struct tt_ckpt_saving *s, double end_be
     return saved;
 }
 
-/* Whether another run has already saved a step with this number, which must be kept, even if it is damaged. If the step
- * cannot be read at the moment, the save fails. */
+/* Whether another run has already saved a step with this number, which must be kept even if it is damaged. If the
+ * step cannot be read at the moment, the save fails. */
 static int is_another_runs(const struct tt_ckpt_saving *s, enum tt_aside_kind *ret_kind, bool *ret_is)
 {
     char *path = tt_format("%s/%s", s->store->folder, s->name);

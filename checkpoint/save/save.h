@@ -21,7 +21,7 @@
  */
 struct tt_ckpt_save {
     const struct tt_ckpt_state *state;
-    json_t *meta;                      /* rank 0's is written; but every rank must give the same step */
+    json_t *meta;                      /* rank 0's meta is written, but every rank must give the same step */
     const struct tt_ckpt_asset *asset; /* rank 0's assets are written */
     int n_assets;
     const char *policy, *filter; /* a row of the table in plan.c; filter may be NULL */
@@ -39,8 +39,8 @@ struct tt_ckpt_saved {
     int files;
     double seconds;     /* from the beginning to the publication */
     double blocked_sec; /* the part of `seconds` in which training waited */
-    double stage_sec;   /* the part of blocked_sec for the copy, and for rows sent to their writer */
-    double write_sec;   /* for writing until the files are durable */
+    double stage_sec;   /* the part of blocked_sec spent on the copy, and on sending rows to their writers */
+    double write_sec;   /* the time from the first write until the files are durable */
 };
 
 struct tt_ckpt_saving;
@@ -48,8 +48,8 @@ struct tt_ckpt_saving;
 /**
  * Begins to save folder/step-N (collective). With a writer, the state may change after this returns. The names and
  * assets must stay until the save has ended, and no other save may begin before that. The store must outlive the
- * writer. Without a writer, the files are written on return. On failure every rank gets the same code, there is nothing
- * to end, and the folder is as before.
+ * writer. Without a writer, the files are written on return. On failure every rank gets the same code, the folder is as
+ * before, and there is no save to end.
  */
 int tt_ckpt_save_begin(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                        struct tt_ckpt_saving **ret_saving) TT_MUST_CHECK;
@@ -85,8 +85,8 @@ int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mes
                           const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets);
 
 /**
- * Staging memory that a save of these tensors needs: the most that any rank needs that holds the same parts as `rank`,
- * in any stage of a pipeline. Reads the names, dtypes, shapes and placements from the state, but not its parts or data.
+ * Staging memory that a save of these tensors needs: the maximum over the ranks that hold the same parts as `rank`, in
+ * any pipeline stage. Reads the names, dtypes, shapes and placements from the state, but not its parts or data.
  */
 int64_t tt_ckpt_staging_bytes(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                               const struct tt_ckpt_policy *policy, int rank);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The shard files of one rank: from rows in memory to durable files, with checksums and digests on the way. Every byte
- * is read once: copied (or converted), summed while it is in the cache, and written. A writer thread only does the
- * writing. The header, which has the checksums, is written last; its size is known before.
+ * Writes the shard files of one rank, from rows in memory to durable files, and computes checksums and digests on the
+ * way. Every byte is read once: copied (or converted), summed while it is in the cache, and written. A writer thread
+ * does only the writing. The header contains the checksums and is written last; its size is known before.
  *
  * Rows that their writer does not hold are sent to it. Both sides go through the same list, the segments of the
  * writer's file, so only rows are sent. The memory is bounded: the writer receives one block while it writes the
@@ -22,7 +22,7 @@
 
 enum {
     SPAN = 256 << 10,    /* bytes that stay in the cache between copy and checksum */
-    WAITING_THREADS = 2, /* extra threads, so that some wait for the disk while the others work */
+    WAITING_THREADS = 2, /* extra threads, so that some wait for the disk while others work */
 };
 
 int tt_saving_open(void *arg)
@@ -51,7 +51,7 @@ int tt_saving_open(void *arg)
 
 /* --- bytes --- */
 
-/* Gets `size` bytes of a segment from byte `at` on, converted to the file's dtype, from this rank's rows. */
+/* Copies `size` bytes of a segment, from byte `at` on, out of this rank's rows, converted to the file's dtype. */
 static void fetch(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
                   const struct tt_shard_segment *segment, int64_t at, int64_t size, void *to)
 {
@@ -82,7 +82,7 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
 }
 
-/* Sums a segment. Its bytes are in memory, or are copied there first if `fetches`. */
+/* Sums a segment. With `fetches`, its bytes are first copied to memory; otherwise they are already there. */
 static void sum_segment(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
                         struct tt_shard_segment *segment, bool fetches, char *bytes)
 {
@@ -125,8 +125,8 @@ static void fetch_block(const struct tt_ckpt_saving *s, struct tt_shard_file *fi
     }
 }
 
-/* The blocks of all local files as tiles of a team. The first failure is kept with its message, since messages belong
- * to threads. */
+/* The blocks of all local files are the tiles of a team. The first failure is kept with its message, because each
+ * thread has its own message. */
 struct tiles {
     struct tt_ckpt_saving *s;
     char *room; /* a block per thread */
@@ -147,7 +147,7 @@ static enum tt_ckpt_group group_of(const struct tiles *t, int64_t tile)
     return tile < t->first[1] ? TT_CKPT_MODEL : TT_CKPT_OPTIM;
 }
 
-/* Writes a block from the staging memory, or from the live state through the thread's room. */
+/* Writes a block from the staging memory, or from the live state through the thread's own buffer. */
 static void write_tile(void *arg, int64_t tile, int worker)
 {
     struct tiles *t = arg;
@@ -168,7 +168,7 @@ static void write_tile(void *arg, int64_t tile, int worker)
 }
 
 /*
- * While training waits, more threads than cores write: each waits for the disk most of the time, and the others compute
+ * While training waits, more threads than cores write: each thread mostly waits for the disk, and the others compute
  * sums meanwhile. An async save uses its one thread.
  */
 static int write_blocks(struct tt_ckpt_saving *s)
@@ -464,7 +464,7 @@ out:
 
 /* --- gathering: both sides --- */
 
-/* A flag per slot: whether its file needs rows of other ranks. */
+/* One flag per slot: its file needs rows of other ranks. */
 static bool *find_gathered(const struct tt_ckpt_saving *s)
 {
     bool *gathered = tt_calloc((size_t)TT_CKPT_GROUPS * (size_t)s->store->comm->size, sizeof *gathered);

@@ -24,7 +24,7 @@ struct tt_ckpt_writer {
     int (*work)(void *arg); /* NULL: idle */
     void *arg;
     bool leave;
-    int rc; /* the code of the last work */
+    int rc; /* result of the last work */
     char *message;
 };
 

@@ -8,9 +8,9 @@
 #include "core/base/error.h"
 
 /**
- * A thread that writes during training, and the memory that it writes from. It is made once, before training, and
- * touches the memory then, since a first touch costs ten times as much as the copy. It does one piece of work at a time
- * and never communicates.
+ * A thread that writes during training, and the memory that it writes from. It is created once, before training, and
+ * touches the memory then, since a first touch costs ten times as much as the copy. It does one job at a time and never
+ * communicates.
  *
  * It runs at the lowest priority, so that it uses only cores that the step leaves idle.
  */
@@ -31,7 +31,9 @@ void tt_ckpt_writer_start(struct tt_ckpt_writer *writer, int (*work)(void *arg),
 /** Whether there is no work under way. */
 bool tt_ckpt_writer_is_idle(struct tt_ckpt_writer *writer);
 
-/** Waits until no work is under way. Returns, once, the code of the last work, whose message becomes the caller's. */
+/**
+ * Waits until no work is under way. Returns the result of the last work, once; its error message becomes the caller's.
+ */
 int tt_ckpt_writer_wait(struct tt_ckpt_writer *writer) TT_MUST_CHECK;
 
 #endif

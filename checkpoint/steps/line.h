@@ -20,15 +20,18 @@
  * back again, because a scheduler restarts a job with the same command.
  */
 
-/** What a load leaves out, with the names that checkpoint.exclude_from_loading takes (line.c lists them too). */
+/**
+ * The parts that a load leaves out, under the names that checkpoint.exclude_from_loading accepts (line.c lists them
+ * too).
+ */
 enum {
     TT_SKIP_OPTIMIZER = 1,    /* "optimizer": moments and averages keep their values */
-    TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this and the following are in meta, which the caller then ignores */
+    TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this part and the next are in meta; the caller ignores them */
     TT_SKIP_DATALOADER = 4,   /* "dataloader" */
     TT_SKIP_TRAIN_STATE = 8,  /* "train_state" */
-    /* the checkpoint has no averages of the weights, so the run keeps its own; set by loads */
+    /* the checkpoint contains no averages of the weights, so the run keeps its own; set by loads */
     TT_SKIP_AVERAGES = 16,
-    TT_SKIP_AVERAGED = 32, /* the weights: their averages are loaded in their place; TT_EDATA if there are none */
+    TT_SKIP_AVERAGED = 32, /* instead of the weights, loads their averages; TT_EDATA if there are none */
 };
 
 /** The flag of a name, or TT_EUSAGE with a list of all names. */
@@ -41,12 +44,12 @@ struct tt_line_request {
 };
 
 /**
- * The line of a manifest (a new reference). Without the key, it is a line that is named after the run and began without
- * a request.
+ * The line of a manifest (a new reference). Without the key "line", the line is named after the run and began without a
+ * request.
  */
 json_t *tt_line_of(const json_t *meta);
 
-/** A line that begins now, from the step of parent_meta, or from nothing (NULL). */
+/** A new line, which continues the step of parent_meta or, if that is NULL, nothing. */
 json_t *tt_line_new(const char *run_id, const json_t *parent_meta, const struct tt_line_request *request);
 
 /** Whether the line of the manifest began with this request. */

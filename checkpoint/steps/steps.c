@@ -79,7 +79,7 @@ static int64_t *numbers(char *const *names, int n_names, int *ret_n)
     return steps;
 }
 
-/* Whether step-N, from which run_id began, no longer counts because run_id has saved a step of its own. */
+/* Whether step-N, from which run_id began, no longer counts because run_id has since saved a step of its own. */
 static int gives_way_to(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
 {
     char **names = NULL;
@@ -149,7 +149,7 @@ int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifes
     return rc;
 }
 
-/* A copy of a path without slashes at the end, which would make lstat follow a link. */
+/* A copy of a path without trailing slashes, with which lstat would follow a link. */
 static char *without_slash(const char *path)
 {
     size_t n = strlen(path);
@@ -202,7 +202,7 @@ out:
     return rc;
 }
 
-/* Whether a folder has steps; false for a file and for a path that does not exist. */
+/* Whether a folder contains steps; false for a file and for a path that does not exist. */
 static int has_steps(const char *folder, bool *ret_has)
 {
     int64_t *steps = NULL;
@@ -365,7 +365,7 @@ int tt_step_explain(int rc, const char *path, const struct tt_step_place *place)
         return rc;
     error = stat(path, &st) < 0 ? errno : 0;
     gone = error == ENOENT || error == ESTALE;
-    if (error && !gone) /* it may still exist */
+    if (error && !gone) /* the step may still exist */
         return rc;
     now = gone ? (struct tt_step_place){0} : (struct tt_step_place){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
     if (gone || (place->inode && (now.device != place->device || now.inode != place->inode)))
@@ -405,7 +405,7 @@ static int find_newest(const char *folder, bool good_only, enum tt_path_kind *re
             step = NULL;
             goto out;
         }
-        if (rc != TT_EDATA) /* it may be good, so an older one must not replace it */
+        if (rc != TT_EDATA) /* the step may be good, so an older one must not replace it */
             goto out;
         tt_warn("skipping the damaged checkpoint '%s': %s", step, tt_error_message());
     }

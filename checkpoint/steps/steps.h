@@ -20,8 +20,8 @@ int64_t tt_step_number_aside(const char *name);
 char *tt_step_path(const char *folder, int64_t step);
 
 /**
- * All steps in a folder, good or damaged, in ascending order; a folder that does not exist has none. A step that gave
- * way to a newer line (.parent-step-N-RUN, see below) is left out. The caller frees ret_steps with tt_free.
+ * All steps in a folder, good or damaged, in ascending order; none if the folder does not exist. Steps that a newer
+ * line has replaced (.parent-step-N-RUN, see below) are left out. The caller frees ret_steps with tt_free.
  */
 int tt_step_list(const char *folder, int64_t **ret_steps, int *ret_n) TT_MUST_CHECK;
 
@@ -63,8 +63,8 @@ int tt_step_place(const char *path, struct tt_step_place *ret_place) TT_MUST_CHE
 int tt_step_explain(int rc, const char *path, const struct tt_step_place *place);
 
 /**
- * Whether to begin again, after rc, with the path that the user gave. Counts in `tries`, at first 0, so that the
- * attempts end.
+ * Whether to begin again, after rc, with the path that the user gave. Counts the attempts in `tries`, which the caller
+ * sets to 0, so that they end.
  */
 bool tt_step_try_again(int rc, const char *given, int *tries);
 
@@ -115,12 +115,12 @@ enum tt_aside_kind { TT_ASIDE_ABANDONED, TT_ASIDE_DAMAGED };
 /** The parts of the name of a step that was set aside; run_id points into the name. */
 struct tt_aside {
     enum tt_aside_kind kind;
-    const char *word; /* of the kind: "abandoned" or "damaged"; static */
+    const char *word; /* the kind: "abandoned" or "damaged"; static */
     int64_t step;
     const char *run_id;
 };
 
-/** Whether `name` is that of a step that was set aside. */
+/** Whether `name` is the name of a step that was set aside. */
 bool tt_aside_parse(const char *name, struct tt_aside *ret_aside);
 
 /** step-60.abandoned-RUN; the caller frees. */
@@ -132,7 +132,7 @@ int tt_aside_step(const char *folder, int64_t step, enum tt_aside_kind kind, con
 /** Whether name is .parent-step-N-RUN; ret_run_id points into it. */
 bool tt_parent_parse(const char *name, int64_t *ret_step, const char **ret_run_id);
 
-/** Makes the file of that name durably; removes it (a missing file is no error). */
+/** Creates the file of this name, durably, or removes it (a missing file is no error). */
 int tt_parent_mark(const char *folder, int64_t step, const char *run_id) TT_MUST_CHECK;
 int tt_parent_unmark(const char *folder, int64_t step, const char *run_id) TT_MUST_CHECK;
 
@@ -147,8 +147,8 @@ int tt_parent_sweep(const char *folder) TT_MUST_CHECK;
  */
 struct tt_leftover {
     const char *kind; /* "temporary", "replaced" or "trash"; static */
-    bool is_step;     /* otherwise an export */
-    const char *name; /* of the step or export; `size` bytes */
+    bool is_step;     /* otherwise an export in a step */
+    const char *name; /* name of the step or export, of `size` bytes */
     size_t size;
 };
 bool tt_leftover_parse(const char *name, struct tt_leftover *ret_leftover);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoint folder of a job: shared view, lock, sweeping; and which manifests are known, so that they need not be
- * read again.
+ * The checkpoint folder of a job: the shared view, the lock, and the removal of leftovers; and the list of known
+ * manifests, which need not be read again.
  */
 #include "checkpoint/steps/store.h"
 
@@ -196,9 +196,9 @@ static int fail_locked(const char *folder, int fd)
 }
 
 /*
- * Removes what an unfinished save or retention of any run left; only the holder of the lock makes such folders. If a
- * step was renamed to be replaced, and its place is still empty, puts it back. A folder that cannot be removed only
- * takes space.
+ * Removes the remains of an unfinished save or retention of any run; only the holder of the lock makes such folders. If
+ * a step was renamed to be replaced, and nothing has taken its place, puts it back. A folder that cannot be removed
+ * only takes up space.
  */
 static int sweep_one(const char *folder, const char *name)
 {

@@ -34,7 +34,7 @@ int tt_known_check(struct tt_known_steps *known, const char *folder, int64_t ste
 
 /**
  * Remembers a manifest that was just written to path; its folder may be renamed later. Moves the list of files out of
- * the manifest. If the file cannot be examined, the manifest is simply read again later.
+ * the manifest. If the file cannot be examined, the manifest is read again later.
  */
 void tt_known_note(struct tt_known_steps *known, int64_t step, const char *path, struct tt_manifest *manifest);
 
@@ -60,15 +60,15 @@ struct tt_ckpt_store {
     char *folder;
     char run_id[TT_RUN_ID_BYTES]; /* of rank 0 */
     struct tt_lock lock;          /* on rank 0; the other ranks hold none */
-    /* the step that gives way to this run's first step (checkpoint/steps/line.h); -1: none */
+    /* the step that this run's first step will replace (checkpoint/steps/line.h); -1: none */
     int64_t parent_step;
     struct tt_known_steps known;     /* rank 0's; shared with `retiring` while it removes steps */
     struct tt_ckpt_writer *retiring; /* a writer whose thread is removing older steps; NULL: none */
 };
 
 /**
- * Collective. run_id: letters, digits, '-', '_', '.'; the id of rank 0 is used. Errors: TT_EUSAGE if another job holds
- * the folder, TT_EDATA if a rank does not see rank 0's file (the message names its host), TT_EIO.
+ * Collective. run_id: letters, digits, '-', '_', '.'; rank 0's id is used. Errors: TT_EUSAGE if another job holds the
+ * folder, TT_EDATA if a rank does not see rank 0's file (the message names its host), TT_EIO.
  */
 int tt_ckpt_store_open(struct tt_comm *comm, const struct tt_mesh *mesh, const char *folder, const char *run_id,
                        struct tt_ckpt_store **ret_store) TT_MUST_CHECK;

@@ -51,7 +51,7 @@ struct found {
     int64_t count, first; /* first: the index in the packed tensor; -1: none */
 };
 
-/* Equal numbers with different bits (0 and -0, two NaNs) differ only if every bit counts. */
+/* Equal numbers with different bits (0 and -0, or two NaNs) count as different only if every bit counts. */
 static void compare_block(struct found *found, double atol, enum tt_dtype type_a, const void *a, enum tt_dtype type_b,
                           const void *b, int64_t at, int64_t n)
 {
@@ -223,7 +223,7 @@ static void note_meta(struct diff *d)
     }
 }
 
-/* Lists the configuration keys that explain different values, or a different meaning of equal values. */
+/* Lists the configuration keys that explain different values, or that give equal values another meaning. */
 static void compare_configs(struct diff *d)
 {
     json_t *config[2], *section, *value;
@@ -233,7 +233,7 @@ static void compare_configs(struct diff *d)
         config[s] = json_object_get(d->side[s].source->manifest.meta, "config");
     json_object_foreach(config[0], name, section)
     {
-        /* these keys do not change what a run computes */
+        /* these keys do not change the results of a run */
         if (tt_text_is_one_of(name, "job|metrics|profiling|checkpoint|comm"))
             continue;
         json_object_foreach(section, key, value)

@@ -101,7 +101,7 @@ static json_t *list_leftover(const char *folder, const char *name, const char *k
     return json;
 }
 
-/* A step that was set aside: why, which run saved it, and which run set it aside. */
+/* A step that was set aside: the reason, the run that saved it, and the run that set it aside. */
 static json_t *list_aside(const char *folder, const char *name, const struct tt_aside *aside)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -239,7 +239,7 @@ static int discard(struct gc *gc, const char *name, const char *kind, int64_t st
     return rc;
 }
 
-/* parent is the folder of `gc`, or a step in it. */
+/* parent is the folder given to `gc`, or a step in it. */
 static int clear_leftover(struct gc *gc, const char *parent, const char *name)
 {
     char *path = tt_format("%s/%s", parent, name), *home = tt_leftover_home(parent, name);
@@ -361,7 +361,7 @@ int tt_ckpt_gc(const char *path, int64_t keep, bool abandoned, bool dry_run, jso
 
     TT_TRY(find_folder(path, "gc", &gc.folder));
     TT_TRY(tt_ckpt_folder_lock(gc.folder, &lock));
-    TT_TRY(clear_leftovers(&gc, gc.folder)); /* first, since this may restore a step */
+    TT_TRY(clear_leftovers(&gc, gc.folder)); /* comes first, since it may restore a step */
     TT_TRY(clear_steps(&gc));
     if (abandoned)
         TT_TRY(clear_aside(&gc));

@@ -22,7 +22,7 @@ struct sums {
     int64_t finite, nonfinite;
 };
 
-/* Adds the sums of a block, so that billions of terms lose no significant digits. */
+/* Adds the sums of a block to the totals, so that billions of terms lose no significant digits. */
 static void add_block(struct sums *s, enum tt_dtype dtype, const void *data, int64_t n)
 {
     double sum = 0.0, squares = 0.0;
@@ -105,7 +105,7 @@ void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest)
         (void)json_object_set_new(json, row[i].key, meta_value(manifest, row[i].meta));
 }
 
-/* The box of a tensor in elements; if the tensor is packed in blocks, the manifest counts bytes. */
+/* The box of a tensor in elements; for a tensor packed in blocks, the manifest counts bytes. */
 static struct tt_box elements_of(const struct tt_manifest_tensor *t)
 {
     struct tt_box box = tt_box_whole(t->ndim, t->shape);
@@ -152,7 +152,7 @@ static int add_stats(const char *path, enum tt_path_kind kind, struct tt_ckpt_in
     inspection->stats = tt_calloc_for((size_t)source->manifest.n_tensors + 1, sizeof *inspection->stats, path);
     TT_TRY(inspection->stats ? 0 : TT_ENOMEM);
     for (int i = 0; i < source->manifest.n_tensors; i++)
-        if (!source->manifest.tensor[i].packing) /* bytes of blocks have no meaning of their own */
+        if (!source->manifest.tensor[i].packing) /* the bytes of blocks have no meaning by themselves */
             TT_TRY(stats_of(source, &source->manifest.tensor[i], &done, total, &inspection->stats[i]));
     tt_progress("reading", total, total);
 out:

@@ -46,8 +46,8 @@ void tt_ckpt_inspection_release(struct tt_ckpt_inspection *inspection);
 /* How much of a checkpoint tt_ckpt_verify reads. */
 enum tt_ckpt_depth {
     TT_VERIFY_QUICK, /* manifest, sizes, headers, coverage */
-    TT_VERIFY_BYTES, /* also every byte, compared with the checksums */
-    TT_VERIFY_DEEP,  /* also every value: digests of whole tensors are compared, and all values must be finite */
+    TT_VERIFY_BYTES, /* and every byte, compared with the checksums */
+    TT_VERIFY_DEEP,  /* and every value: digests of whole tensors are compared, and all values must be finite */
 };
 
 /**
@@ -86,7 +86,7 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json) T
 /**
  * Cleans a checkpoint folder: removes what killed jobs of any run left, and good steps older than the newest `keep`.
  *   keep       0: all; negative: checkpoint.keep_latest_k of the run that saved the newest good step
- *   abandoned also removes steps that were set aside (checkpoint/steps/steps.h)
+ *   abandoned remove steps that were set aside, too (checkpoint/steps/steps.h)
  *   dry_run only reports what would be removed
  *
  * A step is renamed before it is removed, so that it is never seen half removed. Damaged steps are neither counted nor

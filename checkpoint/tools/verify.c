@@ -43,7 +43,7 @@ static void add_problem(struct report *report, const char *kind)
                                 json_pack("{s:s,s:o}", "kind", kind, "text", tt_json_string(tt_error_message())));
 }
 
-/* Notes a failure as this kind of damage, or as "unreadable" if it does not prove damage. Running out of memory ends
+/* Records a failure as this kind of damage, or as "unreadable" if it does not prove damage. Running out of memory ends
  * the verification. */
 static int note(struct report *report, int rc, const char *kind)
 {
@@ -223,7 +223,7 @@ static void check_values(struct report *report, const struct tt_source *source)
     }
 }
 
-/* Marks the tensors of which a part is in an unreadable file. */
+/* Marks the tensors that lie partly in an unreadable file. */
 static void forget_file(struct report *report, const struct tt_source *source, int file)
 {
     for (int i = 0; i < source->manifest.n_tensors; i++)
@@ -233,7 +233,7 @@ static void forget_file(struct report *report, const struct tt_source *source, i
     report->done += source->manifest.file[file].bytes;
 }
 
-/* Tensors that titan does not read are not verified either, which is no damage. */
+/* Tensors that titan does not read are not verified either; that is no damage. */
 static void note_unread(struct report *report, const struct tt_source *source)
 {
     const json_t *list = json_object_get(json_object_get(source->manifest.meta, "torch"), "unread");
@@ -292,7 +292,7 @@ out:
     return rc;
 }
 
-/* Opens a source without the checks of tt_source_open, which stop at the first problem, and verifies it. */
+/* Verifies a source after opening it without the checks of tt_source_open, which stop at the first problem. */
 static int verify_path(struct report *report, const char *path, enum tt_path_kind kind)
 {
     struct tt_source *source = tt_calloc(1, sizeof *source);
