@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the commands share: how an error ends a command, how notes and progress are shown, and the ranks that a command
- * runs on.
+ * Shared code of the commands: how an error ends a command, how notes and progress are shown, and on which ranks a
+ * command runs.
  */
 #include "cli/cli.h"
 
@@ -38,7 +38,7 @@ int tt_cli_finish(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     if (errno == EPIPE)
-        return 0; /* as in `titan ... | head`: the reader has all that it wants */
+        return 0; /* as in `titan ... | head`: the reader has enough */
     return tt_cli_fail(tt_fail(TT_EIO, "cannot write to standard output: %s", strerror(errno)));
 }
 
@@ -208,7 +208,7 @@ int tt_cli_parse(int argc, char **argv, const struct tt_option *options, struct 
     if (rc == 0 || !args)
         return rc;
     rc = tt_config_new(&cfg);
-    if (rc == 0) /* reports all errors of command line and configuration at once */
+    if (rc == 0) /* reports all errors of the command line and the configuration at once */
         rc = read_config(args, &(struct tt_cli_variant){0}, cfg);
     tt_config_free(cfg);
     return rc;
@@ -338,7 +338,7 @@ const char *tt_cli_text(const json_t *json, const char *key)
     return text ? text : "-";
 }
 
-/* The progress of long work: on a terminal a line that is rewritten in place, in a file a plain line every ten
+/* The progress of long work: on a terminal a line that is rewritten in place, in a file one plain line every ten
  * seconds. */
 struct progress {
     bool moves;
@@ -347,7 +347,7 @@ struct progress {
 
 static struct progress progress_state;
 
-/* A file may be read twice; a message that repeats is shown once. */
+/* a file may be read twice, but a repeated message is shown once */
 static void show_log(void *arg, enum tt_log_level level, const char *text)
 {
     static char last[512];
@@ -455,7 +455,7 @@ bool tt_command_takes_keys(const struct tt_command *command)
 
 /* --- commands that run on ranks --- */
 
-/* After so many seconds of waiting, again and again, the user gets a message. */
+/* After every such number of seconds of waiting, the user gets a message. */
 enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };
 
 /* Any rank may print this, so it does not use the log, which only rank 0 shows. */
@@ -479,7 +479,7 @@ static double start_timeout(const struct tt_args *args)
     return timeout_sec;
 }
 
-/* Whether the ranks ended because a signal asked for it, which is no error. */
+/* Whether a signal asked the ranks to end, which is no error. */
 static bool was_stopped(int rc)
 {
     return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;
@@ -494,7 +494,7 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
     if (rc == 0)
         rc = tt_kernels_check();
     if (tt_comm_mpi_launched()) {
-        /* after an error, do not read the configuration, so that the message of the error remains */
+        /* after an error, do not read the configuration, or its messages would replace the error's */
         double timeout_sec = start_timeout(rc == 0 ? args : NULL);
         int before = rc;
 
@@ -516,7 +516,7 @@ int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, voi
         rc = checked < 0 ? checked : rc;
     }
     code = rc > 0 ? rc : tt_error_exit_code(rc);
-    if (rc == TT_ECOMM) { /* a rank is gone or silent, so ranks can no longer agree */
+    if (rc == TT_ECOMM) { /* a rank has ended or does not respond, so ranks can no longer agree */
         char *message = tt_format("titan: error: %s", tt_error_message());
 
         tt_console_add(message);

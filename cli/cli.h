@@ -10,8 +10,8 @@
 #include "core/graph/dtype.h"
 
 /**
- * Functions that commands share. Each command is a row, tt_command_NAME, in its own file; main.c lists them. Commands
- * print data on stdout and everything else on stderr. Only this layer prints and chooses exit codes.
+ * Shared functions of the commands. Each command is a row, tt_command_NAME, in its own file; main.c lists them.
+ * Commands print data on stdout and everything else on stderr. Only this layer prints and chooses exit codes.
  */
 
 /**
@@ -24,14 +24,14 @@ struct tt_cli_verb {
     const char *name;
     int (*run)(const struct tt_args *args); /* as for a command; args->word[0] is the verb */
     const char *arguments, *doc;            /* the verb's line in the command's --help; doc NULL: no line */
-    /* least and greatest number of words after the verb; checked only if `takes` is set */
+    /* least and greatest number of words after the verb; checked only if `takes` is not NULL */
     int low, high;
     const char *needs; /* those words, for a message: "two paths" */
     /* the verb's options except json and help, between bars; NULL: neither words nor options are checked */
     const char *takes;
 };
 
-/** Words of other programs, with "|" between them, and titan's word for the same. */
+/** Words that other programs use, with "|" between them, and titan's word for the same thing. */
 struct tt_cli_elsewhere {
     const char *words, *here;
 };
@@ -44,7 +44,7 @@ struct tt_command {
     const char *usage;                     /* the beginning of its --help, up to an empty line */
     const struct tt_option *options;       /* if "config" is among them, the command takes overrides too */
     const char *more;                      /* the end of its --help; may be NULL */
-    void (*add_more)(struct tt_text *out); /* appends further text to that; may be NULL */
+    void (*add_more)(struct tt_text *out); /* appends further text to `doc`'s end; may be NULL */
 
     /* Exactly one of these members is set. Verbs and `run` return the same as tt_cli_ranks_fn; `main` returns the exit
      * code. */
@@ -79,8 +79,10 @@ int tt_command_run_verb(const struct tt_command *command, const struct tt_args *
 /** The --help of a command, on stdout; 0, or the exit code of a failed write. */
 int tt_command_help(const struct tt_command *command);
 
-/** The one of n names that the user probably meant by a word, or titan's word for it from `elsewhere` (may be NULL);
- * NULL: none. */
+/**
+ * Of n names, the one that the user probably meant by a word, or titan's word for it from `elsewhere` (may be NULL);
+ * NULL: none.
+ */
 const char *tt_cli_meant(const char *word, const char *const *names, int n, const struct tt_cli_elsewhere *elsewhere);
 
 /** Prints "titan: error: MESSAGE" with this thread's message on stderr; returns the exit code of rc. */
@@ -92,8 +94,10 @@ void tt_cli_print_line(json_t *json);
 /** Prints json to stdout, indented, and releases it; 0, or the exit code of a failed write. */
 int tt_cli_print_json(json_t *json);
 
-/** Writes json to stdout in the same form, as a part of a larger value: all lines but the first are indented by `depth`
- * levels. */
+/**
+ * Writes json to stdout in the same form, as part of a larger value: indents all lines except the first by `depth`
+ * levels.
+ */
 void tt_cli_put_json(const json_t *json, int depth);
 
 /** Flushes stdout; 0, or the exit code of a failed write (a full disk), with a message on stderr. */
@@ -138,13 +142,16 @@ struct tt_cli_variant {
 int tt_cli_load_variant(const char *command, const struct tt_args *args, const struct tt_cli_variant *variant,
                         struct tt_config **ret_cfg) TT_MUST_CHECK;
 
-/** Reads a whole number, low to high, from an option of a command; leaves *value alone when it was not given. */
+/**
+ * Reads a whole number from low to high from an option of a command; leaves *value unchanged if the option was not
+ * given.
+ */
 int tt_cli_count(const char *command, const struct tt_args *args, const char *option, int64_t low, int64_t high,
                  int64_t *value) TT_MUST_CHECK;
 
 /**
- * Reads a number, low to high, from an option of a command; leaves *value alone when it was not given.
- *   wanted  the value that is wanted, for the message: "a number of 0 or more"
+ * Reads a number from low to high from an option of a command; leaves *value unchanged if the option was not given.
+ *   wanted  the expected value, for the message: "a number of 0 or more"
  */
 int tt_cli_real(const char *command, const struct tt_args *args, const char *option, double low, double high,
                 const char *wanted, double *value) TT_MUST_CHECK;
@@ -156,7 +163,7 @@ int tt_cli_real(const char *command, const struct tt_args *args, const char *opt
 int tt_cli_list(const char *command, const struct tt_args *args, const char *option, int most, const char **word,
                 int *ret_n, char **ret_text) TT_MUST_CHECK;
 
-/** Reads --dtype, float32 or bfloat16; leaves *dtype alone when it was not given. */
+/** Reads --dtype, float32 or bfloat16; leaves *dtype unchanged if it was not given. */
 int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype) TT_MUST_CHECK;
 
 /** Fails because the value of an option is not one of the allowed words; the message suggests the one that was probably
@@ -166,13 +173,13 @@ int tt_cli_fail_choice(const char *option, const char *found, const char *const 
 /** The type's name in options and JSON. */
 const char *tt_cli_dtype_name(enum tt_dtype dtype);
 
-/** Members of a result in JSON: an integer (0 if the member is missing), a string (then "-"). */
+/** Members of a result in JSON: an integer (0 if the member is missing), a string ("-" if it is missing). */
 int64_t tt_cli_int(const json_t *json, const char *key);
 const char *tt_cli_text(const json_t *json, const char *key);
 
 /**
- * Runs fn with a communicator of all ranks: MPI's under a launcher, else of one rank. Rank 0 shows notes and reports
- * the error, once. Returns the process's exit code, the same on every rank.
+ * Runs fn with a communicator of all ranks: MPI's under a launcher, otherwise one of a single rank. Rank 0 shows notes
+ * and reports the error, once. Returns the process's exit code, the same on every rank.
  *   args  of the command line, for comm.init_timeout_seconds; may be NULL
  *   rc    the result of reading the command line: if it failed on any rank, fn does not run
  */

@@ -92,7 +92,7 @@ static void usage(FILE *to)
 
 static int fail_unknown(const char *name)
 {
-    /* The names of commands in other programs. */
+    /* Names of similar commands in other programs. */
     static const struct tt_cli_elsewhere elsewhere[] = {
         {"-v|-V|--v|ver", "version"},
         {"-h|-?|usage|man", "help"},
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
     bool runs = false;
 
     tt_streams_begin();
-    /* at a file-size limit a write then fails with a message, and the process is not killed */
+    /* at a file-size limit, a write then fails with a message instead of killing the process */
     (void)signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         usage(stderr);

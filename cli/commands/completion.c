@@ -64,8 +64,8 @@ static void add_flavors(struct tt_text *out)
     add_word(out, "hf", 2);
 }
 
-/* Appends the words that a key accepts, with spaces between them; nothing for numbers, free text, and lists of
- * "regex=what" or of names. */
+/* Appends the words that a key accepts, with spaces between them; nothing for numbers, free text, and lists of names or
+ * of "regex=what". */
 static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
 {
     bool has_rules = (row->flags & TT_FLAG_LIST) && (row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS));
@@ -205,7 +205,7 @@ static void write_tables(struct tt_text *out)
         tt_text_add(out, " %s%s", tt_config_rows[i].path, is_switch(&tt_config_rows[i]) ? "" : "=");
     tt_text_add(out, "\n}\n");
     write_values(out);
-    /* finds the command among the words; in `launch ... train` it is train */
+    /* finds the command among the words; in `launch ... train`, the command is train */
     tt_text_add(out, "_titan_find() {\n"
                      "    local found= word\n"
                      "    for word in \"$@\"; do\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * `titan config`: shows what a run would use and where each value came from, checks files, compares configurations, and
- * writes a file to start from. Without a file it uses the built-in quick run, as `titan train` does.
+ * writes a file to start from. Without a file, it uses the built-in quick run, like `titan train`.
  */
 #include "core/config/config.h"
 
@@ -181,7 +181,7 @@ static int init(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
     struct tt_text text = {0};
-    int rc = load(args, 1, &cfg); /* shows a run that gives results within a minute, for the user to change */
+    int rc = load(args, 1, &cfg); /* shows a run that gives results within a minute, as a starting point for the user */
 
     if (rc < 0)
         return rc;

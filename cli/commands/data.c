@@ -85,7 +85,7 @@ static json_t *describe(const char *path, const struct tt_token_info *info)
                      hex(info->tokenizer_hash), "unicode", *info->unicode ? info->unicode : NULL);
 }
 
-/* Prints json as JSON, or as one line per member with arbitrary strings in quotes; releases it. */
+/* Prints json as JSON, or as one line per member, with free text in quotes; releases it. */
 static int print_result(json_t *json, const struct tt_args *args)
 {
     enum { KEY_COLUMNS = 15 };
@@ -220,7 +220,7 @@ static int add_special(struct job *job, const char *token)
 {
     for (int i = 0; i < job->n_special; i++)
         if (strcmp(job->special[i], token) == 0)
-            return 0; /* bos may be the same token as eos */
+            return 0; /* bos and eos may be the same token */
     if (!*token)
         return tt_fail(TT_EUSAGE, "--special: a token must not be empty");
     if (tt_utf8_invalid(token, strlen(token)) >= 0)
@@ -231,7 +231,7 @@ static int add_special(struct job *job, const char *token)
     return 0;
 }
 
-/* The BOS or EOS token: from --bos or --eos, or that of the model whose pattern is used; NULL: none. */
+/* The BOS or EOS token: the one of --bos or --eos, or that of the model whose pattern is used; NULL: none. */
 static const char *end_token(const struct job *job, const char *option, const char *llama3)
 {
     const char *token = tt_args_last(job->args, option);
@@ -292,7 +292,7 @@ static int count_document(void *arg, const char *text, size_t size)
     return tt_word_counts_add(arg, text, size);
 }
 
-/* Without --dataset, the name of a file tells its kind, and a folder contains text files. */
+/* Without --dataset, the name of a file shows its kind; a folder must contain text files. */
 static int count_path(const struct job *job, const char *path, struct tt_word_counts *words)
 {
     const char *name = tt_args_last(job->args, "dataset"), *field = tt_args_last(job->args, "text_field");
@@ -321,14 +321,14 @@ static int run_tokenizer(const struct tt_args *args)
     job->args = args;
     TT_TRY(read_options(job));
     rc = tt_word_counts_init(&words, job->pattern, TT_WORDS_MOST);
-    if (rc == TT_EDATA) /* a wrong expression is a fault of the option, not of a file */
+    if (rc == TT_EDATA) /* an invalid expression is a fault of the option, not of a file */
         rc = tt_fail(TT_EUSAGE, "%s", tt_error_message());
     TT_TRY(rc);
     for (int i = 1; i < args->n_words; i++)
         TT_TRY(count_path(job, args->word[i], &words));
     TT_TRY(tt_bpe_train(&words, job->vocab, job->n_special, job->special, &trained));
     TT_TRY(tt_bpe_write(&trained, &words, job->bos, job->eos, job->out));
-    TT_TRY(tt_tokenizer_load(job->out, &tokenizer)); /* loads it as a run will, before reporting success */
+    TT_TRY(tt_tokenizer_load(job->out, &tokenizer)); /* loads it as a run would, before reporting success */
     if (words.n_dropped)
         tt_warn("the text has more than %zu different words; the rarest, %lld of %lld in all, were not used",
                 words.most, (long long)words.n_dropped, (long long)words.n_words);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan doctor`: what is wrong with this machine, or with all hosts of a job, and what to do.
+ * `titan doctor`: finds what is wrong with this machine, or with all hosts of a job, and says what to do.
  */
 #include "cli/doctor/doctor.h"
 

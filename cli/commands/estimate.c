@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan estimate`: what a configuration would need on any number of ranks, under each policy. The code that trains
+ * `titan estimate`: the needs of a configuration on any number of ranks, under each policy. The code that trains
  * plans every row. Nothing large is allocated and no rank is started.
  */
 #include "cli/plan/estimate.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan eval`: loss and perplexity of weights on a dataset, by the program that validates while training; on any
- * number of ranks, which share the batches and the parameters.
+ * `titan eval`: loss and perplexity of weights on a dataset, computed by the same program as validation during
+ * training; on any number of ranks, which share the batches and the parameters.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -80,14 +80,14 @@ static int load_config(struct run *r)
     return rc;
 }
 
-/* --- the data: that which the user names, else the data on which the run validates --- */
+/* --- the data: the user's choice, else the data on which the run validates --- */
 
 static const json_t *run_value(const struct run *r, const char *section, const char *key)
 {
     return json_object_get(json_object_get(r->weights.config, section), key);
 }
 
-/* Takes the value of a key from the run, if the run has one and the command line does not set the key. */
+/* Takes the value of a key from the run, if the run sets it and the command line does not. */
 static int adopt(struct run *r, enum tt_key key, const json_t *value)
 {
     char *text = json_is_string(value) ? tt_strdup(json_string_value(value)) : value ? tt_json_text(value) : NULL;
@@ -179,7 +179,7 @@ static bool is_same(const struct tt_dataset_entry *entry, const json_t *dataset,
                                            : !entry->dataset_path && !trained);
 }
 
-/* Whether the weights were trained on this data, as far as the run's configuration tells. */
+/* Whether the weights were trained on this data, as far as the run's configuration shows. */
 static bool is_training_data(const struct run *r, int i)
 {
     const struct tt_dataset_entry entry = entry_of(r, i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan export --csv RUN: what a run recorded, as a table.
+ * titan export --csv RUN: the records of a run as a table.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -40,7 +40,7 @@ static void add_number(struct tt_text *out, double x)
     tt_text_add(out, "%s", text);
 }
 
-/* A name, quoted if it needs to be. */
+/* A name, quoted if necessary. */
 static void add_name(struct tt_text *out, const char *name)
 {
     if (!strpbrk(name, ",\"\r\n")) {
@@ -88,7 +88,7 @@ static int pass(struct sink *s, size_t least)
     return rc;
 }
 
-/* Adds a row for a step record, a validation, or both if their steps are equal. A row of -1: there is none. from: the
+/* Adds a row for a step record, a validation, or both if their steps are equal. A row of -1 means none. from: the
  * file of the records; values: room for the numbers of a row. */
 static int add_row(struct sink *sink, int from, int64_t step_row, int64_t validation_row, double *values)
 {
@@ -173,7 +173,7 @@ static int write_file(void *arg, int fd, const char *name)
     return write_csv(sink);
 }
 
-/* "Export" may mean weights or records. */
+/* "Export" may refer to weights or records. */
 static int fail_format(const char *run)
 {
     struct tt_text word = {0};

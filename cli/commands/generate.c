@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan generate`: continues a prompt with the weights of a checkpoint or a Hugging Face folder, or is a conversation.
- * One process.
+ * `titan generate`: continues a prompt with the weights of a checkpoint or a Hugging Face folder, or holds a
+ * conversation. One process.
  */
 #include "cli/generate/generate.h"
 
@@ -61,7 +61,7 @@ static const char usage[] =
     "good step), a step, a consolidated folder, a folder from Hugging Face, or a GGUF file. With --chat and no\n"
     "prompt it is a conversation: on a terminal you type; otherwise each line of standard input is a turn.\n\n";
 
-/* Tokens of one run of a long prompt: enough rows for matrix products to be fast, and little memory. */
+/* The tokens of a long prompt that one run takes: enough rows for fast matrix products, but little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
 
 /* Defaults for conversations. The key/value cache has room for the whole context, and the longest context of a Hugging
@@ -135,8 +135,8 @@ out:
 /* --- the settings of the run --- */
 
 /*
- * The longest context: the requested one, or that of training, or the longest that the model allows. It never exceeds
- * the learned positions of a model.
+ * The longest context: the requested one, or the one used in training, or the longest that the model allows. It never
+ * exceeds the learned positions of a model.
  */
 static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
 {
@@ -202,7 +202,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
     TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
-    /* files may be missing because the step was removed or replaced since it was opened */
+    /* files may be missing because the step has since been removed or replaced */
     if (tt_step_explain(TT_EDATA, r->weights.path, &r->weights.place) == TT_EREMOVED)
         TT_TRY(TT_EREMOVED);
     r->context = longest(&r->settings, &r->weights);

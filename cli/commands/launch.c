@@ -189,7 +189,7 @@ static int run_line(struct line *line, int argc, char **argv)
         if (recorded == 0)
             recorded = tt_run_folder_end(cfg, started_sec, rc, why.text);
         else if (!told)
-            recorded = 0; /* the ranks have reported the faults of the configuration */
+            recorded = 0; /* the ranks have reported the errors in the configuration */
     }
     if (recorded < 0)
         tt_screen_say("titan: launch: the end of the run could not be recorded: %s\n", tt_error_message());

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan plot RUN...: curves of runs, on the terminal or in files, once or as long as a run lives.
+ * titan plot RUN...: curves of runs, on the terminal or in files; once, or for the lifetime of a run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +44,8 @@ static const char usage[] =
 
 enum { KEYS_MOST = 16, RUNS_MOST = 26, COLUMNS = 80, LINES = 24 };
 
-/* Seconds after which --follow looks for new records, and the browser for a new page. Without new records, the page is
- * rewritten after WRITE_SEC, so that the browser sees that it is alive. */
+/* Seconds after which --follow looks for new records, and the browser for a new page. Without new records, the page
+ * is rewritten after WRITE_SEC, so that the browser sees that the command is still running. */
 enum { POLL_SEC = 1, PAGE_SEC = 3, WRITE_SEC = 30 };
 
 struct plot {
@@ -107,8 +107,8 @@ out:
     return rc;
 }
 
-/* Writes the page, which itself smooths the numbers and chooses their scale. If it will be written again, there may be
- * no numbers yet; waits: whether the user has been told so. */
+/* Writes the page, which itself smooths the numbers and chooses their scale. If it will be written again, it may be
+ * without numbers at first; waits: whether the user has been told so. */
 static int write_page(const struct plot *p, const json_t *status, bool again, bool *waits)
 {
     struct tt_chart_options plain = p->options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan status [DIR]...: where runs are.
+ * titan status [DIR]...: the state and progress of runs.
  */
 #include "cli/watch/status.h"
 
@@ -182,7 +182,7 @@ static void add_status(const json_t *s, struct tt_text *out)
     add_end(s, out);
 }
 
-/* Prints the status. The command stays on one line of any length, since broken lines would be pasted as several
+/* Prints the status. The command stays on one line of any length, because pasting broken lines would run several
  * commands. */
 static void put_status(const json_t *s, FILE *to)
 {
@@ -202,7 +202,7 @@ static void put_status(const json_t *s, FILE *to)
 
 /* --- following --- */
 
-/* Prints the status in the place of the previous one, which took *lines lines. */
+/* Prints the status over the previous one, which took *lines lines. */
 static void redraw(const json_t *s, int *lines)
 {
     char *shown = NULL;

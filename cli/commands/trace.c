@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan trace summary DIR: where the time of a traced step went.
+ * titan trace summary DIR: how a traced step spent its time.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -18,8 +18,8 @@
 #include "core/program/instr/instr.h"
 
 /*
- * The use of the time of a traced step, from the files of tt_trace_write. Times are in seconds, and means over the
- * ranks with a file.
+ * How a traced step spent its time, from the files of tt_trace_write. Times are in seconds, and means over the ranks
+ * with a file.
  */
 
 /* All events with one name: an op ("linear"), or a collective of some units ("reduce layers.0"). */
@@ -48,10 +48,10 @@ struct summary {
     int world, n_ranks; /* ranks of the job; ranks with a file */
     int cap_ranks;
     struct rank_times *ranks;
-    struct rows ops, collectives; /* ops sorted by sec, collectives by exposed_sec, the largest first */
+    struct rows ops, collectives; /* ops sorted by sec, collectives by exposed_sec, largest first */
     struct tt_split split;
     double step_sec; /* the step time of the slowest rank */
-    int slowest;     /* index into ranks: the one that computed longest */
+    int slowest;     /* index into ranks: the rank that computed longest */
     double median_compute_sec;
     char *hint;
 };
@@ -92,7 +92,7 @@ static int64_t number_in(const char *name, const char *prefix, const char *suffi
     return strcmp(end, suffix) == 0 ? number : -1;
 }
 
-/* The wanted or the newest iteration_N in a folder; NULL if there is none. */
+/* The requested or the newest iteration_N in a folder; NULL if there is none. */
 static int find_iteration(const char *folder, int64_t wanted, char **ret_path)
 {
     char **names = NULL;
@@ -317,7 +317,7 @@ static const char *advice_on_waits(const struct summary *s)
     return "reducing gradients: try training.gradient_sync=every_run, or a larger global batch";
 }
 
-/* The user's best starting point: the largest cost that can be changed. */
+/* The user's best starting point: the largest avoidable cost. */
 static char *make_hint(const struct summary *s)
 {
     static const double much = 10.0; /* percent */

@@ -87,7 +87,7 @@ out:
 /*
  * The work of a rank, while it has a communicator. Returns the same code on every rank. A dry run checks the files that
  * the configuration names, but only on rank 0: other hosts may lack files that they do not read, such as a text whose
- * tokens are in their cache. They open the files that they do read, as in a run.
+ * tokens are in their cache. They open the files that they do read, as they would in a run.
  */
 static int train(struct tt_comm *comm, void *arg)
 {
@@ -112,7 +112,7 @@ static int train(struct tt_comm *comm, void *arg)
     }
     rc = tt_cli_load_variant("train", args, &(struct tt_cli_variant){.files = is_dry && comm->rank == 0}, &cfg);
     if (rc == 0 && is_dry && comm->rank != 0)
-        rc = tt_job_adopt_family(cfg); /* on rank 0 the check of files has done it */
+        rc = tt_job_adopt_family(cfg); /* the check of files has done this on rank 0 */
     if (rc == 0 && comm->rank == 0)
         note_earlier_run(cfg);
     TT_TRY(tt_comm_agree(comm, rc));

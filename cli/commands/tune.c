@@ -27,7 +27,7 @@
 
 /*
  * Trials of combinations of policies: each combination trains a few steps from the same weights on the same data. All
- * run in one job and take turns, so that other load on the machine affects them equally.
+ * of them run in one job and take turns, so that other load on the machine affects them equally.
  */
 enum { TT_TUNE_FLAGS = 10 };
 
@@ -40,7 +40,7 @@ struct row {
     bool is_absent;                   /* it needs a feature that is not built; no row is shown */
     double *step_secs, *exposed_secs; /* [steps] of each timed step, on its slowest rank */
     int n_steps, cap_steps, cap_exposed;
-    double *losses; /* of the first trial, after every step */
+    double *losses; /* loss of the first trial, after every step */
     int n_losses, cap_losses;
     double step_sec, exposed_sec; /* medians of the above */
     double predicted_step_sec, predicted_exposed_sec;
@@ -158,13 +158,13 @@ static int predict(struct tune *tune, const struct tt_setup *s, struct tt_machin
     TT_TRY(tt_job_predict_once(&s->job, s->comm, machine, s->engine, &p));
     row->predicted_step_sec = p.step_sec;
     row->predicted_exposed_sec = p.exposed_sec;
-    row->peak_bytes = p.memory.total; /* of the rank that needs most memory */
+    row->peak_bytes = p.memory.total; /* memory of the rank that needs most */
 out:
     tt_job_prediction_release(&p);
     return rc;
 }
 
-/* Whether only the combination fails, because it does not fit or is impossible; other errors end the job. */
+/* Whether the error is due to this combination alone, which does not fit or is impossible; other errors end the job. */
 static bool is_of_row(const struct row *row, int code)
 {
     return code == TT_EFIT ||
@@ -361,8 +361,8 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
 
 /* The configured values of the degrees that are varied. */
 struct configured {
-    int64_t degree[N_DIMENSIONS]; /* of each kind of parallelism */
-    int64_t batch;                /* sequences of a step; 0: no varied degree would change it */
+    int64_t degree[N_DIMENSIONS]; /* one per kind of parallelism */
+    int64_t batch;                /* sequences per step; 0: no varied degree would change it */
 };
 
 /* The number of ranks that work on the same data, with the varied degrees instead of the configured ones. The degree of

@@ -119,7 +119,7 @@ int tt_check_build(const struct tt_doctor *d, struct tt_finding *f)
     if (revision[0])
         tt_finding_add(f, "git %s", revision);
     rc = tt_facts_compare(d->comm, &fact, 1, &difference);
-    if (rc == TT_EUSAGE) { /* the versions differ, and then no run starts */
+    if (rc == TT_EUSAGE) { /* with different versions no run starts */
         tt_finding_fail(f, rc);
         rc = 0;
     } else if (difference.text) {
@@ -436,7 +436,7 @@ static const struct file_system file_systems[] = {
     {0x01021997, "9p", true},
 };
 
-/* The nearest existing folder on the path upwards from a path; the caller frees. */
+/* The nearest existing folder at or above a path; the caller frees. */
 static char *existing(const char *path)
 {
     char *found = tt_strdup(path[0] ? path : ".");
@@ -528,7 +528,7 @@ static double write_speed(int fd)
     ssize_t done = 0;
     int n = 0;
 
-    memset(block, 0x5A, BLOCK); /* zeros might not be written to the disk */
+    memset(block, 0x5A, BLOCK); /* a file system might not write zeros to the disk */
     while (n < BLOCKS && sec < 0.5 && (done = write(fd, block, BLOCK)) == BLOCK && fdatasync(fd) == 0) {
         n++;
         sec = tt_clock_sec() - start;
@@ -589,7 +589,7 @@ int tt_check_shm(const struct tt_doctor *d, struct tt_finding *f)
 
 /* --- jobs --- */
 
-/* Whether a program is in a folder of PATH. */
+/* Whether a program exists in a folder of PATH. */
 static bool is_installed(const char *program)
 {
     char *path = tt_strdup(variable("PATH") ? variable("PATH") : ""), *rest = NULL;

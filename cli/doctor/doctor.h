@@ -11,7 +11,7 @@
 
 /**
  * `titan doctor`: a table of checks (doctor.def), their findings on every rank, and the report. A check examines one
- * property of this machine that can make runs fail or slow, and gives a remedy.
+ * property of this machine that can make runs fail or slow them down, and gives a remedy.
  */
 
 enum tt_doctor_level { TT_DOCTOR_OK, TT_DOCTOR_WARNING, TT_DOCTOR_ERROR, TT_DOCTOR_LEVELS };
@@ -19,7 +19,7 @@ enum tt_doctor_level { TT_DOCTOR_OK, TT_DOCTOR_WARNING, TT_DOCTOR_ERROR, TT_DOCT
 /** The result of a check; all zero: no complaint, no description yet. */
 struct tt_finding {
     enum tt_doctor_level level;
-    int rc;               /* of an error: the code with which `titan train` would end */
+    int rc;               /* for an error: the exit code that `titan train` would end with */
     struct tt_text found; /* "2 cores, 4 hardware threads" */
     struct tt_text help;  /* the remedy for a warning or an error */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Answers to "will it fit, how fast, what does it cost": the layout that a job takes, the number of devices that it
- * needs, and what would make it fit.
+ * Answers to "will it fit, how fast, what does it cost": the layout that a job uses, the number of devices that it
+ * needs, and changes that would make it fit.
  */
 #include "cli/estimate/answer.h"
 
@@ -83,7 +83,7 @@ static void add_more_devices(const struct tt_cluster_question *q, int devices, s
     }
 }
 
-/* Adds what would make the job fit on the same devices: another form of training. */
+/* Adds changes that would make the job fit on the same devices: other forms of training. */
 static void add_forms(const struct tt_cluster_question *q, const struct tt_cluster_job *from, int devices,
                       struct tt_cluster_answer *a)
 {
@@ -185,7 +185,7 @@ static int numbers(const struct tt_cluster_machine *machine, int most, int *ret_
     return n;
 }
 
-/* Whether a number of devices does what the question asks. */
+/* Whether a number of devices meets the question's requirements. */
 static bool is_enough(const struct tt_cluster_answer *a, double days)
 {
     return a->view.fit != TT_FIT_NO && (days == 0 || a->view.course.days <= days);

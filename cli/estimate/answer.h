@@ -13,26 +13,26 @@ struct tt_cluster_remedy {
 
 enum { TT_CLUSTER_REMEDIES = 6 };
 
-/* The answer to a question: a layout, its predictions, and ways out if it does not fit. */
+/* The answer to a question: a layout, its predictions, and remedies if it does not fit. */
 struct tt_cluster_answer {
     struct tt_cluster_view view;
     const struct tt_cluster_inputs *in;
-    bool is_pick;  /* the layout is the best of a search, or if nothing fits, the one that needs least memory */
-    bool is_found; /* the number of devices is the smallest that does it */
+    bool is_pick;  /* the layout is the best of a search or, if nothing fits, the one that needs the least memory */
+    bool is_found; /* the number of devices is the smallest that suffices */
     long n_tried;  /* layouts of that search that can run */
     struct tt_cluster_remedy remedy[TT_CLUSTER_REMEDIES];
     int n_remedies;
 };
 
-/* What every answer of a command depends on. */
+/* The common inputs of all answers of a command. */
 struct tt_cluster_question {
     const struct tt_args *args;
     const struct tt_cluster_inputs *in;
     const struct tt_backtest *test;
-    double usable; /* bytes of a device; 0: as the machine says */
+    double usable; /* bytes of a device; 0: the machine's */
 };
 
-/** Searches layouts as the question allows it; see tt_cluster_search. */
+/** Searches the layouts that the question allows; see tt_cluster_search. */
 void tt_cluster_answer_search(const struct tt_cluster_question *question, const struct tt_cluster_job *job,
                               double devices, int most, struct tt_cluster_found *ret_found);
 
@@ -50,7 +50,9 @@ int tt_cluster_answer_find(const struct tt_cluster_question *question,
 /** The tokens of the whole run of a job. */
 double tt_cluster_run_tokens(const struct tt_cluster_inputs *in, const struct tt_cluster_job *job);
 
-/** The best layout on other numbers of devices, ascending; returns their number. Those that do not fit are left out. */
+/**
+ * The best layouts on other numbers of devices, ascending; returns their number. Layouts that do not fit are left out.
+ */
 enum { TT_CLUSTER_SCALES = 8 };
 int tt_cluster_answer_scale(const struct tt_cluster_question *question, int devices,
                             struct tt_cluster_layout ret_layout[TT_CLUSTER_SCALES]);
@@ -58,7 +60,7 @@ int tt_cluster_answer_scale(const struct tt_cluster_question *question, int devi
 /** The screen of an answer. */
 void tt_cluster_answer_print(const struct tt_cluster_answer *answer);
 
-/** Adds what only answers have to the JSON of a view. */
+/** Adds the members that only answers have to the JSON of a view. */
 json_t *tt_cluster_answer_json(const struct tt_cluster_answer *answer);
 
 /** The words of the first line, without its end. */

@@ -237,7 +237,7 @@ static json_t *to_json(const struct tt_backtest *t)
 
 /* --- the command --- */
 
-/* Counts the rows that the intervals from the built-in runs hold; is_own: the rows are these runs. */
+/* Counts the rows within the intervals from the built-in runs; is_own: the rows are these runs. */
 static int hold(struct tt_backtest *test, bool is_own)
 {
     const char *where = "the built-in table of runs";

@@ -101,10 +101,10 @@ struct command {
     json_t *list; /* the results, with --json */
     bool any;     /* whether something fits */
     struct tt_cluster_picture picture;
-    bool alone; /* whether there is only one number of ranks */
+    bool alone; /* there is only one number of ranks */
 };
 
-/* Prints the settings that the prediction leaves out; each line begins with `head`, which is "" or marks a comment. */
+/* Prints the settings that the prediction leaves out. Each line begins with `head`: "", or the mark of a comment. */
 static void print_notes(const struct tt_cluster_notes *notes, const char *head)
 {
     for (int i = 0; i < notes->n; i++) {
@@ -170,7 +170,8 @@ static struct tt_cluster_question question_of(const struct command *c)
     return (struct tt_cluster_question){.args = c->args, .in = &c->in, .test = &c->test, .usable = c->usable};
 }
 
-/* Answers a question as a person types it, for a number of devices, or if that is 0, for the number that is needed. */
+/* Answers a question as a person types it, for a number of devices or, if that is 0, for the number that the job
+ * needs. */
 static int answer(struct command *c, int devices)
 {
     const struct tt_cluster_question question = question_of(c);
@@ -237,7 +238,8 @@ out:
     return rc;
 }
 
-/* Prints how far the run is from the prediction, and so from comparable runs, which the prediction follows. */
+/* Prints how far the run is from the prediction. Since the prediction follows comparable runs, this is also the
+ * distance from those runs. */
 static void print_distance(const struct tt_cluster_calibration *c, const struct tt_cluster_view *view)
 {
     const double gib = 1024.0 * 1024 * 1024, slower = 1 / (1 + c->error), more = c->bytes - c->predicted_bytes;
@@ -323,7 +325,7 @@ static int save_json(const char *path, json_t *json)
     return rc;
 }
 
-/* Writes the machine and the stack, if the user wants them. */
+/* Writes the machine and the stack, if the user asked for them. */
 static int save(const struct command *c)
 {
     int rc = save_json(tt_args_last(c->args, "save"), tt_cluster_machine_json(&c->in.machine));

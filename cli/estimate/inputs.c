@@ -151,8 +151,8 @@ static enum tt_cluster_order order_of(const struct tt_config *cfg, const struct 
     return strcmp(name, "DualPipeV") == 0 ? TT_ORDER_DUAL_PIPE_V : TT_ORDER_1F1B;
 }
 
-/* The number of stages by torchtitan's rule, in which the embeddings and the output count as layers. Older files do not
- * count them; so if the ranks do not divide that number, it is computed without them. */
+/* The number of stages by torchtitan's rule, in which the embeddings and the output count as layers. Older files do
+ * not count them; so if the number of ranks does not divide the result, this computes it without them. */
 static double n_stages(const struct tt_config *cfg, struct tt_cluster_job *job, double each)
 {
     double ends = (double)(cfg->parallelism.pipeline_parallel_first_stage_less_layers +
@@ -217,8 +217,8 @@ static int stages_of_a_rank(const struct tt_cluster_inputs *in, struct tt_cluste
     return 0;
 }
 
-/* The sequences of a step if nobody gives them: one a device, and for a run of given tokens, which is a training from
- * the beginning, about 4 million tokens. */
+/* The sequences per step if the user gives none: one per device or, for a run with a given number of tokens (a training
+ * from scratch), about 4 million tokens. */
 static double usual_sequences(const struct tt_cluster_inputs *in, int ranks)
 {
     static const double tokens = 4194304;
@@ -303,8 +303,8 @@ static int check(const struct tt_config_row *key, const char *value, const struc
     return 0;
 }
 
-/* Notes the keys that the configuration sets, but that the prediction or --ignore-flag leaves out. is_planned: titan
- * plans the memory. TT_EUSAGE: without such a key, the prediction would be for another job. */
+/* Notes the keys that the configuration sets but the prediction or --ignore-flag leaves out. is_planned: titan plans
+ * the memory. TT_EUSAGE: without such a key, the prediction would be for another job. */
 static int check_own_keys(const struct tt_config *cfg, const struct tt_args *args, bool is_titan, bool is_planned,
                           struct tt_cluster_notes *notes)
 {
@@ -363,13 +363,13 @@ bool tt_cluster_is_cpu(const struct tt_cluster_machine *machine)
 /* The user's machine files and the built-in machines. */
 struct machines {
     char *folder;
-    char **file; /* names of files, without their ends */
+    char **file; /* names of files, without their extensions */
     int n_files, cap;
     const char **name, **title; /* [n] the files first */
     int n, cap_names, cap_titles;
 };
 
-/* Lists ~/.config/titan/machines; a folder that does not exist has no files. */
+/* Lists ~/.config/titan/machines; if the folder does not exist, the list is empty. */
 static void list_files(struct machines *m)
 {
     // NOLINTBEGIN(concurrency-mt-unsafe): titan never calls setenv, and one thread reads the folder
@@ -471,13 +471,13 @@ static void add_own(struct tt_cluster_inputs *in, char *text)
     add_override(in, text);
 }
 
-/* Whether a name of a model is a path; names of Hugging Face have slashes too. */
+/* Whether the name of a model is a path; names from Hugging Face contain slashes too. */
 static bool is_model_file(const char *name)
 {
     return tt_text_ends(name, ".json") || strchr("./~", *name) || access(name, F_OK) == 0;
 }
 
-/* The names of all models that titan knows the sizes of. The caller frees *ret_text and the list. */
+/* The names of all models whose sizes titan knows. The caller frees *ret_text and the list. */
 static const char **model_names(char **ret_text, int *ret_n)
 {
     struct tt_text text = {0};
@@ -546,7 +546,8 @@ static void add_sizes(struct tt_cluster_inputs *in)
     add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
 }
 
-/* Whether an override sets torchtitan's key of CPU offload, which titan itself does not have; *i is then behind it. */
+/* Whether an override sets torchtitan's key for CPU offload, which titan itself lacks; if so, *i then points past
+ * the override. */
 static bool take_offload(struct tt_cluster_inputs *in, int n, const char *const *override, int *i)
 {
     static const char name[] = "training.enable_cpu_offload";
@@ -563,8 +564,7 @@ static bool take_offload(struct tt_cluster_inputs *in, int n, const char *const 
     return true;
 }
 
-/* Adds the overrides of the command line. If titan does not train the model, the configuration does not get its
- * experts. */
+/* Adds the overrides of the command line. If titan does not train the model, leaves out its experts. */
 static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const *override)
 {
     static const char ep[] = "--parallelism.expert_parallel_degree=";
@@ -645,7 +645,7 @@ static bool is_megatron(int n_words, const char *const *words)
     return any;
 }
 
-/* Reads a job in the form of another trainer. *ret_model is the name of its model, or NULL. */
+/* Reads a job from another trainer's configuration. *ret_model is the name of its model, or NULL. */
 static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args, const char **ret_model)
 {
     const char *torchtitan = tt_args_last(args, "torchtitan"), *megatron = tt_args_last(args, "megatron");
@@ -673,7 +673,7 @@ out:
     return rc;
 }
 
-/* Whether the command line says how the job is laid out: in a file, flags of another trainer, or keys. */
+/* Whether the command line defines the layout of the job: in a file, by flags of another trainer, or by keys. */
 static bool is_laid_out(const struct tt_cluster_inputs *in, const struct tt_args *args)
 {
     if (tt_args_has(args, "config") || tt_args_has(args, "torchtitan") || tt_args_has(args, "megatron") ||

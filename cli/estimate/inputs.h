@@ -12,14 +12,14 @@
 struct tt_cluster_inputs {
     struct tt_cluster_typed typed;
     struct tt_config *cfg;
-    char *model; /* the name that is shown: "llama3 8B", "deepseek-v3-671b" */
+    char *model; /* the displayed name: "llama3 8B", "deepseek-v3-671b" */
     struct tt_cluster_machine machine;
     struct tt_cluster_stack stack;
     struct tt_cluster_foreign foreign; /* settings that cfg cannot express; the shape is also that of --model */
     double ep;                         /* with such a shape: the number of ranks that share its experts */
     double *stage_layers;              /* [n_stages], if the configuration lists modules; else NULL */
     int n_stages;
-    bool is_laid_out;              /* the command line or a file says how the job is laid out */
+    bool is_laid_out;              /* the command line or a file defines the layout of the job */
     struct tt_cluster_notes notes; /* settings that the prediction leaves out */
     struct tt_args with;           /* the command line, with overrides from the recipe and the model */
     char **own;                    /* overrides that were allocated here */
@@ -41,13 +41,13 @@ void tt_cluster_inputs_release(struct tt_cluster_inputs *in);
 /** Whether a device of the machine is a socket with processors, not a GPU. */
 bool tt_cluster_is_cpu(const struct tt_cluster_machine *machine);
 
-/** The job on `ranks` ranks. TT_EUSAGE: degrees that do not divide the ranks, or ranks that do not divide the batch. */
+/** The job on `ranks` ranks. TT_EUSAGE: the degrees do not divide the ranks, or the ranks do not divide the batch. */
 int tt_cluster_job_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
 /** The part of the job that all layouts share: model, sequence length, sequences of a step. */
 int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt_cluster_job *ret_job) TT_MUST_CHECK;
 
-/** Sets the recomputation of the configuration. */
+/** Sets the configuration's recomputation. */
 void tt_cluster_own_recomputation(const struct tt_cluster_inputs *in, struct tt_cluster_job *job);
 
 #endif

@@ -59,13 +59,13 @@ static bool within(const struct parts *a, const struct parts *b)
     return a->n > 0 && i == a->n;
 }
 
-/* The part of the name that says that it is the usual one of its kind. */
+/* The part of a name that marks the usual variant. */
 static bool is_usual(const char *name)
 {
     return strstr(name, "-sxm") || tt_text_ends(name, "-80") || tt_text_ends(name, "-32");
 }
 
-/* How well a word means a name; 0: not at all. */
+/* How well a word matches a name; 0: not at all. */
 static int likeness(const struct parts *word, const char *name, const char *title)
 {
     enum { EQUAL = 4000, PART_OF = 3000, WHOLE = 2000, TITLE = 1000 };
@@ -89,7 +89,8 @@ static int likeness(const struct parts *word, const char *name, const char *titl
     return within(word, &of_title) ? TITLE + (is_usual(name) ? 50 : 0) : 0;
 }
 
-/* How near a name is to a word, for a message: by the parts that they share, their beginning, and the edits between. */
+/* How close a name is to a word, for a message: by the parts that they share, their beginning, and the edits between
+ * them. */
 static int nearness(const struct parts *word, const char *text, const char *name)
 {
     struct parts own;
@@ -137,7 +138,7 @@ static int refuse(const struct tt_names *names, const char *word, const struct p
     return rc;
 }
 
-/* "70b": the first model of that size is meant. */
+/* "70b" means the first model of that size. */
 static bool is_size(const struct parts *p)
 {
     return p->n == 2 && is_digit(p->part[0][0]) && strcmp(p->part[1], "b") == 0;

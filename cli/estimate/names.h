@@ -11,19 +11,22 @@ struct tt_names {
     const char *what;                       /* for messages: "the machine" */
     const char *const *name, *const *title; /* [n]; titles are searched too; NULL: none */
     int n;
-    /* whether two names mean the same, so that the first may stand for both; NULL: never */
+    /* whether two names mean the same thing, so that the first may stand for both; NULL: never */
     bool (*same)(const char *a, const char *b);
     const char *help; /* the end of the message about an unknown name: "or the path of a machine file" */
 };
 
 /**
- * The index of the name that a word means: the same letters and numbers in another spelling ("Llama 3.1 70B"), a part
- * of them ("h100", "70b"), or more of them ("meta-llama/Llama-3.1-70B-Instruct"). TT_EUSAGE with up to three near
- * names: there is none, or there are several that differ.
+ * The index of the name that matches a word: the same letters and numbers in another spelling ("Llama 3.1 70B"), a part
+ * of them ("h100", "70b"), or more of them ("meta-llama/Llama-3.1-70B-Instruct"). TT_EUSAGE, with up to three similar
+ * names: no name matches, or several different ones do.
  */
 int tt_names_find(const struct tt_names *names, const char *word, int *ret_index) TT_MUST_CHECK;
 
-/** Whether a word is all of a name's letters and numbers but the letters at its beginning: "4090" for "rtx-4090". */
+/**
+ * Whether a word consists of all letters and numbers of a name except the letters at its beginning: "4090" for
+ * "rtx-4090".
+ */
 bool tt_names_is_number_of(const char *word, const char *name);
 
 #endif

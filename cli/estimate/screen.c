@@ -16,7 +16,8 @@
 
 /* --- measured runs near a job --- */
 
-/* The distance of a measured run from the job: factors in devices and in parameters, and a difference in experts. */
+/* The distance of a measured run from the job: factors between their devices and their parameters, and whether only one
+ * has experts. */
 static double distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
 {
     bool experts = job->shape.experts > 0;
@@ -43,7 +44,8 @@ static bool is_measured(const struct tt_cluster_run *run, const struct tt_cluste
            strcmp(run->job.stack->name, job->stack->name) == 0;
 }
 
-/* Keeps the nearest runs of this stack on this machine, or else of stacks and machines of the same kinds. */
+/* Keeps the nearest runs of this stack on this machine; if there are none, runs of stacks and machines of the same
+ * kinds. */
 static void find_near(struct tt_cluster_view *view, const struct tt_backtest *test, bool others)
 {
     const struct tt_cluster_job *job = &view->layout.job;
@@ -341,7 +343,7 @@ void tt_cluster_print(const struct tt_cluster_view *view)
         view->layout.job.shape.experts > 0 ? ",\n              waiting for the host in layers of experts" : "");
 }
 
-/* Prints why layouts are not among those that fit: the most frequent reasons, and how much the smallest lacks. */
+/* Prints why layouts do not fit: the most frequent reasons, and how much memory the smallest one lacks. */
 static void print_fallen(const struct tt_cluster_found *f)
 {
     enum { MOST = 2 };

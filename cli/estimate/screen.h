@@ -22,7 +22,7 @@ struct tt_cluster_view {
     const struct tt_cluster_run *near[3];
     double near_error[3];
     int n_near;
-    bool planned; /* titan planned the memory; the formulas only give differences to that */
+    bool planned; /* titan planned the memory; the formulas only give differences from the plan */
 };
 
 /** Fills a view of a job. `test` is the score of the built-in runs, and must outlive the view. */
@@ -41,8 +41,10 @@ void tt_cluster_print_wrapped(struct tt_text *text, int indent);
 json_t *tt_cluster_parts_json(const struct tt_cluster_time *time);
 json_t *tt_cluster_json(const struct tt_cluster_view *view);
 
-/** The layouts of a search, and why others fell out; `first` is the view of the first one, and unused without one.
- * is_brief: in columns for a terminal. */
+/**
+ * The layouts of a search, and why others were ruled out; `first` is the view of the first one, unused if there is
+ * none. is_brief: in columns for a terminal.
+ */
 void tt_cluster_print_found(const struct tt_cluster_found *found, const struct tt_cluster_job *job, double devices,
                             const struct tt_cluster_view *first, bool is_brief);
 json_t *tt_cluster_found_json(const struct tt_cluster_found *found, double devices);

@@ -15,7 +15,7 @@
 #include "core/base/mem.h"
 #include "estimate/hardware/machine.h"
 
-/* Options of this form alone. */
+/* Options that only this form accepts. */
 static const char *const options[] = {"gpus",    "nodes",  "days",  "price",     "network",
                                       "lora",    "qlora",  "dtype", "seq",       "optimizer",
                                       "offload", "float8", "batch", "recompute", "mfu"};

@@ -6,8 +6,8 @@
 #include "estimate/model/job.h"
 
 /*
- * A question as a person types it: `titan estimate llama3.1-70b --gpus 64xh100 --price 2.50`. Zero-initialise;
- * tt_cluster_typed_release.
+ * A question in the form that a person types: `titan estimate llama3.1-70b --gpus 64xh100 --price 2.50`.
+ * Zero-initialise; tt_cluster_typed_release.
  */
 struct tt_cluster_typed {
     bool any;      /* the command line has this form; otherwise only the members for machine and ranks are set */
@@ -17,13 +17,13 @@ struct tt_cluster_typed {
     int *ranks;    /* numbers of devices; none: titan finds the number */
     int n_ranks, cap;
     double nodes;   /* number of nodes, in place of devices; 0: not given */
-    double days;    /* the longest time for the run; 0: any */
-    double tokens;  /* of the whole run; 0: not given */
+    double days;    /* the longest time for the run, in days; 0: any */
+    double tokens;  /* tokens of the whole run; 0: not given */
     double price;   /* dollars for an hour of a device; 0: not given */
     double network; /* bytes/s of a node's network, one way; 0: the machine's */
-    double mfu;     /* measured, in percent; 0: not given */
-    double seq;     /* tokens of a sequence; 0: not given */
-    double batch;   /* sequences of a step, or tokens if batch_is_tokens; 0: not given */
+    double mfu;     /* measured MFU, in percent; 0: not given */
+    double seq;     /* tokens per sequence; 0: not given */
+    double batch;   /* sequences per step, or tokens if batch_is_tokens; 0: not given */
     bool batch_is_tokens;
     bool fixed_again; /* the search keeps the recomputation */
     char *override[6];
@@ -37,7 +37,7 @@ bool tt_cluster_typed_is(const struct tt_args *args);
 int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *ret_typed) TT_MUST_CHECK;
 void tt_cluster_typed_release(struct tt_cluster_typed *typed);
 
-/** Sets what --lora, --dtype and the like say about the job. TT_EUSAGE: the machine cannot do it. */
+/** Sets what --lora, --dtype and similar options say about the job. TT_EUSAGE: the machine cannot do it. */
 int tt_cluster_typed_apply(const struct tt_args *args, struct tt_cluster_job *job) TT_MUST_CHECK;
 
 #endif

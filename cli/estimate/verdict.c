@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The screen of an answer: the verdict first, then what it rests on.
+ * The screen of an answer: first the verdict, then its basis.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -300,7 +300,7 @@ static void print_run(const struct tt_cluster_answer *a)
     end(&line);
 }
 
-/* Whether the nearest runs are all of one machine, whose name then need not be repeated. */
+/* Whether all of the nearest runs used the same machine, whose name then need not be repeated. */
 static bool is_one_machine(const struct tt_cluster_view *v)
 {
     for (int i = 1; i < v->n_near; i++)
@@ -309,7 +309,7 @@ static bool is_one_machine(const struct tt_cluster_view *v)
     return v->n_near > 0;
 }
 
-/* Prints what generating needs, on the fewest devices of a node that can hold the model. */
+/* Prints the needs of generation, on the fewest devices of a node that can hold the model. */
 static void print_inference(const struct tt_cluster_answer *a)
 {
     const double node = a->in->machine.number[TT_M_DEVICES].value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A conversation with a model: what was said, what of it the model sees, and the commands of its user.
+ * A conversation with a model: the turns so far, the part of them that the model sees, and the commands of its user.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,8 +26,8 @@
 
 /*
  * The user's side of a conversation: lines of standard input, one for each turn. A line that ends with a backslash
- * continues in the next one. On a terminal, Ctrl-C does not end the process: while a turn is awaited it ends the turns,
- * and at other times it sets a flag (interrupted_flag) that ends the answer.
+ * continues in the next one. On a terminal, Ctrl-C does not end the process: while titan waits for a turn it ends the
+ * conversation, and at other times it sets a flag (interrupted_flag) that ends the answer.
  */
 struct turns {
     bool typed;           /* standard input is a terminal */
@@ -188,7 +188,7 @@ struct talk {
     size_t seen_from;       /* the first message after the system message that the model sees */
     int64_t answers;        /* number of answers since the beginning or /reset */
     struct tt_chat_ids ids; /* the tokens of the model's input */
-    struct tt_ids fed;      /* the tokens in the generator */
+    struct tt_ids fed;      /* the tokens that the generator has read */
     char *saved_to;         /* the file of the last /save; NULL: nothing was saved in this conversation */
     char *saved;            /* the line that was saved to it */
     bool wrote;             /* whether an answer was written */
@@ -254,7 +254,7 @@ static bool forget_turn(struct talk *t)
     return false;
 }
 
-/* Makes the tokens that ask for an answer, and leaves room for it. */
+/* Makes the tokens that ask for an answer, and leaves room for the answer. */
 static int encode(struct talk *t)
 {
     int64_t context = t->c->context, part = context / ANSWER_PART;
@@ -286,8 +286,8 @@ static int encode(struct talk *t)
 }
 
 /*
- * Feeds the tokens that the generator has not read yet, but always the last one, for its logits. ret_logits: after the
- * last token; NULL if Ctrl-C came first.
+ * Feeds the tokens that the generator has not read yet, and always the last one, to get its logits. ret_logits: after
+ * the last token; NULL if Ctrl-C came first.
  */
 static int feed(struct talk *t, const float **ret_logits, size_t *ret_n)
 {

@@ -30,11 +30,11 @@
 struct tt_pretrained {
     bool is_hf;
     bool averages; /* load the averages of the weights (ema.decay) instead of the weights */
-    char *path;    /* the step or folder that was found, or the file */
+    char *path;    /* the step, folder or file that was found */
     struct tt_step_place place;
     char *assets; /* the folder with model.json or config.json, and tokenizer.json */
     struct tt_model *model;
-    int64_t trained_seq_len; /* of the run that made them; 0: not known */
+    int64_t trained_seq_len; /* seed of the run that made them; 0: not known */
     json_t *config;          /* of the run that made them, as tt_config_to_json; NULL: not known */
 };
 
@@ -49,8 +49,8 @@ void tt_pretrained_release(struct tt_pretrained *weights);
 
 /**
  * After the error rc, which all ranks have: returns TT_EREMOVED if the step was removed, otherwise rc (collective).
- * ret_again: the path that the user gave still leads to a step; release everything that was made from the first one,
- * and begin again. Counts in `tries`, at first 0.
+ * ret_again: the user's path still leads to a step, so release everything that came from the first one, and begin
+ * again. Counts the attempts in `tries`, which begins at 0.
  */
 int tt_pretrained_explain(struct tt_comm *comm, int rc, const struct tt_pretrained *weights, const char *given,
                           int *tries, bool *ret_again);

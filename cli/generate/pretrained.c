@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens weights of any kind. A titan step has the model and the tokenizer in assets/, the other kinds have them beside
- * the weights. With config.json, names and layout are Hugging Face's; with only model.json, they are titan's.
+ * Opens weights of any kind. A titan step keeps the model and the tokenizer in assets/, the other kinds beside the
+ * weights. If there is a config.json, names and layout are Hugging Face's; if there is only a model.json, they are
+ * titan's.
  */
 #include <string.h>
 

@@ -106,7 +106,7 @@ out:
     return rc;
 }
 
-/* The chat template that the option names, or that of the run, or that of the tokenizer. ret_end: the token that ends
+/* The chat template that the option names; otherwise the run's; otherwise the tokenizer's. ret_end: the token that ends
  * an answer. */
 static int open_chat(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *prompt,
                      int32_t *ret_end)

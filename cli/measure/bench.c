@@ -283,7 +283,7 @@ out:
 
 /* --- storage --- */
 
-/* The dump folder, or the nearest folder above it that exists, which is on the same file system. */
+/* The dump folder, or the nearest existing folder above it, which is on the same file system. */
 static int storage_folder(const char *dump_folder, char **ret_folder)
 {
     char *folder = tt_strdup(dump_folder), *slash;
@@ -343,7 +343,7 @@ static int write_storage(struct tt_bench *b, double seconds)
         rc = tt_fail(TT_EIO, "cannot create a file in '%s': %s", b->storage_folder, strerror(errno));
         goto out;
     }
-    (void)unlink(path); /* so that no file stays, whatever happens */
+    (void)unlink(path); /* so that no file remains, whatever happens */
     rc = time_file(fd, path, seconds, &b->storage_bytes_per_sec);
     (void)close(fd);
 out:
@@ -457,7 +457,7 @@ static int time_steps(struct tt_setup *setup, double seconds, int fewest, struct
         spent += sec[0];
         if (s->n > PEAKS)
             continue;
-        /* if the machine was busy while it measured GEMMs, the peak is too low and mfu too high */
+        /* if the machine was busy during the GEMMs, the measured peak is too low and the mfu too high */
         TT_TRY(
             tt_peak_measure_slowest(setup->comm, tt_engine_team(setup->engine), setup->job.engine.param_dtype, &found));
         *peak_flops = fmax(*peak_flops, found);
@@ -509,12 +509,12 @@ out:
  * --- ops ---
  *
  * Times the ops of small models, one step after another, and fits what they cost (parallel/planner/cost.h). The first
- * models differ in their widths, in the length of their sequences and in the size of their heads, so that the prices
- * per flop, per byte and per sum can be told apart. The other models have ops that these lack: layer norms, GELU,
- * experts. All have two layers: a few seconds are enough for all.
+ * models differ in their widths, in the length of their sequences and in the size of their heads, so that the fit can
+ * tell the prices per flop, per byte and per sum apart. The other models contain ops that these lack: layer norms,
+ * GELU, experts. Every model has two layers, so a few seconds suffice for all of them.
  */
 
-/* Settings of each model in addition to the default configuration and two layers. */
+/* Settings of each model, in addition to the default configuration and two layers. */
 static const char *const models[] = {
     "model.name=llama3 model.dim=256 model.n_heads=8 model.n_kv_heads=4 model.ffn_dim=768 training.seq_len=256 "
     "training.local_batch_size=4 training.global_batch_size=4",
@@ -682,7 +682,7 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     tt_comm_node(comm, &local_rank, &b->local_size);
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, b->local_size);
-    if (b->wanted[TT_BENCH_STEP]) { /* check its model, mesh and memory before minutes are spent on the rest */
+    if (b->wanted[TT_BENCH_STEP]) { /* checks its model, mesh and memory before spending minutes on the rest */
         TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* a job fills in keys */
         TT_TRY(tt_setup_init(cfg, comm, false, &setup));
     }
@@ -694,7 +694,7 @@ out:
     return rc;
 }
 
-/* At the start, or since. */
+/* The load at the start, or since then. */
 static void note_others(struct tt_bench *b, const struct tt_load *before)
 {
     const struct tt_load now = tt_load_read(NULL);

@@ -9,8 +9,8 @@
 #include "parallel/planner/cost.h"
 
 /**
- * The measurements of `titan bench`. All ranks measure at once, since they share memory and caches when they train; a
- * result is that of the slowest rank.
+ * The measurements of `titan bench`. All ranks measure at once, because they share memory and caches during training
+ * too; the slowest rank's result counts.
  */
 enum tt_bench_section {
     TT_BENCH_SGEMM,
@@ -38,7 +38,7 @@ struct tt_bench_step {
     double *secs; /* [steps] of each timed step, on its slowest rank */
     int n, cap;
     double step_sec, exposed_sec;     /* medians of the steps */
-    double tokens_per_sec;            /* of all ranks together */
+    double tokens_per_sec;            /* all ranks together */
     double flops_per_sec_rank;        /* torchtitan's model flops of one rank per second, at step_sec */
     double causal_flops_per_sec_rank; /* the same, without the masked part of attention */
     struct tt_split split;            /* of rank 0 */
@@ -56,7 +56,7 @@ struct tt_bench_collective {
 struct tt_bench {
     const struct tt_args *args; /* the command line, with files and overrides */
     bool wanted[TT_BENCH_SECTIONS];
-    double seconds;                 /* about how long everything may take */
+    double seconds;                 /* approximate duration of everything */
     int fewest;                     /* repetitions of each measurement */
     int ranks, local_size, threads; /* ranks of the job, of this host; threads of a rank */
     struct tt_bench_sgemm *sgemm;
@@ -73,12 +73,12 @@ struct tt_bench {
     struct tt_op_prices ops;
     char *storage_folder;
     double storage_bytes_per_sec; /* written and synced */
-    char *others; /* who else used this machine (tt_load_text), so that all rates are too low; NULL: nobody */
+    char *others; /* who else used this machine (tt_load_text), which makes all rates too low; NULL: nobody */
     struct tt_machine machine;
     struct tt_config *cfg;
 };
 
-/** Makes the wanted measurements (collective). */
+/** Makes the requested measurements (collective). */
 int tt_bench_run(struct tt_bench *bench, struct tt_comm *comm) TT_MUST_CHECK;
 void tt_bench_release(struct tt_bench *bench);
 

@@ -34,7 +34,7 @@ static double of_copy(const struct tt_bench *b, const struct tt_bench_collective
     return collective_rate(b, c) / collective_rate(b, copy);
 }
 
-/* Whether the step computes in bfloat16, whose peak is then that of mfu. */
+/* Whether the step computes in bfloat16; mfu then refers to the peak of bfloat16. */
 static bool steps_in_bf16(const struct tt_bench *b)
 {
     return b->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rows of `titan estimate`. A policy is a variation of the command line by flags, so that the estimate is exactly
- * for what `titan train` does with these flags. A policy that is not built yet gives no row.
+ * The rows of `titan estimate`. A policy is a set of flags added to the command line, so the estimate is exactly for
+ * the run that `titan train` makes of these flags. A policy that is not built yet gives no row.
  */
 #include "cli/plan/estimate.h"
 
@@ -26,7 +26,7 @@ static const char *const reshard_key = TT_KEY_NAME(parallelism.fsdp_reshard_afte
 
 /* --- what cannot be modelled --- */
 
-/* Those lines of a list of "key=value" lines that change memory, traffic or time; NULL if none does. */
+/* The lines of a list of "key=value" lines that change memory, traffic or time; NULL if none does. */
 static char *relevant(const char *lines)
 {
     static const char *const matter[] = {"parallelism.",

@@ -23,12 +23,12 @@ struct tt_estimate_row {
     int64_t microbatches;
     char *largest;              /* in a pipeline, "rank 3 (stage 1)"; or NULL */
     char *sync_why;             /* why gradient_sync auto became this value; NULL: it is configured */
-    struct tt_job_prediction p; /* of its `run`, only makespan and bubble_share */
+    struct tt_job_prediction p; /* only makespan and bubble_share of its `run` */
     int64_t libraries;          /* bytes of the process that are not the arena */
     int64_t staging;            /* memory into which async checkpoints are copied */
     int64_t resident;           /* the sum of arena, libraries and staging */
     int64_t limit;              /* bytes that a rank may use */
-    bool fits;                  /* both the step, and making the weights as training.init says */
+    bool fits;                  /* enough for both the step, and making the weights as training.init says */
     bool least_memory, fastest; /* among the rows of this number of ranks; fastest: among those that fit */
 };
 
@@ -39,7 +39,7 @@ struct tt_estimate {
     struct tt_text policies;    /* the policies of the configuration, in words */
     char machine[64];           /* the machine for which times are predicted */
     char *configured;           /* the configured reshard policy, if it is not one of the usual rows */
-    char *sync;                 /* the gradient_sync of the configuration */
+    char *sync;                 /* the configured gradient_sync */
     char *not_modelled;         /* "parallelism.tensor_parallel_degree=2", or NULL */
     struct tt_estimate_row *rows;
     int n, cap;

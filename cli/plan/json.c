@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A planned rank as JSON. titan-plan(1) lists the keys, which must not change.
+ * A planned rank as JSON. titan-plan(1) lists the keys; they must not change.
  */
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
@@ -40,11 +40,11 @@ static json_t *units(const struct tt_plan_view *v)
     return list;
 }
 
-/* Lists every set of units whose collectives are issued as one, each set once. */
+/* Lists the sets of units whose collectives are issued as one, each set once. */
 static json_t *buckets(const struct tt_plan_view *v)
 {
     const struct tt_summary *s = &v->summary;
-    json_t *list = json_array(), *known = json_object(); /* known: the sets, by the text of their numbers */
+    json_t *list = json_array(), *known = json_object(); /* known: the sets so far, by the text of their numbers */
 
     for (int i = 0; i < s->n_collectives; i++) {
         const struct tt_summary_collective *c = &s->collectives[i];

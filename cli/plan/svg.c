@@ -34,7 +34,7 @@ void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, co
     tt_text_add(out, "</text>\n");
 }
 
-/* Draws a square of a legend with its name; returns where the next one may begin. */
+/* Draws a colored square of a legend with its name; returns where the next one may begin. */
 static double draw_swatch(double x, int y, const char *color, const char *name, struct tt_text *out)
 {
     tt_text_add(out, "<rect x=\"%.1f\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x, y - 10, color);
@@ -42,7 +42,7 @@ static double draw_swatch(double x, int y, const char *color, const char *name, 
     return x + 34.0 + DIGIT * (double)strlen(name);
 }
 
-/* A round number of which `range` contains at most six. */
+/* A round number; at most six of them fit in `range`. */
 static double round_step(double range)
 {
     double power = pow(10.0, floor(log10(range / 5.0)));

@@ -163,7 +163,7 @@ static char phase_of(const struct tt_program *program, int from, int to)
 
 enum { COLUMNS = 72, ROWS = 12, LABEL = 14 }; /* LABEL: columns before the plot */
 
-/* Writes the letters of a column from the bottom up, at the instruction of the column that uses most memory. */
+/* Writes the letters of a column from the bottom up, for the instruction in the column that uses the most memory. */
 static void fill_column(const struct tt_summary *s, int from, int to, int64_t top, char letters[ROWS])
 {
     int most = tt_plan_largest(s, from, to), row = 0;

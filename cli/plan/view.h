@@ -34,9 +34,9 @@ struct tt_plan_view {
     bool checkpoint;   /* list the files of a save too */
     struct tt_engine *engine;
     struct tt_summary summary;
-    struct tt_machine machine;           /* the machine of the predicted times */
+    struct tt_machine machine;           /* the machine for which times are predicted */
     struct tt_timeline time;             /* the times of this rank, as if no other stage made it wait */
-    struct tt_job_prediction all;        /* of all ranks */
+    struct tt_job_prediction all;        /* times of all ranks */
     struct tt_plan_save save, last_save; /* last_save: n is 0 if it does not differ from the others */
 };
 

@@ -39,8 +39,8 @@ static ssize_t put(void *fd, const char *bytes, size_t size)
     return error ? 0 : (ssize_t)size;
 }
 
-/* NULL if there is no memory for it; the caller then keeps the C library's own stream. The buffer is static, since the
- * C library would otherwise allocate one at the first write, and drop the output if there is no memory then. */
+/* NULL if memory is exhausted; the caller then keeps the C library's own stream. The buffer is static, since the C
+ * library would otherwise allocate one at the first write, and drop the output if there is no memory then. */
 static FILE *open_stream(intptr_t fd, int mode, char *buffer, size_t size)
 {
     FILE *f = fopencookie((void *)fd, "w", (cookie_io_functions_t){.write = put}); // NOLINT(performance-no-int-to-ptr)
@@ -359,7 +359,7 @@ static int width_of(const char *text, size_t size)
 struct fit {
     int columns; /* columns of the terminal; 0: a pipe or a file */
     int *width;  /* [n] width of each column; -1: left out */
-    int needed;  /* columns of a terminal that would show all */
+    int needed;  /* columns of a terminal that would show everything */
 };
 
 /* The spaces before a column; the first one that is shown begins where the table does. */
@@ -381,7 +381,7 @@ static int total(const struct tt_columns *t, const int *width)
     return sum;
 }
 
-/* The width to which a folding column is narrowed; words stay whole. */
+/* The width to which a folding column is narrowed; words are not split. */
 static int folded(const struct tt_columns *t, int column)
 {
     int width = t->column[column].fold;

@@ -65,9 +65,9 @@ void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* --- streams --- */
 
 /**
- * Makes stdout and stderr lose nothing. The C library drops its buffer when a signal interrupts a write, or when a
- * terminal or pipe is full that another program has made non-blocking. Call it at the start of the program, before
- * anything is printed.
+ * Ensures that stdout and stderr lose no output. The C library drops its buffer when a signal interrupts a write, or
+ * when another program has made the terminal or pipe non-blocking and it is full. Call it at the start of the program,
+ * before anything is printed.
  */
 void tt_streams_begin(void);
 
@@ -79,15 +79,15 @@ void tt_streams_erase_live(void);
 /**
  * A table on standard output that fits the terminal.
  *
- * In a pipe or a file, and on a terminal that is wide enough, the columns have the widths that are declared. On a
- * narrower terminal
+ * In a pipe or a file, and on a terminal that is wide enough, the columns have their declared widths. On a narrower
+ * terminal
  *   1. each column becomes as narrow as its title and its longest cell,
  *   2. columns that may fold continue on further lines,
  *   3. columns are left out: those with the highest `drop` first, and equal numbers together. A last line then names
  *      the missing columns, and says how to see them.
  *
  * To add a table:
- *   1. Declare its columns, each with its width in a pipe and its place in the order of leaving out.
+ *   1. Declare its columns, each with its width in a pipe and its `drop`.
  *   2. Describe that order in the manual page of the command.
  *   3. Test it with TITAN_COLUMNS=60. Print long lines beside tables with tt_print_broken. The output in a pipe must
  *      not change.
@@ -95,8 +95,8 @@ void tt_streams_erase_live(void);
 struct tt_column {
     const char *title;
     int width;  /* least width if there is space, as printf's; 0: the width of its longest cell */
-    bool right; /* aligned to the right */
-    int gap;    /* spaces before it */
+    bool right; /* right-aligned */
+    int gap;    /* spaces before the column */
     int drop;   /* 0: never left out */
     int fold;   /* the width to which it may be narrowed, by breaking its cells at spaces; 0: it does not fold */
 };

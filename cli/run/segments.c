@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Segments are named vader_segment.HOST.UID.JOB.RANK, without a process number. A live rank maps its segment right
- * after it makes it; the minimum age covers the time before. At its end a rank unmaps its segment before it removes it,
- * and Open MPI complains if it is gone by then. So a segment is unused if no process maps it and no process belongs to
- * its job.
+ * after it makes it; the minimum age covers the time before. At its end a rank first unmaps its segment and then
+ * removes it; Open MPI complains if the file is already gone. So a segment is unused if no process maps it and no
+ * process belongs to its job.
  */
 #include "cli/run/segments.h"
 

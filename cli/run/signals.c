@@ -34,8 +34,8 @@ struct answer {
 
 /* Handlers may run on two threads at once. */
 static atomic_int asked;
-static atomic_int_fast64_t interrupted_ns; /* when the first interrupt came; 0: none has */
-static atomic_int_fast64_t warned_ns;      /* when mpirun sent SIGCONT; 0: it has not, or the warning was settled */
+static atomic_int_fast64_t interrupted_ns; /* time of the first interrupt; 0: there was none */
+static atomic_int_fast64_t warned_ns;      /* time of mpirun's SIGCONT; 0: there was none, or the warning was settled */
 static bool under_mpirun;
 static struct answer answers[2]; /* the handler uses one while the other is being written */
 static _Atomic(const struct answer *) answer;

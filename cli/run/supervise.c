@@ -44,10 +44,10 @@ struct copy {
 struct supervised {
     pid_t pid;
     struct copy copy[2]; /* standard output and error */
-    int interrupts;      /* the number of them so far */
+    int interrupts;      /* the number of interrupts so far */
     double interrupted_sec;
     bool forward[2]; /* for each of forwarded[]: whether it is still to be sent */
-    int code;        /* the exit code of the requested stop; 0: nothing was requested */
+    int code;        /* the exit code of the requested stop; 0: no stop was requested */
 };
 
 /* --- the child --- */
@@ -58,7 +58,7 @@ static void become(char *const *argv, const sigset_t *mask, const int *output, i
     int error;
 
     (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* otherwise the ranks would keep training if this process is killed */
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* otherwise the ranks would train on if this process were killed */
     (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, mask, NULL);
     if (dup2(output[0], STDOUT_FILENO) >= 0 && dup2(output[1], STDERR_FILENO) >= 0)
@@ -317,7 +317,7 @@ out:
  * remark.
  */
 
-enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74 dashes; its remarks take some hundred bytes */
+enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74 dashes; its remarks have a few hundred bytes */
 
 static const char forwarding[] = "mpirun: Forwarding signal ";
 

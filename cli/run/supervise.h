@@ -15,9 +15,9 @@
  *
  * The first signal is passed on, and the first two interrupts (SIGINT, SIGUSR2): other signals after the first change
  * nothing (cli/run/signals.h). The third interrupt ends the launcher with SIGTERM, the fourth with SIGKILL; interrupts
- * within a second count once.
- * The launcher's output is passed on, without mpirun's remarks about exit codes (tt_remarks), as long as this process's
- * output is open. Afterwards it is dropped, since mpirun would end the job if its output were closed.
+ * within a second count once. The launcher's output is passed on, without mpirun's remarks about exit codes
+ * (tt_remarks), as long as this process's output is open. After that, the launcher's output is dropped but still read,
+ * since mpirun would end the job if its output were closed.
  *
  *   argv     ends with NULL
  *   ret_why  gets the launcher's words about a rank that a signal ended; the caller releases it

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The whole banner: all that is decided before the first step.
+ * The whole banner: everything that is decided before the first step.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -35,8 +35,8 @@ static void print_cores(struct tt_text *out, const struct tt_setup *s)
                 s->local_size * s->threads > host ? ", oversubscribed: results are the same, times are not" : "");
 }
 
-/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. If it is one of a
- * list, its name comes first. */
+/* "kjv: 1,130 documents, 1,068,459 tokens, 4,173 samples of 256", with the path of the data, if any. If there are
+ * several datasets, the name comes first. */
 static void print_dataset(struct tt_text *out, const char *label, const struct tt_train_part *part,
                           const struct tt_dataset_entry *entry, bool is_listed, int64_t seq_len)
 {
@@ -305,7 +305,7 @@ static void print_others(struct tt_text *out, const struct tt_reporter *r)
         tt_text_add(out, "  machine  %s; peak, mfu and predictions are too low\n", r->others);
 }
 
-/* The degrees of one kind that give the same bits. */
+/* The degrees of one kind of parallelism that give the same bits. */
 static void print_degrees(struct tt_text *out, const char *kind, int grains, int64_t exact)
 {
     tt_text_add(out, ",\n           and for %s_parallel_degree 1", kind);

@@ -39,7 +39,7 @@ static void add_tokenizer(const struct tt_dry *d, struct tt_text *out)
                     d->data.part[0].dataset->ref.info.max_id);
 }
 
-/* Adds the text of a sample on one line, or its tokens. */
+/* Adds the text of a sample, on one line, or its tokens. */
 static void add_sample(const struct tt_dry_sample *sample, struct tt_text *out)
 {
     struct tt_text text = {0}, line = {0};

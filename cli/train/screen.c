@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a training run shows: the lines of steps and of what happens between them, its begin and its end.
+ * The output of a training run: the lines of its steps, of events between them, of its beginning and of its end.
  */
 #include "cli/train/screen.h"
 
@@ -239,7 +239,7 @@ static const char *lost(void *arg)
  * The thread that runs the step writes it between two instructions, so that it cannot interrupt other output.
  */
 
-/* The seconds between two live lines. */
+/* seconds between two live lines */
 static double every_sec(void)
 {
     const char *text = getenv("TITAN_LIVE_SEC"); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
@@ -291,7 +291,7 @@ static void show_saving(void *arg)
 
 /* --- the begin --- */
 
-/* A longer step or run is more often a mistake in the configuration than intended. */
+/* A longer step or run is more likely a mistake in the configuration than intended. */
 static const double long_step_sec = 60.0, long_run_sec = 30.0 * 86400.0;
 
 static void warn_of_length(const struct tt_reporter *r, int64_t left)
@@ -388,8 +388,8 @@ static void show_begin(void *arg, const struct tt_run_about *about)
 /*
  * --- where the time of a finished run went ---
  *
- * The end of a run also names the change that would help most. A policy is planned before titan recommends it, so its
- * memory and traffic are known.
+ * The last lines of a run also name the change that would help most. titan plans a policy before recommending it, so
+ * its memory and traffic are known.
  */
 
 enum { WORTH_SAYING_PERCENT = 5 };
@@ -399,7 +399,7 @@ static double percent(double part, double whole)
     return whole > 0.0 ? 100.0 * part / whole : 0.0;
 }
 
-/* A policy that sends less than the present one, as advice. */
+/* A policy that sends less than the current one, as advice. */
 struct remedy {
     const char *flag;
     const char *price; /* its cost other than memory, or "" */
@@ -487,7 +487,7 @@ void tt_advice(const struct tt_setup *s, const struct tt_spent *spent, struct tt
 
     if (spent->step_sec <= 0.0)
         return;
-    exposed = exposed > 100.0 - data ? 100.0 - data : exposed; /* a wait may count as both */
+    exposed = exposed > 100.0 - data ? 100.0 - data : exposed; /* a wait may count in both sums */
     tt_text_add(out, "  time     compute %.0f %%, exposed communication %.0f %%, data %.0f %%\n",
                 fmax(100.0 - exposed - data, 0.0), exposed, data);
     if (data > WORTH_SAYING_PERCENT && !(s->job.pipeline && exposed > data)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Curves of runs: which numbers, smoothed, thinned, with their ranges.
+ * Curves of runs: chooses the numbers, smooths and thins them, and finds their ranges.
  */
 #include "cli/watch/chart.h"
 
@@ -51,8 +51,8 @@ static void smooth(struct tt_curve *c, double weight)
     }
 }
 
-/* Keeps the smallest and the largest of points [i, end), in their order, as points `kept` and later; returns their
- * number. */
+/* Keeps the smallest and the largest of points [i, end), in their order, as points `kept` and later; returns the number
+ * of points kept. */
 static int64_t keep_extremes(struct tt_curve *c, int64_t kept, int64_t i, int64_t end)
 {
     int64_t least = i, most = i, a, b;

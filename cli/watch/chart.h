@@ -20,7 +20,7 @@ struct tt_chart_options {
     int n_keys;             /* 0: loss, grad_norm, lr, tps, and the loss on each validation set: loss/NAME */
     int64_t from, to;       /* steps */
     double smooth;          /* weight of the past in an exponential mean, below 1; 0: no smoothing */
-    bool log_scale;         /* of the values; values that are not positive are left out */
+    bool log_scale;         /* logarithm of the values; values that are not positive are left out */
 };
 
 /** Points in ascending order of steps, all finite; thinned, but so that no picture shows the difference. */
@@ -60,7 +60,7 @@ void tt_chart_release(struct tt_chart *chart);
 /* ---- outputs ---- */
 
 struct tt_chart_screen {
-    int columns, lines; /* the most that the chart may take; panels that do not fit are left out, the last ones first */
+    int columns, lines; /* space for the chart; panels that do not fit are left out, the last ones first */
     bool utf8;          /* braille; otherwise ASCII */
     bool color;
 };

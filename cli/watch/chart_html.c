@@ -146,7 +146,7 @@ static json_t *about_json(const struct tt_chart *chart, const struct tt_chart_pa
 
 /* --- the page --- */
 
-/* Adds the name of a run for a heading: its path without parts that tell nothing. */
+/* Adds the name of a run for a heading: its path without uninformative parts. */
 static void add_name(struct tt_text *t, const char *path)
 {
     size_t size = strlen(path), tail = strlen("/metrics.jsonl");

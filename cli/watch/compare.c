@@ -54,7 +54,7 @@ static void compare_pair(struct found *f, int64_t step, double a, double b, doub
         f->max_rel = isnan(delta) ? delta : delta / size;
 }
 
-/* Iterates over those rows of two tables whose steps are in a range, and pairs rows with equal steps. */
+/* Iterates over the rows of two tables whose steps are in a range, and pairs rows with equal steps. */
 struct pairing {
     const struct tt_table *t[2];
     int64_t row[2], to;
@@ -105,7 +105,7 @@ static void add_field(struct comparison *c, const char *name, const struct found
                          tt_json_number(f->first_a), "b", tt_json_number(f->first_b));
 }
 
-/* Compares one column, which the report calls `called`. A column that a table lacks counts as NaN. Validations are not
+/* Compares one column, named `called` in the report. A column that a table lacks counts as NaN. Validations are not
  * mentioned if there are none. */
 static void compare_column(struct comparison *c, const struct tt_table *a, const struct tt_table *b, const char *column,
                            const char *called)
@@ -126,7 +126,7 @@ static void compare_column(struct comparison *c, const struct tt_table *a, const
         add_field(c, called, &found);
 }
 
-/* Compares the loss on all sets together, and on each set that both have. */
+/* Compares the loss on all sets together, and the loss on each set that both runs have. */
 static void compare_validations(struct comparison *c)
 {
     const struct tt_table *a = &c->run[0].validations, *b = &c->run[1].validations;
@@ -162,7 +162,7 @@ static int compare_fields(struct comparison *c)
     return 0;
 }
 
-/* --- steps that only one has --- */
+/* --- steps of only one run --- */
 
 static void add_range(json_t *ranges, int64_t from, int64_t to, int64_t count)
 {
@@ -171,7 +171,7 @@ static void add_range(json_t *ranges, int64_t from, int64_t to, int64_t count)
                                                       "count", (json_int_t)count));
 }
 
-/* Returns the number of steps that both have. There is no step of the other run within a range. */
+/* Returns the number of steps that both runs have. Within a range, the other run has no step. */
 static int64_t compare_steps(struct comparison *c)
 {
     struct pairing p = pair_up(c, &c->run[0].steps, &c->run[1].steps);

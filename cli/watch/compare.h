@@ -18,7 +18,7 @@ struct tt_compare_options {
 
 /**
  * Compares the records of two runs, and the losses of their validations. {"type": "compare", "schema": 1, "a", "b",
- * "equal", "steps": the number that both have, "tolerance", "first": null | {"step", "field", "a", "b"}, "fields":
+ * "equal", "steps": the number of common steps, "tolerance", "first": null | {"step", "field", "a", "b"}, "fields":
  * [{"field", "compared", "different", "first_step", "max_abs", "max_rel", "max_step"}], "only_a", "only_b": [{"from",
  * "to", "count"}], "config": [{"key", "a", "b"}], "notes": [{"key", "a", "b"}]} Runs are equal if both have the same
  * steps, at least one, and no number differs. "config" lists the configuration keys that differ, "notes" other facts

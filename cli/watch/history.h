@@ -71,7 +71,9 @@ int tt_history_read(struct tt_history *history) TT_MUST_CHECK;
  */
 int tt_history_load(const char *given, bool only_places, struct tt_history *ret_history) TT_MUST_CHECK;
 
-/** Reads the numbers of a row whose place alone is kept: ret_values gets a number for each column. fd: of the file. */
+/**
+ * Reads the numbers of a row of which only the place was kept: ret_values gets a number for each column. fd: the file.
+ */
 int tt_history_row(const struct tt_history *history, int fd, const struct tt_table *table, int64_t row,
                    double *ret_values) TT_MUST_CHECK;
 void tt_history_release(struct tt_history *history);
@@ -79,7 +81,7 @@ void tt_history_release(struct tt_history *history);
 /** A column by its name; NULL: no record has that field. */
 const double *tt_table_column(const struct tt_table *table, const char *name);
 
-/** The validation set whose loss a column is ("loss/NAME"); NULL: the column is not such a loss. */
+/** The validation set to whose loss a column belongs ("loss/NAME"); NULL: the column is no such loss. */
 const char *tt_table_set_name(const char *column);
 
 /** The first row whose step is at least this one; n: there is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a run is: from its lock, its records and its checkpoints.
+ * The state of a run, from its lock, its records and its checkpoints.
  */
 #include "cli/watch/status.h"
 
@@ -73,8 +73,8 @@ static int find_state(struct status *s)
     bool is_ending;
     int rc = 0;
 
-    /* a process that has recorded its end may still hold the lock while it frees memory; on another host, titan cannot
-     * tell */
+    /* a process that has recorded its end may still hold the lock while it frees memory; titan cannot see a process
+     * on another host */
     (void)gethostname(here, sizeof here - 1);
     is_ending = there && strcmp(there, here) == 0 && pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
     TT_TRY(tt_lock_is_held(lock, &s->alive));
@@ -86,7 +86,7 @@ static int find_state(struct status *s)
     else
         s->state = s->exit == 0 ? "completed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
-                       ? "stopped" /* also after Ctrl-C, which has the exit code of a process that it ended */
+                       ? "stopped" /* after Ctrl-C too, which gives the exit code of a process that it ended */
                    : s->exit >= BY_SIGNAL ? "killed"
                                           : "failed";
     set(s, "state", json_string(s->state));
@@ -195,7 +195,7 @@ static void set_progress(struct status *s)
     double left;
 
     s->step = h->steps.n ? h->steps.step[h->steps.n - 1] : 0;
-    /* the newest report knows where the data ends; else training.steps */
+    /* the newest report knows where the data ends; otherwise training.steps */
     if (h->steps.n > h->first_row && one > 0.0 && fabs(eta / one) < 1e15)
         s->total = s->step + llround(eta / one);
     else

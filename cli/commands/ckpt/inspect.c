@@ -32,7 +32,7 @@ static const char *shape_text(char *buf, size_t buf_size, const json_t *tensor)
 
 /* --- tensors that are alike --- */
 
-/* Tensors that share a line of a table, which is in the place of the first. */
+/* Tensors that share one line of a table, which stands where the first of them would. */
 struct alike {
     int n;
     char *name; /* "layers.0-5.attention.wq.weight" */
@@ -40,7 +40,7 @@ struct alike {
 
 enum { SLOTS = 4, DIGITS = 9 }; /* how many numbers of a name are compared, and their greatest length in digits */
 
-/* A tensor, and a key that all tensors like it share. */
+/* A tensor, and a key that it shares with all similar tensors. */
 struct entry {
     char *key; /* the name without its numbers, group, type, shape and number of chunks */
     int tensor;
@@ -146,9 +146,9 @@ static char *name_of(const struct tt_manifest *manifest, const struct entry *e, 
 }
 
 /*
- * Groups tensors that differ only in the numbers of their names, such as a weight of several layers or experts. They
- * must share group, type, shape and number of chunks, and every combination of their numbers must exist. Other tensors
- * stay alone.
+ * Groups tensors that differ only in the numbers in their names, such as the same weight of several layers or experts.
+ * They must share group, type, shape and number of chunks, and every combination of their numbers must exist. Other
+ * tensors form groups of one.
  *   ret_alike  [n_tensors], by the first tensor of each group; n is 0 for the tensors that are not the first
  */
 static void find_alike(const struct tt_manifest *manifest, struct alike *ret_alike)
@@ -177,7 +177,7 @@ static void find_alike(const struct tt_manifest *manifest, struct alike *ret_ali
 
 /* --- tensors --- */
 
-/* Adds the cells of a tensor up to the number of its chunks. */
+/* Adds the cells of a tensor up to its number of chunks. */
 static void add_tensor(const json_t *t, const char *name, struct tt_columns *table)
 {
     char shape[128];
@@ -231,7 +231,7 @@ static void print_each(const struct tt_ckpt_inspection *inspection)
     tt_columns_print(&table);
 }
 
-/* Prints a line for each group of alike tensors. The tensors of the optimizer are moments and averages of the
+/* Prints a line for each group of similar tensors. The tensors of the optimizer are moments and averages of the
  * weights. */
 static void print_alike(const struct tt_ckpt_inspection *inspection, bool moments)
 {
@@ -334,7 +334,7 @@ static void print_inspect(const struct tt_ckpt_inspection *inspection, const str
         print_alike(inspection, tt_args_has(args, "moments"));
 }
 
-/* Begins a line of JSON that is indented by `depth` levels. */
+/* Begins a line of JSON, indented by `depth` levels. */
 static void put_line(const char *before, int depth)
 {
     tt_print("%s\n%*s", before, 2 * depth, "");
