@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/** A file of assets/ that is part of the program; its bytes stay valid as long as the program runs. */
+/** A file of assets/ that is part of the program; its bytes stay valid while the program runs. */
 struct tt_builtin {
     const char *name;
     const char *bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Error codes and the per-thread message. The message is a fixed buffer so that reporting "out of memory" needs none.
+ * Error codes and the per-thread message. The message is a fixed buffer, so that reporting "out of memory" needs no
+ * memory.
  */
 #include "core/base/error.h"
 

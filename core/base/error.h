@@ -8,7 +8,8 @@
  * Errors: one negative code per class, one message, set once where the fault is.
  *
  * A function that can fail returns 0 or a negative TT_E* code. The code determines the exit code of the process; the
- * message (kept per thread) tells what was wanted and found, where, and what to do. Library code never prints or exits.
+ * message (kept per thread) states the expected and the actual value, the place, and a remedy. Library code never
+ * prints or exits.
  *
  *     int rc = 0;
  *     TT_TRY(tt_file_read(path, &text, &size));
@@ -48,7 +49,7 @@ enum tt_error {
             goto out;          \
     } while (0)
 
-/** Longest message, the final 0 included: a configuration file reports all its errors at once. */
+/** Longest message, including the final 0: a configuration file reports all its errors at once. */
 enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 
 /**
@@ -58,8 +59,8 @@ enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /**
- * The same for an error about a key. The message does not name the key; a caller that knows where the user set it does
- * (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until the next
+ * The same for an error about a key. The message does not name the key; a caller that knows where the user set it adds
+ * it (tt_config_locate). The key stays with the error through tt_wrap, tt_comm_agree and tt_comm_work, until the next
  * tt_fail.
  */
 int tt_fail_key(int code, enum tt_key key, const char *fmt, ...) TT_PRINTF(3, 4);
@@ -98,8 +99,9 @@ void tt_note(const char *fmt, ...) TT_PRINTF(1, 2);
 void tt_warn(const char *fmt, ...) TT_PRINTF(1, 2);
 
 /**
- * Progress of long work (tokenizing, reading, writing): done of total units. The sink decides how often to show it: a
- * terminal gets a line that is rewritten in place, a file gets a plain line now and then. total is 0 if it is unknown.
+ * Progress of long work (tokenizing, reading, writing): `done` of `total` units are finished. The sink decides how
+ * often to show it: a terminal gets a line that is rewritten in place, a file gets a plain line now and then. total is
+ * 0 if it is unknown.
  */
 typedef void (*tt_progress_fn)(void *arg, const char *what, double done, double total);
 void tt_log_set_progress(tt_progress_fn fn, void *arg);

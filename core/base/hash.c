@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checksums and hashes. CRC32C uses the instruction of the processor, and tables for eight bytes at a time where it has
- * none. Both give the same value (RFC 3720 appendix B.4: "123456789" is e3069283). CRC-32 is zlib's.
+ * Checksums and hashes. CRC32C uses the processor's instruction, or else tables for eight bytes at a time. Both give
+ * the same value (RFC 3720 appendix B.4: "123456789" is e3069283). CRC-32 is zlib's.
  */
 #include "core/base/hash.h"
 
@@ -17,7 +17,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
-#define POLYNOMIAL 0x82f63b78u /* Castagnoli's; bit 31 is x^0, as in the checksum itself */
+#define POLYNOMIAL 0x82f63b78u /* Castagnoli's polynomial; bit 31 is x^0, as in the checksum itself */
 
 /* a * b modulo the polynomial, where bit 31 is x^0. Multiplying a checksum by x^(8 n) moves it past n bytes. */
 static uint32_t multiply(uint32_t a, uint32_t b)
@@ -64,7 +64,7 @@ uint32_t tt_crc32c_portable(uint32_t crc, const void *bytes, size_t size)
     return ~crc;
 }
 
-/* The instructions of x86 and ARM: the checksum of eight bytes, and of one, continued from crc. */
+/* The instructions of x86 and ARM: they continue the checksum crc over eight bytes, or over one. */
 #if defined(__x86_64__)
 #define TARGET              __attribute__((target("sse4.2")))
 #define CRC_WORD(crc, word) __builtin_ia32_crc32di(crc, word)
@@ -94,8 +94,8 @@ static uint64_t word_at(const uint8_t *p)
     return word;
 }
 
-/* A processor begins an instruction every cycle, but a result takes three. So long stretches run in three lanes at
- * once. */
+/* A processor can begin an instruction every cycle, but a result takes three cycles. So long stretches run in three
+ * lanes at once. */
 TARGET static uint32_t crc32c_by_words(uint32_t crc, const uint8_t *p, size_t size)
 {
     static const uint32_t past_one = 0x35d73a62u, past_two = 0x28461564u; /* x^(8 LANE), x^(16 LANE) */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reader of JSON, which only counts lines for messages; trees of what it reads; exact writing.
+ * The JSON reader, which counts lines only for messages; trees of its values; exact writing.
  */
 #include "core/base/json.h"
 
@@ -199,7 +199,7 @@ int tt_json_read_string(struct tt_json_reader *reader, struct tt_json_span *ret_
     return take_string(reader, &reader->decoded, ret_string);
 }
 
-/* Reads a key and its colon; `passes`: the key is not wanted. */
+/* Reads a key and its colon; `passes`: the caller does not need the key. */
 static inline int take_key(struct tt_json_reader *reader, bool passes, struct tt_json_span *ret_key)
 {
     int rc = 0;
@@ -224,7 +224,7 @@ int tt_json_key(struct tt_json_reader *reader, struct tt_json_span *ret_key)
     return rc;
 }
 
-/* Reads a number that is known to be well-formed. It is copied, since the text need not end with a 0. */
+/* Reads a number that is known to be well-formed. Copies it first, since the text need not end with a 0. */
 static int read_real(struct tt_json_reader *reader, const char *begin, double *ret_real)
 {
     reader->decoded.size = 0;
@@ -465,7 +465,7 @@ static void *get_memory(size_t bytes)
     return tt_realloc(NULL, bytes, 1);
 }
 
-/* Gives jansson an allocator that never fails, so that no caller has to deal with a half-built value. */
+/* Gives jansson an allocator that never fails, so that no caller has to handle a half-built value. */
 __attribute__((constructor)) static void take_over_memory(void)
 {
     json_set_alloc_funcs(get_memory, tt_free);
@@ -509,7 +509,7 @@ static json_t *json_of_word(const struct tt_json_reader *reader, char letter)
     return letter == 'n' || reader->lenient ? json_null() : json_pack("{s:s}", NOT_FINITE, word);
 }
 
-/* Reads a value; if it is an object or an array, only its beginning. */
+/* Reads a value; of an object or an array, reads only the beginning. */
 static int read_node(struct tt_json_reader *reader, json_t **ret_json)
 {
     struct tt_json_value number;

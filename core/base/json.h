@@ -12,9 +12,9 @@
 #include "core/base/text.h"
 
 /**
- * Reads JSON (RFC 8259) in the order of the text, value by value, without a tree. tt_json_parse makes its trees with
- * it. Text must be UTF-8; values are nested at most 2,048 deep. Every function returns TT_EDATA, with the position, at
- * text that is not JSON; the reader must not be used afterwards.
+ * Reads JSON (RFC 8259) in the order of the text, value by value, without a tree. tt_json_parse builds trees with it.
+ * Text must be UTF-8; values are nested at most 2,048 deep. Every function returns TT_EDATA, with the position, at text
+ * that is not JSON; the reader must not be used afterwards.
  *
  *     TT_TRY(tt_json_open(&reader));             at an object or an array
  *     for (;;) {
@@ -27,7 +27,7 @@
  */
 enum { TT_JSON_DEEPEST = 2048 };
 
-/** The fault of a text, and the byte at which it is (from 1). */
+/** The fault in a text, and its byte position (from 1). */
 struct tt_json_problem {
     const char *what;
     size_t column;
@@ -82,8 +82,8 @@ int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;
 int tt_json_finish(struct tt_json_reader *reader) TT_MUST_CHECK;
 
 /**
- * Goes to a place where a value begins. So a value can be skipped, and read after its object is closed: keep the
- * present place (reader->at), go to the value's place, read it, and go back.
+ * Goes to a place where a value begins. So a caller can skip a value and read it after its object is closed: keep the
+ * current place (reader->at), go to the value's place, read it, and go back.
  */
 void tt_json_go(struct tt_json_reader *reader, const char *place);
 
@@ -115,10 +115,12 @@ int tt_json_dump(const json_t *json, const char *path, char **ret_text) TT_MUST_
 /** Compact text of json; the caller frees with tt_free. */
 char *tt_json_text(const json_t *json);
 
-/** Text of json over several lines, each level indented by so many spaces; the caller frees with tt_free. */
+/**
+ * Text of json over several lines, each level indented by the given number of spaces; the caller frees with tt_free.
+ */
 char *tt_json_indented(const json_t *json, int indent);
 
-/** A member of an object, which must exist with that type; otherwise TT_EDATA names `where` and the key. */
+/** A member of an object, which must exist and be of the given type; otherwise TT_EDATA names `where` and the key. */
 int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value) TT_MUST_CHECK;
 int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
 int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
@@ -143,7 +145,7 @@ json_t *tt_json_number(double value);
 /**
  * The members of an object on one line of a corpus, without a tree. The reader is lenient here: the text is known to be
  * UTF-8; half a surrogate pair becomes U+FFFD; NaN and Infinity are numbers (null in a tree); of equal keys the last
- * one counts. Only the wanted members are decoded, and numbers are not converted, so that no unused value can be too
+ * one counts. Decodes only the requested members, and does not convert numbers, so that no unused value can be too
  * large.
  */
 struct tt_json_field {
@@ -164,8 +166,8 @@ bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, 
                     struct tt_json_problem *ret_problem);
 
 /**
- * A checked value as a tree; NULL: it is nested deeper than 101 levels, or contains a number that is too large. The
- * caller calls json_decref.
+ * A checked value as a tree; NULL: it is nested deeper than 101 levels, or contains too large a number. The caller
+ * calls json_decref.
  */
 json_t *tt_json_value_tree(const char *value, size_t size);
 

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 /**
- * All of titan's own heap memory comes from here, so that a test can assert that the step loop allocates nothing.
- * Callers need not check for NULL: when memory runs out, these functions end the process with a message and the exit
- * code of TT_ENOMEM. For sizes that come from a file, use tt_calloc_for and tt_try_realloc. (Large arrays are planned
- * and checked against memory_limit beforehand.)
+ * All of titan's own heap memory comes from these functions, so that a test can assert that the step loop allocates
+ * nothing. Callers need not check for NULL: when memory runs out, these functions end the process with a message and
+ * the exit code of TT_ENOMEM. For sizes that come from a file, use tt_calloc_for and tt_try_realloc. (Large arrays are
+ * planned and checked against memory_limit beforehand.)
  */
 
 /** n * size zeroed bytes; the product is checked. */
@@ -21,8 +21,8 @@ void *tt_realloc(void *p, size_t n, size_t size);
 
 /**
  * The same for sizes that come from a file: these functions return NULL if there is not enough memory or the product
- * overflows, and p is unchanged. tt_calloc_for also sets a message that `what` needs the memory: `if (!p) return
- * TT_ENOMEM;`
+ * overflows, and p is unchanged. tt_calloc_for also sets the message that there is no memory for `what`: `if (!p)
+ * return TT_ENOMEM;`
  */
 void *tt_try_realloc(void *p, size_t n, size_t size);
 void *tt_calloc_for(size_t n, size_t size, const char *what);
@@ -34,7 +34,7 @@ char *tt_strndup(const char *text, size_t n);
 char *tt_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *tt_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 
-/** Releases what the functions above returned; NULL is allowed. */
+/** Releases memory that the functions above returned; NULL is allowed. */
 void tt_free(void *p);
 
 /**

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strings: growing buffers, nearest word, numbers for people, normal forms of Unicode (UAX #15).
+ * Strings: growing buffers, nearest words, numbers for people, normal forms of Unicode (UAX #15).
  */
 #include "core/base/text.h"
 
@@ -255,8 +255,8 @@ static int letters_of(const char *text, char letters[MOST_LETTERS])
     return n;
 }
 
-/* The number of letters that a word shares with a name: all its letters, if they occur together in the name; or the
- * letters of the longest beginning of the name that occurs in the word. */
+/* The number of letters that a word shares with a name: all its letters, if the name contains the whole word;
+ * otherwise the letters of the longest beginning of the name that occurs in the word. */
 static int shared(const char *word, int n, const char *name, int m)
 {
     int longest = 0;
@@ -343,7 +343,7 @@ char *tt_text_duration(char *buf, size_t buf_size, double sec)
 
 char *tt_text_real(char *buf, size_t buf_size, double x)
 {
-    /* most zeros after the point, and the largest power of 10, without an exponent */
+    /* most zeros after the point, and the largest power of 10, before an exponent is used */
     enum { MOST_ZEROS = 5, MOST_PLACES = 15 };
     char text[32], *mark;
     int digits, exponent;
@@ -429,11 +429,11 @@ int64_t tt_text_hex(const char *text, size_t size, size_t n)
     return number;
 }
 
-/* ---- text of others ---- */
+/* ---- text from outside ---- */
 
 void tt_text_add_shown(struct tt_text *t, const char *text, size_t size)
 {
-    size_t plain = 0; /* where the text begins that has not been added yet */
+    size_t plain = 0; /* the start of the text that has not been added yet */
     char buf[TT_SHOWN_BYTES];
 
     for (size_t at = 0, taken = 0, n = 0; at < size; at += taken) {
@@ -546,7 +546,7 @@ static void order_marks(struct codes *c)
     }
 }
 
-/* Does not use utf8proc_map, which would sort marks in a time that grows with the square of their number. */
+/* Does not use utf8proc_map, whose sorting of marks takes quadratic time. */
 int tt_utf8_normalize(enum tt_utf8_form form, const char *text, size_t size, struct tt_text *out)
 {
     static const struct {

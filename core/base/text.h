@@ -24,7 +24,7 @@ void tt_text_release(struct tt_text *t);
 void tt_text_add_little(struct tt_text *t, uint64_t number, size_t n);
 uint64_t tt_text_little(const void *bytes, size_t n);
 
-/** Adds bytes with every `from` in them (not empty; leftmost first) replaced by `to`. */
+/** Adds bytes, with every occurrence of `from` (not empty; leftmost first) replaced by `to`. */
 void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to);
 
 bool tt_text_begins(const char *text, const char *with);
@@ -34,10 +34,10 @@ bool tt_text_ends(const char *text, const char *with);
 bool tt_text_is_listed(const char *word, const char *list);
 bool tt_text_is_one_of(const char *word, const char *list);
 
-/** Adds the divisors of n, "1, 2, 3 or 6"; if there are more than ten, the largest. */
+/** Adds the divisors of n, as in "1, 2, 3 or 6"; if there are more than ten, only the largest. */
 void tt_text_add_divisors(struct tt_text *t, int64_t n);
 
-/** Adds a word of a command line, quoted for a shell if necessary, and on one line whatever it contains. */
+/** Adds a word of a command line, quoted for a shell if necessary, and always on one line. */
 void tt_text_add_word(struct tt_text *t, const char *word);
 
 /**

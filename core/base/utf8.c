@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Characters of UTF-8, by utf8proc, and how text is shown. Nothing here allocates, so that errors can use it. The
+ * UTF-8 characters, by utf8proc, and the display of text. Nothing here allocates, so that errors can use it. The
  * normal forms are in text.c.
  */
 #include "core/base/utf8.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The part that all communicators share: activities, signs of life, waits, hosts, small collectives.
+ * The code that all communicators share: activities, signs of life, waits, hosts, small collectives.
  */
 #include "core/comm/comm.h"
 
@@ -69,7 +69,7 @@ double tt_comm_clock(struct tt_comm *comm)
  * log2(ranks) neighbours, at most one message per neighbour is under way, and after some seconds every rank knows about
  * all others.
  *
- * Times are tt_comm_clock's. A failure here counts as no answer and leaves no error message.
+ * Times are tt_comm_clock's. A failure here counts as a missing answer and leaves no error message.
  */
 
 /* Seconds between two messages to a neighbour; shorter where the timeout is short. */
@@ -103,7 +103,7 @@ struct tt_pulse {
     struct neighbour neighbour[32]; /* the parent, and a child for each bit of a rank */
 };
 
-/* comm must have more than one rank. To be freed after the transport has ended all transfers. */
+/* comm must have more than one rank. Free the result after the transport has ended all transfers. */
 static struct tt_pulse *pulse_new(const struct tt_comm *comm)
 {
     struct tt_pulse *p = tt_calloc(1, sizeof *p);
@@ -145,7 +145,7 @@ static int lower(int a, int b)
     return a < 0 ? b : b < 0 || a < b ? a : b;
 }
 
-/* Combines this rank and the sides of all neighbours except one. */
+/* Combines this rank with the sides of all neighbours except one. */
 static struct beat sum_up(const struct tt_comm *comm, const struct neighbour *except, double now)
 {
     const struct tt_pulse *p = comm->pulse;
@@ -264,8 +264,8 @@ static int pulse_silent(const struct tt_comm *comm, double now)
 }
 
 /*
- * Whether this waiting rank reports for all waiting ranks, which it does if no lower rank waits. If a silent rank is
- * between this rank and the lower ranks, it reports only if the silent rank is the only lower one.
+ * Whether this waiting rank reports for all waiting ranks. It does if no lower rank waits; if a silent rank is between
+ * this rank and the lower ranks, only if that is the only lower rank.
  */
 static bool pulse_speaks(const struct tt_comm *comm, double now)
 {
@@ -305,11 +305,11 @@ static const char *purpose(const struct tt_comm *comm)
 
 struct wait {
     double start, reported; /* tt_comm_clock */
-    double quiet;           /* when the job last made progress */
-    int64_t mark;           /* the job's progress then */
+    double quiet;           /* time of the job's last progress */
+    int64_t mark;           /* the job's progress at that time */
 };
 
-/* Whether the job has made progress since the last time that this function returned true. */
+/* Whether the job has made progress since this function last returned true. */
 static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 {
     int64_t progress = pulse_progress(comm);
@@ -322,8 +322,8 @@ static bool gets_on(const struct tt_comm *comm, struct wait *w, double now)
 }
 
 /*
- * Reports from time to time the rank for which this rank waits: a silent rank, or else a rank that reads or writes
- * files, or else the rank whose message is missing.
+ * Reports from time to time which rank this rank waits for: a silent rank, or else a rank that reads or writes files,
+ * or else the rank whose message is missing.
  */
 static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
 {
@@ -436,7 +436,7 @@ out:
 static void keep_failure(struct tt_comm *comm)
 {
     enum { MOST_BEFORE = 5 };
-    static const double each_sec = 10.0; /* for printing, and for the launcher on a busy host to end the other ranks */
+    static const double each_sec = 10.0; /* time to print, and for the launcher on a busy host to end the other ranks */
     double now = tt_comm_clock(comm);
     int before = comm->rank < MOST_BEFORE ? comm->rank : MOST_BEFORE, silent = pulse_silent(comm, now);
 
@@ -765,7 +765,7 @@ static void fold_max(void *into, const void *from, int n)
         a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
 }
 
-/* The same in several parts, for a buffer that has no room for all words. */
+/* The same in several parts, for a buffer that is too small for all words. */
 static int all_reduce_parts(struct tt_comm *comm, void *words, int n, void (*fold)(void *into, const void *from, int n))
 {
     int64_t received[MOST_WORDS];

@@ -48,8 +48,8 @@ struct tt_comm_ops {
     /* Copies bytes from an address in the memory of a `reachable` rank. Several threads may call it at once. Returns 0
      * or an errno, and sets no message. NULL: no rank is reachable. */
     int (*read)(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes);
-    /* Prints message once and ends the whole job; does not return. For jobs whose ranks can no longer agree, as after
-     * any TT_ECOMM, when free could wait for a rank that is gone. */
+    /* Prints message once and ends the whole job; does not return. For jobs whose ranks can no longer agree, as
+     * after any TT_ECOMM, when free could wait forever for a dead rank. */
     void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
     void (*free)(struct tt_comm *comm);
 };
@@ -62,7 +62,7 @@ struct tt_activity {
     /* Advances as far as it can without blocking. Unlinks itself when it is complete or has failed. */
     int (*advance)(struct tt_activity *activity);
     struct tt_activity *next;
-    struct tt_activity **link; /* the pointer that points here; NULL: not linked */
+    struct tt_activity **link; /* the pointer to this activity; NULL: not linked */
     double begin_sec, end_sec; /* when it was last linked and unlinked (tt_clock_sec) */
 };
 
@@ -109,9 +109,9 @@ void tt_comm_unlink(struct tt_activity *activity);
 int tt_comm_progress(struct tt_comm *comm) TT_MUST_CHECK;
 
 /**
- * Seconds during which this rank has polled the communicator. If two polls are far apart, because the process was
- * stopped or busy, only half a second counts. All timeouts are in these seconds, so that a job that is suspended as a
- * whole continues afterwards.
+ * Seconds during which this rank has polled the communicator. If the process was stopped or busy between two polls,
+ * only half a second of that time counts. All timeouts are in these seconds, so that a job that is suspended as a whole
+ * continues afterwards.
  */
 double tt_comm_clock(struct tt_comm *comm);
 
@@ -123,11 +123,11 @@ typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 
 /**
  * Waits until poll is done, and advances the activities meanwhile. Fails with TT_ECOMM when the job has made no
- * progress for timeout_sec: no rank completed a message or a part of a long one, and none was at work. The message
- * names the missing rank, its host and `waiting_for`. The wait is a quarter longer (0.5 s to 10 s), so that all ranks
- * find the same rank missing. After a TT_ECOMM the ranks can no longer agree, so every later wait fails at once with
- * the same message, and no transfer advances any more: the caller may release the memory that transfers use. Over MPI
- * the failure is returned only when the lower living ranks have had time to end the job (tt_comm_abort).
+ * progress for timeout_sec: no rank completed a message or part of a long one, and none was at work. The message names
+ * the missing rank, its host and `waiting_for`. The wait is a quarter longer (0.5 s to 10 s), so that all ranks find
+ * the same rank missing. After a TT_ECOMM the ranks can no longer agree, so every later wait fails at once with the
+ * same message, and no transfer advances any more: the caller may release the memory that transfers use. Over MPI the
+ * failure is returned only when the lower living ranks have had time to end the job (tt_comm_abort).
  */
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
@@ -177,8 +177,8 @@ int tt_comm_max_f64(struct tt_comm *comm, double *values, int n) TT_MUST_CHECK;
 int tt_comm_barrier(struct tt_comm *comm) TT_MUST_CHECK;
 
 /**
- * Checks that every message that a rank has sent was received, and that no receive is open: two ends that see one
- * transfer differently leave such messages behind. Nothing may be under way. Errors: TT_EINTERNAL, on all ranks.
+ * Checks that every message that a rank has sent was received, and that no receive is open: such messages remain if the
+ * two ends disagree about a transfer. Nothing may be under way. Errors: TT_EINTERNAL, on all ranks.
  */
 int tt_comm_check_messages(struct tt_comm *comm) TT_MUST_CHECK;
 

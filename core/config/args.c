@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Command lines. An override is one token (--a.b=c, a.b=c, --a.b and --no-a.b of a boolean) or two (--a.b c); which of
- * the two depends on the key, so this file asks the schema.
+ * the two depends on the key, so this file consults the schema.
  */
 #include "core/config/args.h"
 
@@ -132,8 +132,8 @@ static const struct tt_option *find_option(const struct tt_option *options, cons
     return NULL;
 }
 
-/* An option that begins with the given text, or that contains all its words: "temp" stands for temperature,
- * "max-tokens" for max_new_tokens. */
+/* An option that begins with the given text, or that contains all its words: "temp" for temperature, "max-tokens" for
+ * max_new_tokens. */
 static const char *longer_name(const struct tt_option *options, const char *name)
 {
     for (const struct tt_option *o = options; o->name; o++) {
@@ -160,8 +160,8 @@ static void add_question(struct tt_text *help, const char *name)
         *c = *c == '_' ? '-' : *c;
 }
 
-/* The option that the user probably meant by one letter: the only one that begins with it, or an option that is the
- * beginning of all that do. */
+/* The option that the user probably meant by one letter: the only one that begins with it, or the one with which all
+ * candidates begin. */
 static const char *name_of_letter(const struct tt_option *options, char letter)
 {
     const char *shortest = NULL;
@@ -175,7 +175,7 @@ static const char *name_of_letter(const struct tt_option *options, char letter)
     return shortest;
 }
 
-/* Reports a word such as -n: other programs have options of one letter, titan has none. */
+/* Reports a word such as -n: other programs have one-letter options, titan has none. */
 static void report_letters(const struct tt_option *options, const char *token, struct tt_config_report *report)
 {
     bool is_ranks = strcmp(token, "-n") == 0 || strcmp(token, "-np") == 0;
@@ -356,7 +356,7 @@ void tt_args_help_row(struct tt_text *out, int indent, const char *left, const c
     start = out->size;
     tt_config_wrap(out, indent, "", doc);
     if (*left)
-        memcpy(out->text + start + 2, left, strlen(left)); /* before the first line of doc */
+        memcpy(out->text + start + 2, left, strlen(left)); /* where doc begins */
 }
 
 void tt_args_help(const struct tt_option *options, struct tt_text *out)

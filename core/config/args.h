@@ -43,7 +43,7 @@ struct tt_args {
     const char **override;        /* tokens for tt_config_load, as on the command line */
     const char **word;            /* all other words */
     int cap_options, cap_overrides, cap_words;
-    int n_errors; /* number of errors on the command line; if not 0, tt_args_parse has failed */
+    int n_errors; /* number of errors on the command line; if it is not 0, tt_args_parse has failed */
     char *errors; /* their text, for struct tt_config_input */
 };
 

@@ -35,7 +35,7 @@ struct tt_words {
     char **word;
 };
 
-/** One dataset. A text that is null in the configuration is NULL. */
+/** One dataset. Texts that are null in the configuration are NULL here. */
 struct tt_dataset_entry {
 #define TT_TEXT(section, key, def, flags, ...)            const char *key;
 #define TT_WORD(section, key, def, set, flags, ...)       const char *key;
@@ -44,8 +44,10 @@ struct tt_dataset_entry {
     int line, column; /* where the entry begins in its file; 0: not in a file */
 };
 
-/** The value of a key that takes the word of a dataset, or a list of entries. A word becomes an entry with only
- * `dataset`. */
+/**
+ * The value of a key that takes the name of a dataset, or a list of entries. A name becomes an entry with only
+ * `dataset` set.
+ */
 struct tt_datasets {
     int n; /* 0: null */
     bool is_list;
@@ -96,7 +98,7 @@ int tt_config_load(struct tt_config *cfg, int n_files, const char *const *files,
 struct tt_config_input {
     int n_files;
     const char *const *files; /* in order */
-    const char *text;         /* is read before the files, under the name text_name; NULL: none */
+    const char *text;         /* read before the files, under the name text_name; NULL: none */
     size_t text_size;
     const char *text_name;
     int n_args;
@@ -142,7 +144,9 @@ void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
  */
 int tt_config_set_flavor(struct tt_config *cfg, enum tt_key key, double value) TT_MUST_CHECK;
 
-/** Whether a file or a flag set the key; false for defaults, values of the flavor, and keys that follow other keys. */
+/**
+ * Whether a file or a flag set the key; false for defaults, values from the flavor, and keys that follow other keys.
+ */
 bool tt_config_is_set(const struct tt_config *cfg, enum tt_key key);
 
 /**
@@ -158,13 +162,12 @@ int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, c
 const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * A remedy for a relative path that does not exist, but would exist relative to the folder of the configuration file
- * that sets the key; otherwise NULL. The caller frees it (tt_free).
+ * A remedy if a relative path does not exist, but would exist relative to the folder of the configuration file that
+ * sets the key; otherwise NULL. The caller frees it (tt_free).
  */
 char *tt_config_beside(const struct tt_config *cfg, enum tt_key key);
 
-/** The choice that the user probably meant by a word, which is another trainer's word for it or a similar word; NULL:
- * none. */
+/** The choice that the user probably meant by a word: another trainer's word for it, or a similar word; NULL: none. */
 const char *tt_config_meant(const char *word, const char *const *choices, int n);
 
 /** If the error has a key and cfg is not NULL: puts the key, and where the user set it, before the message. Returns
@@ -222,7 +225,7 @@ enum tt_config_flag {
     TT_FLAG_QUIET = 65536,
 };
 
-/** The largest integer: one less than the value to which larger numbers saturate. */
+/** The largest integer: one less than the value at which larger numbers saturate. */
 #define TT_NO_LIMIT (INT64_MAX - 1)
 
 struct tt_choice {
@@ -245,7 +248,7 @@ struct tt_config_row {
     int flags;          /* enum tt_config_flag */
     size_t offset;      /* of the member in struct tt_config */
     const char *preset; /* the default in the form of a flag's value; NULL for null */
-    int64_t low, high;  /* of TT_KIND_INT */
+    int64_t low, high;  /* for TT_KIND_INT */
     double low_real, high_real;
     const char *zero_word; /* the word that means 0: "auto", "op"; NULL: none */
     const struct tt_choices *choices;
@@ -269,7 +272,7 @@ struct tt_config_section {
 
 /**
  * Entry i of training.dataset or validation.dataset, completed from other keys: the path of a single dataset, and the
- * text field. The texts belong to the config.
+ * text field. The config owns the texts.
  */
 struct tt_dataset_entry tt_config_dataset(const struct tt_config *cfg, const struct tt_datasets *datasets, int i);
 
@@ -293,10 +296,13 @@ void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_ro
 /** The word of a constant; an alias resolves to it. */
 const char *tt_config_choice_word(const struct tt_choices *choices, int value);
 
-/** Appends the words that a key chooses from, except aliases and what is not built yet. */
+/** Appends the choices of a key, except aliases and choices that are not built yet. */
 void tt_config_choices_text(const struct tt_config_row *row, const char *between, struct tt_text *out);
 
-/** Appends what the key accepts, except what is not built yet: "at least 1", "0 to 1", "linear|sqrt|cosine". */
+/**
+ * Appends the accepted values of a key, except those that are not built yet: "at least 1", "0 to 1",
+ * "linear|sqrt|cosine".
+ */
 void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 
 /* ---- output ---- */
@@ -339,7 +345,7 @@ enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE 
 struct tt_config_inactive {
     const char *path; /* or "section.*" */
     enum tt_inactive_kind kind;
-    const char *neutral; /* values that are accepted without a note: "a|b"; NULL: none */
+    const char *neutral; /* values accepted without a note: "a|b"; NULL: none */
     const char *why;
 };
 

@@ -286,7 +286,7 @@ struct tt_dataset_entry tt_config_dataset(const struct tt_config *cfg, const str
 
 /* --- writing --- */
 
-/* Whether the entry would be the same without the key. */
+/* Whether the entry would stay the same without the key. */
 static bool has_default(const struct tt_dataset_entry *entry, const struct tt_config_row *row)
 {
     const void *field = field_of(entry, row);

@@ -25,7 +25,7 @@ struct item {
     const struct tt_yaml *value;     /* in the file; NULL: the value is only in cfg */
     enum fate fate;
     bool is_written;
-    /* for what is refused or left out, the reason, perhaps with "\nhelp: ..."; for what is kept, a remark or NULL */
+    /* the reason for a refusal or omission, perhaps with "\nhelp: ..."; for a key that is kept, a remark or NULL */
     char *why;
 };
 
@@ -44,7 +44,7 @@ static const struct {
 #include "core/config/foreign.def"
 };
 
-/* The places of torchtitan's own datasets, which titan needs since it downloads nothing. */
+/* The paths of torchtitan's own datasets. titan needs them because it downloads nothing. */
 static const struct {
     const char *word, *path, *remark;
 } places[] = {
@@ -114,8 +114,8 @@ static const char *current_name(const char *was)
     return was;
 }
 
-/* Why titan refuses an unknown word that a project may have added to torchtitan (a dataset, model or optimizer), so
- * that the file is not at fault. NULL: the value is not such a word. */
+/* The reason for refusing an unknown word that a project may have added to torchtitan (a dataset, model or optimizer),
+ * so that the file is not at fault. NULL: the value is no such word. */
 static const char *unknown_word(const struct item *item, struct tt_text *why)
 {
     bool is_dataset = item->row->kind == TT_KIND_DATASETS;
@@ -134,7 +134,7 @@ static const char *unknown_word(const struct item *item, struct tt_text *why)
     return why->text;
 }
 
-/* Reads a key that titan has too. Its value is kept, or refused because titan does not support it, yet or on
+/* Reads a key that titan has too. Keeps its value, or refuses it because titan does not support it, yet or on
  * purpose. */
 static bool read_row(struct import *import, struct item *item)
 {
@@ -169,7 +169,7 @@ static bool read_row(struct import *import, struct item *item)
     return ok || refused;
 }
 
-/* Whether the value, or the only value in a list, asks for float8 GEMMs; titan trains the same model without float8. */
+/* Whether the value, or the only value in a list, requests float8 GEMMs; titan trains the same model without float8. */
 static bool asks_for_float8(const char *path, const struct tt_yaml *value)
 {
     static const char keys[] = "model.converters|float8.enable_float8_linear|training.enable_float8_linear|"
@@ -184,7 +184,7 @@ static bool asks_for_float8(const char *path, const struct tt_yaml *value)
 static void read_inactive(struct import *import, struct item *item, const struct tt_config_inactive *row)
 {
     const struct tt_config_row *mask = tt_config_row(TT_KEY(training.document_mask));
-    /* a resolved file already contains the values of the files from which it was made */
+    /* a resolved file already contains the values from the files that it was made of */
     bool is_refused = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value) &&
                       !(import->is_resolved && strcmp(item->path, "job.config_file") == 0);
 
@@ -205,7 +205,7 @@ static void read_map(struct import *import, const char *prefix, const struct tt_
 
 static void read_pair(struct import *import, char *was, const struct tt_yaml *key, const struct tt_yaml *value);
 
-/* Reads a single group with all parameters, as in versions of 2026, as the keys of section optimizer. */
+/* Reads a single group that contains all parameters, as in versions of 2026, as the keys of section optimizer. */
 static bool read_only_group(struct import *import, const struct tt_yaml *key, const struct tt_yaml *groups)
 {
     const struct tt_yaml *group = groups->kind == TT_YAML_LIST && groups->n == 1 ? groups->item[0] : NULL;
@@ -355,8 +355,8 @@ static bool parse(struct import *import, const char *text, size_t size, struct t
     return ok;
 }
 
-/* The number of a key that titan has under another name and in another unit; 0 if it is not set, or titan's key is
- * set. */
+/* The number of a key that titan has under another name and in another unit; 0 if it is not set, or if titan's own key
+ * is set. */
 static int64_t number_of(const struct import *import, const char *was, enum tt_key key)
 {
     const struct item *item = find_item(import, was);
@@ -375,7 +375,7 @@ static void translate_number(struct import *import, const char *was, int64_t n, 
     *(int64_t *)tt_config_member(import->cfg, row) = value;
 }
 
-/* Translates tokens, which versions of 2026 count, to samples, which titan counts. */
+/* Translates tokens, the unit of versions of 2026, to samples, titan's unit. */
 static void translate_tokens(struct import *import)
 {
     static const struct {
@@ -393,9 +393,9 @@ static void translate_tokens(struct import *import)
     }
 }
 
-/* Translates a number of microbatches to the samples of one. In earlier files, the local batch is divided into
- * microbatches. In later files, each microbatch has the size of the local batch, so titan's local batch is that of all
- * microbatches. */
+/* Translates a number of microbatches to the samples in one microbatch. In earlier files, the local batch is divided
+ * into microbatches. In later files, each microbatch has the size of the local batch, so titan's local batch is that
+ * of all microbatches. */
 static void translate_microbatches(struct import *import, const char *was, bool each_has_batch)
 {
     const struct tt_config_row *batch = tt_config_row(TT_KEY(training.local_batch_size));
@@ -417,12 +417,12 @@ static void translate_microbatches(struct import *import, const char *was, bool 
 
 /* ---- writing, as YAML with comments: titan's sections in their order, then the sections that titan lacks ---- */
 
-/* Adds a comment of one or several lines; a help line begins a new line. */
+/* Adds a comment of one or more lines; a help line begins a new line. */
 static void comment(struct tt_text *out, int indent, const char *text)
 {
     char *copy = tt_strdup(text), *rest = NULL;
 
-    for (char *c = copy; *c; c++) /* YAML allows no other characters in comments with certainty */
+    for (char *c = copy; *c; c++) /* YAML guarantees no other characters in comments */
         *c = *c == '\n' || (*c >= 0x20 && *c < 0x7f) ? *c : '?';
     for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         tt_config_wrap(out, indent, "# ", line);
@@ -498,8 +498,8 @@ static void write_item(const struct import *import, const struct item *item, int
     tt_text_add(out, "\n");
 }
 
-/* Adds a comment on a key that the file does not set and whose defaults differ. Defaults for validation matter only if
- * it is on. */
+/* Adds a comment about a key that the file does not set and whose defaults differ. Defaults for validation matter only
+ * if validation is on. */
 static void write_difference(const struct import *import, const struct tt_config_row *row, int indent,
                              struct tt_text *out)
 {

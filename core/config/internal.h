@@ -13,8 +13,8 @@
 struct tt_config_origin {
     char *origin;    /* "my.yaml:14" */
     char *where;     /* "my.yaml:14:7" */
-    int line;        /* of the key, in the file being read; 0: not in this file */
-    bool is_bad;     /* an error has been reported: rules that read the key report nothing */
+    int line;        /* position of the key in the file being read; 0: not in this file */
+    bool is_bad;     /* an error has been reported: rules that read the key report nothing further */
     bool is_derived; /* nobody set it: it follows another key or the flavor */
 };
 
@@ -25,12 +25,12 @@ struct tt_config_origins {
 
 /** The errors in files, flags and rules, collected. */
 struct tt_config_report {
-    const char *name; /* of the file that is being read: "my.yaml", "builtin:quick" */
+    const char *name; /* name of the file being read: "my.yaml", "builtin:quick" */
     bool is_builtin;  /* its line numbers are meaningless to the user */
     int n;
-    int n_hidden; /* number of errors beyond those that a message can hold */
+    int n_hidden; /* number of errors that no longer fit into a message */
     struct tt_text text;
-    const char *subject;  /* what contains the errors; NULL: the configuration */
+    const char *subject;  /* the object with the errors; NULL: the configuration */
     struct tt_text notes; /* lines for tt_note, shown if there is no error */
     bool is_partial;      /* a file could not be read to its end, so rules between keys are not checked */
 };
@@ -49,7 +49,7 @@ void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *
 void tt_config_report_unknown(struct tt_config_report *report, const struct tt_yaml *key, const char *path);
 void tt_config_report_unknown_flag(struct tt_config_report *report, const char *where, const char *path);
 
-/** The same about the value of row in cfg. If the user did not set it, the message says where it comes from. */
+/** The same about the value of `row` in cfg. If the user did not set it, the message says where it comes from. */
 void tt_config_report_value(struct tt_config_report *report, const struct tt_config *cfg,
                             const struct tt_config_row *row, const char *message);
 
@@ -96,8 +96,10 @@ struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datase
 /** Gives every entry of a list a name. */
 void tt_config_datasets_name(struct tt_datasets *datasets);
 
-/** Appends the value as YAML on one line, which a flag accepts too, without keys of entries that are at their
- * default. */
+/**
+ * Appends the value as YAML on one line, which a flag accepts too, without keys of entries that have their default
+ * value.
+ */
 void tt_config_datasets_text(const struct tt_datasets *datasets, struct tt_text *out);
 json_t *tt_config_datasets_json(const struct tt_datasets *datasets);
 
@@ -135,7 +137,7 @@ void tt_override_each(int n, const char *const *args, struct tt_config_report *r
 /** The row of an inactive torchtitan key; NULL if path is not one. */
 const struct tt_config_inactive *tt_config_inactive_find(const char *path);
 
-/** Whether titan accepts the value without a note, since it changes nothing. */
+/** Whether titan accepts the value without a note, because it changes nothing. */
 bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const struct tt_yaml *node);
 
 /** Why a Python file is refused. */
@@ -145,11 +147,13 @@ extern const char tt_config_python[];
 void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
                             const struct tt_yaml *node, struct tt_config_report *report);
 
-/** titan's name for a value that other trainers call `word`: bfloat16 for bf16; NULL: not known. */
+/** titan's name for a value that other trainers call `word` (bfloat16 for bf16); NULL: not known. */
 const char *tt_config_value_elsewhere(const char *word);
 
-/** A word of other trainers for a key, which titan does not know; see foreign.def. NULL: the word is not known here
- * either. */
+/**
+ * Another trainer's word for a value of a key, if titan does not know the word itself; see foreign.def. NULL:
+ * foreign.def does not list it either.
+ */
 struct tt_config_foreign {
     bool is_refused; /* text says why; otherwise text is a remedy */
     const char *paths, *words, *text;

@@ -250,7 +250,7 @@ int tt_config_locate(const struct tt_config *cfg, int rc)
 
 /* ---- collecting errors, so that all mistakes are reported at once ---- */
 
-enum { REPORT_BYTES = 14000 }; /* tt_fail's message has room for 16 KiB */
+enum { REPORT_BYTES = 14000 }; /* tt_fail's message holds 16 KiB */
 
 void tt_config_report_add(struct tt_config_report *report, const char *where, const char *fmt, ...)
 {
@@ -377,7 +377,8 @@ int tt_config_report_finish(struct tt_config_report *report)
 
 /* ---- configurations that come with titan, in the program or installed with it ---- */
 
-/* The configuration that `titan train` runs without a file: a run of a minute that learns something on any machine. */
+/* The configuration that `titan train` runs without a file: a run of one minute that learns something on any
+ * machine. */
 static const char quick[] = "job:\n"
                             "  dump_folder: ./outputs/quick\n"
                             "  description: built-in quick run\n"
@@ -446,7 +447,7 @@ struct reading {
     struct tt_config_report report;
 };
 
-/* The position of a wrong value; for a missing value, the position of its key. */
+/* The position of a wrong value; if the value is missing, the position of its key. */
 static const struct tt_yaml *spot(const struct tt_yaml *key, const struct tt_yaml *value)
 {
     return tt_yaml_is_null(value) && !*value->text ? key : value;
@@ -503,7 +504,7 @@ static void read_section(struct reading *r, const char *path, const struct tt_ya
     }
 }
 
-/* Whether there are inactive keys below path, so that its mapping must be read. */
+/* Whether there are inactive keys below path, so that their mapping must be read. */
 static bool has_inactive_below(const char *path)
 {
     size_t n = strlen(path);

@@ -13,8 +13,8 @@
 #include "core/config/internal.h"
 #include "core/data/source.h"
 
-/* Writes why the configuration is refused, or writes nothing. The second kind of function serves several keys, and gets
- * the first key of its row. */
+/* Writes the reason for refusing the configuration, or nothing. The second kind of function serves several keys, and
+ * gets the first key of its row. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
 typedef void (*rule_of_key_fn)(const struct tt_config *cfg, enum tt_key key, struct tt_text *why);
 
@@ -104,7 +104,7 @@ struct data {
     const char *where;
     const struct tt_datasets *datasets;
     const char *path;
-    bool is_one; /* it is read, and it is not a list */
+    bool is_one; /* it is read, and is not a list */
 };
 
 static struct data data_of(const struct tt_config *cfg, enum tt_key key)

@@ -144,7 +144,7 @@ static bool suggest_leaf(const char *leaf, struct tt_text *out)
     return n > 0;
 }
 
-/* The leaf nearest to word among the keys of section (all sections when NULL). */
+/* The key of section (of all sections, if NULL) whose last word is nearest to word. */
 static const char *nearest_leaf(const char *word, const char *section)
 {
     const char *leaf[N_ROWS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * One value of one key: from a YAML node (flags are made into nodes first) into the member of struct tt_config. The
- * key's row decides the type, never the look of the text. Then the reverse.
+ * key's row determines the type, never the look of the text. Also the reverse.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  *
  * Parses YAML text into a tree with positions, from libyaml's events. Only this file includes yaml.h. The tree is built
  * with an explicit stack, so that deep nesting reaches a limit instead of crashing. An alias shares the node of its
- * anchor. So aliases of aliases cost nothing until the tree is walked; the number of aliases is limited for that.
+ * anchor. So aliases of aliases cost nothing until code walks the tree, which is why their number is limited.
  */
 #include "core/config/yaml.h"
 
@@ -24,7 +24,7 @@ struct builder {
     struct tt_yaml_doc *doc;
     struct tt_yaml *stack[TT_YAML_MAX_DEPTH];
     int depth;
-    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* for the map at each depth: a key that has no value yet */
+    struct tt_yaml *pending_key[TT_YAML_MAX_DEPTH]; /* for the map at each depth: a key that still lacks its value */
     struct anchor *anchor;
     int n_anchors, cap_anchors;
     int n_aliases, n_documents;
@@ -224,7 +224,7 @@ static int indenting_tab(const char *text, size_t size, size_t line)
     return 0;
 }
 
-/* libyaml begins a new line at the end of a text that ends without one. */
+/* libyaml begins a new line at the end of a text that does not end with one. */
 static void stay_inside(const char *text, size_t size, int *line, int *column)
 {
     const char *end = text + size, *begin = end;

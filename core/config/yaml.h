@@ -48,7 +48,7 @@ void tt_yaml_release(struct tt_yaml_doc *doc);
 /** Adds a new, empty node to doc. */
 struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column);
 
-/** Adds a pair to a map. Gets the value of a key; NULL: there is none, or map is NULL or not a map. */
+/** Adds a pair to a map. Returns the value of a key; NULL: there is none, or map is NULL or not a map. */
 void tt_yaml_put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value);
 struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key);
 

@@ -19,9 +19,9 @@ struct tt_chat {
     struct tt_chat_template *chat; /* NULL: not needed so far */
     char *template_name;
     json_t *messages;
-    bool *is_answer; /* for each message: whether it is an answer of the assistant that is learned */
+    bool *is_answer; /* for each message: whether it is an assistant's answer to be learned */
     size_t n_answers, cap_answers;
-    struct tt_text text; /* of the line */
+    struct tt_text text; /* weight of the line */
     struct tt_passages learned;
 };
 
@@ -82,7 +82,7 @@ static void clear_text(struct tt_chat *c)
     tt_text_add_bytes(&c->text, "", 0);
 }
 
-/* Completes counts for the ids that were added. */
+/* Completes the counts for the ids that were added. */
 static void set_counts(struct tt_chat_ids *to, int counts)
 {
     while (to->counts.n < to->ids.n)
@@ -129,7 +129,7 @@ out:
 
 /* --- reading a line --- */
 
-/* A member that is null counts as missing. */
+/* A null member counts as missing. */
 static int read_fields(const char *line, size_t size, struct tt_json_field *field, int n)
 {
     struct tt_json_problem problem;
@@ -192,7 +192,7 @@ static int read_weight(const json_t *value, const char *where, bool *ret_learned
     return 0;
 }
 
-/* As transformers does, removes null members, and gives reasoning the names that templates read. */
+/* Like transformers, removes null members, and stores reasoning under the names that templates read. */
 static void complete_message(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -302,7 +302,7 @@ int tt_chat_read(struct tt_chat *chat, const char *line, size_t size, struct tt_
 
     ret_ids->ids.n = ret_ids->counts.n = 0;
     TT_TRY(read_fields(line, size, f, N_FIELDS));
-    /* data sets in which all lines have the same members use an empty list for "no tools" */
+    /* datasets in which all lines have the same members use an empty list for "no tools" */
     if (f[MESSAGES].value && f[TOOLS].value && !(f[TOOLS].kind == JSON_ARRAY && f[TOOLS].size == 2))
         return tt_fail(TT_EDATA, "the line has 'tools', which are not supported");
     if (f[MESSAGES].value) {

@@ -8,7 +8,7 @@
 #include "core/tokenizer/tokenizer.h"
 
 /**
- * Lines of chat data as tokens, of which only the answers count. A line is an object with one of
+ * Turns lines of chat data into tokens, of which only the answers are learned. A line is an object with one of
  *     messages               a list of {role, content}, which the chat template writes; the answers are the messages of
  *                            the assistant whose weight is not 0, each with the token that ends its turn
  *     prompt and completion  (or response), or instruction, input and output: texts, written one after the other

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat templates: chooses one, and finds the parts of its text that are learned. If a template marks nothing, it is
- * rendered with other answers to find an answer in the text, and up to an answer, with the beginning of one, to find
- * where the model begins to write.
+ * Chat templates: chooses one, and finds the learned parts of its text. If a template marks no parts, titan renders it
+ * with different answers to find an answer in the text, and up to an answer, with the beginning of one, to find where
+ * the model begins to write.
  *
  * To support more of Jinja (core/data/jinja):
  *   1. A filter or test is a row in filter.c, a method one in string.c, a tag one in parser.c. Anything that differs
@@ -27,7 +27,7 @@
 #include "core/base/mem.h"
 #include "core/data/jinja/jinja.h"
 
-/* The templates with names. They mark the parts that are learned. */
+/* The named templates. They mark the parts that are learned. */
 static const struct row {
     const char *name;
     bool bos;                /* it needs the tokenizer's BOS */
@@ -90,12 +90,12 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 struct tt_chat_template {
     const struct tt_tokenizer *tokenizer;
-    const char *text; /* the text of the table's template or the tokenizer's */
+    const char *text; /* the text of the template, from the table or the tokenizer */
     struct tt_jinja *jinja;
     char *where;        /* its name in messages */
-    json_t *context;    /* what the template sees besides the messages */
+    json_t *context;    /* the template's variables besides the messages */
     char *opening;      /* the beginning of an answer */
-    char *closing;      /* what follows an answer in any place, without white space at its end */
+    char *closing;      /* the text that follows an answer anywhere, without trailing white space */
     int closing_tokens; /* the most added tokens that `closing` contains */
     int32_t end;
 };
@@ -209,7 +209,7 @@ static int render(const struct tt_chat_template *chat, const json_t *messages, s
     return rc;
 }
 
-/* Makes the error one of the data, since the template could write other conversations. */
+/* Turns the error into one of the data, since the template could write other conversations. */
 static int as_data_error(int rc)
 {
     return rc == TT_EUSAGE ? tt_fail(TT_EDATA, "%s", tt_error_message()) : rc;
@@ -346,7 +346,7 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
         begin = find_opening(chat, text, last.end, content, (size_t)(thoughts - chat->opening));
     if (begin == NOWHERE && is_written && same + opening > before.size)
         begin = same < content ? same : content;
-    /* the first message may lack the beginning of an answer, and a message after an answer may continue its turn */
+    /* the first message may lack the beginning of an answer; a message after an answer may continue its turn */
     if (begin == NOWHERE && (!opening || i == 0 || is_assistant(messages, i - 1)))
         begin = content;
     if (begin == NOWHERE)
@@ -381,7 +381,7 @@ static size_t find_end(const struct tt_chat_template *chat, const struct tt_text
     return at;
 }
 
-/* Takes the parts that the template marked, except in answers that are not learned. */
+/* Uses the parts that the template marked, except in answers that are not learned. */
 static int take_generated(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
                           const struct tt_text *text, const struct tt_passages *generated, struct tt_passages *learned)
 {
@@ -404,7 +404,7 @@ out:
     return rc;
 }
 
-/* Offsets count from the beginning of the new text, not of the caller's text before it. */
+/* Makes offsets count from the beginning of the new text, not of the caller's text before it. */
 static int write_and_find(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
                           struct tt_text *text, struct tt_passages *learned)
 {
@@ -448,7 +448,7 @@ int32_t tt_chat_template_end(const struct tt_chat_template *chat)
 
 /* --- for other programs --- */
 
-/* The tags belong to transformers; jinja2 and llama.cpp may not know them. */
+/* The tags are transformers' own; jinja2 and llama.cpp may not know them. */
 void tt_chat_template_text(const struct tt_chat_template *chat, struct tt_text *text)
 {
     struct tt_text half = {0};
@@ -576,7 +576,7 @@ static int32_t first_token(const struct tt_chat_template *chat, const struct tt_
 
 /*
  * Finds the text that closes a turn: it follows both the last answer and earlier ones. A template that always writes
- * the beginning of an answer adds that too, and its first token may be the first token of every turn.
+ * the beginning of an answer adds this beginning too, and its first token may be the first token of every turn.
  */
 static int try_closing(struct tt_chat_template *chat)
 {
@@ -607,7 +607,7 @@ out:
     return rc;
 }
 
-/* Makes an error of the template an error of the key that chooses it. */
+/* Attributes the template's error to the key that chooses it. */
 static int as_key_error(int rc)
 {
     struct tt_text names = {0};

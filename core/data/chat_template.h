@@ -11,14 +11,14 @@
 
 /**
  * Writes a conversation as text with a Jinja template (core/data/jinja), the tokenizer's own or one of a table, and
- * finds the parts of the text that are learned. The text equals the result of Hugging Face's apply_chat_template.
+ * finds the learned parts of the text. The text equals the result of Hugging Face's apply_chat_template.
  */
 struct tt_chat_template;
 
 /**
- * The template `name` of the table, or for "auto" that of the tokenizer, which must outlive it. TT_EUSAGE if there is
- * no such template (with a list of all), if the tokenizer lacks a token of a template in the table, or if titan does
- * not understand the template (with its file and line).
+ * The template `name` of the table, or for "auto" the tokenizer's own. The tokenizer must outlive it. TT_EUSAGE if
+ * there is no such template (with a list of all), if the tokenizer lacks a token of a template in the table, or if
+ * titan does not understand the template (with its file and line).
  */
 int tt_chat_template_new(const char *name, const struct tt_tokenizer *tokenizer,
                          struct tt_chat_template **ret_template) TT_MUST_CHECK;

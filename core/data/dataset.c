@@ -232,7 +232,7 @@ out:
     return rc;
 }
 
-/* A hash of everything besides the files and the tokenizer that determines the tokens. A chat template may write any
+/* A hash of everything that determines the tokens, besides the files and the tokenizer. A chat template may write any
  * token that tokenizer_config.json names. */
 static uint64_t hash_reading(const struct tt_source *source, const struct tt_dataset_spec *spec)
 {
@@ -248,7 +248,7 @@ static uint64_t hash_reading(const struct tt_source *source, const struct tt_dat
     return tt_hash64(source->text_field, strlen(source->text_field), hash);
 }
 
-/* Whether it is the name of an unfinished token file; earlier versions used .tmp.NUMBER. */
+/* Whether this is the name of an unfinished token file; earlier versions used .tmp.NUMBER. */
 static bool is_unfinished(const char *name)
 {
     static const char old[] = ".tokens.tmp.";
@@ -259,7 +259,7 @@ static bool is_unfinished(const char *name)
 }
 
 /* Removes the files that killed writers left in the cache. A living writer holds a lock on its file, so that file
- * stays. A file that cannot be removed also stays; it only takes space. */
+ * stays. A file that cannot be removed stays too; it only takes up space. */
 static void sweep_cache(const char *folder)
 {
     char **names = NULL;
@@ -338,7 +338,7 @@ out:
     return rc;
 }
 
-/* Checks the tokenizer, since only the tokenizer that made tokens knows their meaning. */
+/* Checks the tokenizer, since only the tokenizer that made the tokens knows their meaning. */
 static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_token_info *info)
 {
     const struct tt_tokenizer *t = spec->tokenizer;
@@ -402,7 +402,7 @@ out:
 
 /* ---- an open dataset: reading its tokens, and checking that the file is still the one that was prepared ---- */
 
-/* Adds the host to the message of an error, since on other hosts the same path may lead to another file. */
+/* Adds the host to an error message, since on other hosts the same path may lead to another file. */
 static int say_host(int rc)
 {
     char host[256] = "";
@@ -500,7 +500,7 @@ int tt_dataset_recheck(struct tt_dataset *dataset)
     return rc < 0 || modified_sec(&st) == dataset->modified_sec ? rc : tt_dataset_verify(dataset);
 }
 
-/* Converts the uint16 at the end of the array to int32 from its beginning on. */
+/* Converts the uint16 at the end of the array to int32, starting at its beginning. */
 static void widen(int32_t *ids, int64_t n)
 {
     const char *from = (const char *)ids + (size_t)n * sizeof(uint16_t);
@@ -528,7 +528,7 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
     rc = tt_file_pread(dataset->fd, dataset->ref.path, (char *)(ids + n) - bytes, bytes,
                        info->tokens_at + begin * info->item_size);
     if (rc == TT_EDATA && (changed = look(dataset, &st)) < 0)
-        return changed; /* the change of the file explains more than where it ends */
+        return changed; /* the change of the file explains more than the place where it ends */
     if (rc < 0)
         return say_host(rc);
     if (info->item_size == 2)
@@ -546,7 +546,8 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
     return fail_changed(dataset, how);
 }
 
-/* Reads the bytes with the tokens' bits into the end of ret_counts, and expands them from its beginning on. */
+/* Reads the bytes that contain the tokens' bits into the end of ret_counts, and expands the bits, starting at its
+ * beginning. */
 int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n, uint8_t *ret_counts)
 {
     const struct tt_token_info *info = &dataset->ref.info;

@@ -19,7 +19,7 @@
 struct tt_dataset_kind {
     const char *name;
     int variant;     /* variant of the files' format */
-    bool needs_path; /* dataset_path must be set */
+    bool needs_path; /* the user must set dataset_path */
     bool is_text;    /* text, not tokens: needs a tokenizer and a cache folder */
 };
 
@@ -37,8 +37,8 @@ struct tt_dataset_spec {
 };
 
 /**
- * For a packed dataset: compares its header, without its content, with the tokenizer. Text passes. TT_EDATA: it was
- * packed with another tokenizer, or is not a packed file.
+ * For a packed dataset: compares the tokenizer with the header, without reading the content. Accepts every text
+ * dataset. TT_EDATA: it was packed with another tokenizer, or is not a packed file.
  */
 int tt_dataset_peek(const struct tt_dataset_spec *spec) TT_MUST_CHECK;
 
@@ -70,7 +70,7 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
 struct tt_dataset {
     struct tt_dataset_ref ref;
     int fd;
-    uint64_t device, inode; /* of the file that was opened, whatever its path leads to later */
+    uint64_t device, inode; /* identity of the opened file, even if its path later leads to another one */
     double modified_sec;    /* when it was last written, as of the last check of its content */
     int64_t *offsets;       /* [n_documents + 1], or NULL: one document */
 };
@@ -79,10 +79,10 @@ struct tt_dataset {
 int tt_dataset_open(const struct tt_dataset_ref *ref, struct tt_dataset **ret_dataset) TT_MUST_CHECK;
 void tt_dataset_free(struct tt_dataset *dataset);
 
-/** Reads the whole file and compares its digest with that of ref: TT_EDATA naming host and file if they differ. */
+/** Reads the whole file and compares its digest with the one in ref: TT_EDATA names host and file if they differ. */
 int tt_dataset_verify(struct tt_dataset *dataset) TT_MUST_CHECK;
 
-/** The same, but only if the file was written to since it was opened or last verified. Otherwise almost free. */
+/** The same, but only if the file was written after it was opened or last verified. Otherwise almost free. */
 int tt_dataset_recheck(struct tt_dataset *dataset) TT_MUST_CHECK;
 
 /**
@@ -92,8 +92,8 @@ int tt_dataset_recheck(struct tt_dataset *dataset) TT_MUST_CHECK;
 int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, int32_t *ids) TT_MUST_CHECK;
 
 /**
- * For tokens [begin, begin + n): 1 if the token is to be learned, else 0. The file must have a mask. TT_EDATA names
- * host and file if the file ends early.
+ * For tokens [begin, begin + n): 1 if the token is learned, else 0. The file must have a mask. TT_EDATA names host and
+ * file if the file ends early.
  */
 int tt_dataset_counts(const struct tt_dataset *dataset, int64_t begin, int64_t n, uint8_t *ret_counts) TT_MUST_CHECK;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples by index: each epoch has a permutation of the documents and the position of each in the epoch's stream, which
- * a binary search uses. The permutations of two epochs are kept, since a batch may span two epochs. Conversations are
- * packed into samples first, and the permutation is that of the samples.
+ * Samples by index: each epoch has a permutation of the documents and the position of each document in the epoch's
+ * stream, in which a binary search finds a sample. Keeps the permutations of two epochs, since a batch may span both.
+ * Conversations are first packed into samples; the permutation is then one of samples.
  */
 #include "core/data/sampler.h"
 
@@ -21,7 +21,7 @@
 
 enum { WINDOW = 4 * TT_HOLDOUT_BLOCK, PROGRESS_TOKENS = 1 << 24 };
 
-/* Tokens that are read at once, since most documents are short. */
+/* Tokens read at once, since most documents are short. */
 struct window {
     const struct tt_dataset *dataset;
     int64_t begin, n;
@@ -107,7 +107,7 @@ static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, dou
                        "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\n"
                        "help: with %s=%.3g%% or more, one is held out",
                        key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
-                       percent * 1.01); /* so that rounding to three digits cannot end below it */
+                       percent * 1.01); /* so that a value rounded to three digits cannot be below it */
 }
 
 /* Counts the tokens of a document that are to be learned. */
@@ -217,8 +217,8 @@ static int fail_long(const struct tt_packs *p, int64_t document)
                        TT_KEY_NAME(dataloader.long_conversations));
 }
 
-/* Decides whether a conversation is used. A long one is used if a token that remains after truncation, other than the
- * first, is to be learned. */
+/* Decides whether to use a conversation. A long one is used if some token that remains after truncation, other than the
+ * first, is learned. */
 static int choose(struct tt_packs *p, int64_t document, enum tt_long_choice longs, bool *ret_used)
 {
     int64_t n = length_of(p->dataset, document);
@@ -328,13 +328,13 @@ out:
 /* ---- the order of a weighted mixture ---- */
 
 /*
- * Sample t (from 1) of dataset k with share w of a period W is wanted when its share of the first t samples, t w / W,
- * exceeds the number of samples that it has got; it becomes late when it exceeds that by a whole sample. Among the
- * datasets whose next sample is wanted, the one that would become late first is next. With the right bounds no sample
- * is ever late (R. Tijdeman, The chairman assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
+ * Dataset k, with share w of a period W, is due when its exact share of the first t samples, t w / W, exceeds the
+ * number of samples taken from it so far; it is late when it exceeds that number by a whole sample. Of all due
+ * datasets, the one that would be late first is next. With the right bounds no sample is ever late (R. Tijdeman, The
+ * chairman assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
  */
 
-/* Shares that have exactly the ratios of the weights, which are decimal numbers. False: their sum is too large. */
+/* Computes shares with exactly the ratios of the weights, which are decimal numbers. False: their sum is too large. */
 static bool find_exact_shares(const double *weight, int n, double scale, int64_t *share)
 {
     static const double nearly = 1e-9; /* weights such as 0.1 are rounded when they are read */
@@ -471,7 +471,7 @@ int64_t tt_mixture_find(const struct tt_mixture *m, int part, int64_t number)
 struct epoch {
     int64_t number; /* -1: none yet */
     int64_t *order; /* documents or packs */
-    int64_t *begin; /* [n_ordered + 1] where each document of the order begins in the stream; NULL: packs */
+    int64_t *begin; /* [n_ordered + 1] start of each document of the order in the stream; NULL: packs */
     uint64_t used;  /* when it was last used */
 };
 

@@ -12,19 +12,19 @@
 /**
  * The documents of a dataset (or conversations of chat data) that are held out of training, for validation. Whether a
  * document is held out depends only on its tokens: not on its place in the file, on other documents, on a seed or on
- * the number of ranks. So equal documents are on the same side, a larger part holds out the documents of a smaller part
+ * the number of ranks. So equal documents are on the same side, a larger part holds out all documents of a smaller part
  * and more, and documents stay on their side when data is added.
  *
  * A document is held out if its hash, read as a fraction of 2^64, is less than the part. The hash is XXH3 (64 bits) of
- * its tokens as little-endian int32, in blocks of TT_HOLDOUT_BLOCK; the seed of a block is the hash of the block
- * before it, and that of the first one is 0. This must not change: runs rely on it when they continue.
+ * its tokens as little-endian int32, in blocks of TT_HOLDOUT_BLOCK; the seed of a block is the hash of the block before
+ * it; the seed of the first block is 0. This must not change: continued runs rely on it.
  */
 enum { TT_HOLDOUT_BLOCK = 1 << 16 };
 
 struct tt_holdout {
     double part;         /* the share of documents that is held out on average: above 0, below 1 */
     int64_t n_documents; /* in the dataset */
-    /* number of documents that are held out, of their tokens, and of those tokens that are to be learned */
+    /* numbers of held-out documents, of their tokens, and of those tokens that are learned */
     int64_t held;
     int64_t held_tokens;
     int64_t held_learned;
@@ -45,16 +45,16 @@ static inline int64_t tt_holdout_bytes(int64_t n_documents)
     return (n_documents + 7) / 8;
 }
 
-/** The documents on one side, or all of a dataset: their number, and a list. */
+/** The documents on one side, or all documents of a dataset: their number, and a list. */
 struct tt_documents {
     int64_t n, tokens, learned;
     int64_t *index; /* the documents, in file order; NULL: all */
 };
 
 /**
- * Samples of a dataset with a mask (chat data): whole conversations are packed in file order, until the next one does
- * not fit and begins the next sample. So the conversations of a sample depend only on the data and seq_len, and an
- * epoch has the same number of samples whatever their order. The rest of a sample is padding.
+ * Samples of a dataset with a mask (chat data). A sample contains whole conversations in file order; the first one that
+ * does not fit begins the next sample. So the contents of a sample depend only on the data and seq_len, and an epoch
+ * has the same number of samples in any order. The rest of a sample is padding.
  */
 struct tt_packs {
     const struct tt_dataset *dataset;
@@ -84,7 +84,7 @@ struct tt_mixture {
     int n;                              /* datasets */
     int64_t period;                     /* samples */
     int64_t share[TT_MIXTURE_MOST];     /* samples of each dataset in a period */
-    int64_t begin[TT_MIXTURE_MOST + 1]; /* where each dataset's part of `place` begins */
+    int64_t begin[TT_MIXTURE_MOST + 1]; /* start of each dataset's part of `place` */
     uint8_t *part;                      /* [period] the dataset of each sample */
     /* [period] for each sample, the number of samples of the same dataset before it */
     int32_t *number;
@@ -111,9 +111,9 @@ int64_t tt_mixture_find(const struct tt_mixture *mixture, int part, int64_t numb
 /**
  * The order of training samples. The documents of an epoch, in file order or shuffled by (seed, epoch), form one stream
  * of N tokens; sample i of the epoch is its tokens [i T, i T + T], inputs all but the last, labels all but the first;
- * an epoch has S = floor((N - 1) / T) samples, and the rest is dropped. Global sample g is sample g mod S of
- * epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets
- * the same samples.
+ * an epoch has S = floor((N - 1) / T) samples, and the remaining tokens are dropped. Global sample g is sample g mod S
+ * of epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets the
+ * same samples.
  *
  * In a dataset with a mask (chat data), samples consist of whole conversations instead (struct tt_packs), and these
  * samples are shuffled.
@@ -127,11 +127,11 @@ struct tt_sampler_options {
     int64_t seq_len; /* T >= 1 */
     bool shuffle;
     bool repeat;    /* start over after each epoch; else TT_EDATA after the first */
-    bool documents; /* positions are wanted; TT_EUSAGE if the dataset does not record where its documents begin */
+    bool documents; /* fill in positions; TT_EUSAGE if the dataset does not record where its documents begin */
     enum tt_long_choice longs; /* for a dataset with a mask */
     uint64_t seed;
-    const struct tt_holdout *holdout; /* NULL: samples are made of all documents; only tt_sampler_new reads it */
-    bool held_out;                    /* use the documents that are held out, instead of the others */
+    const struct tt_holdout *holdout; /* NULL: all documents are used; only tt_sampler_new reads it */
+    bool held_out;                    /* use the held-out documents instead of the others */
 };
 
 /** The dataset must outlive the sampler. TT_EDATA if there is no complete sample. */
@@ -142,7 +142,7 @@ void tt_sampler_free(struct tt_sampler *sampler);
 /** The number of complete samples in an epoch. */
 int64_t tt_sampler_epoch_samples(const struct tt_sampler *sampler);
 
-/** The documents that samples are made of. */
+/** The documents that samples consist of. */
 const struct tt_documents *tt_sampler_documents(const struct tt_sampler *sampler);
 
 /** The packs of a dataset with a mask; NULL for other datasets. */
@@ -153,15 +153,15 @@ const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler);
  * of the two epochs used last are kept; another epoch needs a new permutation of the documents.
  *   sample          global index >= 0
  *   inputs, labels  T ids each; a label is -100 if the token is not learned, -101 in padding
- *   positions       positions of the T inputs within their documents, as far as these are in the sample; NULL: not
- *                   wanted
+ *   positions       positions of the T inputs within their documents, counted from the start of the sample at the
+ *                   earliest; NULL: not wanted
  */
 int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels,
                    int32_t *positions) TT_MUST_CHECK;
 
 /**
- * The order of an epoch's documents, whose number is that of tt_sampler_documents; valid until the next call; NULL:
- * file order. For a dataset with a mask, the order of its samples.
+ * The order of an epoch's documents, as many as tt_sampler_documents returns; valid until the next call; NULL: file
+ * order. For a dataset with a mask, the order of its samples.
  */
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading the files of a corpus. The owner of zlib and zstd: a reader unpacks files on the way, by lines or as a whole.
- * The file is mapped. Plain text is handed out in place, packed text through a buffer.
+ * Reads the files of a corpus, by lines or as a whole. This file owns zlib and zstd: a reader unpacks files on the way.
+ * It maps the file, returns plain text in place, and returns unpacked text from a buffer.
  */
 #include "core/data/source.h"
 
@@ -35,20 +35,20 @@ enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
  * pointer, a web page, Parquet, another compression), TT_EDATA says what it is. */
 struct reader {
     const char *name;
-    struct tt_mapping mapping; /* of a file that is opened by its path */
+    struct tt_mapping mapping; /* file that is opened by its path */
     const uint8_t *raw;
     size_t raw_size, raw_used;
     enum packing packing;
     z_stream gzip;
     ZSTD_DStream *zstd;
     bool in_frame;         /* within a gzip member or a zstd frame, where the file must not end */
-    struct tt_text buffer; /* unpacked text; bytes before buffer_used have been handed out */
+    struct tt_text buffer; /* unpacked text; bytes before buffer_used have been returned */
     size_t buffer_used;
     int64_t offset; /* of the next byte of the unpacked text */
-    int64_t lines;  /* number of lines that have been handed out */
+    int64_t lines;  /* number of lines that have been returned */
 };
 
-/* A part of the file that is handed out to the caller. */
+/* The part of the file that is returned next. */
 struct piece {
     const char *text;
     size_t size;
@@ -80,7 +80,7 @@ static bool is_wide(const uint8_t *bytes, size_t size, size_t zero)
     return most >= 4;
 }
 
-/* Whether a zstd frame begins there, or a skippable frame, with which pzstd begins. */
+/* Whether a zstd frame begins here, or a skippable frame, with which pzstd begins. */
 static bool is_zstd(const uint8_t *raw, size_t size)
 {
     return begins(raw, size, "\x28\xb5\x2f\xfd", 4) ||
@@ -258,7 +258,7 @@ out:
     return rc;
 }
 
-/* The text that has not been handed out yet; in a packed file, the unpacked part of it. */
+/* The text that has not been returned yet; in a packed file, the unpacked part of it. */
 static struct piece unread(const struct reader *r)
 {
     if (r->packing == PLAIN)
@@ -288,9 +288,9 @@ static int fail_line(const struct reader *r)
 }
 
 /*
- * The next line, without its end; a byte order mark at the start of the file is left out. It is valid until the next
- * call; its text is NULL at the end of the file. TT_EDATA names the line if a line of a packed file exceeds 128 MiB,
- * since unpacked lines are held in memory.
+ * The next line, without its end and without a byte order mark at the start of the file. The line is valid until the
+ * next call; its text is NULL at the end of the file. TT_EDATA names the line if a line of a packed file exceeds 128
+ * MiB, since unpacked lines are held in memory.
  */
 static int reader_line(struct reader *r, struct piece *ret_line)
 {
@@ -324,7 +324,7 @@ out:
     return rc;
 }
 
-/* The whole rest of the file, valid until the reader is freed. TT_EDATA if that exceeds 1 GiB in a packed file. */
+/* All the rest of the file, valid until the reader is freed. TT_EDATA if it exceeds 1 GiB in a packed file. */
 static int reader_rest(struct reader *r, struct piece *ret_rest)
 {
     bool more = r->packing != PLAIN;
@@ -347,7 +347,7 @@ out:
 
 enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
 
-/* Whether only files of JSON lines have such a name. */
+/* Whether such a name belongs only to files of JSON lines. */
 static bool is_lines_name(const char *name)
 {
     static const char *const suffix[] = {".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst"};
@@ -364,7 +364,7 @@ static bool is_jsonl_name(const char *name)
            tt_text_ends(name, ".json.zst");
 }
 
-/* Whether the file contains JSON lines, packed in a way that titan does not read. */
+/* Whether the file contains JSON lines, compressed in a way that titan does not read. */
 static bool is_other_lines_name(const char *name)
 {
     static const char *const packed[] = {".xz", ".bz2", ".lz4", ".lzma", ".br", ".zip", ".7z", ".Z"};
@@ -388,7 +388,7 @@ int tt_source_fail_parquet(const char *path)
                    path, path);
 }
 
-/* A folder, and the one through which it was reached. */
+/* A folder, and the folder through which it was reached. */
 struct nested {
     const struct nested *parent;
     const char *path;
@@ -439,7 +439,7 @@ static int add_folder(struct tt_source *s, const char *folder, const struct nest
             if (rc < 0)
                 goto out;
         } else if (tt_text_ends(path, ".parquet") ||
-                   is_other_lines_name(path)) { /* it would be left out, or read as text */
+                   is_other_lines_name(path)) { /* it would be left out, or misread as text */
             rc = tt_text_ends(path, ".parquet")
                      ? tt_source_fail_parquet(path)
                      : tt_fail(TT_EDATA,
@@ -585,7 +585,7 @@ static int take_document(struct walk *w, const char *text, size_t size)
 {
     int rc = w->fn(w->arg, text, size);
 
-    /* not the document's fault: it could not be written, or the configuration is wrong */
+    /* not the document's fault: writing it failed, or the configuration is wrong */
     if (rc == TT_EIO || rc == TT_EUSAGE)
         return rc;
     if (rc < 0)

@@ -13,18 +13,18 @@
 int tt_reader_refuse(const char *name, const void *bytes, size_t size, bool may_be_html) TT_MUST_CHECK;
 
 /**
- * The source of a dataset's documents: text files with one document each, or JSON lines with one document per line. Of
- * a line, the receiver gets the text of a field (TT_SOURCE_JSONL), or the whole line (TT_SOURCE_LINES).
+ * The source of a dataset's documents: text files with one document each, or JSON lines with one document per line. The
+ * receiver gets one text field of each line (TT_SOURCE_JSONL), or the whole line (TT_SOURCE_LINES).
  */
 enum tt_source_kind { TT_SOURCE_TEXT, TT_SOURCE_JSONL, TT_SOURCE_LINES };
 
 struct tt_source {
     enum tt_source_kind kind;
-    char *text_field; /* of JSON lines */
+    char *text_field; /* text field of JSON lines */
     char **path;      /* sorted; the name of a built-in source */
     int n_paths;
     struct tt_builtin builtin; /* size is 0 if the source consists of files */
-    int64_t bytes;             /* of all files, in their size on disk */
+    int64_t bytes;             /* of all files; their size on disk */
 };
 
 /**

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checking and writing packed token files. They are read, not mapped, so that a file that is truncated meanwhile gives
- * an error and not a signal.
+ * Checking and writing packed token files. They are read, not mapped, so that a file truncated meanwhile causes an
+ * error, not a signal.
  */
 #include "core/data/tokenfile.h"
 
@@ -42,7 +42,7 @@ struct tt_token_header {
     int64_t n_learned;                    /* in version 2; otherwise 0 */
     char unicode[TT_TOKEN_UNICODE_BYTES]; /* "": unknown */
     uint64_t reserved[3];
-    uint64_t header_hash; /* of all bytes of the header before it */
+    uint64_t header_hash; /* of all preceding bytes of the header */
 };
 
 _Static_assert(sizeof(struct tt_token_header) == 136 - 8, "the header is 128 bytes");
@@ -235,7 +235,8 @@ static int check_raw(const struct file *file, struct tt_token_info *info)
     return 0;
 }
 
-/* Completes the description of a foreign file, which is one document; reads it once for its digest and largest id. */
+/* Completes the description of a foreign file, which counts as one document; reads it once for its digest and largest
+ * id. */
 static int complete_foreign(const struct file *file, struct tt_token_info *info)
 {
     uint32_t max = 0;

@@ -27,14 +27,14 @@ struct tt_token_info {
     int32_t format;    /* enum tt_token_format */
     int32_t item_size; /* bytes of a token: 2 or 4 */
     int64_t n_tokens;
-    int64_t n_documents; /* 1 if the file has no offsets */
+    int64_t n_documents; /* 1 if the file contains no offsets */
     int64_t tokens_at;   /* byte offsets in the file */
     int64_t offsets_at;  /* 0: no document offsets */
-    int64_t mask_at;     /* 0: every token is to be learned */
+    int64_t mask_at;     /* 0: every token is learned */
     int64_t file_size;
     int64_t vocab_size;                   /* of the tokenizer; 0: unknown */
     int32_t bos, eos;                     /* -1: unknown or none */
-    int64_t n_learned;                    /* number of tokens that are to be learned */
+    int64_t n_learned;                    /* number of learned tokens */
     int64_t max_id;                       /* largest id in the file */
     uint64_t tokenizer_hash;              /* 0: unknown */
     char unicode[TT_TOKEN_UNICODE_BYTES]; /* version of Unicode whose properties the tokenizer used; "": unknown */

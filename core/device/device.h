@@ -10,13 +10,13 @@
 
 /**
  * A device provides the memory of arenas and runs ops. Programs use both through this interface. One device is the host
- * (host.c), on which a launch is a call and no wait is needed.
+ * (host.c), where a launch is a call and nothing needs to wait.
  *
- * A stream runs the work that it is given in that order, at some later time. An event is a point in a stream. The host
- * waits for an event before it reads what the stream writes, and before it writes what the stream may still read.
+ * A stream runs the work given to it in order, at some later time. An event is a point in a stream. The host waits for
+ * an event before it reads what the stream writes, and before it writes what the stream may still read.
  *
- * The host must be able to address the memory of a device, since collectives and checkpoints read and write it. For a
- * device without such memory, copies would be needed at the places that wait.
+ * The host must be able to address the memory of a device, since collectives and checkpoints read and write it. A
+ * device without such memory would need copies wherever the host waits.
  *
  * To add a device:
  *   1. A file here with the functions of struct tt_device_ops, and a function of its own for every op and step op,
@@ -53,7 +53,7 @@ struct tt_device_ops {
     void (*copy)(struct tt_device_stream *stream, void *to, const void *from, size_t bytes);
     void (*launch)(struct tt_device_stream *stream, const struct tt_call *call);
     void (*launch_step)(struct tt_device_stream *stream, const struct tt_step_call *call);
-    /* The event after all work that the stream has got so far. */
+    /* The event after all work given to the stream so far. */
     int64_t (*record)(struct tt_device_stream *stream);
     /* Returns when the stream has reached the event: 0, or the error of failed work. */
     int (*wait)(struct tt_device_stream *stream, int64_t event);
@@ -87,7 +87,7 @@ static inline int tt_device_wait(struct tt_device_stream *stream, int64_t event)
     return stream->device->ops->wait(stream, event);
 }
 
-/** Waits for all work that the stream has got so far. */
+/** Waits for all work given to the stream so far. */
 static inline int tt_device_synchronize(struct tt_device_stream *stream)
 {
     return tt_device_wait(stream, tt_device_record(stream));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * GGUF files: the types of tensors, the header with its values, and a header that is written. Files may come from
- * anywhere, so every number that is read is checked before it is used.
+ * GGUF files: the types of tensors, reading the header with its values, and writing it. Files may come from
+ * anywhere, so every number is checked before it is used.
  */
 #include "core/gguf/gguf.h"
 
@@ -71,7 +71,8 @@ static int fail_missing(const struct tt_gguf *file, const char *key)
     return tt_fail(TT_EDATA, "'%s' has no value of '%s'", file->path, key);
 }
 
-/* Whether a value is a number, and which. An integer that is not exact as a double, or as an int64, is none. */
+/* Whether a value is a number, and if so, which. An integer that neither a double nor an int64 represents exactly is
+ * none. */
 static bool number_of(const struct tt_gguf_value *v, double *ret_real)
 {
     uint64_t bits = v->kind == TT_GGUF_STRING || v->kind == TT_GGUF_ARRAY ? 0 : tt_text_little(v->data, v->size);
@@ -385,7 +386,7 @@ static int read_tensor(struct reader *r, uint64_t alignment)
         TT_TRY(tt_fail(TT_EDATA,
                        "'%s' is damaged: tensor '%s' begins at byte %" PRIu64 ", which is not a multiple of %" PRIu64,
                        r->file->path, t.name, offset, alignment));
-    t.begin = (int64_t)offset; /* of the data, whose place is not known yet */
+    t.begin = (int64_t)offset; /* offset of the data, which is not known yet */
     t.end = t.begin + elements / t.type->elements * t.type->bytes;
     TT_PUSH(r->file->tensor, r->file->n_tensors, r->file->cap_tensors) = t;
     t.name = NULL;
@@ -399,7 +400,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* No key and no name may be there twice, since readers would differ in which one counts. */
+/* No key and no name may occur twice, since readers would differ in which one counts. */
 static int check_names(const struct tt_gguf *file, bool of_values)
 {
     int n = of_values ? file->n_values : file->n_tensors, rc = 0;
@@ -424,7 +425,7 @@ static int compare_begins(const void *pa, const void *pb)
     return a->begin != b->begin ? (a->begin < b->begin ? -1 : 1) : (a->end > b->end) - (a->end < b->end);
 }
 
-/* Tensors lie within the file and do not share bytes. */
+/* Checks that tensors lie within the file and do not share bytes. */
 static int check_data(struct tt_gguf *file)
 {
     const struct tt_gguf_tensor **by_begin = tt_calloc((size_t)file->n_tensors + 1, sizeof *by_begin);
@@ -468,7 +469,7 @@ static int read_begin(struct reader *r, uint64_t *ret_tensors, uint64_t *ret_val
                        version, VERSION_LEAST, VERSION_MOST);
     TT_TRY(read_number(r, 8, "the number of tensors", ret_tensors));
     TT_TRY(read_number(r, 8, "the number of values", ret_values));
-    /* each needs more bytes than that, so no memory is taken for a number that cannot be */
+    /* each needs more bytes than that, so an impossible number takes no memory */
     if (*ret_tensors > r->size / 16 || *ret_values > r->size / 8)
         return tt_fail(TT_EDATA,
                        "'%s' is damaged: it would have %" PRIu64 " tensors and %" PRIu64 " values in %zu bytes", path,

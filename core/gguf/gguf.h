@@ -12,13 +12,13 @@
 #include "core/os/file.h"
 
 /**
- * GGUF, the file format of llama.cpp: one file that has the weights, the sizes of the model and the tokenizer.
+ * GGUF, the file format of llama.cpp: one file with the weights, the sizes of the model and the tokenizer.
  *
  *     "GGUF" | u32 version 3 | u64 tensors | u64 values | values | names, shapes, types, places | padding | data
  *
- * All numbers are little-endian. A value has a key such as "llama.block_count". This header reads the container; what
- * the values say of a model is read by core/models/gguf.h, of a tokenizer by core/tokenizer/gguf.h, and the tensors'
- * names by checkpoint/read/map.h.
+ * All numbers are little-endian. A value has a key such as "llama.block_count". This header reads the container.
+ * core/models/gguf.h interprets the values about the model, core/tokenizer/gguf.h those about the tokenizer, and
+ * checkpoint/read/map.h the names of tensors.
  */
 enum tt_gguf_kind {
     TT_GGUF_U8,
@@ -48,7 +48,7 @@ struct tt_gguf_type_row {
     const char *name;   /* as tools of llama.cpp write it: "Q8_0" */
     const char *option; /* of --type: "q8_0" */
     int64_t elements, bytes;
-    enum tt_dtype dtype; /* of blocks of one element; else U8 */
+    enum tt_dtype dtype; /* type for blocks of one element; else U8 */
     uint32_t file_type;  /* general.file_type of a file whose weights mostly are of this type */
 };
 
@@ -86,13 +86,13 @@ struct tt_gguf {
     struct tt_gguf_tensor *tensor; /* in the order of the file */
 };
 
-/** Whether a path names a GGUF file, by its ending; a folder of weights may end so too. */
+/** Whether a path names a GGUF file, by its ending. A folder of weights may have this ending too. */
 bool tt_gguf_is_path(const char *path);
 
 /**
  * Opens a file and checks its whole header: counts, lengths, types, sizes, no key and no name twice, data within the
- * file that does not overlap. TT_EDATA with what was wanted and found. The caller zero-initialises and releases it in
- * any case.
+ * file that does not overlap. TT_EDATA names the expected and the actual value. The caller zero-initialises and
+ * releases it in any case.
  */
 int tt_gguf_open(const char *path, struct tt_gguf *ret_file) TT_MUST_CHECK;
 
@@ -106,8 +106,8 @@ const struct tt_gguf_value *tt_gguf_find(const struct tt_gguf *file, const char 
 const struct tt_gguf_tensor *tt_gguf_find_tensor(const struct tt_gguf *file, const char *name);
 
 /**
- * Values as C's. TT_EDATA if a value is of another kind, or, without `absent` (NULL), is missing. Any kind of number is
- * read where it is exact.
+ * Values as C types. TT_EDATA if a value is of another kind or, if `absent` is NULL, missing. Any kind of number is
+ * read if the conversion is exact.
  */
 int tt_gguf_int(const struct tt_gguf *file, const char *key, const int64_t *absent, int64_t *ret_value) TT_MUST_CHECK;
 int tt_gguf_real(const struct tt_gguf *file, const char *key, const double *absent, double *ret_value) TT_MUST_CHECK;
@@ -116,11 +116,11 @@ int tt_gguf_bool(const struct tt_gguf *file, const char *key, bool absent, bool 
 /** A new string, which the caller frees; NULL if the key is missing. */
 int tt_gguf_string(const struct tt_gguf *file, const char *key, char **ret_text) TT_MUST_CHECK;
 
-/** The array of a key, of that kind of items; NULL if the key is missing. */
+/** The array of a key, whose items must be of the given kind; NULL if the key is missing. */
 int tt_gguf_array(const struct tt_gguf *file, const char *key, enum tt_gguf_kind item,
                   const struct tt_gguf_value **ret_value) TT_MUST_CHECK;
 
-/** Steps through an array of strings: *at is 0 at first. */
+/** Steps through an array of strings; set *at to 0 first. */
 const char *tt_gguf_next_string(const struct tt_gguf_value *array, size_t *at, size_t *ret_size);
 
 /** Item i of an array of I32 (or U32) or F32. */
@@ -128,12 +128,12 @@ int32_t tt_gguf_i32_at(const struct tt_gguf_value *array, int64_t i);
 float tt_gguf_f32_at(const struct tt_gguf_value *array, int64_t i);
 
 /**
- * A checksum of what a file's tensors are: their names, types and shapes, in their order. If it is another one, so is
+ * A checksum of the description of a file's tensors: their names, types and shapes, in order. If it has changed, so has
  * the data, as after llama-quantize, which copies the values of a file.
  */
 uint32_t tt_gguf_crc_of_tensors(const struct tt_gguf_tensor *tensor, int n);
 
-/** Values that are being written. Zero-initialise; release `text`. */
+/** Values to be written. Zero-initialise; release `text`. */
 struct tt_gguf_values {
     struct tt_text text;
     int64_t n;

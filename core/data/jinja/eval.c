@@ -20,14 +20,14 @@ struct tt_jinja {
     bool generates;
 };
 
-/* The names defined in a block: a loop's turn, a macro's call, or the template. */
+/* The names defined in a block: an iteration of a loop, a macro's call, or the template. */
 struct tt_jscope {
     struct tt_jscope *outer;
     struct tt_jdict names;
 };
 
 struct run {
-    struct tt_jwork w; /* the first member, so that a pointer to it also points to the run */
+    struct tt_jwork w; /* the first member, so that a pointer to it is also a pointer to the run */
     struct tt_jtext *out;
     bool captures; /* `out` is a captured text, not the output */
     struct tt_passages *generated;
@@ -172,7 +172,7 @@ static struct tt_jargs read_args(struct run *r, const struct tt_jnode *n, struct
     return args;
 }
 
-/* The scope of a body, whose names are not visible after it. */
+/* The scope of a body; the names in it are not visible after it. */
 static struct tt_jscope *scope_within(struct run *r, struct tt_jscope *outer)
 {
     struct tt_jscope *s = tt_jalloc(&r->w, sizeof *s);
@@ -245,7 +245,7 @@ static struct tt_jvalue make_range(struct run *r, const struct tt_jargs *args)
     return list;
 }
 
-/* The default date of Llama's templates, so that training does not depend on the day. */
+/* The default date of Llama's templates, so that training does not depend on the current date. */
 static struct tt_jvalue write_date(struct run *r, const struct tt_jargs *args)
 {
     struct tm date = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
@@ -354,7 +354,7 @@ static struct tt_jvalue compute(struct run *r, const char *op, struct tt_jvalue 
     return tt_jint(result);
 }
 
-/* Text that '+' adds to a result of the filter `safe` is escaped for HTML, although no other text is. */
+/* Text that '+' adds to a result of the filter `safe` is escaped for HTML; no other text is. */
 static struct tt_jvalue escape(struct run *r, struct tt_jvalue v)
 {
     static const char *const by[][2] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
@@ -441,7 +441,7 @@ static struct tt_jvalue evaluate_items(struct run *r, const struct tt_jnode *n, 
     return made;
 }
 
-/* Evaluates terms up to the first one that decides, and returns its value, as in Python. */
+/* Evaluates terms up to the first one that decides the result, and returns its value, as in Python. */
 static struct tt_jvalue evaluate_terms(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jvalue v = tt_jbool(false);
@@ -575,7 +575,7 @@ static enum after run_for(struct run *r, const struct tt_jnode *n, struct tt_jsc
         if (after == BREAKS)
             break;
     }
-    /* Jinja's else runs if no turn of the loop came to its end; a jump out of it belongs to the surrounding loop */
+    /* Jinja's else runs if no iteration of the loop was completed; a jump out of it belongs to the surrounding loop */
     return is_done ? GOES_ON : run_all(r, n->other, scope_within(r, s));
 }
 

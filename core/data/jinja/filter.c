@@ -71,7 +71,7 @@ static struct tt_jvalue part_of(struct tt_jwork *w, const char *text, size_t siz
     return n == size && n > 0 && n < 18 ? tt_jint(strtoll(name_of(w, part), NULL, 10)) : part;
 }
 
-/* The member of an item that an argument names, in the form a.b or by an index. */
+/* The member of an item, given as a.b or by an index. */
 static struct tt_jvalue member_of(struct tt_jwork *w, struct tt_jvalue item, struct tt_jvalue name)
 {
     size_t at;
@@ -94,8 +94,8 @@ static bool divides(struct tt_jwork *w, struct tt_jvalue by, struct tt_jvalue v)
     return v.integer % by.integer == 0;
 }
 
-/* strftime_now counts as not defined, so that templates write their default date, and training does not depend on the
- * day. */
+/* strftime_now counts as undefined, so that templates write their default date, and training does not depend on the
+ * current date. */
 static bool is_defined(struct tt_jvalue v)
 {
     return v.kind != TT_J_UNDEFINED && !(v.kind == TT_J_FUNCTION && strcmp(v.text, "strftime_now") == 0);
@@ -326,7 +326,7 @@ static struct tt_jvalue indent(struct tt_jwork *w, struct tt_jvalue v, const str
     return tt_jtext_value(&text);
 }
 
-/* The integer part of a text that is a real number; `missing` for other texts. */
+/* The integer part of a text that represents a real number; `missing` for other texts. */
 static struct tt_jvalue part_of_real(struct tt_jwork *w, const char *text, struct tt_jvalue missing)
 {
     char *end = NULL;

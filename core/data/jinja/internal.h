@@ -10,8 +10,8 @@
 #include "core/data/jinja/jinja.h"
 
 /**
- * Shared by the files of this folder: memory that is released as a whole, values, the tree of a template. An error
- * jumps to the end of the call (tt_jinja_new, tt_jinja_render), where everything is released.
+ * Declarations for the files of this folder: memory that is released as a whole, values, the tree of a template. An
+ * error jumps to the end of the call (tt_jinja_new, tt_jinja_render), which releases everything.
  */
 struct tt_jwork {
     jmp_buf end;
@@ -20,7 +20,7 @@ struct tt_jwork {
     size_t bytes, most_bytes;
     uint64_t steps, most_steps;
     int depth;
-    int line; /* of the template, at which the work is */
+    int line; /* the line of the template being processed */
     const char *where;
 };
 
@@ -30,10 +30,10 @@ char *tt_jcopy(struct tt_jwork *w, const char *text, size_t size);
 void *tt_jgrow(struct tt_jwork *w, void *array, size_t n, size_t *cap, size_t item_size);
 void tt_jwork_release(struct tt_jwork *w);
 
-/** Counts work that does not allocate; ends the work if it becomes too much. */
+/** Counts work that does not allocate, and ends it if there is too much. */
 void tt_jstep(struct tt_jwork *w, size_t n);
 
-/** Counts a level, to be taken back by depth--; ends the work if there are more than `most`. */
+/** Counts a level of nesting, which depth-- takes back; ends the work if there are more than `most`. */
 enum { TT_J_DEEPEST = 300 };
 void tt_jdeeper(struct tt_jwork *w, int most);
 
@@ -63,7 +63,7 @@ enum tt_jkind {
 struct tt_jvalue {
     enum tt_jkind kind;
     bool is_lazy; /* a list that Python would make only while it is iterated: it has no text, no JSON and no indices */
-    bool is_view; /* a lazy list of a mapping, which may be iterated again, and is false if it is empty */
+    bool is_view; /* a lazy list of a mapping, which may be iterated again, and counts as false if empty */
     bool is_safe; /* made by the filter safe: text that is added to it is escaped */
     size_t size;  /* of a string */
     union {
@@ -81,7 +81,7 @@ struct tt_jvalue {
 struct tt_jlist {
     struct tt_jvalue *item;
     size_t n, cap;
-    bool is_walked; /* a lazy list gives its items only once */
+    bool is_walked; /* a lazy list yields its items only once */
 };
 
 struct tt_jdict {
@@ -160,7 +160,7 @@ int64_t tt_jlength(struct tt_jwork *w, struct tt_jvalue v);
 /** Ends the work if v is a lazy list, which is not allowed here. */
 void tt_jcheck_made(struct tt_jwork *w, struct tt_jvalue v);
 
-/** A text that grows in the memory of the work. */
+/** A growing text in the memory of the work. */
 struct tt_jtext {
     char *text;
     size_t size, cap;
@@ -173,7 +173,7 @@ struct tt_jvalue tt_jto_string(struct tt_jwork *w, struct tt_jvalue v);
 
 /* --- strings --- */
 
-/** The length of the white space character at p (as str.isspace has it), or 0. */
+/** The length of the white space character at p (as in str.isspace), or 0. */
 size_t tt_jspace_at(const char *p, size_t size);
 /** The string without characters of `chars` (NULL: white space) at the left (sides & 1) and the right (sides & 2). */
 struct tt_jvalue tt_jstrip(struct tt_jwork *w, struct tt_jvalue v, const struct tt_jvalue *chars, int sides);
@@ -190,7 +190,7 @@ struct tt_jvalue tt_jlines(struct tt_jwork *w, struct tt_jvalue v);
 /** upper, lower, title, capitalize, or words (the filter title). */
 struct tt_jvalue tt_jcase(struct tt_jwork *w, struct tt_jvalue v, const char *how);
 
-/** Whether values of the kind of v have a method of that name. */
+/** Whether values of v's kind have a method of that name. */
 bool tt_jhas_method(struct tt_jvalue v, const char *name);
 struct tt_jvalue tt_jcall_method(struct tt_jwork *w, struct tt_jvalue self, const char *name,
                                  const struct tt_jargs *args);
@@ -234,7 +234,7 @@ enum tt_jnode_kind {
     TT_JN_FOR, /* a: target, b: list, c: test; body, other */
     TT_JN_IF,  /* a: test; body; other: else or TT_JN_ELIF */
     TT_JN_ELIF,
-    TT_JN_SET,      /* a = b, or a = what body writes */
+    TT_JN_SET,      /* a = b, or a = the output of body */
     TT_JN_MACRO,    /* name(list b of names and defaults a) */
     TT_JN_FILTERED, /* filter a over body */
     TT_JN_GENERATION,

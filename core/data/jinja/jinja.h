@@ -8,9 +8,9 @@
 
 /**
  * The part of Jinja that chat templates use, with trim_blocks, lstrip_blocks and the functions that transformers adds.
- * Its output equals that of transformers; if a template uses a feature that it lacks, it fails and names it. Memory,
- * steps and depth are limited, so templates need not be trusted. A template never changes; any number of threads may
- * use it.
+ * Its output equals transformers' output. A template that uses an unsupported feature fails, and the message names the
+ * feature. Memory, steps and depth are limited, so templates need not be trusted. A template never changes; any number
+ * of threads may use it.
  */
 struct tt_jinja;
 

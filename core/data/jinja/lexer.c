@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Jinja's tokens, and the white space around blocks that is not part of the text.
+ * Splits a template into Jinja's tokens, and removes the white space around blocks that is not part of the text.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@ struct lexer {
     struct tt_jwork *w;
     const char *text;
     size_t size, at;
-    size_t counted;   /* lines have been counted up to here */
+    size_t counted;   /* lines have been counted up to this place */
     bool begins_line; /* the text before `at` ends a line, or is empty */
     struct tt_jtoken *token;
     size_t n, cap;
@@ -214,7 +214,7 @@ static void lex_code(struct lexer *l, bool is_block)
 static void lex_data(struct lexer *l, size_t to, char kind, char sign)
 {
     struct tt_jvalue data = tt_jstring(l->text + l->at, to - l->at);
-    size_t line = data.size; /* where the last line of the text begins */
+    size_t line = data.size; /* the start of the text's last line */
 
     if (kind && sign == '-') {
         data = tt_jstrip(l->w, data, NULL, 2);

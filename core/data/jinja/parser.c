@@ -11,7 +11,7 @@
 struct parser {
     struct tt_jwork *w;
     const struct tt_jtoken *token;
-    int loops; /* number of loops around this place */
+    int loops; /* number of surrounding loops */
     bool generates;
 };
 
@@ -108,8 +108,7 @@ static void leave(struct parser *p)
 
 /* --- expressions --- */
 
-/* Whether another item of a list follows before `end`. Takes the comma, or the end, before which a last comma is
- * allowed. */
+/* Whether another item of a list follows before `end`. Takes the comma, or the end; a trailing comma is allowed. */
 static bool next_item(struct parser *p, bool is_first, const char *end)
 {
     if (take_op(p, end))
@@ -119,7 +118,7 @@ static bool next_item(struct parser *p, bool is_first, const char *end)
     return !take_op(p, end);
 }
 
-/* Arguments after '(' up to ')': each is a node TT_JN_ARG with a name or without. */
+/* Arguments after '(' up to ')': each is a node TT_JN_ARG, with or without a name. */
 static struct tt_jnode *parse_args(struct parser *p)
 {
     struct tt_jnode *first = NULL, **last = &first;
@@ -452,7 +451,7 @@ static struct tt_jnode *parse_not(struct parser *p)
     return node;
 }
 
-/* Terms joined by `word`, each of which consists of terms that bind more tightly. */
+/* Terms joined by `word`; the terms themselves consist of more tightly binding terms. */
 static struct tt_jnode *parse_terms(struct parser *p, bool is_or)
 {
     struct tt_jnode *left = is_or ? parse_terms(p, false) : parse_not(p), *list, **last;

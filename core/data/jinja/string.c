@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strings of templates: what filters and methods do with them, and the methods themselves. As in Python, places count
+ * Strings of templates: their methods, and the functions behind filters and methods. As in Python, positions count
  * characters.
  */
 #include <string.h>
@@ -212,7 +212,7 @@ static void push_part(struct tt_jwork *w, struct tt_jlist *list, struct tt_jvalu
     tt_jlist_add(w, list, tt_jstring(v.text + from, to - from));
 }
 
-/* Splits a text at white space, at most `most` times; the rest is the last word. */
+/* Splits a text at white space, at most `most` times; the rest becomes the last word. */
 static struct tt_jvalue split_words(struct tt_jwork *w, struct tt_jvalue v, int64_t most)
 {
     struct tt_jvalue list = tt_jlist_new(w, TT_J_LIST);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory and values of templates. They behave as Python's.
+ * Memory and values of templates. Values behave as in Python.
  */
 #include <float.h>
 #include <math.h>
