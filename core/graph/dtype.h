@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 /**
- * Element types, by the names that safetensors files use; C128 is in PyTorch's only. An op's row defines the type in
- * which it computes (core/ops/op.h): F32 today, with I32 for token ids. The other types exist so that foreign files can
- * be described, checked and copied.
+ * Element types, under the names in safetensors files; only PyTorch's files contain C128. An op's row defines the type
+ * in which it computes (core/ops/op.h): F32 today, with I32 for token ids. The other types exist so that foreign files
+ * can be described, checked and copied.
  */
 
 /* X(enum, name, bits) */
@@ -50,10 +50,10 @@ const char *tt_dtype_name(enum tt_dtype dtype);
 /** Bits of one element. */
 int tt_dtype_bits(enum tt_dtype dtype);
 
-/** Bytes of one element; 0 for the packed types of less than a byte. */
+/** Bytes of one element; 0 for packed types, whose elements are smaller than a byte. */
 size_t tt_dtype_size(enum tt_dtype dtype);
 
-/** The type of that name; false when there is none. */
+/** The type of the given name; false if there is none. */
 bool tt_dtype_from_name(const char *name, enum tt_dtype *ret_dtype);
 
 #endif

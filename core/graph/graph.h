@@ -10,9 +10,9 @@
 
 /**
  * A graph: the work of one microbatch as ops on values. Values have names and shapes; the memory plan assigns storage
- * to them later. Nodes are in an order in which they can run. Values are written once (SSA): an op that accumulates
- * takes the earlier sum as an input and makes a new value, and the memory plan lets the two share storage if nothing
- * else reads the old one.
+ * to them later. Nodes are listed in an order in which they can run. Each value is written once (SSA): an op that
+ * accumulates takes the earlier sum as an input and produces a new value, and the memory plan lets the two share
+ * storage if nothing else reads the old one.
  *
  * Dimension letters, used all over titan:
  *   B sequences of a microbatch   T tokens of a sequence (seq_len)   N = B*T tokens   D model width
@@ -27,12 +27,12 @@ enum tt_value_kind {
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
     TT_VALUE_ACTIVATION, /* made by a forward node or, if no node makes it, by the previous stage (stage.h) */
-    TT_VALUE_GRAD,       /* gradient of an activation; if no node makes it, it comes from the next stage */
-    /* whole gradient of a parameter in this microbatch; if no node makes it, the gradient in earlier microbatches */
+    TT_VALUE_GRAD,       /* gradient of an activation; without a producing node, it comes from the next stage */
+    /* whole gradient of a parameter in this microbatch; without a producing node, the sum of earlier microbatches */
     TT_VALUE_PARAM_GRAD,
 };
 
-/* How tensor parallelism divides a parameter; in torchtitan's words replicated, column-wise and row-wise. */
+/* How tensor parallelism divides a parameter; torchtitan's terms are replicated, column-wise and row-wise. */
 enum tt_param_tp {
     TT_TP_WHOLE,   /* on every rank: norms, positions, weights of latents, biases of whole rows */
     TT_TP_ROWS,    /* dimension 0: the outputs of wq, wk, wv, w1, w3, with their biases; the vocabulary */
@@ -46,19 +46,20 @@ struct tt_value {
     int ndim;
     int64_t shape[TT_MAX_DIMS];
     int param; /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
-    /* for these two: the number of the sum, if the parameter's gradient has two (tied weights); else 0 */
+    /* for PARAM and PARAM_GRAD: which of the two sums, if the parameter's gradient has two (tied weights); else 0 */
     int part;
     int producer;  /* node that writes it, or TT_NONE */
-    bool constant; /* inputs, tables, frozen parameters, and values computed only from these: no gradient is needed */
+    bool constant; /* inputs, tables, frozen parameters, and values that depend only on these: they need no gradient */
     bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
-    enum tt_param_tp tp; /* of a PARAM */
+    enum tt_param_tp tp; /* for PARAM */
 };
 
 /*
  * A dimension of a node over all ranks, and the number of equal grains (the last may be shorter) into which ranks may
- * cut it. Kernels cut their work by a grain of the whole dimension and never by the local extent, so a pass that makes
- * a local extent smaller changes no bits. Sums over the dimension are trees over its grains, so they do not depend on
- * which rank holds which grain. The number of grains affects the bits. Zeros: the dimension is whole and cannot be cut.
+ * cut it. Kernels cut their work by grains of the whole dimension and never by the local extent, so the bits stay the
+ * same when a pass reduces the local extent. Sums over the dimension are trees over its grains, so they do not depend
+ * on which rank holds which grain. The number of grains affects the bits. Zeros: the dimension is whole and cannot be
+ * cut.
  */
 struct tt_extent {
     int64_t whole;
@@ -77,28 +78,28 @@ struct tt_axis_peers {
 };
 
 /*
- * The grains of sequences that ranks may share. Attention adds the gradients of keys and values over grains as a tree.
- * A grain is piece g of C, or piece g and its mirror image 2C-1-g of 2C, so that all grains have the same work under a
+ * The grains into which ranks may cut sequences. Attention adds the gradients of keys and values over grains as a tree.
+ * Grain g is piece g of C, or pieces g and 2C-1-g (its mirror image) of 2C, which gives all grains equal work under a
  * causal mask. Zeros: sequences are whole. The order of the rows is in pieces.h.
  */
 struct tt_pieces {
     int grains; /* C */
     bool mirrored;
-    int first, own; /* the grains of the queries; keys and values belong to all grains */
-    int head_ranks; /* ranks among which the heads of the same sequences are divided, or 1 */
+    int first, own; /* the grains of the local queries; keys and values belong to all grains */
+    int head_ranks; /* number of ranks that divide the heads of the same sequences, or 1 */
 };
 
 /*
  * The tokens of an op on the rows of experts. For each expert there is one GEMM per grain of tokens. Ranks that share a
- * layer hold consecutive blocks of the same tokens; a block may begin or end inside a grain, and then a GEMM has rows
+ * layer hold consecutive blocks of the same tokens; a block may begin or end inside a grain; then a GEMM takes rows
  * from several blocks. Zeros: one grain, one block.
  */
 struct tt_token_parts {
-    int grains;        /* the number of grains of all blocks together */
+    int grains;        /* the number of grains in all blocks together */
     int blocks, block; /* the number of blocks, and the number of this rank's block */
 };
 
-/* For an op that writes blocks [a][b] in the order [b][a], each of `rows` rows. */
+/* For an op that writes blocks [a][b] in the order [b][a]; each block has `rows` rows. */
 struct tt_reorder {
     int64_t a, b, rows;
 };
@@ -108,87 +109,87 @@ enum tt_router_score { TT_SCORE_SOFTMAX, TT_SCORE_SIGMOID };
 /* The score of a group of experts: its best, or the sum of its two best. */
 enum tt_group_rule { TT_GROUP_BEST, TT_GROUP_TWO_BEST };
 
-/* How a router chooses experts and weighs them (core/ops/experts/router.c). */
+/* How a router chooses experts and weights them (core/ops/experts/router.c). */
 struct tt_router {
     enum tt_router_score score;
     enum tt_group_rule group_rule;
-    bool normalize;  /* the gates of a token are divided by their sum */
+    bool normalize;  /* divide the gates of a token by their sum */
     bool balanced;   /* experts get slots in turn, regardless of their scores */
-    int groups;      /* of neighbouring experts; 0 or 1: there are none */
-    int kept_groups; /* number of groups that may contain the experts of a token */
-    float scale;     /* a final factor of the gates; 0 means 1 */
+    int groups;      /* groups of neighbouring experts; 0 or 1: there are none */
+    int kept_groups; /* number of groups from which a token's experts may come */
+    float scale;     /* final factor of the gates; 0 means 1 */
 };
 
 /* Coefficients of the auxiliary losses of a router (core/ops/experts/router.h); 0: none. */
 struct tt_router_losses {
-    float sequence, microbatch; /* of an uneven load in a sequence, and in the microbatch */
+    float sequence, microbatch; /* of an uneven load within a sequence, and within the microbatch */
     float z;                    /* of the squared logsumexp of the logits */
     float global_batch;         /* of an uneven load in the global batch of the previous step */
 };
 
-/* What an op needs in addition to its inputs; each op uses the members that are named in its file. */
+/* What an op needs besides its inputs. Each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
     /* of a GEMM: M, the weight's rows; attention: key/value heads; rmsnorm: groups; split, join: heads; head: V */
     struct tt_extent out;
     struct tt_extent in; /* of a GEMM: K, the weight's columns */
-    /* For an exchange: its ranks. Otherwise the ranks that hold the other parts of a cut dimension; the gradient of a
-     * parameter that all of them hold is a sum over them. */
+    /* For an exchange: its ranks. Otherwise the ranks that hold the other parts of a cut dimension; if all of them
+     * hold a parameter, its gradient is a sum over these ranks. */
     struct tt_axis_peers peers;
-    bool partial;                /* outputs of the node's own type are tt_value.partial */
-    int64_t seq_len;             /* T */
-    int heads;                   /* H: heads in the last dimension of the input */
-    int kv_heads;                /* K */
-    int head_dim;                /* E: of queries and keys */
-    int value_dim;               /* attention: of a head of values; 0: E */
-    int64_t sliding_window;      /* attention: the most keys that a row sees, itself included; 0: all keys up to it */
-    int prefix;                  /* the first elements of a head: left as they are (rope), or one part (split, join) */
-    int rotated;                 /* rope: the elements after these that are rotated; 0: all the others */
-    float eps;                   /* norms */
-    bool unit_offset;            /* rmsnorm: the weights are 1 + w */
-    float scale;                 /* scale: the factor of x; attention: of the scores, 0: 1 / sqrt(E) */
-    float soft_cap;              /* attention: scores s become soft_cap tanh(s / soft_cap); head: logits do; 0: no */
-    int experts;                 /* X, for ops on the rows of experts */
-    int top_k;                   /* router: experts of a token */
-    struct tt_token_parts parts; /* router, and ops on the rows of experts */
+    bool partial;           /* outputs of the node's own type are terms of a sum (tt_value.partial) */
+    int64_t seq_len;        /* T */
+    int heads;              /* H: heads in the last dimension of the input */
+    int kv_heads;           /* K */
+    int head_dim;           /* E: width of a head of queries and keys */
+    int value_dim;          /* attention: width of a head of values; 0: E */
+    int64_t sliding_window; /* attention: the most keys that a row sees, its own included; 0: all up to it */
+    int prefix;             /* the first elements of a head: unchanged (rope), or the first part (split, join) */
+    int rotated;            /* rope: the number of following elements that are rotated; 0: all the others */
+    float eps;              /* norms */
+    bool unit_offset;       /* rmsnorm: the weights are 1 + w */
+    float scale;            /* scale: the factor of x; attention: the factor of the scores, 0: 1 / sqrt(E) */
+    float soft_cap;         /* attention: scores s become soft_cap tanh(s / soft_cap); head: logits; 0: unchanged */
+    int experts;            /* X, for ops on the rows of experts */
+    int top_k;              /* router: experts of a token */
+    struct tt_token_parts parts;         /* router, and ops on the rows of experts */
     struct tt_axis_peers sequence_peers; /* router: the ranks that share its sequences */
     struct tt_router router;
     struct tt_router_losses losses; /* router */
-    int64_t window; /* experts that ranks share: the most rows that a rank takes from all of them at once */
-    /* for the same op: the gradient of each rank's rows is rounded to bfloat16 before it is added */
+    int64_t window; /* experts that ranks share: the most rows from all ranks that one rank takes at once */
+    /* for the same op: round the gradient of each rank's rows to bfloat16 before adding it */
     bool round_leaves;
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
     int64_t first_row;  /* head in phases: first row of the chunk, among all N rows; router: first row of this rank */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
     bool shared;             /* split, join: all heads share one second part */
-    struct tt_pieces pieces; /* attention; router: of the rows, whatever `first` and `own` are */
+    struct tt_pieces pieces; /* attention; router: pieces of the rows, whatever `first` and `own` are */
     bool inverse;            /* rope: rotate in the opposite direction (backward) */
-    bool rotate_half;        /* rope: pairs (i, i + E/2) as Hugging Face's Qwen3, else (2i, 2i+1) as Llama */
+    bool rotate_half;        /* rope: pairs (i, i + E/2), as in Hugging Face's Qwen3, else (2i, 2i+1), as in Llama */
     bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len tokens, not at 0 (generation) */
 };
 
 /* The most pairs of a head that LongRoPE may scale. */
 enum { TT_ROPE_PAIRS = 128 };
 
-/* RoPE frequencies. If factor > 0, they are scaled: as in Llama 3.1, by YaRN (Peng et al. 2023) if beta_fast > 0, by
- * LongRoPE (Ding et al. 2024) if it has factors, or as the flags below say. */
+/* RoPE frequencies. If factor > 0, they are scaled: by YaRN (Peng et al. 2023) if beta_fast > 0, by LongRoPE (Ding
+ * et al. 2024) if its factors are set, as the flags below say, or otherwise as in Llama 3.1. */
 struct tt_rope {
     double theta;
     double factor;
     double low_freq_factor;
     double high_freq_factor;
     double original_max; /* original_max_position_embeddings */
-    /* YaRN: number of turns within original_max, for pairs that stay and for pairs that are scaled */
+    /* YaRN: turns within original_max above which a pair stays unscaled, and below which it is fully scaled */
     double beta_fast, beta_slow;
-    double mscale; /* YaRN: the table and the scores are multiplied by functions of these two */
+    double mscale; /* YaRN: functions of these two multiply the table and the scores */
     double mscale_all_dim;
-    double attention_factor; /* YaRN, LongRoPE: of the table, in place of the one that follows; 0: it follows */
+    double attention_factor; /* YaRN, LongRoPE: factor of the table; 0: it follows from the other numbers */
     bool linear;             /* all frequencies are divided by factor */
     bool dynamic;    /* unscaled up to original_max; longer sequences, for which theta would change, are refused */
-    bool fractional; /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
-    /* LongRoPE: pair i turns slower by one of these: for contexts up to original_max, and for longer ones. 0 ends both
-     * lists. */
+    bool fractional; /* YaRN: the bounds between unscaled and scaled pairs are not rounded to whole numbers */
+    /* LongRoPE: pair i turns slower by the i-th factor: for contexts up to original_max, and for longer ones. A 0 ends
+     * each list. */
     float short_factor[TT_ROPE_PAIRS], long_factor[TT_ROPE_PAIRS];
 };
 
@@ -202,7 +203,7 @@ enum tt_op_id {
 struct tt_node {
     enum tt_op_id op;
     bool backward; /* runs after the loss */
-    int block;     /* its transformer block (a backward node: that of its forward node), or TT_NONE */
+    int block;     /* its transformer block (a backward node: its forward node's), or TT_NONE */
     int n_in, n_out;
     int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
@@ -216,22 +217,22 @@ struct tt_graph {
     int n_nodes, cap_nodes;
     int *param_values; /* two per parameter: the values of its parts 0 and 1, or TT_NONE */
     int n_param_values, cap_param_values;
-    enum tt_dtype dtype; /* of parameters, as nodes read them, and of activations, while models are built */
-    int block;           /* transformer block of the nodes that are added next, or TT_NONE */
-    bool documents;      /* models are built with positions */
+    enum tt_dtype dtype; /* types of parameters, as nodes read them, and of activations, while models are built */
+    int block;           /* transformer block of the nodes added next, or TT_NONE */
+    bool documents;      /* build models with positions */
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     /* TT_VALUE_INPUT (B, T) I32: the position of each token in its document; TT_NONE: documents do not matter */
     int positions;
     int rope_table;            /* TT_VALUE_CONST (T, E/2, 2) cos and sin, or TT_NONE */
     struct tt_rope rope;       /* fills rope_table */
-    int local_rope_table;      /* the same for layers with a window, if theirs differs, or TT_NONE */
-    struct tt_rope local_rope; /* fills it */
-    bool carries;              /* gradients are carried from one microbatch to the next: tt_graph_carry_gradients */
+    int local_rope_table;      /* the same for layers with a window, if their table differs, or TT_NONE */
+    struct tt_rope local_rope; /* fills that table */
+    bool carries;              /* gradients carry over from one microbatch to the next: tt_graph_carry_gradients */
     /* (N) F32 loss of each token, 0 if the label is ignored; TT_NONE before the head. With a z-loss (2, N): the
-     * second row is the z-loss of each token */
+     * second row holds the z-loss of each token */
     int token_loss;
     int64_t cache_len; /* rows of each TT_VALUE_CACHE: the longest context; 0: not a decode graph */
-    int logits;        /* (1, V) F32 of the token after the last, in a decode graph; else TT_NONE */
+    int logits;        /* (1, V) F32 logits of the token after the last, in a decode graph; else TT_NONE */
 };
 
 struct tt_graph *tt_graph_new(void);
@@ -245,14 +246,15 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
                    const int64_t *shape);
 
 /**
- * The value of a model parameter in the type that nodes read, added at the first use; the same id afterwards. The
- * caller sets `tp`, and `constant` of a frozen one, before nodes read it. Each part of a parameter is a separate value
- * with the same contents and its own gradient: for a tied weight, the embedding uses part 0 and the output part 1.
+ * The value of a model parameter in the type that nodes read, added at the first use; later calls return the same id.
+ * The caller sets `tp` and, for a frozen parameter, `constant`, before nodes read it. Each part of a parameter is a
+ * separate value with the same contents and its own gradient: for a tied weight, the embedding uses part 0 and the
+ * output part 1.
  */
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/** Adds a copy of a node at the end; its outputs, which must already be in the graph, are now made by it. */
+/** Appends a copy of a node, which now makes the outputs; these must already be in the graph. */
 void tt_graph_append(struct tt_graph *graph, const struct tt_node *node);
 
 /** The frequencies that fill a constant. */

@@ -5,8 +5,8 @@
 #include "core/graph/graph.h"
 
 /**
- * Sequences in pieces (struct tt_pieces). Rows of tokens have the order [place][sequence][position in the piece]: place
- * i is the i-th piece in the order of the grains. The grains of a rank are consecutive, so its rows are too.
+ * Sequences in pieces (struct tt_pieces). Rows of tokens are in the order [place][sequence][position in the piece];
+ * place i holds the i-th piece in the order of the grains. The grains of a rank are consecutive, so its rows are too.
  */
 
 /** The number of pieces of a sequence: 1 if it is whole. */
@@ -17,13 +17,13 @@ static inline int64_t tt_pieces_count(const struct tt_pieces *pieces)
     return pieces->mirrored ? 2 * (int64_t)pieces->grains : pieces->grains;
 }
 
-/** The number of pieces of a grain. */
+/** The number of pieces in a grain. */
 static inline int64_t tt_pieces_of_grain(const struct tt_pieces *pieces)
 {
     return pieces->grains > 1 && pieces->mirrored ? 2 : 1;
 }
 
-/** The number of pieces of the queries' grains. */
+/** The number of pieces in the local queries' grains. */
 static inline int64_t tt_pieces_own(const struct tt_pieces *pieces)
 {
     return pieces->grains > 1 ? pieces->own * tt_pieces_of_grain(pieces) : 1;
@@ -35,7 +35,7 @@ static inline int64_t tt_pieces_first(const struct tt_pieces *pieces)
     return pieces->grains > 1 ? pieces->first * tt_pieces_of_grain(pieces) : 0;
 }
 
-/** The piece of the sequence that is at a place: a grain is a piece, or a piece and its mirror image. */
+/** The piece of the sequence that lies at a place: a grain is one piece, or a piece and its mirror image. */
 static inline int64_t tt_piece_at(const struct tt_pieces *pieces, int64_t place)
 {
     if (tt_pieces_of_grain(pieces) == 1)
@@ -78,7 +78,7 @@ static inline bool tt_parts_fit(const struct tt_token_parts *parts, int64_t rows
     return rows * tt_parts_blocks(parts) % tt_parts_grains(parts) == 0 && parts->block < tt_parts_blocks(parts);
 }
 
-/** The grain of the token in a row of this rank. */
+/** The grain of the token in a local row. */
 static inline int64_t tt_parts_grain_of(const struct tt_token_parts *parts, int64_t rows, int64_t row)
 {
     return (parts->block * rows + row) / tt_parts_grain_rows(parts, rows);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products through OpenBLAS, which are the portable kernels. Only this file knows cblas.h.
+ * Matrix products through OpenBLAS: the portable kernels. Only this file includes cblas.h.
  *
  * The library is loaded when something needs it, not with the program. Otherwise every command would start one thread
- * for each core and a buffer for each of them; under a limit on address space or processes those threads retry for
- * ever, and the end of the program waits for them.
+ * for each core and a buffer for each of them; under a limit on address space or processes, those threads retry for
+ * ever, and the program cannot end without them.
  *
  * OpenBLAS runs every call on one thread. Its own threads would divide the work by the number of cores, and its bits
  * depend on the rows per call. So titan cuts a product itself, by its shape only (matmul.c), and the team runs the
@@ -27,7 +27,7 @@
 #include "core/kernels/matmul.h"
 
 enum {
-    BUFFER_BYTES = 128 << 20 /* of OpenBLAS for x86_64 and arm64; its untouched parts use no memory */
+    BUFFER_BYTES = 128 << 20 /* for OpenBLAS on x86_64 and arm64; its untouched parts use no memory */
 };
 
 static struct {
@@ -35,7 +35,7 @@ static struct {
     __typeof__(&openblas_set_num_threads) set_num_threads;
     __typeof__(&openblas_get_config) get_config;
     __typeof__(&openblas_get_corename) get_corename;
-    int code; /* why it is not loaded; 0: it is */
+    int code; /* why it is not loaded; 0: it is loaded */
     char problem[512];
 } library;
 
@@ -47,7 +47,7 @@ static void fail_load(int code, const char *problem)
     (void)snprintf(library.problem, sizeof library.problem, "%s", problem);
 }
 
-/* By the name that the dynamic linker knows, else from where it was when titan was built. */
+/* Loads it by the name that the dynamic linker knows, else from its place when titan was built. */
 static void *open_library(void)
 {
     void *handle = dlopen(TT_BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
@@ -60,7 +60,7 @@ static void *open_library(void)
     return dlopen(TT_BLAS_FOLDER "/" TT_BLAS_NAME, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* OpenBLAS reads the number of its threads when it is loaded; of several variables this one counts. */
+/* OpenBLAS reads its number of threads when it is loaded; of several variables, this one takes precedence. */
 static void *open_with_one_thread(void)
 {
     static const char variable[] = "OPENBLAS_NUM_THREADS";
@@ -188,7 +188,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Whole cache lines of rows; the last line is for the alignment. */
+/* Whole cache lines for rows; the last line allows for the alignment. */
 int64_t tt_sgemm_scratch(const struct tt_matmul *gemm)
 {
     int64_t rows = (min64(gemm->m, TT_SGEMM_ROWS) + 15) / 16 * 16;
@@ -208,7 +208,7 @@ bool tt_sgemm_is_blas(void)
  * vector/amx.c.
  */
 
-/* The portable kernel's blocks have half the depth, so that floats take the memory of pairs of bfloat16. */
+/* The portable kernel's blocks have half the depth, so that floats fit in the memory of pairs of bfloat16. */
 enum { WIDE_DEPTH = TT_BGEMM_DEPTH / 2 };
 
 /* Whole vectors of columns, whole cache lines of rows, and no less than the 32 elements of k of AMX's tiles; the last

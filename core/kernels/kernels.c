@@ -68,10 +68,10 @@ struct known {
 static const struct source {
     const char *name;
     const struct tt_kernels *own, *base;
-    unsigned feature; /* of enum tt_cpu_feature; 0: none */
+    unsigned feature; /* flag in enum tt_cpu_feature; 0: none */
     const char *needs;
-    const char *products;     /* of bfloat16, a word for records */
-    const char *instructions; /* for them; NULL: widened */
+    const char *products;     /* the method for bfloat16, a word for records */
+    const char *instructions; /* kernels for bfloat16; NULL: widened to float32 */
     struct known known[4];
 } sources[] = {
     {"blas", &blas, &blas, 0, "", "widened", NULL, {{0}}},
@@ -102,16 +102,16 @@ static const struct source {
 enum { N_SOURCES = sizeof sources / sizeof *sources };
 static const double WORTH = 1.25;
 
-static struct tt_kernels variants[N_SOURCES]; /* those that this processor supports */
+static struct tt_kernels variants[N_SOURCES]; /* rows that this processor supports */
 static const struct source *source_of[N_SOURCES];
-static double gains[N_SOURCES];  /* of products of bfloat16; 1: widened */
-static bool measured[N_SOURCES]; /* gains that nobody knows */
-static bool wrong[N_SOURCES];    /* rows that do not multiply right here */
+static double gains[N_SOURCES];  /* rate of products of bfloat16; 1: widened */
+static bool measured[N_SOURCES]; /* gains that are unknown */
+static bool wrong[N_SOURCES];    /* rows that multiply wrongly on this processor */
 static int n_variants;
-static const struct tt_kernels *chosen; /* by TITAN_CPU, else as above */
+static const struct tt_kernels *chosen; /* chosen by TITAN_CPU, else as above */
 static const struct tt_kernels *in_use;
-static const char *wanted; /* TITAN_CPU if it names none of the variants */
-static bool forced;        /* by TITAN_CPU */
+static const char *wanted; /* the value of TITAN_CPU if it names no variant */
+static bool forced;        /* chosen by TITAN_CPU */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static struct tt_kernels complete(const struct source *source)
@@ -142,7 +142,7 @@ static double known_gain(const struct source *source, const struct tt_cpu *cpu)
 
 /* --- the choice --- */
 
-/* Of the n rows with these gains; those that the processor cannot run have a gain of 0. */
+/* The best of n rows with these gains; rows that the processor cannot run have a gain of 0. */
 static int pick(const double *gain_of)
 {
     int best = 0;
@@ -195,7 +195,7 @@ static void choose(void)
     in_use = chosen;
 }
 
-/* As measured; 0 if the row was not built. */
+/* The measured gain; 0 if the row was not built. */
 static double gain_here(int source)
 {
     (void)pthread_once(&once, choose);
@@ -287,9 +287,9 @@ void tt_kernels_use(const struct tt_kernels *kernels)
     in_use = kernels ? kernels : chosen;
 }
 
-/* --- what is in use --- */
+/* --- the variant in use --- */
 
-/* The number of the variant in use; n_variants: a table of a test. */
+/* The number of the variant in use; n_variants: a test's own table. */
 static int used(void)
 {
     int v = 0;

@@ -99,53 +99,52 @@
  * Non-finite inputs make the outputs that depend on them non-finite.
  */
 enum {
-    TT_LABEL_IGNORED = -100, /* of a token from which nothing is learned */
-    TT_LABEL_PADDING = -101, /* the same of what is no token: routers do not count it */
+    TT_LABEL_IGNORED = -100, /* label of a token from which nothing is learned */
+    TT_LABEL_PADDING = -101, /* the same for padding, which is no token: routers do not count it */
 };
 
 enum {
-    TT_ATTENTION_ROWS = 96,  /* of a forward tile */
-    TT_ATTENTION_PANEL = 48, /* ranges of keys are multiples of it */
-    TT_ATTENTION_KEYS = 512, /* of a tile of the portable kernel */
-    TT_ATTENTION_BLOCK =
-        64, /* of the vector kernels: keys (forward) or rows (backward) between two changes of operands */
-    TT_ATTENTION_STRIP = 480 /* of the vector kernels: rows whose q, do and dq are packed */
+    TT_ATTENTION_ROWS = 96,  /* rows of a forward tile */
+    TT_ATTENTION_PANEL = 48, /* ranges of keys are multiples of this */
+    TT_ATTENTION_KEYS = 512, /* keys of a tile of the portable kernel */
+    TT_ATTENTION_BLOCK = 64, /* vector kernels: keys (forward) or rows (backward) between two changes of operands */
+    TT_ATTENTION_STRIP = 480 /* vector kernels: rows whose q, do and dq are packed */
 };
 
 enum {
-    TT_BGEMM_ROWS = 512, /* of a block of c */
+    TT_BGEMM_ROWS = 512, /* rows and columns of a block of c */
     TT_BGEMM_COLUMNS = 768,
     TT_BGEMM_PANEL = 48, /* columns that are packed side by side */
-    TT_BGEMM_DEPTH = 768 /* of the blocks of A and B */
+    TT_BGEMM_DEPTH = 768 /* depth of the blocks of A and B */
 };
 
 enum {
-    TT_SGEMM_ROWS = 512, /* of a block of A */
+    TT_SGEMM_ROWS = 512, /* rows of a block of A */
     TT_SGEMM_PANEL = 48, /* columns of B that are packed at a time */
-    TT_SGEMM_DEPTH = 384 /* of both */
+    TT_SGEMM_DEPTH = 384 /* depth of both */
 };
 
 struct tt_matmul; /* matmul.h */
 
 /*
  * A row sees the keys of its own document up to itself, or the last `window` of them. A sink is a score that takes its
- * share of the softmax and has no value: lse includes it. positions: of each row in its document, so that the document
- * of row i begins at key i less its position; each is 0 or one more than that of the row before. NULL: the sequence is
- * one document. begin and end: the rows of queries that are there, a part of the sequence; of keys all are there. q, o,
- * lse, do, dq and positions point to row begin. end 0: the rows end with the sequence.
+ * share of the softmax but has no value: lse includes it. positions: each row's position in its document, so that the
+ * document of row i begins at key i - position; a position is 0, or one more than the previous row's. NULL: the
+ * sequence is one document. begin and end: the range of query rows that are present, a part of the sequence; all keys
+ * are present. q, o, lse, do, dq and positions point to row `begin`. end 0: the rows end with the sequence.
  */
 struct tt_attention_shape {
     int64_t seq_len;
     int64_t heads, kv_heads;
-    int64_t head_dim; /* E: of q and k */
+    int64_t head_dim; /* E: width of a head of q and k */
     const int32_t *positions;
-    int64_t value_dim;    /* of v and o; 0: E */
-    int64_t value_stride; /* of rows of v in attention_fwd and attention_row; 0: value_dim */
-    float scale;          /* of the scores; 0: 1 / sqrt(E) */
-    float soft_cap;       /* scores s become soft_cap tanh(s / soft_cap) before the mask; 0: they stay */
+    int64_t value_dim;    /* width of a head of v and o; 0: E */
+    int64_t value_stride; /* stride of the rows of v in attention_fwd and attention_row; 0: value_dim */
+    float scale;          /* factor of the scores; 0: 1 / sqrt(E) */
+    float soft_cap;       /* scores s become soft_cap tanh(s / soft_cap) before the mask; 0: unchanged */
     int64_t begin, end;
-    int64_t window;     /* the most keys that a row sees, its own the last; 0: all of its document */
-    const float *sinks; /* of attention_fwd's head, or of attention_row's heads; NULL: none */
+    int64_t window;     /* the most keys that a row sees, its own being the last; 0: all keys of its document */
+    const float *sinks; /* sink of attention_fwd's head, or sinks of attention_row's heads; NULL: none */
 };
 
 /** The width of a head of v and o. */
@@ -154,25 +153,27 @@ static inline int64_t tt_attention_value_dim(const struct tt_attention_shape *sh
     return shape->value_dim ? shape->value_dim : shape->head_dim;
 }
 
-/** The distance of the gathered rows of v of a head. */
+/** The stride of the gathered rows of v of a head. */
 static inline int64_t tt_attention_value_stride(const struct tt_attention_shape *shape)
 {
     return shape->value_stride ? shape->value_stride : tt_attention_value_dim(shape);
 }
 
-/** What scores are multiplied by. */
+/** The factor of the scores. */
 static inline float tt_attention_scale(const struct tt_attention_shape *shape)
 {
     return shape->scale > 0.0F ? shape->scale : 1.0F / sqrtf((float)shape->head_dim);
 }
 
-/** The end of the rows that are there. */
+/** The end of the rows that are present. */
 static inline int64_t tt_attention_end(const struct tt_attention_shape *shape)
 {
     return shape->end ? shape->end : shape->seq_len;
 }
 
-/** The first key that row i sees. It never falls from one row to the next. For rows before `begin` that of `begin`. */
+/**
+ * The first key that row i sees. It never falls from one row to the next. Rows before `begin` get the value of `begin`.
+ */
 static inline int64_t tt_attention_start(const struct tt_attention_shape *shape, int64_t i)
 {
     int64_t row = i < shape->begin ? shape->begin : i, start = 0;
@@ -182,14 +183,14 @@ static inline int64_t tt_attention_start(const struct tt_attention_shape *shape,
     return shape->window > 0 && row - shape->window >= start ? row - shape->window + 1 : start;
 }
 
-/* Pointers to the first row that is there and the first column of the first query head; k and v: to the sequence's
- * first key, dk and dv: to the first key of the call, of the key/value head. */
+/* Pointers to the first row that is present and the first column of the first query head. k and v point to the
+ * sequence's first key of the key/value head, dk and dv to the call's first key. */
 struct tt_attention_grads {
     float *dq, *dk, *dv;
     const float *dout, *q, *k, *v, *o, *lse;
 };
 
-/* Of attention_bwd_bf16. The gradients are floats: an op may add several parts before it rounds them. */
+/* Operands of attention_bwd_bf16. The gradients are floats: an op may add several parts before it rounds them. */
 struct tt_attention_bf16_grads {
     float *dq, *dk, *dv;
     const tt_bf16 *dout, *q, *k, *v, *o;
@@ -197,8 +198,8 @@ struct tt_attention_bf16_grads {
 };
 
 /*
- * What layernorm_bwd reads and writes, as named above; dw and db are vectors. dx, acc, dy, x and w are arrays of
- * floats, or of bfloat16 for layernorm_bwd_bf16.
+ * The operands of layernorm_bwd, as named above; dw and db are vectors. dx, acc, dy, x and w are arrays of floats, or
+ * of bfloat16 for layernorm_bwd_bf16.
  */
 struct tt_layernorm_grads {
     void *dx;
@@ -209,14 +210,14 @@ struct tt_layernorm_grads {
 
 struct tt_rope_shape {
     int64_t seq_len, heads, head_dim;
-    bool inverse;             /* by the negative angle */
-    bool rotate_half;         /* pairs (i, i + half of what is rotated), else (2i, 2i+1) */
-    const int32_t *positions; /* of all rows; NULL: row % seq_len */
-    int64_t unrotated;        /* the first elements of a head, which stay as they are */
-    int64_t rotated;          /* the next ones; those behind them stay too. 0: all the others */
+    bool inverse;             /* rotate by the negative angle */
+    bool rotate_half;         /* pairs are (i, i + half of the rotated elements), else (2i, 2i+1) */
+    const int32_t *positions; /* positions of all rows; NULL: row % seq_len */
+    int64_t unrotated;        /* the number of first elements of a head that stay unchanged */
+    int64_t rotated; /* the number of elements after these that are rotated; the rest stay. 0: all the others */
 };
 
-/** The elements of a head that are rotated. */
+/** The number of elements of a head that are rotated. */
 static inline int64_t tt_rope_rotated(const struct tt_rope_shape *shape)
 {
     return shape->rotated ? shape->rotated : shape->head_dim - shape->unrotated;
@@ -231,9 +232,9 @@ static inline int64_t tt_rope_position(const struct tt_rope_shape *shape, int64_
 /* The numbers of an optimizer step. */
 struct tt_adamw_numbers {
     bool decoupled;          /* AdamW; else Adam, which adds weight decay to the gradient */
-    float clip;              /* gradients are multiplied by it first */
+    float clip;              /* factor that gradients are multiplied by first */
     float decay;             /* 1 - lr * weight_decay */
-    float weight_decay;      /* of Adam */
+    float weight_decay;      /* weight decay of Adam */
     float mix1, beta2, mix2; /* mix: 1 - beta */
     float step_size;         /* lr / (1 - beta1^step) */
     float root_correction2;  /* sqrt(1 - beta2^step) */
@@ -263,8 +264,8 @@ int64_t tt_bgemm_scratch(const struct tt_matmul *gemm);
 int64_t tt_sgemm_scratch(const struct tt_matmul *gemm);
 
 /**
- * Whether a bgemm multiplies small matrices of whole numbers right, whose sums are exact in any order: for kernels that
- * few processors run.
+ * Whether a bgemm multiplies small matrices of whole numbers correctly; their sums are exact in any order. For kernels
+ * that few processors run.
  */
 bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm)) TT_MUST_CHECK;
 
@@ -277,8 +278,8 @@ struct tt_kernels;
 double tt_bgemm_gain(const struct tt_kernels *kernels);
 
 /**
- * Whether products of floats, or of bfloat16, are the BLAS library's in the variant in use. Its bits depend on the
- * shape of a product; those of an element of titan's own kernels depend on k only.
+ * Whether the variant in use leaves products of floats, or of bfloat16, to the BLAS library. The library's bits depend
+ * on the shape of a product; with titan's own kernels, an element's bits depend on k only.
  */
 bool tt_sgemm_is_blas(void);
 bool tt_bgemm_is_blas(void);
@@ -315,24 +316,24 @@ extern const struct tt_kernels tt_kernels_generic;
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 extern const struct tt_kernels tt_kernels_neon;
-extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */
-extern const struct tt_kernels tt_kernels_amx;         /* the same; it has bgemm only */
+extern const struct tt_kernels tt_kernels_avx512_bf16; /* if a slot is NULL, avx512's is used */
+extern const struct tt_kernels tt_kernels_amx;         /* the same; it contains bgemm only */
 
 /**
  * The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one for this processor. Instructions for
- * bfloat16 are not always faster than those for float32, so kernels.c has a table of their rates.
+ * bfloat16 are not always faster than instructions for float32, so kernels.c contains a table of their rates.
  */
 const struct tt_kernels *tt_kernels(void);
 
 /**
- * What the bits of a variant depend on: "portable" if they are those of every processor, else its name. bf16: of a job
- * that computes in bfloat16.
+ * The word for the bits of a variant: "portable" if they are the same on every processor, else the variant's name.
+ * bf16: for a job that computes in bfloat16.
  */
 const char *tt_kernels_bits(const struct tt_kernels *kernels, bool bf16);
 
 /**
- * Takes the fastest kernels whatever their bits are: those of `blas` instead of `generic`, unless TITAN_CPU names a
- * variant. For the start of a command; no team may be running.
+ * Selects the fastest kernels whatever their bits are: `blas` instead of `generic`, unless TITAN_CPU names a variant.
+ * For the start of a command; no team may be running.
  */
 void tt_kernels_take_fastest(void);
 
@@ -346,20 +347,23 @@ const struct tt_kernels *tt_kernels_variant(int i);
 void tt_kernels_use(const struct tt_kernels *kernels);
 
 /**
- * The name of the variant for a processor, whether it was built or not. measure gives the gain (tt_kernels_gain) of a
- * variant if the table does not know it for this processor; NULL: what was measured on the processor that runs this.
+ * The name of the variant for a processor, whether or not it was built. measure gives the gain (tt_kernels_gain) of a
+ * variant if the table does not contain it for this processor; NULL: uses measurements of the processor that runs this.
  */
 const char *tt_kernels_pick(const struct tt_cpu *cpu, double (*measure)(const char *variant));
 
-/** How the variant in use multiplies bfloat16, a word for records: "widened" to float32, or by "dot" products. */
+/** How the variant in use multiplies bfloat16, as a word for records: "widened" to float32, or by "dot" products. */
 const char *tt_kernels_products(void);
 
-/** The rate of products of bfloat16 in the variant in use, divided by the rate of float32's; 1 if they are widened. */
+/**
+ * The rate of products of bfloat16 in the variant in use, divided by the rate of float32 products; 1 if bfloat16 is
+ * widened.
+ */
 double tt_kernels_gain(void);
 
 /**
- * The variant that all processors with this float32 code can run: it widens bfloat16. The one in use if it does so
- * itself, or if TITAN_CPU names it.
+ * The variant that all processors with this float32 code can run: it widens bfloat16. It is the one in use, if that
+ * widens bfloat16 itself or TITAN_CPU names it.
  */
 const struct tt_kernels *tt_kernels_fallback(void);
 

@@ -11,7 +11,7 @@
 #include "core/kernels/vector_math.h"
 #include "core/math/elementary.h"
 
-/* For long rows: each block's lanes are added into a double, so that the error does not grow with the vocabulary. */
+/* For long rows: adds each block's lanes into a double, so that the error does not grow with the vocabulary. */
 enum { SUM_BLOCK = 1024 };
 
 /* The sum of exp(x - shift) over at most SUM_BLOCK elements. */
@@ -119,7 +119,7 @@ void tt_softmax_grad_loops(float *y, const float *x, int64_t n, float largest, f
     }
 }
 
-/* Each block is read before the rounded values, in half of its memory, can reach it. */
+/* Each block is read before the rounded values, which fill half of its memory, can reach it. */
 void tt_softmax_grad_bf16_loops(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
     enum { SIZE = 4 * TT_LANES };
@@ -149,7 +149,7 @@ void tt_bf16_widen_loops(float *to, const tt_bf16 *from, int64_t n)
         to[i] = tt_bf16_to_float(from[i]);
 }
 
-/* --- exp, which is not an op: the e^x that attention, cross-entropy and SwiGLU use --- */
+/* --- exp, which is not an op: the e^x of attention, cross-entropy and SwiGLU --- */
 
 void tt_exp_loops(float *y, const float *x, int64_t n)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products on the team, in every element type: how they are cut, and the sums over grains.
+ * Matrix products on the team, in every element type: cutting them into tiles, and the sums over grains.
  *
- * Tiles are as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again. One
- * of many products need not keep several threads busy, so only large ones are cut.
+ * Tiles are as large as the balance between 2, 4 or 8 threads allows, because every tile packs its operands again. If a
+ * product is one of many, it need not keep several threads busy by itself, so only large ones are cut.
  */
 #include "core/kernels/matmul.h"
 
@@ -13,16 +13,16 @@
 
 enum {
     TILE_MIN = 384,               /* of the dimension that is cut */
-    HALF_MIN = 256,               /* a dimension of this size is cut in two even if the halves are below TILE_MIN */
+    HALF_MIN = 256,               /* a dimension of this size is cut in two even if its halves are below TILE_MIN */
     SERIAL_FLOPS = 2 * 1000000,   /* a smaller product is cheaper than waking the team */
     THREAD_MIN = 96,              /* the same, if there are more threads than tiles */
-    OF_MANY_FLOPS = 2 * 64000000, /* of a tile of one of many products, about a millisecond */
-    OF_MANY_MIN = 192 /* of the dimension that is cut; next to the flops of these tiles packing costs little */
+    OF_MANY_FLOPS = 2 * 64000000, /* flops of a tile of one of many products: about a millisecond */
+    OF_MANY_MIN = 192             /* the cut dimension; packing then costs little compared with the tile's flops */
 };
 
 /* --- tiles --- */
 
-/* The number of tiles of one grain, at least `threads` if it is that large. */
+/* The number of tiles of one grain: at least `threads`, if the grain is that large. */
 static int64_t tiles_of(int64_t m, int64_t n, int64_t k, int threads)
 {
     int64_t size = m > n ? m : n, tiles = 1;
@@ -69,8 +69,8 @@ static bool bits_by_shape(const struct tt_matmul *product)
 }
 
 /*
- * The grains of m or n, each of which is a separate product. With a kernel whose bits of an element depend on k only,
- * all are one product, since every part of it has the same bits, and fewer products pack less.
+ * The grains of m or n; each is a separate product. If an element's bits depend on k only in this kernel, all grains
+ * are one product: every part of it has the same bits, and fewer products pack less.
  */
 static struct grains products_of(const struct tt_matmul *product, int64_t extent, int64_t size)
 {
@@ -143,7 +143,7 @@ static struct tt_rectangle place_of(const struct tt_matmul *product, int64_t til
 
 /* --- parts --- */
 
-/* The address of element i; NULL of NULL. */
+/* The address of element i; NULL if the array is NULL. */
 static void *element(const void *x, bool bf16, int64_t i)
 {
     return x ? (char *)(uintptr_t)x + i * (bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float)) : NULL;
@@ -193,7 +193,7 @@ static void multiply(const struct tt_matmul *product)
 
 /* --- sums over grains of k --- */
 
-/* The lowest sum can be c itself, unless c holds bfloat16 or may be acc. */
+/* The lowest sum can be stored in c itself, unless c holds bfloat16 or may be acc. */
 static bool sums_in_c(const struct tt_matmul *product, bool has_acc)
 {
     return !has_acc && !product->c_bf16;
@@ -208,7 +208,7 @@ int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc)
     return (sums_in_c(product, has_acc) ? depth - 1 : depth) * product->m * product->ldc;
 }
 
-/* Entry `depth` of the stack of sums, from the rectangle's first element on; it has c's strides. */
+/* Entry `depth` of the stack of sums, from the rectangle's first element on, with c's strides. */
 static float *entry(const struct tt_matmul *product, const struct tt_rectangle *at, int depth)
 {
     int in_partial = sums_in_c(product, product->acc) ? depth - 1 : depth;
@@ -223,7 +223,7 @@ static void add_rectangle(const struct tt_rectangle *at, int64_t stride, float *
         tt_tree_add(to + i * stride, to + i * stride, from + i * stride, at->columns);
 }
 
-/* sum = [acc +] the product over grain i of k; it has the strides of c. */
+/* sum = [acc +] the product over grain i of k, with the strides of c. */
 static void multiply_grain(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t i, const float *acc,
                            float *sum)
 {
@@ -236,7 +236,7 @@ static void multiply_grain(const struct tt_matmul *product, const struct tt_rect
     multiply(&part);
 }
 
-/* The products over the grains of k, as a tree. */
+/* The tree over the products of the grains of k. */
 static void multiply_grains(const struct tt_matmul *product, const struct tt_rectangle *at)
 {
     struct grains k = grains_of(product->k, product->k_grain);
@@ -307,7 +307,7 @@ void tt_matmul(struct tt_team *team, const struct tt_matmul *product)
  */
 
 enum {
-    TILE_ELEMENTS = 32768, /* of w: reading them takes much longer than handing out a tile */
+    TILE_ELEMENTS = 32768, /* bytes of w: reading them takes much longer than handing out a tile */
     AT_ONCE = 64           /* rows whose sums are rounded together */
 };
 

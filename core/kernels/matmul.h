@@ -32,15 +32,15 @@ struct tt_matmul {
      */
     int64_t m_grain, n_grain, k_grain;
     /*
-     * Products of the same m and n that are added to this one, grain by grain of k, before grains are added; each has
-     * k, k_grain, a, b and their strides of its own, and as many grains of k. NULL: none. Needs k_grain.
+     * Products of the same m and n. In each grain of k, they are added to this one before the grains are added. Each
+     * has its own k, k_grain, a, b and strides, and the same number of grains of k. NULL: none. Needs k_grain.
      */
     const struct tt_matmul *more;
     int n_more;
-    int threads; /* that compute it; 0: a few. If its bits do not depend on tiles, each thread gets one */
+    int threads; /* threads that compute it; 0: a few. If its bits do not depend on tiles, each thread gets one tile */
     /*
-     * The b of the product that this thread is likely to run next, with the same n, k and ldb: its first part is
-     * fetched from memory meanwhile. NULL: unknown.
+     * The b of the product that this thread will probably run next, with the same n, k and ldb; its first part is
+     * prefetched from memory. NULL: unknown.
      */
     const void *next_b;
     float *partial; /* tt_matmul_partial_floats */
@@ -48,9 +48,9 @@ struct tt_matmul {
 };
 
 /**
- * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles, which depends on the
- * grain's shape only; k is never cut. So the bits depend on the kernel (kernels.h), but neither on the number of
- * threads, nor on which thread ran a tile, nor on how many of the grains this rank has.
+ * One product on the team. The larger of a grain's m and n is cut into a power of two of tiles, which depends only on
+ * the grain's shape; k is never cut. So the bits depend on the kernel (kernels.h), but not on the number of threads, on
+ * the thread that ran a tile, or on the number of grains that this rank has.
  */
 void tt_matmul(struct tt_team *team, const struct tt_matmul *product);
 
@@ -83,19 +83,17 @@ struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt
  */
 void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride);
 
-/**
- * y = w x for w (rows, width), the product of a single token, of floats or of bfloat16; sums are in float.
- */
+/** y = w x for w (rows, width): the product for a single token, in floats or bfloat16; sums are in float. */
 struct tt_gemv {
-    bool bf16, y_bf16; /* w and x, and y, which may be float then, are bfloat16 */
+    bool bf16, y_bf16; /* w and x are bfloat16, and y may be; else y is float */
     const void *w, *x;
     void *y;
     int64_t rows, width;
 };
 
 /**
- * Reading w from memory limits the speed, so the team divides the rows. Every row is summed in one order, so the bits
- * depend neither on threads nor on the other rows.
+ * Reading w from memory limits the speed, so the team divides the rows. Every row is summed in a fixed order, so the
+ * bits depend neither on threads nor on the other rows.
  */
 void tt_gemv(struct tt_team *team, const struct tt_gemv *gemv);
 
@@ -105,24 +103,27 @@ int64_t tt_gemv_tiles(const struct tt_gemv *gemv);
 /** Runs one tile on the calling thread, so that an op can run the tiles of several products in one run of a team. */
 void tt_gemv_tile(const struct tt_gemv *gemv, int64_t tile);
 
-/** Whether products of the kernel variant in use are the library's. */
+/** Whether the kernel variant in use leaves products to the library. */
 bool tt_blas_is_needed(void);
 
-/** Loads the library, the first time. TT_EUSAGE if it is not there, TT_EFIT if the address space has no room for it. */
+/** Loads the library at the first call. TT_EUSAGE if it is missing, TT_EFIT if the address space has no room for it. */
 int tt_blas_load(void) TT_MUST_CHECK;
 
 /**
- * For the start of work with products, before ranks depend on it; does nothing if the library is not needed. Loads it,
- * and checks that the address space has room for the buffers of products on that many threads at once: OpenBLAS maps
- * 128 MiB for each thread when it first computes, and retries for ever if a limit (`ulimit -v`, strict overcommit)
- * refuses. Errors: those of tt_blas_load; TT_EFIT if the buffers do not fit.
+ * Call this before the first product, while other ranks do not yet depend on this one; does nothing if the library is
+ * not needed. Loads the library, and checks that the address space has room for the buffers of products on that many
+ * threads at once: OpenBLAS maps 128 MiB for each thread when it first computes, and retries for ever if a limit
+ * (`ulimit -v`, strict overcommit) refuses. Errors: as tt_blas_load; TT_EFIT if the buffers do not fit.
  */
 int tt_blas_check_room(int threads) TT_MUST_CHECK;
 
-/** Name and version of the BLAS library, with the kernels it chose for this CPU; "none" if it cannot be loaded. */
+/**
+ * Name and version of the BLAS library, with the kernels that it chose for this processor; "none" if it cannot be
+ * loaded.
+ */
 const char *tt_blas_library(void);
 
-/** The name of the processor's kernels that the library has chosen; "none" as above. Bits depend on it. */
+/** The name of the processor kernels that the library chose; "none" as above. The bits depend on it. */
 const char *tt_blas_kernel(void);
 
 #endif

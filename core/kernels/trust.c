@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trials of product kernels that few processors run. Whether they are right: small matrices of whole numbers, whose
- * sums are exact in any order. Every product has rows, columns and steps of k that fill no tile, and more than one
- * block of k. How fast they are: processor time.
+ * Tests product kernels that few processors run. For correctness, it multiplies small matrices of whole numbers, whose
+ * sums are exact in any order; every product has rows, columns and steps of k that do not fill a tile, and more than
+ * one block of k. For speed, it measures processor time.
  */
 #include <math.h>
 #include <string.h>
@@ -27,10 +27,10 @@ static int right(int p, int j)
 
 struct trial {
     tt_bf16 *a, *b, *c;
-    float *sums, *scratch, *want; /* sums and want (ROWS, COLUMNS) */
+    float *sums, *scratch, *want; /* the sums and their expected values (ROWS, COLUMNS) */
 };
 
-/* In the memory order of the product; the elements between rows are NaN. */
+/* In the product's memory order; the elements between rows are NaN. */
 static void fill(const struct trial *trial, const struct tt_matmul *gemm)
 {
     for (int i = 0; i < A; i++)
@@ -112,10 +112,10 @@ bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
 
 /* --- the rate --- */
 
-/* Floats of the operands of a product that is measured, and of its scratch. */
+/* Floats for the operands of a measured product, and for its scratch. */
 enum { M = 96, N = 192, K = 384, ROUNDS = 5 };
 
-/* The processor time of the best of several rounds, so that it is about the same on a busy machine. */
+/* The processor time of the fastest of several rounds, which is about the same on a busy machine. */
 static double seconds_of(void (*kernel)(const struct tt_matmul *), const struct tt_matmul *product)
 {
     double least = HUGE_VAL;

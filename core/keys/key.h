@@ -11,7 +11,7 @@
  */
 #define TT_KEY(path) ((enum tt_key)offsetof(struct tt_key_numbers, path))
 
-/* The number of a key is the place of its member; the members have the names that users write. */
+/* A key's number is the index of its member; the members have the names that users write. */
 struct tt_key_numbers {
     char none;
 #define TT_SECTION(section, doc) struct {

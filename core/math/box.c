@@ -157,7 +157,7 @@ static int compare_offsets(const void *pa, const void *pb)
     return 0;
 }
 
-/* The first rows that no box touches; if every row is touched, but elements are missing, the whole tensor. */
+/* The first rows that no box touches; if every row is touched but elements are missing, the whole tensor. */
 static struct tt_box missing_part(int ndim, const int64_t *shape, const struct tt_box *sorted, int n)
 {
     int64_t row = 0;

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /**
- * A box: the part of a tensor that starts at offset and has shape, in elements, per dimension. A rank's part of a
- * tensor is a box, and so is a chunk of a checkpoint. A scalar has ndim 0 and volume 1. A packed box is an array of its
- * elements in row-major order.
+ * A box: the part of a tensor with the given offset and shape, in elements per dimension. A rank's part of a tensor is
+ * a box, and so is a chunk of a checkpoint. A scalar has ndim 0 and volume 1. A packed box is an array of its elements
+ * in row-major order.
  */
 enum { TT_BOX_DIMS = 8 };
 
@@ -58,7 +58,7 @@ void tt_box_copy(const struct tt_box *to, void *to_bytes, const struct tt_box *f
                  size_t item);
 
 /**
- * Whether boxes tile the tensor of that shape: each box is in bounds, boxes are pairwise disjoint, no element is
+ * Whether boxes tile a tensor of the given shape: each box is in bounds, boxes are pairwise disjoint, no element is
  * missing. n may be 0 for a tensor without elements. Sorts the boxes. On failure the two boxes at fault (or the missing
  * part) are in ret_a, ret_b.
  */

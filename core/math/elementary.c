@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Methods: the argument is reduced to an interval around 0 (Cody & Waite 1980), where the Taylor series is summed in
- * double, and what the reduction leaves of the argument is carried along. tt_pow and tt_erfc compute in pairs of
- * doubles (Dekker 1971), which hold about 106 bits.
+ * Method: reduce the argument to an interval around 0 (Cody & Waite 1980), sum the Taylor series there in double, and
+ * carry the rounding error of the reduction along. tt_pow and tt_erfc compute in pairs of doubles (Dekker 1971), which
+ * hold about 106 bits.
  */
 #include "core/math/elementary.h"
 

@@ -3,24 +3,24 @@
 #define TT_MATH_ELEMENTARY_H
 
 /**
- * Elementary functions for whatever reaches a training curve. The last bits of a C library's depend on its version and
- * on whether the processor has fused multiply-adds. These use additions, multiplications, divisions and shifts of the
- * exponent only, so they have the same bits wherever double is IEEE 754's. Kernels have an exponential of their own
- * (vector_math.h, vector/simd.h).
+ * Elementary functions for every number that affects a training curve. The last bits of a C library's functions depend
+ * on its version, and on whether the processor has fused multiply-adds. These functions use only additions,
+ * multiplications, divisions and shifts of the exponent, so they have the same bits wherever double is IEEE 754's.
+ * Kernels have an exponential of their own (vector_math.h, vector/simd.h).
  */
 
-/** e^x, at most 1 ulp off, also where the result is denormal. */
+/** e^x, at most 1 ulp off, even where the result is denormal. */
 double tt_exp(double x);
 
-/** ln x, at most 1 ulp off; -inf for 0, NaN below. */
+/** ln x, at most 1 ulp off; -inf for 0, NaN for negative x. */
 double tt_log(double x);
 
 /** x^y for x >= 0, at most 0.51 ulp off where the result is normal. Takes a microsecond. */
 double tt_pow(double x, double y);
 
 /**
- * For |x| below 1.6 million, at most 1.1 ulp off. Beyond that the error is that of an argument which is half an ulp
- * off; |x| is at most 2^50.
+ * For |x| below 1.6 million, at most 1.1 ulp off. For larger |x|, up to 2^50, the error is as if the argument were half
+ * an ulp off.
  */
 double tt_sin(double x);
 double tt_cos(double x);

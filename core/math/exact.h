@@ -7,7 +7,7 @@
 /**
  * Exact sums of doubles: a fixed-point number wide enough for every finite double, so that the result does not depend
  * on the order of the terms, and therefore not on ranks, shards, threads or accumulation. Used for the loss and the
- * gradient norm. (Kulisch's long accumulator, in 32-bit digits that are held in 64 bits so that carries can wait.)
+ * gradient norm. (This is Kulisch's long accumulator, with 32-bit digits stored in 64 bits, so that carries can wait.)
  *
  * The digits are plain integers: a sum over ranks adds them element by element (after tt_exact_normalize).
  */
@@ -18,7 +18,7 @@ struct tt_exact {
     int64_t nonfinite;              /* terms that were infinite or NaN; the sum is then NaN */
 };
 
-/** Adds one term. At most 2^30 terms between two normalisations. */
+/** Adds one term. Normalize after at most 2^30 terms. */
 void tt_exact_add(struct tt_exact *sum, double term);
 
 /** sum += other. */

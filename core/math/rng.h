@@ -22,7 +22,7 @@ uint64_t tt_rng_seed_of_step(uint64_t seed, int64_t step);
 /** 64 random bits. */
 uint64_t tt_rng_bits(const struct tt_rng *rng, uint64_t index);
 
-/** Uniform in (0, 1), never 0 or 1; 53 bits. */
+/** Uniform in the open interval (0, 1); 53 bits. */
 double tt_rng_uniform(const struct tt_rng *rng, uint64_t index);
 
 /** Standard normal by inversion, one uniform per value; cut > 0 truncates to [-cut, cut] (0: no cut). */
@@ -31,7 +31,7 @@ double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut);
 /** Fills in the normal numbers of the n indices from `first` on, multiplied by std. */
 void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double std, double cut, float *to);
 
-/** A random permutation of 0..n-1 into order (Fisher-Yates driven by the stream). */
+/** Writes a random permutation of 0..n-1 into order (Fisher-Yates driven by the stream). */
 void tt_rng_permutation(const struct tt_rng *rng, int64_t n, int64_t *order);
 
 #endif

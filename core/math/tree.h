@@ -7,7 +7,7 @@
 
 /**
  * The order in which gradients are added: a balanced binary tree over the leaves' indices, neighbours first. Two blocks
- * of equal size are added as soon as both exist, the way a carry runs through a binary counter. At the end the smaller
+ * of equal size are added as soon as both exist, as a carry runs through a binary counter. At the end, the smaller
  * block is added to the larger. For 7 leaves that is ((0+1)+(2+3))+((4+5)+6).
  *
  * The tree over the sums of groups of 2^k leaves equals the tree over all leaves. So a sum over the ranks of a shard
@@ -30,8 +30,8 @@ bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *re
 
 /**
  * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches). Push leaf
- * `index` (from 0), then add the top of the stack to the entry below it this many times. After the last leaf, add down
- * until one entry is left. The sums are the same as the walk's.
+ * `index` (from 0), then add the top of the stack to the entry below it as many times as this function returns. After
+ * the last leaf, continue until one entry is left. The sums are the same as the walk's.
  */
 int tt_tree_carries(int64_t index);
 
@@ -39,8 +39,8 @@ int tt_tree_carries(int64_t index);
 int tt_tree_stack_depth(int64_t n);
 
 /**
- * The same tree for leaves that come in any order. The place of a sum in the tree is (level, index): it covers the
- * 2^level leaves from index * 2^level on. So the order of the leaves decides when sums are added, but not which sums.
+ * The same tree for leaves that come in any order. A sum at (level, index) in the tree covers the 2^level leaves from
+ * index * 2^level on. So the order of the leaves determines when sums are added, but not which ones.
  *
  * nodes has tt_tree_nodes(n) places, all TT_TREE_NONE before the first leaf. The caller names sums by numbers.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ops that work element by element, and at the end the gate of rows (core/graph/ops.def says how to add one). N is any
+ * Ops that work element by element (core/graph/ops.def says how to add one), and at the end the gate of rows. N is any
  * number of rows.
  *
  * ADD: out = a + b, the residual connection and the sum of two gradients.
@@ -24,8 +24,8 @@
  *
  * GEGLU: h = gelu(g) * u with GELU's gelu (Shazeer 2020; Gemma); GEGLU_BWD. As SWIGLU.
  *
- * SWIGLU_CLAMPED: h = (u + 1) g / (1 + exp(-1.702 g)), where x has pairs of a gate g and a factor u: (g, u) are columns
- * 2i and 2i + 1. Before, g is clamped to at most 7, and u to -7..7 (gpt-oss).
+ * SWIGLU_CLAMPED: h = (u + 1) g / (1 + exp(-1.702 g)), where x consists of pairs of a gate g and a factor u: (g, u) are
+ * columns 2i and 2i + 1. First, g is clamped to at most 7, and u to -7..7 (gpt-oss).
  *   in   x (N, 2 F)      out  h (N, F)
  * SWIGLU_CLAMPED_BWD: 0 for what was clamped.
  *   in   dh (N, F), x (N, 2 F)      out  dx (N, 2 F), may take x's memory
@@ -37,10 +37,10 @@
 
 enum { TILE = 8192, LARGE_TILE = 16384 };
 
-/* What makes the ops differ. Those that differentiate others read the gradient of the output, then the inputs. */
+/* The differences between the ops. A backward op reads the gradient of the output, then the inputs. */
 struct kind {
-    void (*run)(const struct tt_call *call, struct tt_range part); /* of elements, or of pairs of elements */
-    double flops;                                                  /* of each of these */
+    void (*run)(const struct tt_call *call, struct tt_range part); /* number of elements, or of pairs of elements */
+    double flops;                                                  /* bytes of each of these */
     int64_t tile;
     const char *wanted;
     bool differentiates;
@@ -86,8 +86,8 @@ static const struct kind kinds[TT_OPS] = {
                                   .differentiates = true},
 };
 
-/* All inputs have the shape of x, the first that is no gradient; with pairs h and its gradient have half of its width.
- * An op that differentiates has an output of x's shape for every input that is no gradient. */
+/* All inputs have the shape of x, the first input that is no gradient; with pairs, h and its gradient are half as
+ * wide. A backward op has an output of x's shape for every input that is no gradient. */
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct kind *kind = &kinds[node->op];
@@ -108,7 +108,7 @@ out:
     return rc;
 }
 
-/* The elements of the narrower operand: of h, if there are pairs. */
+/* The number of elements of the narrower operand: h, if there are pairs. */
 static int64_t elements(const struct tt_graph *graph, const struct tt_node *node)
 {
     int64_t in = tt_value_elements(&graph->values[node->in[0]]), out = tt_value_elements(&graph->values[node->out[0]]);
@@ -189,7 +189,7 @@ out:
     return rc;
 }
 
-/* What the kernels for the rows of experts read: the sigmoids of some rows, of which each has one place, its own. */
+/* The kernels for the rows of experts read this: the sigmoids of some rows; each row has one place, its own. */
 struct gates {
     int32_t places[GATED_ROWS];
     float sigmoids[GATED_ROWS];

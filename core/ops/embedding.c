@@ -19,13 +19,13 @@
 
 enum { EMBEDDING_TILE_ROWS = 64, TILE_COLUMNS = 64, LINE = 64 /* bytes */ };
 
-/* Tokens of every peer but the last, which may have fewer. */
+/* The number of tokens of every peer but the last, which may have fewer. */
 static int64_t tokens_of_peer(const struct tt_attr *attr)
 {
     return tt_grain_size(&attr->out) * (attr->out.grains / attr->peers.n);
 }
 
-/* The tokens whose rows this rank has, by its place among the peers. local: how many they are. */
+/* The tokens whose rows this rank has, given its place among the peers. local: the number of these tokens. */
 static struct tt_range own_tokens(const struct tt_attr *attr, int64_t local)
 {
     return (struct tt_range){attr->peers.n > 1 ? attr->peers.index * tokens_of_peer(attr) : 0, local};
@@ -95,7 +95,7 @@ struct part {
     const struct tt_call *call;
     float *dw;
     const float *acc;
-    const int32_t *tokens; /* or positions: the rows of dw */
+    const int32_t *tokens; /* tokens or positions: the rows of dw */
     int64_t begin, n;
 };
 
@@ -115,7 +115,7 @@ static void embedding_begin_tile(void *arg, int64_t tile, int worker)
         memset(dw, 0, bytes);
 }
 
-/* Of a part of the vocabulary: runs of tokens that are in it, in order, with their rows. */
+/* For a part of the vocabulary: runs of tokens that belong to it, in order, with their rows. */
 static void scatter_own(const struct part *p, const struct tt_range *columns)
 {
     const struct tt_call *call = p->call;
@@ -160,7 +160,7 @@ static void scatter(struct part *p)
     tt_team_run(p->call->team, tt_tiles(tt_value_width(out), TILE_COLUMNS), scatter_tile, p);
 }
 
-/* Scratch: the rows of a part of the vocabulary that tokens name, then the stack of sums over grains of rows. */
+/* Scratch: the rows, in a part of the vocabulary, that tokens name; then the stack of sums over grains of rows. */
 static int64_t ids_bytes(const struct tt_graph *graph, const struct tt_node *node)
 {
     int64_t rows = tt_value_rows(&graph->values[node->in[0]]);
@@ -237,11 +237,12 @@ const struct tt_op_row tt_op_embedding_bwd = {
 };
 
 /*
- * PICK_ROWS: of n blocks of rows, each from a peer that looked up its part of the vocabulary, the rows that were
- * found. Row r of the result is that of token peers.index N + r, from the block of the peer that has the token.
+ * PICK_ROWS: each of n peers has looked up its part of the vocabulary and sent a block of rows; this picks the rows
+ * that were found. Row r of the result belongs to token peers.index N + r, and comes from the block of the peer that
+ * has the token.
  *   in   x (n N, D), in n blocks, tokens (n N)      out  y (N, D)
  *
- * PICK_ROWS_BWD: puts every row back into the block that it is from; other rows are 0.
+ * PICK_ROWS_BWD: puts every row back into the block that it came from; other rows are 0.
  *   in   dy (N, D), tokens                          out  dx (n N, D)
  *   attr out (V), peers: n and this rank's place
  */
@@ -267,7 +268,7 @@ static int pick_infer_bwd(struct tt_graph *graph, struct tt_node *node, const ch
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
-/* A tile is a range of the own rows; forward from the blocks, backward to them. */
+/* A tile is a range of the own rows; forward reads the blocks, backward writes them. */
 static void pick_run_tile(const struct tt_call *call, struct tt_range part)
 {
     bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
@@ -335,10 +336,10 @@ const struct tt_op_row tt_op_pick_rows_bwd = {
  *   out  y (N, D), may take x's memory
  *   attr seq_len T, from_position, peers: x is this rank's part of the rows; positions are of all rows.
  *        If there are positions, the rows of a sequence need not lie together, and rows may be in grains
- *   With from_position the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
+ *   With from_position, the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
  *   table, and those beyond scalars->rows are passed on.
  *
- * POSITION_BWD: the gradient of the table, whole; that of x is dy itself.
+ * POSITION_BWD: the whole gradient of the table; the gradient of x is dy itself.
  *   in   dy (N, D), acc (P, D) or none, positions (N) or absent
  *   out  dw (P, D) = [acc +] the sum over sequences, may take acc's memory
  *   The rows of a sequence lie one after the other, so the first T rows of the table are one vector of T*D elements
@@ -351,7 +352,7 @@ enum {
     POSITION_TILE_ROWS = 16,
 };
 
-/* Ranks that have a part of the rows each. */
+/* The case of ranks that each hold a part of the rows. */
 static int64_t parts_of(const struct tt_attr *attr)
 {
     return attr->peers.n > 1 ? attr->peers.n : 1;
@@ -380,7 +381,7 @@ static int position_backward(struct tt_graph *graph, int node, const int *grad_o
     TT_TRY(tt_rule_add(graph, &forward, 0, grad_out[0], grad_in));
     if (!tt_rule_wanted(graph, forward.in[1]))
         return 0;
-    if (forward.attr.peers.n > 1) { /* which have the gradients of the other rows */
+    if (forward.attr.peers.n > 1) { /* the peers that have the gradients of the other rows */
         const struct tt_value *dy = &graph->values[grad_out[0]];
         int64_t shape[2] = {tt_value_rows(dy) * forward.attr.peers.n, tt_value_width(dy)};
 
@@ -442,7 +443,7 @@ static void run_new_rows(const struct tt_call *call)
                (size_t)(all - n) * tt_dtype_size(tt_call_in(call, 0)->dtype));
 }
 
-/* A tile is a range of rows, each with a position of its own: that of its document, or that in its sequence. */
+/* A tile is a range of rows, each with its own position: in its document, or in its sequence. */
 static void document_rows_tile(const struct tt_call *call, struct tt_range part)
 {
     const int32_t *positions = call->in[2];
@@ -472,7 +473,7 @@ static void position_run(const struct tt_call *call)
     tt_team_run(call->team, batch * tt_tiles(sequence(call), TILE), run_tile, (void *)call);
 }
 
-/* The output must have been chosen by the rule above: the inputs do not tell P. */
+/* The rule above must have chosen the output: the inputs do not determine P. */
 static int position_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     int64_t shape[2] = {0, tt_value_width(&graph->values[node->in[0]])};
@@ -486,7 +487,7 @@ static int position_infer_bwd(struct tt_graph *graph, struct tt_node *node, cons
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
-/* Within the sequence it is the sum over the batch; after it the table has no gradient. */
+/* For positions within the sequence, the gradient is the sum over the batch; for later ones it is 0. */
 static void bwd_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;

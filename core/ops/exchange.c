@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks that share a layer exchange inside of it. No rank computes here: a program begins a collective and awaits
- * it. n is the number of peers.
+ * The exchanges inside a layer that several ranks share. No rank computes here: a program begins a collective and waits
+ * for it. n is the number of peers.
  *
- * GATHER_ROWS: the rows of all peers, in their order; also of ids.
+ * GATHER_ROWS: the rows of all peers, in the peers' order; rows of ids too.
  *   in   x (N, W)                                        out  y (n N, W)
  * SUM_ROWS: this rank's rows of the sum over the peers, rounded once to the type of the graph. It is GATHER_ROWS'
  *   gradient, and the other way round.
@@ -42,7 +42,7 @@ static int infer_sum(struct tt_graph *graph, struct tt_node *node, const char *n
     return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
 }
 
-/* The sum begins as soon as its terms are there, so that it travels while gradients of weights are computed. */
+/* The sum begins as soon as its terms exist, so that it travels while gradients of weights are computed. */
 static int backward_gather(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
@@ -105,7 +105,7 @@ const struct tt_op_row tt_op_swap_blocks = {
 };
 
 /*
- * ACCUMULATE: y = [acc +] x, a sum of gradients that goes on from an earlier one, which may be absent.
+ * ACCUMULATE: y = [acc +] x, a sum of gradients that continues an earlier one, which may be absent.
  *   in   x, acc of one shape or none, in F32      out  y of that shape, may take acc's memory
  */
 
@@ -142,8 +142,8 @@ const struct tt_op_row tt_op_accumulate = {
 };
 
 /*
- * ADD_GRAINS: y = [acc +] the rows of x, added as a tree: the end of a sum over grains of rows whose terms were
- * exchanged one by one.
+ * ADD_GRAINS: y = [acc +] the rows of x, added as a tree: the last part of a sum over grains of rows, after the ranks
+ * have exchanged its terms one by one.
  *   in   x (G, D), acc (D) or none, in F32      out  y (D), may take acc's memory
  */
 

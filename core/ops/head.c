@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The head: the output projection and the loss. Its products, of a chunk of rows, are the logits, and from the logits'
- * gradient, which takes their place, dx and dw.
+ * The head: the output projection and the loss. For each chunk of rows, one product gives the logits; their gradient
+ * replaces them, and two more products turn it into dx and dw.
  *
  * The product for dx has few elements and a long sum over the vocabulary: it is cut into slices of the vocabulary,
  * which are added in order. So both products of the gradient keep a whole team busy, and dx can take x's memory
@@ -22,21 +22,21 @@ enum {
     CHUNK = 512, /* rows */
     TILE_ROWS = 8,
     DX_TILES_WANTED = 16,
-    SLICE_MIN = 2048, /* of the vocabulary */
+    SLICE_MIN = 2048, /* columns of a slice of the vocabulary */
     LINE = 16         /* floats of a cache line */
 };
 
 /* How the work is cut. It depends on the grains of N and V, not on the local part. */
 struct head {
     bool bf16;
-    int64_t rows; /* of a chunk, at most */
+    int64_t rows; /* rows of a chunk, at most */
     int64_t width, vocab;
     int64_t vocab_grain;
-    int64_t slices;               /* of a grain of the vocabulary, in which dx is summed */
+    int64_t slices;               /* slices of a grain of the vocabulary, over which dx is summed */
     int64_t grad_stride;          /* elements from one row of the logits' gradient to the next */
-    bool in_rows;                 /* the slices are in the halves of the rows of logits that the gradient leaves free */
+    bool in_rows;                 /* the slices lie in the halves of the rows of logits that the gradient leaves free */
     int64_t slice_step, row_step; /* floats from one slice of dx to the next, and from a row to the next */
-    float cap;                    /* of the logits; 0: none */
+    float cap;                    /* soft cap of the logits; 0: none */
 };
 
 /* A chunk of at most head.rows rows. */
@@ -48,9 +48,9 @@ struct chunk {
     float *logits;     /* (n, V); then their gradient, in the type of x */
     float *slices;     /* slice_floats */
     float *workers;    /* worker_floats for each */
-    void *dx;          /* may be x */
+    void *dx;          /* may be equal to x */
     bool dx_bf16;
-    const float *acc; /* of dw, or NULL */
+    const float *acc; /* dimensions of dw, or NULL */
     float *dw;        /* [acc +] the gradient; NULL: none */
 };
 
@@ -99,7 +99,7 @@ static int64_t vocab_grains(const struct head *head)
     return tt_tiles(head->vocab, head->vocab_grain);
 }
 
-/* Floats of a row of logits that its gradient fills in bfloat16. */
+/* Floats of a row of logits that its gradient occupies in bfloat16. */
 static int64_t half_row(const struct head *head)
 {
     return tt_round_up(tt_div_up(head->vocab, 2), LINE);
@@ -167,7 +167,7 @@ static void cap_tile(void *arg, int64_t tile, int worker)
     tt_kernels()->soft_cap(logits, logits, part.n * chunk->head->vocab, chunk->head->cap);
 }
 
-/* The logits, capped. */
+/* Computes the logits, capped. */
 static void multiply_logits(const struct chunk *chunk)
 {
     struct tt_matmul product = logits_product(chunk->head, chunk->n);
@@ -253,7 +253,7 @@ static void grad_tile(void *arg, int64_t tile, int worker)
     const struct chunk *chunk = arg;
     struct tt_matmul product = product_of(chunk, &tile);
 
-    /* workers that run another product meanwhile use other parts of the scratch */
+    /* workers that run another product at the same time use other parts of the scratch */
     product.scratch = chunk->workers + worker * (worker_floats(chunk->head) - tt_matmul_scratch_floats(&product));
     tt_matmul_tile(&product, tile, worker);
 }
@@ -309,15 +309,14 @@ static void multiply_grads(const struct chunk *chunk)
  *   out  token_loss, dx (N, D), may take x's memory, dw (V, D) = [acc +] the gradient, may take acc's memory; not
  *        if w is constant
  *
- * Logits exist for CHUNK tokens at a time, in scratch, as floats whatever the node computes in; they are turned
- * into their gradient in place, in the type of the node, and never computed twice. The chunks depend on N only, and dw
- * adds them in order. If N has grains, each grain has its own chunks, and dw is a
- * tree over the grains. If V has grains, tt_graph_phase_head replaces the node (core/passes/phases.h): here the softmax
- * is over the local rows of w.
+ * Logits exist for CHUNK tokens at a time, in scratch, as floats in any case. They become their gradient in place, in
+ * the type of the node, and are never computed twice. The chunks depend on N only, and dw adds them in order. If N has
+ * grains, each grain has its own chunks, and dw is a tree over the grains. If V has grains, tt_graph_phase_head
+ * replaces the node (core/passes/phases.h): here the softmax is over the local rows of w.
  *   attr rows (N), out (V), z_loss, soft_cap (0: none): logits l become soft_cap tanh(l / soft_cap) (Gemma 2)
  */
 
-/* Output 0: the losses, or with a z-loss the losses and the z-losses. */
+/* Output 0: the losses or, with a z-loss, the losses and the z-losses. */
 static int infer_losses(struct tt_graph *graph, struct tt_node *node, const char *name, int64_t tokens)
 {
     bool z = node->attr.z_loss > 0.0F;
@@ -380,9 +379,9 @@ int64_t tt_head_chunk_rows(const struct tt_graph *graph, const struct tt_node *n
     return grain < CHUNK ? grain : CHUNK;
 }
 
-/* The grains of rows, and the chunks that each of them has. */
+/* The grains of rows, and the number of chunks in each. */
 struct cuts {
-    const struct tt_call *call; /* of a run */
+    const struct tt_call *call; /* chunks of a run */
     struct head head;
     int64_t rows, row_grain;
 };
@@ -397,7 +396,7 @@ static struct cuts cuts_of(const struct tt_graph *graph, const struct tt_node *n
     return cuts;
 }
 
-/* Logits of a chunk, the slices of its dx. */
+/* Scratch: the logits of a chunk, and the slices of its dx. */
 static int64_t chunk_floats(const struct cuts *cuts)
 {
     return cuts->head.rows * cuts->head.vocab + slice_floats(&cuts->head);
@@ -413,7 +412,7 @@ static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
 
 struct softmax {
     float largest;
-    double sum; /* of exp(logit - the largest) over the whole vocabulary */
+    double sum; /* sum of exp(logit - the largest) over the whole vocabulary */
     float target;
 };
 
@@ -429,7 +428,7 @@ static void write_losses(float *loss, float *z, float z_loss, const struct softm
 
 /*
  * Turns n logits of a row into `scale` times the gradient of the losses, in the type of the node; grad may be logits.
- * label: of these logits, or TT_NONE. In bfloat16 the second half of the row is undefined.
+ * label: index among these logits, or TT_NONE. In bfloat16 the second half of the row is undefined.
  */
 static void write_gradient(const struct head *head, float *grad, const float *logits, int64_t n, int64_t label,
                            const struct softmax *s, float scale, float z_loss)
@@ -454,7 +453,7 @@ static void write_gradient(const struct head *head, float *grad, const float *lo
     }
 }
 
-/* As the kernel cross_entropy_grad for one row, with the gradient of the logits before they were capped. */
+/* Like the kernel cross_entropy_grad, for one row, with the gradient of the logits before they were capped. */
 static void capped_gradient(const struct head *head, float *loss, float *z, float *logits, int32_t label, float scale,
                             float z_loss)
 {
@@ -475,7 +474,7 @@ static void capped_gradient(const struct head *head, float *loss, float *z, floa
     write_gradient(head, logits, logits, head->vocab, label, &s, scale, z_loss);
 }
 
-/* The rows [begin, begin + chunk.n). */
+/* Runs the rows [begin, begin + chunk.n). */
 struct part {
     const struct cuts *cuts;
     struct chunk chunk;
@@ -617,7 +616,7 @@ const struct tt_op_row tt_op_head_loss_grad = {
  * The head in phases, for a vocabulary in grains (attr out), which the peers share equally. A chunk of the
  * tokens has R rows, from attr.first_row on. core/passes/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
  *
- * HEAD_LOGITS: the logits of this rank's part of the vocabulary, and what the loss must know of them.
+ * HEAD_LOGITS: the logits of this rank's part of the vocabulary, and the sums that the loss needs.
  *   in   x (N, D), w (V of this rank, D), labels (B, T) I32
  *   out  logits (R, V of this rank), sums (R, S): for each grain of this rank the largest logit and the sum of
  *        exp(logit - the largest), then the logit of the label, 0 if it is not of this rank
@@ -634,16 +633,16 @@ const struct tt_op_row tt_op_head_loss_grad = {
  *        logits' memory, in the type of x: in bfloat16 it fills half of each row; dw = [dw +] the gradient, not if w is
  *        constant
  *
- * Rows of token_loss and dx that no chunk has made yet are 0, or x. The sums of all grains are added as a tree.
+ * Rows of token_loss and dx that no chunk has written yet are 0, or x. The sums of all grains are added as a tree.
  *   attr out (V), peers, first_row, z_loss, soft_cap
  */
 
 /* --- the vocabulary --- */
 
-/* The vocabulary in grains: `each` for every peer, of which the last may lack some. */
+/* The vocabulary in grains: `each` grains for every peer; the last peer may have fewer. */
 struct vocabulary {
     int64_t whole, grain, grains, each, peers;
-    int64_t begin, n; /* of this rank */
+    int64_t begin, n; /* grains of this rank */
 };
 
 static struct vocabulary vocabulary_of(const struct tt_attr *attr)
@@ -745,13 +744,13 @@ static void cost_logits(const struct tt_graph *graph, const struct tt_node *node
 
 /* --- the softmax of a row --- */
 
-/* The exponential's weight when the sums of two grains are added. */
+/* The weight of an exponential when the sums of two grains are added. */
 static double share(double largest, double of_both)
 {
     return largest == of_both ? 1.0 : tt_exp(largest - of_both); /* both may be -inf */
 }
 
-/* Row r of a chunk of `rows`, from the sums of all peers. */
+/* Computes row r of a chunk of `rows`, from the sums of all peers. */
 static struct softmax softmax_of(const struct vocabulary *v, const float *sums, int64_t rows, int64_t r, int64_t label)
 {
     double largest[TT_MOST_GRAINS], sum[TT_MOST_GRAINS];
@@ -779,7 +778,7 @@ static struct softmax softmax_of(const struct vocabulary *v, const float *sums, 
 struct run {
     const struct tt_call *call;
     struct vocabulary vocabulary;
-    int64_t rows; /* of the chunk */
+    int64_t rows; /* rows of the chunk */
     const float *sums;
     const int32_t *labels; /* of the chunk */
     float *loss, *z;       /* of the chunk; z may be NULL */
@@ -829,7 +828,7 @@ static void row_tile(void *arg, int64_t tile, int worker)
     }
 }
 
-/* What is in output k before this chunk: the chunks before, in input i or already in place; 0 for none. */
+/* The content of output k before this chunk: the earlier chunks, in input i or already in place; 0 for none. */
 static void continue_from(const struct tt_call *call, int i, int k)
 {
     size_t bytes = (size_t)tt_value_bytes(tt_call_out(call, k));
@@ -840,7 +839,7 @@ static void continue_from(const struct tt_call *call, int i, int k)
         memcpy(call->out[k], call->in[i], bytes);
 }
 
-/* sums, labels, loss: the inputs. */
+/* sums, labels, loss: indices of the inputs. */
 static struct run run_of(const struct tt_call *call, int sums, int labels, int loss)
 {
     const struct tt_attr *attr = &call->node->attr;
@@ -945,7 +944,7 @@ out:
     return rc;
 }
 
-/* The products of dx and dw. Of x and dx only the rows of the chunk move. */
+/* The products of dx and dw. For x and dx, only the rows of the chunk count as traffic. */
 static void cost_chunk_grad(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_value *logits = &graph->values[node->in[LOGITS]], *w = &graph->values[node->in[W]];

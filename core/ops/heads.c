@@ -6,9 +6,9 @@
  *   in   first (N, H*prefix) or absent, second (N, H*R) or absent: zeros      out  y (N, H*E)
  *   attr heads, head_dim (E), prefix, shared, out (H)
  *
- * shared: the second part is (N, R), one for all heads. JOIN copies it to every head, and SPLIT adds those of the heads
- * in float32: inside each grain of heads in order, then the grains as a tree. So each op is the backward of the other,
- * and ranks that share the heads have terms of the sum, which may be tt_value.partial.
+ * shared: the second part is (N, R), one for all heads. JOIN copies it to every head. SPLIT adds the second parts of
+ * all heads in float32: in order inside each grain of heads, then the grains as a tree. So each op is the backward of
+ * the other, and ranks that share the heads have terms of the sum, which may be tt_value.partial.
  */
 #include <string.h>
 
@@ -60,7 +60,7 @@ out:
     return rc;
 }
 
-/* The sum of some heads' second parts of one row. */
+/* The sum of the second parts of some heads, for one row. */
 static void sum_heads(const struct tt_call *call, const struct widths *w, const char *from, int64_t heads, float *to)
 {
     if (tt_op_is_bf16(call->graph, call->node))
@@ -69,7 +69,7 @@ static void sum_heads(const struct tt_call *call, const struct widths *w, const 
         tt_kernels()->sum_rows(to, NULL, (const float *)from, heads, w->whole, w->second);
 }
 
-/* Whether the sum needs no room of its own: it is one of floats, in order. */
+/* Whether the sum needs no room of its own: it adds floats, in order. */
 static bool is_in_place(const struct tt_graph *graph, const struct tt_node *node, const struct widths *w)
 {
     return w->grains == 1 && graph->values[node->out[1]].dtype == TT_F32;
@@ -90,7 +90,7 @@ static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node 
     return tt_tree_stack_depth(w.grains) * sum_floats(&w);
 }
 
-/* The sum of all heads' second parts of one row. scratch: a stack of partial sums. */
+/* The sum of the second parts of all heads, for one row. scratch: a stack of partial sums. */
 static void add_heads(const struct tt_call *call, const struct widths *w, const char *from, void *to, float *scratch)
 {
     int64_t grain_bytes = w->grain * w->whole * (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype), n = sum_floats(w);

@@ -7,7 +7,7 @@
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
  *   attr rows (N), out (M), in (K); partial: y, or dx, is a term of a sum over ranks, in F32
  *
- * LINEARS_BWD_X: the gradient of an x that several products read, whose outputs are in the same number of grains.
+ * LINEARS_BWD_X: the gradient of an x that several products read, if their outputs have the same number of grains.
  *   in   dy (N, M), w (M, K), up to three more such pairs, or none      out  dx = the sum of dy w
  *   The pairs are added inside each grain of M, then the grains as a tree. attr as of the first pair.
  */
@@ -20,7 +20,7 @@
 
 enum { LINE = 16 /* floats of a cache line */, PAIRS = 4 };
 
-/* The number of products of a node: the pairs of a LINEARS_BWD_X. */
+/* The number of products in a node: the pairs of a LINEARS_BWD_X. */
 static int pairs_of(const struct tt_node *node)
 {
     int n = 1;
@@ -30,7 +30,7 @@ static int pairs_of(const struct tt_node *node)
     return n;
 }
 
-/* The node of product i alone. */
+/* Product i as a node by itself. */
 static struct tt_node pair_of(const struct tt_node *node, int i)
 {
     struct tt_node pair = *node;
@@ -41,13 +41,13 @@ static struct tt_node pair_of(const struct tt_node *node, int i)
     return pair;
 }
 
-/* Whether output 0 is added to input 2, if that is there. */
+/* Whether output 0 is added to input 2, if that is present. */
 static bool has_acc(const struct tt_node *node)
 {
     return node->op == TT_OP_LINEAR_BWD_X || node->op == TT_OP_LINEAR_BWD_W;
 }
 
-/* The product of a node that has one, without addresses. */
+/* The only product of a node, without addresses. */
 static struct tt_matmul linear_product_of(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
@@ -85,7 +85,7 @@ static struct tt_matmul linear_product_of(const struct tt_graph *graph, const st
     return product;
 }
 
-/* Whether the first two inputs are matrices, of which a may have any number of dimensions, that fit the product. */
+/* Whether the first two inputs are matrices that fit the product; the first may have any number of dimensions. */
 static bool operands_fit(const struct tt_graph *graph, const struct tt_node *node, const struct tt_matmul *product)
 {
     const struct tt_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
@@ -112,7 +112,7 @@ static int linear_infer(struct tt_graph *graph, struct tt_node *node, const char
         struct tt_matmul product = linear_product_of(graph, &pair);
 
         if (i > 0)
-            pair.attr.out = (struct tt_extent){0}; /* that of the first pair, whose width may differ */
+            pair.attr.out = (struct tt_extent){0}; /* the first pair's width, which may differ */
         if (!operands_fit(graph, &pair, &product) || (i > 0 && (product.m != out[0] || product.n != out[1])))
             return tt_op_mismatch(graph, node, wanted[node->op]);
         out[0] = product.m;
@@ -124,9 +124,8 @@ static int linear_infer(struct tt_graph *graph, struct tt_node *node, const char
 }
 
 /*
- * The gradient of x, if its outputs are in grains and x has one already: another product in the node that made it. A
- * node of its own, with the earlier gradient to add to, would add inside a rank first, so the bits would depend on the
- * number of ranks.
+ * If the outputs are in grains and x already has a gradient, adds a product to the node that made it. A separate node
+ * that added to the earlier gradient would first add inside a rank, so the bits would depend on the number of ranks.
  */
 static int add_pair(struct tt_graph *graph, const struct tt_node *forward, int dy, int grad)
 {
@@ -163,7 +162,7 @@ out:
     return rc;
 }
 
-/* All products, without addresses; more has room for those after the first. */
+/* All products, without addresses; `more` has room for those after the first. */
 static struct tt_matmul products_of(const struct tt_graph *graph, const struct tt_node *node, struct tt_matmul *more)
 {
     struct tt_node first = pair_of(node, 0);
@@ -200,7 +199,7 @@ static void linear_run(const struct tt_call *call)
     product.c = call->out[0];
     product.partial = call->scratch;
     product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
-    /* a token of generation: reading w limits the speed, and a matrix product would copy it first */
+    /* a token of generation: reading w limits the speed, and a matrix product would copy w first */
     if (call->node->op == TT_OP_LINEAR && product.m == 1 && call->node->attr.rows.whole <= 1)
         tt_gemv(call->team, &(struct tt_gemv){.bf16 = product.bf16,
                                               .y_bf16 = product.bf16,
@@ -289,7 +288,7 @@ const struct tt_op_row tt_op_linear_bwd_w = {
 
 /*
  * HEAD_LINEAR: every head's product with its own rows of a weight, for generation with a cache of latents.
- *   in   x (N, H*prefix), w (H*E, R)      out  y (N, H*R): of head h, x times the first `prefix` of its E rows of w
+ *   in   x (N, H*prefix), w (H*E, R)      out  y (N, H*R): for head h, x times the first `prefix` of its E rows of w
  *   inverse: x (N, H*R)                   out  y (N, H*(E - prefix)): x times the transpose of the other rows
  *   attr heads, head_dim (E), prefix, inverse
  */
@@ -388,13 +387,14 @@ const struct tt_op_row tt_op_head_linear = {
 };
 
 /*
- * LOGITS: what generation chooses the next token from: the output projection of the last row that is a token.
+ * LOGITS: the scores from which generation chooses the next token: the output projection of the last row that is a
+ * token.
  *   in   x (N, D), w (V, D)      out  logits (1, V) of row scalars->rows - 1      attr  soft_cap (0: none)
  *
  * No backward: training has HEAD_LOSS.
  */
 
-enum { CAPPED = 4096 /* logits at a time */ };
+enum { CAPPED = 4096 /* number of logits at a time */ };
 
 static int infer_logits(struct tt_graph *graph, struct tt_node *node, const char *name)
 {

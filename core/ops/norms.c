@@ -2,7 +2,7 @@
  *
  * RMSNORM: y = x / sqrt(mean(x^2) + eps) * w, each row alone (Zhang & Sennrich 2019, eq. 4).
  *   in   x (N, G*D), w (D)      out  y (N, G*D), rstd (N, G)      attr  eps, unit_offset: times 1 + w (Gemma)
- *   G groups of a row are normalised each alone: the heads of q and k in Qwen3; otherwise G is 1. Below, a row is one
+ *   The G groups of a row are normalised separately: heads of q and k in Qwen3; otherwise G is 1. Below, a row is one
  *   of the N G rows of width D.
  *
  * RMSNORM_BWD:
@@ -24,7 +24,7 @@ static bool extents_fit(const struct tt_node *node, int64_t rows, int64_t groups
     return tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, groups);
 }
 
-/* The grains of rows whose sums are apart; 0: dw is one sum. */
+/* The grains of rows whose sums are separate; 0: dw is one sum. */
 static int64_t sums_apart(const struct tt_node *node, int64_t rows)
 {
     int64_t grain = tt_grain_size(&node->attr.rows);
@@ -47,7 +47,7 @@ out:
     return rc;
 }
 
-/* The sums of grains are added over the peers, if there are any, then as a tree. */
+/* Adds the sums of grains over the peers, if there are any, then as a tree. */
 static int backward_apart(struct tt_graph *graph, const struct tt_node *forward, int dy, int *grad_in, int64_t sums)
 {
     bool shared = forward->attr.peers.n > 1;
@@ -129,8 +129,8 @@ out:
     return rc;
 }
 
-/* As tt_row_blocks_of, if grains are groups of the `groups` rows that each of the `rows` has: a block is one grain of a
- * row. */
+/* Like tt_row_blocks_of, if the grains are groups of the `groups` that each of the `rows` has: a block is one grain of
+ * a row. */
 static struct tt_row_blocks group_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups)
 {
     int64_t grain = tt_grain_or(extent, groups);
@@ -152,8 +152,8 @@ static void rms_block(const struct tt_call *call, struct tt_range rows, float *t
                   tt_call_in_at(call, 3, rows.begin), rows.n, width);
 }
 
-/* The grains are of rows, or of each row's groups, which are the heads of q and k. If both have grains, each grain of
- * rows has a sum of its own. */
+/* The grains are made of rows, or of each row's groups (the heads of q and k). If both have grains, each grain of rows
+ * has its own sum. */
 static struct tt_row_sums rms_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *rstd = &graph->values[node->in[3]];
@@ -246,7 +246,7 @@ static void layer_run_tile(const struct tt_call *call, struct tt_range part)
                   width, call->node->attr.eps);
 }
 
-/* Of a LAYERNORM_BWD, whose outputs the rule chose. */
+/* For a LAYERNORM_BWD, whose outputs the rule chose. */
 static bool has_bias(const struct tt_node *bwd)
 {
     return bwd->n_out > 2;

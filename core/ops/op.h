@@ -8,27 +8,27 @@
 #include "core/os/team.h"
 
 /**
- * The op table: one row per op says everything that titan knows about it. core/graph/ops.def says how to add one.
+ * The op table: an op's row contains everything that titan knows about the op. core/graph/ops.def says how to add one.
  */
 
 /* Numbers that change from step to step; ops and instructions read them by name. */
 struct tt_scalars {
     float inv_valid_tokens; /* 1 / tokens of the global batch whose label counts */
     float inv_tokens;       /* 1 / all tokens of the global batch; the engine sets it */
-    float clip;             /* gradients are multiplied by this: min(1, max_norm / (norm + 1e-6)) */
-    double lr; /* the optimizer's numbers are double: 1 - beta in float would lose digits that PyTorch keeps */
+    float clip;             /* factor of the gradients: min(1, max_norm / (norm + 1e-6)) */
+    double lr;              /* double, because 1 - beta in float would lose digits that PyTorch keeps */
     double beta1, beta2, eps, weight_decay;
-    double bias_correction1;       /* 1 - beta1^step */
-    double bias_correction2;       /* 1 - beta2^step */
-    double average_decay;          /* of the averages of weights */
-    float balance_coeff;           /* by which the biases of experts move */
-    const int64_t *loads;          /* of experts in the step before, [block][expert]; NULL: even. The engine sets it */
-    double momentum;               /* Muon's numbers (core/optim/muon.c); its lr and weight_decay are those above */
+    double bias_correction1; /* 1 - beta1^step */
+    double bias_correction2; /* 1 - beta2^step */
+    double average_decay;    /* decay of the averages of weights */
+    float balance_coeff;     /* the step by which the biases of experts move */
+    const int64_t *loads;    /* experts' loads in the previous step, [block][expert]; NULL: even. The engine sets it */
+    double momentum;         /* Muon's numbers (core/optim/muon.c); it uses the lr and weight_decay above */
     enum tt_adjust_choice muon_lr; /* how the learning rate depends on the shape of a matrix */
     bool nesterov;
     uint64_t rounding_seed; /* tt_rng_seed_of_step: for weights and moments in bfloat16 */
     int64_t position;       /* generation: tokens in the cache, which is the position of this run's first row */
-    int64_t rows;           /* generation: rows that are tokens; the others fill a fixed shape up */
+    int64_t rows;           /* generation: rows that are tokens; the others pad to a fixed shape */
 };
 
 /* One execution of a node: resolved addresses. in[i] is NULL for an absent optional input. */
@@ -43,21 +43,21 @@ struct tt_call {
 };
 
 struct tt_cost {
-    double flops; /* multiplications and additions; causal attention counts only what the mask leaves */
-    double bytes; /* read and written at least once */
-    double inner; /* length of the sums that the flops are products of; 0: unknown, or no products */
-    bool bf16;    /* the flops are of products, or of attention, in bfloat16 */
+    double flops; /* multiplications and additions; for causal attention, only those that the mask leaves */
+    double bytes; /* bytes, each read and written at least once */
+    double inner; /* length of the sums in these products; 0: unknown, or no products */
+    bool bf16;    /* the flops are those of products, or of attention, in bfloat16 */
 };
 
-/* What it takes to run an op twice, against keeping its outputs (core/passes/recompute.h). */
+/* The cost of running an op twice, compared with keeping its outputs (core/passes/recompute.h). */
 enum tt_op_weight {
     TT_WEIGHT_LIGHT, /* bound by memory: cheaper to run again than to keep */
     TT_WEIGHT_MATMUL,
     TT_WEIGHT_ATTENTION, /* the work grows with the square of seq_len, the outputs do not */
-    TT_WEIGHT_EXCHANGE,  /* bound by the links between ranks */
+    TT_WEIGHT_EXCHANGE,  /* limited by the links between ranks */
 };
 
-/* Where an op's time is counted when people ask where the time of a step went. */
+/* The part of a step's time to which an op counts, in reports. */
 enum tt_op_part {
     TT_PART_OTHER, /* elementwise, embedding */
     TT_PART_GEMM,
@@ -69,20 +69,20 @@ enum tt_op_part {
 /* The element type of an operand. */
 enum tt_op_type {
     TT_TYPE_NONE,    /* the op has no such operand */
-    TT_TYPE_COMPUTE, /* the type that the node computes in: one for all of these operands, inferred from the inputs */
-    TT_TYPE_F32,   /* whatever the node computes in: losses, statistics of rows, tables of angles, sums of gradients */
-    TT_TYPE_IDS,   /* I32: tokens and labels */
-    TT_TYPE_GRAPH, /* an output in the type in which the graph is built, whatever the node computes in */
+    TT_TYPE_COMPUTE, /* the node's type: the same for all of these operands, inferred from the inputs */
+    TT_TYPE_F32,     /* float32 in any case: losses, statistics of rows, tables of angles, sums of gradients */
+    TT_TYPE_IDS,     /* I32: tokens and labels */
+    TT_TYPE_GRAPH,   /* an output in the type in which the graph is built, whatever type the node computes in */
 };
 
 /*
- * What a node exchanges with its peers (tt_attr.peers) instead of computing: such a row has no `run`. A program begins
- * it as a collective and waits for it where its output is read first.
+ * The exchange of a node with its peers (tt_attr.peers) in place of a computation: such a row has no `run`. A program
+ * begins it as a collective, and waits for it before the first use of its output.
  */
 enum tt_op_exchange {
     TT_EXCHANGE_NONE,
     TT_EXCHANGE_GATHER,  /* an all-gather of rows */
-    TT_EXCHANGE_SCATTER, /* a reduce-scatter of rows, added in the order of core/math/tree.h over the peers */
+    TT_EXCHANGE_SCATTER, /* a reduce-scatter of rows, added over the peers in the order of core/math/tree.h */
     TT_EXCHANGE_SUM,     /* an all-reduce in the same order */
     TT_EXCHANGE_BLOCKS,  /* an all-to-all of blocks of rows */
 };
@@ -91,8 +91,8 @@ enum tt_op_exchange {
 enum { TT_CUT_ROWS = 1, TT_CUT_OUT = 2, TT_CUT_IN = 4, TT_CUT_ANY = 7 };
 
 /*
- * What a node that computes gradients reads, in terms of the node that is differentiated: the gradient of an output
- * (DY), an input (X), an output (Y), or the earlier gradient of an input (DX), to which it adds its own.
+ * The inputs of a node that computes gradients, in terms of the differentiated node: the gradient of an output (DY), an
+ * input (X), an output (Y), or the earlier gradient of an input (DX), to which it adds its own.
  */
 enum tt_gradient_operand {
     TT_DY0 = 1,
@@ -112,7 +112,7 @@ enum tt_gradient_operand {
 struct tt_gradient {
     enum tt_op_id op;
     int first, n;                               /* the outputs of the op are these gradients */
-    enum tt_gradient_operand in[TT_MAX_INPUTS]; /* up to the first 0 */
+    enum tt_gradient_operand in[TT_MAX_INPUTS]; /* ended by the first 0 */
 };
 
 enum { TT_GRADIENTS = 2 };
@@ -126,28 +126,27 @@ struct tt_op_row {
     const char *name;
     enum tt_op_weight weight;
     enum tt_op_part part;
-    enum tt_op_type
-        in[TT_MAX_INPUTS]; /* of every input, absent optional ones included: so it says how many there are */
+    enum tt_op_type in[TT_MAX_INPUTS]; /* types of all inputs, optional ones included; so it says how many there are */
     enum tt_op_type out[TT_MAX_OUTPUTS];
-    int may_lack; /* the number of last inputs that are optional: nodes may be added without them */
+    int may_lack; /* the number of last inputs that are optional: a node may lack them */
     /*
-     * Of a backward op: the number of last inputs that it computes itself if they are absent. Selective recomputation
-     * leaves them out instead of keeping them (core/passes/recompute.h).
+     * For a backward op: the number of last inputs that it computes itself if they are absent. Selective recomputation
+     * omits these instead of keeping them (core/passes/recompute.h).
      */
     int remakes;
     enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
-    unsigned computes; /* the types for which run has arithmetic (TT_TYPE_COMPUTE); 0: float32 and bfloat16 */
+    unsigned computes; /* the types in which run can compute (TT_TYPE_COMPUTE); 0: float32 and bfloat16 */
     /*
-     * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes.
-     * Outputs that the node has already (backward rules choose theirs: tt_rule_node in rule.h) are compared instead.
-     * Called by tt_op_infer only, which has checked the number of inputs and their types.
+     * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes. If
+     * the node already has its outputs (backward rules choose theirs: tt_rule_node in rule.h), compares them instead.
+     * Only tt_op_infer calls this, after checking the number of inputs and their types.
      */
     int (*infer)(struct tt_graph *graph, struct tt_node *node, const char *name);
     /*
      * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum
-     * of the gradients that input i already has, or TT_NONE; on return the new sum (an op that can, takes the old sum
-     * as its accumulate input). NULL: not differentiable (backward ops).
+     * of the gradients that input i already has, or TT_NONE; on return the new sum (an op that can accumulate takes the
+     * old sum as an input). NULL: not differentiable (backward ops).
      *
      * tt_rule_backward follows two members: the first `passes` inputs get the gradient of output 0 as it is, and the
      * nodes of `gradients` compute the gradients of other inputs. A node that no input needs is left out.
@@ -156,19 +155,19 @@ struct tt_op_row {
     int passes;
     struct tt_gradient gradients[TT_GRADIENTS];
     /*
-     * `backward` of an op whose output is the loss that is differentiated (TT_GRAD_OF_LOSS): it may exchange the node
-     * for one that yields the gradients of its inputs too. NULL: the op cannot yield the loss.
+     * `backward` of an op whose output is the differentiated loss (TT_GRAD_OF_LOSS): it may replace the node by one
+     * that also yields the gradients of its inputs. NULL: the op cannot yield the loss.
      */
     int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
-    /* Computes the outputs. Splits into tiles that depend on the shapes only. Cannot fail. NULL: an exchange. */
+    /* Computes the outputs. Cuts the work into tiles that depend on shapes only. Cannot fail. NULL: an exchange. */
     void (*run)(const struct tt_call *call);
-    /* Changes what differs from `flops` for each element of the first input, and the bytes of all operands. */
+    /* Corrects the cost, which begins as `flops` for each element of the first input, and the bytes of all operands. */
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     double flops;
-    /* tt_op_run_rows, as `run`, has the team call `tile` for ranges of `tile_rows` rows of output `tiled`. */
+    /* With tt_op_run_rows as `run`, the team calls `tile` for ranges of `tile_rows` rows of output `tiled`. */
     void (*tile)(const struct tt_call *call, struct tt_range rows);
     int tile_rows, tiled;
-    /* What tt_op_run_sums, as `run`, sums over rows, and tt_op_sums_scratch makes room for (rule.h). */
+    /* The sums over rows of an op whose `run` is tt_op_run_sums; tt_op_sums_scratch makes room for them (rule.h). */
     struct tt_row_sums (*sums)(const struct tt_graph *graph, const struct tt_node *node);
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
     /*
@@ -186,8 +185,8 @@ struct tt_op_row {
 const struct tt_op_row *tt_op_row(enum tt_op_id op);
 
 /**
- * Checks a node's inputs against the op's row, number, types and shapes, and adds its outputs to the graph; those that
- * it has already are compared. 0 or TT_EINTERNAL with what the op wants and what it found.
+ * Checks the number, types and shapes of a node's inputs against the op's row, and adds its outputs to the graph, or
+ * compares them if it already has them. 0, or TT_EINTERNAL with the expected and the actual inputs.
  */
 int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name) TT_MUST_CHECK;
 
@@ -199,11 +198,12 @@ int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, co
                   const struct tt_attr *attr);
 
 /**
- * The same with a node that the caller has filled up to its outputs: TT_EINTERNAL where tt_graph_node ends the process.
+ * The same with a node that the caller has filled in except for its outputs. TT_EINTERNAL in cases where tt_graph_node
+ * would end the process.
  */
 int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name) TT_MUST_CHECK;
 
-/** What a node costs; ret_cost->inner and bf16 must be zero, since most ops leave them. */
+/** The cost of a node; the caller must set ret_cost->inner and bf16 to zero, since most ops do not change them. */
 void tt_op_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
 
 /** Shapes of a call. */

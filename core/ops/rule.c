@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the rows of the op table share.
+ * Code that the rows of the op table share.
  */
 #include "core/ops/rule.h"
 
@@ -47,7 +47,7 @@ static int inputs_of(const struct tt_op_row *row)
     return n;
 }
 
-/* The type that a node computes in; false if no input tells. */
+/* The type in which a node computes; false if its inputs do not determine it. */
 static bool compute_type(const struct tt_graph *graph, const struct tt_node *node, enum tt_dtype *ret_dtype)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -222,7 +222,7 @@ bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *nod
     return node->in[i] == TT_NONE || tt_value_elements(&graph->values[node->in[i]]) == rows;
 }
 
-/* Each rank's readers of gathered rows make a term of their gradient. */
+/* On each rank, the nodes that read gathered rows make one term of their gradient. */
 static bool is_gathered(const struct tt_graph *graph, const struct tt_value *value)
 {
     return value->producer != TT_NONE && tt_op_row(graph->nodes[value->producer].op)->exchange == TT_EXCHANGE_GATHER;
@@ -459,8 +459,8 @@ double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node)
 /* --- grains, and the sums over them --- */
 
 enum {
-    MOST_DEPTH = 8,   /* of the stack of partial sums: enough for TT_MOST_GRAINS */
-    SUM_COLUMNS = 64, /* of a tile of sums by blocks */
+    MOST_DEPTH = 8,   /* depth of the stack of partial sums: enough for TT_MOST_GRAINS */
+    SUM_COLUMNS = 64, /* columns of a tile of sums by blocks */
     SUM_TILE = 16384  /* elements of a tile of sums by arrays */
 };
 
@@ -537,7 +537,7 @@ static struct tt_row_sums sums_of(const struct tt_graph *graph, const struct tt_
     return sums;
 }
 
-/* The blocks of one sum. */
+/* The number of blocks of one sum. */
 static int64_t blocks_of(const struct tt_row_sums *sums)
 {
     return sums->blocks.grains * sums->blocks.per_grain;

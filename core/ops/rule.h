@@ -4,67 +4,65 @@
 
 #include "core/ops/op.h"
 
-/**
- * What the rows of the op table share: shape checks, the nodes that backward rules append, costs.
- */
+/** Code that the rows of the op table share: shape checks, the nodes that backward rules append, costs. */
 
 /**
- * Output k of a node under inference: a new activation called `name`, or `name.suffix` when suffix is not NULL, of the
- * type that the op's row says. Where a backward rule has chosen the output already, its type and shape are compared
- * instead. 0 or TT_EINTERNAL.
+ * Adds output k of a node: a new activation called `name`, or `name.suffix` if suffix is not NULL, of the type given in
+ * the op's row. If a backward rule has already chosen the output, compares its type and shape instead. 0 or
+ * TT_EINTERNAL.
  */
 int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char *name, const char *suffix, int ndim,
                  const int64_t *shape) TT_MUST_CHECK;
 
-/** TT_EINTERNAL with what the op wants and the shapes of its inputs. */
+/** TT_EINTERNAL, with the inputs that the op expects and the actual shapes. */
 int tt_op_mismatch(const struct tt_graph *graph, const struct tt_node *node, const char *wanted);
 
-/** Is input i, the position of every row in its document, absent or of this many rows? */
+/** Is input i (the position of every row in its document) absent, or does it have this number of rows? */
 bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows);
 
-/** Is input i absent (an optional accumulator), or a matrix (or vector, rows 1) of this shape? */
+/** Is input i absent (an optional accumulator), or a matrix of this shape (a vector if rows is 1)? */
 bool tt_op_acc_fits(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t rows, int64_t width);
 
 /**
  * Appends a backward node of `forward`, with its attributes. Output k is a new gradient of value of[k]. If that is a
- * parameter that all peers of forward have whole, the output is this rank's term, and a SUM_ALL follows, which adds to
- * the earlier gradient in the node's place. ret_out[k]: the id of output k, or of the sum.
+ * parameter of which all peers of `forward` hold the whole, the output is this rank's term, and a SUM_ALL follows,
+ * which does the addition to the earlier gradient instead of the node. ret_out[k]: the id of output k, or of the sum.
  */
 int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node *forward, const int *in, int n_in,
                  const int *of, int n_of, int *ret_out) TT_MUST_CHECK;
 
 /**
- * A new gradient called `of`.suffix, a term of a sum over ranks if it is partial; and a node with such outputs is
- * checked and appended.
+ * The first function adds a new gradient called `of`.suffix, a term of a sum over ranks if it is partial. The second
+ * one checks and appends a node with such outputs.
  */
 int tt_rule_value(struct tt_graph *graph, int of, const char *suffix, enum tt_dtype dtype, int ndim,
                   const int64_t *shape, bool partial);
 int tt_rule_push(struct tt_graph *graph, const struct tt_node *node) TT_MUST_CHECK;
 
-/** `backward` of a row that has `passes` and `gradients`. */
+/** The `backward` of a row that has `passes` and `gradients`. */
 int tt_rule_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in) TT_MUST_CHECK;
 
-/** Appends the node of one of `gradients`, if an input of `forward` wants it, and adds its outputs to grad_in. */
+/** Appends the node of one of `gradients`, if an input of `forward` needs it, and adds its outputs to grad_in. */
 int tt_rule_gradient(struct tt_graph *graph, const struct tt_node *forward, const struct tt_gradient *gradient,
                      const int *grad_out, int *grad_in) TT_MUST_CHECK;
 
-/** Moves the last node to place `to`; its inputs are made before that. */
+/** Moves the last node to place `to`; nodes before that place must make its inputs. */
 void tt_rule_move_last(struct tt_graph *graph, int to);
 
-/** `grad` is now the whole gradient of forward's input i (also where the op reads the same value twice). */
+/** `grad` is now the whole gradient of forward's input i (even if the op reads the same value twice). */
 void tt_rule_set(const struct tt_node *forward, int i, int grad, int *grad_in);
 
 /** Adds `grad` to the gradient of forward's input i: appends an ADD if there is a sum already. */
 int tt_rule_add(struct tt_graph *graph, const struct tt_node *forward, int i, int grad, int *grad_in) TT_MUST_CHECK;
 
-/** Is a gradient of this value of any use? Not for tokens, tables and frozen parameters. */
+/** Whether anything needs a gradient of this value. False for tokens, tables and frozen parameters. */
 bool tt_rule_wanted(const struct tt_graph *graph, int value);
 
 /**
- * A value for the gradient of `of`: of its type, or for a parameter a TT_VALUE_PARAM_GRAD in F32, since that is the
- * type in which gradients are summed. For a frozen parameter it is a TT_VALUE_GRAD, which nothing reads: some ops
- * compute the gradients of all their inputs at once. The gradient of what was gathered is partial, and that of a
- * partial value is not. Used by backward rules.
+ * A value for the gradient of `of`: of the same type or, for a parameter, a TT_VALUE_PARAM_GRAD in F32, the type in
+ * which gradients are summed. For a frozen parameter it is a TT_VALUE_GRAD, which nothing reads: some ops compute the
+ * gradients of all their inputs at once. The gradient of a gathered value is partial; the gradient of a partial value
+ * is not. For backward rules.
  */
 int tt_graph_grad_value(struct tt_graph *graph, int of);
 
@@ -74,18 +72,18 @@ double tt_op_elements(const struct tt_graph *graph, const struct tt_node *node);
 /** Does a node compute in bfloat16? */
 bool tt_op_is_bf16(const struct tt_graph *graph, const struct tt_node *node);
 
-/** Element `at` of input i of a call, which is NULL if it is absent, and of output k. */
+/** Element `at` of input i of a call (NULL if the input is absent), and of output k. */
 const void *tt_call_in_at(const struct tt_call *call, int i, int64_t at);
 void *tt_call_out_at(const struct tt_call *call, int k, int64_t at);
 
-/** Calls fn on the team for ranges of `size` of n items. */
+/** Calls fn on the team for ranges of `size` out of n items. */
 void tt_op_run_tiles(const struct tt_call *call, int64_t n, int64_t size,
                      void (*fn)(const struct tt_call *call, struct tt_range part));
 
 /** `run` of a row that has `tile`. */
 void tt_op_run_rows(const struct tt_call *call);
 
-/* Runs the kernel of that name for the type that the call's node computes in. */
+/* Runs the kernel of the given name, in the variant for the type that the call's node computes in. */
 #define TT_RUN_KERNEL(call, name, ...)                  \
     do {                                                \
         if (tt_op_is_bf16((call)->graph, (call)->node)) \
@@ -97,19 +95,19 @@ void tt_op_run_rows(const struct tt_call *call);
 /**
  * Grains: the parts into which ranks may cut a dimension (tt_extent in core/graph/graph.h). Ops derive tiles, ranges
  * and slices from a grain of the whole dimension, and add the results of grains as a tree (core/math/tree.h). So a rank
- * that has some of the grains runs the same calls on them as a rank that has all.
+ * that has some of the grains runs the same calls on them as a rank that has all grains.
  */
 
 /** The size of a grain; 0 if the dimension is not cut. The last grain may be shorter. */
 int64_t tt_grain_size(const struct tt_extent *extent);
 
-/** Is `local` the whole of the dimension, or a number of its grains? */
+/** Is `local` the whole dimension, or a whole number of its grains? */
 bool tt_grain_fits(const struct tt_extent *extent, int64_t local);
 
 /** The extent from which tiles are derived: tt_grain_size, or the local extent if that is 0. */
 int64_t tt_grain_or(const struct tt_extent *extent, int64_t local);
 
-/** The rows of a chunk of HEAD_LOSS or HEAD_LOSS_GRAD: chunks do not reach from one grain of rows into the next. */
+/** The rows of a chunk of HEAD_LOSS or HEAD_LOSS_GRAD: a chunk lies within one grain of rows. */
 int64_t tt_head_chunk_rows(const struct tt_graph *graph, const struct tt_node *node);
 
 /**
@@ -121,24 +119,22 @@ struct tt_row_blocks {
     int64_t grain_step;        /* rows from one grain to the next */
     int64_t block_step;        /* rows from one block of a grain to the next */
     int64_t most;              /* rows of every block except the last of a grain */
-    int64_t grain_rows;        /* of a grain whose blocks are consecutive */
+    int64_t grain_rows;        /* grains whose blocks are consecutive */
 };
 
-/**
- * Blocks of at most `most` rows of the local `rows`, where the dimension has `groups` rows for each of the extent's.
- */
+/** Blocks of at most `most` rows of the local `rows`, if the dimension has `groups` rows for each row of the extent. */
 struct tt_row_blocks tt_row_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups, int64_t most);
 
 /**
  * The sums of a node over rows, in float32: outputs out, out + 1, ... of `columns` elements, each = [its acc +] the sum
- * of what the blocks give.
+ * of the blocks' results.
  */
 struct tt_row_sums {
     struct tt_row_blocks blocks;
     int64_t columns;
     int n, out, acc; /* outputs; the first output, and the input that is its acc */
-    int64_t sums;    /* each output has this many sums one after the other, each with its own blocks; 0: one */
-    /* What a block of rows gives to each output, side by side. NULL: input 0 has it. */
+    int64_t sums;    /* sums per output, one after the other, each with its own blocks; 0: one */
+    /* Computes the results of a block of rows for each output, side by side. NULL: they are in input 0. */
     void (*block)(const struct tt_call *call, struct tt_range rows, float *to);
 };
 

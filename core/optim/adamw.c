@@ -10,11 +10,12 @@
  * addition, division or root per step of the formula and fuses none. So an element gets the same bits in a vector, in a
  * tail, on every shard and with every instruction set.
  *
- * Weights and moments in bfloat16 are widened, updated as floats, and rounded at random (tt_bf16_from_float_random).
- * To the nearest, a step that changes a weight by less than 1/256 of itself would be lost every time, and a second
- * moment with beta2 above 0.996 could never shrink. At random, the mean is that of float32. The random bits are a
- * function of seed, step, the parameter's name and the element's index in it, so they depend neither on the layout nor
- * on threads, and a resumed run draws the same. The new moments that the weight's update uses are not yet rounded.
+ * Weights and moments in bfloat16 are widened, updated as floats, and rounded at random (tt_bf16_from_float_random). If
+ * they were rounded to nearest, a step that changes a weight by less than 1/256 of itself would always be lost, and a
+ * second moment with beta2 above 0.996 could never shrink. With random rounding, the mean equals that of float32. The
+ * random bits are a function of seed, step, the parameter's name and the element's index in it, so they depend neither
+ * on the layout nor on threads, and a resumed run draws the same bits. The weight's update uses the new moments before
+ * they are rounded.
  */
 #include <math.h>
 
@@ -27,7 +28,7 @@ static inline void update_range(const struct tt_adamw_numbers *numbers, bool dec
                                 const float *restrict grad, float *restrict exp_avg, float *restrict exp_avg_sq,
                                 int64_t n)
 {
-    const struct tt_adamw_numbers k = *numbers; /* in registers: the arrays cannot alias a local */
+    const struct tt_adamw_numbers k = *numbers; /* local copies, for registers: the arrays cannot alias them */
 
     for (int64_t i = 0; i < n; i++) {
         float p = param[i], g = grad[i] * k.clip, m, v;
@@ -79,7 +80,7 @@ void tt_adamw_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt
     }
 }
 
-/* The numbers of a parameter in this step. */
+/* The numbers for a parameter in this step. */
 static struct tt_adamw_numbers numbers_of(const struct tt_step_call *call, const struct tt_rows *rows)
 {
     const struct tt_scalars *s = call->scalars;

@@ -5,8 +5,8 @@
  *   out   their averages: n floats, average = decay * average + (1 - decay) * weight
  *   scalars->average_decay
  *
- * Each operation is one of float, and none are fused, so an element has the same bits wherever it is stored. Averages
- * of weights in bfloat16 are floats too: most steps are smaller than half of the distance to the next bfloat16.
+ * Each operation is a float operation, and none are fused, so an element has the same bits wherever it is stored.
+ * Averages of weights in bfloat16 are floats too: most steps are smaller than half the distance to the next bfloat16.
  */
 #include "core/math/bf16.h"
 #include "core/ops/rule.h"
@@ -50,9 +50,9 @@ const struct tt_step_row tt_step_op_average = {
     .name = "average", .run = average_run, .cost = tt_step_cost, .numbers = 1.0, .floats = 2.0};
 
 /*
- * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. Biases of experts with less
- * than the mean load grow by balance_coeff, those with more shrink by it; then the mean of these changes is subtracted
- * from each.
+ * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. The biases of experts with
+ * less than the mean load grow by balance_coeff, and those of experts with more shrink by it; then the mean of these
+ * changes is subtracted from each.
  *   in   n int64, the loads of the experts      out   n floats, the biases, which are added to
  *   scalars balance_coeff
  *
@@ -82,6 +82,6 @@ static void balance_run(const struct tt_step_call *call)
     }
 }
 
-/* Reads and writes the biases; a load takes as many bytes as two floats. */
+/* Reads and writes the biases; a load has the size of two floats. */
 const struct tt_step_row tt_step_op_balance = {
     .name = "balance", .run = balance_run, .cost = tt_step_cost, .floats = 4.0};

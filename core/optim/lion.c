@@ -7,7 +7,7 @@
  *   param = param (1 - lr weight_decay) - lr sign(beta1 exp_avg + (1 - beta1) gradient)
  *   exp_avg = beta2 exp_avg + (1 - beta2) gradient
  *
- * Each operation is one of float, and none are fused, so an element gets the same bits on every shard. Arrays in
+ * Each operation is a float operation, and none are fused, so an element gets the same bits on every shard. Arrays in
  * bfloat16 are rounded at random, as in adamw.c.
  */
 #include "core/math/bf16.h"

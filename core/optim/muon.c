@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Muon (Jordan 2024, torch.optim.Muon) for the matrices of transformer blocks. A step has three parts: MUON makes
- * updates of gradients, these are gathered and assembled to whole matrices (ASSEMBLE), which are orthogonalized
- * (ORTHOGONALIZE), and MUON_APPLY moves this rank's part of the parameter.
+ * Muon (Jordan 2024, torch.optim.Muon) for the matrices of transformer blocks. A step has three parts: MUON turns
+ * gradients into updates; these are gathered, assembled into whole matrices (ASSEMBLE) and orthogonalized
+ * (ORTHOGONALIZE); MUON_APPLY updates this rank's part of the parameter. So there are three parts around the exchange.
  *
  * MUON: the update before it is orthogonalized.
  *   in    the gradient, floats
@@ -24,7 +24,7 @@
  *
  * Both do the same float operations for each element and fuse none, so an element gets the same bits on every shard.
  * Weights and momentum in bfloat16 are rounded at random, as in adamw.c, with bits of the same generator; the update
- * uses the momentum that is not yet rounded.
+ * uses the momentum before it is rounded.
  */
 #include <math.h>
 #include <string.h>
@@ -162,7 +162,7 @@ struct work {
     int64_t rows, columns, side; /* side: the smaller of rows and columns, and the size of G */
     float *x;                    /* the matrix, rows x columns */
     float *other;                /* the same size: every iteration moves X from one to the other */
-    float *first;                /* the one of the two in which the iteration begins, so that it ends in x */
+    float *first;                /* of the two, the one in which the iteration begins, so that it ends in x */
     float *gram;                 /* G */
     float *poly;                 /* G G, and then the polynomial */
     double *sums;                /* sum of squares of every tile */
@@ -360,7 +360,7 @@ const struct tt_step_row tt_step_op_orthogonalize = {.name = "orthogonalize", .r
  *   out[0]  the matrix, floats
  */
 
-enum { ROWS = 64 }; /* rows of a part in a tile */
+enum { ROWS = 64 }; /* rows of a part per tile */
 
 static int64_t n_tiles(const struct tt_rows *part)
 {

@@ -5,7 +5,7 @@
  * SUM: adds n floats to a sum.
  *   in    n floats                                      out   struct tt_exact, which is added to
  *
- * Sums for the gradient norm and the loss that do not depend on which rank holds which rows, or which grains of their
+ * Sums for the gradient norm and the loss. They do not depend on which rank holds which rows, or which grains of their
  * columns. A grain of a row is summed in double, in an order that depends on its width only, and these sums are added
  * exactly. Threads add to their own accumulators, which are integers and can be merged in any order.
  */

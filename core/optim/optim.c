@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of optimizers, what their step ops share, and the learning rate.
+ * The table of optimizers, the code that their step ops share, and the learning rate.
  */
 #include "core/optim/optim.h"
 

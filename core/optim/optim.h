@@ -49,8 +49,8 @@ struct tt_optim_option {
 
 struct tt_optim_row {
     enum tt_step_op_id update; /* the step op that updates neighbouring elements of a shard; its row gives the cost */
-    /* PyTorch's names, also in checkpoints, of the arrays that the optimizer keeps for a parameter. There is a second
-     * one only if there is a first one. */
+    /* The arrays that the optimizer keeps for a parameter, under PyTorch's names, which checkpoints use too. There
+     * is a second one only if there is a first one. */
     const char *moments[TT_OPTIM_MOMENTS];
     bool counts_steps; /* PyTorch keeps the number of a parameter's updates beside its moments */
     /*
@@ -59,7 +59,7 @@ struct tt_optim_row {
      * optimizer has one moment.
      */
     bool of_matrices;
-    struct tt_optim_option options[TT_OPTIM_OPTIONS]; /* up to the first option without a name */
+    struct tt_optim_option options[TT_OPTIM_OPTIONS]; /* ended by the first option without a name */
 };
 
 #define TT_OPTIM_COUNT(unused, constant, row, word, doc) +1
@@ -72,7 +72,7 @@ TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
 /** The row of an optimizer. */
 const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim);
 
-/** The optimizer of a word of optimizer.name; AdamW if there is none. */
+/** The optimizer for a word of optimizer.name; AdamW if there is none. */
 enum tt_optim_choice tt_optim_find(const char *word);
 
 /** Whether the name of a tensor in the optimizer's state ends in the name of a moment of any optimizer. */
@@ -83,7 +83,7 @@ bool tt_optim_has_moment(const char *name);
 /** The `run` of a row with `update`: the team calls `update` for all parts of the rows of a call. */
 void tt_update_run(const struct tt_step_call *call);
 
-/** Takes from a part the next elements that are contiguous in the whole parameter too; false: none is left. */
+/** Returns the next elements of a part that are contiguous in the whole parameter too; false: none are left. */
 bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run);
 
 /** The random bits of element i of a run: 16 for each array with stochastic rounding, the lowest bits first. */

@@ -72,7 +72,7 @@ int tt_path_fail(const char *verb, const char *path, int error)
     return code;
 }
 
-/* Returns 0, or the errno. */
+/* Returns 0 or an errno. */
 static int stat_at(const char *path, bool follow, struct stat *st)
 {
     int tries = 0;
@@ -610,7 +610,7 @@ bool tt_random_is_word(const char *text)
 
 enum { NAME_TRIES = 100 };
 
-/* Fails because a name is too long. The prefix consists of the wanted name and ".tmp". */
+/* Fails because a name is too long. The prefix is the requested name plus ".tmp". */
 static int fail_too_long(const char *prefix)
 {
     const char *name = strrchr(prefix, '/') ? strrchr(prefix, '/') + 1 : prefix;
@@ -660,7 +660,7 @@ static int check_replaceable(const char *path)
 
     if (tt_path_look(path, &info) < 0 || (info.kind == TT_FILE_NONE && !info.is_link) ||
         (info.kind == TT_FILE_REGULAR && !info.is_link))
-        return 0; /* a path that cannot be examined cannot be replaced either */
+        return 0; /* if a path cannot be examined, it cannot be replaced either */
     return tt_fail(TT_EDATA, "cannot replace '%s': it is %s, wanted a regular file or none\nhelp: name a file", path,
                    info.is_link                  ? "a link"
                    : info.kind == TT_FILE_FOLDER ? "a folder"

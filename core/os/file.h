@@ -33,13 +33,13 @@ struct tt_path_info {
 };
 int tt_path_look(const char *path, struct tt_path_info *ret_info) TT_MUST_CHECK;
 
-/** Whether something exists at path, or at folder/name, or is a folder, following links. */
+/** Whether anything exists at path, or at folder/name; whether path is a folder. Links are followed. */
 int tt_path_exists(const char *path, bool *ret_exists) TT_MUST_CHECK;
 int tt_path_has(const char *folder, const char *name, bool *ret_has) TT_MUST_CHECK;
 int tt_path_is_folder(const char *path, bool *ret_is_folder) TT_MUST_CHECK;
 
 /**
- * For an error that may be due to a missing file: if nothing exists at path, makes this thread's error one about key,
+ * For an error that a missing file may have caused: if nothing exists at path, attributes this thread's error to `key`,
  * which names the file. Returns rc; the message stays.
  */
 int tt_path_blame_missing(int rc, const char *path, enum tt_key key);
@@ -53,7 +53,10 @@ char *tt_path_of_program(void);
  */
 char *tt_path_seen(const char *path);
 
-/** Sets the error for a failed system call on a path: `cannot VERB 'PATH': REASON`, with a code by the rule above. */
+/**
+ * Sets the error for a failed system call on a path: `cannot VERB 'PATH': REASON`, with a code according to the rule
+ * above.
+ */
 int tt_path_fail(const char *verb, const char *path, int error);
 
 /**
@@ -89,7 +92,7 @@ int64_t tt_folder_free_bytes(const char *path);
  */
 enum { TT_RANDOM_WORD_BYTES = 17 };
 
-/** The largest stored file that is read whole, in bytes: far more than any manifest or tokenizer takes. */
+/** The largest stored file that is read whole, in bytes: far larger than any manifest or tokenizer. */
 #define TT_FILE_MOST ((int64_t)1 << 30)
 
 /**
@@ -98,8 +101,10 @@ enum { TT_RANDOM_WORD_BYTES = 17 };
  */
 int tt_file_read(const char *path, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
-/** Reads a file that the user names to its end. It may be a pipe (process substitution), and have at most `most`
- * bytes. */
+/**
+ * Reads a file that the user names to its end. It may be a pipe (process substitution); it may have at most `most`
+ * bytes.
+ */
 int tt_file_read_any(const char *path, int64_t most, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
 /**
@@ -156,7 +161,7 @@ struct tt_new_file {
 int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other) TT_MUST_CHECK;
 
 /**
- * Creates path.tmp-RANDOM, to be written and then renamed to `path`, where there must be nothing or a regular file
+ * Creates path.tmp-RANDOM, to be written and then renamed to `path`; anything at `path` must be a regular file
  * (otherwise TT_EDATA). The file is always new (O_EXCL), so no two processes share one, even on different hosts. It is
  * locked, if the file system has locks, until ret_fd is closed, so that a sweep spares it. The caller frees ret_name
  * (tt_free) and closes ret_fd. The second function makes a folder, prefix-RANDOM.
@@ -174,7 +179,7 @@ int tt_file_complete(const char *path, char **name, int fd) TT_MUST_CHECK;
 void tt_file_sweep(const char *path);
 void tt_file_sweep_beside(const char *path);
 
-/** Whether tt_file_temporary may have made the name from a path that ends in `stem`. */
+/** Whether tt_file_temporary may have made this name from a path that ends in `stem`. */
 bool tt_file_is_temporary(const char *name, const char *stem);
 
 /** Reads and parses a file of JSON (tt_json_parse). The caller calls json_decref. */
@@ -183,7 +188,10 @@ int tt_json_load(const char *path, struct json_t **ret_json) TT_MUST_CHECK;
 /** Writes indented JSON (tt_json_dump) durably, by tt_file_replace. */
 int tt_json_save(const char *path, const struct json_t *json) TT_MUST_CHECK;
 
-/** Makes a word of 16 random hexadecimal digits, for names; tells whether a text is such a word. */
+/**
+ * The first function makes a word of 16 random hexadecimal digits, for names; the second tells whether a text is such a
+ * word.
+ */
 void tt_random_word(char ret_word[TT_RANDOM_WORD_BYTES]);
 bool tt_random_is_word(const char *text);
 

@@ -41,7 +41,7 @@ static enum verdict lock_whole_file(int fd)
     return HELD;
 }
 
-/* Such a lock belongs to the open file, like an flock, and not to the process. EINVAL: the kernel does not support
+/* Such a lock belongs to the open file, as flock's does, and not to the process. EINVAL: the kernel does not support
  * it. */
 static enum verdict lock_record(int fd)
 {
@@ -76,7 +76,7 @@ static int64_t start_of(int64_t pid)
 
     (void)snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
     read_beginning(path, text, sizeof text);
-    at = strrchr(text, ')'); /* the program's name may contain anything */
+    at = strrchr(text, ')'); /* the program's name may contain any characters */
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     return at ? (int64_t)strtoll(at, NULL, 10) : -1;
@@ -103,7 +103,7 @@ static bool same_text(const json_t *a, const json_t *b, const char *key)
     return x && y && x[0] && strcmp(x, y) == 0;
 }
 
-/* Whether the process that wrote an owner file is dead for certain. */
+/* Whether the process that wrote an owner file is certainly dead. */
 static bool is_dead(const char *text, size_t size, const json_t *self)
 {
     json_t *owner = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cores, packages and binding; processor features; limits of control groups. The only file that includes hwloc.h. Where
- * the system tells nothing about cores, as in some containers, every hardware thread counts as a core.
+ * Cores, packages and binding; processor features; limits of control groups. The only file that includes hwloc.h. If
+ * the system reports nothing about cores, as in some containers, every hardware thread counts as a core.
  */
 #include "core/os/machine.h"
 
@@ -28,7 +28,7 @@
 
 static struct tt_cores found;
 
-/* Objects of a type that have hardware threads of a set. */
+/* Objects of a type that contain hardware threads of a set. */
 static int count(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_const_cpuset_t set)
 {
     int n = 0;
@@ -46,9 +46,9 @@ static int cores_of(hwloc_topology_t topology, hwloc_const_cpuset_t set)
 }
 
 /*
- * Only what is asked for: no caches, devices or memory sizes. The component that runs an instruction on every processor
- * in turn is left out, since it moves this thread about; the kernel knows the same. On Arm there is no such component,
- * which hwloc takes for an error.
+ * Loads only what titan uses: no caches, devices or memory sizes. Excludes the component that runs an instruction on
+ * every processor in turn, since it moves this thread around, and the kernel knows the same facts. On Arm there is no
+ * such component, and hwloc treats excluding it as an error.
  */
 static int load(hwloc_topology_t topology)
 {
@@ -60,7 +60,7 @@ static int load(hwloc_topology_t topology)
     return hwloc_topology_load(topology);
 }
 
-/* The kernel does not know the names of Arm's processors, only the numbers of the designer and of the core. */
+/* For Arm processors the kernel reports no names, only the numbers of the designer and of the core. */
 static const struct {
     long designer, core;
     const char *name;
@@ -155,11 +155,11 @@ const struct tt_cores *tt_cores(void)
 
 #if defined(__x86_64__) && defined(__linux__)
 
-/* Whether there are tiles for bfloat16, the system saves them, and permits them to this process (the kernel's
- * Documentation/arch/x86/xstate.rst). */
+/* Whether the processor has tiles for bfloat16, and the system saves them and permits them to this process (the
+ * kernel's Documentation/arch/x86/xstate.rst). */
 static bool may_use_tiles(void)
 {
-    enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 /* the component of the state */ };
+    enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 /* number of this component of the state */ };
     const unsigned saved = 3U << (TILES - 1), bf16_and_tiles = 1U << 22 | 1U << 24;
     unsigned a = 0, b = 0, c = 0, d = 0;
 
@@ -255,7 +255,7 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* Whether a list "cpu,cpuacct" has the word. */
+/* Whether a list such as "cpu,cpuacct" contains the word. */
 static bool has_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -286,7 +286,7 @@ static bool find_group(char *cgroups, const char *controller, char **ret_group)
     return false;
 }
 
-/* Where that hierarchy is mounted, and the group that is the root of the mount. */
+/* Where the hierarchy is mounted, and the group that is the root of the mount. */
 static bool find_mount(char *mounts, const char *controller, char **ret_point, char **ret_root)
 {
     char *save = NULL;
@@ -347,8 +347,8 @@ static int count_cpus(const char *list)
     return n;
 }
 
-/* Lowers the limits to those in a group's folder, whatever the version. Of processors the nearest group counts that
- * names some; the groups above it have the same or more. */
+/* Lowers the limits to those in a group's folder, whatever the version. For processors, the nearest group that lists
+ * some counts; the groups above it have the same ones or more. */
 static void read_group(const char *folder, struct tt_limits *limits)
 {
     static const char *const memory[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
@@ -357,13 +357,13 @@ static void read_group(const char *folder, struct tt_limits *limits)
     char *text = group_text(folder, "cpu.max"), *end;
 
     if (text) {
-        quota = strtod(text, &end); /* "max 100000" has none */
+        quota = strtod(text, &end); /* "max 100000": no limit */
         period = strtod(end, NULL);
     }
     tt_free(text);
     if (quota > 0.0 && period > 0.0)
         limits->cpus = fmin(limits->cpus, quota / period);
-    for (int i = 0; i < 3; i++) { /* of version 1, 2^63 - 4096 means no limit */
+    for (int i = 0; i < 3; i++) { /* in version 1, 2^63 - 4096 means no limit */
         double bytes = group_number(folder, memory[i]);
 
         limits->memory_bytes = bytes >= 0.0 ? fmin(limits->memory_bytes, bytes) : limits->memory_bytes;
@@ -482,7 +482,7 @@ struct tt_load tt_load_read(const char *folder)
 
 void tt_load_text(const struct tt_load *before, const struct tt_load *now, int own, struct tt_text *out)
 {
-    /* One process more than processors makes each of two slower by a third, and the mean lags behind. */
+    /* With one process more than processors, two of them run a third slower; and the mean lags behind. */
     static const double crowd = 1.5, theft = 0.05;
     double cpus = now->cpus, total = now->total - before->total, stolen = now->stolen - before->stolen;
     bool crowded = now->average >= crowd * cpus && now->average - own >= (crowd - 1.0) * cpus;

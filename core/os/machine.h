@@ -14,12 +14,14 @@ struct tt_cores {
     int cores;
     int hardware_threads;
     int packages;
-    int bound_cores;            /* that this process may run on: its launcher, taskset, ... bound it to them */
-    int bound_hardware_threads; /* all of them if it is not bound */
+    int bound_cores;            /* cores that this process may run on: its launcher, taskset, ... bound it to them */
+    int bound_hardware_threads; /* all cores if it is not bound */
     char model[64];             /* "AMD EPYC 9654"; "unknown processor" */
 };
 
-/** Found out at the first call, in about a hundredth of a second, and the same from then on. Any thread may call it. */
+/**
+ * Determined at the first call, in about a hundredth of a second, and the same from then on. Any thread may call it.
+ */
 const struct tt_cores *tt_cores(void);
 
 /**
@@ -47,14 +49,13 @@ struct tt_cpu tt_cpu_read(void);
 
 /**
  * How busy the machine is with the work of all its users, as the kernel counts it. Measurements are too low on a busy
- * machine, so whoever prints one says so.
+ * machine, so reports of them mention it.
  */
 struct tt_load {
-    double average; /* threads that ran or waited for a processor: a mean over the last minute */
-    int running;    /* the same, now */
-    int cpus;       /* processors that are online; 0: unknown */
-    double stolen,
-        total; /* since it started: time of its processors that went to other virtual machines, and all time */
+    double average;       /* threads that ran or waited for a processor: a mean over the last minute */
+    int running;          /* the same, now */
+    int cpus;             /* processors that are online; 0: unknown */
+    double stolen, total; /* since the start: processor time taken by other virtual machines, and all of it */
 };
 
 /** Reads loadavg and stat in a folder; NULL: the one that TITAN_PROC names, or /proc. All zero if there are none. */
@@ -62,7 +63,7 @@ struct tt_load tt_load_read(const char *folder);
 
 /**
  * Appends "load 13 on 2 CPUs: others use this machine" if so; nothing otherwise.
- *   before  an earlier reading, to tell how much time was stolen since
+ *   before  an earlier reading, to determine how much time was stolen since then
  *   own     threads of this job on this machine, which are in the numbers too
  */
 void tt_load_text(const struct tt_load *before, const struct tt_load *now, int own, struct tt_text *out);

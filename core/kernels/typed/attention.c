@@ -2,9 +2,9 @@
  *
  * Causal attention in tiles of TT_ATTENTION_ROWS rows against TT_ATTENTION_KEYS keys, by matrix products.
  *
- * Tiles above the diagonal and before the documents of all their rows are not visited. Forward: the running maximum and
- * sum of Milakov & Gimelshein (2018), the output row is scaled when the maximum grows. Backward (Dao et al. 2022):
- * p = exp(s - lse), dp = do v^T, ds = p (dp - dot(do, o)), then dq += ds k, dk += ds^T q, dv += p^T do, query heads and
+ * It skips tiles above the diagonal, and tiles before the documents of all their rows. Forward: the running maximum and
+ * sum of Milakov & Gimelshein (2018); the output row is rescaled when the maximum grows. Backward (Dao et al. 2022): p
+ * = exp(s - lse), dp = do v^T, ds = p (dp - dot(do, o)), then dq += ds k, dk += ds^T q, dv += p^T do, query heads and
  * their blocks in order.
  */
 #include <float.h>
@@ -21,7 +21,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The row length of a tile of scores; tiles of a short sequence are narrower. */
+/* The row length of a tile of scores; short sequences have narrower tiles. */
 static int64_t tile_width(int64_t seq_len)
 {
     return min64(seq_len, TT_ATTENTION_KEYS);
@@ -30,13 +30,13 @@ static int64_t tile_width(int64_t seq_len)
 /* A tile: rows [row, row + rows) of a head against keys [key, key + keys). */
 struct tile {
     int64_t row, rows, key, keys;
-    int64_t first_key; /* of the first tile of these rows */
+    int64_t first_key; /* the first tile of these rows */
     int64_t origin;    /* backward: the first key of dk and dv */
     int64_t width;     /* row length of the scores */
     int64_t k_stride, v_stride;
 };
 
-/* The tile's keys [begin, end) that its row r may see: none for rows above the first key. */
+/* The keys [begin, end) of the tile that its row r may see: none for rows above the first key. */
 struct span {
     int64_t begin, end;
 };
@@ -51,7 +51,7 @@ static struct span visible(const struct tile *tile, const struct tt_attention_sh
     return (struct span){min64(begin, end), end};
 }
 
-/* Sets what the row must not see to 0. */
+/* Sets the scores that the row must not see to 0. */
 static void hide(float *row, const struct tile *tile, struct span seen)
 {
     memset(row, 0, (size_t)seen.begin * sizeof *row);
@@ -66,8 +66,8 @@ static void row_scale(float *x, int64_t n, float factor)
 
 /*
  * Turns the scores of a tile into weights exp(s - largest), with the largest score of the row so far. largest and sum
- * are per row. o is scaled to the new maximum, except for the first tile of keys, when it is undefined. A row whose
- * document begins after the tile has the least maximum.
+ * are per row. Rescales o to the new maximum, except for the first tile of keys, when o is undefined. A row whose
+ * document begins after the tile keeps the lowest maximum.
  */
 static void softmax_tile(float *s, const struct tile *tile, float scale, float *largest, float *sum, float *o,
                          int64_t o_stride, const struct tt_attention_shape *shape)
@@ -97,7 +97,7 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
     }
 }
 
-/* Rows of floats, whose stride is `stride`. */
+/* Rows of floats, `stride` apart. */
 struct rows {
     const float *x;
     int64_t stride;
@@ -148,15 +148,15 @@ static void tile_rows(float *out, int64_t stride, const float *weights, struct r
 }
 
 /*
- * Scratch: scores; of bfloat16 also the tile's rows of q, of k or v, and of o. The rows of o are scaled and added to in
- * float32, and rounded once.
+ * Scratch: scores; for bfloat16 also the tile's rows of q, of k or v, and of o. The rows of o are rescaled and summed
+ * in float32, and rounded once.
  */
 void TT_TYPED(tt_attention_fwd, loops)(element *o, float *lse, const element *q, const element *k, const element *v,
                                        const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
                                        float *scratch)
 {
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
-    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* of what the softmax reads */
+    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* bytes that the softmax reads */
     int64_t dim = shape->head_dim, stride = shape->heads * dim, width = tt_attention_value_dim(shape);
     int64_t v_stride = tt_attention_value_stride(shape), o_stride = shape->heads * width;
     struct tile tile = {.row = first_row,
@@ -236,7 +236,8 @@ static void row_dots(float *delta, const element *dout, const element *o, const 
     }
 }
 
-/* Turns scores into probabilities and dp into the gradient of the scores, both in place; lse: of the tile's rows. */
+/* Turns scores into probabilities and dp into the gradient of the scores, both in place; lse: one per row of the
+ * tile. */
 static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float scale, const float *lse,
                              const float *delta, const struct tt_attention_shape *shape)
 {
@@ -274,7 +275,7 @@ static void clear_rows(float *x, int64_t stride, int64_t rows, int64_t dim)
         memset(x + r * stride, 0, (size_t)dim * sizeof *x);
 }
 
-/* Keys [first_key, end_key) of one query head; rows above them see none, nor do rows of later documents. */
+/* Keys [first_key, end_key) of one query head; rows above them and rows of later documents do not see them. */
 static void head_bwd(const element_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
                      int64_t end_key, float *scratch)
 {
@@ -366,7 +367,7 @@ static const float *floats_of(const element *x, int64_t n, float *scratch)
 #endif
 }
 
-/* Scratch: a row of scores per query head; of bfloat16 also the rows of q and of o, and one of k or v. */
+/* Scratch: a row of scores per query head; for bfloat16 also the rows of q and of o, and one row of k or v. */
 void TT_TYPED(tt_attention_row, loops)(element *o, const element *q, const element *k, const element *v,
                                        const struct tt_attention_shape *shape, int64_t keys, float *scratch)
 {

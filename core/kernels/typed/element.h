@@ -9,7 +9,7 @@
 
 /**
  * The sources of this folder are compiled once per element type: for float, and with TT_ELEMENT_BF16 for bfloat16. They
- * read and write arrays of `element` and compute in float, so a kernel in bfloat16 has the bits of the one in float on
+ * read and write arrays of `element` and compute in float, so a bfloat16 kernel gives the bits of the float kernel on
  * the same values, with each result rounded once.
  */
 #ifdef TT_ELEMENT_BF16

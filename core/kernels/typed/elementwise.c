@@ -17,7 +17,7 @@ void TT_TYPED(tt_add, loops)(element *y, const element *a, const element *b, int
         y[i] = element_of(value_of(a[i]) + value_of(b[i]));
 }
 
-/* sqrt(2 / pi), and the same times 0.044715 and times 3 0.044715; doubled for the sigmoid */
+/* sqrt(2 / pi); this times 0.044715, and times 3 0.044715; doubled for the sigmoid */
 static const float linear = 1.5957691216F, cubic = 0.0713548163F, slope_cubic = 0.2140644489F;
 
 static inline float gelu_sigmoid(float x)
@@ -25,7 +25,7 @@ static inline float gelu_sigmoid(float x)
     return 1.0F / (1.0F + tt_expf(-x * (linear + cubic * x * x)));
 }
 
-/* This order avoids 0 times infinity far from 0. */
+/* This order of operations avoids 0 times infinity far from 0. */
 static inline float gelu_slope(float x, float sigmoid)
 {
     return sigmoid + x * sigmoid * ((linear + slope_cubic * x * x) * (1.0F - sigmoid));
@@ -161,7 +161,7 @@ void TT_TYPED(tt_swiglu_bwd, loops)(element *dg, element *du, const element *dh,
 
 static const float slope = 1.702F, limit = 7.0F;
 
-/* A NaN stays one. */
+/* A NaN stays a NaN. */
 static inline float below(float x)
 {
     return x > limit ? limit : x;

@@ -183,7 +183,7 @@ static void row_dots(const element *dy, const element *x, const element *w, floa
     *ret_with_x = tt_lanes_sum(with_x);
 }
 
-/* Adds a row's share to dw and, unless it is NULL, db. */
+/* Adds a row's contribution to dw and, unless it is NULL, to db. */
 static void row_weights(float *dw, float *db, const element *dy, const element *x, float mean, float rstd,
                         int64_t width)
 {
@@ -224,9 +224,9 @@ void TT_TYPED(tt_layernorm_bwd, loops)(const struct tt_layernorm_grads *of, int6
     }
 }
 
-/* --- the rows that experts share: sums of a token's rows, and their gradients --- */
+/* --- rows shared by experts: the sum of a token's rows, and their gradients --- */
 
-enum { COLUMNS = 256 /* that are summed at a time */ };
+enum { COLUMNS = 256 /* columns summed at a time */ };
 
 /* sum[c] = the weighted sum of the k rows. */
 static void mix(float *sum, const element *x, const int32_t *places, const float *gates, int64_t k, int64_t width,

@@ -3,15 +3,15 @@
  * ATTENTION: o = softmax(scale q k^T) v, causal inside each sequence of T rows, for every query head; query head h
  * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
  *   in   q (N, H*E), k (M, K*E), v (M, K*Ev), positions (N) or absent, sinks (H) or absent
- *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row, with that of the head's sink
+ *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row, including the head's sink
  *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), soft_cap (0: none),
  *        sliding_window (0: none); rows (N), in grains of whole sequences; out (K); pieces: q has the rows of some
  *        grains of every sequence, k and v those of all, in the order of core/graph/pieces.h. Without grains N is M.
  *
  * With a soft cap a score s becomes soft_cap tanh(s / soft_cap) before the mask (Gemma 2).
  *
- * A sink is a score that takes its share of a row's softmax and has no value (Xiao et al. 2023). With it in lse,
- * backward needs no more of it; its own gradient is SINKS_BWD's.
+ * A sink is a score that takes its share of a row's softmax but has no value (Xiao et al. 2023). lse includes it, and
+ * backward needs nothing else of it; SINKS_BWD computes its own gradient.
  *
  * A tile is TT_ATTENTION_ROWS rows of a piece of a head.
  */
@@ -26,11 +26,12 @@
 #include "core/math/tree.h"
 #include "core/ops/rule.h"
 
-enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* the input */ };
+enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* index of the input */ };
 
 /*
- * SINKS_BWD: the gradient of the sinks of ATTENTION. A sink has the share exp(sink - lse) of a row's softmax and no
- * value, so its score has the gradient -share * dot(do, o), and the gradient of a head's sink is the sum over rows.
+ * SINKS_BWD: the gradient of the sinks of ATTENTION. A sink's share of a row's softmax is exp(sink - lse), and it has
+ * no value, so the gradient of its score is -share * dot(do, o), and the gradient of a head's sink is the sum over
+ * rows.
  *   in   do, o (N, H*Ev), lse (N, H), sinks (H), acc (H) or none
  *   out  dsinks (H) = [acc +] the sum, may take acc's memory
  *   Summed over blocks of SUM_ROWS rows, then over the blocks (struct tt_row_sums). attr heads, rows (N).
@@ -49,7 +50,7 @@ const float *tt_attention_sinks(const struct tt_call *call, int input, int64_t f
     return to;
 }
 
-/* Adds the gradient of the sinks of an ATTENTION to the graph if it has sinks that are trained. */
+/* If an ATTENTION has sinks that are trained, adds their gradient to the graph. */
 static int sinks_backward(struct tt_graph *graph, const struct tt_node *forward, int grad_out, int *grad_in)
 {
     int sinks = forward->in[SINKS], rc = 0, grad;
@@ -111,11 +112,11 @@ const struct tt_op_row tt_op_sinks_bwd = {
 
 /* --- ATTENTION --- */
 
-/* The pieces of the sequences of a node, for which `keys` rows of keys are there. */
+/* The pieces of the sequences of a node that gets `keys` rows of keys. */
 struct pieces {
     struct tt_pieces of;
     int64_t sequences;
-    int64_t length;     /* of a piece */
+    int64_t length;     /* size of a piece */
     int64_t first, own; /* the places of the queries' pieces */
 };
 
@@ -139,7 +140,8 @@ static bool pieces_fit(const struct tt_attr *attr, int64_t rows, int64_t keys)
            rows * tt_pieces_count(pieces) == keys * tt_pieces_own(pieces);
 }
 
-/* Do inputs q, q + 1 and q + 2 of the node have the shapes of q, k and v, and input `positions`, if any, its own? */
+/* Do inputs q, q + 1 and q + 2 of the node have the shapes of q, k and v, and does input `positions`, if any, have its
+ * own? */
 static bool attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
 {
     const struct tt_attr *attr = &node->attr;
@@ -174,8 +176,8 @@ out:
 }
 
 /*
- * Keys and values that were gathered are gathered again, so that a rank need not keep them from forward to backward.
- * They travel while the gradients of weights are computed.
+ * Gathers again the keys and values that forward gathered, so that a rank need not keep them until backward. They
+ * travel while the gradients of weights are computed.
  */
 static int gather_again(struct tt_graph *graph, int grad_out, int *value)
 {
@@ -232,7 +234,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* In bfloat16 with room for widened rows of q, k, v and o. */
+/* For bfloat16, includes room for widened rows of q, k, v and o. */
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf16)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
@@ -262,7 +264,7 @@ static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *
     return tt_attention_lines(tt_attention_fwd_scratch(&shape, tt_op_is_bf16(graph, node))) * (int64_t)sizeof(float);
 }
 
-/* The input that k is; v is the next. */
+/* Index of the input k; v is the next one. */
 static int k_of(const struct tt_node *node)
 {
     return node->op == TT_OP_ATTENTION ? 1 : 2;
@@ -305,7 +307,7 @@ static void gather_heads(const struct tt_call *call)
     tt_team_run(call->team, tt_tiles(rows, GATHER_ROWS), gather_tile, (void *)call);
 }
 
-/* The i-th own piece, as a place among the own ones, in the order in which their rows become shorter. */
+/* The place, among the own pieces, of the i-th one in descending order of the length of rows. */
 static int64_t by_length(const struct pieces *pieces, int64_t i)
 {
     if (tt_pieces_of_grain(&pieces->of) == 1)
@@ -357,13 +359,13 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     return heads_bytes(graph, node, 1) + heads_bytes(graph, node, 2) + threads * worker_bytes(graph, node);
 }
 
-/* Pairs (row, key) of the first `rows` rows of a sequence. */
+/* The number of pairs (row, key) in the first `rows` rows of a sequence. */
 static double pairs_of_rows(double rows, double window)
 {
     return rows <= window ? rows * (rows + 1.0) / 2.0 : window * (window + 1.0) / 2.0 + (rows - window) * window;
 }
 
-/* The same of the rows of a piece that begins at `begin`. */
+/* The same for the rows of a piece that begins at `begin`. */
 static double pairs_of_piece(const struct tt_attr *attr, double begin, double length)
 {
     double window = (double)attr->sliding_window;
@@ -374,8 +376,8 @@ static double pairs_of_piece(const struct tt_attr *attr, double begin, double le
 }
 
 /*
- * The number of pairs (row, key) that the causal mask leaves, over all heads. Where documents begin is not known when a
- * step is planned, so that they make it only shorter than predicted.
+ * The number of pairs (row, key) that the causal mask leaves, over all heads. The plan of a step does not know where
+ * documents begin; documents only make the step shorter than predicted.
  */
 static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 {
@@ -388,7 +390,7 @@ static double pairs(const struct tt_graph *graph, const struct tt_node *node)
     return sum * (double)pieces.sequences * node->attr.heads;
 }
 
-/* Two products in forward; five in backward, two of which are as wide as values. */
+/* Two products in forward; five in backward, of which two have the width of values. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
@@ -418,25 +420,25 @@ const struct tt_op_row tt_op_attention = {
  * ATTENTION_BWD: computes the probabilities again from lse, tile by tile.
  *   in   do, q, k, v, o, lse, positions or absent      out  dq, dk, dv      (shapes as above)
  *
- * A task is a key/value head of a sequence with some of its query heads and a range of its keys. dk and dv of the other
- * query heads and dq of the other ranges are partial sums in scratch, added in order at the end. Their number depends
- * on the shape of a grain only: few enough to cost little, and enough to keep 16 threads busy. Sequences in grains are
- * the work of run_pieces.
+ * A task is a key/value head of a sequence with some of its query heads and a range of its keys. The dk and dv of the
+ * query heads after the first part, and the dq of the ranges after the first, are partial sums in scratch, added in
+ * order at the end. Their number depends on the shape of a grain only: few enough to cost little, and enough to keep 16
+ * threads busy. Sequences in grains are the work of run_pieces.
  */
 
 enum {
     TASKS_WANTED = 32,
-    KEYS_MIN = 256, /* of a range, on average; with fewer, the sums of dq and the packing of q cost too much */
+    KEYS_MIN = 256, /* keys of a range, on average; with fewer, the sums of dq and the packing of q cost too much */
 };
 
 struct split {
     int64_t rows, sequences;
-    int64_t parts; /* of the query heads of a key/value head */
-    int64_t heads; /* in each part */
+    int64_t parts; /* parts of the query heads of a key/value head */
+    int64_t heads; /* heads in each part */
     int64_t ranges;
 };
 
-/* The number of ranges of a sequence; tasks: their number without ranges. */
+/* The number of ranges of a sequence; tasks: the number of tasks without ranges. */
 static int64_t ranges_of(int64_t seq_len, int64_t tasks)
 {
     int64_t ranges = 1;
@@ -469,7 +471,7 @@ static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
     return (int64_t)(share * (double)seq_len) / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL;
 }
 
-/* The keys of the longest of n ranges. */
+/* The number of keys in the longest of n ranges. */
 static int64_t longest_range(int64_t seq_len, int64_t n)
 {
     int64_t most = 0;
@@ -482,7 +484,7 @@ static int64_t longest_range(int64_t seq_len, int64_t n)
     return most;
 }
 
-/* In bfloat16 with room for widened rows of q, do, k and v, or for pairs of them. */
+/* For bfloat16, includes room for widened rows of q, do, k and v, or for pairs of them. */
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
@@ -503,14 +505,14 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
 /*
  * --- sequences in pieces ---
  *
- * Ranks may share a sequence by grains. A rank has the queries of some grains, and the keys and values of all. The
- * gradients of keys and values are sums over rows, with one term for each grain. The terms are added as a tree, which
+ * Ranks may share a sequence by grains. A rank has the queries of some grains, but the keys and values of all grains.
+ * The gradients of keys and values are sums over rows, with one term per grain. The terms are added as a tree, which
  * other ranks continue, so the bits do not depend on which rank has which grain.
  *
  * A task is a key/value head of a sequence, with all its query heads, and a range of its keys. It computes the terms of
  * one grain after the other into a stack. dq of the ranges is added in order at the end. The number of ranges depends
  * on the whole sequence only, and not on the heads of this rank.
-  */
+ */
 
 struct piece_work {
     const struct tt_call *call;
@@ -518,12 +520,12 @@ struct piece_work {
     struct pieces pieces;
     int64_t kv_heads, ranges;
     bool bf16;
-    bool dq_is_output; /* of range 0; else its place in scratch is the first */
+    bool dq_is_output; /* dq of range 0; else its place in scratch is the first */
     int64_t dq, term;  /* floats of dq, and of a term of dk and dv */
-    int64_t values;    /* where dv is in a term */
-    int64_t widths[2]; /* of a key and a value */
+    int64_t values;    /* offset of dv in a term */
+    int64_t widths[2]; /* width of a key and of a value */
     int64_t kernel, worker;
-    float *dqs, *workers; /* in scratch */
+    float *dqs, *workers; /* offsets in scratch */
 };
 
 static int grains_own(const struct piece_work *run)
@@ -565,7 +567,7 @@ static float *piece_dq_of(const struct piece_work *run, int64_t range)
 struct task {
     const struct piece_work *run;
     int64_t sequence, kv_head, range;
-    int64_t begin, keys; /* of the range */
+    int64_t begin, keys; /* keys of the range */
     float *kernel, *terms;
 };
 
@@ -584,7 +586,7 @@ static void add_terms(const struct task *task, int64_t into, int64_t from)
     }
 }
 
-/* The rows of the own piece at `place` against the keys of the range. */
+/* Multiplies the rows of the own piece at `place` with the keys of the range. */
 static void run_piece(const struct task *task, int64_t place, struct tt_attention_shape shape, int64_t to)
 {
     const struct piece_work *run = task->run;
@@ -611,7 +613,8 @@ static void run_piece(const struct task *task, int64_t place, struct tt_attentio
                                     task->begin, task->keys, task->kernel);
 }
 
-/* The terms of this rank's grain g, piece by piece. A piece whose rows all come before the keys has none. */
+/* Computes the terms of this rank's grain g, piece by piece. If all rows of a piece come before the keys, the piece has
+ * no term. */
 static void run_grain(const struct task *task, int64_t g, int64_t to)
 {
     const struct piece_work *run = task->run;
@@ -634,7 +637,7 @@ static void run_grain(const struct task *task, int64_t g, int64_t to)
         memset(term_of(task, to, 0), 0, (size_t)run->term * sizeof(float));
 }
 
-/* The sums go to the rows of the keys, which are in the order of pieces. */
+/* Writes the sums to the rows of the keys, which are in the order of pieces. */
 static void store_sums(const struct task *task)
 {
     const struct piece_work *run = task->run;
@@ -681,7 +684,7 @@ static void piece_run_task(void *arg, int64_t tile, int worker)
     store_sums(&task);
 }
 
-/* dq of the ranges that a row sees. */
+/* Adds dq of the ranges that a row sees. */
 static void piece_sum_task(void *arg, int64_t tile, int worker)
 {
     const struct piece_work *run = arg;
@@ -749,12 +752,12 @@ out:
 }
 
 /*
- * Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. In bfloat16 range 0 and
- * part 0 are there too, since the kernel's gradients are floats.
+ * Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. In bfloat16, range 0 and
+ * part 0 are in scratch too, since the kernel's gradients are floats.
  */
 struct layout {
     int64_t outputs;    /* 1 if range 0 and part 0 are the node's outputs, otherwise 0 */
-    int64_t dq, dk, dv; /* floats of one */
+    int64_t dq, dk, dv; /* floats of one array */
     int64_t worker;
     int64_t first_worker;
 };

@@ -5,11 +5,9 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/op.h"
 
-/**
- * Code that the attention of training and that of generation share.
- */
+/** Code shared by the attention of training and of generation. */
 
-/** The attributes of a node in the form for the kernels, without positions. */
+/** The attributes of a node in the form that the kernels take, without positions. */
 struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr);
 
 /**
@@ -24,7 +22,7 @@ static inline int64_t tt_attention_lines(int64_t floats)
     return (floats + 15) / 16 * 16;
 }
 
-/** The wider one of the two widths of a head, for which there is room in scratch. */
+/** The wider of the two widths of a head; scratch has room for it. */
 static inline int64_t tt_attention_widest(const struct tt_attention_shape *shape)
 {
     int64_t width = tt_attention_value_dim(shape);

@@ -18,11 +18,11 @@
 #include "core/ops/rule.h"
 
 enum {
-    SINKS = 5 /* the input */,
-    LATENT_HEADS = 4 /* of a tile, where all heads share the keys: enough to read these once for several */
+    SINKS = 5 /* index of the input */,
+    LATENT_HEADS = 4 /* heads of a tile, if all heads share the keys: enough to read these once for several heads */
 };
 
-/* In bfloat16 with room for the heads' rows of q and o and a row of k or v as floats. */
+/* For bfloat16, includes room for the heads' rows of q and o and a row of k or v as floats. */
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
 {
     int64_t floats = shape->heads / shape->kv_heads * keys;
@@ -74,7 +74,7 @@ static int64_t kernel_floats(const struct tt_graph *graph, const struct tt_node 
                                                      : tt_attention_fwd_scratch(&shape, bf16));
 }
 
-/* The same with the sinks of a tile's heads. */
+/* The same, plus the sinks of a tile's heads. */
 static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node *node)
 {
     return kernel_floats(graph, node) + (node->in[SINKS] == TT_NONE ? 0 : tt_attention_lines(node->attr.heads));
@@ -86,7 +86,7 @@ static float *scratch_of(const struct tt_call *call, int worker)
     return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
 }
 
-/* The sinks of the heads of a tile; widened, they lie behind the scratch of the kernel. */
+/* The sinks of the heads of a tile; if widened, they lie behind the kernel's scratch. */
 static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
 {
     return tt_attention_sinks(call, SINKS, first, n, scratch_of(call, worker) + kernel_floats(call->graph, call->node));
@@ -102,7 +102,7 @@ static struct tt_attention_shape shape_of(const struct tt_call *call)
     return shape;
 }
 
-/* The cached values from a row of the caches of all key/value heads on. */
+/* The cached values, from a row of the caches of all key/value heads on. */
 static const void *values_at(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t row)
 {
     return tt_call_in_at(call, call->in[2] ? 4 : 3, row * tt_attention_value_stride(shape));
@@ -131,7 +131,7 @@ static void append(const struct tt_call *call)
     }
 }
 
-/* Number of heads in a tile of a single row: all that share keys. A latent is shared by all heads: then only a few. */
+/* The number of heads in a tile of a single row: all heads that share keys. If all heads share a latent: only a few. */
 static int64_t heads_of_tile(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
@@ -156,7 +156,8 @@ static void row_tile(void *arg, int64_t tile, int worker)
                   values_at(call, &shape, at), &of_tile, keys - first, scratch_of(call, worker));
 }
 
-/* p - bytes: the address of the sequence's first row if all rows existed. A number, since C forbids such a pointer. */
+/* p - bytes: the address that the sequence's first row would have if all rows existed. A number, since C forbids such a
+ * pointer. */
 static uintptr_t before(const void *p, int64_t bytes)
 {
     return (uintptr_t)p - (uintptr_t)bytes;
@@ -205,7 +206,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
 }
 
-/* The cost with a full cache. */
+/* The cost if the cache is full. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);

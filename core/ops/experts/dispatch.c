@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * DISPATCH: copies each token's row for each of its experts, sorted by expert and within an expert by token. There are
- * N k rows in any case; which expert has which of them is known when the step runs.
+ * always N k rows; which expert has which rows is known only when the step runs.
  *   in   x (N, D), ids (N, k) I32 of experts
  *   out  y (N k, D)
  *        places (N, k) I32: the row of y for each slot of ids
@@ -39,8 +39,7 @@ out:
 }
 
 /*
- * Counts in `next` how many slots each expert has in each grain, or with `places` gives each slot the next row of
- * these.
+ * Counts in `next` the slots of each expert in each grain or, with `places`, gives each slot its next row.
  */
 static void walk_slots(const struct tt_call *call, int32_t *next, int32_t *places)
 {
@@ -143,14 +142,14 @@ const struct tt_op_row tt_op_dispatch_bwd = {
  * experts), in float32.
  *   in   y (N k, D), gates (N, k) F32, places (N, k) I32 (DISPATCH)      out  out (N, D)
  *
- * COMBINE_BWD: dy[place] = gate * dout, and the gate's gradient is the dot product of y[place] and dout. So y is kept;
- * a product with the experts' last weight could stand for it, with other bits.
+ * COMBINE_BWD: dy[place] = gate * dout, and the gate's gradient is the dot product of y[place] and dout. So y is kept.
+ * (A product with the experts' last weight could replace it, but with other bits.)
  *   in   dout (N, D), y, gates, places      out  dy (N k, D), may take y's memory; dgates (N, k) F32
  */
 
 enum { COMBINE_TILE_ROWS = 16 };
 
-/* y (N k, D) in input `at`, gates and places (N, k) in the next two. */
+/* y (N k, D) is input `at`; gates and places (N, k) are the next two. */
 static bool fits(const struct tt_graph *graph, const struct tt_node *node, int at)
 {
     const struct tt_value *y = &graph->values[node->in[at]], *gates = &graph->values[node->in[at + 1]];

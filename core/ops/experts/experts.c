@@ -29,8 +29,8 @@
 
 enum {
     LINE = 16,    /* floats of a cache line */
-    FEW_ROWS = 4, /* that a weight is read for as for vectors */
-    CLASSES = 64  /* of numbers of rows: none, and one for each power of two */
+    FEW_ROWS = 4, /* columns for which a weight is read, as for vectors */
+    CLASSES = 64  /* classes of numbers of rows: none, and one for each power of two */
 };
 
 /* The product of some rows, without addresses. */
@@ -50,7 +50,7 @@ static struct tt_matmul product_of(const struct tt_experts_products *p, int64_t 
     return product;
 }
 
-/* --- few rows: as products of vectors, which do not copy the weight --- */
+/* --- few rows: products of vectors, which do not copy the weight --- */
 
 static bool are_few(const struct tt_experts_products *p, int64_t rows)
 {
@@ -70,7 +70,7 @@ static struct tt_gemv vector_of(const struct tt_experts_products *p, const struc
                             .width = p->k};
 }
 
-/* A part of the weight for all rows, while it is in the cache. */
+/* A part of the weight, times all rows, while it is in the cache. */
 static void run_vectors(const struct tt_experts_products *p, const struct tt_expert_rows *of, int64_t tile)
 {
     for (int64_t row = 0; row < of->rows; row++) {
@@ -82,7 +82,7 @@ static void run_vectors(const struct tt_experts_products *p, const struct tt_exp
 
 /* --- tiles --- */
 
-/* What an expert without rows leaves of its gradient. */
+/* The gradient that an expert without rows leaves. */
 static void leave(const struct tt_experts_products *p, const struct tt_expert_rows *of)
 {
     size_t bytes = (size_t)(p->m * p->k) * sizeof(float);
@@ -108,7 +108,7 @@ static int64_t tiles_of(const struct tt_experts_products *p, const struct tt_exp
     return tt_matmul_tiles(&product);
 }
 
-/* The place of the product that has a tile: the first one whose tiles end after it. */
+/* The product to which a tile belongs: the first one whose tiles end after it. */
 static int64_t find(const struct tt_experts_products *p, int64_t tile)
 {
     int64_t low = 0, high = p->n - 1;
@@ -130,7 +130,7 @@ struct products_run {
     int threads;
 };
 
-/* The weight that the thread is likely to multiply with after the last tile of a product; NULL: unknown. */
+/* The weight that the thread will probably multiply with after the last tile of a product; NULL: unknown. */
 static const void *next_weight(const struct products_run *run, int64_t place)
 {
     const struct tt_experts_products *p = run->products;
@@ -167,7 +167,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     }
 }
 
-/* 0 of 0, otherwise 1 + log2. */
+/* 0 for 0, otherwise 1 + log2. */
 static int size_class(int64_t rows)
 {
     int size = 0;
@@ -178,8 +178,8 @@ static int size_class(int64_t rows)
 }
 
 /*
- * The order in which products are run: those with more rows first, up to a factor of two, since large tiles at the end
- * would leave the other threads without work.
+ * The order in which products run: more rows first, up to a factor of two, because large tiles at the end would leave
+ * the other threads idle.
  */
 static void put_in_order(const struct tt_experts_products *p)
 {
@@ -300,7 +300,7 @@ int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs,
     return rows_bytes(pairs) + threads * pair_products_of(products, pairs).scratch_floats * (int64_t)sizeof(float);
 }
 
-/* All products of a kind. */
+/* All products of one kind. */
 static void run_all(const struct tt_call *call, const struct tt_pairs *pairs, const struct tt_pair_products *products)
 {
     struct tt_experts_products run = pair_products_of(products, tt_pairs_count(&call->node->attr));
@@ -331,13 +331,13 @@ void tt_pairs_multiply(const struct tt_pairs_work *w, enum tt_op_id op, int64_t 
 /* --- gradients of weights, from several sources --- */
 
 /*
- * Of several experts, the gradients of their pairs with one source are made and added together: enough to give every
- * thread some tiles, and no more, since each takes room for its sums. One thread takes one expert, so that the sums
- * stay in its cache.
+ * The gradients for one source are computed and added for several experts together: enough experts to give every thread
+ * some tiles, but no more, since each needs room for its sums. One thread takes one expert, so that the sums stay in
+ * its cache.
  */
 static int64_t experts_at_once(const struct tt_pair_products *products, int64_t experts, int threads)
 {
-    enum { TILES = 4 }; /* of each thread */
+    enum { TILES = 4 }; /* scratch of each thread */
     struct tt_experts_products of = {.op = products->op, .bf16 = products->bf16, .m = products->m, .k = products->k};
     int64_t most = tt_div_up((int64_t)TILES * threads, tiles_of(&of, &(struct tt_expert_rows){.rows = 1}));
 
@@ -360,16 +360,17 @@ int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_pr
            products->k;
 }
 
-/* What makes the gradients of a weight of all experts. A level of the sums holds one sum for each expert at once. */
+/* Everything needed for the gradients of a weight of all experts. A level of the sums holds one sum for each expert at
+ * once. */
 struct gradients {
     const struct tt_call *call;
     const struct tt_pairs *pairs;
     const struct tt_pair_products *products;
     float *sums;
-    int64_t floats, at_once; /* of an expert; experts */
+    int64_t floats, at_once; /* elements of an expert; number of experts */
 };
 
-/* to = [acc +] (a + b), or [acc +] a without b. The sum is also left in a if there is an acc. */
+/* to = [acc +] (a + b), or [acc +] a without b. If there is an acc, the sum also stays in a. */
 struct addition {
     float *to, *a;
     const float *acc, *b;
@@ -426,7 +427,7 @@ static void make_leaves(const struct gradients *g, int source, int64_t from, int
     tt_experts_run(g->call->team, &run);
 }
 
-/* The finished sums of experts, a + b or a, go to their places. */
+/* Moves the finished sums of experts, a + b or a, to their places. */
 static void store_sums(const struct gradients *g, int64_t from, int64_t end, float *a, const float *b)
 {
     for (int64_t e = from; e < end; e++, a += g->floats) {
@@ -438,7 +439,7 @@ static void store_sums(const struct gradients *g, int64_t from, int64_t end, flo
     }
 }
 
-/* The sums of an expert that are not added yet are one for each bit of the number of sources so far. */
+/* The pending sums of an expert: one for each set bit in the number of sources so far. */
 static int sums_after(int sources)
 {
     int n = 0;
@@ -449,9 +450,9 @@ static int sums_after(int sources)
 }
 
 /*
- * Adds the gradients for the rows of one source to those of the sources before it. Grains of the same tokens are a
- * power of two of sources, so their sum is complete after so many additions, and may be rounded then. The last addition
- * of all is made where the gradients go, unless its result is rounded.
+ * Adds the gradients for the rows of one source to those of earlier sources. The grains of the same tokens are a power
+ * of two of sources, so their sum is complete after a fixed number of additions and may be rounded then. The very last
+ * addition writes directly into the result, unless that is rounded.
  */
 static void add_source(const struct gradients *g, int source, int64_t from, int64_t end)
 {
@@ -575,7 +576,7 @@ static struct tt_pair_products experts_products_of(const struct tt_graph *graph,
         .op = node->op, .bf16 = tt_op_is_bf16(graph, node), .m = s.m, .k = s.k, .rows = s.rows};
 }
 
-/* Scratch: the sums over grains, then that of the products. */
+/* Scratch: first the sums over grains, then the products' own. */
 static int64_t sums_bytes(const struct tt_node *node, const struct tt_pair_products *products, int threads)
 {
     bool adds = node->op == TT_OP_EXPERTS_BWD_W;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. Its bits
- * are the same as of EXPERTS for w1 and w3, SWIGLU, and EXPERTS for w2. It replaces these nodes if ranks share the
- * experts: the rows of gate, up and hidden then come from several ranks, and their number is known only when the step
- * runs.
+ * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. It has the same
+ * bits as EXPERTS for w1 and w3, then SWIGLU, then EXPERTS for w2. It replaces these nodes if ranks share the experts:
+ * the rows of gate, up and hidden then come from several ranks, and their number is known only when the step runs.
  *   in   x (R, D), ends (X G) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)
  *   out  y (R, D); gate, up (R, M): x w1^T and x w3^T, for backward
  *   attr experts (X), parts (G)
@@ -11,22 +10,22 @@
  *        window: if there are peers, the most rows of all of them that this rank takes at once
  *
  * With peers the node runs on windows (experts.h): x and y are then at most `window` rows of the pairs of an expert and
- * a source, and `ends` says which. y may be x. Gate and up have the first pairs of this rank's experts whose rows fit
- * into R, and are not written beyond them. With an even load these are nearly all; backward computes the others again.
- * So memory is that of a rank which has all experts.
+ * a source, and `ends` says which. y may be x. Gate and up hold the first pairs of this rank's experts whose rows fit
+ * into R, and nothing is written beyond them. With an even load these are nearly all pairs; backward computes the
+ * others again. So the memory is the same as for a rank that has all experts.
  *
  * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. It reads the part of gate and up that EXPERTS_FFN kept, and computes
  * the rest and hidden again.
  *   in   dy (R, D), x (R, D), ends (X G) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none; gate and
- *        up of EXPERTS_FFN, or none: then all of them is missing
+ *        up of EXPERTS_FFN, or none: then all of them are missing
  *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
  *        frozen only dx
  *   attr as EXPERTS_FFN; round_leaves: the gradient from each peer's rows is rounded to bfloat16 before the gradients
  *        are added; peers with blocks of the same tokens count as one
  *
- * The order of the sums is that of SWIGLU_BWD, EXPERTS_BWD_X and EXPERTS_BWD_W: dx is that of w3, plus that of w1. The
- * gradients that the rows of the peers give to a weight are added in the order of core/math/tree.h. With peers the node
- * runs on windows, as EXPERTS_FFN does; scratch keeps sums from one window to the next.
+ * The sums have the same order as in SWIGLU_BWD, EXPERTS_BWD_X and EXPERTS_BWD_W: dx is the part from w3, plus the part
+ * from w1. The gradients of a weight for the peers' rows are added in the order of core/math/tree.h. With peers the
+ * node runs on windows, as EXPERTS_FFN does; scratch keeps sums from one window to the next.
  */
 #include <string.h>
 
@@ -36,12 +35,13 @@
 #include "core/ops/rule.h"
 
 enum { TILE = 4096, LINE = 16, WEIGHTS = 3, HIDDEN = 3 };
-enum { X, ENDS, W1, W3, W2 };                                                                /* inputs of EXPERTS_FFN */
-enum { Y, GATE, UP };                                                                        /* outputs */
-enum { DY, BWD_X, BWD_ENDS, BWD_W1, BWD_W3, BWD_W2, ACC, BWD_GATE = ACC + WEIGHTS, BWD_UP }; /* of EXPERTS_FFN_BWD */
+enum { X, ENDS, W1, W3, W2 }; /* inputs of EXPERTS_FFN */
+enum { Y, GATE, UP };         /* outputs */
+/* inputs of EXPERTS_FFN_BWD */
+enum { DY, BWD_X, BWD_ENDS, BWD_W1, BWD_W3, BWD_W2, ACC, BWD_GATE = ACC + WEIGHTS, BWD_UP };
 /*
- * In scratch: hidden, and before it the gate of pairs whose gate is not kept; up in the same way, and then its
- * gradient; the gradient of hidden, then of gate. EXPERTS_FFN has the first two.
+ * Arrays in scratch: first the gate of pairs whose gate is not kept, then hidden; up in the same way, then its
+ * gradient; the gradient of hidden, then of gate. EXPERTS_FFN uses the first two.
  */
 enum { H, DU, DG };
 
@@ -50,7 +50,7 @@ static bool is_bwd(const struct tt_node *node)
     return node->op == TT_OP_EXPERTS_FFN_BWD;
 }
 
-/* An input of EXPERTS_FFN; in EXPERTS_FFN_BWD dy comes before them. */
+/* An input of EXPERTS_FFN; in EXPERTS_FFN_BWD, dy comes before the inputs. */
 static const struct tt_value *value_of(const struct tt_graph *graph, const struct tt_node *node, int i)
 {
     return &graph->values[node->in[i + is_bwd(node)]];
@@ -84,7 +84,7 @@ out:
     return rc;
 }
 
-/* The gradients of the weights are made together, or not at all if these are frozen. */
+/* The gradients of the weights are computed together, or not at all if the weights are frozen. */
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
@@ -130,18 +130,18 @@ out:
 
 /* --- running --- */
 
-/* Gate and up of pairs, from row 0 of the window on: outputs or inputs of the node, or in scratch. */
+/* Gate and up of pairs, from row 0 of the window on: outputs or inputs of the node, or arrays in scratch. */
 struct hidden {
     struct tt_pairs pairs;
     char *gate, *up;
 };
 
-/* What a run works with. */
+/* The data of a run. */
 struct work {
     struct tt_pairs_work of;
     int64_t d, m, rows;
     const void *x, *w1, *w3;
-    char *sums[WEIGHTS], *hidden[HIDDEN]; /* in scratch, before what the products need */
+    char *sums[WEIGHTS], *hidden[HIDDEN]; /* offset in scratch, before the products' part */
     struct hidden kept, other;
 };
 
@@ -174,8 +174,8 @@ static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *no
 }
 
 /*
- * Cuts pairs into two parts: the first ones whose rows are among the first `most` rows of all pairs, and the others. In
- * which part a pair is does not depend on the calls in which the pairs come.
+ * Cuts pairs into two parts: the first pairs, whose rows are among the first `most` rows of all pairs, and the others.
+ * The part of a pair does not depend on how the pairs are spread over calls.
  */
 static void cut_pairs(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2])
 {
@@ -190,7 +190,7 @@ static void cut_pairs(const struct tt_pairs *pairs, int64_t most, struct tt_pair
     rest->before += tt_pairs_rows(first);
 }
 
-/* No pair has more rows, if a rank has `rows` of its own for all experts: an expert has a token of a grain once. */
+/* If a rank has `rows` rows for all experts, no pair has more: an expert gets a token of a grain once. */
 static int64_t most_rows_of_pairs(const struct tt_attr *attr, int64_t rows)
 {
     int64_t grain = tt_parts_grain_rows(&attr->parts, rows / (attr->top_k ? attr->top_k : 1));
@@ -252,7 +252,7 @@ static void multiply(const struct work *w, const struct hidden *hidden)
     tt_pairs_multiply(&of, TT_OP_EXPERTS, w->m, w->d, w->x, w->w3, NULL, hidden->up);
 }
 
-/* Of a range of elements of rows of `width`, those in the rows of the pairs; n is not above 0 if there are none. */
+/* Clips a range of elements of rows of `width` to the rows of the pairs; n is 0 or less if nothing remains. */
 static struct tt_range part_of_pairs(const struct tt_pairs *pairs, int64_t width, struct tt_range range)
 {
     int64_t begin = pairs->begin * width, end = begin + tt_pairs_rows(pairs) * width, to = range.begin + range.n;
@@ -262,7 +262,7 @@ static struct tt_range part_of_pairs(const struct tt_pairs *pairs, int64_t width
     return (struct tt_range){begin, (to < end ? to : end) - begin};
 }
 
-/* Hidden, and in backward the gradients of gate and up, for the part of a tile that is of those pairs. */
+/* Computes hidden, and in backward the gradients of gate and up, for the part of a tile that belongs to these pairs. */
 static void swiglu_of(const struct work *w, const struct hidden *from, struct tt_range tile)
 {
     struct tt_range part = part_of_pairs(&from->pairs, w->m, tile);
@@ -284,7 +284,7 @@ static void swiglu_of(const struct work *w, const struct hidden *from, struct tt
     TT_RUN_KERNEL(w->of.call, swiglu_fwd, (void *)made, gate, up, part.n);
     TT_RUN_KERNEL(w->of.call, swiglu_bwd, dgate, dup, dgate, gate, up, part.n);
     memcpy(hidden, made,
-           (size_t)((char *)element_of(w, hidden, part.n) - (char *)hidden)); /* gate may have been here */
+           (size_t)((char *)element_of(w, hidden, part.n) - (char *)hidden)); /* gate may have been stored here */
 }
 
 static void swiglu_tile(void *arg, int64_t tile, int worker)
@@ -362,8 +362,8 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     return most + (is_bwd(node) ? HIDDEN : DG) * hidden_bytes(graph, node);
 }
 
-/* As if every expert had equally many rows: three products; in backward three more for gradients of weights, and two
- * for a gate and an up that nobody has kept. */
+/* Assumes that every expert has the same number of rows: three products; in backward three more for gradients of
+ * weights, and two for gate and up if they were not kept. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     int products = 3;

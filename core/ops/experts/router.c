@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * ROUTER: which experts see each token, and with which weights. All arithmetic after the product is in float32.
- *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores where experts are chosen, and nowhere else
+ *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores only for the choice of experts
  *        logit_bias (X) or none: added to x w^T
- *        labels (N, or of several ranks' rows) I32 or none: TT_LABEL_PADDING where there is no token
- *   out  ids (N, k) I32: of each token, ascending; of padding, their complements (router.h)
+ *        labels (N, or the rows of several ranks) I32 or none: TT_LABEL_PADDING where there is no token
+ *   out  ids (N, k) I32: each token's, ascending; for padding, their complements (router.h)
  *        gates (N, k) F32: the weights of these experts
  *        scores (N, X) F32: softmax or sigmoid of the logits, x w^T [+ logit_bias]
  *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router.h), if any
@@ -13,10 +13,10 @@
  *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
  *   normalize: the gates of a token are divided by their sum, of sigmoids by their sum + 1e-20, since it may be 0.
  *   balanced: slot i of all N k slots gets expert i mod X instead, with its score (to measure speed without imbalance).
- *   The terms of padding are 0, and it is not counted among the tokens of a balance loss.
- *   If other ranks have other rows, balance losses are 0: ROUTER_LOSSES has them.
+ *   The terms of padding are 0, and balance losses do not count padding as tokens.
+ *   If other ranks have other rows, balance losses are 0 here: ROUTER_LOSSES computes them.
  *
- * ROUTER_BWD: through the gates; the choice itself, and so the bias, has no gradient.
+ * ROUTER_BWD: the gradient through the gates; the choice itself, and so the bias, has no gradient.
  *   in   dgates (N, k) F32, ids, gates, scores, x, w, acc of x or none, acc of w or none, losses or
  *        none, ids of all rows or none: if other ranks have some of them and there are balance losses; acc of
  *        logit_bias or none
@@ -44,12 +44,12 @@ static const float least_sum = 1e-20F; /* transformers' */
 
 enum { MOST_GROUPS = 64 };
 
-/* What decides it: the token's scores, each plus the bias of its expert. */
+/* The choice depends on these: the token's scores, each plus the bias of its expert. */
 struct choice {
-    const float *scores, *bias; /* (X); no bias: NULL */
+    const float *scores, *bias; /* (X); NULL: no bias */
 };
 
-/* Puts an expert among the n that are chosen already, in ascending order. */
+/* Inserts an expert into the n chosen ones, which are in ascending order. */
 static void insert(int32_t *ids, int n, int32_t expert)
 {
     for (; n > 0 && ids[n - 1] > expert; n--)
@@ -71,7 +71,8 @@ static float value_of(const struct choice *c, int64_t expert)
     return c->bias ? c->scores[expert] + c->bias[expert] : c->scores[expert];
 }
 
-/* The best of the experts from `from` to `end` that are not among the n chosen ones; the first if none compares. */
+/* The best of the experts from `from` to `end` that are not among the n chosen ones; the first one if no scores are
+ * numbers. */
 static int64_t best_of(const struct choice *c, const int32_t *chosen, int n, int64_t from, int64_t end)
 {
     int64_t best = TT_NONE;
@@ -90,7 +91,7 @@ static float group_value(const struct choice *c, enum tt_group_rule rule, int64_
     return rule == TT_GROUP_TWO_BEST ? best + value_of(c, best_of(c, &first, 1, from, end)) : best;
 }
 
-/* Which groups a token's experts may be in, as bits. */
+/* The groups from which a token's experts may come, as bits. */
 static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, int64_t experts)
 {
     float value[MOST_GROUPS];
@@ -110,7 +111,7 @@ static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, i
     return kept;
 }
 
-/* Writes the ids of k experts, ascending. They are valid even if scores are not numbers: the loss shows these. */
+/* Writes the ids of k experts, ascending. They are valid even if scores are not numbers; the loss will show that. */
 static void choose(int32_t *ids, const struct choice *c, const struct tt_router *r, int k, int64_t experts)
 {
     int groups = r->groups > 1 ? r->groups : 1;
@@ -138,7 +139,8 @@ static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
 }
 
 /*
- * The auxiliary losses of a router. Sums over experts are in their order, and all else is by tokens or integers.
+ * The auxiliary losses of a router. Sums over experts are in the experts' order; everything else is per token, or
+ * integers.
  */
 
 static bool balances(const struct tt_attr *attr)
@@ -162,7 +164,8 @@ bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows)
     return (attr->losses.sequence > 0.0F || attr->losses.microbatch > 0.0F) && all_rows_of(attr, rows) != rows;
 }
 
-/* The number of rows that the factors count: of the microbatch if the losses are apart, else of this rank. */
+/* The number of rows that the factors count: the whole microbatch if ROUTER_LOSSES computes the losses, else this
+ * rank's rows. */
 static int64_t loss_rows_of(const struct tt_attr *attr, int64_t rows)
 {
     return tt_router_losses_apart(attr, rows) ? all_rows_of(attr, rows) : rows;
@@ -192,7 +195,7 @@ static bool losses_fit(const struct tt_attr *attr, int64_t rows)
            (l->z <= 0.0F || attr->router.score == TT_SCORE_SOFTMAX);
 }
 
-/* The tokens whose balance is one term: of a sequence, or all. */
+/* The tokens whose balance is one term: a sequence's, or all. */
 static int64_t tokens_of(const struct tt_attr *attr, int64_t rows)
 {
     return attr->losses.sequence > 0.0F ? attr->seq_len : rows;
@@ -203,7 +206,7 @@ int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_
     return balances(attr) ? (rows / tokens_of(attr, rows) + 2) * experts : 0;
 }
 
-/* The term of a row of the microbatch: its sequence, which has pieces (pieces.h), or the only one. */
+/* The index of the term of a row of the microbatch: its sequence, which has pieces (pieces.h), or the only term. */
 static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
 {
     int64_t piece = attr->seq_len / tt_pieces_count(&attr->pieces);
@@ -211,7 +214,7 @@ static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
     return attr->losses.sequence > 0.0F ? row / piece % (rows / attr->seq_len) : 0;
 }
 
-/* Makes factors of one loss from the number of slots of each expert. */
+/* Computes the factors of one loss from the number of slots of each expert. */
 static void finish(float coeff, int64_t experts, float *factors)
 {
     double slots = 0.0, each;
@@ -223,7 +226,7 @@ static void finish(float coeff, int64_t experts, float *factors)
         factors[x] = (float)(each * (double)factors[x]);
 }
 
-/* The loads of the node's layer in the step before; NULL: they were even, or no loss depends on them. */
+/* The loads of the node's layer in the previous step; NULL: they were even, or no loss depends on them. */
 static const int64_t *loads_of(const struct tt_call *call, int64_t experts)
 {
     bool needed = call->node->attr.losses.global_batch > 0.0F && call->scalars->loads;
@@ -271,10 +274,10 @@ void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int
     fill_global(attr, loads, experts, all + experts);
 }
 
-/* 1 / the sum of a token's scores, which is 1 for a softmax. */
+/* 1 / the sum of a token's scores; 1 for a softmax. */
 static float share_of(const struct tt_attr *attr, const float *scores, int64_t experts)
 {
-    float sum = 1e-20F; /* sigmoids may vanish */
+    float sum = 1e-20F; /* all sigmoids may vanish */
 
     if (attr->router.score == TT_SCORE_SOFTMAX)
         return 1.0F;
@@ -389,7 +392,8 @@ out:
     return rc;
 }
 
-/* The experts of all rows, if ROUTER_LOSSES has been added already; else tt_graph_add_router_losses sets them. */
+/* The experts of all rows, if ROUTER_LOSSES has already been added; otherwise tt_graph_add_router_losses sets them
+ * later. */
 static int ids_of_all(const struct tt_graph *graph, int router)
 {
     for (int n = router + 1; n < graph->n_nodes; n++)
@@ -474,7 +478,7 @@ static float scale_of(const struct tt_router *r)
     return r->scale > 0.0F ? r->scale : 1.0F;
 }
 
-/* The scores of the chosen experts as their weights. */
+/* Turns the scores of the chosen experts into their gates. */
 static void weigh(const struct tt_router *r, const int32_t *ids, const float *scores, int k, float *gates)
 {
     float sum = 0.0F, scale = scale_of(r);
@@ -539,7 +543,7 @@ static void router_run_tile(const struct tt_call *call, struct tt_range part)
     }
 }
 
-/* After all tokens have their experts. */
+/* Runs after all tokens have their experts. */
 static void losses_tile(const struct tt_call *call, struct tt_range part)
 {
     int64_t rows = tt_value_rows(tt_call_out(call, 2)), experts = tt_value_width(tt_call_out(call, 2));
@@ -647,8 +651,9 @@ static void products_of(const struct tt_graph *graph, const struct tt_node *node
 }
 
 /*
- * Through the gates of a token: the gradient of each expert's logit. A normalized gate falls with the other chosen
- * experts' scores. A softmax falls with all logits; so the normalized gates of a softmax are one of the chosen logits.
+ * The gradient of each expert's logit, through the gates of a token. A normalized gate depends on the scores of the
+ * other chosen experts too. A softmax depends on all logits; so the normalized gates of a softmax are a softmax of the
+ * chosen logits.
  */
 static void logits_grad(const struct tt_attr *attr, const float *dgates, const int32_t *ids, const float *gates,
                         const float *scores, int64_t experts, float *dlogits)
@@ -668,7 +673,7 @@ static void logits_grad(const struct tt_attr *attr, const float *dgates, const i
     }
 }
 
-/* Floats before the scratch of the products: dlogits, in bfloat16 again if products are. */
+/* Floats before the products' scratch: dlogits, and dlogits in bfloat16 if the products are. */
 static int64_t logits_floats(const struct tt_graph *graph, const struct tt_node *node)
 {
     int64_t n = tt_value_elements(&graph->values[node->in[3]]);
@@ -699,7 +704,7 @@ static void logits_tile(const struct tt_call *call, struct tt_range part)
         tt_kernels()->bf16_round(rounded + part.begin * experts, dlogits + part.begin * experts, part.n * experts);
 }
 
-/* Of the gradient of w: its sums over grains of rows. */
+/* For the gradient of w: its sums over grains of rows. */
 static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul *dw)
 {
     return tt_round_up(tt_matmul_partial_floats(dw, node->in[7] != TT_NONE), LINE);
@@ -794,11 +799,11 @@ const struct tt_op_row tt_op_router_bwd = {
 };
 
 /*
- * ROUTER_LOSSES: the balance losses of a router of whose microbatch this rank has a part of the rows. The ranks have
+ * ROUTER_LOSSES: the balance losses of a router if this rank has only a part of the microbatch's rows. The ranks have
  * gathered the experts of all rows.
  *   in   scores (N, X) F32, ids (N', k) I32 of all rows, losses (5, N) F32 of ROUTER, ids (N, k) I32 of ROUTER
  *   out  losses (5, N) F32, with the terms of all losses (router.h)
- *   attr that of ROUTER, without rows
+ *   attr as ROUTER, without rows
  */
 
 enum { SCORES, ALL_IDS, LOSSES, IDS = TT_COUNTED_IDS };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of step ops, and those that count experts, add gradients and convert them.
+ * The table of step ops, and the step ops that count experts, add gradients and convert them.
  */
 #include "core/ops/step/step.h"
 
@@ -30,7 +30,7 @@ void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 }
 
 /*
- * COUNT: adds to the counter of each expert the slots that it got.
+ * COUNT: adds the number of slots that each expert got to the expert's counter.
  *   in   n int32, experts, negative where there is no token      out   int64 counters, one for each expert
  */
 
@@ -48,7 +48,7 @@ static void count_run(const struct tt_step_call *call)
 const struct tt_step_row tt_step_op_count = {.name = "count", .run = count_run, .cost = tt_step_cost, .floats = 1.0};
 
 /*
- * FOLD: adds a sum of gradients to those that follow it in the tree over microbatches.
+ * FOLD: adds a sum of gradients to the sums that follow it in the tree over microbatches.
  *   sums   `parts` arrays of n floats: a sum, then its neighbours in the tree from the smallest to the largest; the
  *          last one is also written
  *
@@ -113,8 +113,8 @@ const struct tt_step_row tt_step_op_fold = {.name = "fold", .run = fold_run, .co
  *   NARROW       out[0]: n floats, which become n bfloat16 in the upper half of their buffer
  *   FOLD_HALVES  in: `parts` arrays of n bfloat16, `stride` elements apart, out[0]: n floats, the tree over them
  *
- * The conversion in place goes in steps that double: the elements of one step are written where no element that is
- * still to be read lies, so its tiles can run in any order.
+ * The conversion in place works in steps of doubling size: no step writes where elements remain to be read, so the
+ * tiles of a step can run in any order.
  *
  *   floats    |  first half of what is left  |  rest  |          bytes 4 begin ...
  *   bfloat16             in the upper half:  |..first..|.rest.|  bytes 2 n + 2 begin ...
@@ -160,7 +160,7 @@ static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void 
 
 /* --- in place --- */
 
-/* Where the bfloat16 from `begin` on lie. A step is the elements [begin, begin + (n - begin) / 2). */
+/* Where the bfloat16 from `begin` on lie. A step covers the elements [begin, begin + (n - begin) / 2). */
 static char *half_at(float *whole, int64_t n, int64_t begin)
 {
     return tt_mixed_half(whole, n) + begin * (int64_t)sizeof(uint16_t);

@@ -7,9 +7,9 @@
 #include "core/ops/op.h"
 
 /**
- * Step ops: what a step computes beside the nodes of its graph. They add gradients, convert them and parameters around
- * collectives, take the norm, update the parameters, and fill tables. They work on flat arrays, so they have no shapes
- * and no backward. Instructions put their operands together (core/program/instr) and a device runs them
+ * Step ops: the computations of a step outside its graph. They add gradients, convert gradients and parameters around
+ * collectives, compute the norm, update the parameters, and fill tables. They work on flat arrays, so they have no
+ * shapes and no backward. Instructions assemble their operands (core/program/instr), and a device runs them
  * (core/device/device.h). step.def says how to add one.
  */
 enum tt_step_op_id {
@@ -25,11 +25,11 @@ struct tt_rows {
     int64_t rows;
     int64_t width;    /* elements per row; 1 for vectors */
     int64_t stride;   /* elements from one row to the next in the whole parameter */
-    int64_t grain;    /* columns whose squares are one term of a sum */
-    bool adds;        /* to the sum of squares */
-    uint64_t stream;  /* of the parameter's random numbers (core/math/rng.h) */
-    int64_t index;    /* of the first element in the whole parameter */
-    double lr_factor; /* the learning rate is multiplied by it */
+    int64_t grain;    /* number of columns whose squares form one term of a sum */
+    bool adds;        /* whether they count in the sum of squares */
+    uint64_t stream;  /* stream of the parameter's random numbers (core/math/rng.h) */
+    int64_t index;    /* index of the first element in the whole parameter */
+    double lr_factor; /* factor of the learning rate */
     bool no_decay;    /* without weight decay */
 };
 
@@ -42,33 +42,33 @@ struct tt_step_call {
     const void *in;
     void *out[4];
     void *const *sums;          /* arrays that are added */
-    int64_t parts;              /* how many there are, in sums or in `in` */
+    int64_t parts;              /* the number of arrays, in sums or in `in` */
     int64_t n;                  /* elements of an array */
     int64_t stride;             /* elements from one part of `in` to the next */
-    const struct tt_rows *rows; /* what of the arrays counts: the rest is padding */
+    const struct tt_rows *rows; /* the part of the arrays that counts: the rest is padding */
     int n_rows;
     const struct tt_rope *rope;
     const struct tt_scalars *scalars;
-    enum tt_dtype dtype; /* of weights and moments: TT_F32 or TT_BF16 */
+    enum tt_dtype dtype; /* type of weights and moments: TT_F32 or TT_BF16 */
     struct tt_team *team;
 };
 
 /* Elements that a thread updates. */
 struct tt_update_part {
     const struct tt_rows *rows;
-    int64_t first; /* of the rows' elements */
-    int64_t begin; /* in the flat arrays */
-    int64_t index; /* in the whole parameter; tt_update_next sets it */
+    int64_t first; /* range of the rows' elements */
+    int64_t begin; /* first element in the flat arrays */
+    int64_t index; /* first element in the whole parameter; tt_update_next sets it */
     int64_t n;
 };
 
 struct tt_step_row {
     const char *name;
-    /* Splits into tiles that depend on sizes only. Cannot fail. */
+    /* Cuts the work into tiles that depend on sizes only. Cannot fail. */
     void (*run)(const struct tt_step_call *call);
-    /* From sizes alone: the addresses of call may be absent. NULL: never priced, since collectives hide it. */
+    /* Computed from sizes alone: the addresses of call may be absent. NULL: never priced, since collectives hide it. */
     void (*cost)(const struct tt_step_call *call, struct tt_cost *ret_cost);
-    /* What tt_step_cost counts for each of n elements, read and written: numbers of `dtype`, and floats. */
+    /* The cost of each of n elements, for tt_step_cost: the numbers of `dtype`, and the floats, read and written. */
     double numbers, floats;
     /* For tt_update_run (core/optim/optim.h): updates a part of the rows. */
     void (*update)(const struct tt_step_call *call, struct tt_update_part part);
@@ -86,7 +86,7 @@ void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost);
 
 /**
  * Mixed precision: the conversions around a collective whose payload is bfloat16. The rows of purposes
- * (core/program/instr/params.c) have the device run them.
+ * (core/program/instr/params.c) make the device run them.
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
  *                even), on one rank too, and the graph computes in bfloat16: so are activations and their gradients;
@@ -102,7 +102,7 @@ void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost);
  * is: no memory beyond that of float32.
  */
 
-/** Where the n bfloat16 of a buffer of n floats lie. */
+/** The place of the n bfloat16 of a buffer of n floats. */
 static inline char *tt_mixed_half(void *whole, int64_t n)
 {
     return (char *)whole + n * (int64_t)sizeof(uint16_t);
