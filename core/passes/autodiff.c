@@ -124,7 +124,8 @@ out:
     return rc;
 }
 
-/* After a router whose rows are spread over ranks: gathers the experts of all rows, and makes the losses of all. */
+/* If the rows of a router are spread over ranks: gathers the experts of all rows, and computes the losses from all of
+ * them. */
 static int insert_losses(struct tt_graph *graph, int router, int *ret_ids)
 {
     const struct tt_node of = graph->nodes[router];

@@ -24,7 +24,7 @@ out:
     return rc;
 }
 
-/* *value = what an exchange of it gives. */
+/* Sets *value to the result of an exchange of it. */
 static int exchange(struct tt_graph *graph, enum tt_op_id op, struct tt_axis_peers peers, const char *name, int *value)
 {
     struct tt_node node = {.op = op, .block = graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = peers}};
@@ -32,7 +32,7 @@ static int exchange(struct tt_graph *graph, enum tt_op_id op, struct tt_axis_pee
     return add_node(graph, &node, name, value);
 }
 
-/* *value = its rows from all ranks. */
+/* Sets *value to its rows from all ranks. */
 static int gather(struct tt_graph *graph, struct tt_axis_peers peers, int *value)
 {
     char *name = tt_format("%s.gathered", graph->values[*value].name);
@@ -45,8 +45,8 @@ static int gather(struct tt_graph *graph, struct tt_axis_peers peers, int *value
 /*
  * --- sequences: context parallelism ---
  *
- * Every rank has the same pieces of every sequence. For attention it has whole sequences of some heads, or its queries
- * and all keys and values.
+ * Every rank has the same pieces of every sequence. For attention, it has either whole sequences of some heads, or its
+ * own queries with all keys and values.
  */
 
 /* The effect of the split on an op, whose rows are tokens. */
@@ -55,7 +55,7 @@ enum sequence_rule {
     LOCAL,      /* no sum over rows */
     SUMMED,     /* the gradient of a parameter is a sum over the grains of rows */
     POSITIONED, /* reads the position of each row */
-    ROUTED,     /* of experts: knows which tokens this rank has */
+    ROUTED,     /* for experts: knows which tokens this rank has */
     ATTENTION,
 };
 
@@ -81,10 +81,10 @@ struct sequence_pass {
     struct tt_pieces pieces; /* of this rank */
     int64_t batch, seq_len;
     int64_t all_rows, own_rows;
-    int *copies; /* by value of the whole graph; TT_NONE: not there yet */
+    int *copies; /* by value of the whole graph; TT_NONE: not in the new graph yet */
 };
 
-/* The ids of this rank's tokens: each piece has its part of all sequences. */
+/* The ids of this rank's tokens: its part of all sequences, piece by piece. */
 static int add_input(struct sequence_pass *p, const char *name)
 {
     int64_t shape[2] = {p->batch * tt_pieces_own(&p->pieces), p->seq_len / tt_pieces_count(&p->pieces)};
@@ -92,7 +92,7 @@ static int add_input(struct sequence_pass *p, const char *name)
     return tt_graph_value(p->graph, TT_VALUE_INPUT, TT_I32, name, 2, shape);
 }
 
-/* A value that no node makes. */
+/* A value that no node produces. */
 static void copy_sequence_leaf(struct sequence_pass *p, int id)
 {
     const struct tt_value *v = &p->whole->values[id];
@@ -109,7 +109,7 @@ static void copy_sequence_leaf(struct sequence_pass *p, int id)
     p->copies[id] = copy;
 }
 
-/* *value = its blocks in another order; nothing if there is one block on either side. */
+/* Sets *value to its blocks in another order; does nothing if there is one block on either side. */
 static int reorder(struct sequence_pass *p, struct tt_reorder how, const char *name, int *value)
 {
     struct tt_node node = {
@@ -118,7 +118,7 @@ static int reorder(struct sequence_pass *p, struct tt_reorder how, const char *n
     return how.a > 1 && how.b > 1 ? add_node(p->graph, &node, name, value) : 0;
 }
 
-/* From this rank's part of the sequences to whole sequences of its heads. */
+/* Goes from this rank's part of the sequences to whole sequences of its heads. */
 static int to_heads(struct sequence_pass *p, int *value)
 {
     char *name = tt_format("%s.heads", p->graph->values[*value].name);
@@ -131,7 +131,7 @@ out:
     return rc;
 }
 
-/* Attention to whole sequences of this rank's heads, and the way back to its part of the sequences. */
+/* Computes attention on whole sequences of this rank's heads, and returns to its part of the sequences. */
 static int exchange_heads(struct sequence_pass *p, struct tt_node *node, const char *name, int *ret_value)
 {
     int n = p->peers.n, rc = 0;
@@ -194,7 +194,7 @@ static int divide_sequence_node(struct sequence_pass *p, const struct tt_node *n
         if (node->op == TT_OP_POSITION)
             part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
         break;
-    case ROUTED: /* products of experts are of grains, and the gradient of a router's weight is a sum over them */
+    case ROUTED: /* products of experts are cut by grains, and the gradient of a router's weight is a sum over them */
         part.attr.parts.grains = p->pieces.own;
         if (node->op != TT_OP_ROUTER)
             break;
@@ -284,35 +284,35 @@ out:
 enum state {
     ABSENT,
     WHOLE,   /* all of it */
-    ROWS,    /* some rows: of tokens, or of the outputs of a weight */
-    COLUMNS, /* some of the last dimension: of the heads, of the FFN's width, or of the inputs of a weight */
-    TERM,    /* a term of a sum over the ranks, which follows at once, so no op reads a term */
+    ROWS,    /* some rows: tokens, or the outputs of a weight */
+    COLUMNS, /* some of the last dimension: heads, the FFN's width, or the inputs of a weight */
+    TERM,    /* a term of a sum over the ranks; the sum follows at once, so no op reads the term */
 };
 
 /* One way to split an op. */
 struct form {
     enum tt_op_id op;
     enum state in[TT_MAX_INPUTS];
-    enum state out; /* of all outputs */
-    unsigned cuts;  /* TT_CUT_*: the extents that are in grains */
+    enum state out; /* state of all outputs */
+    unsigned cuts;  /* TT_CUT_*: the extents that have grains */
     bool peers;     /* the op reads peers, or it has a whole parameter, whose gradient is a sum over the ranks */
 };
 
 static const struct form forms[] = {
-    {TT_OP_EMBEDDING, {WHOLE, ROWS}, ROWS, TT_CUT_OUT, true}, /* looked_up adds what follows */
+    {TT_OP_EMBEDDING, {WHOLE, ROWS}, ROWS, TT_CUT_OUT, true}, /* looked_up adds the rest */
     {TT_OP_POSITION, {ROWS, WHOLE, WHOLE}, ROWS, 0, true},
     {TT_OP_RMSNORM, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
-    {TT_OP_RMSNORM, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, true}, /* of the heads of q and k */
+    {TT_OP_RMSNORM, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, true}, /* for the heads of q and k */
     {TT_OP_LAYERNORM, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_LINEAR, {WHOLE, ROWS}, COLUMNS, TT_CUT_OUT, false},
     {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
-    {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* of an adapter, or to a latent */
+    {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* for an adapter, or to a latent */
     {TT_OP_SCALE, {ROWS}, ROWS, 0, false},
     {TT_OP_BIAS, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_BIAS, {COLUMNS, ROWS}, COLUMNS, 0, false},
     {TT_OP_ROPE, {COLUMNS, WHOLE, WHOLE}, COLUMNS, 0, false},
-    {TT_OP_ROPE, {ROWS, WHOLE, WHOLE}, ROWS, 0, true}, /* of a key that all heads share */
-    {TT_OP_SPLIT, {ROWS}, ROWS, 0, false},             /* of a latent and such a key */
+    {TT_OP_ROPE, {ROWS, WHOLE, WHOLE}, ROWS, 0, true}, /* for a key that all heads share */
+    {TT_OP_SPLIT, {ROWS}, ROWS, 0, false},             /* for a latent and such a key */
     {TT_OP_SPLIT, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_JOIN, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false}, /* every head, and such a key */
     {TT_OP_ATTENTION, {COLUMNS, COLUMNS, COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, false},
@@ -322,11 +322,11 @@ static const struct form forms[] = {
     {TT_OP_SWIGLU, {COLUMNS, COLUMNS}, COLUMNS, 0, false},
     {TT_OP_GATE_ROWS, {ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_ADD, {ROWS, ROWS}, ROWS, 0, false},
-    {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and that of its adapter */
-    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* these two change the sequences of whole heads */
+    {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and its adapter's product */
+    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* the following two change the sequences of whole heads */
     {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
-    {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* of keys and values, over the ranks of a sequence */
-    {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* of positions */
+    {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* for keys and values, over the ranks of a sequence */
+    {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* for positions */
     /* experts: each rank has rows of tokens, and sends them to the ranks of their experts */
     {TT_OP_ROUTER, {ROWS, WHOLE, WHOLE, ABSENT, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_DISPATCH, {ROWS, ROWS}, ROWS, 0, false},
@@ -339,9 +339,9 @@ static const struct form forms[] = {
 /* --- the pass --- */
 
 struct copy {
-    int value; /* in the new graph, TT_NONE: not there yet */
+    int value; /* in the new graph; TT_NONE: not there yet */
     enum state state;
-    int gathered; /* its rows from all ranks, TT_NONE: nobody asked yet */
+    int gathered; /* its rows from all ranks; TT_NONE: not requested yet */
 };
 
 struct pass {
@@ -352,7 +352,7 @@ struct pass {
     struct copy *copies; /* by value of the whole graph */
 };
 
-/* The size of this rank's part of a dimension; `whole` without grains. TT_NONE: no whole number of grains. */
+/* The size of this rank's part of a dimension: `whole` without grains. TT_NONE: not a whole number of grains. */
 static int64_t part_of(const struct pass *p, int64_t whole, bool last_is_shorter)
 {
     struct tt_extent extent = {whole, p->grains};
@@ -386,7 +386,7 @@ static void note_place(const struct pass *p, int value, int copy)
 
 static const enum state state_of_param[] = {[TT_TP_WHOLE] = WHOLE, [TT_TP_ROWS] = ROWS, [TT_TP_COLUMNS] = COLUMNS};
 
-/* Adds a value that no node makes. */
+/* Adds a value that no node produces. */
 static int copy_leaf(struct pass *p, int id)
 {
     const struct tt_value *value = &p->whole->values[id];
@@ -408,8 +408,8 @@ static int copy_leaf(struct pass *p, int id)
     return 0;
 }
 
-/* Whether a GEMM reads a value in rows that other nodes read whole. A router precedes the nodes that read the value
- * whole, so its gradient is added after theirs in any case. */
+/* Whether a GEMM reads some rows of a value that other nodes read whole. A router comes before the nodes that read the
+ * value whole, so its gradient is added after theirs in any case. */
 static bool is_read_in_rows(const struct pass *p, int id)
 {
     for (int n = 0; n < p->whole->n_nodes; n++) {
@@ -422,8 +422,8 @@ static bool is_read_in_rows(const struct pass *p, int id)
 }
 
 /*
- * A rank alone gathers nothing. But where several ranks gather a value, its gradient is first summed over grains, and
- * other gradients are added afterwards. A copy for the readers gives the sums the same order here.
+ * A single rank gathers nothing. But if several ranks gather a value, its gradient is first summed over grains, and
+ * other gradients are added afterwards. A copy for the readers gives the sums the same order on a single rank.
  */
 static int copy_apart(struct tt_graph *graph, int *value)
 {
@@ -436,7 +436,7 @@ static int copy_apart(struct tt_graph *graph, int *value)
     return rc;
 }
 
-/* *value = the columns of this rank, which has some rows. */
+/* Sets *value to this rank's columns, if it holds some rows. */
 static int to_columns(struct pass *p, int *value)
 {
     int64_t rows = tt_value_rows(&p->graph->values[*value]);
@@ -452,7 +452,7 @@ out:
     return rc;
 }
 
-/* The input in the state that a form wants; the form has been chosen so that this is possible. */
+/* Brings an input into the state that a form needs; the form was chosen so that this is possible. */
 static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
 {
     struct copy *copy = &p->copies[id];
@@ -477,7 +477,7 @@ static int bring(struct pass *p, int id, enum state wanted, int *ret_value)
 
 /* --- one node --- */
 
-/* Whether an op may read whole heads of which other ops have made rows, as norms over all heads do. */
+/* Whether an op may read whole heads that other ops have turned into rows, as norms over all heads do. */
 static bool reads_heads(enum tt_op_id op)
 {
     return op == TT_OP_ATTENTION || op == TT_OP_REORDER || op == TT_OP_SWAP_BLOCKS || op == TT_OP_GATHER_ROWS;
@@ -507,7 +507,7 @@ static const struct form *form_of(const struct pass *p, const struct tt_node *no
     return NULL;
 }
 
-/* The whole of the dimension that an op's file calls `out`. */
+/* The whole size of the dimension that an op's file calls `out`. */
 static int64_t whole_out(const struct pass *p, const struct tt_node *node)
 {
     const struct tt_value *x = &p->whole->values[node->in[0]], *w = &p->whole->values[node->in[1]];
@@ -524,7 +524,8 @@ static int64_t whole_out(const struct pass *p, const struct tt_node *node)
     }
 }
 
-/* `before`: the extent that the node has already, if sequences are divided. Each of its grains gets grains. */
+/* `before`: the extent that the node has already, if sequences are divided. Each of its grains is then divided into
+ * grains. */
 static struct tt_extent extent(const struct pass *p, const struct form *form, unsigned cut, struct tt_extent before,
                                int64_t whole)
 {
@@ -651,7 +652,7 @@ static int divide_layers(const struct tt_graph *whole, const struct tt_division 
     p.graph->documents = whole->documents;
     p.graph->rope = whole->rope;
     p.graph->local_rope = whole->local_rope;
-    for (int i = 0; i < 5; i++) /* in the order of the whole graph, read by a node or not */
+    for (int i = 0; i < 5; i++) /* values in the order of the whole graph, whether or not a node reads them */
         if (inputs[i] != TT_NONE)
             TT_TRY(copy_leaf(&p, inputs[i]));
     for (int n = 0; n < whole->n_nodes; n++)
@@ -694,8 +695,8 @@ out:
 /*
  * --- experts: expert parallelism ---
  *
- * Finds the feed-forward of each layer, which is EXPERTS for gate and up, SWIGLU, and EXPERTS for down, and puts one
- * node in their place.
+ * Finds the feed-forward of each layer (EXPERTS for gate and up, SWIGLU, and EXPERTS for down), and replaces it by one
+ * node.
  */
 
 enum { EXPERT_ROWS, WEIGHT, ENDS }; /* inputs of EXPERTS */
@@ -705,7 +706,7 @@ struct found {
     int gate, up, hidden, down;
 };
 
-/* The node that makes input i, if it is of that op; else TT_NONE. */
+/* The node that makes input i, if it runs that op; else TT_NONE. */
 static int maker(const struct tt_graph *graph, const struct tt_node *node, int i, enum tt_op_id op)
 {
     int producer = graph->values[node->in[i]].producer;
@@ -751,13 +752,13 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
         node->in[i] = in[i];
     for (int i = 2; i < 5; i++) { /* this rank has the weights of its own experts */
         graph->values[in[i]].shape[0] /= division->peers.n;
-        graph->values[in[i]].tp = TT_TP_ROWS; /* no other rank of the group has them: their gradient is no sum */
+        graph->values[in[i]].tp = TT_TP_ROWS; /* no other rank of the group has them, so their gradient is no sum */
     }
     node->attr.peers = division->peers;
     node->attr.round_leaves = division->round_leaves;
     node->attr.window = (int64_t)ceil(division->window * (double)rows);
     if (node->attr.window < grain)
-        node->attr.window = grain; /* an expert has each of these tokens once at most */
+        node->attr.window = grain; /* an expert gets each of these tokens at most once */
 }
 
 int tt_graph_divide_experts(struct tt_graph *graph, const struct tt_experts_division *division)

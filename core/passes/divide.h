@@ -11,20 +11,21 @@
  * their own. So the rest of the program does not know of the split.
  */
 
-/* A split over `peers.n` ranks. Sums and tiles are made for `grains` parts, where `grains` is a multiple of n. */
+/* A split over `peers.n` ranks. Sums and tiles are computed as for `grains` parts, where `grains` is a multiple of
+ * n. */
 struct tt_division {
     struct tt_axis_peers peers;
     int grains;
 };
 
 /*
- * {0}: no split and no grains. With n = 1 and several grains, the graph of one rank gives the bits of the ranks that
- * would share it. Both ways to compute attention of split sequences have the same bits.
+ * {0}: no split and no grains. With n = 1 and several grains, one rank gives the same bits as ranks that share the
+ * graph. Both ways to compute attention of split sequences have the same bits.
  */
 struct tt_divisions {
     struct tt_division tp, cp;
     bool mirrored; /* a grain of a sequence is a piece of it and that piece's mirror image (tt_pieces) */
-    /* attention: a rank has its queries and all keys and values; otherwise whole sequences of some heads */
+    /* attention: a rank has its own queries and all keys and values; otherwise whole sequences of some heads */
     bool gathers;
 };
 
@@ -53,7 +54,7 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
  */
 struct tt_experts_division {
     struct tt_axis_peers peers; /* n 0 or 1: no split */
-    /* the most rows that a rank takes at once, relative to the rows that it sends; at least those of one GEMM */
+    /* the most rows that a rank takes at once, relative to the rows that it sends; at least enough for one GEMM */
     double window;
     bool round_leaves; /* tt_attr.round_leaves */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The head in phases: writes a new list of nodes, in which chunks are in place of the head.
+ * The head in phases: writes a new list of nodes, in which chunks replace the head.
  */
 #include "core/passes/phases.h"
 
@@ -47,7 +47,7 @@ static int value_like(struct tt_graph *graph, int of)
     return id;
 }
 
-/* The logits and the sums of all peers; ret_values: both. */
+/* The logits and the sums of all peers; ret_values gets both. */
 static int add_logits(struct head *head, const struct tt_attr *attr, int *ret_values)
 {
     struct tt_node logits = {
@@ -86,7 +86,7 @@ static int new_dw(const struct head *head, bool last)
     id = value_like(graph, head->node.out[2]);
     if (!head->sums_grains)
         return id;
-    graph->values[id].kind = TT_VALUE_GRAD; /* there is one place for a parameter's gradient, but grains need several */
+    graph->values[id].kind = TT_VALUE_GRAD; /* a parameter's gradient has one place, but grains need several */
     graph->values[id].param = TT_NONE;
     return id;
 }

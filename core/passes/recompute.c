@@ -87,7 +87,8 @@ static void choose(struct pass *p)
 
 /* --- the new list --- */
 
-/* Requests a value that a backward node reads; puts its producer, and the nodes that this needs, on the stack. */
+/* Requests a value that a backward node reads: pushes its producer, and the nodes that the producer needs, onto the
+ * stack. */
 static void ask(struct pass *p, int value)
 {
     int producer = value == TT_NONE ? TT_NONE : p->of_value[value].producer;
@@ -98,7 +99,7 @@ static void ask(struct pass *p, int value)
     p->asked[p->n_asked++] = producer;
 }
 
-/* Makes a node of the backward part read copies if they exist. */
+/* Makes a node of the backward part read copies where they exist. */
 static void redirect(const struct pass *p, struct tt_node *node)
 {
     for (int i = 0; i < node->n_in; i++)
@@ -126,13 +127,14 @@ static void append_copy(struct pass *p, int old)
     tt_graph_append(p->graph, &node);
 }
 
-/* Appends a backward node, after the copies that it is the first to need, in the order of the forward pass. */
+/* Appends a backward node, after the copies that it is the first to need, which stay in the order of the forward
+ * pass. */
 static void append_backward(struct pass *p, int old)
 {
     struct tt_node node = p->old[old];
     int first = p->n_old, last = TT_NONE;
 
-    /* leave out inputs that the node can compute itself, and that would be kept only for it */
+    /* leave out inputs that the node can compute itself and that would be kept only for it */
     if (p->how.mode == TT_RECOMPUTE_SELECTIVE && block_is_chosen(p, node.block))
         for (int i = node.n_in - tt_op_row(node.op)->remakes; i < node.n_in; i++)
             node.in[i] = TT_NONE;

@@ -6,8 +6,8 @@
 
 /**
  * Activation checkpointing: a pass over a differentiated graph. Forward nodes of a transformer block are run a second
- * time in its backward part, and the backward nodes read those copies. So the lifetimes of the first results end early,
- * which the memory plan uses. A copy is the same op on the same values, so only memory and time change.
+ * time in its backward part, and the backward nodes read those copies. So the first results have short lifetimes, and
+ * the memory plan can reuse their memory. A copy is the same op on the same values, so only memory and time change.
  *
  *     FULL       every block; only its input stays
  *     SELECTIVE  every n-th block (n - 1, 2 n - 1, …); its input, the output of attention and the results of exchanges
@@ -23,8 +23,8 @@ struct tt_recompute {
 };
 
 /**
- * Adds the copies, each just before the first backward node that needs it, marked `backward` and of its original's
- * block. Only values that backward reads are copied. Node ids change, value ids do not. Once per graph, after
+ * Adds the copies, each just before the first backward node that needs it, marked `backward`, in the block of its
+ * original. Only values that backward reads are copied. Node ids change, value ids do not. Once per graph, after
  * tt_graph_differentiate.
  */
 void tt_graph_recompute(struct tt_graph *graph, const struct tt_recompute *recompute);

@@ -15,7 +15,7 @@ struct cut {
     const struct tt_graph *whole;
     struct tt_stage *stages;
     int n_stages;
-    int *made_in; /* value -> stage that makes it; TT_NONE: no node makes it */
+    int *made_in; /* value -> the stage that produces it; TT_NONE: no node does */
     int *id;      /* stage * n_values + value -> the stage's own value; TT_NONE: not there yet */
 };
 

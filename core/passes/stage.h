@@ -14,7 +14,7 @@
  * bits are the same.
  */
 
-/* A value that enters or leaves a stage; the ids are those of the stage's graph. */
+/* A value that enters or leaves a stage; the ids are those in the stage's graph. */
 struct tt_boundary {
     int value;
     int grad; /* its gradient, which is sent the other way; TT_NONE: there is none */
@@ -38,9 +38,9 @@ struct tt_stage {
 };
 
 /**
- * Cuts a forward graph: node n goes to stage stage_of[n], 0 <= stage_of[n] < n_stages, which is never after
- * the stage of a node that reads what n makes (TT_EINTERNAL otherwise). ret_stages: n_stages stages, to be
- * released by the caller.
+ * Cuts a forward graph: node n goes to stage stage_of[n], 0 <= stage_of[n] < n_stages, which must not come after the
+ * stage of a node that reads n's output (TT_EINTERNAL otherwise). ret_stages: n_stages stages, to be released by the
+ * caller.
  */
 int tt_graph_cut(const struct tt_graph *graph, const int *stage_of, int n_stages,
                  struct tt_stage *ret_stages) TT_MUST_CHECK;

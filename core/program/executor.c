@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The executor: new binds addresses, run goes through the list, and explain goes through it again to find the first bad
- * value.
+ * The executor: `new` binds addresses, `run` executes the list, and `explain` executes it again to find the first
+ * bad value.
  */
 #include "core/program/executor.h"
 
@@ -35,7 +35,7 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
     }
 }
 
-/* The parts of a matrix as they are gathered, one rank's after another's: where each part begins, and its place in the
+/* The parts of a gathered matrix, one rank's part after another's: where each part begins, and its place in the
  * matrix. NULL: the matrix need not be assembled. */
 static struct tt_rows *parts_of(const struct tt_layout *layout, const struct tt_unit_param *place)
 {

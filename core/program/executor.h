@@ -22,7 +22,7 @@
 struct tt_executor;
 
 /**
- * Binds a program to memory and has its constants filled. Free it with tt_executor_free. const_region and step_region
+ * Binds a program to memory and fills in its constants. Free it with tt_executor_free. const_region and step_region
  * must have at least the program's const_bytes and step_bytes, and be 64-byte aligned. All arguments must outlive the
  * executor except the stream, which must be freed first, since it may still contain work of the executor.
  */
@@ -60,13 +60,13 @@ struct tt_tick {
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
-    int64_t tokens;            /* in: of the global batch, without padding; 0: there is no padding */
+    int64_t tokens;            /* in: tokens of the global batch, without padding; 0: there is no padding */
     /* in: called on every rank at the same few places of the step, before any state changes. If it returns a negative
      * code on some rank, all ranks give up the step with that code. NULL: the step is never given up */
     int (*asked_to_stop)(void);
     struct tt_tick tick; /* in */
     double loss;         /* out: the same for the z-losses; 0 if the graph has none */
-    double z_loss;       /* out: the same of the z-losses; 0 if the graph has none */
+    double z_loss;       /* out: the same for the z-losses; 0 if the graph has none */
     /* out: the same for the auxiliary losses of routers, for which all tokens count; 0 if the graph has none */
     double router_losses[TT_ROUTER_LOSSES];
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */

@@ -21,7 +21,7 @@ struct tt_walk {
     int *first_value;        /* stage -> the number of its first value among them */
     int *same_as;            /* number of a value -> number of the value whose buffer it uses, usually its own */
     int *last_reader;        /* slot -> index of the schedule's instruction that reads it last, TT_NONE if none */
-    int *value_buffer;       /* slot -> buffer */
+    int *value_buffer;       /* slot -> its buffer */
     int **grad_buffer;       /* microbatch * n_units + unit -> whole gradients, by their index in the unit */
     int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, if nothing is reduced */
     int *param_shard;        /* unit -> state buffer of its parameter shard */
@@ -39,8 +39,8 @@ struct tt_walk {
     /* The sums before the reduction, a tree (core/math/tree.h) for each unit and block: the microbatch whose buffers
      * contain the sum. */
     int *block_sums;
-    int *partial; /* the sums of reduced gradients, a tree for each unit: the buffer */
-    int n_leaves; /* of each of these trees */
+    int *partial; /* the sums of reduced gradients, a tree for each unit: their buffers */
+    int n_leaves; /* nodes of each of these trees */
 };
 
 /** The tree of sums of a unit's gradients in the block of a microbatch. */
@@ -81,13 +81,13 @@ static inline const struct tt_graph *tt_lower_graph(const struct tt_walk *w, con
 
 /* lower.c */
 
-/** A new buffer that lives from the next instruction on. Returns its id. */
+/** A new buffer whose life begins with the next instruction. Returns its id. */
 int tt_lower_buffer(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes);
 
-/** A buffer that is the `bytes` bytes of another one from `offset` on. */
+/** A buffer that covers `bytes` bytes of another one, from `offset` on. */
 int tt_lower_part(struct tt_walk *w, int root, int64_t offset, int64_t bytes);
 
-/** Begins a new instruction, a copy of `from` without operands. It is then the newest. */
+/** Begins a new instruction, a copy of `from` without operands. It is then the newest instruction. */
 void tt_lower_begin(struct tt_walk *w, const struct tt_instr *from);
 
 /** Adds an operand, or TT_NONE, to the newest instruction. The buffer then lives at least until that instruction. */
@@ -125,21 +125,25 @@ int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHE
 /** Adds the inputs of an instruction's node as operands of the newest instruction. */
 int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
-/** Awaits the exchanges inside a layer that make inputs of an instruction's node, or send data that it overwrites. */
+/**
+ * Waits for the exchanges inside a layer that make inputs of an instruction's node, or send data that it overwrites.
+ */
 void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
 
 /* instr/collective.c */
 
-/** Begins the exchange of an instruction whose node is one. */
+/** If an instruction's node is an exchange, begins it. */
 int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
-/** Awaits the exchange inside a layer that writes a buffer and, if it is `overwritten`, exchanges that read it. */
+/**
+ * Waits for the exchange inside a layer that writes a buffer and, if it is `overwritten`, for exchanges that read it.
+ */
 void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten);
 
-/** Awaits collectives that make gradients of the instruction's units and microbatch. */
+/** Waits for the collectives that make gradients of the instruction's units and microbatch. */
 void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
 
-/** Awaits all exchanges and collectives that are under way. */
+/** Waits for all exchanges and collectives that are under way. */
 void tt_lower_await_all(struct tt_walk *w);
 
 /** Notes that the schedule's instruction `at` may read the values of the transfer `from`. */
@@ -149,8 +153,7 @@ void tt_lower_note_crossing(struct tt_walk *w, const struct tt_instr *from, int 
  * buffer of the other sum. */
 int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int own);
 
-/** Begins a TT_BEGIN for a purpose, which is that of `from`, or another one that replaces it. The caller adds the
- * operands. */
+/** Begins a TT_BEGIN for a purpose: the purpose of `from`, or one that replaces it. The caller adds the operands. */
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);
 
 /** The collective of these units, without a tag. */
@@ -174,18 +177,18 @@ struct tt_executor {
     const struct tt_program *program;
     struct tt_state *state;
     struct tt_team *team;
-    struct tt_device_stream *stream; /* for all compute */
+    struct tt_device_stream *stream; /* team for all computation */
     int64_t done;                    /* the event after the last run */
     struct tt_exchange exchange;
-    struct tt_routing routing; /* for experts that are shared by ranks */
+    struct tt_routing routing; /* scratch for experts that ranks share */
     void **address;            /* per operand of the program */
     char *const_region, *step_region;
     struct tt_rows **rows;   /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */
     struct tt_rows ***parts; /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
     struct tt_exact *sums;   /* the sums of the last run; tt_sums_bytes */
-    struct tt_exact *none;   /* zeros, the same number of words */
+    struct tt_exact *none;   /* zeros, the same number of words as the sums */
     int64_t *loads;          /* loads of experts in the last complete step, 0 before the first; NULL: there are none */
-    struct tt_span *spans;   /* [instruction] of the last run */
+    struct tt_span *spans;   /* [instruction] times of the last run */
     /* in explain, otherwise NULL: the first bad value so far; its name is "" if it came from another rank, which
      * names it */
     struct tt_bad_value *bad;

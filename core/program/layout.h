@@ -27,7 +27,7 @@ struct tt_place {
 
 /*
  * The sharding of a tensor over the ranks: one cut after another, each along a dimension and over the ranks of a group.
- * A cut splits the part that the previous cut left, so a rank's part is one box. The arithmetic is in
+ * A cut splits the part left by the previous cut, so a rank's part is one box. The arithmetic is in
  * parallel/layout/placement.h.
  */
 enum { TT_PLACEMENT_CUTS = 2 };
@@ -53,7 +53,7 @@ struct tt_placement {
  */
 struct tt_unit_param {
     int param;         /* index in the model */
-    int64_t offset;    /* of its part in the unit's flat shard, in elements */
+    int64_t offset;    /* offset of its part in the unit's flat shard, in elements */
     int64_t chunk;     /* elements of a padded part */
     struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
     int64_t rows;      /* rows of the gathered parameter; its columns are those of box */
@@ -64,9 +64,9 @@ struct tt_unit_param {
     struct tt_box *blocks;
     int64_t grain;              /* number of columns whose squares form one term of the norm */
     bool adds_squares;          /* no rank before this one holds the same gradient */
-    uint64_t stream;            /* of the parameter's random numbers (core/math/rng.h) */
+    uint64_t stream;            /* stream of the parameter's random numbers (core/math/rng.h) */
     enum tt_optim_choice optim; /* the optimizer that trains it */
-    double lr_factor;           /* of the parameter, for the optimizer */
+    double lr_factor;           /* transformer block of the parameter, for the optimizer */
     bool no_decay;              /* the parameter has no weight decay */
     int block;                  /* for a buffer: the transformer block whose loads change it */
 };
@@ -85,9 +85,9 @@ struct tt_unit_grad {
 };
 
 struct tt_unit {
-    char *name; /* "layers.0", "norm+output"; nothing depends on it */
-    /* First the trained ones, in the order of their number of moments, of which those that are updated as whole
-     * matrices come last; then the frozen ones. */
+    char *name; /* "layers.0", "norm+output"; only for display */
+    /* First the trained ones, sorted by their number of moments, with whole-matrix ones (Muon) last; then the frozen
+     * ones. */
     struct tt_unit_param *params;
     int n_params, n_trained;
     /* trained parameters from here on are updated as whole matrices (Muon) */
@@ -96,7 +96,7 @@ struct tt_unit {
     enum tt_group_id replicate_group;          /* its ranks hold the same shard */
     int64_t shard_elements;                    /* sum of the chunks */
     int64_t trained_elements;                  /* elements of the first n_trained parameters */
-    int64_t matrices_begin;                    /* where the first of the matrices is in the shard */
+    int64_t matrices_begin;                    /* where the first of the matrices begins in the shard */
     int64_t moment_elements[TT_OPTIM_MOMENTS]; /* of the parameters with a first moment; with a second moment */
     struct tt_unit_grad *grads;                /* one per trained parameter, in their order, then second parts */
     int n_grads;

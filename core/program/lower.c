@@ -9,7 +9,7 @@
  * microbatch to the next, all microbatches share that place, and the sum after the last one is the only leaf of the
  * tree. If blocks of microbatches are added before they are reduced, the sum of a block has the place of one of them.
  *
- * The row of each instruction lowers it; the functions here join the stages and make the buffers.
+ * Each instruction's row lowers it; the functions here join the stages and make the buffers.
  */
 
 #include "core/base/mem.h"
@@ -21,9 +21,9 @@
 /* --- stages --- */
 
 /*
- * Several stages become one program. The value that leaves one stage and enters the next has one buffer, which lives
- * until its last reader in either stage; so does its gradient, which goes the other way. Inputs and constants that
- * several stages read share buffers too.
+ * Several stages become one program. A value that leaves one stage and enters the next has one buffer, which lives
+ * until the last reader in either stage. The same holds for its gradient, which goes the other way. Inputs and
+ * constants that several stages read share buffers too.
  */
 
 /* Whether stage s of the program continues in the next one of this rank. */

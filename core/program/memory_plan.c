@@ -24,8 +24,8 @@
 
 enum {
     AT_A_TIME = 32,     /* placed buffers that are examined at once */
-    BLOCKS = 96,        /* of a step, at most */
-    FOR_A_BLOCK = 128,  /* buffers per block: shorter lists gain nothing */
+    BLOCKS = 96,        /* blocks of a step, at most */
+    FOR_A_BLOCK = 128,  /* buffers per block: shorter lists bring no gain */
     MOST_OF_BLOCKS = 6, /* a buffer that lives in more blocks than this is compared with all others */
 };
 
@@ -204,9 +204,9 @@ enum {
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
     PATIENCE = 12,          /* rounds without a better plan */
-    LONGEST_LIFE = 1 << 20, /* where lives are the second criterion, longer lives count as equal */
-    PEAK_INSTRS = 64,       /* the largest sum is stored for every so many instructions */
-    MOST_WORK = 200000000,  /* pairs of buffers examined, which takes some tenths of a second */
+    LONGEST_LIFE = 1 << 20, /* if lives are the second criterion, longer lives count as equal */
+    PEAK_INSTRS = 64,       /* number of instructions for which one maximum is stored */
+    MOST_WORK = 200000000,  /* pairs of buffers to examine, which takes some tenths of a second */
 };
 
 /* The bytes in use at each instruction. The caller frees the array. */
@@ -397,8 +397,8 @@ static void give(struct gaps *gaps, int64_t offset, int64_t bytes)
 
 /* The buffers that begin, or end, at each instruction: a linked list per instruction. */
 struct events {
-    int *head; /* per instruction */
-    int *next; /* per buffer */
+    int *head; /* first in the list, per instruction */
+    int *next; /* next in the list, per buffer */
 };
 
 static struct events group(const struct tt_buffer *buffers, int n, int n_instrs, bool by_first)
@@ -458,8 +458,8 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Tries every order of importance. Then it repeats each of them with the buffer first that reached the highest address,
- * until the plan is within one part in `CLOSE` of the bound, or the limit of work is reached.
+ * Tries every order of importance. Then it repeats each of them with the buffer that reached the highest address in
+ * first place, until the plan is within one part in `CLOSE` of the bound, or the limit of work is reached.
  */
 static void search(struct search *s, int64_t live_bytes)
 {

@@ -18,7 +18,7 @@
  */
 enum tt_pass {
     TT_PASS_FORWARD,
-    TT_PASS_BACKWARD, /* all of backward, or all but the weight part if the order has that as a separate turn */
+    TT_PASS_BACKWARD, /* all of backward, or all except the weight part if the order has that as a separate turn */
     TT_PASS_WEIGHTS,  /* the nodes of backward that write only gradients of parameters */
 };
 
@@ -48,7 +48,7 @@ struct tt_position {
 };
 
 /**
- * The order that computes one microbatch after another, each forward through all stages and with `trains` backward
+ * The order that computes one microbatch after another: its forward through all stages and, with `trains`, its backward
  * through them. Free it with tt_order_release.
  */
 struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains);
@@ -59,11 +59,11 @@ void tt_order_release(struct tt_order *order);
 bool tt_order_is_weight_part(const struct tt_graph *graph, const struct tt_node *node);
 
 /**
- * The nodes of all turns in order. The caller frees *ret_positions with tt_free. Within a microbatch, the forward of a
- * stage needs that of the previous stage. A backward needs its own forward and the backward of the next stage, and a
- * weight part its own backward. If gradients are carried from one microbatch to the next, the microbatches must be in
- * order at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn occurs twice, comes before one
- * that it needs, is missing, or names a stage that does not exist.
+ * The nodes of all turns in order. The caller frees *ret_positions with tt_free. Within a microbatch, a stage's forward
+ * needs the previous stage's forward. A backward needs its own forward and the next stage's backward, and a weight part
+ * needs its own backward. If gradients are carried from one microbatch to the next, the microbatches must be in order
+ * at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn occurs twice, comes before one that
+ * it needs, is missing, or names a stage that does not exist.
  */
 int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                        struct tt_position **ret_positions, int *ret_n) TT_MUST_CHECK;

@@ -14,7 +14,7 @@
  * offsets in one arena are known before anything runs.
  *
  * It computes the stages (core/passes/stage.h) of this rank: the whole model as one graph, or several graphs. A value
- * that leaves one stage and enters the next has one buffer, and so has its gradient, which goes the other way.
+ * that leaves one stage and enters the next has one buffer; so does its gradient, which goes the other way.
  *
  * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
  * tt_program_new lowers it. Every value of every microbatch becomes a buffer with a first and a last instruction,
@@ -37,7 +37,7 @@ enum tt_purpose {
     TT_PURPOSES
 };
 
-enum { TT_ARENA_ALIGN = 64 }; /* a cache line, and the widest vector */
+enum { TT_ARENA_ALIGN = 64 }; /* a cache line, and the size of the widest vector */
 
 /** The bytes that an array takes in an arena. */
 static inline int64_t tt_arena_bytes(int64_t bytes)
@@ -63,9 +63,9 @@ struct tt_collective_desc {
     enum tt_group_id group;
     int ranks;           /* all of the group, or neighbours in it */
     int peer;            /* for a send or a receive: the place of the other rank in the group */
-    enum tt_dtype dtype; /* in which the data travels */
-    int64_t shard_bytes; /* of one rank's flat shards of the units, in that type */
-    /* a rank's input to an all-gather, or its output of a reduce-scatter; the values of an all-reduce; a rank's
+    enum tt_dtype dtype; /* type in which the data travels */
+    int64_t shard_bytes; /* elements of one rank's flat shards of the units, in that type */
+    /* a rank's input to an all-gather, or its output from a reduce-scatter; the values of an all-reduce; a rank's
      * block for each other rank in an all-to-all; the data of a send */
     int64_t bytes;
     int tag; /* from 0 on; no other collective under way uses the same tag */
@@ -86,7 +86,7 @@ struct tt_bucket {
 struct tt_instr {
     enum tt_instr_kind kind;
     enum tt_purpose purpose; /* TT_BEGIN, TT_WAIT */
-    int microbatch;          /* TT_RUN, TT_LOSS, TT_COUNT, TT_ADD, TT_FOLD; reductions: the one that came last */
+    int microbatch;          /* TT_RUN, TT_LOSS, TT_COUNT, TT_ADD, TT_FOLD; reductions: the microbatch that came last */
     int stage; /* TT_RUN, TT_LOSS, TT_COUNT, transfers, exchanges inside a layer: index into stages; else 0 */
     /* TT_RUN, TT_BEGIN of an exchange inside a layer: in that graph; in a schedule also TT_COUNT; else TT_NONE */
     int node;
@@ -143,7 +143,7 @@ enum tt_memory_kind {
                              Muon */
     TT_MEMORY_GRAD,       /* gradient shards and partial sums */
     TT_MEMORY_STAGING,    /* data that collectives receive before they add it */
-    TT_MEMORY_SCRATCH,    /* of one op */
+    TT_MEMORY_SCRATCH,    /* scratch of one op */
     TT_MEMORY_KINDS
 };
 
@@ -163,8 +163,8 @@ struct tt_buffer {
     int64_t offset;  /* in bytes, within the root, or within its region (step, constants, the unit's parameter shard) */
     int value;       /* its graph value, or TT_NONE */
     int stage;       /* the stage of that value; else 0 */
-    int microbatch;  /* of that value, or TT_NONE */
-    int unit;        /* of a parameter shard or of gradients; else TT_NONE */
+    int microbatch;  /* microbatch of that value, or TT_NONE */
+    int unit;        /* unit of a parameter shard or of gradients; else TT_NONE */
 };
 
 struct tt_schedule;
@@ -177,9 +177,9 @@ struct tt_program {
     bool is_piped;                  /* it exchanges values with other ranks of a pipeline */
     const struct tt_layout *layout; /* not owned */
     int microbatches;
-    int threads;                             /* of the team; scratch sizes depend on it */
+    int threads;                             /* threads of the team; scratch sizes depend on it */
     int muon_steps;                          /* Newton-Schulz iterations */
-    enum tt_dtype shard_dtype;               /* of parameters and moments in the state: TT_F32 or TT_BF16 */
+    enum tt_dtype shard_dtype;               /* type of parameters and moments in the state: TT_F32 or TT_BF16 */
     enum tt_dtype param_dtype, reduce_dtype; /* of gathered parameters; of gradients in reductions: TT_F32 or TT_BF16 */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
@@ -198,7 +198,7 @@ struct tt_program {
     int peak_instr;                   /* the instruction at which live_bytes is reached */
 };
 
-/* A span of time, in seconds from the begin of the step or of tt_clock_sec. */
+/* A span of time, in seconds since the beginning of the step, or on tt_clock_sec. */
 struct tt_span {
     double begin, end;
 };
@@ -218,23 +218,23 @@ void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages
 /** Adds an instruction that neither runs a node nor belongs to a collective. microbatch: 0 if it belongs to none. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int unit);
 
-/** A copy of a bucket, with units of its own (tt_free). */
+/** A copy of a bucket, with its own units (tt_free). */
 struct tt_bucket tt_bucket_copy(const struct tt_bucket *bucket);
 
 /** Adds a bucket of n units, which are copied. Returns its index. */
 int tt_schedule_bucket(struct tt_schedule *schedule, const int *units, int n);
 
-/** Begins (TT_BEGIN) or awaits (TT_WAIT) the transfer at a boundary of a stage of this rank. */
+/** Begins (TT_BEGIN) or waits for (TT_WAIT) the transfer at a boundary of a stage of this rank. */
 void tt_schedule_transfer(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
                           int microbatch, int stage);
 
-/** Begins (TT_BEGIN) or awaits (TT_WAIT) the collective of a bucket, or of the unit alone if bucket is TT_NONE. */
+/** Begins (TT_BEGIN) or waits for (TT_WAIT) the collective of a bucket, or of the unit alone if bucket is TT_NONE. */
 void tt_schedule_collective(struct tt_schedule *schedule, enum tt_instr_kind kind, enum tt_purpose purpose,
                             int microbatch, int unit, int bucket);
 
 void tt_schedule_release(struct tt_schedule *schedule);
 
-/** The units of an instruction, valid as long as the buckets and the instruction; n is 0 if it belongs to none. */
+/** The units of an instruction, valid while the buckets and the instruction exist; n is 0 if it belongs to none. */
 struct tt_bucket tt_instr_units(const struct tt_bucket *buckets, const struct tt_instr *instr);
 
 /** The graph of a TT_RUN, TT_LOSS or TT_COUNT, or of an exchange inside a layer. */
@@ -258,7 +258,7 @@ struct tt_lowering {
     int n_stages;
     const struct tt_layout *layout;
     int microbatches;
-    /* microbatches of a run through the pipeline, which ends before the next run begins; 0: no pipeline */
+    /* microbatches in one run through the pipeline, which ends before the next run begins; 0: no pipeline */
     int run_microbatches;
     /* Consecutive microbatches whose gradients are added before they are reduced, a divisor of their number; 0 or 1:
      * each is reduced. */
@@ -288,8 +288,8 @@ enum { TT_ROUTED_CALLS = 3 };
 /* The worst case of such a node: all tokens choose the experts of one rank. */
 struct tt_routed_most {
     int64_t bytes;          /* bytes that a rank sends: all its rows, and all results for the other ranks */
-    double rows;            /* of the busiest rank, as a multiple of the rows under equal loads */
-    double calls, messages; /* of its exchanges; more rows need more rounds */
+    double rows;            /* rows of the busiest rank, as a multiple of the rows under equal loads */
+    double calls, messages; /* number of its exchanges; more rows need more rounds */
     double link_bytes;      /* bytes that it sends and receives, one after the other */
 };
 
@@ -303,9 +303,9 @@ int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_m
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);
 
 /**
- * For a collective of this purpose: the number of elements that it carries of a unit's flat shard; the number of pieces
- * that they form; the elements of piece k. A piece is a parameter, a gradient (a tied weight has two, a frozen
- * parameter none), or the update of a Muon matrix.
+ * For a collective with this purpose: the number of elements of a unit's flat shard that it carries; the number of
+ * pieces that these form; the number of elements in piece k. A piece is a parameter, a gradient (a tied weight has two,
+ * a frozen parameter none), or the update of a Muon matrix.
  */
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);

@@ -21,14 +21,14 @@ struct tt_routing_ranks {
     int n, index; /* this rank's place */
     int experts;  /* of all ranks */
     int blocks;   /* number of neighbours that have blocks of the same tokens; divides n */
-    int grains;   /* of these tokens */
+    int grains;   /* grains of these tokens */
 };
 
 /* Rows that travel to the experts, and come back after the window has been used. */
 struct tt_routed_rows {
     char *own;     /* this rank's rows, sorted by expert and grain */
     char *window;  /* rows that this rank receives */
-    int64_t bytes; /* of a row */
+    int64_t bytes; /* bytes of a row */
 };
 
 /* Data for each rank, or from each rank: the segments of rank q follow those of the ranks before it. */
@@ -45,11 +45,12 @@ struct tt_exchange {
     int (*wait)(void *ctx, int instr);  /* of the same instr */
     int (*progress)(void *ctx);         /* advances the collectives that are under way; never blocks */
     void (*poll)(void *ctx);            /* the same, called between tiles; progress returns its failure */
-    /* begins and awaits an exchange among the ranks that share experts; rows that stay on a rank are not exchanged */
+    /* begins an exchange among the ranks that share experts, and waits for it; rows that stay on a rank are not
+     * exchanged */
     int (*swap_begin)(void *ctx, const struct tt_swap_list *give, const struct tt_swap_list *take);
     int (*swap_wait)(void *ctx);
-    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; each term is in the words of only one rank */
-    int (*most)(void *ctx, double *value);        /* the largest over all ranks */
+    int (*sum)(void *ctx, int64_t *words, int n); /* adds over all ranks; only one rank sets the words of each term */
+    int (*most)(void *ctx, double *value);        /* the maximum over all ranks */
 };
 
 struct tt_routing {
@@ -57,9 +58,9 @@ struct tt_routing {
     int sources;      /* number of pairs of an expert */
     int n_pairs;      /* number of pairs of each rank */
     int64_t window;   /* the most rows of a rank in a round */
-    int32_t *ends;    /* [rank][expert][grain] where its rows for them end; they begin at the previous end */
+    int32_t *ends;    /* [rank][expert][grain] the end of its rows for them; they begin at the previous end */
     int *first, *end; /* [rank] its pairs in this round: expert of the rank * sources + source */
-    int64_t rows;     /* of this rank's pairs up to the end of this round */
+    int64_t rows;     /* rows of this rank's pairs up to the end of this round */
     /* Input of the node (core/ops/experts/experts.h): ends of pairs in this rank's window, first, end, rows before this
      * round. */
     int32_t *pairs;

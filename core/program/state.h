@@ -54,12 +54,12 @@ static inline int64_t *tt_sums_loads(struct tt_exact *sums)
     return (int64_t *)(void *)(sums + TT_SUMS);
 }
 
-/* The state of one rank: flat shards, in the form that the layout gives. */
+/* The state of one rank: flat shards in the form that the layout defines. */
 struct tt_state {
-    enum tt_dtype dtype;            /* of parameters and moments: TT_F32 (0) or TT_BF16 */
+    enum tt_dtype dtype;            /* type of parameters and moments: TT_F32 (0) or TT_BF16 */
     void **array[TT_STATE_ARRAYS];  /* [unit]; NULL: the run has no such array */
-    const struct tt_layout *layout; /* of the arrays */
-    char *cache;                    /* of the program's cache_bytes, for generation */
+    const struct tt_layout *layout; /* kinds of the arrays */
+    char *cache;                    /* bytes of the program's cache, for generation */
     struct tt_exact *sums;          /* [TT_SUMS], and the loads; tt_sums_bytes */
     int n_units;
 };
@@ -67,10 +67,10 @@ struct tt_state {
 /** The name of an array's tensors; NULL for the parameters themselves. */
 const char *tt_state_name(enum tt_state_array array);
 
-/** The kind of its memory. */
+/** The kind of an array's memory. */
 enum tt_memory_kind tt_state_kind(enum tt_state_array array);
 
-/** The type of its elements, in a state of type dtype. */
+/** The type of an array's elements, in a state of type dtype. */
 enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype);
 
 /** The type of a unit's part of the array. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of characters, the properties of Unicode as such sets, and kinds of characters: two characters are of one kind
- * if every set has both or neither.
+ * Sets of characters, the properties of Unicode as such sets, and kinds of characters: two characters are of the
+ * same kind if every set contains both or neither.
  */
 #include "core/tokenizer/charset.h"
 
@@ -26,7 +26,7 @@ static const struct property properties[] = {
 };
 #undef PROPERTY
 
-/* Names that stand for the union of others. One letter is a group of categories. */
+/* Names that stand for the union of other properties. A single letter is a group of categories. */
 static const struct {
     const char *name, *of;
 } unions[] = {
@@ -55,7 +55,7 @@ static const struct {
     {"print", "graph zs"},
 };
 
-/* Sets that no version of Unicode changes; the first 0 but one ends them. */
+/* Sets that no version of Unicode changes; each list ends at the first 0 after its start. */
 static const struct {
     const char *name;
     uint32_t edge[22];
@@ -89,7 +89,7 @@ static void push(struct tt_charset *set, uint32_t edge)
     set->edge[set->n++] = edge;
 }
 
-/* Sets `set` to what is in it or in the other one, or in both. */
+/* Adds the other set's characters to `set`. */
 static void merge(struct tt_charset *set, const struct tt_charset *other, bool needs_both)
 {
     const struct tt_charset *in[2] = {set, other};
@@ -282,7 +282,7 @@ static size_t find_intervals(const struct tt_charset *set, int n_sets, struct tt
     for (int i = 0; i < n_sets; i++)
         n += set[i].n;
     interval = tt_calloc(n, sizeof *interval);
-    n = 1; /* the first begins at 0 */
+    n = 1; /* the first range begins at 0 */
     for (int i = 0; i < n_sets; i++)
         for (size_t k = 0; k < set[i].n; k++)
             interval[n++].begin = set[i].edge[k];
@@ -294,7 +294,7 @@ static size_t find_intervals(const struct tt_charset *set, int n_sets, struct tt
     return kept;
 }
 
-/* Divides every kind by a set into two. Returns the number of kinds, or more than TT_MOST_KINDS. */
+/* Divides every kind in two, by membership in a set. Returns the number of kinds, or more than TT_MOST_KINDS. */
 static int divide(const struct tt_charset *set, struct tt_kind_interval *interval, size_t n, int n_kinds)
 {
     int renamed[2][TT_MOST_KINDS], made = 0;
@@ -316,7 +316,7 @@ static int divide(const struct tt_charset *set, struct tt_kind_interval *interva
     return made > n_kinds ? made : n_kinds;
 }
 
-/* Exchanges two names, so that the kind of the line end, which is alone in its kind, is the line end. */
+/* Exchanges two names of kinds, so that the line end, which is alone in its kind, names its kind. */
 static void name_line_end(struct tt_kind_interval *interval, size_t n)
 {
     int kind = 0;

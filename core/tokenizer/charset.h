@@ -9,8 +9,8 @@
 #include "core/base/text.h"
 
 /**
- * The version of Unicode that unicode.def has. Token ids depend on the properties of characters, so they come from that
- * table and not from a library, whose version depends on the system. It is the version of the `tokenizers` library.
+ * The version of Unicode in unicode.def. Token ids depend on the properties of characters, so titan takes these from
+ * that table, not from a library whose version depends on the system. The `tokenizers` library uses the same version.
  */
 #define TT_UNICODE_VERSION "16.0"
 
@@ -35,10 +35,13 @@ bool tt_charset_has(const struct tt_charset *set, uint32_t code);
  */
 bool tt_charset_add_property(struct tt_charset *set, const char *name, size_t size);
 
-/** Adds the characters of [:name:], which differ from those of \p{name} for "punct" and "word". */
+/** Adds the characters of [:name:], which differ from \p{name} for "punct" and "word". */
 bool tt_charset_add_bracket(struct tt_charset *set, const char *name, size_t size);
 
-/** Characters that no set of a list tells apart are one kind: a byte; that of the line end is the line end. */
+/**
+ * Characters that no set of a list tells apart are of the same kind. A kind is a byte; the kind of the line end is the
+ * byte of the line end.
+ */
 enum { TT_MOST_KINDS = 256 };
 
 /** The code points from begin to the next interval are of one kind. */
@@ -51,12 +54,12 @@ struct tt_kinds {
     struct tt_kind_interval *interval;
     size_t n;
     uint8_t ascii[128];               /* kind by character */
-    uint16_t page[TT_CODE_END / 256]; /* by code point / 256: which row has its kind */
-    uint8_t (*row)[256];              /* by code point % 256 */
+    uint16_t page[TT_CODE_END / 256]; /* for each code point / 256: the row that has its kind */
+    uint8_t (*row)[256];              /* for each code point % 256 */
     size_t n_rows, cap_rows;
 };
 
-/** One of the sets has only the line end. False: there are more than 256 kinds. Release in any case. */
+/** One of the sets must contain only the line end. False: there are more than 256 kinds. Release in any case. */
 bool tt_kinds_init(struct tt_kinds *kinds, const struct tt_charset *set, int n_sets);
 void tt_kinds_release(struct tt_kinds *kinds);
 

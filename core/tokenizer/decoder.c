@@ -58,7 +58,7 @@ bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out)
 
 enum { DEEPEST_SEQUENCE = 4 };
 
-/* The steps of a decoder that is not ByteLevel, in the order in which they may come. */
+/* The steps of a decoder other than ByteLevel, in the order in which they may occur. */
 enum { NONE, SPACES, BYTES, FUSE, STRIP };
 
 static int read_replace(struct tt_decoder *d, const json_t *json, const char *where)
@@ -95,7 +95,8 @@ out:
     return rc;
 }
 
-/* Whether marks are replaced after ByteFallback, and perhaps after Fuse: then one that may span tokens is another. */
+/* Whether marks are replaced after ByteFallback, and perhaps after Fuse: a replacement that may span tokens would
+ * differ. */
 static bool may_follow(const struct tt_decoder *d, const char *type, const json_t *json, int at)
 {
     const char *from = tt_json_plain_string(json_object_get(json_object_get(json, "pattern"), "String"));
@@ -196,7 +197,7 @@ static int byte_of(const char *token, size_t size)
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
-/* Adds text, without the characters that Strip removes from the beginning. */
+/* Adds text, except the characters that Strip removes from the beginning. */
 static void put(const struct tt_decoder *d, struct tt_decoding *state, const char *piece, size_t size,
                 struct tt_text *text)
 {
@@ -231,7 +232,7 @@ static void add_spaced(const struct tt_decoder *d, struct tt_decoding *state, co
         tt_text_add_bytes(piece, token, size);
 }
 
-/* Adds what is not a byte, or the text of bytes. */
+/* Adds text that is not a byte, or the text of the bytes before it. */
 static void put_token(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
                       struct tt_text *text)
 {

@@ -27,23 +27,23 @@ bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out);
 /**
  * The decoder of a tokenizer.json, from tokens to text. It is either ByteLevel, where a token is bytes, or the steps of
  * SentencePiece-style tokenizers: Replace or Metaspace (marks become spaces), ByteFallback (tokens <0x00> to <0xFF>
- * become bytes), Fuse, and Strip (of the beginning of the text), in this order. ByteFallback may come first, and after
- * it Fuse before a Replace of one character, as in Yi's.
+ * become bytes), Fuse, and Strip (at the beginning of the text), in this order. ByteFallback may come first, followed
+ * by Fuse, before a Replace of one character, as in Yi's files.
  */
 struct tt_decoder {
     bool is_byte_level;
     bool has_metaspace;
     bool has_byte_fallback;
-    bool bytes_first; /* ByteFallback comes before Replace or Metaspace, which see the text of bytes too */
-    char *from, *to;  /* of Replace, or NULL */
+    bool bytes_first; /* ByteFallback comes before Replace or Metaspace, which then see the text of bytes too */
+    char *from, *to;  /* the text that Replace replaces, or NULL */
     struct tt_metaspace metaspace;
-    char *strip; /* of Strip: one character, or NULL */
+    char *strip; /* the character that Strip removes, or NULL */
     int64_t strip_most;
 };
 
 /**
  * Reads the JSON value of "decoder". If it is absent, a byte-level tokenizer gets ByteLevel, and any other is refused.
- *   is_byte_level  whether the pre_tokenizer is; where (a file) is for messages. Release also after an error.
+ *   is_byte_level  whether the pre_tokenizer is; where (a file) is for messages. Release even after an error.
  */
 int tt_decoder_init(struct tt_decoder *d, const json_t *json, bool is_byte_level, const char *where) TT_MUST_CHECK;
 void tt_decoder_release(struct tt_decoder *d);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From text to token ids: added tokens, words, then byte pair encoding of each word, with a cache of words,
- * since they repeat.
+ * From text to token ids: finds added tokens and words, then does byte pair encoding of each word, with a cache,
+ * since words repeat.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -203,7 +203,7 @@ struct tt_encoder {
     struct tt_ids cached;
     struct tt_ids *out; /* of the call in progress */
     bool find_special;
-    /* of a call that wants marks: where they go, and the piece in progress */
+    /* for a call that wants marks: where they go, and the piece in progress */
     struct tt_ids *marks; /* NULL: none are wanted */
     const struct tt_passages *passages;
     const char *piece;
@@ -282,9 +282,9 @@ static size_t put_bytes(const struct tt_tokenizer *t, const char *word, size_t s
 }
 
 /*
- * Writes the word's characters as ids, at most one for each byte. A character that is not a token becomes the
- * tokens of its bytes, if all of them are tokens, and otherwise the unknown token. As in the `tokenizers` library, the
- * unknown token is written before the next character that is a token.
+ * Writes the word's characters as ids, at most one for each byte. A character that is not a token becomes the tokens of
+ * its bytes if all of these are tokens, and otherwise the unknown token. As in the `tokenizers` library, the unknown
+ * token is written before the next character that is a token.
  */
 static size_t put_chars(const struct tt_tokenizer *t, const char *word, size_t size, int32_t *ids)
 {
@@ -333,7 +333,7 @@ static void remember(struct tt_encoder *e, const char *word, size_t size, const 
     e->cached.n += n;
 }
 
-/* How many bytes at p a token stands for by its own text, or as bytes that merges joined; 0: none. */
+/* The number of bytes at p that a token represents, by its own text or by the bytes that merges joined; 0: none. */
 static size_t match_token(const struct tt_tokenizer *t, int32_t id, const char *p, size_t size)
 {
     const struct tt_token_bytes *token = &t->token[id];
@@ -354,7 +354,8 @@ static size_t match_token(const struct tt_tokenizer *t, int32_t id, const char *
     return used;
 }
 
-/* How many bytes of a word the first of its n tokens stands for. Those that have no token belong to the next one. */
+/* The number of bytes of a word that the first of its n tokens represents. Bytes without a token belong to the next
+ * token. */
 static size_t bytes_of_token(const struct tt_tokenizer *t, const int32_t *ids, size_t n, const char *word, size_t size)
 {
     size_t used = 0, match = n == 1 ? size : 0;
@@ -372,8 +373,8 @@ static size_t bytes_of_token(const struct tt_tokenizer *t, const int32_t *ids, s
     return used + match;
 }
 
-/* Goes on in the piece by what `size` bytes of a word stand for. Marks of Metaspace stand for spaces, and what was put
- * before the piece for nothing. */
+/* Advances in the piece by the text that `size` bytes of a word represent. Marks of Metaspace represent spaces; text
+ * that was added before the piece represents nothing. */
 static void advance(struct tt_encoder *e, const char *word, size_t size)
 {
     const char *mark = e->tokenizer->pretokenizer.metaspace.mark;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files of a tokenizer from the values of a GGUF file. A file of titan's has a tokenizer.json; of another one it is
- * made of the tokens, and of the merges or the scores.
+ * Makes the files of a tokenizer from the values of a GGUF file. A file that titan wrote contains a tokenizer.json; for
+ * other files, this makes one from the tokens, and from the merges or the scores.
  */
 #include "core/tokenizer/gguf.h"
 
@@ -13,7 +13,8 @@
 #include "core/base/utf8.h"
 #include "core/tokenizer/strmap.h"
 
-/* --- llama.cpp's names for the expressions that cut text into words; its own are other spellings of these --- */
+/* --- llama.cpp's names for the expressions that cut text into words; its own expressions are other spellings of these
+ * --- */
 
 #define END_OF_TEXT               "\\s+(?!\\S)|\\s+"
 #define ENGLISH                   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -27,8 +28,8 @@
 #define DIGIT                     "Digits"
 #define HAN                       "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
-/* DeepSeek's first tokenizers know the letters with cases, but not all that Unicode has: Georgian, phonetic and
- * mathematical ones are missing. */
+/* DeepSeek's first tokenizers list the cased letters, but not all of Unicode's: Georgian, phonetic and mathematical
+ * letters are missing. */
 #define CASED_LETTER                                                               \
     "(?:(?![\u0560\u0588\u10c7-\u10ff\u1c80-\u1c8a\u2d00-\u2d2d\ua790-\ua7fa"      \
     "\uab30-\uab68\U00010570-\U000105bc\U00010d50-\U00010d85\U00016e40-\U00016e7f" \
@@ -36,12 +37,12 @@
 
 enum { MOST_STEPS = 6 };
 
-/* A name, and the expressions in their order; DIGIT: each digit is a word. Of two with the same ones, the first that
- * says the same about merges counts. */
+/* A name, and its expressions in order; DIGIT: each digit is a word. If two rows have the same expressions, the
+ * first one with the same rule for merges counts. */
 static const struct pre {
     const char *name;
     bool ignores_merges;
-    bool nfc; /* its models have read text in the normal form NFC, of which the file says nothing */
+    bool nfc; /* its models have read text in the normal form NFC, which the file does not mention */
     const char *step[MOST_STEPS];
 } pres[] = {
     {"llama-bpe", true, false, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
@@ -76,14 +77,14 @@ static const struct pre {
 
 enum { N_PRES = sizeof pres / sizeof *pres };
 
-/* Names of files of llama.cpp's that mean the same. */
+/* Other names in llama.cpp's files with the same meaning. */
 static const char *const same_pres[][2] = {
     {"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"falcon3", "llama-bpe"}, {"smaug-bpe", "dbrx"},
     {"glm4", "dbrx"},        {"chatglm-bpe", "dbrx"},   {"llama4", "gpt-4o"},     {"phi-2", "gpt-2"},
     {"olmo", "mpt"},         {"starcoder", "smollm"},   {"refact", "smollm"},     {"codeshell", "smollm"},
 };
 
-/* The expressions of a pre_tokenizer; false: a step that no row has. */
+/* The expressions of a pre_tokenizer; false: it has a step that no row contains. */
 static bool find_steps(const json_t *json, const char **step, int *n)
 {
     const char *type = json_string_value(json_object_get(json, "type"));
@@ -92,7 +93,7 @@ static bool find_steps(const json_t *json, const char **step, int *n)
 
     if (behavior && strcmp(behavior, "Isolated") != 0 &&
         !(strcmp(behavior, "Removed") == 0 && json_is_true(json_object_get(json, "invert"))))
-        return false; /* the expressions below match any text, so that nothing remains that could be removed */
+        return false; /* the expressions below match any text, so nothing remains to be removed */
     if (!type || *n >= MOST_STEPS + 1)
         return false;
     if (strcmp(type, "Sequence") == 0) {
@@ -160,7 +161,7 @@ static const struct pre *find_pre(const char *name)
     return NULL;
 }
 
-/* Whether llama.cpp begins texts with BOS where the pre-tokenizer has that name and the file does not say. */
+/* Whether llama.cpp begins texts with BOS if the pre-tokenizer has this name and the file does not say. */
 static bool begins_by_name(const char *name)
 {
     const struct pre *pre = find_pre(name);
@@ -203,7 +204,7 @@ struct tokens {
     const char **text;
     size_t *size;
     const struct tt_gguf_value *type, *score; /* may be NULL */
-    struct tt_strmap id_of;                   /* of normal tokens */
+    struct tt_strmap id_of;                   /* number of normal tokens */
 };
 
 static int32_t type_of(const struct tokens *t, int64_t id)
@@ -218,7 +219,7 @@ static void release(struct tokens *t)
     tt_strmap_release(&t->id_of);
 }
 
-/* A tree of JSON cannot have a key with a zero character, and every text must be UTF-8. */
+/* A JSON tree cannot contain a key with a zero character, and every text must be UTF-8. */
 static int check_text(const struct tokens *t, int64_t id)
 {
     size_t at = 0;
@@ -281,7 +282,7 @@ static json_t *vocab_of(const struct tokens *t)
     return vocab;
 }
 
-/* Control tokens are special; tokens that a user has added are not. */
+/* Control tokens are special; tokens that a user added are not. */
 static json_t *added_of(const struct tokens *t)
 {
     json_t *list = json_array();
@@ -329,8 +330,8 @@ out:
 }
 
 /*
- * The name of the pre-tokenizer. llama.cpp has one for files that do not say, "default", which is none that a model was
- * trained with; only of GPT-2 it is known which one that was.
+ * The name of the pre-tokenizer. For files that name none, llama.cpp uses "default", with which no model was trained;
+ * only for GPT-2 is the right one known.
  */
 static int read_pre(const struct tt_gguf *file, char **ret_name)
 {
@@ -380,10 +381,10 @@ out:
 
 /* --- SentencePiece --- */
 
-/* Far above what SentencePiece makes. All ways to cut a token are tried. */
+/* Far longer than any token that SentencePiece makes. All ways to cut a token are tried. */
 enum { TOKEN_BYTES_MOST = 4096 };
 
-/* A token as the union of two. */
+/* A token as the union of two others. */
 struct join {
     float score;
     int64_t id, left, right;
@@ -424,7 +425,7 @@ static json_t *joins_of(const struct tokens *t)
     return merges;
 }
 
-/* Marks for spaces; prefix: and one before every text, also where it begins with a space. */
+/* Marks for spaces; prefix: and one before every text, even if it begins with a space. */
 static json_t *marks_normalizer(bool prefix)
 {
     json_t *steps = json_array();
@@ -463,7 +464,7 @@ out:
     return rc;
 }
 
-/* A tokenizer.json of the tokens of a file. */
+/* Makes a tokenizer.json from the tokens of a file. */
 static int make_json(const struct tt_gguf *file, json_t **ret_json)
 {
     struct tokens t = {.file = file};
@@ -509,7 +510,7 @@ out:
     return rc;
 }
 
-/* Whether a text begins with BOS: as the file says, else as llama.cpp has it. */
+/* Whether a text begins with BOS: as the file says, else by llama.cpp's rule. */
 static int read_begins(const struct tt_gguf *file, bool *ret_begins)
 {
     char *model = NULL, *pre = NULL;
@@ -526,7 +527,7 @@ out:
     return rc;
 }
 
-/* The file may say that a text begins with BOS where its tokenizer.json does not. Returns whether that was so. */
+/* The file may say that a text begins with BOS although its tokenizer.json does not. Returns whether that was so. */
 static bool add_bos(json_t *root, json_t *bos, int64_t id)
 {
     const char *type = json_string_value(json_object_get(json_object_get(root, "post_processor"), "type"));
@@ -563,7 +564,7 @@ static int tokenizer_json(const struct tt_gguf *file, char **ret_text, size_t *r
     TT_TRY(tt_gguf_int(file, "tokenizer.ggml.bos_token_id", &none, &id));
     TT_TRY(special_of(file, "tokenizer.ggml.bos_token_id", &bos));
     added = begins && bos && add_bos(root, bos, id);
-    if (text && !added) { /* as it was, so that data that were packed with it are still known to be of this tokenizer */
+    if (text && !added) { /* unchanged, so that titan still recognizes data that were packed with this tokenizer */
         *ret_text = text;
         text = NULL;
     } else {
@@ -595,7 +596,7 @@ out:
     return rc;
 }
 
-/* "none": llama.cpp takes ids. */
+/* "none": llama.cpp expects ids. */
 static int has_tokenizer(const struct tt_gguf *file, bool *ret_has)
 {
     char *model = NULL;

@@ -9,13 +9,13 @@
 #include "core/gguf/gguf.h"
 
 /**
- * A tokenizer as values of a GGUF file, and back. A file of titan's also has the whole tokenizer.json, under the key
- * that the format has for it ("tokenizer.huggingface.json").
+ * Turns a tokenizer into values of a GGUF file, and back. A file that titan writes also contains the whole
+ * tokenizer.json, under the format's key for it ("tokenizer.huggingface.json").
  */
 
 struct tt_tokenizer;
 
-/** What a tokenizer's files do not say. */
+/** Facts that a tokenizer's files do not state. */
 struct tt_gguf_ends {
     const char *chat_template; /* NULL: there is none */
     bool begins;               /* a text begins with BOS, if the tokenizer has one */
@@ -38,10 +38,10 @@ int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_
 int tt_gguf_tokenizer_file(const struct tt_gguf *file, const char *name, char **ret_text,
                            size_t *ret_size) TT_MUST_CHECK;
 
-/** The same of a file that is opened by its path. */
+/** The same from a file that is opened by its path. */
 int tt_gguf_tokenizer_load(const char *path, const char *name, char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
-/** Whether a file has a tokenizer. */
+/** Whether a file contains a tokenizer. */
 int tt_gguf_has_tokenizer(const char *path, bool *ret_has) TT_MUST_CHECK;
 
 /** The types of tokens in a GGUF file. */
@@ -65,8 +65,8 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
                      const char **ret_name) TT_MUST_CHECK;
 
 /**
- * The reverse: a new pre_tokenizer (the caller releases it), whether words that are tokens are not merged, and whether
- * text is first brought into the normal form NFC.
+ * The reverse: makes a pre_tokenizer (the caller releases it), and says whether words that are tokens are not merged,
+ * and whether text is first brought into the normal form NFC.
  */
 int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges,
                           bool *ret_nfc) TT_MUST_CHECK;

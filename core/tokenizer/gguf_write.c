@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a tokenizer as values of a GGUF file. llama.cpp has byte-level BPE ("gpt2"), which is the same as that of
- * `tokenizers`, and SentencePiece's ("llama"), which merges the two neighbours whose union is the token of the highest
- * score, whether there is a merge for these two or not. The scores here follow the order of the merges.
+ * Writes a tokenizer as values of a GGUF file. llama.cpp implements byte-level BPE ("gpt2"), exactly as `tokenizers`
+ * does, and SentencePiece's ("llama"), which merges the two neighbours whose union is the token with the highest score,
+ * even if there is no merge for these two. The scores written here follow the order of the merges.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "core/tokenizer/strmap.h"
 #include "core/tokenizer/tokenizer.h"
 
-/* A token as the file has it. */
+/* A token in the form of the file. */
 struct token {
     char *text;
     size_t size;
@@ -27,7 +27,7 @@ struct vocabulary {
     json_t *root;
     int64_t n;
     struct token *token;
-    struct tt_strmap id_of; /* text -> id, of what merges make and are made of */
+    struct tt_strmap id_of; /* text -> id, for the operands and results of merges */
 };
 
 static void release(struct vocabulary *v)
@@ -45,14 +45,14 @@ static void set_token(struct vocabulary *v, int64_t id, const char *text, size_t
     v->token[id] = (struct token){.text = tt_strndup(text, size), .size = size, .type = type};
 }
 
-/* Tokens that users of llama.cpp expect to be control tokens, whatever the file says. */
+/* Tokens that users of llama.cpp expect to be control tokens, regardless of the file. */
 static bool looks_special(const char *text)
 {
     return (tt_text_begins(text, "<|") && tt_text_ends(text, "|>")) ||
            (tt_text_begins(text, "<\xef\xbd\x9c") && tt_text_ends(text, "\xef\xbd\x9c>")) || strcmp(text, "<pad>") == 0;
 }
 
-/* Whether an added token depends on what is beside it. */
+/* Whether an added token depends on the text beside it. */
 static bool takes_spaces(const json_t *entry)
 {
     return json_is_true(json_object_get(entry, "lstrip")) || json_is_true(json_object_get(entry, "rstrip")) ||
@@ -119,7 +119,7 @@ static int read_tokens(struct vocabulary *v, bool is_llama)
 
 /* --- merges --- */
 
-/* The two halves of a merge, in either form. Its tokens are known to be in the vocabulary. */
+/* The two halves of a merge, in either form. Both are known to be in the vocabulary. */
 static bool halves_of(const struct vocabulary *v, const json_t *merge, struct tt_text *left, struct tt_text *right)
 {
     const char *text = json_string_value(merge);
@@ -153,7 +153,7 @@ static void put_merges(const struct vocabulary *v, struct tt_gguf_values *values
         if (!halves_of(v, json_array_get(merges, i), &left, &right))
             continue;
         both.size = 0;
-        /* llama.cpp cuts at the space between them, so one within them has the form of the byte-level alphabet */
+        /* llama.cpp cuts at the space between them, so a space within them is written in the byte-level alphabet */
         tt_text_add_replaced(&both, left.text, left.size, " ", "\xc4\xa0");
         tt_text_add_bytes(&both, " ", 1);
         tt_text_add_replaced(&both, right.text, right.size, " ", "\xc4\xa0");
@@ -168,7 +168,7 @@ static void put_merges(const struct vocabulary *v, struct tt_gguf_values *values
     tt_text_release(&both);
 }
 
-/* The number of ways in which a token is two tokens. */
+/* The number of ways in which a token is the union of two tokens. */
 static int64_t splits_of(const struct vocabulary *v, const struct token *t)
 {
     int64_t n = 0;
@@ -180,8 +180,8 @@ static int64_t splits_of(const struct vocabulary *v, const struct token *t)
 }
 
 /*
- * The score of a token is minus the place of the first merge that makes it; tokens that no merge makes have the lowest.
- * ret_ways: in how many ways llama.cpp can make tokens that this tokenizer does not have.
+ * The score of a token is minus the place of the first merge that makes it; tokens that no merge makes get the lowest
+ * score. ret_ways: the number of ways in which llama.cpp can make tokens but this tokenizer cannot.
  */
 static void set_scores(struct vocabulary *v, int64_t *ret_ways)
 {
@@ -284,7 +284,7 @@ static int read_steps(const struct vocabulary *v, const json_t *normalizer, bool
                : 0;
 }
 
-/* Gemma's pre-tokenizer splits at spaces, of which its normalizer leaves none. */
+/* Gemma's pre-tokenizer splits at spaces, but its normalizer leaves none. */
 static bool splits_at_spaces(const json_t *pre)
 {
     return is_text(json_object_get(pre, "type"), "Split") &&

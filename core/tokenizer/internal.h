@@ -26,9 +26,9 @@ struct tt_bpe {
 void tt_bpe_add(struct tt_bpe *bpe, int32_t left, int32_t right, int32_t rank, int32_t id);
 void tt_bpe_release(struct tt_bpe *bpe);
 
-/** What load.c reads and encoder.c uses. */
+/** Data that load.c reads and encoder.c uses. */
 struct tt_token_bytes {
-    size_t at; /* in struct tt_tokenizer's bytes */
+    size_t at; /* its place in struct tt_tokenizer's bytes */
     uint32_t size;
     bool is_used, is_special;
     bool is_byte_level; /* its text was in the byte-level alphabet */
@@ -45,7 +45,7 @@ struct tt_tokenizer {
     struct tt_decoder decoder;
     bool is_byte_level;   /* words are spelt in bytes; else in characters, or in byte_id if a character is no token */
     int32_t byte_id[256]; /* -1: not in the vocabulary; `unknown` replaces it */
-    int32_t unknown;      /* -1: bytes and characters outside of the vocabulary are dropped */
+    int32_t unknown;      /* -1: bytes and characters that are not in the vocabulary are dropped */
     bool fuse_unknown;
     bool ignore_merges;
     struct tt_token_bytes *token; /* by id */

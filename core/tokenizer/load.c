@@ -167,7 +167,7 @@ out:
     return rc;
 }
 
-/* Refuses an option of the model that titan's BPE does not have, unless it is absent, null, false, "" or 0. */
+/* Refuses an option of the model that titan's BPE does not support, unless it is absent, null, false, "" or 0. */
 static int refuse_option(const json_t *model, const char *key, const char *where)
 {
     const json_t *value = json_object_get(model, key);
@@ -179,7 +179,7 @@ static int refuse_option(const json_t *model, const char *key, const char *where
     return tt_fail(TT_EDATA, "%s: model.%s is not supported", where, key);
 }
 
-/* Returns how many bytes have no token. Only the model's vocabulary counts; added tokens are read later. */
+/* Returns the number of bytes that have no token. Only the model's vocabulary counts; added tokens are read later. */
 static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
 {
     int missing = 0;
@@ -197,7 +197,7 @@ static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
     return missing;
 }
 
-/* Reads what text outside of the vocabulary becomes. */
+/* Reads what becomes of text that is not in the vocabulary. */
 static int read_unknown(struct tt_tokenizer *t, const json_t *model, bool falls_back, const char *where)
 {
     const json_t *unknown = json_object_get(model, "unk_token");
@@ -294,7 +294,7 @@ out:
     return rc;
 }
 
-/* --- what the `tokenizers` library puts around a text, and BOS before every text --- */
+/* --- the text that the `tokenizers` library puts around a text, and BOS before every text --- */
 
 enum { DEEPEST_SEQUENCE = 4 };
 
@@ -336,7 +336,7 @@ static int read_template(const struct tt_tokenizer *t, const json_t *single, str
     return 0;
 }
 
-/* ends keep their values if there are none. depth: of sequences. */
+/* ends keep their values if there are none. depth: nesting of sequences. */
 static int read_post_processor(const struct tt_tokenizer *t, const json_t *json, int depth, struct ends *ends)
 {
     const json_t *list = json_object_get(json, "processors");
@@ -362,8 +362,8 @@ out:
 static const char sequence_begin[] = "{\"type\":\"Sequence\",\"processors\":[", sequence_end[] = "]}";
 
 /*
- * The post-processor that puts BOS before every text, as text; NULL: BOS is not a token with a name. The order of its
- * members is not that of the library, so that value_before takes nothing for it that the library has written.
+ * The post-processor that puts BOS before every text, as text; NULL: BOS is not a token with a name. Its members are in
+ * an order that the library never writes, so that value_before cannot mistake the library's output for it.
  */
 static char *bos_processor(const struct tt_tokenizer *t)
 {
@@ -398,7 +398,7 @@ static struct tt_json_field find_processor(const struct tt_tokenizer *t)
     return found;
 }
 
-/* The text of tokenizer.json with something else between `from` and `to`. */
+/* The text of tokenizer.json with the part between `from` and `to` replaced. */
 static void put_instead(const struct tt_tokenizer *t, const char *from, const char *to, const char *text, size_t size,
                         struct tt_text *out)
 {
@@ -428,7 +428,7 @@ bool tt_tokenizer_json_with_bos(const struct tt_tokenizer *t, struct tt_text *ou
     return true;
 }
 
-/* What the value was before tt_tokenizer_json_with_bos changed it. */
+/* The value before tt_tokenizer_json_with_bos changed it. */
 static struct tt_json_field value_before(struct tt_json_field now, const char *bos)
 {
     size_t n = strlen(bos), begin = strlen(sequence_begin), end = strlen(sequence_end);
@@ -463,9 +463,9 @@ static uint64_t hash_files(const struct tt_tokenizer *t)
 /* --- the whole --- */
 
 /*
- * The `tokenizers` library does not read the ids of added tokens. It gives tokens that model.vocab lacks the ids after
- * the number of tokens in it, in their order; older versions, the ids after the largest one of an added token. Both
- * are what it has written, unless the file was made in another way.
+ * The `tokenizers` library does not read the ids of added tokens. To tokens that are not in model.vocab it gives, in
+ * order, the ids that follow the number of tokens in model.vocab; older versions, the ids that follow the largest id of
+ * an added token. Both agree with the file if the library wrote it.
  */
 static int check_added_id(const struct tt_added_token *a, int64_t next, int64_t largest, const char *where)
 {
@@ -503,7 +503,7 @@ out:
     return rc;
 }
 
-/* With a normalizer, the library may see the beginning of the text at another position. */
+/* With a normalizer, the library may find the beginning of the text at another position. */
 static int check_first(const struct tt_tokenizer *t, const char *where)
 {
     const struct tt_pretokenizer *p = &t->pretokenizer;
@@ -577,7 +577,7 @@ static char *path_beside(const char *json_path, const char *name)
     return tt_format("%.*s%s", slash ? (int)(slash - json_path + 1) : 0, json_path, name);
 }
 
-/* The chat template of tokenizer_config.json. Older files have a list of templates with names. */
+/* The chat template of tokenizer_config.json. Older files contain a list of named templates. */
 static void read_chat_template(struct tt_tokenizer *t, const json_t *config)
 {
     const json_t *value = json_object_get(config, "chat_template"), *row;
@@ -607,7 +607,8 @@ static int check_ends(const struct tt_tokenizer *t, const char *problem)
     return 0;
 }
 
-/* What the library does to the text of one call, which is not a document there. transformers sets both anew, too. */
+/* Options that change the text of one call to the library; documents are no such calls. transformers resets them
+ * too. */
 static void note_unused(const json_t *root, const char *where)
 {
     static const char *const keys[] = {"truncation", "padding"};
@@ -686,7 +687,7 @@ out:
     return rc;
 }
 
-/* Fails because the folder has no tokenizer.json; names the other kind of tokenizer that it has. */
+/* Fails because the folder contains no tokenizer.json; names the other kind of tokenizer that it contains. */
 static int fail_kind(const char *folder)
 {
     static const struct {
@@ -732,8 +733,8 @@ static int read_beside(const char *json_path, const char *name, char **ret_text,
 }
 
 /*
- * Reads the file that names BOS and EOS: tokenizer_config.json, or, if that is not JSON, special_tokens_map.json,
- * which says the same.
+ * Reads the file that names BOS and EOS: tokenizer_config.json, or, if that is not JSON, special_tokens_map.json, which
+ * contains the same.
  */
 static int read_config(const char *json_path, char **ret_text, size_t *ret_size)
 {
@@ -768,7 +769,8 @@ struct files {
     size_t json_size, config_size, chat_size;
 };
 
-/* chat_where: of the chat template, which counts more than that of tokenizer_config.json; it is taken. */
+/* chat_where: file of the chat template, which takes precedence over tokenizer_config.json's; this takes ownership of
+ * it. */
 static int parse_files(struct files *files, const char *where, char *chat_where, struct tt_tokenizer **ret_tokenizer)
 {
     int rc = tt_tokenizer_parse(files->json, files->json_size, files->config, files->config_size, where, ret_tokenizer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * From text to words. Added tokens are searched for in the text; the text between them is normalised, and searched for
- * the other added tokens; the pre-tokenizer cuts the rest into words. Steps that titan does not have are refused by
- * name, since another cut or another composition would silently give other tokens.
+ * the other added tokens; the pre-tokenizer cuts the rest into words. Steps that titan does not support are refused by
+ * name, since a different cut or composition would silently give different tokens.
  */
 #include "core/tokenizer/pretokenizer.h"
 
@@ -26,7 +26,8 @@ void tt_passages_release(struct tt_passages *passages)
     *passages = (struct tt_passages){0};
 }
 
-/* Adds to ret_passages what [at, at + size) of the text has of the passages (NULL: none), counted from `at`. */
+/* Adds to ret_passages the parts of the passages (NULL: none) that lie in [at, at + size) of the text, counted from
+ * `at`. */
 static void cut_passages(const struct tt_passages *passages, size_t at, size_t size, struct tt_passages *ret_passages)
 {
     for (size_t i = 0; passages && i < passages->n; i++) {
@@ -47,7 +48,7 @@ bool tt_passages_touch(const struct tt_passages *passages, size_t begin, size_t 
     return false;
 }
 
-/* --- the normalizer: normal forms of Unicode, and plain changes of text --- */
+/* --- the normalizer: normal forms of Unicode, and plain replacements of text --- */
 
 enum { DEEPEST_SEQUENCE = 4 };
 
@@ -93,8 +94,8 @@ out:
 }
 
 /*
- * The `tokenizers` library has the normal forms of Unicode 9.0: characters that came later stay as they are, and do not
- * combine. Unicode never changes the normal forms of characters that it has.
+ * The `tokenizers` library uses the normal forms of Unicode 9.0: later characters stay as they are, and do not combine.
+ * Unicode never changes the normal forms of existing characters.
  */
 static void read_assigned(struct tt_normalizer *n)
 {
@@ -160,7 +161,7 @@ static bool may_change(const struct tt_normal_form *form, const char *text, size
     return false;
 }
 
-/* text may be the scratch's. */
+/* text may be the scratch's own text. */
 static void substitute(const struct tt_normalizer_step *step, struct tt_text *scratch, const char *text, size_t size)
 {
     struct tt_text made = {0};
@@ -184,7 +185,7 @@ static int put_normal(const struct tt_normal_form *form, const char *text, size_
     return 0;
 }
 
-/* Converts what is between characters that are not assigned. text may be the scratch's. */
+/* Converts the text between unassigned characters. text may be the scratch's own text. */
 static int convert(const struct tt_normalizer *n, const struct tt_normal_form *form, struct tt_text *scratch,
                    const char *text, size_t size)
 {
@@ -257,7 +258,7 @@ out:
     return rc;
 }
 
-/* Reads what becomes of the matches of a Split. */
+/* Reads what a Split does with its matches. */
 static int read_behavior(const json_t *json, const char *where, enum tt_split_at *ret_behavior)
 {
     static const char *const names[] = {
@@ -402,7 +403,7 @@ struct split {
     const struct tt_pretokenizer *p;
     struct tt_matcher *matcher;
     struct tt_text *scratch;
-    const char *first; /* a piece at this address begins the document; NULL: none does */
+    const char *first; /* the piece at this address begins the document; NULL: none does */
     tt_word_fn fn;
     void *arg;
 };
@@ -433,13 +434,13 @@ out:
     return rc;
 }
 
-/* A piece between two cuts of a step, which may still grow. */
+/* A piece between two cuts of a step; it may still grow. */
 struct piece {
     size_t begin, end;
     bool is_match; /* it ends with a match */
 };
 
-/* Whether two parts of a text that follow each other, matches or the text between matches, are one piece. */
+/* Whether two adjacent parts of a text (matches, or the text between them) form one piece. */
 static bool joins(enum tt_split_at behavior, bool was_match, bool is_match)
 {
     return behavior == TT_SPLIT_WITH_PREVIOUS ? is_match && !was_match
@@ -447,7 +448,7 @@ static bool joins(enum tt_split_at behavior, bool was_match, bool is_match)
                                               : behavior == TT_SPLIT_CONTIGUOUS && was_match == is_match;
 }
 
-/* Gives a piece on to the next step, unless it is a match that the step removes. */
+/* Passes a piece to the next step, unless it is a match that the step removes. */
 static int put_piece(const struct split *s, int step, const char *text, const struct piece *piece)
 {
     if (piece->is_match && s->p->behavior[step] == TT_SPLIT_REMOVED)
@@ -455,7 +456,7 @@ static int put_piece(const struct split *s, int step, const char *text, const st
     return run_steps(s, step + 1, false, text + piece->begin, piece->end - piece->begin);
 }
 
-/* Adds a part of the text to the piece, or gives the piece on and begins another. */
+/* Adds a part of the text to the piece, or passes the piece on and begins another one. */
 static int add_part(const struct split *s, int step, const char *text, struct piece *piece, struct piece part)
 {
     int rc = 0;
@@ -586,7 +587,7 @@ out:
     return rc;
 }
 
-/* A word character of Rust's regular expressions; \w of PCRE2 and of Oniguruma differ. */
+/* A word character in Rust's regular expressions; \w of PCRE2 and of Oniguruma differ. */
 #define WORD "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
 int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer, const char *where)
@@ -633,7 +634,7 @@ struct search {
     struct tt_matcher *matcher;
     bool find_special;
     bool is_first;                      /* the text of the pass begins at the beginning of the whole text */
-    const struct tt_passages *passages; /* of the text of the pass */
+    const struct tt_passages *passages; /* place in the text of the pass */
     tt_added_fn fn;
     void *arg;
 };
@@ -655,7 +656,7 @@ static const struct tt_added_token *token_at(const struct tt_added *a, int pass,
     return NULL;
 }
 
-/* Applies single_word, lstrip and rstrip to a token at [begin, end): extends it by white space, or refuses it. */
+/* Applies single_word, lstrip and rstrip to a token at [begin, end): extends it over white space, or refuses it. */
 static int apply_flags(const struct search *s, const struct tt_added_token *t, const char *text, size_t size,
                        size_t done, size_t *begin, size_t *end, bool *ret_taken)
 {
@@ -698,7 +699,8 @@ out:
 
 static int search_pass(const struct search *s, int pass, const char *text, size_t size);
 
-/* Sets ret_place to where the normaliser puts what is at `at` of text: up to there both begin with the same. */
+/* Sets ret_place to the place in the normalised text that corresponds to `at` in text: the results for both
+ * beginnings agree up to there. */
 static int place_after(const struct tt_normalizer *n, const char *text, size_t at, const char *normal,
                        size_t normal_size, size_t *ret_place)
 {
@@ -730,7 +732,7 @@ out:
     return rc;
 }
 
-/* Gives on the piece of `size` bytes at `at` of the pass's text. */
+/* Passes on the piece of `size` bytes at `at` in the pass's text. */
 static int emit(const struct search *s, int32_t id, const char *text, size_t at, size_t size)
 {
     struct tt_passages passages = {0};

@@ -22,17 +22,17 @@ struct tt_passages {
     size_t n, cap;
 };
 
-/** Adds one that begins where the last one ends, or later. An empty one is left out. */
+/** Adds a passage that begins where the last one ends, or later. Leaves out an empty one. */
 void tt_passages_add(struct tt_passages *passages, size_t begin, size_t end);
 void tt_passages_release(struct tt_passages *passages);
 
-/** Whether [begin, end) of the text has a marked byte; an empty one, whether the byte after it is marked. */
+/** Whether [begin, end) of the text contains a marked byte; if it is empty, whether the next byte is marked. */
 bool tt_passages_touch(const struct tt_passages *passages, size_t begin, size_t end);
 
 /**
  * The normalizer of a tokenizer.json: Unicode's normal forms (NFC for Qwen), Prepend and Replace of plain strings
- * (Llama 2), alone or in a Sequence, or none. Differently composed text gives other tokens, so a normalizer that is not
- * supported is refused by name.
+ * (Llama 2), alone or in a Sequence, or none. Differently composed text gives different tokens, so an unsupported
+ * normalizer is refused by name.
  */
 enum { TT_NORMALIZER_STEPS = 4 };
 
@@ -50,7 +50,9 @@ struct tt_normalizer {
     struct tt_kinds assigned; /* with a normal form: whether Unicode 9.0 has a character */
 };
 
-/** Reads the JSON value of "normalizer" (null and absent: none); where is for messages. Release also after an error. */
+/**
+ * Reads the JSON value of "normalizer" (null and absent: none); `where` is for messages. Release even after an error.
+ */
 int tt_normalizer_init(struct tt_normalizer *n, const json_t *json, const char *where) TT_MUST_CHECK;
 void tt_normalizer_release(struct tt_normalizer *n);
 
@@ -63,7 +65,8 @@ int tt_normalizer_apply(const struct tt_normalizer *n, struct tt_text *scratch, 
 
 /**
  * The pre_tokenizer of a tokenizer.json: cuts text into words. It is a list of steps, each of which cuts the pieces of
- * the previous one. One step may be Metaspace, or the last one ByteLevel. Without steps the text is one word.
+ * the previous one. One step may be Metaspace; the last one may be ByteLevel instead. Without steps the text is one
+ * word.
  */
 enum { TT_PRETOKENIZER_STEPS = 16 };
 
@@ -82,7 +85,7 @@ int tt_metaspace_init(struct tt_metaspace *m, const json_t *json, const char *wh
 
 /**
  * Where Split cuts the text: before and after each match, only after it, only before it, or at the ends of runs of
- * matches; or the matches are removed. OLMo 2's removes what does not match, and everything matches.
+ * matches; or the matches are removed. (OLMo 2's Split removes text that does not match, but everything matches.)
  */
 enum tt_split_at {
     TT_SPLIT_ISOLATED,
@@ -95,17 +98,17 @@ enum tt_split_at {
 struct tt_pretokenizer {
     struct tt_regex *step[TT_PRETOKENIZER_STEPS];
     enum tt_split_at behavior[TT_PRETOKENIZER_STEPS];
-    bool inverts[TT_PRETOKENIZER_STEPS]; /* the text between matches counts as matches, and matches as text */
+    bool inverts[TT_PRETOKENIZER_STEPS]; /* the text between matches counts as matches, and matches count as text */
     int n_steps;
-    bool prefix_space; /* of ByteLevel: a space is added before every piece that reaches it */
+    bool prefix_space; /* for ByteLevel: adds a space before every piece that reaches it */
     int prefix_step;   /* the number of steps before ByteLevel; -1: there is no ByteLevel */
     struct tt_metaspace metaspace;
     int metaspace_step; /* the number of steps before Metaspace; -1: there is no Metaspace */
 };
 
 /**
- * Reads the JSON value of "pre_tokenizer" (null and absent: none); where (a file) is for messages. Release also
- * after an error.
+ * Reads the JSON value of "pre_tokenizer" (null and absent: none); `where` (a file) is for messages. Release even after
+ * an error.
  */
 int tt_pretokenizer_init(struct tt_pretokenizer *p, const json_t *json, const char *where) TT_MUST_CHECK;
 void tt_pretokenizer_release(struct tt_pretokenizer *p);
@@ -119,17 +122,17 @@ typedef int (*tt_word_fn)(void *arg, const char *word, size_t size);
 int tt_pretokenizer_split(const struct tt_pretokenizer *p, struct tt_matcher *matcher, struct tt_text *scratch,
                           const char *text, size_t size, bool is_first, tt_word_fn fn, void *arg) TT_MUST_CHECK;
 
-/** The added_tokens of a tokenizer.json: strings that are searched for before the text is cut into words. */
+/** The added_tokens of a tokenizer.json: strings that are found before the text is cut into words. */
 struct tt_added_token {
     char *content;
     size_t size;
     int32_t id;
     bool is_special, is_single_word, strips_left, strips_right;
-    bool is_normalized; /* searched for in a second pass, in the normalised text between the tokens of the first */
+    bool is_normalized; /* found in a second pass, in the normalised text between the tokens of the first pass */
 };
 
 struct tt_added {
-    struct tt_normalizer normalizer; /* of the tokenizer */
+    struct tt_normalizer normalizer; /* id in the tokenizer */
     struct tt_added_token *token;
     int n, cap;
     struct tt_strmap index[2]; /* content -> index in token, of each pass */
@@ -141,7 +144,7 @@ struct tt_added {
 
 /**
  * Reads "added_tokens" (an array or absent) and "normalizer", which is applied between the passes. Zero-initialise
- * first; release also after an error.
+ * first; release even after an error.
  */
 int tt_added_init(struct tt_added *added, const json_t *json, const json_t *normalizer,
                   const char *where) TT_MUST_CHECK;
@@ -155,13 +158,13 @@ typedef int (*tt_added_fn)(void *arg, int32_t id, const char *text, size_t size,
                            const struct tt_passages *passages);
 
 /**
- * Calls fn for the pieces of text in order; text between tokens is normalised. find_special false: special
- * tokens are text. passages: the marked bytes of the text, which are followed through the normaliser.
+ * Calls fn for the pieces of text in order; text between tokens is normalised. find_special false: special tokens are
+ * text. passages: the marked bytes of the text; their places follow the normaliser's changes.
  */
 int tt_added_split(const struct tt_added *added, struct tt_matcher *matcher, bool find_special, const char *text,
                    size_t size, const struct tt_passages *passages, tt_added_fn fn, void *arg) TT_MUST_CHECK;
 
-/** The added token whose content text begins with, the longest of them; NULL: none. */
+/** The longest added token that text begins with; NULL: none. */
 const struct tt_added_token *tt_added_at(const struct tt_added *added, const char *text, size_t size);
 
 #endif

@@ -2,12 +2,12 @@
  *
  * The owner of PCRE2: translates an expression, then compiles and matches it.
  *
- * An expression is in Oniguruma's Ruby syntax. All that it says of characters is whether they are in certain sets.
- * Characters that no set tells apart are one kind, of which there are at most 256. So the expression is written over
- * kinds, which are bytes, and is matched against the kinds of the text's characters. Hence no table of PCRE2 takes
- * part, and every class is 256 bits. The translation has two steps. The first reads the expression and writes it with
- * marks in place of sets of characters. Then the sets are known, and with them the kinds of characters, and the marks
- * become classes of kinds. What is rare and would be matched differently is refused.
+ * An expression is in Oniguruma's Ruby syntax. It only tests whether characters belong to certain sets. Characters that
+ * no set tells apart are one kind, of which there are at most 256. So titan rewrites the expression over kinds, which
+ * are bytes, and matches it against the kinds of the text's characters. Hence it needs none of PCRE2's tables, and
+ * every class has 256 bits. The translation has two steps. The first reads the expression and writes it with marks in
+ * place of sets of characters. Then the sets are known, and so are the kinds of characters, and the marks become
+ * classes of kinds. Rare constructs that PCRE2 would match differently are refused.
  *
  * Expressions are compiled with the JIT. Matching is bounded (steps, heap, JIT stack), so that a hostile tokenizer file
  * causes an error and not a hang. PCRE2 only limits the steps of a search from one position of the text. So each
@@ -38,15 +38,15 @@ enum {
     MOST_SETS = 0x10000,
 };
 
-/* What (?flags) set, until the group ends. */
+/* The settings of (?flags), until the group ends. */
 struct group {
     bool ignores_case, dot_is_any;
-    int also_closes; /* the groups that flags without a colon opened in this group */
+    int also_closes; /* the number of groups that flags without a colon opened in this group */
 };
 
 /* A translated expression. */
 struct pattern {
-    struct tt_text text; /* over kinds */
+    struct tt_text text; /* the expression over kinds */
     struct tt_kinds kinds;
 };
 
@@ -100,7 +100,7 @@ static bool is_equal(const struct tt_charset *a, const struct tt_charset *b)
     return a->n == b->n && (a->n == 0 || memcmp(a->edge, b->edge, a->n * sizeof *a->edge) == 0);
 }
 
-/* Writes the mark of a set, which is taken. */
+/* Writes the mark of a set; takes ownership of the set. */
 static int put_set(struct parser *p, struct tt_charset *set)
 {
     int i = 0;
@@ -117,7 +117,7 @@ static int put_set(struct parser *p, struct tt_charset *set)
     return 0;
 }
 
-/* --- case: of letters of ASCII only, and of the two other letters that are the same as one of them --- */
+/* --- case: only of ASCII letters, and of the two other letters that equal one of them --- */
 
 static void ignore_case(struct tt_charset *set)
 {
@@ -152,7 +152,8 @@ static int check_case(const struct parser *p, const struct tt_charset *set)
     return is_simple ? 0 : refuse(p, "letters beyond ASCII where case is ignored");
 }
 
-/* Some pairs of letters, of which each is one character here, are also one character together, as in U+00DF. */
+/* Some pairs of letters, each of which counts as one character here, equal a single character together, as in
+ * U+00DF. */
 static int check_pair(struct parser *p, uint32_t code)
 {
     static const char *const pairs[] = {"ss", "st", "ff", "fi", "fl"};
@@ -181,7 +182,7 @@ static int parse_digits(struct parser *p, int base, int most, uint32_t *ret_code
     return 0;
 }
 
-/* In a class, and only there, a word has no superscripts and fractions of Latin-1, as [:word:] in Oniguruma. */
+/* Only in a class, \w excludes the superscripts and fractions of Latin-1, like [:word:] in Oniguruma. */
 static bool add_property(struct tt_charset *set, const char *name, size_t size, bool in_class)
 {
     if (in_class && size == 4 && strncasecmp(name, "word", 4) == 0)
@@ -212,7 +213,7 @@ static int parse_property(struct parser *p, bool is_negated, bool in_class, stru
     return 0;
 }
 
-/* The sets of \d, \w, \s, \h, of which capitals are the others; false: another escape. */
+/* The sets of \d, \w, \s, \h; capital letters mean the complement. False: another escape. */
 static bool parse_shorthand(char c, bool in_class, struct element *e)
 {
     static const char *const names[][2] = {{"d", "nd"}, {"w", "word"}, {"s", "whitespace"}, {"h", "xdigit"}};
@@ -290,7 +291,7 @@ static int parse_char(struct parser *p, uint32_t *ret_code)
 
 static int parse_class(struct parser *p, int depth, struct tt_charset *set);
 
-/* [:name:] or [:^name:]; *ret_found false: there is none, so the bracket begins a class. */
+/* [:name:] or [:^name:]; *ret_found false: there is no such class, so the bracket begins a class. */
 static bool parse_bracket(struct parser *p, struct tt_charset *set)
 {
     const char *name = p->text + p->at + 2, *end = p->text + p->size, *close = name;
@@ -329,7 +330,7 @@ static int parse_element(struct parser *p, int depth, struct element *e)
     return parse_char(p, &e->code);
 }
 
-/* Adds an element, or the range that begins with it. */
+/* Adds an element, or the range that it begins. */
 static int parse_range(struct parser *p, int depth, struct tt_charset *set)
 {
     struct element first = {0}, last = {0};
@@ -354,7 +355,7 @@ out:
     return rc;
 }
 
-/* A class, after its bracket. && has the lowest precedence but for ^. */
+/* A class, after its bracket. && has the lowest precedence except for ^. */
 static int parse_class(struct parser *p, int depth, struct tt_charset *set)
 {
     struct tt_charset both = {0};
@@ -414,7 +415,8 @@ static int close_group(struct parser *p)
     return 0;
 }
 
-/* (?flags) holds to the end of the group, whose alternatives after it belong to it; (?flags:...) for a group. */
+/* (?flags) applies until the end of the group, including later alternatives of the group; (?flags:...) applies to its
+ * own group. */
 static int parse_flags(struct parser *p)
 {
     struct group flags = p->group[p->depth];
@@ -450,7 +452,7 @@ out:
     return rc;
 }
 
-/* After the bracket. No group captures, since nothing refers to what a group matched. */
+/* Parses a group after its bracket. No group captures, since nothing refers to its match. */
 static int parse_group(struct parser *p)
 {
     static const char *const same[] = {"?:", "?=", "?!", "?<=", "?<!", "?>"};
@@ -562,7 +564,7 @@ static int parse_atom(struct parser *p)
         }
         if (!e.is_set) {
             tt_charset_add(&e.set, e.code, e.code);
-            if (ignores_case) { /* Oniguruma ignores it in characters and classes, but not in \p{...} alone */
+            if (ignores_case) { /* Oniguruma ignores case in characters and classes, but not in \p{...} alone */
                 TT_TRY(check_case(p, &e.set));
                 TT_TRY(check_pair(p, e.code));
                 ignore_case(&e.set);
@@ -615,7 +617,7 @@ out:
     return rc;
 }
 
-/* Appends one of the sets as a class of a regular expression over kinds. */
+/* Appends one of the sets, as a class of a regular expression over kinds. */
 static void put_kinds(const struct tt_kinds *kinds, const struct tt_charset *set, struct tt_text *out)
 {
     bool has[TT_MOST_KINDS] = {false};
@@ -638,7 +640,7 @@ static void put_kinds(const struct tt_kinds *kinds, const struct tt_charset *set
     tt_text_add(out, "]");
 }
 
-/* The second step. */
+/* The second step of the translation. */
 static int write_over_kinds(const struct parser *p, struct pattern *pattern)
 {
     if (!tt_kinds_init(&pattern->kinds, p->set, p->n_sets))
@@ -658,8 +660,8 @@ static int write_over_kinds(const struct parser *p, struct pattern *pattern)
     return 0;
 }
 
-/* Translates `size` bytes of an expression. TT_EDATA for what PCRE2 would match otherwise than Oniguruma. Release
- * also after an error. */
+/* Translates `size` bytes of an expression. TT_EDATA if PCRE2 and Oniguruma would match differently. Release even
+ * after an error. */
 static int translate(struct pattern *pattern, const char *text, size_t size, const char *where)
 {
     struct parser *p = tt_calloc(1, sizeof *p);
@@ -671,7 +673,7 @@ static int translate(struct pattern *pattern, const char *text, size_t size, con
     p->size = size;
     p->where = where;
     tt_charset_add(&line_end, '\n', '\n');
-    TT_PUSH(p->set, p->n_sets, p->cap_sets) = line_end; /* ^ and $ ask for it */
+    TT_PUSH(p->set, p->n_sets, p->cap_sets) = line_end; /* ^ and $ need it */
     TT_TRY(parse(p));
     TT_TRY(write_over_kinds(p, pattern));
 out:
@@ -696,20 +698,20 @@ static void pattern_release(struct pattern *pattern)
 
 enum {
     FREE_STEPS = 1000,
-    MOST_STEPS = 100000000, /* from one position */
+    MOST_STEPS = 100000000, /* steps from one position */
     BUDGET = 1000000000,    /* and BUDGET_BYTE for every byte of the text */
     BUDGET_BYTE = 16,
     RAISE = 8,
     HEAP_LIMIT_KIB = 65536,
     JIT_STACK_MIN = 32 * 1024,
     JIT_STACK_MAX = 8 * 1024 * 1024,
-    MOST_NESTED = 24, /* the steps of a pre-tokenizer, one in another, and some */
+    MOST_NESTED = 24, /* the steps of a pre-tokenizer, nested, and a few more */
 };
 
 struct tt_regex {
     pcre2_code *code;
     struct tt_kinds kinds;
-    bool is_literal; /* of bytes, not of kinds */
+    bool is_literal; /* an expression of bytes, not of kinds */
 };
 
 struct tt_matcher {
@@ -740,7 +742,7 @@ static int compile(const char *pattern, size_t size, uint32_t options, pcre2_cod
         (void)pcre2_get_error_message(error, (PCRE2_UCHAR *)message, 160);
         return TT_EDATA;
     }
-    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without a JIT the interpreter gives the same matches */
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without a JIT, the interpreter gives the same matches */
     *ret_code = code;
     return 0;
 }
@@ -838,7 +840,7 @@ static int match_within(const struct tt_matches *s, size_t from, size_t last, in
     return pcre2_match(s->regex->code, (PCRE2_SPTR)s->subject, s->subject_size, from, 0, m->data, m->context);
 }
 
-/* The same, one position at a time: a position that needs more than the free steps takes them from the budget. */
+/* The same, one position at a time: a position that needs more than the free steps takes more from the budget. */
 static int match_slowly(const struct tt_matches *s, size_t from)
 {
     struct tt_matcher *m = s->matcher;
@@ -862,7 +864,7 @@ static size_t length_of(unsigned char first)
     return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/* Writes the kinds of all characters of a valid text; returns how many there are. */
+/* Writes the kinds of all characters of a valid text; returns their number. */
 static size_t write_kinds(const struct tt_kinds *kinds, const char *text, size_t size, char *out)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -915,7 +917,7 @@ void tt_matches_end(struct tt_matches *s)
     s->matcher->n_nested--;
 }
 
-/* The offset in the text of an offset in the subject, which never becomes less from call to call. */
+/* The offset in the text for an offset in the subject, which never decreases from call to call. */
 static size_t offset_in_text(struct tt_matches *s, size_t at)
 {
     if (s->subject_size == s->size)

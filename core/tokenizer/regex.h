@@ -9,8 +9,8 @@
 
 /**
  * The regular expressions of tokenizer files, by PCRE2, which only this module includes. Such files are written for
- * Oniguruma with Ruby's syntax; an expression that PCRE2 would match otherwise is refused. Threads may share
- * a compiled expression; each needs its own matcher.
+ * Oniguruma with Ruby's syntax; an expression that PCRE2 would match differently is refused. Threads may share a
+ * compiled expression; each needs its own matcher.
  */
 struct tt_regex;
 struct tt_matcher;
@@ -26,7 +26,7 @@ void tt_regex_free(struct tt_regex *regex);
 int tt_matcher_new(struct tt_matcher **ret_matcher) TT_MUST_CHECK;
 void tt_matcher_free(struct tt_matcher *matcher);
 
-/** Begins a text of `size` bytes, which determines how many steps all its matches together may take. */
+/** Begins a text of `size` bytes, which determines the number of steps that all its matches together may take. */
 void tt_matcher_begin(struct tt_matcher *matcher, size_t size);
 
 /** All matches of an expression in a text, one after the other. Members are private to regex.c. */
@@ -41,13 +41,13 @@ struct tt_matches {
 
 /**
  * Begins the matches in size bytes of valid UTF-8; the expression sees nothing outside them. Matches may be nested: the
- * last ones that began end first.
+ * last one to begin ends first.
  */
 void tt_matches_begin(struct tt_matches *matches, struct tt_matcher *matcher, const struct tt_regex *regex,
                       const char *text, size_t size);
 
 /**
- * The next match, which begins where the last one ended, or a character later if that one was empty.
+ * The next match, which begins where the last one ended, or one character later if the last one was empty.
  *   ret_begin/end  the match
  *   ret_found      false: no match
  * TT_EDATA when matching ran into a limit: memory, or the steps of all matches since tt_matcher_begin.

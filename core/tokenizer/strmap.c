@@ -16,7 +16,7 @@ static uint64_t hash_key(const char *key, size_t size)
     return hash ? hash : 1;
 }
 
-/* The entry of a key, or the free entry where it would go. The map has a free entry. */
+/* The entry of a key, or the free entry where it would go. The map always has a free entry. */
 static struct tt_strmap_entry *find(const struct tt_strmap *map, uint64_t hash, const char *key, size_t size)
 {
     for (size_t i = hash & (map->cap - 1);; i = (i + 1) & (map->cap - 1)) {

@@ -28,7 +28,7 @@ struct tt_strmap {
 /** Sets the value of a key, replacing any earlier value. */
 void tt_strmap_set(struct tt_strmap *map, const char *key, size_t size, int64_t value);
 
-/** The value of a key, or missing. */
+/** The value of a key, or `missing`. */
 int64_t tt_strmap_get(const struct tt_strmap *map, const char *key, size_t size, int64_t missing);
 
 /** Removes all keys; keeps the memory. */

@@ -3,10 +3,10 @@
  * Trains a byte-level BPE: counts words, learns merges, and writes Hugging Face's tokenizer.json and
  * tokenizer_config.json.
  *
- * Words are sequences of tokens with a count. A table has the count of every pair of neighbours. A heap has the pairs
- * with the words in which they may be. To merge a pair, only these words are changed, and only the counts around the
- * merged places. A pair whose count has changed since it was put into the heap is put back with the new one when it
- * comes up.
+ * Words are sequences of tokens with a count. A table holds the count of every pair of neighbours. A heap holds the
+ * pairs, with the words in which they may occur. Merging a pair changes only these words, and only the counts around
+ * the merged places. If the count of a pair has changed since it entered the heap, the pair goes back with the new
+ * count when it comes up.
  */
 #include "core/tokenizer/train.h"
 
@@ -65,7 +65,7 @@ void tt_word_counts_release(struct tt_word_counts *words)
     json_decref(words->json);
 }
 
-/* Drops the rarest words until at most half of the room is used. Which ones does not depend on the order of the map. */
+/* Drops the rarest words until at most half of the room is used. The choice does not depend on the order of the map. */
 static void drop_rare(struct tt_word_counts *words)
 {
     for (int64_t least = 2; words->count.n > words->most / 2; least *= 2) {
@@ -124,7 +124,7 @@ struct candidate {
 
 struct training {
     struct tt_bpe_trained *trained;
-    struct tt_strmap id; /* of every token */
+    struct tt_strmap id; /* bytes of every token */
     /* the words */
     int n_words;
     int64_t *count;
@@ -136,7 +136,7 @@ struct training {
     /* pairs that the current merge makes */
     struct candidate *fresh;
     int n_fresh, cap_fresh;
-    /* a binary heap; the first is the next to be merged */
+    /* a binary heap; the first pair is the next to be merged */
     struct candidate *heap;
     int n_heap, cap_heap;
 };
@@ -155,7 +155,7 @@ static int32_t add_token(struct training *t, const char *text, size_t size)
     return id;
 }
 
-/* The ids of the bytes are in the order of their characters. */
+/* The ids of the bytes follow the order of their characters. */
 static void add_alphabet(struct training *t, int32_t *id_of_byte)
 {
     for (uint32_t code = 0; code < 512; code++) {
@@ -218,7 +218,7 @@ static void grow_pairs(struct training *t)
     tt_free(old);
 }
 
-/* Changes the count of a pair by that of word w, once more or once less; a pair that is made remembers the word. */
+/* Changes the count of a pair by the count of word w, up or down; a new pair remembers the word. */
 static void change(struct training *t, int32_t left, int32_t right, int sign, int32_t w)
 {
     uint64_t key = key_of(left, right);
@@ -431,7 +431,7 @@ static json_t *describe_special(const struct tt_bpe_trained *trained)
     return list;
 }
 
-/* Merges as texts: all versions of `tokenizers` read them, and no token has a space. */
+/* Merges as strings: all versions of `tokenizers` read them, and no token contains a space. */
 static json_t *describe_model(const struct tt_bpe_trained *trained)
 {
     json_t *vocab = json_object(), *merges = json_array();
@@ -446,7 +446,7 @@ static json_t *describe_model(const struct tt_bpe_trained *trained)
                      "ignore_merges", 0, "vocab", vocab, "merges", merges);
 }
 
-/* transformers writes this model_max_length where there is no limit. */
+/* transformers writes this model_max_length if there is no limit. */
 static json_t *describe_config(const char *bos, const char *eos)
 {
     json_t *json = json_pack("{s:s, s:b, s:I}", "tokenizer_class", "PreTrainedTokenizerFast",
@@ -459,7 +459,7 @@ static json_t *describe_config(const char *bos, const char *eos)
     return json;
 }
 
-/* Takes both values. */
+/* Takes ownership of both values. */
 static int save(const char *folder, json_t *json, json_t *config)
 {
     char *text[2] = {NULL, NULL},

@@ -22,8 +22,8 @@ struct tt_word_counts {
     struct tt_text scratch;
     struct tt_strmap count;
     size_t most;
-    int64_t n_words;   /* that were added, with repetitions */
-    int64_t n_dropped; /* of these, words that were dropped */
+    int64_t n_words;   /* words that were added, with repetitions */
+    int64_t n_dropped; /* of these, the words that were dropped */
 };
 
 /** About 2 GiB. */
@@ -39,30 +39,32 @@ int tt_word_counts_add(struct tt_word_counts *words, const char *text, size_t si
 /**
  * A byte-level BPE vocabulary: special tokens, the 256 bytes in the order of their characters, then one token per
  * merge. The `tokenizers` library's BpeTrainer learns the same merges from the same words: the most frequent pair of
- * tokens first, and of equally frequent ones that with the lower ids.
+ * tokens first, and among equally frequent pairs the one with the lower ids.
  */
 struct tt_merge {
     int32_t left, right, result;
 };
 
 struct tt_bpe_trained {
-    char **token; /* of every id, in the byte-level alphabet; special tokens as they are */
+    char **token; /* text of every id, in the byte-level alphabet; special tokens as they are */
     int n_tokens, cap_tokens;
     int n_special;
     struct tt_merge *merge;
     int n_merges, cap_merges;
-    int64_t text_bytes, text_tokens; /* of the words, with repetitions */
+    int64_t text_bytes, text_tokens; /* bytes of the words, with repetitions */
 };
 
 /**
- * Learns merges until there are vocab_size tokens, or until no pair is left. `special` are the first tokens. The result
+ * Learns merges until there are vocab_size tokens, or until no pair is left. The first tokens are `special`. The result
  * depends on the counts alone. TT_EUSAGE if vocab_size has no room for the special tokens and bytes.
  */
 int tt_bpe_train(const struct tt_word_counts *words, int64_t vocab_size, int n_special, const char *const *special,
                  struct tt_bpe_trained *ret_trained) TT_MUST_CHECK;
 void tt_bpe_trained_release(struct tt_bpe_trained *trained);
 
-/** tokenizer.json and tokenizer_config.json in folder, which is made if it is missing; bos and eos may be NULL. */
+/**
+ * Writes tokenizer.json and tokenizer_config.json into folder, which it creates if necessary; bos and eos may be NULL.
+ */
 int tt_bpe_write(const struct tt_bpe_trained *trained, const struct tt_word_counts *words, const char *bos,
                  const char *eos, const char *folder) TT_MUST_CHECK;
 

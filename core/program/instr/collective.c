@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The instructions that begin a collective and wait for it. What differs between purposes is in their rows.
+ * The instructions that begin a collective and wait for it. The rows of the purposes contain the differences.
  */
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
@@ -73,7 +73,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     return desc;
 }
 
-/* Whether there is anything to do: data travels, or is rounded to a type in which it is not kept. */
+/* Whether there is anything to do: data travels, or is rounded to another type than the one in which it is kept. */
 static bool happens(const struct tt_lowering *lowering, enum tt_purpose purpose, const struct tt_collective_desc *desc)
 {
     bool of_params = tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS;
@@ -149,7 +149,7 @@ static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
         row->before(ex, instr);
     if (!tt_collective_travels(&instr->collective) || !ex->exchange.begin)
         goto out;
-    /* all earlier work must be complete: it makes the data to send, and may use the memory that receives data */
+    /* all earlier work must be complete: it produces the data to send, and may use the memory that receives data */
     TT_TRY(tt_device_synchronize(ex->stream));
     rc = ex->exchange.begin(ex->exchange.ctx, i);
 out:

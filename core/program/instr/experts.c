@@ -4,8 +4,8 @@
  * for each expert and grain. Then, round by round (core/program/routing.h), rows go to the ranks of their experts, the
  * node runs on the rows that have arrived, and its output returns to their origins.
  *
- * Operands as for TT_RUN. Scratch has the windows first, one for each input that travels; the node's output takes
- * the first window. All ranks of a group run these instructions in the same order, so all have one tag.
+ * Operands as for TT_RUN. Scratch begins with the windows, one for each input that travels; the node's output takes the
+ * first window. All ranks of a group run these instructions in the same order, so one tag suffices.
  */
 #include "core/ops/experts/experts.h"
 
@@ -77,8 +77,8 @@ int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
     return (routed.n_in + 1) * tt_value_bytes(&graph->values[of->in[0]]) / of->attr.peers.n * (of->attr.peers.n - 1);
 }
 
-/* In the worst case all rows of this rank leave it, and all experts for the other ranks' tokens are here. Two
- * successive rounds together carry more rows than a window, since a round ends when the next pair does not fit. */
+/* In the worst case all rows of this rank leave it, and all tokens of the other ranks choose experts of this rank.
+ * Two successive rounds together carry more rows than a window, since a round ends when the next pair does not fit. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node)
 {
     const struct tt_node *of = &graph->nodes[node];

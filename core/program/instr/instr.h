@@ -8,12 +8,12 @@
 
 /**
  * The table of instructions. A row contains everything that titan knows about an instruction; instr.def explains how to
- * add one. TT_BEGIN begins a collective and TT_WAIT awaits it. The differences between collectives are in a row for
+ * add one. TT_BEGIN begins a collective and TT_WAIT waits for it. The differences between collectives are in a row for
  * each purpose; purpose.def explains how to add one.
  */
 struct tt_walk; /* core/program/internal.h */
 
-struct tt_executor; /* core/program/executor.h, as is struct tt_step */
+struct tt_executor; /* core/program/executor.h, like struct tt_step */
 struct tt_step;
 
 /**
@@ -45,18 +45,18 @@ enum tt_phase {
 
 /* The cost of an instruction on the computing thread. */
 struct tt_instr_cost {
-    struct tt_cost work;    /* arithmetic or memory, whichever takes longer */
-    double calls, messages; /* numbers of calls, and of small messages that follow one another */
-    double link_bytes;      /* bytes that it sends, and for which it waits */
+    struct tt_cost work;    /* time for arithmetic or memory, whichever is longer */
+    double calls, messages; /* number of calls, and of small messages that follow one another */
+    double link_bytes;      /* bytes that it sends and waits for */
 };
 
 struct tt_instr_row {
     const char *name; /* in plans and traces; for TT_BEGIN and TT_WAIT, the row of the purpose gives the name */
     enum tt_split_part part;
     enum tt_phase phase;
-    bool of_units;      /* instr.unit and instr.bucket are used */
-    bool of_microbatch; /* instr.microbatch is used, and shown */
-    bool quiet;         /* does nothing that a trace would show */
+    bool of_units;      /* uses instr.unit and instr.bucket */
+    bool of_microbatch; /* uses instr.microbatch, and shows it */
+    bool quiet;         /* does nothing that is worth showing in a trace */
     bool begins, waits; /* begins a collective; waits for the one that instr.begin began */
     bool decides;       /* decides whether the step stops here: state changes only afterwards */
     /* For instructions whose part and phase depend on the node; NULL: `part` and `phase` apply. */
@@ -89,8 +89,8 @@ enum tt_among {
 enum tt_carries { TT_CARRIES_PARAMS, TT_CARRIES_GRADS, TT_CARRIES_SUMS, TT_CARRIES_UPDATES };
 
 struct tt_purpose_row {
-    const char *name, *wait_name; /* of its TT_BEGIN and TT_WAIT */
-    /* in traces, before the name of the group; NULL: the collective is among the whole group */
+    const char *name, *wait_name; /* category of its TT_BEGIN and TT_WAIT */
+    /* in traces, before the name of the group; NULL: the whole group takes part */
     const char *part_of_group;
     enum tt_collective_op op;
     enum tt_among among;

@@ -114,7 +114,7 @@ out:
     return rc;
 }
 
-/* The order does not depend on when this rank computes microbatches and stages. */
+/* The order must not depend on when this rank computes microbatches and stages. */
 int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr)
 {
     enum { STAGES = 1 << 16 };

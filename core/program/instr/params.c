@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parameters: gathered from shards or from kept parts, freed, or kept in part. Their gradients: reduced, added, and
- * summed over the replicas.
+ * Instructions for parameters, which gather them from shards or kept parts, free them, or keep a part; and for their
+ * gradients, which reduce, add, and sum them over the replicas.
  *
- * To gather float32 in bfloat16, a shard is rounded into its place in the whole and sent from there. Nodes use the
- * whole as it arrives.
+ * To gather float32 in bfloat16, a shard is rounded into its place in the whole parameter and sent from there. Nodes
+ * use the whole as it arrives.
  */
 #include "core/math/bf16.h"
 #include "core/math/tree.h"
@@ -15,7 +15,7 @@
 
 /* --- gathers --- */
 
-/* Gathers from kept parts if there are any; schedules need not know of that. */
+/* Gathers from kept parts if there are any, unknown to schedules. */
 static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
@@ -115,7 +115,7 @@ static void free_whole(struct tt_walk *w, const struct tt_instr *from, bool oper
     }
 }
 
-/* If nothing travels, the parameters are rounded copies, which live until their last read. */
+/* If nothing travels, the parameters are rounded copies that live until their last read. */
 static int lower_reshard(struct tt_walk *w, const struct tt_instr *from)
 {
     struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD, &from->unit, 1);
@@ -141,7 +141,7 @@ static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
     struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD_KEPT, &from->unit, 1);
 
     free_whole(w, from, true);
-    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* in the type in which it travels */
+    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* the type in which it travels */
     w->program->buffers[w->kept[from->unit]].unit = from->unit;
     tt_lower_operand(w, w->kept[from->unit]);
     return 0;
@@ -186,7 +186,7 @@ const struct tt_instr_row tt_instr_keep = {
  * their sum is reduced. Blocks of a power of two are complete subtrees, so the bits are the same.
  */
 
-/* The microbatch whose buffers contain the gradients that are reduced with microbatch mb: its own gradients, or its
+/* The microbatch whose buffers contain the gradients to be reduced with microbatch mb: its own gradients, or its
  * block's sum. */
 static int sum_owner(const struct tt_walk *w, int mb, int unit)
 {
@@ -207,7 +207,7 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
     tt_lower_collective(w, from, TT_REDUCE);
     if (!tt_lowering_reduces(&w->in, from->unit)) { /* gradients are rounded as if they were exchanged */
         for (int i = 0; i < of.n; i++) {
-            w->begun[TT_REDUCE][of.units[i]] = TT_NONE; /* it is complete at once */
+            w->begun[TT_REDUCE][of.units[i]] = TT_NONE; /* complete at once */
             tt_lower_operand(w, unit_grad(w, from->microbatch, of.units[i]));
         }
         return 0;
@@ -254,7 +254,8 @@ static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
     return 0;
 }
 
-/* Rounds gradients. Those that travel are whole, with one operand each; others have one operand per unit. */
+/* Rounds gradients. If they travel, they are whole and have one operand each; otherwise there is one operand per
+ * unit. */
 static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -275,7 +276,7 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
     }
 }
 
-/* Adds gradients in bfloat16, which have arrived unchanged, one member's after another's. */
+/* Adds gradients in bfloat16, which have arrived unchanged, one member after another. */
 static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);

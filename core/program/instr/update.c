@@ -295,7 +295,7 @@ const struct tt_purpose_row tt_purpose_gather_updates = {
 
 /* --- TT_MUON --- */
 
-/* Bytes of the matrix that is assembled at the begin of the scratch memory; 0: it was gathered whole. */
+/* Bytes of the matrix that is assembled at the beginning of the scratch memory; 0: it was gathered whole. */
 static int64_t assembled_bytes(const struct tt_unit_param *param)
 {
     return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
@@ -391,7 +391,7 @@ const struct tt_instr_row tt_instr_muon = {
     .run = run_muon,
 };
 
-/* --- TT_AVERAGE: the averages of the weights (EMA), when all parameters have their new values --- */
+/* --- TT_AVERAGE: the averages of the weights (EMA), after all parameters have their new values --- */
 
 static struct tt_step_call average_of(const struct tt_program *program, const struct tt_instr *instr)
 {
