@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A dry run: the parts of a start that change nothing, in the order of a start, and a look at data and disk.
+ * A dry run: the parts of a start that change nothing, in the same order, plus an inspection of data and disk.
  */
 #include "trainer/dry.h"
 

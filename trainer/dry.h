@@ -47,7 +47,7 @@ struct tt_dry {
     struct tt_dry_lengths lengths;        /* all 0: no dataset records where documents begin */
     struct tt_dry_sample sample[TT_DRY_SAMPLES];
     int n_samples;                  /* 0: no step is left */
-    struct tt_text_repeats repeats; /* of these samples */
+    struct tt_text_repeats repeats; /* repeated tokens in these samples */
     struct tt_saver_disk disk;
 };
 
@@ -55,7 +55,7 @@ struct tt_dry {
 bool tt_dry_knows_tokens(const struct tt_dry *dry, int part);
 
 /**
- * Makes all the checks. Collective: every rank returns the same code. May be released after an error too.
+ * Makes all the checks. Collective: every rank returns the same code. Release even after an error.
  *   overwrite      the run would replace the run in its folder
  *   asked_to_stop  as in struct tt_run_events
  * Errors: as a run.

@@ -52,7 +52,7 @@ const char *tt_finish_name(enum tt_finish finish)
     return names[finish];
 }
 
-/* A model may have more rows than its tokenizer has tokens. Such rows have no text, nor have special tokens. */
+/* A model may have more rows than its tokenizer has tokens. These rows have no text, and neither do special tokens. */
 static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
 {
     if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))

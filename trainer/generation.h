@@ -12,9 +12,7 @@
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/engine/generator.h"
 
-/**
- * Text that is made token by token: bytes go in, whole characters come out. Zero-initialise and set `to`.
- */
+/** Text that is produced token by token: bytes go in, whole characters come out. Zero-initialise and set `to`. */
 struct tt_stream {
     FILE *to;            /* NULL: the text is only collected */
     struct tt_text text; /* all text so far */
@@ -42,7 +40,7 @@ struct tt_generation {
     uint64_t seed;
     const int32_t *stop; /* tokens that end a text */
     int n_stop;
-    const volatile sig_atomic_t *interrupted; /* a text ends when it is not 0; may be NULL */
+    const volatile sig_atomic_t *interrupted; /* if this becomes nonzero, the text ends; may be NULL */
 };
 
 struct tt_continuation {
@@ -53,7 +51,7 @@ struct tt_continuation {
     double seconds;
 };
 
-/** Makes continuation number s; it is written to stream.to while it is made. The caller releases it. */
+/** Produces continuation number s, and writes it to stream.to at the same time. The caller releases it. */
 int tt_generation_run(const struct tt_generation *generation, int64_t s,
                       struct tt_continuation *continuation) TT_MUST_CHECK;
 void tt_continuation_release(struct tt_continuation *continuation);

@@ -31,7 +31,7 @@ static int64_t last_step(const struct tt_loop *l)
 
 /* --- stops --- */
 
-/* A step that takes longer than this, in seconds, may be given up before its end. */
+/* A step that takes longer than this, in seconds, may be abandoned before its end. */
 static double long_step_sec(void)
 {
     const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
@@ -91,7 +91,7 @@ static void answer(const struct tt_loop *l, const char *again, const char *forma
     l->options.events->answer(text, again);
 }
 
-/* Sets the answer for the step that begins. A long step may end before its time. */
+/* Sets the answer for the step that begins. A long step may end early. */
 static void answer_in_step(const struct tt_loop *l)
 {
     bool is_long = l->pace.is_long, saves = l->saver.store;
@@ -116,8 +116,8 @@ static void answer_in_save(const struct tt_loop *l)
         l->options.events->saves(l->options.events->arg);
 }
 
-/* Sets the answer during a validation, which is given up, or a sampled text. where: "after ..." or "within ..." the
- * last step. */
+/* Sets the answer during a validation, which would be abandoned, or a sampled text. where: "after ..." or "within ..."
+ * the last step. */
 static void answer_in_pause(const struct tt_loop *l, const char *where)
 {
     bool saves = l->saver.store;
@@ -270,7 +270,7 @@ static bool validation_is_due(const struct tt_loop *l, bool last)
     return cfg->validation.enable && (last || l->at.step == 1 || l->at.step % cfg->validation.freq == 0);
 }
 
-/* Validates after the last step of a run that was stopped or killed before it did so. */
+/* Validates after the last step of a run that was stopped or killed before it could do so. */
 static int make_up_validation(struct tt_loop *l, int *ret_stop)
 {
     struct tt_comm *comm = l->setup->comm;
@@ -300,8 +300,8 @@ out:
     return rc;
 }
 
-/* Everything after a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked for
- * meanwhile. */
+/* Everything after a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked
+ * for in the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
     const struct tt_config *cfg = l->setup->cfg;
@@ -366,7 +366,7 @@ int tt_loop_run(struct tt_loop *l)
     l->pace.step_sec = l->reporter.predicted_step_sec;
     tt_reporter_begin_steps(&l->reporter, &l->at);
     TT_TRY(end_step(l, &stop));
-    /* no steps are left: completes the last save, unless the step came from another folder */
+    /* if no steps are left: completes the last save, unless the step came from another folder */
     retains = l->setup->cfg->checkpoint.load_step < 0 &&
               !json_object_get(l->start.since.keys, TT_KEY_NAME(checkpoint.keep_latest_k));
     if (l->at.step >= last_step(l) && l->start.since.step >= 0)
@@ -393,13 +393,13 @@ out:
         return rc;
     if (stop)
         return stopped(l, stop);
-    /* a run that was already complete when it started has printed that */
+    /* a run that was already complete when it started has already printed that */
     if (l->setup->comm->rank == 0 && l->at.step > first)
         events->end(events->arg, &about);
     return 0;
 }
 
-/* --- open and close: the parts of a loop, in the order in which they need each other --- */
+/* --- open and close: the parts of a loop, each before the parts that need it --- */
 
 static int take_folder(struct tt_loop *l)
 {
@@ -433,7 +433,7 @@ static int replace_run(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-/* The record of a run's start. `titan status` reads from it where the run is, and how to continue it. */
+/* The record of a run's start. `titan status` uses it to find the run's state, and to say how to continue the run. */
 static json_t *record_of(const struct tt_loop *l)
 {
     const struct tt_setup *s = l->setup;
@@ -521,7 +521,7 @@ void tt_loop_close(struct tt_loop *l, int exit_code)
     tt_train_text_release(&l->text);
     tt_validator_release(&l->validator);
     tt_train_data_release(&l->data);
-    if (!l->has_begun) /* leaves nothing of a run that did not begin */
+    if (!l->has_begun) /* removes all traces of a run that did not begin */
         tt_run_folder_undo(l->setup->cfg, &l->folder);
     tt_run_folder_release(&l->folder);
     *l = (struct tt_loop){.setup = NULL};

@@ -33,7 +33,7 @@ struct tt_loop_options {
     char **argv;
 };
 
-/* The parts of a run that the lines at its begin and end describe. */
+/* The parts of a run that the lines at its beginning and end describe. */
 struct tt_run_about {
     const struct tt_reporter *reporter;
     const struct tt_start *start;
@@ -44,7 +44,7 @@ struct tt_run_about {
 
 /* The length of steps, which decides how a signal stops them. */
 struct tt_pace {
-    double step_sec; /* of the last step; at the start, the predicted time */
+    double step_sec; /* time of the last step; at the start, the predicted time */
     bool is_long;    /* steps are long on some rank, so a stop signal ends them early */
 };
 
@@ -62,7 +62,7 @@ struct tt_loop {
     struct tt_reporter reporter;
     struct tt_pace pace;
     bool has_begun;       /* all parts are open */
-    bool owes_validation; /* the validation that was due after the present step has not been done */
+    bool owes_validation; /* the validation that was due after the current step has not been done */
 };
 
 /** The set-up must outlive the loop. Close the loop after an error too. */
@@ -89,7 +89,7 @@ void tt_loop_close(struct tt_loop *loop, int exit_code);
 struct tt_trace_step {
     int64_t step;
     int rank, world, threads;
-    struct tt_span load; /* from the begin of loading the batch until all ranks have their batch */
+    struct tt_span load; /* from the beginning of loading the batch until all ranks have their batch */
     double end;          /* the end of the step */
     /* the longest load of all ranks: traces begin this long before the end of the load, so that the traces of all
      * ranks line up although their clocks differ */

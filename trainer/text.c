@@ -91,7 +91,7 @@ static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data
         t->tokenizer = t->own;
     for (int i = 0; i < data->n; i++)
         has_chats = has_chats || data->part[i].dataset->ref.info.mask_at;
-    /* the template that the run names, or that of the tokenizer, writes conversations */
+    /* conversations are written by the template that the run names, or by the tokenizer's */
     if (t->tokenizer && has_chats &&
         (strcmp(cfg->training.chat_template, "auto") != 0 || tt_tokenizer_info(t->tokenizer)->chat_template))
         TT_TRY(ask(t));
@@ -185,7 +185,7 @@ int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_
     if (comm->rank == 0 && rc == 0)
         rc = tt_generator_allocate(r.generator);
     rc = tt_comm_agree(comm, rc);
-    /* exchanges the averages with the weights, sends them, and exchanges them back */
+    /* exchanges the weights with their averages, sends them, and exchanges them back */
     if (rc == 0 && s->cfg->ema.validate)
         tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
     if (rc == 0) {

@@ -22,20 +22,22 @@
 struct tt_train_text {
     const struct tt_setup *setup;
     struct tt_tokenizer *own; /* the tokenizer, if the data has none open; NULL: the data has one, or it is not known */
-    const struct tt_tokenizer *tokenizer; /* NULL: texts are numbers of tokens */
+    const struct tt_tokenizer *tokenizer; /* NULL: texts consist of token ids */
     const char *prompt;                   /* the text of the prompt; NULL: the beginning of a document */
     struct tt_ids ids;                    /* the prompt */
     int32_t stop;                         /* the token that ends a text; -1: there is none */
 };
 
-/** The set-up and the data must outlive `text`. Does nothing if no texts are wanted. TT_EUSAGE if the prompt cannot be
- * used. Collective. */
+/**
+ * The set-up and the data must outlive `text`. Does nothing if the run samples no texts. TT_EUSAGE if the prompt cannot
+ * be used. Collective.
+ */
 int tt_train_text_open(const struct tt_setup *setup, const struct tt_train_data *data,
                        struct tt_train_text *ret_text) TT_MUST_CHECK;
 void tt_train_text_release(struct tt_train_text *text);
 
 /**
- * Samples a text of the weights as they are, or of their averages if these are validated, and reports it. Changes
+ * Samples a text from the current weights, or from their averages if validation uses those, and reports it. Changes
  * nothing. If the system refuses the memory, or a value is not finite, reports that; training continues. Collective.
  */
 int tt_train_text_sample(const struct tt_train_text *text, int64_t step, struct tt_reporter *reporter) TT_MUST_CHECK;

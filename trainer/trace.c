@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trace of a step. A rank is a process in Chrome's format, and its lanes are threads: what the main thread
- * computes, what it waits for, and the collectives from their beginning to their completion, on one lane per
- * collective under way.
+ * The trace of a step. In Chrome's format, a rank is a process, and its lanes are threads: one for the main thread's
+ * computation, one for its waits, and one per simultaneous collective, from its beginning to its completion.
  */
 #include <string.h>
 
@@ -61,7 +60,7 @@ static json_t *units_json(const struct writer *w, const struct tt_instr *instr)
     return json;
 }
 
-/* What the main thread did in an instruction. */
+/* The activity of the main thread in an instruction. */
 static void add_instruction(struct writer *w, int i)
 {
     const struct tt_instr *instr = &w->program->instrs[i];

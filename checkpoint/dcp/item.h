@@ -19,7 +19,7 @@ struct tt_dcp_tensor {
     enum tt_dtype dtype;
     int ndim;
     int64_t shape[TT_BOX_DIMS];
-    int64_t begin, end; /* size of the elements, packed, and their place from the start of the archive */
+    int64_t begin, end; /* place of the packed elements, from the start of the archive */
     uint32_t order;     /* order of the dimensions, as in tt_manifest_chunk */
     uint32_t crc;       /* CRC-32 of these bytes, if has_crc */
     bool has_crc;

@@ -59,7 +59,7 @@ struct tt_pickle_value {
     enum tt_dtype dtype; /* of a TT_PY_TYPE */
     int64_t number;      /* of a bool or an int */
     double real;
-    const char *text; /* length of text or bytes, which lie in the pickle without a final 0 */
+    const char *text; /* text or bytes in the pickle, without a final 0 */
     size_t size;
     struct tt_pickle_value **item;
     int n, cap;

@@ -30,7 +30,7 @@ struct tt_copying {
     struct tt_output output; /* the folder; unused by GGUF, which is one file */
     const char *what;        /* for tt_progress: "exporting" */
     int64_t done, total;     /* bytes, for tt_progress */
-    int64_t bytes;           /* bytes of the files written so far */
+    int64_t bytes;           /* bytes of the files that are written */
 };
 
 /** Counts the bytes that a sink has written, and shows the progress. */
@@ -112,7 +112,7 @@ struct tt_hf_texts {
     char *text[TT_HF_N_TEXTS]; /* NULL: there is no such file */
     size_t size[TT_HF_N_TEXTS];
     char *template;   /* the chat template that is used, wherever it is stored; NULL: none */
-    int32_t bos, eos; /* BOS of the tokenizer in training; -1: none */
+    int32_t bos, eos; /* tokens of the tokenizer in training; -1: none */
     int32_t end;      /* the token that ends a turn, after training on conversations; otherwise -1 */
     json_t *stops;    /* eos_token_id of generation_config.json, if training on conversations changed it; else NULL */
 };

@@ -40,7 +40,7 @@ struct row {
     bool is_absent;                   /* it needs a feature that is not built; no row is shown */
     double *step_secs, *exposed_secs; /* [steps] of each timed step, on its slowest rank */
     int n_steps, cap_steps, cap_exposed;
-    double *losses; /* loss of the first trial, after every step */
+    double *losses; /* losses of the first trial, after every step */
     int n_losses, cap_losses;
     double step_sec, exposed_sec; /* medians of the above */
     double predicted_step_sec, predicted_exposed_sec;

@@ -19,7 +19,7 @@ enum tt_doctor_level { TT_DOCTOR_OK, TT_DOCTOR_WARNING, TT_DOCTOR_ERROR, TT_DOCT
 /** The result of a check; all zero: no complaint, no description yet. */
 struct tt_finding {
     enum tt_doctor_level level;
-    int rc;               /* for an error: the exit code that `titan train` would end with */
+    int rc;               /* for an error: the code with which `titan train` would end */
     struct tt_text found; /* "2 cores, 4 hardware threads" */
     struct tt_text help;  /* the remedy for a warning or an error */
 };

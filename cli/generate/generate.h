@@ -34,7 +34,7 @@ struct tt_pretrained {
     struct tt_step_place place;
     char *assets; /* the folder with model.json or config.json, and tokenizer.json */
     struct tt_model *model;
-    int64_t trained_seq_len; /* seed of the run that made them; 0: not known */
+    int64_t trained_seq_len; /* of the run that made them; 0: not known */
     json_t *config;          /* of the run that made them, as tt_config_to_json; NULL: not known */
 };
 

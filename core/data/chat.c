@@ -21,7 +21,7 @@ struct tt_chat {
     json_t *messages;
     bool *is_answer; /* for each message: whether it is an assistant's answer to be learned */
     size_t n_answers, cap_answers;
-    struct tt_text text; /* weight of the line */
+    struct tt_text text; /* text of the line */
     struct tt_passages learned;
 };
 

@@ -35,7 +35,7 @@ enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
  * pointer, a web page, Parquet, another compression), TT_EDATA says what it is. */
 struct reader {
     const char *name;
-    struct tt_mapping mapping; /* file that is opened by its path */
+    struct tt_mapping mapping; /* mapping of a file that is opened by its path */
     const uint8_t *raw;
     size_t raw_size, raw_used;
     enum packing packing;

@@ -24,7 +24,7 @@ struct tt_source {
     char **path;      /* sorted; the name of a built-in source */
     int n_paths;
     struct tt_builtin builtin; /* size is 0 if the source consists of files */
-    int64_t bytes;             /* of all files; their size on disk */
+    int64_t bytes;             /* size of all files on disk */
 };
 
 /**

@@ -386,7 +386,7 @@ static int read_tensor(struct reader *r, uint64_t alignment)
         TT_TRY(tt_fail(TT_EDATA,
                        "'%s' is damaged: tensor '%s' begins at byte %" PRIu64 ", which is not a multiple of %" PRIu64,
                        r->file->path, t.name, offset, alignment));
-    t.begin = (int64_t)offset; /* offset of the data, which is not known yet */
+    t.begin = (int64_t)offset; /* from the start of the data, whose place is not known yet */
     t.end = t.begin + elements / t.type->elements * t.type->bytes;
     TT_PUSH(r->file->tensor, r->file->n_tensors, r->file->cap_tensors) = t;
     t.name = NULL;

@@ -70,8 +70,8 @@ static const struct source {
     const struct tt_kernels *own, *base;
     unsigned feature; /* flag in enum tt_cpu_feature; 0: none */
     const char *needs;
-    const char *products;     /* the method for bfloat16, a word for records */
-    const char *instructions; /* kernels for bfloat16; NULL: widened to float32 */
+    const char *products;     /* how it multiplies bfloat16, a word for records */
+    const char *instructions; /* the instructions for this; NULL: widens to float32 */
     struct known known[4];
 } sources[] = {
     {"blas", &blas, &blas, 0, "", "widened", NULL, {{0}}},
@@ -102,11 +102,11 @@ static const struct source {
 enum { N_SOURCES = sizeof sources / sizeof *sources };
 static const double WORTH = 1.25;
 
-static struct tt_kernels variants[N_SOURCES]; /* rows that this processor supports */
+static struct tt_kernels variants[N_SOURCES]; /* the variants that this processor supports */
 static const struct source *source_of[N_SOURCES];
-static double gains[N_SOURCES];  /* rate of products of bfloat16; 1: widened */
-static bool measured[N_SOURCES]; /* gains that are unknown */
-static bool wrong[N_SOURCES];    /* rows that multiply wrongly on this processor */
+static double gains[N_SOURCES];  /* gains of products of bfloat16; 1: widened */
+static bool measured[N_SOURCES]; /* gains that no table contains */
+static bool wrong[N_SOURCES];    /* variants that multiply wrongly on this processor */
 static int n_variants;
 static const struct tt_kernels *chosen; /* chosen by TITAN_CPU, else as above */
 static const struct tt_kernels *in_use;

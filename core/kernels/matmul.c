@@ -307,7 +307,7 @@ void tt_matmul(struct tt_team *team, const struct tt_matmul *product)
  */
 
 enum {
-    TILE_ELEMENTS = 32768, /* bytes of w: reading them takes much longer than handing out a tile */
+    TILE_ELEMENTS = 32768, /* elements of w: reading them takes much longer than handing out a tile */
     AT_ONCE = 64           /* rows whose sums are rounded together */
 };
 

@@ -39,8 +39,9 @@ enum { TILE = 8192, LARGE_TILE = 16384 };
 
 /* The differences between the ops. A backward op reads the gradient of the output, then the inputs. */
 struct kind {
-    void (*run)(const struct tt_call *call, struct tt_range part); /* number of elements, or of pairs of elements */
-    double flops;                                                  /* bytes of each of these */
+    void (*run)(const struct tt_call *call,
+                struct tt_range part); /* runs on a range of elements, or of pairs of them */
+    double flops;                      /* flops of each of these */
     int64_t tile;
     const char *wanted;
     bool differentiates;

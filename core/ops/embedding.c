@@ -95,7 +95,7 @@ struct part {
     const struct tt_call *call;
     float *dw;
     const float *acc;
-    const int32_t *tokens; /* tokens or positions: the rows of dw */
+    const int32_t *tokens; /* token ids or positions: the rows of dw */
     int64_t begin, n;
 };
 

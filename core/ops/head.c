@@ -50,7 +50,7 @@ struct chunk {
     float *workers;    /* worker_floats for each */
     void *dx;          /* may be equal to x */
     bool dx_bf16;
-    const float *acc; /* dimensions of dw, or NULL */
+    const float *acc; /* the earlier dw, or NULL */
     float *dw;        /* [acc +] the gradient; NULL: none */
 };
 
@@ -381,7 +381,7 @@ int64_t tt_head_chunk_rows(const struct tt_graph *graph, const struct tt_node *n
 
 /* The grains of rows, and the number of chunks in each. */
 struct cuts {
-    const struct tt_call *call; /* chunks of a run */
+    const struct tt_call *call; /* the call that runs the head */
     struct head head;
     int64_t rows, row_grain;
 };
@@ -642,7 +642,7 @@ const struct tt_op_row tt_op_head_loss_grad = {
 /* The vocabulary in grains: `each` grains for every peer; the last peer may have fewer. */
 struct vocabulary {
     int64_t whole, grain, grains, each, peers;
-    int64_t begin, n; /* grains of this rank */
+    int64_t begin, n; /* the part of this rank */
 };
 
 static struct vocabulary vocabulary_of(const struct tt_attr *attr)

@@ -44,7 +44,7 @@ struct tt_call {
 
 struct tt_cost {
     double flops; /* multiplications and additions; for causal attention, only those that the mask leaves */
-    double bytes; /* bytes, each read and written at least once */
+    double bytes; /* read or written at least once */
     double inner; /* length of the sums in these products; 0: unknown, or no products */
     bool bf16;    /* the flops are those of products, or of attention, in bfloat16 */
 };

@@ -119,7 +119,7 @@ struct tt_row_blocks {
     int64_t grain_step;        /* rows from one grain to the next */
     int64_t block_step;        /* rows from one block of a grain to the next */
     int64_t most;              /* rows of every block except the last of a grain */
-    int64_t grain_rows;        /* grains whose blocks are consecutive */
+    int64_t grain_rows;        /* rows of a grain whose blocks are consecutive */
 };
 
 /** Blocks of at most `most` rows of the local `rows`, if the dimension has `groups` rows for each row of the extent. */

@@ -15,7 +15,7 @@ struct tt_cores {
     int hardware_threads;
     int packages;
     int bound_cores;            /* cores that this process may run on: its launcher, taskset, ... bound it to them */
-    int bound_hardware_threads; /* all cores if it is not bound */
+    int bound_hardware_threads; /* all of them if it is not bound */
     char model[64];             /* "AMD EPYC 9654"; "unknown processor" */
 };
 

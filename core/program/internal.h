@@ -40,7 +40,7 @@ struct tt_walk {
      * contain the sum. */
     int *block_sums;
     int *partial; /* the sums of reduced gradients, a tree for each unit: their buffers */
-    int n_leaves; /* nodes of each of these trees */
+    int n_leaves; /* leaves of each of these trees */
 };
 
 /** The tree of sums of a unit's gradients in the block of a microbatch. */
@@ -177,10 +177,10 @@ struct tt_executor {
     const struct tt_program *program;
     struct tt_state *state;
     struct tt_team *team;
-    struct tt_device_stream *stream; /* team for all computation */
+    struct tt_device_stream *stream; /* for all computation */
     int64_t done;                    /* the event after the last run */
     struct tt_exchange exchange;
-    struct tt_routing routing; /* scratch for experts that ranks share */
+    struct tt_routing routing; /* for experts that ranks share */
     void **address;            /* per operand of the program */
     char *const_region, *step_region;
     struct tt_rows **rows;   /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */

@@ -66,7 +66,7 @@ struct tt_unit_param {
     bool adds_squares;          /* no rank before this one holds the same gradient */
     uint64_t stream;            /* stream of the parameter's random numbers (core/math/rng.h) */
     enum tt_optim_choice optim; /* the optimizer that trains it */
-    double lr_factor;           /* transformer block of the parameter, for the optimizer */
+    double lr_factor;           /* the parameter's, for the optimizer */
     bool no_decay;              /* the parameter has no weight decay */
     int block;                  /* for a buffer: the transformer block whose loads change it */
 };

@@ -64,7 +64,7 @@ struct tt_collective_desc {
     int ranks;           /* all of the group, or neighbours in it */
     int peer;            /* for a send or a receive: the place of the other rank in the group */
     enum tt_dtype dtype; /* type in which the data travels */
-    int64_t shard_bytes; /* elements of one rank's flat shards of the units, in that type */
+    int64_t shard_bytes; /* bytes of one rank's flat shards of the units, in that type */
     /* a rank's input to an all-gather, or its output from a reduce-scatter; the values of an all-reduce; a rank's
      * block for each other rank in an all-to-all; the data of a send */
     int64_t bytes;

@@ -58,8 +58,8 @@ static inline int64_t *tt_sums_loads(struct tt_exact *sums)
 struct tt_state {
     enum tt_dtype dtype;            /* type of parameters and moments: TT_F32 (0) or TT_BF16 */
     void **array[TT_STATE_ARRAYS];  /* [unit]; NULL: the run has no such array */
-    const struct tt_layout *layout; /* kinds of the arrays */
-    char *cache;                    /* bytes of the program's cache, for generation */
+    const struct tt_layout *layout; /* of the arrays */
+    char *cache;                    /* cache_bytes of the program, for generation */
     struct tt_exact *sums;          /* [TT_SUMS], and the loads; tt_sums_bytes */
     int n_units;
 };

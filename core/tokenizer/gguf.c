@@ -204,7 +204,7 @@ struct tokens {
     const char **text;
     size_t *size;
     const struct tt_gguf_value *type, *score; /* may be NULL */
-    struct tt_strmap id_of;                   /* number of normal tokens */
+    struct tt_strmap id_of;                   /* ids of normal tokens */
 };
 
 static int32_t type_of(const struct tokens *t, int64_t id)

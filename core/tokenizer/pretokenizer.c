@@ -634,7 +634,7 @@ struct search {
     struct tt_matcher *matcher;
     bool find_special;
     bool is_first;                      /* the text of the pass begins at the beginning of the whole text */
-    const struct tt_passages *passages; /* place in the text of the pass */
+    const struct tt_passages *passages; /* passages of the text of the pass */
     tt_added_fn fn;
     void *arg;
 };

@@ -132,7 +132,7 @@ struct tt_added_token {
 };
 
 struct tt_added {
-    struct tt_normalizer normalizer; /* id in the tokenizer */
+    struct tt_normalizer normalizer; /* the tokenizer's */
     struct tt_added_token *token;
     int n, cap;
     struct tt_strmap index[2]; /* content -> index in token, of each pass */

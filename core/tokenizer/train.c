@@ -124,7 +124,7 @@ struct candidate {
 
 struct training {
     struct tt_bpe_trained *trained;
-    struct tt_strmap id; /* bytes of every token */
+    struct tt_strmap id; /* id of every token */
     /* the words */
     int n_words;
     int64_t *count;

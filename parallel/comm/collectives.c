@@ -25,7 +25,7 @@
 /*
  * A collective is a list of stages. A stage posts its messages, waits for all of them, and then does its local work
  * (copies and additions) in order. The functions that build a collective add messages and work to the last stage. They
- * keep addresses, but not the lists that they are given.
+ * keep addresses, but not the lists passed to them.
  */
 
 /* The data that the last stage sends to one member or receives from it. */
@@ -68,7 +68,7 @@ struct message {
     struct tt_pull pull; /* a sender uses only the offer in it */
 };
 
-/* into = a + b, or into = a if b is NULL; count is in bytes, whole floats for additions. */
+/* into = a + b, or into = a if b is NULL. For additions, the bytes are whole floats. */
 struct work {
     char *into;
     const char *a, *b;
@@ -98,7 +98,7 @@ struct tt_collective {
     int current; /* stage under way */
     bool under_way;
     void *owned;         /* memory from tt_calloc that the collective uses and frees; may be NULL */
-    int64_t *sent_bytes; /* counts what it sends: comm->payload_bytes or comm->routed_bytes */
+    int64_t *sent_bytes; /* counter of the bytes that it sends: comm->payload_bytes or comm->routed_bytes */
 };
 
 /* Offer and receipt use the collective's own tag: the sender posts nothing after an offer until the receipt. */
@@ -142,7 +142,8 @@ out:
     return rc;
 }
 
-/* Reads at most one batch, or none if this poll has read one already (*has_read). Sends the receipt after the last. */
+/* Reads at most one batch, and none if this poll has already read one (*has_read). Sends the receipt after the last
+ * batch. */
 static int test_reading(struct tt_collective *c, struct message *m, bool *has_read, bool *ret_done)
 {
     struct tt_segment receipt = {&m->receipt_byte, 1};
@@ -170,7 +171,7 @@ out:
     return rc;
 }
 
-/* The first message of the current stage that is not complete, or NULL. Tests all of them, since a test may read
+/* The first message of the current stage that is not complete, or NULL. Tests all messages, since a test may read
  * data. */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
@@ -188,7 +189,7 @@ static int pending_message(struct tt_collective *c, struct message **ret_pending
             TT_TRY(test_reading(c, m, &has_read, &done));
         } else {
             TT_TRY(comm->ops->test(comm, &m->request, &sent));
-            TT_TRY(comm->ops->test(comm, &m->receipt, &done)); /* done at once if there is none */
+            TT_TRY(comm->ops->test(comm, &m->receipt, &done)); /* done at once if there is no message */
             done = done && sent;
         }
         if (!done && !pending)
@@ -199,7 +200,7 @@ out:
     return rc;
 }
 
-/* Advances as far as it can; the pending message is NULL when the collective is complete. */
+/* Advances as far as it can. *ret_pending is the pending message, or NULL if the collective is complete. */
 static int advance(struct tt_collective *c, struct message **ret_pending)
 {
     struct message *pending = NULL;
@@ -344,7 +345,7 @@ static void add_message(struct tt_collective *c, const struct wire *wire)
     c->stages[c->n_stages - 1].n_messages++;
 }
 
-/* The contiguous bytes at the cursor, 0 at the end of the list. At the end of a segment, moves to the next. */
+/* The contiguous bytes at the cursor; 0 at the end of the list. At the end of a segment, moves to the next one. */
 static size_t cursor_room(struct cursor *cursor)
 {
     while (cursor->item < cursor->list.n && cursor->offset == cursor->list.items[cursor->item].bytes) {
@@ -362,7 +363,7 @@ static char *cursor_data(const struct cursor *cursor)
 /*
  * Makes one end of a wire. Both ends must pass the same numbers, which alone decide whether the data is read
  * (tt_comm.read_bytes) or sent, and where it is cut.
- *   bytes    of the whole wire
+ *   bytes    size of the whole wire
  *   senders  the number of members that send this much to one member at the same time
  */
 static struct wire wire_make(struct tt_collective *c, bool send, int member, int64_t bytes, int senders)
@@ -412,7 +413,7 @@ static void add_work(struct tt_collective *c, struct tt_segment_list into, struc
         size_t bytes = room_to < room_from ? room_to : room_from;
         struct work work = {cursor_data(&to), cursor_data(&from), b, (int64_t)bytes};
 
-        if (b || work.into != work.a) { /* nothing to do for a copy onto itself */
+        if (b || work.into != work.a) { /* a copy onto itself needs no work */
             TT_PUSH(c->work, c->n_work, c->cap_work) = work;
             c->stages[c->n_stages - 1].n_work++;
         }
@@ -443,7 +444,7 @@ static void add_list(struct tt_collective *c, struct cursor *from, size_t bytes)
     }
 }
 
-/* Adds data to the one message of a wire that is read. */
+/* Adds data to the only message of a wire that is read. */
 static void add_read(struct wire *wire, struct tt_segment_list data, struct tt_segment_list a, char *through)
 {
     struct tt_collective *c = wire->collective;
@@ -518,7 +519,7 @@ static void wire_add_sum(struct wire *wire, struct tt_segment_list into, struct 
 
 /* --- the collectives --- */
 
-/* Checks that every member's list has the bytes of a shard. */
+/* Checks that every member's list has the size of a shard. */
 static int check_lists(const struct tt_group *group, const struct tt_segment_list *lists, int64_t shard_bytes,
                        const char *what)
 {
@@ -591,7 +592,7 @@ static void build_all_gather(struct tt_collective *c, const struct tt_group *gro
     tt_free(cuts);
 }
 
-/* Recursive halving; for n a power of two, at least 2. */
+/* Recursive halving; n is a power of two, at least 2. */
 static void build_halving(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *blocks,
                           struct tt_segment_list out, char *scratch, int64_t shard_bytes)
 {
@@ -599,7 +600,7 @@ static void build_halving(struct tt_collective *c, const struct tt_group *group,
 
     for (int bit = 1; bit < n; bit <<= 1) {
         int partner = me ^ bit;
-        int below = bit - 1; /* the blocks that remain agree with this member's number in these bits */
+        int below = bit - 1; /* the blocks that remain agree with this member's index in these bits */
         bool last = bit == n / 2;
         int64_t bytes = n / (2 * bit) * shard_bytes;
         struct wire receive = wire_make(c, false, partner, bytes, 1);

@@ -10,13 +10,13 @@
  * Collectives over a group of ranks, built on point-to-point messages. They do not block, and their sums have a fixed
  * order.
  *
- * A collective is an object. It is made once, with the memory that it reads and writes, and can then begin many times:
+ * A collective is an object. Create it once, with the memory that it reads and writes; it can then begin many times:
  *
  *     tt_reduce_scatter_new(comm, &group, tag, blocks, out, scratch, &rs);     every rank of the group
  *     tt_collective_begin(rs);     ... tt_comm_progress(comm) ...     tt_collective_wait(rs);
  *     tt_collective_free(rs);
  *
- * Only new allocates. From begin to the end of wait the memory belongs to the collective. While it is under way, it
+ * Only `new` allocates. From begin to the end of wait the memory belongs to the collective. While it is under way, it
  * advances whenever anything on this communicator is tested or waited for, and in tt_comm_progress.
  *
  * All ranks of a group begin their collectives in the same order and use the same tag for the same collective. Two
@@ -88,7 +88,7 @@ int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int memb
 
 /**
  * An exchange of data whose sizes are known only when it begins: every member sends every other member a list of
- * segments, and receives one of the same sizes. Its bytes are added to comm->routed_bytes. tt_swap_begin begins it with
+ * segments, and receives one of the same sizes. The bytes count in comm->routed_bytes. tt_swap_begin begins it with
  * these lists, [group->n], which may be released at once; tt_collective_wait waits for it. A member's lists for itself
  * are not read.
  */

@@ -3,9 +3,9 @@
  * The communicator over MPI; the only file that includes mpi.h.
  *
  * A titan request is an index into a table of slots, which is allocated once and grows only if more transfers are under
- * way than ever before. One call of MPI tests all of them, since each call polls every socket. Segments become one MPI
- * datatype of byte blocks at absolute addresses, which also avoids the limit of 2^31-1 on MPI's counts. An error of MPI
- * becomes TT_ECOMM with MPI's own text.
+ * way than ever before. A single MPI call tests all of them, since each call polls every socket. Segments become one
+ * MPI datatype of byte blocks at absolute addresses, which also avoids the limit of 2^31-1 on MPI's counts. An error of
+ * MPI becomes TT_ECOMM with MPI's own text.
  *
  * MPI reports nothing about a message until all of it has arrived, so long transfers are sent in parts.
  */
@@ -32,12 +32,13 @@
 /*
  * Long transfers in parts. MPI shows no progress of a message until it is complete; with a few parts under way at a
  * time, even a slow link completes one from time to time, and the waiting ranks see progress (tt_comm.progress). Both
- * sides know the bytes, so they cut alike. Messages between two ranks under one tag keep their order: a transfer that
- * begins after a long one waits until all parts of the long one are posted.
+ * sides know the number of bytes, so they cut in the same places. Messages between two ranks under one tag keep their
+ * order: a transfer that begins after a long one waits until all parts of the long one are posted.
  *
- * Parts have no handshake of their own, whose answer would queue behind the data that goes the other way. Instead the
- * receiver says once that it is ready, and the sender posts no part before; that bounds what a late receiver must
- * buffer. The ready message carries the number of bytes that the receiver expects, so a mismatch fails at once.
+ * Parts have no handshake of their own, because its answer would queue behind the data that goes the other way.
+ * Instead, the receiver says once that it is ready, and the sender posts no part before that, which bounds the data
+ * that a late receiver must buffer. The ready message carries the number of bytes that the receiver expects, so a
+ * mismatch fails at once.
  *
  * Transfers are allocated once and reused.
  */
@@ -57,10 +58,10 @@ struct parted {
     size_t bytes;
     int n_parts, n_posted;
     int n_under_way; /* parts and the ready message */
-    bool ready;      /* parts may be posted */
+    bool ready;      /* whether parts may be posted */
     int rc;          /* the code of the first part that failed */
     char *message;
-    struct parted *next; /* in the list of transfers with parts to post, oldest first, or of unused ones */
+    struct parted *next; /* next in the list of transfers with parts to post (oldest first), or of unused ones */
 };
 
 struct parts {
@@ -130,9 +131,9 @@ static void start_watch_begin(double timeout_sec)
     static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
     char host[256] = "";
     double ticks;
-    int rank = 0; /* that the launcher gave this process; 0 if unknown */
+    int rank = 0; /* the rank that the launcher gave this process; 0 if unknown */
 
-    for (size_t i = sizeof variables / sizeof *variables; i-- > 0;) /* the first one counts */
+    for (size_t i = sizeof variables / sizeof *variables; i-- > 0;) /* the first variable that is set counts */
         if (getenv(variables[i]))
             rank = (int)strtol(getenv(variables[i]), NULL, 10);
     (void)gethostname(host, sizeof host - 1);
@@ -171,29 +172,29 @@ struct slot {
     bool is_ready; /* the ready message of `whole` */
     bool complete; /* set by advance, with status */
     MPI_Status status;
-    struct parted *whole; /* the transfer that it is a part of; NULL: none */
+    struct parted *whole; /* the transfer to which this part belongs; NULL: none */
     int next_unused;      /* index + 1; 0 ends the list */
 };
 
 struct mpi_comm {
     struct tt_comm base;
     MPI_Comm comm;
-    MPI_Comm ready; /* the same ranks, for ready messages, which have the tags of their transfers */
+    MPI_Comm ready; /* the same ranks, for ready messages, which use the tags of their transfers */
     struct slot *slots;
     MPI_Request *requests; /* [n_slots]; MPI_REQUEST_NULL: nothing under way */
-    int *completed;        /* [n_slots] what MPI_Testsome found, with statuses */
+    int *completed;        /* [n_slots] results of MPI_Testsome, with statuses */
     MPI_Status *statuses;
     int n_slots;
     int n_used;      /* later slots have never been used */
-    int n_under_way; /* requests that are not null */
-    int n_pulses;    /* signs of life among them, which mostly wait */
+    int n_under_way; /* number of requests that are not null */
+    int n_pulses;    /* number of signs of life among them, which mostly wait */
     int unused;      /* index + 1 of the first unused slot */
     int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;
     int cap_blocks;
     struct parts parts;
     int *host_leader;              /* base.host_leader */
-    struct tt_peer_memory *memory; /* of the ranks on this host */
+    struct tt_peer_memory *memory; /* memory of the ranks on this host */
 };
 
 static int fail_mpi(int error, const char *what)
@@ -470,7 +471,8 @@ static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, i
                  ret_request);
 }
 
-/* The result of a complete message. MPI reports one that is longer than its buffer; this finds one that is shorter. */
+/* The result of a complete message. MPI reports a message that is longer than its buffer; this finds one that is
+ * shorter. */
 static int check_message(const struct mpi_comm *me, const struct slot *slot)
 {
     MPI_Count received = 0;
@@ -511,7 +513,7 @@ static int advance(struct tt_comm *comm)
         slot->complete = true;
         slot->status = me->statuses[i];
         if (error == MPI_SUCCESS)
-            slot->status.MPI_ERROR = MPI_SUCCESS; /* MPI_Testsome does not set it then */
+            slot->status.MPI_ERROR = MPI_SUCCESS; /* MPI_Testsome then does not set it */
         me->n_under_way--;
         if (slot->tag == TT_TAG_PULSE) {
             me->n_pulses--;
@@ -665,8 +667,8 @@ static int find_hosts(struct mpi_comm *me)
 /*
  * Open MPI's TCP sends a long message only after an answer from the receiver, and that answer queues behind the data
  * that goes the other way. A link that is busy both ways, as in a backward pass, then runs at half its rate. The
- * receives of a collective are posted when it begins, so most messages can go at once. A value that the user has set
- * stays. The bytes beyond EAGER_BYTES are for Open MPI's header.
+ * receives of a collective are posted when it begins, so most messages can go at once. A value set by the user stays.
+ * The bytes beyond EAGER_BYTES are for Open MPI's header.
  */
 static void prefer_eager_messages(void)
 {

@@ -21,8 +21,8 @@ enum { HOST_BYTES = 256 };
 struct card {
     char host[HOST_BYTES]; /* for messages */
     int64_t pid;
-    uint64_t address; /* of `number` in its own memory */
-    uint64_t number;  /* random, to detect a process of another namespace with the same pid */
+    uint64_t address; /* address of `number` in its own memory */
+    uint64_t number;  /* random, to detect a process with the same pid in another namespace */
 };
 
 int tt_peer_memory_read(const struct tt_peer_memory *memory, int peer, uint64_t address, void *into, size_t bytes)

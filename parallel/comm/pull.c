@@ -55,7 +55,7 @@ static void run_piece(void *arg, int64_t tile, int worker)
 }
 
 /* Cuts up to `budget` bytes, from the pull's position on, into pieces, and advances the position. `segments`: the
- * sender's next n. */
+ * sender's next n segments. */
 static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct tt_sink *sinks,
                        const struct tt_segment *segments, int64_t n, int64_t budget)
 {
@@ -93,8 +93,8 @@ static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct t
 }
 
 /*
- * A rank whose memory is gone is ending. The launcher usually notices this soon and ends the job with its own message,
- * so this rank reports it only after a while.
+ * A rank whose memory is gone is about to end. The launcher usually notices this soon and ends the job with its own
+ * message, so this rank waits a while before reporting it.
  */
 static int lost(struct tt_comm *comm, struct tt_pull *pull, int error)
 {

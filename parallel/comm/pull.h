@@ -34,7 +34,7 @@ struct tt_pull {
     int64_t sink_done; /* ... at this byte of it ... */
     int64_t segment;   /* ... and in this segment of the sender */
     int64_t segment_done;
-    int64_t budget; /* of a batch with a failed piece, which must run again; 0: none */
+    int64_t budget; /* budget of a batch with a failed piece, which must run again; 0: none */
     uint64_t done;  /* one bit per piece of that batch: pieces that must not be added again */
     bool is_lost;   /* all reads since lost_sec (tt_comm_clock) have failed */
     double lost_sec;
@@ -46,7 +46,8 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag) TT_
 /**
  * Reads a bounded amount: some pieces by comm's team, or one piece in this thread while the team is busy. pull->left is
  * 0 when everything has been read. The next call repeats a failed read, without the pieces that were already added.
- * Errors: TT_ECOMM when nothing of the sender's memory could be read for some seconds, since the sender is then dead.
+ * Errors: TT_ECOMM when this rank could read none of the sender's memory for some seconds, since the sender is then
+ * dead.
  */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks) TT_MUST_CHECK;
 

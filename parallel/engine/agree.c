@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * For each of its groups, every rank hashes its exchanges there and compares the hash with that of the group's first
- * rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. The receives of a
- * pipeline rank from another one are compared with that rank's sends to it.
+ * For each of its groups, every rank hashes its exchanges in the group and compares the hash with the hash of the
+ * group's first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. The
+ * receives of a pipeline rank from another one are compared with that rank's sends to it.
  */
 #include "parallel/engine/agree.h"
 
@@ -25,13 +25,13 @@ struct exchange {
     int instr;
 };
 
-/* The op of a question, and of the exchange of experts' rows, whose bytes only the step knows. */
+/* The op of a question to all ranks, and of the exchange of experts' rows, whose size is known only during the step. */
 enum { QUESTION = TT_COLLECTIVE_OPS, ROUTED };
 
 struct exchanges {
     struct exchange *items;
     int n, cap;
-    int collectives; /* of the items */
+    int collectives; /* number of collectives among the items */
 };
 
 static struct exchange collective(const struct tt_program *program, int instr)
@@ -93,7 +93,7 @@ static struct exchanges exchanges_in(const struct tt_program *program, enum tt_g
     return list;
 }
 
-/* Two transfers that are under way at once differ in the tag; those with the same tag come in order. */
+/* Two transfers that are under way at once have different tags; transfers with the same tag stay in order. */
 static int compare_tags(const void *a, const void *b)
 {
     const struct exchange *x = a, *y = b;
@@ -101,8 +101,8 @@ static int compare_tags(const void *a, const void *b)
     return x->same.tag != y->same.tag ? (x->same.tag < y->same.tag ? -1 : 1) : x->instr - y->instr;
 }
 
-/* The sends to, or the receives from, the rank at a place of the pipeline, by tag. A receive is listed as the send that
- * it matches; `purpose` is how often the ranks ask whether to stop before it. */
+/* The sends to, or the receives from, the rank at a place of the pipeline, by tag. A receive is listed as its
+ * matching send; `purpose` is the number of times that the ranks ask, before it, whether to stop. */
 static struct exchanges transfers_with(const struct tt_program *program, int place, enum tt_collective_op op)
 {
     struct exchanges list = {0};
@@ -155,7 +155,7 @@ struct comparison {
     struct tt_comm *comm;
     const struct tt_mesh *mesh;
     const struct tt_program *program;
-    const char *what; /* the program, as messages call it: "the step" */
+    const char *what; /* the program's name in messages: "the step" */
 };
 
 /*

@@ -34,7 +34,7 @@ struct samples {
     const struct tt_executor *executor;
     int64_t batch, seq_len;
     int microbatches;
-    struct tt_pieces pieces;              /* this rank's */
+    struct tt_pieces pieces;              /* of this rank */
     int32_t *tokens, *labels, *positions; /* [microbatches], each (batch, seq_len); NULL if not needed */
 };
 
@@ -63,7 +63,8 @@ static int64_t begin_of(const struct samples *s, int64_t i)
     return tt_piece_at(&s->pieces, tt_pieces_first(&s->pieces) + i) * (s->seq_len / tt_pieces_count(&s->pieces));
 }
 
-/* Copies this rank's pieces of (batch, seq_len) `whole`. NULL stands for each token's position in its sequence. */
+/* Copies this rank's pieces of `whole`, (batch, seq_len). If `whole` is NULL, writes each token's position in its
+ * sequence. */
 static void take(const struct samples *s, const int32_t *whole, int32_t *part)
 {
     int64_t length = s->seq_len / tt_pieces_count(&s->pieces);
@@ -171,7 +172,7 @@ static int cut_model(const struct tt_engine_options *o, const struct parts *part
         for (int v = 0; v < stages[s].graph->n_values; v++) {
             const struct tt_value *value = &stages[s].graph->values[v];
 
-            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* of a tied weight: the use by the embedding */
+            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* for a tied weight: the embedding's use */
                 param_grad[value->param] = stages[s].grad[v];
         }
 out:
@@ -278,7 +279,7 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
                              .rank_of_stage = pipeline->rank_of_stage,
                              .n_stages = pipeline->n_stages};
 
-    for (int rank = 0; rank < pipeline->ranks; rank++) { /* one run after another, or forward alone */
+    for (int rank = 0; rank < pipeline->ranks; rank++) { /* one run after another, or forward only */
         if (mode != TT_GRAPH_TRAIN)
             orders[rank] = tt_pipeline_forward_order(pipeline, rank, microbatches);
         for (int first = 0; mode == TT_GRAPH_TRAIN && first < microbatches; first += pipeline->microbatches)
@@ -357,7 +358,7 @@ out:
 
 /* A program and everything that it needs to run. */
 struct track {
-    struct tt_stage *stages; /* of this rank */
+    struct tt_stage *stages; /* stages of this rank */
     int n_stages;
     struct tt_program *program;
     struct tt_executor *executor;
@@ -429,7 +430,7 @@ static int added_block(const struct tt_engine *e, enum tt_graph_mode mode)
     return mode == TT_GRAPH_TRAIN && e->options.reduce == TT_REDUCE_RUNS ? tt_engine_block(&e->options) : 1;
 }
 
-/* The track of training if the engine trains, else that of validation. */
+/* The track of training if the engine trains, else the track of validation. */
 static const struct track *main_track(const struct tt_engine *e)
 {
     return e->train.program ? &e->train : &e->validate;
@@ -511,7 +512,7 @@ out:
 static int new_engine(const struct tt_engine_options *options, struct tt_comm *comm, int rank, bool lends_schedule,
                       struct tt_engine **ret_engine);
 
-/* Only the place along tp changes the cost of a layer: all parts of sequences have the same size. */
+/* Only the place along tp affects the cost of a layer: all parts of sequences have the same size. */
 static int first_that_shares(const struct tt_engine *e)
 {
     return tt_mesh_member(&e->options.mesh, e->rank, TT_GROUP_TP, 0);
@@ -601,7 +602,7 @@ void tt_engine_free(struct tt_engine *e)
     if (!e)
         return;
     if (e->stream)
-        e->device->ops->stream_free(e->stream); /* first, since its work uses all the rest */
+        e->device->ops->stream_free(e->stream); /* first, because its work uses all the rest */
     release_track(&e->train);
     release_track(&e->validate);
     if (e->team)
@@ -787,8 +788,8 @@ int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
     int rc = 0;
 
     (void)snprintf(first, sizeof first, "%s", tt_error_message());
-    /* parameters of all ranks come first: a rank that gathers a bad one would otherwise name a value computed from
-     * it */
+    /* looks at the parameters of all ranks first: a rank that gathers a bad one would otherwise name a value computed
+     * from it */
     tt_executor_bad_parameter(e->train.executor, &found);
     TT_TRY(agree_on_culprit(e->comm, first, &found));
     TT_TRY(tt_executor_explain(e->train.executor, step, &found));

@@ -20,7 +20,7 @@
  *     tt_engine_new          graphs, layout, programs; predicts memory; allocates nothing large
  *     tt_engine_allocate     allocates the arena
  *     tt_engine_init_params  or a checkpoint load into tt_engine_state
- *     tt_engine_step, tt_engine_validate, as often as wanted
+ *     tt_engine_step, tt_engine_validate, any number of times
  *     tt_engine_free
  *
  * The engine knows neither files nor the configuration, so tests can run it on threads.
@@ -48,17 +48,17 @@ struct tt_engine_options {
     int prefetch;
     struct tt_recompute recompute;
     enum tt_dtype param_dtype, reduce_dtype; /* TT_F32 or TT_BF16; see core/ops/step/step.h */
-    enum tt_dtype shard_dtype; /* of parameters and moments in the state: TT_F32, or the same as param_dtype */
+    enum tt_dtype shard_dtype; /* type of parameters and moments in the state: TT_F32, or the same as param_dtype */
     bool averages;             /* training keeps an EMA of the trained weights (TT_STATE_EMA) */
     enum tt_init_choice init;
     double moe_window; /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
     int muon_steps;    /* Newton-Schulz iterations, if Muon trains parameters of the model */
-    int threads;       /* of this rank */
-    double z_loss;     /* coefficient, in training only; 0: none */
+    int threads;       /* threads of this rank */
+    double z_loss;     /* coefficient of the z-loss, in training only; 0: none */
     struct tt_router_losses router_losses; /* in training only */
     bool documents;                        /* tokens attend only within their documents; the inputs have positions */
-    int64_t local_batch, seq_len; /* local_batch 0: only validation, with neither a training step nor moments */
-    int microbatches;             /* per rank and step: A */
+    int64_t local_batch, seq_len;          /* local_batch 0: validation only; no training step, no moments */
+    int microbatches;                      /* per rank and step: A */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_engine_choice scheduler;
     /*
@@ -75,11 +75,11 @@ struct tt_engine_options {
     /* The order of compute, of n_stages stages and `microbatches` microbatches; NULL: one microbatch after another. */
     struct tt_order (*order)(const struct tt_engine_options *options);
     const void *order_arg; /* for that function */
-    /* the rest is for the planned scheduler */
+    /* the following is for the planned scheduler */
     struct tt_machine machine;    /* all 0: the built-in one */
     int64_t bucket_bytes;         /* 0: from the cost table */
-    int64_t memory_limit;         /* of all memory of one rank; 0: no limit */
-    bool choose_reshard_by_limit; /* instead of reshard: keep the units that save most time */
+    int64_t memory_limit;         /* limit of all memory of one rank; 0: no limit */
+    bool choose_reshard_by_limit; /* instead of reshard: keep the units that save the most time */
 };
 
 /** Whether the state of an engine with these options contains the array. */

@@ -98,7 +98,7 @@ void tt_generator_free(struct tt_generator *g)
     if (!g)
         return;
     if (g->stream)
-        g->device->ops->stream_free(g->stream); /* first, since its work uses all the rest */
+        g->device->ops->stream_free(g->stream); /* first, because its work uses all the rest */
     release_track(&g->prompt);
     release_track(&g->token);
     tt_team_free(g->team);
@@ -216,9 +216,9 @@ enum { BLOCK = 1 << 20 }; /* bytes of a message */
 struct collecting {
     const struct tt_model *model;
     struct tt_comm *comm;
-    const struct tt_layout *layout; /* of this rank's part */
+    const struct tt_layout *layout; /* this rank's layout */
     const struct tt_state *state;
-    const struct tt_layout *whole_layout; /* of rank 0's generator */
+    const struct tt_layout *whole_layout; /* layout and state of rank 0's generator */
     const struct tt_state *whole;
     char *block; /* on rank 0, for the block that arrives */
 };
@@ -228,7 +228,7 @@ struct part {
     int param;
     struct tt_box box;
     int holder;
-    enum tt_dtype dtype; /* in which its holder stores it */
+    enum tt_dtype dtype; /* the type in which its holder stores it */
 };
 
 static char *address(const struct tt_layout *layout, const struct tt_state *state, int p)

@@ -22,7 +22,7 @@
 struct tt_generator_options {
     const struct tt_model *model; /* must outlive the generator */
     struct tt_device *device;     /* must outlive the generator too; NULL: the host */
-    enum tt_dtype dtype;          /* of parameters, cache and activations: TT_F32 or TT_BF16 */
+    enum tt_dtype dtype;          /* type of parameters, cache and activations: TT_F32 or TT_BF16 */
     int64_t context;              /* most tokens, prompt included */
     int64_t prompt_rows;          /* most tokens of one run, at least 1; a value above context stands for context */
     int threads;
@@ -49,7 +49,7 @@ int tt_generator_allocate(struct tt_generator *generator) TT_MUST_CHECK;
 struct tt_state *tt_generator_state(struct tt_generator *generator);
 const struct tt_layout *tt_generator_layout(const struct tt_generator *generator);
 
-/** The number of tokens that have been fed; the number of tokens for which there is room. */
+/** The number of tokens that have been fed; the number of tokens that still fit. */
 int64_t tt_generator_position(const struct tt_generator *generator);
 int64_t tt_generator_room(const struct tt_generator *generator);
 
@@ -58,7 +58,7 @@ void tt_generator_rewind(struct tt_generator *generator, int64_t position);
 
 /**
  * Feeds n >= 1 tokens after those fed before. ids are in [0, V). Allocates nothing.
- *   ret_logits   (V) for the token that comes next; valid until the next call
+ *   ret_logits   (V) for the next token; valid until the next call
  * TT_ENONFINITE if a logit is not finite, TT_EUSAGE if there is no room for the tokens.
  */
 int tt_generator_feed(struct tt_generator *generator, const int32_t *tokens, int64_t n,

@@ -22,7 +22,7 @@ struct round {
     struct tt_segment_list *lists; /* [ranks] blocks, back to back in data */
     char *data, *other, *cache;    /* cache: written to empty the caches */
     size_t bytes, other_bytes;
-    struct tt_collective *collective; /* NULL: copies */
+    struct tt_collective *collective; /* NULL: plain copies */
 };
 
 enum { WARM_ROUNDS = 2, ALIGNMENT = 64, CACHE_BYTES = 64 << 20 };
@@ -39,7 +39,7 @@ int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes)
     return bytes / n_ranks * (n_ranks - 1) * (kind == TT_MEASURE_ALL_REDUCE ? 2 : 1);
 }
 
-/* Collective. It may be released after an error too. Errors: as tt_measure. */
+/* Collective. Release it even after an error. Errors: as tt_measure. */
 static int round_init(struct round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
 {
     int n = comm->size, me = comm->rank, rc = 0;
@@ -138,8 +138,8 @@ out:
 /*
  * --- transfers that meet compute ---
  *
- * The cost of a transfer to the thread that computes meanwhile. The thread runs GEMMs until the collective is complete;
- * the time that they take beyond their usual time is the transfer's share.
+ * The cost of a transfer to the thread that computes at the same time. The thread runs GEMMs until the collective is
+ * complete; the time that they take beyond their usual time is the transfer's share.
  */
 
 enum { SIDE = 256, DEPTH = 512, MOST_ROUNDS = 31, FEWEST_ROUNDS = 3 };
@@ -148,7 +148,7 @@ struct computing {
     struct tt_comm *comm;
     struct tt_team *team;
     struct tt_matmul product;
-    int rc; /* of the first poll that failed */
+    int rc; /* code of the first poll that failed */
 };
 
 static void poll(void *arg)
@@ -168,7 +168,7 @@ static int compute(struct computing *c)
     return c->rc;
 }
 
-/* The median time of a GEMM while nothing is transferred, on all ranks at once. */
+/* The median time of a GEMM while nothing is transferred, with all ranks computing at once. */
 static int time_product(struct computing *c, double *ret_sec)
 {
     enum { PRODUCTS = 101 };

@@ -26,7 +26,7 @@ int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes);
 
 /**
  * The median seconds of `rounds` rounds, with data in memory, not in caches. A round takes as long as its slowest rank.
- *   bytes   of the whole array (the result of a gather, the input of a reduce-scatter); rounded down to 64 * ranks
+ *   bytes   size of the whole array (the result of a gather, the input of a reduce-scatter); rounded down to 64 * ranks
  * Collective. Allocates about twice `bytes` and 64 MiB, and touches it before the clock starts. Errors: TT_EFIT,
  * TT_ECOMM.
  */

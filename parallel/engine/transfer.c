@@ -22,10 +22,10 @@ struct tt_transfers {
     struct tt_segment *segments;           /* while building: ranks * parameters and gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
-    struct tt_collective *swap;            /* of rows of experts that ranks share; NULL: there are none */
+    struct tt_collective *swap;            /* exchange of rows for experts that ranks share; NULL: none */
     struct tt_segment_list *give, *take;   /* [rank] for the ranks that share experts */
     int64_t *room;                         /* for another rank's sums of a step */
-    /* whether a call of the communicator is under way, which may run the team; poll then does nothing */
+    /* whether a call of the communicator is under way; it may run the team, and poll then does nothing */
     bool inside;
     int poll_rc; /* the failure of a poll, with its message */
 };
@@ -81,8 +81,8 @@ static const struct tt_segment_list *members(struct tt_transfers *t, int i)
     return t->lists;
 }
 
-/* A flat array of each unit, with `size` bytes for every element of its flat shard: from operand `first` on, or with
- * TT_NONE this rank's shards in the state. */
+/* A flat array of each unit, with `size` bytes for every element of its flat shard: the operands from `first` on or,
+ * if that is TT_NONE, this rank's shards in the state. */
 static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, size_t size)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -339,7 +339,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, swap_begin, swap_wait, sum, most};
-    /* pieces, ranks: the most of any collective; crossing: the most values at a boundary */
+    /* pieces, ranks: the most that any collective has; crossing: the most values at a boundary */
     int pieces = 0, ranks = 1, crossing = 0, rc = 0;
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager scheduler. Every unit has a use (parallel/fsdp/usage.h) in the forward and in the backward of each
- * microbatch, in each stage that has parameters of it. The prefetch looks ahead in the sequence of uses, in the order
- * of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both ends of
- * the model.
+ * microbatch, in each stage that contains some of its parameters. The prefetch looks ahead in the sequence of uses, in
+ * the order of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both
+ * ends of the model.
  *
- * Backward gathers every trained unit, even if it reads none of its parameters, as FSDP2 does; so one formula gives the
- * traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather is at most this
- * rank's own rounding to bfloat16; it then comes just before the unit is read, or not at all if no node reads it.
+ * Like FSDP2, backward gathers every trained unit, even if it reads none of the unit's parameters; so one formula gives
+ * the traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather is at most
+ * this rank's own rounding to bfloat16; it then comes just before the unit is read, or not at all if no node reads it.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -53,7 +53,7 @@ struct walk {
     int next;        /* first use that has not begun */
     bool *gathering; /* [unit] its unshard has begun, and it has not been resharded since */
     bool *ready;     /* [unit] its unshard is complete */
-    int *ends_at;    /* [position] first use that ends after it, TT_NONE if none; in order */
+    int *ends_at;    /* [position] first use that ends after it, TT_NONE if none; a list in order */
     int *next_end;   /* [use] the next one that ends after the same position */
     bool *stays;     /* [use] the unit is used again in the same run through the pipeline */
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
@@ -140,7 +140,7 @@ static void end_use(struct walk *w, int at)
 
     if (use->completes)
         wait_for_reduce(w); /* only one reduce-scatter is in flight, which bounds their memory */
-    /* free the unit, unless it stays gathered after this use */
+    /* frees the unit, unless it stays gathered after this use */
     if (trains && !frees && w->u->run_microbatches) {
         if (!w->stays[at] && w->gathering[use->unit])
             reshard(w, TT_RESHARD, use->unit);

@@ -20,8 +20,8 @@
  */
 struct tt_fsdp {
     const struct tt_usage *usage;
-    const bool *reshard; /* [unit] whether to free it between forward and backward; NULL: as its policy says */
-    int prefetch;        /* units gathered ahead of the one that computes */
+    const bool *reshard; /* [unit] whether to free it between forward and backward; NULL: according to its policy */
+    int prefetch;        /* number of units gathered ahead of the one that computes */
 };
 
 /**

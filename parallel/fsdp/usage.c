@@ -17,8 +17,8 @@ struct scan {
     int n_param_reads, cap_param_reads;
     int n_begun, cap_begun;
     int *use_of; /* [unit] its newest use */
-    /* [2 * (microbatch * n_params + param) + part] a node has written the gradient; of microbatch 0 for all if it is
-     * carried */
+    /* [2 * (microbatch * n_params + param) + part] a node has written the gradient; if carried, microbatch 0 stands for
+     * all */
     bool *begun;
     int *last_write; /* [microbatch * n_units + unit] last position that writes a gradient, TT_NONE if none */
     int *last_use;   /* [same index] the use of that position */

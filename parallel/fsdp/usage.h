@@ -8,7 +8,7 @@
 
 /**
  * The uses of each unit in an order of compute: where its parameters are read, and where its gradients are complete.
- * Schedulers place collectives by it. It is computed once from the order, the stages and the layout.
+ * Schedulers place collectives accordingly. It is computed once from the order, the stages and the layout.
  *
  * A position is a node of a microbatch. Positions are numbered in the order of compute. A unit may have parameters in
  * several stages; its gradients of a microbatch are complete after the last of these stages.
@@ -22,7 +22,7 @@ struct tt_use {
     int first, last;           /* positions */
     int first_read, last_read; /* positions that read a parameter; TT_NONE if none does */
     int param_reads;           /* index into param_last_read of the unit's first parameter */
-    bool after;                /* no node: the use comes after position `first`, see below */
+    bool after;                /* no node: the use comes after position `first` (see below) */
     bool adds;                 /* after it, the microbatch's gradients are added to its block's sum */
     bool completes;            /* after it, gradients are complete and can be reduced */
 };

@@ -25,14 +25,14 @@ struct rule {
 static const struct {
     const char *name;
     enum tt_param_init init;
-    int fewest, most; /* numbers of arguments */
+    int fewest, most; /* least and greatest number of arguments */
 } kinds[] = {
     {"normal", TT_PARAM_NORMAL, 1, 2}, {"uniform", TT_PARAM_UNIFORM, 2, 2}, {"constant", TT_PARAM_CONSTANT, 1, 1},
     {"zeros", TT_PARAM_ZEROS, 0, 0},   {"ones", TT_PARAM_ONES, 0, 0},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* Reads "(1,2)" or nothing. Returns the number of arguments, or -1. */
+/* Reads "(1,2)" or nothing. Returns the number of arguments, or -1 for an error. */
 static int read_arguments(const char *text, double *arg)
 {
     int n = 0;
@@ -165,7 +165,7 @@ struct filling {
     const struct tt_param *param;
     uint64_t seed;
     struct tt_box part;
-    int64_t width, rows; /* elements of a row; rows of a tile */
+    int64_t width, rows; /* elements in a row; rows in a tile */
     enum tt_dtype dtype;
     void *data;
 };
@@ -217,7 +217,7 @@ static void fill(struct tt_team *team, const struct tt_param *param, uint64_t se
         fill_tile(&f, tile, 0);
 }
 
-/* Writes the whole of a unit, one parameter after another. */
+/* Writes a whole unit, one parameter after another. */
 static void fill_unit(struct tt_team *team, const struct tt_model *model, const struct tt_unit *unit, uint64_t seed,
                       float *whole)
 {
@@ -230,7 +230,7 @@ static void fill_unit(struct tt_team *team, const struct tt_model *model, const 
     }
 }
 
-/* Copies a rank's parts from the whole of a unit. */
+/* Copies a rank's parts from a whole unit. */
 static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole,
                            enum tt_dtype dtype, void *shard)
 {

@@ -10,9 +10,9 @@
 
 /**
  * Initial values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
- * ways give the same bits. They differ in the memory that a rank needs in addition to its shards: none (meta); 4 bytes
- * per parameter of the whole model, from which this rank's parts are copied (full); or 4 bytes per parameter of the
- * largest unit (layerwise).
+ * methods give the same bits. They differ in the memory that a rank needs in addition to its shards: none (meta); 4
+ * bytes per parameter of the whole model, from which this rank's parts are copied (full); or 4 bytes per parameter of
+ * the largest unit (layerwise).
  */
 enum { TT_INIT_MODES = TT_INIT_LAYERWISE + 1 };
 

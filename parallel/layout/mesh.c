@@ -94,7 +94,7 @@ static int check_experts(const struct tt_mesh *mesh)
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh)
 {
     struct tt_mesh mesh = {.n_ranks = n_ranks};
-    int64_t others = 1; /* the product of all degrees but dp_shard's */
+    int64_t others = 1; /* the product of all degrees except dp_shard's */
 
     for (int dim = 0; dim < TT_MESH_DEGREES; dim++) {
         if (degrees[dim] < 1 && !(dim == TT_MESH_DP_SHARD && degrees[dim] == -1))
@@ -296,9 +296,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch: those nearest to
- * `near`, at most `most`, in increasing order. Returns their number, 0 if global_batch is not a multiple of
- * local_batch. */
+/* The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch: those nearest
+ * to `near`, at most `most` of them, in increasing order. Returns their number, 0 if global_batch is not a multiple
+ * of local_batch. */
 static int rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts)
 {
     int64_t microbatches = local_batch > 0 ? global_batch / local_batch : 0;

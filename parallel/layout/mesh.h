@@ -41,7 +41,7 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
 
 /**
  * The mesh of n_ranks ranks.
- *   degrees  the configured degree of each dimension; that of dp_shard may be -1, all ranks that remain
+ *   degrees  the configured degree of each dimension; dp_shard's may be -1: all remaining ranks
  * Errors: TT_EUSAGE if the degrees do not multiply to n_ranks, with a change that would make them fit.
  */
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
@@ -79,8 +79,7 @@ bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim);
 
 /**
- * Ranks that take part in the same collectives, in the order of their coordinates, of which the innermost changes
- * fastest.
+ * Ranks that take part in the same collectives, sorted by their coordinates; the innermost coordinate changes fastest.
  */
 struct tt_group {
     int n;
@@ -108,8 +107,8 @@ int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_
 int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microbatches, int64_t block, int64_t a);
 
 /**
- * Whether losses and weights have the bits of every other mesh for which this is true, for the same grains and one
- * global batch. Sums are added in the order of the tree (core/math/tree.h), in which a power of two of neighbours is a
+ * Whether losses and weights have the same bits on all meshes for which this is true, given the same grains and global
+ * batch. Sums are added in the order of the tree (core/math/tree.h), in which a power of two of neighbours is a
  * complete subtree; so the sums that are added first must be such blocks. They must also be sums over whole
  * microbatches, so ranks must not compute parts of sequences or of experts.
  *   block    microbatches whose gradients are added before they are reduced

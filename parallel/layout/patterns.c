@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Regular expressions of policies. They are compiled once and searched for in names. An error names an expression that
- * selects nothing.
+ * Regular expressions of policies. They are compiled once and searched for in names. An error names an expression
+ * that selects nothing.
  */
 #include "parallel/layout/patterns.h"
 

@@ -10,7 +10,7 @@
  * Python's re.search; ^ and $ anchor them.
  */
 struct tt_patterns {
-    enum tt_key key; /* of the policy; errors carry it */
+    enum tt_key key; /* key of the policy; errors carry it */
     struct tt_words words;
     struct tt_regex **regex; /* one per word */
     bool *used;              /* [word] whether it has matched */
@@ -28,8 +28,10 @@ int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, 
 /** Whether any expression matches in name. Tries all of them, to find the expressions that select nothing. */
 int tt_patterns_match_all(struct tt_patterns *patterns, const char *name, bool *ret_any) TT_MUST_CHECK;
 
-/** TT_EUSAGE if an expression has matched no `what` (the word for the things that were searched); `example` shows how
- * their names look. */
+/**
+ * TT_EUSAGE if an expression has matched no `what` (the word for the searched things); `example` shows the form of
+ * their names.
+ */
 int tt_patterns_check_used(const struct tt_patterns *patterns, const char *what, const char *example) TT_MUST_CHECK;
 
 /**
@@ -41,8 +43,8 @@ int tt_patterns_of_params(enum tt_key key, struct tt_words words, const struct t
                           int *ret_index) TT_MUST_CHECK;
 
 /**
- * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value is NULL if the rule has
- * no '=' after an expression, which is an error.
+ * The same for rules "regex=value". read(arg, i, rule, value) reads the value of rule i; value is NULL if no '='
+ * follows the rule's expression, which is an error.
  */
 int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt_model *model, const char *what,
                          int (*read)(void *arg, int i, const char *rule, const char *value), void *arg,

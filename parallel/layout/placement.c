@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parts of tensors: chunks, boxes, and the ranks that have them.
+ * Parts of tensors: chunks, boxes, and the ranks that hold them.
  */
 #include "parallel/layout/placement.h"
 
@@ -80,12 +80,12 @@ int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *pla
 
 /* A tensor that is being cut. */
 struct cutting {
-    struct tt_box box;  /* of this part, so far */
-    struct tt_box most; /* of the first part, which is the largest */
+    struct tt_box box;  /* extent of this part, so far */
+    struct tt_box most; /* extent of the first part, which is the largest */
 };
 
-/* A rank's largest share of the dimension that cut c divides. It is the same in all parts that the previous cuts make,
- * even in smaller ones, so that a gather over one of them has no gaps. */
+/* The largest share that a rank gets of the dimension that cut c divides. It is the same in all parts left by the
+ * previous cuts, even in smaller ones, so that a gather over any of these parts has no gaps. */
 static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
 {
     int64_t size = cutting->most.shape[placement->cut[c].dim];

@@ -10,14 +10,14 @@
 
 /**
  * The shards of a tensor and their ranks: the arithmetic of struct tt_placement (core/program/layout.h), for training
- * and for checkpoints. A placement cuts a tensor into parts, each of which is one box. The place in the last cut
- * changes fastest in the numbers of the parts. Each rank of the group of copies has one copy of a part.
+ * and for checkpoints. A placement cuts a tensor into parts, each of which is one box. Parts are numbered so that the
+ * place in the last cut changes fastest. Each rank of the group of copies has one copy of a part.
  *
- * A cut over n ranks is torch.chunk's: each rank has ceil(size / n) rows (or columns, or experts), and the last ranks
- * have fewer or none. A cut with grains gives each rank the same number of grains of ceil(size / grains), so any number
- * of ranks that divides the grains cuts at borders of grains. In collectives every part is padded to the size of the
- * first. Files and digests have only the valid elements. All functions are pure, so every rank gets the same result.
- * shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
+ * A cut over n ranks works like torch.chunk: each rank has ceil(size / n) rows (or columns, or experts), and the last
+ * ranks have fewer or none. A cut with grains gives each rank the same number of grains of ceil(size / grains), so any
+ * number of ranks that divides the grains cuts at borders of grains. In collectives every part is padded to the size of
+ * the first. Files and digests contain only the valid elements. All functions are pure, so every rank gets the same
+ * result. shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
  *
  * In a pipeline, only the ranks at the placement's place of TT_GROUP_PP have parts. Parts and copies have the same
  * numbers at every place, so a rank at another place has a number too, but not the elements.
@@ -44,7 +44,7 @@ int tt_placement_copy(const struct tt_mesh *mesh, const struct tt_placement *pla
 /** The rank that has copy number `copy` of a part. */
 int tt_placement_rank(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, int copy);
 
-/** The rank that has a part, in the copy to which the part of `rank` belongs; `rank` may be anywhere in a pipeline. */
+/** The rank that holds a part, in the same copy as the part of `rank`; `rank` may be anywhere in a pipeline. */
 int tt_placement_holder(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank, int part);
 
 /** The elements of a part; an empty part is a box of volume 0. */

@@ -52,7 +52,7 @@ static int param_pp(const struct tt_stage_places *places, const struct tt_model 
     return places ? places->rank_of_stage[param_stage(places, model, param, 0)] : 0;
 }
 
-/* The module of a node that is in no block. The embeddings come before all blocks, norm and output after them. */
+/* The module of a node that is in no block. The embeddings come before all blocks; norm and output come after them. */
 static int module_outside(const struct tt_graph *graph, const struct tt_model *model, const struct tt_node *node,
                           bool after)
 {
@@ -184,7 +184,7 @@ static int by_patterns(const struct tt_model *model, struct tt_words words, int6
 
 /*
  * The key of every parameter; ret_keys has n_params items.
- *   name      that of a row of the table, "size:" followed by bytes; not read if there are patterns
+ *   name      of a row of the table, or "size:" followed by bytes; not read if there are patterns
  *   patterns  regular expressions, or n 0
  * Errors: TT_EUSAGE, which names the policy, or the expression that is the first match of no parameter.
  */
@@ -389,7 +389,7 @@ static int other_pp(const struct tt_stage_places *places, const struct tt_model 
     return TT_NONE;
 }
 
-/* First sums come in the order of the parameters; the second sums of tied weights follow all of them. */
+/* The first sums are in the order of the parameters; the second sums of tied weights come after all of them. */
 static void add_grads(struct tt_unit *unit, const struct tt_model *model, const struct tt_stage_places *places, int pp)
 {
     unit->grads = tt_calloc(2 * (size_t)unit->n_trained + 1, sizeof *unit->grads);
@@ -425,7 +425,7 @@ static int compare_keyed(const void *a, const void *b)
                                   : x->param - y->param;
 }
 
-/* For every parameter, the first one with the same key in the same stage. The caller frees it. */
+/* For every parameter, the first parameter with the same key in the same stage. The caller frees it. */
 static int *find_leaders(const int64_t *keys, const int *stages, int n)
 {
     struct keyed *sorted = tt_calloc((size_t)n + 1, sizeof *sorted);
@@ -453,7 +453,7 @@ static int turn_of(const struct tt_param *param)
     return param->frozen ? TURNS - 1 : optim->of_matrices ? 2 : optim->moments[1] ? 0 : 1;
 }
 
-static const int64_t BEYOND_KEYS = (int64_t)1 << 50; /* more than any key of a wrap policy */
+static const int64_t BEYOND_KEYS = (int64_t)1 << 50; /* larger than any key of a wrap policy */
 
 /* Units are numbered in the order of their first parameters. */
 static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_mesh *mesh, int rank,
@@ -472,7 +472,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
             if (!places || places->rank_of_stage[param_stage(places, model, p, part)] == pp)
                 stages[p] = param_stage(places, model, p, part);
         if (model->params[p].buffer)
-            keys[p] = INT64_MAX; /* buffers are a unit of their own under every policy */
+            keys[p] = INT64_MAX; /* buffers are a separate unit under every policy */
         keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;
     }
     leader = find_leaders(keys, stages, model->n_params);

@@ -13,13 +13,13 @@
  * between forward and backward (the reshard policy). The layout is a pure function of model, mesh and rank.
  */
 
-/* When a unit's gathered parameters are freed after its forward. */
+/* When the gathered parameters of a unit are freed after its forward. */
 enum tt_reshard {
-    TT_RESHARD_AFTER_FORWARD_DEFAULT, /* reshard all but the unit of norm and output, where backward begins */
+    TT_RESHARD_AFTER_FORWARD_DEFAULT, /* reshard all units except the one of norm and output, where backward begins */
     TT_RESHARD_AFTER_FORWARD_ALWAYS,
     TT_RESHARD_AFTER_FORWARD_NEVER,
-    TT_RESHARD_AFTER_FORWARD_LAST_LAYER, /* reshard all but the units of the last block and of norm and output */
-    TT_RESHARD_AFTER_FORWARD_PATTERNS,   /* reshard all but the units that regular expressions select */
+    TT_RESHARD_AFTER_FORWARD_LAST_LAYER, /* reshard all units except the last block's, and the one of norm and output */
+    TT_RESHARD_AFTER_FORWARD_PATTERNS,   /* reshard all units except those that regular expressions select */
     TT_RESHARD_AFTER_FORWARD_PART,       /* reshard, but keep 1/n on each of n neighbouring ranks */
 };
 
@@ -71,9 +71,9 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
                                        const struct tt_model *model, int param);
 
 /**
- * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units have the parameters of the
- * rank's own stages, each unit of one stage. TT_EUSAGE, with the key of the policy, for a policy that does not exist or
- * that the model or the mesh does not allow. The caller frees the layout with tt_layout_free.
+ * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units contain the parameters of
+ * the rank's own stages; a unit never spans two stages. TT_EUSAGE, with the key of the policy, for a policy that does
+ * not exist or that the model or the mesh does not allow. The caller frees the layout with tt_layout_free.
  */
 int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                   const struct tt_sharding *sharding, const struct tt_stage_places *places,
@@ -89,7 +89,7 @@ void tt_layout_free(struct tt_layout *layout);
  *   param          each parameter alone
  *   size:<bytes>   consecutive parameters in forward order until the unit has at least that many bytes (of the whole
  *                  float32 parameters); a parameter is never split, so the last unit may be smaller
- *   [regex, ...]   the parameters that an expression is the first to match; all others by block
+ *   [regex, ...]   the parameters for which this expression is the first match; all others by block
  */
 struct tt_wrap_row {
     const char *name; /* "block"; a name that ends in ':' takes a number of bytes */

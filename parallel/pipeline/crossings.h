@@ -9,7 +9,7 @@
  * The sends and receives of a pipeline rank at the boundaries of its stages. Every scheduler adds these transfers to
  * its schedule.
  *
- * A receive begins one turn before the turn that needs it: it overlaps the turn in between, and takes its memory no
+ * A receive begins one turn before the turn that needs it, so it overlaps the turn in between, but takes its memory no
  * earlier. The first receives of a run begin with the run, so that nothing is under way between two runs. A send begins
  * after the turn that makes the values. Wait for a send only where its completion cannot depend on this rank's own
  * later work: at the first arrival from the receiver that the receiver made after it began to receive. If there is no
@@ -19,23 +19,23 @@
 /* The orders of all ranks of a pipeline for the same microbatches; their turns use the stage numbers of the model. */
 struct tt_peers {
     const struct tt_order *orders; /* [ranks] */
-    int ranks, rank;               /* rank: this one */
+    int ranks, rank;               /* rank: this rank */
     int run_microbatches;          /* microbatches of one run; every rank ends a run before it begins its next one */
     const int *rank_of_stage;      /* [n_stages] */
     int n_stages;
 };
 
-/* The begin of a transfer, or the wait for it. */
+/* The beginning of a transfer, or the wait for it. */
 struct tt_crossing {
-    int turn;   /* where it is in the order; the number of turns: after all of them */
-    bool after; /* at the end of that turn; else at its beginning */
-    bool waits; /* else it begins */
+    int turn;   /* its turn in the order; the number of turns: after all of them */
+    bool after; /* at the end of that turn; otherwise at its beginning */
+    bool waits; /* a wait; otherwise a beginning */
     enum tt_purpose purpose;
     int microbatch, stage;
 };
 
 struct tt_crossings {
-    struct tt_crossing *items; /* in the order in which they come */
+    struct tt_crossing *items; /* in the order of execution */
     int n, cap;
 };
 

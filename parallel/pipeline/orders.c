@@ -23,7 +23,7 @@ struct tt_lane {
     int rank;
     int chunks;
     int (*next)[TT_PASS_WEIGHTS + 1]; /* [chunks]: the next microbatch of each pass */
-    struct pending *pending;          /* weight parts to come, oldest first */
+    struct pending *pending;          /* weight parts still to come, oldest first */
     int n_pending, cap_pending;
 };
 
@@ -146,7 +146,7 @@ const struct tt_pipeline_row tt_pipeline_1f1b = {.name = "1F1B", .check = check_
 
 /* --- LoopedBFS: GPipe over several stages, all microbatches in one stage before the next --- */
 
-/* Backward takes the microbatches in descending order, as torch's does. */
+/* Backward takes the microbatches in descending order, as torch does. */
 static void generate_looped_bfs(struct tt_lane *lane)
 {
     int n = lane->pipeline->microbatches;
@@ -241,7 +241,7 @@ const struct tt_pipeline_row tt_pipeline_interleaved_zero_bubble = {.name = "Int
 /*
  * --- vees: rank r has the stages r and 2 ranks - 1 - r ---
  *
- * The stages go down the ranks and come back, so rank 0 has both ends of the model.
+ * The stages go down the ranks and come back, so rank 0 holds both ends of the model.
  */
 
 /* The input part of a backward, directly followed by its weight part. */
@@ -320,7 +320,7 @@ static void generate_dual_pipe_v(struct tt_lane *lane)
         lane_forward(lane, 1, 1);
         lane_backward(lane, 0, 1);
     }
-    /* the first half of these backwards are whole; they begin with chunk 1 */
+    /* the first half of these backwards are whole turns; they begin with chunk 1 */
     for (int i = 0; i < 2 * (lane->rank + 1); i++)
         if (i < lane->rank + 1)
             lane_backward(lane, i % 2 == 0, 1);

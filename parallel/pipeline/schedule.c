@@ -10,14 +10,14 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
-/* --- a pipeline with a clock, and the proof that its ranks come to an end --- */
+/* --- a pipeline with a clock, and the proof that its ranks finish --- */
 
 enum { NAME_BYTES = 40, NAMED_RANKS = 4 };
 
 /* The passes of a microbatch in a stage. */
 struct place {
-    unsigned has;  /* a bit for each that is among the turns */
-    unsigned done; /* a bit for each that has run */
+    unsigned has;  /* a bit for each pass among the turns */
+    unsigned done; /* a bit for each pass that has run */
     double end[TT_PASS_WEIGHTS + 1];
 };
 
@@ -28,7 +28,7 @@ struct clock {
     struct place *places; /* [n_stages * microbatches] */
     int *next;            /* [ranks] the next turn */
     double *now;          /* [ranks] */
-    struct tt_turn_at at; /* of the fault */
+    struct tt_turn_at at; /* place of the fault */
     struct tt_pipeline_run *run;
 };
 
@@ -44,7 +44,7 @@ static const char *name_of(const struct clock *c, struct tt_turn turn, char name
     return name;
 }
 
-/* Checks a turn of a rank and notes that it is there. */
+/* Checks a turn of a rank and records that it exists. */
 static int take_turn(struct clock *c, int rank, const struct tt_turn *turn)
 {
     char name[NAME_BYTES];
@@ -205,7 +205,7 @@ static int run_all(struct clock *c)
     return left ? fail_stuck(c) : 0;
 }
 
-/* Merges the ranks' turns by begin. */
+/* Merges the ranks' turns, sorted by their beginnings. */
 static void sort_turns(const struct tt_pipeline *p, struct tt_pipeline_run *run)
 {
     int *next = tt_calloc((size_t)p->ranks, sizeof *next);
@@ -362,7 +362,7 @@ static struct piece trim(struct piece p)
     return p;
 }
 
-/* Takes the part before the next `end` off the rest, or all of the rest. */
+/* Splits the part before the next `end` off the rest, or takes all of the rest. */
 static struct piece take_until(struct piece *rest, char end)
 {
     const char *found = rest->size ? memchr(rest->at, end, rest->size) : NULL;
@@ -373,7 +373,7 @@ static struct piece take_until(struct piece *rest, char end)
     return taken;
 }
 
-/* Takes a number of at most 6 digits off the rest; -1: there is none. */
+/* Splits a number of at most 6 digits off the rest; -1: there is none. */
 static int take_number(struct piece *rest)
 {
     int number = 0, digits = 0;
@@ -422,7 +422,7 @@ static int add_turn(struct reader *r, struct piece text)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "%s: line %d, cell %d: microbatch %d, and a run has %d microbatches", r->name, r->line,
                            r->cell, microbatch, r->p->microbatches);
-    if (r->first_line[stage] == 0) { /* it places the stage on its rank */
+    if (r->first_line[stage] == 0) { /* this turn places the stage on its rank */
         r->first_line[stage] = r->line;
         r->p->rank_of_stage[stage] = rank;
     }
@@ -551,7 +551,7 @@ out:
     return rc;
 }
 
-/* --- the table, and a pipeline from it --- */
+/* --- the table of schedules, and a pipeline from one of its rows --- */
 
 #define TT_PIPELINE_SCHEDULE(id, row) extern const struct tt_pipeline_row tt_pipeline_##row;
 #include "parallel/pipeline/schedules.def"
@@ -666,8 +666,8 @@ static int sequence(const struct tt_pipeline *p, int stage, enum tt_pass pass, i
 }
 
 /*
- * Two neighbouring stages of a file may take the microbatches in different orders. What travels between them is told
- * apart by the microbatch's number modulo TT_PIPELINE_OVERTAKING, so with more microbatches the orders must agree.
+ * Two neighbouring stages of a file may take the microbatches in different orders. Transfers between them are
+ * identified by the microbatch's number modulo TT_PIPELINE_OVERTAKING, so with more microbatches the orders must agree.
  */
 static int check_overtaking(const struct tt_pipeline *p)
 {

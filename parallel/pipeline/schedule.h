@@ -8,7 +8,7 @@
 
 /**
  * Pipeline schedules: for every rank the order in which it computes the microbatches of one run through its stages.
- * Orders are torch's, turn by turn. A schedule is a pure function of its numbers; the transfers between ranks follow
+ * Orders equal torch's, turn by turn. A schedule is a pure function of its numbers; the transfers between ranks follow
  * from the orders.
  */
 
@@ -28,13 +28,13 @@ struct tt_pipeline {
     bool *weights_apart;     /* [n_stages * microbatches]: the weight part is a turn of its own */
 };
 
-struct tt_lane; /* of orders.c: the order of a rank, under construction */
+struct tt_lane; /* see orders.c: the order of a rank, under construction */
 
 struct tt_pipeline_row {
     const char *name; /* torchtitan's */
     bool multi;       /* a rank may have several stages */
     bool v;           /* rank r has stages r and 2 ranks - 1 - r; otherwise r, r + ranks, r + 2 ranks, ... */
-    bool splits;      /* some backwards are two turns, with the weight part apart */
+    bool splits;      /* some backwards are two turns, with a separate weight part */
     /* Fails if the schedule does not support these numbers; NULL: it supports all. */
     int (*check)(const struct tt_pipeline_row *row, int ranks, int microbatches);
     /* Adds all turns of a rank; NULL: the orders are in a CSV file, which also places the stages. */
@@ -102,21 +102,21 @@ struct tt_turn_at {
 
 struct tt_pipeline_run {
     int ranks;
-    double makespan;        /* from the first begin to the last end */
+    double makespan;        /* from the first beginning to the last end */
     double *busy;           /* [ranks] seconds that the rank computes */
     double *bubble;         /* [ranks] makespan - busy */
     double bubble_share;    /* sum of bubble / (ranks * makespan) */
     int *peak_input;        /* [ranks] the most microbatches between forward and (the input part of) backward */
     int *peak_weight;       /* [ranks] the same, between forward and the end of backward with its weight part */
     struct tt_span **spans; /* [ranks][orders[rank].n] when turns begin and end */
-    /* all turns of all ranks by begin; of equal ones the lower rank first. If no turn takes 0 seconds, each turn
-     * comes after those that it needs. */
+    /* all turns of all ranks, sorted by beginning, then by rank. If no turn takes 0 seconds, each turn comes after
+     * those that it needs. */
     struct tt_turn_at *turns;
     int n_turns;
 };
 
 /**
- * Errors: TT_EINTERNAL, which names the turn, unless the orders make one run: every stage is on one rank, every
+ * Errors: TT_EINTERNAL, which names the turn, unless the orders form one run: every stage is on one rank, every
  * microbatch has one forward and one backward in each stage, the latter as one turn or as two, and no rank waits
  * forever. The caller frees ret_run with tt_pipeline_run_release.
  */

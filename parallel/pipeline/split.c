@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stages of a pipeline, by torchtitan's rule or by names of modules. The unit of weight is a layer, also for the
+ * Stages of a pipeline, by torchtitan's rule or by names of modules. The unit of weight is a layer, even for the
  * embeddings and the output.
  */
 #include "parallel/pipeline/split.h"
@@ -19,8 +19,8 @@ enum fault {
     TOO_MANY,     /* several stages on a rank, for a schedule with one */
     TOO_FEW,      /* one stage on a rank, for a schedule with several */
     NO_UNITS,     /* more stages than units */
-    FIRST_HEAVY,  /* the embeddings count as more units than a stage has */
-    OUTPUT_HEAVY, /* the output does */
+    FIRST_HEAVY,  /* the embeddings count as more units than a stage holds */
+    OUTPUT_HEAVY, /* the output counts as more units than a stage holds */
 };
 
 static int64_t units_of(const struct tt_pipeline_rule *rule)
@@ -56,7 +56,8 @@ static enum fault fault_of(const struct tt_pipeline_rule *rule)
 
 /* --- messages --- */
 
-/* The values of a member of the rule from `least` to `most` without a fault: "1 to 4, 8". False if there is none. */
+/* The values of a member of the rule, from `least` to `most`, that cause no fault: "1 to 4, 8". False if there is
+ * none. */
 static bool add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, int *member, int least, int most)
 {
     int begin = -1, found = *member;
@@ -93,8 +94,8 @@ static void add_stages(struct tt_text *text, const struct tt_pipeline_rule *rule
                     (long long)stages_of(rule));
 }
 
-/* The key that changes the number of stages, and its possible values. Then other keys that would remove the fault: the
- * weights of embeddings and output, or the schedule. */
+/* The key that changes the number of stages, and its possible values. Then names other keys that would remove the
+ * fault: the weights of embeddings and output, or the schedule. */
 static void add_hint(struct tt_text *text, struct tt_pipeline_rule *rule)
 {
     struct tt_pipeline_rule usual = *rule, single = *rule;
@@ -208,7 +209,7 @@ void tt_stage_split_release(struct tt_stage_split *split)
 
 /* --- modules listed by name --- */
 
-enum { NAME_BYTES = 80 }; /* no module has a longer name; messages show longer ones cut */
+enum { NAME_BYTES = 80 }; /* no module has a longer name; messages cut longer ones */
 
 /* The lists, and the split so far. */
 struct listing {
@@ -230,7 +231,7 @@ static const char *name_of(int module, int n_layers, char name[NAME_BYTES])
     return name;
 }
 
-/* Takes the next word off a text of words with blanks between them; false when none is left. */
+/* Splits the next word off a text of words separated by blanks; false when none is left. */
 static bool take_word(const char **text, char word[NAME_BYTES])
 {
     size_t n = strcspn(*text += strspn(*text, " "), " ");

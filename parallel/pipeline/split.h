@@ -37,10 +37,10 @@ struct tt_stage_range {
 int tt_pipeline_split(const struct tt_pipeline_rule *rule, struct tt_stage_split *ret_split) TT_MUST_CHECK;
 
 /**
- * Cuts a model as listed: stages->word[s] are the modules of stage s, with blanks between them: tok_embeddings, which
- * stands for all embeddings, layers.0 to layers.<n_layers - 1>, norm and output. All of them must be there, once and in
- * this order. There is one stage for each rank, or with `multi` the same number of stages, at least two, for each rank.
- * The caller releases ret_split. Errors: TT_EUSAGE, which names the module.
+ * Cuts a model as listed: stages->word[s] are the modules of stage s, separated by blanks: tok_embeddings, which stands
+ * for all embeddings, layers.0 to layers.<n_layers - 1>, norm and output. Each of them must occur once, in this order.
+ * There is one stage per rank or, with `multi`, the same number of stages per rank, at least two. The caller releases
+ * ret_split. Errors: TT_EUSAGE, which names the module.
  */
 int tt_pipeline_split_named(const struct tt_words *stages, int n_layers, int ranks, bool multi,
                             struct tt_stage_split *ret_split) TT_MUST_CHECK;

@@ -42,8 +42,8 @@ static void add_sample(struct normal *n, const struct tt_op_sample *s)
     n->sec += s->sec;
 }
 
-/* Solves for the prices of the terms in `set`, a set of bits, by Cholesky's method. False: the terms cannot be told
- * apart, or a price would be negative. */
+/* Solves for the prices of the terms in `set`, a set of bits, by Cholesky's method. False: the samples cannot
+ * separate the terms, or a price would be negative. */
 static bool solve(const struct normal *n, unsigned set, double ret_price[TERMS])
 {
     double lower[TERMS][TERMS] = {{0}}, x[TERMS];
@@ -210,7 +210,7 @@ static const struct number {
 };
 enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-static const struct number *const bgemm = &numbers[1]; /* after sgemm_flops, its default in older files */
+static const struct number *const bgemm = &numbers[1]; /* after sgemm_flops, which is its default in older files */
 
 static double number_of(const struct tt_machine *machine, int i)
 {
@@ -238,7 +238,7 @@ static int read_numbers(const json_t *json, const char *path, struct tt_machine 
         int rc;
 
         if (&numbers[i] == bgemm && !json_object_get(json, bgemm->key)) {
-            machine->bgemm_flops = machine->sgemm_flops; /* an older file */
+            machine->bgemm_flops = machine->sgemm_flops; /* the file is an older one */
             continue;
         }
         if ((rc = tt_json_get_real(json, numbers[i].key, path, &value)) < 0)
@@ -314,7 +314,7 @@ void tt_machine_take_peaks(struct tt_machine *machine, enum tt_dtype dtype, doub
     }
 }
 
-/* Whether transfers and computing slow each other down, by the numbers of the machine. */
+/* Whether transfers and computation slow each other down, according to the machine's numbers. */
 static bool meets(const struct tt_machine *machine)
 {
     return machine->transfer_share > 0.0 || machine->transfer_stretch > 1.0;
@@ -393,7 +393,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
     }
     tt_op_cost(graph, &graph->nodes[node], &cost);
     sec = work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads);
-    if (routed) /* no compute overlaps the exchange of a node whose experts are shared by ranks */
+    if (routed) /* nothing overlaps the exchange of a node whose experts are shared by ranks */
         sec += TT_ROUTED_CALLS * (machine->call_sec + (graph->nodes[node].attr.peers.n - 1) * machine->message_sec) +
                (double)routed / machine->link_bytes_per_sec;
     return sec;
@@ -478,9 +478,9 @@ struct lanes {
     const struct tt_machine *machine;
     const struct tt_program *program;
     struct tt_timeline *t;
-    double now;           /* of the computing lane */
+    double now;           /* time on the computing lane */
     int *queue, n, first; /* instructions; those before `first` are complete */
-    int *place;           /* of an instruction in the queue */
+    int *place;           /* place of an instruction in the queue */
 };
 
 static struct tt_span *first_of(struct lanes *l)

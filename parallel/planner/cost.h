@@ -9,9 +9,9 @@
 #include "parallel/pipeline/schedule.h"
 
 /**
- * The cost of ops on a measured machine. A roofline of peaks is too fast: GEMMs reach a part of the peak that depends
- * on the length of their sums, attention another part, and small ops find their data in the caches. So `titan bench`
- * times the ops of small models, and fits three prices for each op in each type:
+ * The cost of ops on a measured machine. A roofline of peaks is too optimistic: GEMMs reach a share of the peak that
+ * depends on the length of their sums, attention reaches another share, and small ops find their data in the caches. So
+ * `titan bench` times the ops of small models, and fits three prices for each op in each type:
  *
  *     seconds of one thread = flop_sec x flops + byte_sec x bytes + sum_sec x flops / (length of the sums)
  *
@@ -37,7 +37,7 @@ struct tt_op_sample {
     const char *op;
     enum tt_dtype dtype;
     struct tt_cost work;
-    double sec; /* of one thread: on a team, the time multiplied by its threads */
+    double sec; /* seconds of one thread; for a team, the time multiplied by its number of threads */
 };
 
 /**
@@ -63,15 +63,15 @@ const char *tt_op_price_dtype(enum tt_dtype dtype);
 struct tt_machine {
     char name[64];               /* shown to people; nothing depends on it */
     double sgemm_flops;          /* flop/s of one thread in large float32 GEMMs */
-    double bgemm_flops;          /* the same in bfloat16; sgemm_flops if a file lacks it */
+    double bgemm_flops;          /* the same in bfloat16; sgemm_flops if a file does not contain it */
     double memory_bytes_per_sec; /* bytes that one rank reads and writes when it streams through memory */
-    double call_sec;             /* to start and finish one collective, whatever its size */
+    double call_sec;             /* seconds to start and finish one collective, whatever its size */
     double message_sec;          /* latency of one message */
     double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
     /*
      * Transfers advance when the computing thread polls, so transfer and compute slow each other down: the transfer
-     * takes `share` of the thread's time, and lasts `stretch` times as long as when the thread only waits. The defaults
-     * for machines that were not measured, 0 and 1, mean no effect. A stretch of 0 stands for 1.
+     * takes `share` of the thread's time, and lasts `stretch` times as long as when the thread only waits. For machines
+     * that were not measured, the defaults 0 and 1 mean no effect. A stretch of 0 counts as 1.
      */
     double transfer_share, transfer_stretch;
     struct tt_op_prices ops; /* ops without a price take as long as their flops or their bytes, at the rates above */
@@ -105,8 +105,9 @@ json_t *tt_machine_to_json(const struct tt_machine *machine);
 uint64_t tt_machine_hash(const struct tt_machine *machine);
 
 /**
- * Seconds of one run of a node: by the price of its op, or else by the rate of arithmetic or of memory, whichever takes
- * longer. For a node that exchanges values: the seconds of its collective, since its reader mostly follows at once.
+ * Seconds of one run of a node: from the price of its op or, without one, from the rate of arithmetic or of memory,
+ * whichever takes longer. For a node that exchanges values: the seconds of its collective, since its reader mostly
+ * follows at once.
  */
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
@@ -134,13 +135,13 @@ int64_t tt_cost_saturating_bytes(const struct tt_machine *machine, int n);
  * none. */
 double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_program *program, int instr);
 
-/* A simulated step. Arrays have one item per instruction of the program. Times are in seconds from the begin of the
- * step. */
+/* A simulated step. Arrays have one item per instruction of the program. Times are in seconds from the beginning of
+ * the step. */
 struct tt_timeline {
     int n;
     struct tt_span *compute;  /* while the computing thread runs the instruction, or waits in it */
     struct tt_span *transfer; /* of an instruction that begins a collective: while its bytes move; else {0, 0} */
-    double *exposed;          /* of such an instruction: seconds that the wait for the collective took */
+    double *exposed;          /* for such an instruction: seconds that the wait for the collective took */
     double step_sec;          /* the whole step */
     double compute_sec;       /* the step without any waiting */
     double transfer_sec;      /* sum of all collectives */

@@ -31,7 +31,7 @@ struct target {
 
 /* The result of a search; release it with release_found. */
 struct found {
-    struct tt_program *program; /* the first that keeps the target, else the closest to it */
+    struct tt_program *program; /* the first program that keeps the target, else the closest one */
     bool *reshard;              /* [unit] as in its target */
     double step_sec;            /* predicted */
     bool keeps;                 /* whether it keeps the target */
@@ -54,7 +54,7 @@ static bool *copy_reshard(const struct search *s, const bool *reshard)
     return copy;
 }
 
-/* The largest number of bytes that a step uses at any time: all of them, and those for exchange. */
+/* The largest number of bytes that a step uses at any time: of all memory, and of memory for exchange. */
 struct plan_need {
     int64_t step_bytes, exchanged_bytes;
 };
@@ -68,7 +68,7 @@ struct plan_need {
 
 enum {
     MOST_CANDIDATES = 64,
-    LOWERED_A_ROUND = 2, /* since lowering takes most of the time */
+    LOWERED_A_ROUND = 2, /* limits the number of lowered candidates, since lowering takes most of the time */
 };
 
 /* Share of the memory limit. At positions that need less, exchange may exceed its own limit without making another
@@ -178,7 +178,7 @@ static int make_candidates(const struct search *s, struct target target, double 
     return n;
 }
 
-/* The need of the candidate of least memory, which frees early and gathers late. */
+/* The needs of the candidate with the least memory, which frees early and gathers late. */
 static struct plan_need least_need(const struct search *s, const bool *reshard)
 {
     struct tt_plan plan = tt_simple_fsdp_plan(&s->fsdp, least_memory(reshard));
@@ -210,7 +210,7 @@ static bool comes_closer(struct target target, const struct tt_program *a, const
     return a_fits ? tt_program_exchanged_bytes(a) < tt_program_exchanged_bytes(b) : a->step_bytes < b->step_bytes;
 }
 
-/* Lowers a candidate. It replaces what was found if it is better. */
+/* Lowers a candidate. If it is better than the best so far, it replaces that. */
 static int judge(const struct search *s, struct target target, struct tt_candidate candidate, struct found *found)
 {
     struct tt_plan plan = tt_simple_fsdp_plan(&s->fsdp, candidate);
@@ -280,7 +280,7 @@ out:
 
 enum { FIRST_ROUNDS = 2 }; /* for a target that is followed by an easier one */
 
-/* Limits of the memory for exchange, as a share of what the eager scheduler has for exchange at its peak. */
+/* Limits of the memory for exchange, as a share of the eager scheduler's memory for exchange at its peak. */
 static const struct {
     double part;
     bool off_peak;
@@ -295,15 +295,15 @@ static void replace(struct found *found, struct found *by)
     *by = (struct found){0};
 }
 
-/* Equal predictions may differ in their last bits, since programs add the same seconds in another order. */
+/* Equal predictions may differ in their last bits, since programs add the same seconds in different orders. */
 static bool is_faster(double sec, double than)
 {
     return sec < than * (1.0 - 1e-9);
 }
 
 /*
- * Keeps the better of two for a limit, and releases the other one. One that fits is better than one that does not. Of
- * two that fit the faster is better, of two that do not the smaller.
+ * Keeps the better of two programs for a limit, and releases the other one. A program that fits is better than one that
+ * does not. If both fit, the faster one is better; if neither fits, the smaller one.
  */
 static void keep_better(int64_t step_limit, struct found *best, struct found *next)
 {
@@ -368,7 +368,7 @@ out:
  * --- no plan is within the limit ---
  *
  * Makes *best smaller: first with plans made without a limit; then, if some plan might be within the limit, with limits
- * somewhat below the memory of *best. Only lowering tells the memory of a plan, so several limits are tried.
+ * somewhat below the memory of *best. Only lowering shows the memory of a plan, so this tries several limits.
  */
 static int squeeze(const struct search *s, struct target target, const struct found *eager, struct found *best)
 {
@@ -397,7 +397,7 @@ out:
  *   it never takes more memory, and is within step_limit if any plan is;
  *   it is never predicted to be slower, if eager's is within step_limit too;
  *   it takes at most 0.85 of eager's memory for exchange at the peak, if a plan can without being slower.
- * If no plan is within step_limit, it is the smallest that was found, which takes no more than without a limit.
+ * If no plan is within step_limit, it is the smallest one found, which takes no more than without a limit.
  *
  *   reshard  [unit] free it between forward and backward
  */
@@ -430,7 +430,7 @@ enum { KEEP_TRIALS = 16 }; /* the most numbers of kept units that auto tries */
 
 struct worth {
     int unit;
-    double exposed_per_byte; /* seconds that its gathers in backward hold up compute, if all is resharded */
+    double exposed_per_byte; /* seconds for which its gathers in backward delay compute, if all units are resharded */
 };
 
 /* Among units of equal worth, the later one in forward comes first, since it holds its memory for a shorter time. */
@@ -466,7 +466,7 @@ static struct worth *rank_units(const struct search *s, const struct tt_program 
     return worth;
 }
 
-/* Sets reshard for all units but the n that are most worth keeping. */
+/* Sets reshard for all units except the n most worth keeping. */
 static void keep(const struct search *s, const struct worth *worth, int n, bool *reshard)
 {
     for (int i = 0; i < s->in->usage->layout->n_units; i++)
@@ -497,7 +497,7 @@ static int best_number_to_keep(const struct search *s, struct target target, con
     return best;
 }
 
-/* Lowering may need a little more memory than predicted. Then it keeps one unit fewer, until the program fits.
+/* Lowering may need a little more memory than predicted. So this keeps one unit fewer until the program fits.
  *   all        [unit] true
  *   ret_found  tight: of any search */
 static int keep_what_fits(const struct search *s, struct target target, const bool *all, int rounds,
@@ -538,7 +538,7 @@ out:
 static int choose_what_to_keep(const struct search *s, struct found *ret_found)
 {
     const double fixed_parts[] = {1.0, 0.85};
-    int64_t limit = s->in->step_limit, others = 0, left; /* the memory that is free for exchange at every position */
+    int64_t limit = s->in->step_limit, others = 0, left; /* the memory that is free for exchange at each position */
     struct target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
     struct found best = {0}, next;
     bool tight, out_of_reach, *all = tt_calloc((size_t)s->in->usage->layout->n_units + 1, sizeof *all);

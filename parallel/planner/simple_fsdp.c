@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The planned scheduler: one walk over the positions of a step with its own clock. The clock has a lane that computes
- * and a lane that transfers, by the cost table. Memory is counted as the memory plan will count it. Before each node:
+ * The planned scheduler: one walk over the positions of a step with its own clock. The clock has one lane that computes
+ * and one that transfers, with times from the cost table. Memory is counted as the memory plan will count it. Before
+ * each node:
  *   begin to gather its parameters, if no bucket has; begin the next bucket if it fits until its use;
  *   wait for its parameters; wait for reductions, oldest first, until its gradients fit
  * and after it: free the parameters that no later node reads; begin the reduce-scatters of complete gradients, several
@@ -24,9 +25,9 @@
 struct gather {
     int unit;
     int first, last; /* positions that read the parameters */
-    int previous;    /* the unit's gather before this one, TT_NONE if none */
-    bool keeps;      /* a part is kept at its end (TT_KEEP) */
-    bool from_kept;  /* gathers the parts that the previous one kept */
+    int previous;    /* the unit's previous gather, TT_NONE if none */
+    bool keeps;      /* keeps a part at its end (TT_KEEP) */
+    bool from_kept;  /* gathers the parts that the previous gather kept */
     int n_before;    /* length of the list at its last use; the difference is the gathers since then */
 };
 
@@ -46,7 +47,7 @@ struct gather_list {
 
 /* Units that share one collective, as schedules name them. */
 struct handle {
-    int unit;   /* the first */
+    int unit;   /* the first unit */
     int bucket; /* TT_NONE: only the unit above */
 };
 
@@ -66,11 +67,11 @@ struct bucket {
 
 /* A list of units and the sums of their sizes, so that adding a unit takes constant time. */
 struct unit_list {
-    enum tt_purpose purpose; /* of their common collective */
+    enum tt_purpose purpose; /* purpose of their common collective */
     int *unit;
     int n;
     int64_t whole;    /* bytes of the gathered parameters or of the whole gradients */
-    int64_t elements; /* of the flat shards */
+    int64_t elements; /* elements of the flat shards */
 };
 
 struct of_unit {
@@ -90,7 +91,7 @@ struct walk {
     struct gather_list gathers;
     struct bucket *buckets;
     int n_buckets, cap_buckets;
-    int waited;      /* buckets for which the schedule has waited */
+    int waited;      /* number of buckets for which the schedule has waited */
     int next_gather; /* first gather that has not begun */
     int next_release;
     struct flight *flights; /* reductions in the order of their begin; [head, n_flights) are not awaited yet */
@@ -275,7 +276,7 @@ static int compare_releases(const void *a, const void *b)
                                     : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Whether this use is in the backward of the microbatch whose forward has the gather's last read. */
+/* Whether this use is in the backward of the microbatch whose forward contains the gather's last read. */
 static bool turns_back(const struct tt_usage *u, const struct gather *gather, const struct tt_use *use)
 {
     return tt_use_pass(u, use) != TT_PASS_FORWARD && u->positions[gather->last].microbatch == tt_use_microbatch(u, use);
@@ -407,7 +408,7 @@ static bool fits_beside(const struct walk *b, int64_t other, int64_t exchanged)
            (all <= b->candidate.limits.step_bytes && exchanged <= b->candidate.limits.exchanged_bytes);
 }
 
-/* Whether `exchanged` bytes of exchange keep the candidate's limits at a position. */
+/* Whether `exchanged` bytes of exchange respect the candidate's limits at a position. */
 static bool fits(const struct walk *b, int pos, int64_t exchanged)
 {
     return fits_beside(b, other_bytes_at(b, pos), exchanged);
@@ -439,7 +440,7 @@ static void free_what_is_done(const struct walk *b, struct outlook *o, int pos)
     }
 }
 
-/* Predicts what follows a position: the additions of its gradients, and the reductions of complete blocks. */
+/* Predicts the effects of a position: the additions of its gradients, and the reductions of complete blocks. */
 static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
 {
     for (int c = b->u->complete_from[pos]; c < b->u->complete_from[pos + 1]; c++) {
@@ -459,7 +460,8 @@ static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
     }
 }
 
-/* Whether `bytes` more fit from pos until just before `until`, for the gathers before number `gathers`. */
+/* Whether `bytes` more fit, from pos until just before `until`, as far as gathers before number `gathers` are
+ * concerned. */
 static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int gathers)
 {
     const struct gather_list *list = &b->gathers;

@@ -7,10 +7,10 @@
 
 /**
  * The planned scheduler (SimpleFSDP). It schedules the whole step statically, before it runs. Collectives of
- * neighbouring units are issued as one bucket. The all-gather of the next bucket begins before the wait for the present
- * one, as soon as its memory is free until its use. The step waits for a reduce-scatter only when it needs the memory.
- * All-reduces over replicas begin as soon as a unit's sum is complete. Parameters that nothing reads are not gathered.
- * The order of additions does not change, so losses have the bits of the eager scheduler.
+ * neighbouring units are issued as one bucket. The all-gather of the next bucket begins before the wait for the current
+ * one, as soon as its memory stays free until its use. The step waits for a reduce-scatter only when it needs the
+ * memory. All-reduces over replicas begin as soon as a unit's sum is complete. Parameters that nothing reads are not
+ * gathered. The order of additions does not change, so losses have the bits of the eager scheduler.
  *
  * The schedule is a pure function of graph, layout, cost table and options, so every rank makes the same one.
  */
@@ -19,7 +19,7 @@
 struct tt_plan_limits {
     int64_t step_bytes;      /* all transient memory */
     int64_t exchanged_bytes; /* memory for exchange, at positions that need more than slack_bytes in all */
-    int64_t slack_bytes;     /* up to this total, exchange may take all that is left */
+    int64_t slack_bytes;     /* up to this total, exchange may take all remaining memory */
 };
 
 /* When a unit stays gathered between two reads. Between forward and backward, its policy decides. */
@@ -35,13 +35,13 @@ struct tt_candidate {
     int64_t bucket_bytes; /* most whole bytes of a bucket; a larger unit is a bucket of its own */
     bool within_compute;  /* a bucket's gather must not take longer than the compute that hides it */
     bool expects_waits;   /* wait for reductions that are not complete, rather than begin gathers later */
-    enum tt_stay stay;    /* when units stay gathered although their policy would reshard them */
+    enum tt_stay stay;    /* for units that stay gathered although their policy would reshard them */
     struct tt_plan_limits limits;
 };
 
 /* The step, which is the same for all candidates. */
 struct tt_simple_fsdp {
-    const struct tt_lowering *lowering; /* tells which collectives travel, and the memory to receive them */
+    const struct tt_lowering *lowering; /* shows which collectives travel, and the memory to receive them */
     const struct tt_step_facts *facts;
     const struct tt_machine *machine;
     int prefetch; /* buckets to gather ahead of the one in use */
@@ -49,8 +49,8 @@ struct tt_simple_fsdp {
 
 struct tt_plan {
     struct tt_schedule schedule; /* lower it with free_early */
-    double step_sec;             /* predicted, up to the optimizer */
-    double comm_sec;             /* predicted, of all transfers, hidden or not */
+    double step_sec;             /* predicted seconds, up to the optimizer */
+    double comm_sec;             /* predicted seconds of all transfers, hidden or not */
     int calls;                   /* collectives */
     /* counted while scheduling: the most bytes at any time, and the most for exchange */
     int64_t step_bytes, exchanged_bytes;
@@ -65,7 +65,7 @@ void tt_plan_release(struct tt_plan *plan);
 /** The facts of a step that no plan changes: seconds and bytes by position. */
 struct tt_step_facts {
     const struct tt_usage *usage; /* not owned */
-    double *node_sec;             /* [n_positions] predicted, of its node */
+    double *node_sec;             /* [n_positions] predicted seconds of its node */
     double *begin_sec;            /* [n_positions + 1] time at which a position begins if nothing waits */
     int64_t *grad_bytes;          /* [n_positions] bytes of whole gradients that begin to live there */
     int64_t *other_bytes;         /* [n_positions] bytes of transient memory that is not for exchange */

@@ -108,7 +108,7 @@ out:
 /*
  * Opens the packed file that rank 0 prepared, on every rank (collective). On another host, the same path may lead to
  * another file. So for each file (identified by host, device and inode) one rank compares the content with rank 0's. If
- * the cache of a text is missing or damaged on a host, the first rank of the host makes it: hosts need not share a
+ * the cache of a text is missing or damaged on a host, the first rank of the host creates it, so hosts need not share a
  * cache folder.
  *   spec     the file that rank 0 prepared, as this rank sees it
  *   is_text  the dataset is tokenized text; spec->tokenizer is set
@@ -178,8 +178,8 @@ struct preparation {
     struct tt_dataset_ref *ref;
 };
 
-/* Rank 0: tokenizes a text or, if packed tokens record their tokenizer, compares it with the run's. Other packed tokens
- * need no tokenizer, so it does not matter then if titan cannot read it. */
+/* Rank 0: tokenizes a text or, if packed tokens record their tokenizer, compares it with the run's. Other packed
+ * tokens need no tokenizer; in that case titan need not be able to read it. */
 static int prepare(void *arg)
 {
     const struct preparation *p = arg;
@@ -364,8 +364,8 @@ out:
 
 /* --- the data that a configuration names --- */
 
-/* Opens the data; an error about a missing file adds advice, and an error about the path of an entry carries the key of
- * the list. The command adds where that key was set. */
+/* Opens the data. Adds advice to an error about a missing file; an error about the path of an entry carries the key of
+ * the list. The command adds the place where that key was set. */
 static int open_data(const struct tt_setup *s, const struct tt_train_data_options *o,
                      const struct tt_datasets *datasets, bool names_entry, enum tt_key list, enum tt_key path,
                      struct tt_train_data *ret_data)

@@ -37,7 +37,7 @@ struct tt_train_data_options {
     const char *chat_template;    /* for all parts */
     const char *tokenizer_folder; /* NULL: the built-in tokenizer */
     const char *cache_folder;
-    int64_t vocab_size; /* of the model; every token must be smaller */
+    int64_t vocab_size; /* size of the model's vocabulary; every token must be smaller */
     int64_t seq_len;
     bool shuffle, repeat;
     bool documents; /* batches have positions */
@@ -53,14 +53,16 @@ int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options 
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
 
-/** The tokenizer of a folder (NULL: the built-in one); *ret_tokenizer is NULL if the folder has no tokenizer, such as a
- * folder with only weights. */
+/**
+ * The tokenizer of a folder (NULL: the built-in one). *ret_tokenizer is NULL if the folder contains none, only weights
+ * for example.
+ */
 int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 /** The number of samples before some part begins its epoch number `epochs` + 1. */
 int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs);
 
-/** A digest of all tokens and of the order in which the parts take turns. */
+/** A digest of all tokens, and of the order in which the parts take turns. */
 uint64_t tt_train_data_digest(const struct tt_train_data *data);
 
 /**
@@ -78,8 +80,10 @@ int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, in
 int tt_datasets_open_training(const struct tt_setup *setup, struct tt_train_data *ret_data) TT_MUST_CHECK;
 int tt_datasets_open_validation(const struct tt_setup *setup, int set, struct tt_train_data *ret_data) TT_MUST_CHECK;
 
-/** If the data has conversations longer than a sequence, which are then cut or left out, the word of
- * dataloader.long_conversations; otherwise NULL. */
+/**
+ * The word of dataloader.long_conversations if the data contains conversations longer than a sequence, which are then
+ * cut or left out; otherwise NULL.
+ */
 const char *tt_datasets_longs(const struct tt_config *cfg, const struct tt_train_data *data);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Faults of a configuration that need no ranks. When a run starts, the code that uses a value checks it again. This
- * file reports all faults earlier, at once, each with its place.
+ * Finds the faults of a configuration that need no ranks. When a run starts, the code that uses a value checks it
+ * again; this file reports all faults earlier, at once, each with its place.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 struct checking {
     struct tt_config *cfg;
     struct tt_config_report *report;
-    struct tt_model *model; /* NULL: it cannot be made */
+    struct tt_model *model; /* NULL: the model cannot be made */
 };
 
 /* --- the model --- */
@@ -45,7 +45,7 @@ static void drop_fault(void *arg, const enum tt_key *keys, const char *message)
     (void)message;
 }
 
-/* Applies rules to the keys that a Hugging Face folder in initial_load_path sets, which are known only now. */
+/* Applies rules to the keys that a Hugging Face folder in initial_load_path sets, which titan knows only now. */
 static void check_folder(struct checking *c)
 {
     if (tt_config_is_bad(c->cfg, TT_KEY(checkpoint.initial_load_path)) ||
@@ -72,7 +72,7 @@ static void check_model(struct checking *c, bool with_files)
     if (tt_config_is_bad(cfg, TT_KEY(model.name)) || tt_config_is_bad(cfg, TT_KEY(model.flavor)))
         return;
     if (with_files && tt_job_adopt_family(c->cfg) < 0)
-        is_silent = false; /* tt_model_check reports what is wrong with config.json */
+        is_silent = false; /* tt_model_check reports errors in config.json */
     if (tt_job_adopt_vocabulary(c->cfg) < 0)
         fault(c, TT_KEY(model.hf_assets_path));
     over = tt_job_model_overrides(cfg);
@@ -142,7 +142,7 @@ static void check_policies(struct checking *c)
     tt_layout_free(layout);
 }
 
-/* Losses of routers need routers, and the z-loss needs logits of a softmax. */
+/* Losses of routers need routers, and the z-loss needs softmax logits. */
 static void check_router_losses(struct checking *c)
 {
     const struct tt_config *cfg = c->cfg;
@@ -278,7 +278,7 @@ static void check_tokenizer(struct checking *c)
     tt_tokenizer_free(tokenizer);
 }
 
-/* Compares packed tokens with the tokenizer of the configuration. Missing files are reported elsewhere. */
+/* Compares packed tokens with the configuration's tokenizer. Other code reports missing files. */
 static void check_tokens(struct checking *c, enum tt_key key, const struct tt_datasets *d,
                          const struct tt_tokenizer *tokenizer)
 {

@@ -17,7 +17,7 @@ struct way {
     const char *what;
 };
 
-/* Something that is divided into equal parts. */
+/* A quantity that is divided into equal parts. */
 struct size {
     const char *name;
     int64_t size;
@@ -31,7 +31,7 @@ struct sizes {
     struct size of[SIZES];
     int n;
     int64_t other; /* the grains of the other way */
-    /* must fill the grains, of which only the last may be smaller, but not empty; 0: it is not divided */
+    /* size that must fill the grains; only the last grain may be smaller, but not empty; 0: it is not divided */
     int64_t vocabulary;
 };
 

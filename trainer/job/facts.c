@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The facts that all ranks must share, and the ranks that differ.
+ * The facts that all ranks must share, and the ranks that deviate.
  */
 #include "trainer/job/facts.h"
 
@@ -11,8 +11,8 @@
 
 enum {
     FACTS_SHOWN = 8,
-    VALUES_SHOWN = 4, /* of one fact */
-    HOSTS_SHOWN = 4,  /* for one value */
+    VALUES_SHOWN = 4, /* values of one fact */
+    HOSTS_SHOWN = 4,  /* hosts of one value */
     TEXT_SHOWN = 400, /* bytes of one value */
 };
 
@@ -175,7 +175,7 @@ int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg, 
 {
     struct tt_text *texts = tt_calloc((size_t)tt_config_n_rows + 1, sizeof *texts), difference = {0};
     struct tt_fact *facts = tt_calloc((size_t)tt_config_n_rows + 1, sizeof *facts);
-    /* keys that belong to a rank or a host may differ; their effect on the run is compared where it matters */
+    /* keys that belong to a rank or a host may differ; other code compares their effect on the run where it matters */
     static const char *const local[] = {TT_KEY_NAME(parallelism.threads_per_rank),
                                         TT_KEY_NAME(parallelism.memory_limit), TT_KEY_NAME(parallelism.machine_file),
                                         TT_KEY_NAME(dataloader.cache_dir)};

@@ -60,7 +60,7 @@ int64_t tt_job_memory_limit(const struct tt_config *cfg, int local_size)
     return (int64_t)(0.9 * tt_job_machine_bytes() / local_size);
 }
 
-/* auto: whoever chooses bfloat16 wants to save memory, and recomputing light operations takes hardly any time. */
+/* auto: a user who chooses bfloat16 wants to save memory, and recomputing light operations takes hardly any time. */
 static struct tt_recompute recompute_of(const struct tt_config *cfg)
 {
     bool is_bf16 = cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
@@ -289,7 +289,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(tt_job_make_model(cfg, &job.model));
     d = &job.model->dims;
-    /* without learned positions, the limit of the model becomes the length of the run's sequences, in exports too */
+    /* without learned positions, the length of the run's sequences becomes the model's limit, in exports too */
     if (!job.model->row->learned_positions && d->max_positions && cfg->training.seq_len > d->max_positions) {
         job.told_positions = d->max_positions;
         d->max_positions = cfg->training.seq_len;

@@ -16,7 +16,7 @@
 #include "parallel/pipeline/split.h"
 #include "parallel/planner/cost.h"
 
-/* --- the model that a configuration means --- */
+/* --- the model that a configuration describes --- */
 
 /**
  * If the weights to start from are in a Hugging Face folder, sets the keys that the user did not set: the format of the
@@ -32,9 +32,9 @@ int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
 
 /**
  * Sets model.vocab_size, if it is null, to the size of the tokenizer in model.hf_assets_path, padded to a multiple of
- * 64; the key's origin says so. If the tokenizer is the one that the flavor's models use, or fits while there are
- * weights to start from, the flavor's number of rows stays. If the run resumes or begins from a checkpoint of titan's,
- * that checkpoint's number of rows stays. Does nothing with flavor hf, nor if there is no tokenizer or no such model,
+ * 64; the key's origin says so. The flavor's number of rows stays if the tokenizer is the one that the flavor's models
+ * use, or if it fits and the run starts from weights. If the run resumes or begins from a checkpoint of titan's, that
+ * checkpoint's number of rows stays. Does nothing with flavor hf, or if the tokenizer or the model does not exist,
  * which other code reports.
  */
 int tt_job_adopt_vocabulary(struct tt_config *cfg) TT_MUST_CHECK;
@@ -43,7 +43,7 @@ int tt_job_adopt_vocabulary(struct tt_config *cfg) TT_MUST_CHECK;
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
 
 /**
- * Fills in the model keys that the flavor decides, as tt_job_init does. Then the configuration contains all sizes of
+ * Fills in the model keys that the flavor determines, as tt_job_init does. Then the configuration contains all sizes of
  * the model.
  */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
@@ -62,10 +62,10 @@ int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model) 
  * heads, the feed-forward width and the tokens of a microbatch must be multiples of a layer's grains; each grain must
  * contain a row of the vocabulary. The length of a sequence must be a multiple of a sequence's grains, or of twice as
  * many with context_parallel_load_balancer headtail, and a size that is divided in both ways must be a multiple of the
- * product of both numbers of grains. With context_parallel_method ulysses key/value heads must be a multiple of the
- * degree of context parallelism times a layer's grains. Layers of experts are not divided in these ways. The degree of
- * expert parallelism must divide the experts of a layer. Needs no ranks.
- * Errors: TT_EUSAGE, about the key of the larger degree, with the degrees that work.
+ * product of both numbers of grains. With context_parallel_method ulysses, the key/value heads must be a multiple of
+ * the degree of context parallelism times a layer's grains. Layers of experts are not divided in these ways. The degree
+ * of expert parallelism must divide the experts of a layer. Needs no ranks. Errors: TT_EUSAGE, about the key of the
+ * larger degree, with the degrees that work.
  */
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
@@ -107,17 +107,17 @@ int tt_job_pipeline_new(const struct tt_config *cfg, int n_stages, int microbatc
 struct tt_job {
     struct tt_model *model;
     struct tt_mesh mesh;
-    int64_t microbatches;    /* of one rank in a step */
+    int64_t microbatches;    /* microbatches of one rank in a step */
     int64_t microbatch_size; /* sequences in each microbatch */
     int64_t global_batch;    /* sequences in a step */
     /* Memory of a rank in addition to the engine's: the memory into which async saves copy, and sampling_bytes. 0:
      * none. */
     int64_t staging_bytes;
-    /* of the generator that rank 0 holds while it samples a text; 0: no text is sampled */
+    /* memory of the generator that rank 0 holds while it samples a text; 0: no text is sampled */
     int64_t sampling_bytes;
     struct tt_stage_places *places; /* of the pipeline, with the orders of one run below; NULL: there is no pipeline */
     struct tt_pipeline *pipeline;
-    /* the longest sequence of the model as published, if the run's sequences are longer and raise the limit; else 0 */
+    /* the published model's longest sequence, if the run's sequences are longer and raise the limit; else 0 */
     int64_t told_positions;
     char *sync_why; /* if gradient_sync auto chose: when gradients are reduced, and why; else NULL */
     struct tt_engine_options engine;

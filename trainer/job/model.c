@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The model that a configuration means: what a Hugging Face folder says about it, which sizes replace the flavor's,
- * and what follows for the configuration.
+ * The model that a configuration describes: the facts from a Hugging Face folder, the sizes that replace the flavor's,
+ * and the consequences for the configuration.
  */
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     };
 }
 
-/* Whether nobody set the value: it is a default, or from the built-in run. */
+/* Whether nobody set the value: it is a default, or comes from the built-in run. */
 static bool is_default(const char *origin)
 {
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
@@ -94,7 +94,7 @@ static int is_hf_folder(const char *path, bool *ret_is)
 
     *ret_is = false;
     TT_TRY(has_file(path, "config.json", &has_config));
-    TT_TRY(has_file(path, "model.json", &has_model)); /* with model.json, it is titan's */
+    TT_TRY(has_file(path, "model.json", &has_model)); /* with a model.json, the folder is titan's */
     *ret_is = has_config && !has_model && tt_path_find(path, &kind, &folder) == 0 && kind == TT_PATH_PLAIN;
 out:
     tt_free(folder);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory, traffic and time of all places of a pipeline. Where ranks share a vocabulary that their number does not
- * divide, the last of them has fewer rows, and so a program of its own.
+ * Memory, traffic and time of all places of a pipeline. If several ranks share a vocabulary that their number does not
+ * divide, the last of them has fewer rows, and so its own program.
  */
 #include "trainer/job/predict.h"
 
@@ -20,7 +20,7 @@ struct folding {
     struct tt_stage_times *stages; /* [n_stages]; NULL: no pipeline */
     struct tt_stage_times *most;   /* the same times, if all tokens choose the experts of one rank */
     double send;
-    double more;   /* without a pipeline: the seconds that such a step takes longer */
+    double more;   /* without a pipeline: the seconds by which such a step is longer */
     double *alone; /* [places] seconds of a step, if no place waits for another */
     struct tt_job_prediction p;
 };
@@ -144,7 +144,7 @@ out:
 
 /* The ranks that run the same program. */
 struct kind {
-    int rank; /* the lowest of them */
+    int rank; /* the lowest of these ranks */
     int n;
     int place;
     bool is_first; /* the first of the kinds at this place */
@@ -200,7 +200,7 @@ static int kind_of(const struct tt_job *job, const struct kinds *kinds, int rank
 struct planning {
     const struct tt_job *job;
     const struct kinds *kinds;
-    int own;                    /* the kind that is planned already, or TT_NONE */
+    int own;                    /* the kind that is already planned, or TT_NONE */
     struct tt_engine **engines; /* [kinds] */
 };
 
@@ -334,7 +334,7 @@ static void add_needs(const struct tt_job_prediction *p, const struct tt_job *jo
                 tt_text_bytes(memory, sizeof memory, (double)(p->memory.total + job->staging_bytes)));
 }
 
-/* Why there is no choice, in words; NULL: there is one. */
+/* The reason why there is no choice; NULL: there is one. */
 static const char *no_choice(const struct tt_engine_options *o, bool is_fast)
 {
     if (tt_mesh_size(&o->mesh, TT_GROUP_FSDP) == 1)

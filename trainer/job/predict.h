@@ -11,24 +11,24 @@
  * vocabulary, the last of these ranks has fewer rows.
  */
 struct tt_job_prediction {
-    int rank;                          /* the lowest of the ranks that need most memory */
-    struct tt_engine_memory memory;    /* of that rank */
+    int rank;                          /* the lowest of the ranks that need the most memory */
+    struct tt_engine_memory memory;    /* that rank's memory */
     int64_t init_bytes[TT_INIT_MODES]; /* the most of any rank while the weights are made, by training.init */
-    int sender;                        /* the lowest of the ranks that send most in a step */
+    int sender;                        /* the lowest of the ranks that send the most in a step */
     int64_t payload_bytes;             /* bytes that this rank sends */
     int64_t payload_sum;               /* bytes that all ranks send together */
     /* Rows for experts that ranks share, which the payload does not include: the most bytes that a rank sends in a step
      * if all experts get the same number of rows, and in the worst case. 0: no shared experts. */
     int64_t routed_bytes, routed_most;
-    /* step_sec: of a step; exposed_sec: at the place that waits longest for gathers and sums */
+    /* step_sec: seconds of a step; exposed_sec: at the place that waits longest for gathers and sums */
     double step_sec, exposed_sec;
-    double step_most_sec;       /* of a step whose tokens all choose the experts of one rank */
+    double step_most_sec;       /* seconds of a step whose tokens all choose the experts of one rank */
     struct tt_pipeline_run run; /* one run through the pipeline, with the times of the cost table; else all 0 */
 };
 
 /**
- * Predicts a step; unless stated otherwise, all experts get the same number of rows. With a pipeline a step takes the
- * time of its runs plus the other work of the slowest place: gathers, reductions, norm and update.
+ * Predicts a step; it assumes, unless stated otherwise, that all experts get the same number of rows. With a pipeline a
+ * step takes the time of its runs plus the other work of the slowest place: gathers, reductions, norm and update.
  *   machine   the cost table
  *   engine    the engine of `rank`, which is not planned again; NULL: plan all places
  * The caller frees the prediction with tt_job_prediction_release. Not collective. Errors: as tt_engine_new.

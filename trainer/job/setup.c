@@ -75,7 +75,7 @@ out:
     return rc;
 }
 
-/* Whether the layout differs from the one that saved the checkpoint. */
+/* Whether the layout differs from the layout that saved the checkpoint. */
 static bool is_divided_otherwise(const struct tt_setup *setup, const json_t *meta)
 {
     const json_t *config = json_object_get(meta, "config"), *mesh = json_object_get(meta, "mesh");
@@ -164,7 +164,7 @@ out:
     return rc;
 }
 
-/* Adds the remedies that apply here. More ranks help only if each of them has as much memory as now. */
+/* Adds the remedies that apply here. More ranks help only if each of them gets the same memory as now. */
 static void add_remedies(const struct tt_setup *s, struct tt_text *out)
 {
     const struct tt_config *cfg = s->cfg;
@@ -274,7 +274,7 @@ out:
     return rc;
 }
 
-/* Makes the engine with the gradient sync that fits, and stores that in the configuration. Collective. */
+/* Makes the engine with the gradient sync that fits, and stores the choice in the configuration. Collective. */
 static int choose_engine(struct tt_setup *s, bool starts_over)
 {
     struct tt_engine_options *options = &s->job.engine;
@@ -299,8 +299,8 @@ out:
 }
 
 /*
- * Ranks whose variants differ only in how they multiply bfloat16, because their processors do or because they measured
- * rates about equal, all take the variant that widens it. Collective.
+ * If the variants of ranks differ only in how they multiply bfloat16 (their processors differ, or the measured rates
+ * were about equal), all take the variant that widens it. Collective.
  */
 static int agree_on_kernels(struct tt_comm *comm)
 {
@@ -319,7 +319,7 @@ out:
     return rc;
 }
 
-/* Bits depend on the kernels: if they differ, that is no error, but the curve is not layout-exact. Collective. */
+/* Bits depend on the kernels: if these differ, it is no error, but the curve is not layout-exact. Collective. */
 static int compare_kernels(struct tt_setup *s)
 {
     bool blas = tt_blas_is_needed(), bf16 = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;

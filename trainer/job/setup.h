@@ -29,12 +29,12 @@ struct tt_setup {
     int threads;
     int local_rank, local_size; /* on this host */
     int64_t memory_limit;       /* bytes that this rank may use: the smallest limit of all ranks */
-    char *kernels_differ;       /* how the kernels of ranks differ, as text; NULL: they do not */
+    char *kernels_differ;       /* the differences between the kernels of ranks, as text; NULL: none */
 };
 
 /**
  * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets the values in cfg
- * that were left to titan. The set-up may be released after an error too.
+ * that the user left to titan. Release the set-up even after an error.
  *   starts_over  the run does not resume, so gradient_sync auto ignores its checkpoints
  * Errors: TT_EUSAGE for an impossible configuration, TT_EFIT if a rank does not fit in its memory.
  */
@@ -42,7 +42,7 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
                   struct tt_setup *ret_setup) TT_MUST_CHECK;
 void tt_setup_release(struct tt_setup *setup);
 
-/** Whether the kernels of all ranks compute the bits of every processor (tt_kernels_bits). */
+/** Whether the kernels of all ranks give the bits that every processor computes (tt_kernels_bits). */
 bool tt_setup_portable_bits(const struct tt_setup *setup);
 
 /** Whether the losses of this run are the same, to the bit, on any power-of-two number of ranks. */

@@ -46,8 +46,10 @@ void tt_summary_release(struct tt_summary *summary);
 /** The live bytes of all kinds at one instruction. */
 int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
 
-/** The number of collectives of an operation that the program issues; the number of exchanges within layers, which the
- * former does not count. */
+/**
+ * The number of collectives of an operation that the program issues, and the number of exchanges within layers, which
+ * the first one does not include.
+ */
 int64_t tt_summary_count(const struct tt_summary *summary, enum tt_collective_op op);
 int64_t tt_summary_exchanges(const struct tt_summary *summary);
 

@@ -9,8 +9,8 @@
 #include "core/base/mem.h"
 #include "parallel/layout/units.h"
 
-/* The end of the name of a parameter's tensor in an array of the optimizer's state, as PyTorch's optimizers call it:
- * "exp_avg". NULL: this parameter has no tensor in the array. */
+/* The last part of the name of a parameter's tensor in an array of the optimizer's state, as PyTorch's optimizers call
+ * it: "exp_avg". NULL: this parameter has no tensor in the array. */
 static const char *moment_name(const struct tt_param *param, enum tt_state_array array)
 {
     const char *const *moments = tt_optim_row(param->optim)->moments;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The folder of a run. Two jobs must not share one, and a run must not overwrite another. The lock is released when the
- * process dies, however it dies.
+ * process dies, no matter how.
  */
 #include "trainer/run/folder.h"
 
@@ -68,8 +68,8 @@ static int fail_taken(const struct tt_config *cfg)
 }
 
 /*
- * Killed ranks may still hold the lock when their launcher has already ended, while the kernel frees their memory. That
- * takes seconds, so titan tries to get the lock for that long.
+ * Killed ranks may still hold the lock after their launcher has ended, while the kernel frees their memory. That takes
+ * seconds, so titan tries to get the lock for that long.
  */
 enum { LOCK_TRIES = 50 };
 static const struct timespec between_tries = {0, 100000000};
@@ -472,7 +472,7 @@ static void remove_made(const struct tt_config *cfg, int what)
     tt_free(path);
 }
 
-/* Files that cannot be removed stay. The error message of the failed start is kept. */
+/* Files that cannot be removed stay. Keeps the error message of the failed start. */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder)
 {
     char *message = tt_strdup(tt_error_message()), *at = tt_strdup(cfg->job.dump_folder);

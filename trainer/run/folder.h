@@ -21,8 +21,8 @@ struct tt_run_folder {
     struct tt_lock lock;
     bool replaces; /* the run in the folder is to be removed: tt_run_folder_replace */
     /* files that existed before this start; a start that fails keeps them (tt_run_folder_undo) */
-    unsigned had; /* bits of the names in folder.c */
-    char *kept;   /* the last folder on the way to it that existed before; NULL: not known */
+    unsigned had; /* bits for the names in folder.c */
+    char *kept;   /* the last existing folder above it; NULL: not known */
 };
 
 #define TT_RUN_FOLDER_NONE ((struct tt_run_folder){.lock = TT_LOCK_NONE})

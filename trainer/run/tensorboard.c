@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * TensorBoard event files. The few protocol buffer messages that have scalars are encoded by hand.
+ * TensorBoard event files. The few protocol buffer messages that contain scalars are encoded by hand.
  */
 #include "trainer/run/tensorboard.h"
 
@@ -180,7 +180,7 @@ struct tt_tensorboard {
     bool failed;
 };
 
-/* size: of the record; 0: it could not be made. */
+/* size: of the record; 0: making it failed. */
 static void append(struct tt_tensorboard *board, const uint8_t *record, size_t size)
 {
     bool written = size && fwrite(record, 1, size, board->file) == size && fflush(board->file) == 0;

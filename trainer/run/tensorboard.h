@@ -35,7 +35,7 @@ void tt_tensorboard_add(struct tt_tensorboard *board, int64_t step, const struct
 enum { TT_BOARD_TEXT = 20000 };
 void tt_tensorboard_add_text(struct tt_tensorboard *board, int64_t step, const char *tag, const char *text);
 
-/** Closes the file, warns (tt_warn) if anything could not be written; NULL is allowed. */
+/** Closes the file, and warns (tt_warn) if something could not be written; NULL is allowed. */
 void tt_tensorboard_close(struct tt_tensorboard *board);
 
 /**

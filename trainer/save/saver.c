@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving from the training loop: the contents of a checkpoint, the course of a save, and the space for it.
+ * Saving from the training loop: the contents of a checkpoint, the phases of a save, and the disk space for it.
  */
 #include "trainer/save/saver.h"
 
@@ -31,7 +31,7 @@ static void add_asset(struct tt_train_assets *a, const char *name, const void *b
     TT_PUSH(a->asset, a->n, a->cap) = (struct tt_ckpt_asset){name, bytes, size};
 }
 
-/* The tokenizer may be NULL; it must outlive the assets. Not collective. May be released after an error too. */
+/* The tokenizer may be NULL; it must outlive the assets. Not collective. Release even after an error. */
 static int init_assets(const struct tt_setup *s, const struct tt_tokenizer *tokenizer,
                        struct tt_train_assets *ret_assets)
 {
@@ -91,7 +91,7 @@ static int export_step(void *arg)
     bool exists = false;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(folder, &exists)); /* an existing export is complete, since it is published by a rename */
+    TT_TRY(tt_path_exists(folder, &exists)); /* an existing export is complete, since a rename publishes it */
     if (exists)
         goto out;
     TT_TRY(tt_ckpt_copy(&what, &e->exported));

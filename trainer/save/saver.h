@@ -28,8 +28,8 @@ struct tt_train_assets {
 /* --- the saver --- */
 
 /**
- * The checkpoints that a run saves: when they are due, their content, and the save that is under way. With async_mode
- * at most one save is under way. All ranks end it together at the end of a step, when they agree on it and publish it.
+ * The checkpoints that a run saves: their times, their content, and the save that is under way. With async_mode at most
+ * one save is under way. All ranks end it together at the end of a step, when they agree on it and publish it.
  */
 struct tt_saver {
     const struct tt_setup *setup;
@@ -42,7 +42,7 @@ struct tt_saver {
     struct tt_ckpt_saving *saving; /* the save that is under way; only with a writer */
     int64_t saving_step;
     int64_t saved_step; /* the last step of this run's line that it published or from which it continues, or -1 */
-    json_t *line;       /* of the steps that this process saves (checkpoint/steps/line.h) */
+    json_t *line;       /* line of the steps that this process saves (checkpoint/steps/line.h) */
 };
 
 /** Call after tt_engine_allocate. The arguments must outlive the saver. Nothing is saved before tt_saver_open. */
@@ -56,7 +56,7 @@ int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id
 void tt_saver_close(struct tt_saver *saver);
 
 /**
- * Saves the present state, after ending a save that is under way. With `last`, last_save_model_only applies. The save
+ * Saves the current state, after ending a save that is under way. With `last`, last_save_model_only applies. The save
  * blocks if `last` or `stop`. A save that fails for lack of space or memory is only a warning, unless `last` or `stop`.
  * Collective.
  */
@@ -90,7 +90,7 @@ int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 /** The disk space that the checkpoints of a run need, and the free space, in bytes. */
 struct tt_saver_disk {
     char *folder;                 /* of the checkpoints; NULL: the run saves none */
-    struct tt_ckpt_demand demand; /* of what the run saves from here on */
+    struct tt_ckpt_demand demand; /* checkpoints that the run saves from here on */
     int64_t replaced;             /* bytes of checkpoints that the run removes when it starts, which are not free yet */
     /* have: free bytes (negative: not known); most: bytes needed for all that keep_latest_k keeps */
     double have, most;

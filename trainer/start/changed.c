@@ -16,7 +16,7 @@
 
 enum { SHOWN = 12 };
 
-/* Whether two values have the same effect. Numbers are compared as float32, however they are written. */
+/* Whether two values have the same effect. Numbers are compared as float32, in any notation. */
 static bool same_value(const json_t *a, const json_t *b)
 {
     const char *key;
@@ -151,7 +151,7 @@ json_t *tt_changed_keys(const struct tt_config *cfg, const json_t *before)
             json_t *old = json_object_get(json_object_get(before, section_name), key);
             char path[256];
 
-            if (!old || same_value(old, value)) /* a key that the older titan did not have has not changed */
+            if (!old || same_value(old, value)) /* a key that the older titan did not know has not changed */
                 continue;
             (void)snprintf(path, sizeof path, "%s.%s", section_name, key);
             (void)json_object_set_new(changed, path, json_pack("[O, O]", old, value));

@@ -8,8 +8,8 @@
 /* The changes since the step from which a run continues. */
 struct tt_changes {
     int64_t step;       /* -1: the run does not continue */
-    int64_t batch;      /* sequences of a step in the run that saved the step; 0: not known */
-    int64_t microbatch; /* sequences of a microbatch in that run; 0: not known */
+    int64_t batch;      /* sequences per step in the run that saved the step; 0: not known */
+    int64_t microbatch; /* sequences per microbatch in that run; 0: not known */
     json_t *keys;       /* {path: [before, now]}; NULL: the run does not continue */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The start of a run: from its own newest checkpoint, other weights, or random ones.
+ * The start of a run: from its own newest checkpoint, from other weights, or from random ones.
  */
 #include "trainer/start/start.h"
 
@@ -23,8 +23,8 @@
 
 /* --- a run that continues --- */
 
-/* Steps that were set aside, or renamed by a killed save, count too. They are dealt with later, under the lock; the run
- * must not begin anew. */
+/* Steps that were set aside, or renamed by a killed save, count too. Later code handles them, under the lock; the
+ * run must not begin anew. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
     char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
@@ -456,7 +456,7 @@ struct peek {
     const struct tt_train_data *data;
     struct tt_train_progress *at;
     char *step;    /* the path of the step from which the run continues; NULL: examine the weights to start from */
-    unsigned skip; /* of the step */
+    unsigned skip; /* parts of the step that are not loaded */
 };
 
 /* Compares the tensors of a checkpoint with the model, without reading them. */

@@ -46,12 +46,12 @@ struct tt_metric_row {
 
 extern const struct tt_metric_row tt_metric_rows[TT_METRICS];
 
-/** The metric with that place in a list; TT_METRICS: there is none. */
+/** The metric at a place in a list; TT_METRICS: there is none. */
 enum tt_metric tt_metric_at(enum tt_metric_list list, int place);
 
 /**
  * How evenly the experts of a step were loaded. The imbalance of a layer is the load of its busiest expert, divided by
- * the mean over its experts: from 1, if all loads are equal, to the number of experts.
+ * the mean over its experts: 1 if all loads are equal, up to the number of experts.
  */
 struct tt_loads {
     const int64_t
@@ -71,7 +71,7 @@ struct tt_step_report {
     double step_time, data_time, comm_time, comm_exposed;
     int64_t comm_bytes;    /* payload this rank sent in one step */
     double memory_bytes;   /* largest resident size so far, of any rank */
-    struct tt_loads loads; /* of this step */
+    struct tt_loads loads; /* this step's loads */
 
     double memory_total_bytes, peak_flops, flops_per_token, flops_per_token_causal; /* as in struct tt_metrics */
     double value[TT_METRICS];                                                       /* by metrics.def */
@@ -103,7 +103,7 @@ struct tt_metrics_sample {
     const char *text;   /* without a tokenizer, the numbers of the tokens */
     int64_t tokens;
     const char *finish; /* tt_finish_name */
-    double seconds;     /* for generating it, and for collecting the weights */
+    double seconds;     /* seconds for generating it, and for collecting the weights */
 };
 
 struct tt_run_about;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures the denominator of mfu.
+ * Measures the peak rate, the denominator of mfu.
  */
 #include "trainer/step/peak.h"
 

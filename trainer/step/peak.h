@@ -11,15 +11,15 @@
 /** One product on a team, as it was timed. */
 struct tt_peak_round {
     double flops;
-    double wall_sec;      /* on the clock */
-    double processor_sec; /* in the product, summed over the threads; waits do not count */
-    bool is_preempted;    /* the kernel took a processor from a thread of this process */
+    double wall_sec;      /* wall-clock seconds */
+    double processor_sec; /* seconds in the product, summed over the threads; waits do not count */
+    bool is_preempted;    /* whether the kernel took a processor away from a thread of this process */
 };
 
 /**
- * The peak of a team, in flop/s. Rounds count by the clock if all threads computed all the time; the best one is the
- * peak. If there are none, because others use the machine or the tiles do not divide by the threads, the best rate in
- * processor time is.
+ * The peak of a team, in flop/s. A round counts by the wall clock if all threads computed all the time; the best such
+ * round gives the peak. If there is none, because others use the machine or the number of threads does not divide the
+ * tiles, the best rate in processor time is the peak.
  */
 double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The reports of steps, the peak with which their speed is compared, and one function for each other event of a run.
+ * The reports of steps, the peak against which their speed is measured, and one function for each other event of a
+ * run.
  */
 #include "trainer/step/reporter.h"
 
@@ -136,7 +137,7 @@ static void board_one(struct tt_tensorboard *board, int64_t step, double value, 
 
 /* --- records --- */
 
-/* Writes one record (takes the reference) to the file, and to the command that shows records; adds "time". */
+/* Writes one record (takes the reference) to the file, and passes it to the command that shows records; adds "time". */
 static void add_record(struct tt_metrics *metrics, json_t *record)
 {
     const char *lost = metrics->output_lost ? NULL : metrics->events->lost(metrics->events->arg);
@@ -199,7 +200,7 @@ void tt_reporter_record(struct tt_reporter *r, json_t *record)
 
 /* --- validations, texts, checkpoints --- */
 
-/* The same of a validation. The loss of each named set is a field of its own, "loss/NAME", so that programs find it. */
+/* The same for a validation. The loss of each named set is a separate field, "loss/NAME", so that programs find it. */
 static void report_validation(struct tt_metrics *m, const struct tt_metrics_validation *v)
 {
     const struct tt_scalar scalars[] = {
@@ -287,7 +288,7 @@ void tt_reporter_close(struct tt_reporter *r, int64_t step, int exit_code)
     *m = (struct tt_metrics){.records = NULL};
 }
 
-/* Whether others use this machine, which makes all its numbers too low. */
+/* Whether other processes use this machine, which makes all its numbers too low. */
 static void note_others(struct tt_reporter *r, const struct tt_load *before)
 {
     const struct tt_load now = tt_load_read(NULL);

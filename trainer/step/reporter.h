@@ -16,7 +16,7 @@
 
 /**
  * What a training run reports: means over the steps since the last report, records and TensorBoard (metrics.h), and
- * answers to signals. Rank 0 reports; the other ranks may call everything here.
+ * answers to signals. Rank 0 reports; the other ranks may call all of these functions.
  *
  * Saving and validating are pauses: the records of steps include neither their time nor the bytes that they send.
  */
@@ -36,7 +36,7 @@ struct tt_metrics {
 struct tt_report_window {
     double start, data_sec;
     int64_t steps;
-    struct tt_split split; /* of the time of its instructions */
+    struct tt_split split; /* parts of the time of its instructions */
 };
 
 /* Seconds of training steps since the start of this process, and the seconds among them that were spent on data and on
@@ -50,7 +50,7 @@ struct tt_spent {
 /* The step that is running, for a live line between two reports. */
 struct tt_live {
     int64_t step, last_step; /* the last complete step; the last step of the run */
-    double begun_sec;        /* when the present step began (tt_clock_sec) */
+    double begun_sec;        /* when the current step began (tt_clock_sec) */
     double step_sec;         /* time of a step since the last report; at first, the predicted time */
 };
 
@@ -66,13 +66,13 @@ struct tt_results {
 
 struct tt_reporter {
     const struct tt_setup *setup;
-    struct tt_metrics metrics; /* of rank 0; every rank has the peak */
+    struct tt_metrics metrics; /* rank 0's; every rank has the peak */
     int peaks;                 /* times that the peak was measured */
     char others[96];    /* "load 13 on 2 CPUs: others use this machine" when the peak was measured first; or "" */
     double float_flops; /* peak of this rank in float32, if the step computes in another type */
     double predicted_step_sec; /* by the cost table */
     double predicted_idle;     /* by the cost table: share of a run through a pipeline in which ranks are idle */
-    int largest_rank;          /* the lowest of the ranks that need most memory */
+    int largest_rank;          /* the lowest of the ranks that need the most memory */
     int64_t largest_bytes;     /* the size of that rank's arena */
     double started_sec;        /* when the first step of this process began (tt_clock_sec) */
     struct tt_report_window window;
@@ -121,11 +121,13 @@ void tt_reporter_count(struct tt_reporter *reporter, int64_t step, const struct 
 int tt_reporter_step(struct tt_reporter *reporter, const struct tt_train_step *done, const struct tt_train_progress *at,
                      int64_t last_step) TT_MUST_CHECK;
 
-/** A tick to call during the step that follows `step` complete steps; it shows the progress between reports. The
- * reporter must outlive the tick. */
+/**
+ * A function to call during the step that follows `step` complete steps; it shows the progress between reports. The
+ * reporter must outlive the tick.
+ */
 struct tt_tick tt_reporter_live(struct tt_reporter *reporter, int64_t step, int64_t last_step);
 
-/* Time that does not count as time of steps. A pause may be within another one. */
+/* Time that does not count as step time. A pause may lie within another one. */
 struct tt_pause {
     double begin, window_start, wait_sec;
     int64_t payload_bytes;

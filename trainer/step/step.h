@@ -18,12 +18,14 @@ struct tt_train_progress {
     int64_t lr_step;        /* number of steps of the schedule done */
 };
 
-/** The last step of training: with training.epochs, the step after which the epochs contain no further batch; otherwise
- * training.steps, or an earlier step after which data that does not repeat contains no further batch. */
+/**
+ * The last step of training. With training.epochs, it is the step with the last batch of the epochs; otherwise
+ * training.steps, or an earlier step with the last batch of data that does not repeat.
+ */
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
 
-/** Checks that the data suffices for a first step (TT_EDATA); later, training may end with the data. */
+/** Checks that the data suffices for a first step (TT_EDATA); later, training may end where the data ends. */
 int tt_train_progress_check(const struct tt_train_progress *progress, const struct tt_setup *setup,
                             const struct tt_train_data *data) TT_MUST_CHECK;
 
@@ -56,9 +58,9 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
 
 /**
  * Loads the next batch, trains one step on it, and advances `at`, the progress of the run. Collective.
- *   asked_to_stop  as in struct tt_step; NULL: the step is not given up before its end
+ *   asked_to_stop  as in struct tt_step; NULL: the step always runs to its end
  *   tick           as in struct tt_step; NULL: no tick
- * TT_ESTOPPED or TT_EINTERRUPTED if the step was given up, which changes nothing; TT_EDATA if no token has a label.
+ * TT_ESTOPPED or TT_EINTERRUPTED if the step was abandoned, which changes nothing; TT_EDATA if no token has a label.
  */
 int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*asked_to_stop)(void),
                   const struct tt_tick *tick, struct tt_train_progress *at,

@@ -11,8 +11,8 @@
 #include "trainer/job/setup.h"
 
 /**
- * The mean loss over the first samples of a dataset, in file order, by the engine's validation program, for training
- * and for `titan eval`. The ranks that see different samples take the batches in turn.
+ * The mean loss over the first samples of a dataset, in file order, computed by the engine's validation program, for
+ * training and for `titan eval`. Ranks with different samples take turns with the batches.
  */
 struct tt_validation {
     struct tt_engine *engine; /* its validation program has this batch and the data's seq_len */
@@ -21,9 +21,9 @@ struct tt_validation {
     int64_t samples;      /* number of samples to use; at most an epoch */
     const char *progress; /* the text of rank 0's progress line; NULL: none */
 
-    /* as in struct tt_step, but also called before every round; NULL: the validation is not given up */
+    /* as in struct tt_step, but also called before every round; NULL: the validation always runs to its end */
     int (*asked_to_stop)(void);
-    double long_sec; /* a round that takes longer, in seconds, may be given up before its end */
+    double long_sec; /* a round that takes longer than this, in seconds, may be abandoned before its end */
     bool is_long;    /* assume that the first round is long */
 };
 

@@ -30,7 +30,7 @@ static int64_t tile_width(int64_t seq_len)
 /* A tile: rows [row, row + rows) of a head against keys [key, key + keys). */
 struct tile {
     int64_t row, rows, key, keys;
-    int64_t first_key; /* the first tile of these rows */
+    int64_t first_key; /* first key of the first tile of these rows */
     int64_t origin;    /* backward: the first key of dk and dv */
     int64_t width;     /* row length of the scores */
     int64_t k_stride, v_stride;
@@ -156,7 +156,7 @@ void TT_TYPED(tt_attention_fwd, loops)(element *o, float *lse, const element *q,
                                        float *scratch)
 {
     float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
-    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* bytes that the softmax reads */
+    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* of the scores that the softmax reads */
     int64_t dim = shape->head_dim, stride = shape->heads * dim, width = tt_attention_value_dim(shape);
     int64_t v_stride = tt_attention_value_stride(shape), o_stride = shape->heads * width;
     struct tile tile = {.row = first_row,

@@ -520,12 +520,12 @@ struct piece_work {
     struct pieces pieces;
     int64_t kv_heads, ranges;
     bool bf16;
-    bool dq_is_output; /* dq of range 0; else its place in scratch is the first */
+    bool dq_is_output; /* of range 0; else its place in scratch is the first */
     int64_t dq, term;  /* floats of dq, and of a term of dk and dv */
     int64_t values;    /* offset of dv in a term */
     int64_t widths[2]; /* width of a key and of a value */
     int64_t kernel, worker;
-    float *dqs, *workers; /* offsets in scratch */
+    float *dqs, *workers; /* in scratch */
 };
 
 static int grains_own(const struct piece_work *run)

@@ -29,7 +29,7 @@
 
 enum {
     LINE = 16,    /* floats of a cache line */
-    FEW_ROWS = 4, /* columns for which a weight is read, as for vectors */
+    FEW_ROWS = 4, /* up to this number, rows are multiplied one by one, as vectors */
     CLASSES = 64  /* classes of numbers of rows: none, and one for each power of two */
 };
 
@@ -337,7 +337,7 @@ void tt_pairs_multiply(const struct tt_pairs_work *w, enum tt_op_id op, int64_t 
  */
 static int64_t experts_at_once(const struct tt_pair_products *products, int64_t experts, int threads)
 {
-    enum { TILES = 4 }; /* scratch of each thread */
+    enum { TILES = 4 }; /* tiles of each thread */
     struct tt_experts_products of = {.op = products->op, .bf16 = products->bf16, .m = products->m, .k = products->k};
     int64_t most = tt_div_up((int64_t)TILES * threads, tiles_of(&of, &(struct tt_expert_rows){.rows = 1}));
 
@@ -367,7 +367,7 @@ struct gradients {
     const struct tt_pairs *pairs;
     const struct tt_pair_products *products;
     float *sums;
-    int64_t floats, at_once; /* elements of an expert; number of experts */
+    int64_t floats, at_once; /* floats of an expert; number of experts */
 };
 
 /* to = [acc +] (a + b), or [acc +] a without b. If there is an acc, the sum also stays in a. */

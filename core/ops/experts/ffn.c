@@ -141,7 +141,7 @@ struct work {
     struct tt_pairs_work of;
     int64_t d, m, rows;
     const void *x, *w1, *w3;
-    char *sums[WEIGHTS], *hidden[HIDDEN]; /* offset in scratch, before the products' part */
+    char *sums[WEIGHTS], *hidden[HIDDEN]; /* in scratch, before the products' part */
     struct hidden kept, other;
 };
 

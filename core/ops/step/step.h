@@ -56,7 +56,7 @@ struct tt_step_call {
 /* Elements that a thread updates. */
 struct tt_update_part {
     const struct tt_rows *rows;
-    int64_t first; /* range of the rows' elements */
+    int64_t first; /* first of the rows' elements */
     int64_t begin; /* first element in the flat arrays */
     int64_t index; /* first element in the whole parameter; tt_update_next sets it */
     int64_t n;

@@ -45,7 +45,7 @@ enum tt_phase {
 
 /* The cost of an instruction on the computing thread. */
 struct tt_instr_cost {
-    struct tt_cost work;    /* time for arithmetic or memory, whichever is longer */
+    struct tt_cost work;    /* arithmetic or memory, whichever takes longer */
     double calls, messages; /* number of calls, and of small messages that follow one another */
     double link_bytes;      /* bytes that it sends and waits for */
 };
@@ -89,7 +89,7 @@ enum tt_among {
 enum tt_carries { TT_CARRIES_PARAMS, TT_CARRIES_GRADS, TT_CARRIES_SUMS, TT_CARRIES_UPDATES };
 
 struct tt_purpose_row {
-    const char *name, *wait_name; /* category of its TT_BEGIN and TT_WAIT */
+    const char *name, *wait_name; /* names of its TT_BEGIN and TT_WAIT */
     /* in traces, before the name of the group; NULL: the whole group takes part */
     const char *part_of_group;
     enum tt_collective_op op;

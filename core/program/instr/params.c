@@ -141,7 +141,7 @@ static int lower_keep(struct tt_walk *w, const struct tt_instr *from)
     struct tt_collective_desc desc = tt_lower_describe(w, TT_UNSHARD_KEPT, &from->unit, 1);
 
     free_whole(w, from, true);
-    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* the type in which it travels */
+    w->kept[from->unit] = tt_lower_made(w, TT_MEMORY_KEPT, desc.bytes); /* bytes in the type in which it travels */
     w->program->buffers[w->kept[from->unit]].unit = from->unit;
     tt_lower_operand(w, w->kept[from->unit]);
     return 0;
