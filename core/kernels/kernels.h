@@ -59,7 +59,7 @@
  *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w [+ b];
  *                       b NULL: none; y may be x. |x| below 1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; db NULL: none; acc NULL, dx
- *                       or other memory
+ *                       or other memory; with groups, row r has the weights r % groups
  *   mix_rows            y[r] = [acc[r] +] the sum of gates[i] * x[places[i]] over the k slots i = r k.. of row r, in
  *                       order; gates NULL: 1; acc NULL, y or other memory
  *   mix_rows_bwd        of slot i of row r: dx[places[i]] = gates[i] * dy[r], dgates[i] = the dot product of dy[r] and
@@ -198,15 +198,22 @@ struct tt_attention_bf16_grads {
 };
 
 /*
- * The operands of layernorm_bwd, as named above; dw and db are vectors. dx, acc, dy, x and w are arrays of floats, or
- * of bfloat16 for layernorm_bwd_bf16.
+ * What layernorm_bwd reads and writes, as named above. w, dw and db are vectors, or `groups` of them. dx, acc, dy, x
+ * and w are arrays of floats, or of bfloat16 for layernorm_bwd_bf16.
  */
 struct tt_layernorm_grads {
     void *dx;
     float *dw, *db;
     const void *acc, *dy, *x, *w;
     const float *mean, *rstd;
+    int64_t groups; /* 0 is 1 */
 };
+
+/** The vectors of w, dw and db. */
+static inline int64_t tt_layernorm_groups(const struct tt_layernorm_grads *of)
+{
+    return of->groups > 1 ? of->groups : 1;
+}
 
 struct tt_rope_shape {
     int64_t seq_len, heads, head_dim;

@@ -202,24 +202,34 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
 /*
  * LAYERNORM: y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, each row alone (Ba et al. 2016); var is over D, not D - 1.
  *   in   x (N, D), w (D), b (D) or absent: 0      out  y (N, D), mean (N), rstd (N)      attr  eps
+ *   If w and b are (G, D), x and y are (N, G*D), and mean and rstd (N, G): each of the G groups of a row, which are the
+ *   heads of q and k in Command R+, is normalised alone and has weights of its own.
  *
  * LAYERNORM_BWD:
  *   in   dy (N, D), x, w, mean, rstd, acc_dx (N, D) or none, acc_dw (D) or none, acc_db (D) or none
  *   out  dx, dw (D), db (D) unless there is no b, each = [its acc +] ... and may take its memory
- *   dw and db are summed like the dw of RMSNORM. attr rows (N).
+ *   dw and db are summed like the dw of RMSNORM, but over blocks of SUM_ROWS of the N rows also if there are groups.
+ *   attr rows (N).
  */
+
+static int64_t groups_of(const struct tt_value *w)
+{
+    return w->ndim == 2 ? w->shape[0] : 1;
+}
 
 static int layer_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]];
-    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    int64_t groups = groups_of(&graph->values[node->in[1]]), width = tt_value_width(&x) / groups;
+    int64_t stats[2] = {tt_value_rows(&x), groups};
     int rc = 0;
 
-    if (!tt_op_acc_fits(graph, node, 1, 1, width) || !tt_op_acc_fits(graph, node, 2, 1, width))
-        return tt_op_mismatch(graph, node, "x (N, D), w (D)[, b (D)]");
+    if (tt_value_width(&x) % groups != 0 || !tt_op_acc_fits(graph, node, 1, groups, width) ||
+        !tt_op_acc_fits(graph, node, 2, groups, width))
+        return tt_op_mismatch(graph, node, "x (N, G*D), w (D) or (G, D)[, b as w]");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
-    TT_TRY(tt_op_output(graph, node, 1, name, "mean", 1, &rows));
-    TT_TRY(tt_op_output(graph, node, 2, name, "rstd", 1, &rows));
+    TT_TRY(tt_op_output(graph, node, 1, name, "mean", groups > 1 ? 2 : 1, stats));
+    TT_TRY(tt_op_output(graph, node, 2, name, "rstd", groups > 1 ? 2 : 1, stats));
 out:
     return rc;
 }
@@ -237,13 +247,14 @@ static int layer_backward(struct tt_graph *graph, int node, const int *grad_out,
 
 static void layer_run_tile(const struct tt_call *call, struct tt_range part)
 {
-    const struct tt_value *x = tt_call_in(call, 0);
-    int64_t width = tt_value_width(x);
-    int64_t at = part.begin * width;
+    int64_t groups = groups_of(tt_call_in(call, 1)), width = tt_value_width(tt_call_in(call, 0)) / groups;
+    int64_t first = part.begin * groups, together = groups > 1 ? 1 : part.n; /* rows with the same weights */
 
-    TT_RUN_KERNEL(call, layernorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
-                  tt_call_out_at(call, 2, part.begin), tt_call_in_at(call, 0, at), call->in[1], call->in[2], part.n,
-                  width, call->node->attr.eps);
+    for (int64_t row = first; row < first + part.n * groups; row += together)
+        TT_RUN_KERNEL(call, layernorm_fwd, tt_call_out_at(call, 0, row * width), tt_call_out_at(call, 1, row),
+                      tt_call_out_at(call, 2, row), tt_call_in_at(call, 0, row * width),
+                      tt_call_in_at(call, 1, row % groups * width), tt_call_in_at(call, 2, row % groups * width),
+                      together, width, call->node->attr.eps);
 }
 
 /* For a LAYERNORM_BWD, whose outputs the rule chose. */
@@ -254,39 +265,43 @@ static bool has_bias(const struct tt_node *bwd)
 
 static int layer_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
-    const struct tt_value x = graph->values[node->in[1]];
-    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    const struct tt_value x = graph->values[node->in[1]], w = graph->values[node->in[2]];
+    int64_t rows = tt_value_rows(&x), all = tt_value_width(&x), groups = groups_of(&w), width = all / groups;
+    int64_t stats[2] = {groups > 1 ? rows : 1, groups > 1 ? groups : rows};
     int rc = 0;
 
-    if (!tt_grain_fits(&node->attr.rows, rows) || !tt_op_acc_fits(graph, node, 0, rows, width) ||
-        !tt_op_acc_fits(graph, node, 2, 1, width) || !tt_op_acc_fits(graph, node, 3, 1, rows) ||
-        !tt_op_acc_fits(graph, node, 4, 1, rows) || !tt_op_acc_fits(graph, node, 5, rows, width) ||
-        !tt_op_acc_fits(graph, node, 6, 1, width) || !tt_op_acc_fits(graph, node, 7, 1, width))
-        return tt_op_mismatch(graph, node, "dy, x (N, D), w (D), mean, rstd (N), acc_dx (N, D), acc_dw, acc_db (D)");
+    if (all % groups != 0 || !tt_grain_fits(&node->attr.rows, rows) || !tt_op_acc_fits(graph, node, 0, rows, all) ||
+        !tt_op_acc_fits(graph, node, 2, groups, width) || !tt_op_acc_fits(graph, node, 3, stats[0], stats[1]) ||
+        !tt_op_acc_fits(graph, node, 4, stats[0], stats[1]) || !tt_op_acc_fits(graph, node, 5, rows, all) ||
+        !tt_op_acc_fits(graph, node, 6, groups, width) || !tt_op_acc_fits(graph, node, 7, groups, width))
+        return tt_op_mismatch(graph, node,
+                              "dy, x (N, G*D), w (D) or (G, D), mean, rstd (N) or (N, G), acc_dx (N, G*D), acc_dw and "
+                              "acc_db as w");
     TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
-    TT_TRY(tt_op_output(graph, node, 1, name, "weight", 1, &width));
+    TT_TRY(tt_op_output(graph, node, 1, name, "weight", w.ndim, w.shape));
     if (has_bias(node))
-        TT_TRY(tt_op_output(graph, node, 2, name, "bias", 1, &width));
+        TT_TRY(tt_op_output(graph, node, 2, name, "bias", w.ndim, w.shape));
 out:
     return rc;
 }
 
 static void layer_block(const struct tt_call *call, struct tt_range rows, float *to)
 {
-    int64_t width = tt_value_width(tt_call_in(call, 1)), at = rows.begin * width;
+    int64_t all = tt_value_width(tt_call_in(call, 1)), groups = groups_of(tt_call_in(call, 2)), at = rows.begin * all;
     struct tt_layernorm_grads of = {
         .dx = tt_call_out_at(call, 0, at),
         .dw = to,
-        .db = has_bias(call->node) ? to + width : NULL,
+        .db = has_bias(call->node) ? to + all : NULL,
         .acc = tt_call_in_at(call, 5, at),
         .dy = tt_call_in_at(call, 0, at),
         .x = tt_call_in_at(call, 1, at),
         .w = call->in[2],
-        .mean = tt_call_in_at(call, 3, rows.begin),
-        .rstd = tt_call_in_at(call, 4, rows.begin),
+        .mean = tt_call_in_at(call, 3, rows.begin * groups),
+        .rstd = tt_call_in_at(call, 4, rows.begin * groups),
+        .groups = groups,
     };
 
-    TT_RUN_KERNEL(call, layernorm_bwd, &of, rows.n, width);
+    TT_RUN_KERNEL(call, layernorm_bwd, &of, rows.n * groups, all / groups);
 }
 
 static struct tt_row_sums layer_sums(const struct tt_graph *graph, const struct tt_node *node)

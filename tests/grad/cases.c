@@ -353,6 +353,18 @@ static void build_layernorm_plain_again(struct tt_graph *graph)
     head(graph, layernorm(graph, x, w, TT_NONE), TT_NONE);
 }
 
+/* A row has three heads of 6 with weights of their own, which are used twice. */
+static void build_layernorm_heads(struct tt_graph *graph)
+{
+    int x, w;
+
+    inputs(graph, 2, 5);
+    x = activation(graph, 10, 18);
+    w = param(graph, 3, 6);
+    x = add(graph, x, op(graph, TT_OP_GELU, NULL, layernorm(graph, x, w, TT_NONE), TT_NONE, TT_NONE));
+    head(graph, layernorm(graph, x, w, param(graph, 3, 6)), TT_NONE);
+}
+
 /* More rows than a tile. */
 static void build_gate_rows(struct tt_graph *graph)
 {
@@ -795,6 +807,7 @@ const struct grad_case grad_cases[] = {
     {"gelu: accumulated", build_gelu_again, 0.05},
     {"layernorm: no bias", build_layernorm_plain, 0.05},
     {"layernorm: no bias, accumulated", build_layernorm_plain_again, 0.05},
+    {"layernorm: heads", build_layernorm_heads, 0.05},
     {"gate_rows", build_gate_rows, 0.05},
     {"gate_rows: accumulated", build_gate_rows_again, 0.05},
     {"gelu_erf", build_gelu_erf, 0.05},

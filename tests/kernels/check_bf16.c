@@ -320,8 +320,8 @@ static void check_layernorm_bwd(struct check *check)
         float *mean = check_filled(check, rows, FILL_NORMAL), *rstd = check_filled(check, rows, FILL_NORMAL);
         float *dw = check_array(check, width), *want_dw = check_array(check, width);
         float *db = check_array(check, width), *want_db = check_array(check, width);
-        struct tt_layernorm_grads want = {dx.wide, want_dw, want_db, acc.wide, dy.wide, x.wide, w.wide, mean, rstd};
-        struct tt_layernorm_grads got = {dx.half, dw, db, acc.half, dy.half, x.half, w.half, mean, rstd};
+        struct tt_layernorm_grads want = {dx.wide, want_dw, want_db, acc.wide, dy.wide, x.wide, w.wide, mean, rstd, 0};
+        struct tt_layernorm_grads got = {dx.half, dw, db, acc.half, dy.half, x.half, w.half, mean, rstd, 0};
         char shape[64];
 
         (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);

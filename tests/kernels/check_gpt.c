@@ -243,7 +243,9 @@ static void allow_roundings(const struct tt_layernorm_grads *g, int64_t rows, in
                             double *near_dw, double *near_db)
 {
     for (int64_t r = 0; r < rows; r++) {
-        const float *dy = (const float *)g->dy + r * width, *x = (const float *)g->x + r * width, *w = g->w;
+        int64_t group = r % tt_layernorm_groups(g) * width;
+        const float *dy = (const float *)g->dy + r * width, *x = (const float *)g->x + r * width;
+        const float *w = (const float *)g->w + group;
         const float *acc = g->acc ? (const float *)g->acc + r * width : NULL, *dx = (const float *)g->dx + r * width;
         double s = (double)g->rstd[r], plain = 0.0, with_x = 0.0;
 
@@ -257,40 +259,43 @@ static void allow_roundings(const struct tt_layernorm_grads *g, int64_t rows, in
 
             near_dx[i] = 8.0 * eps32 * s * (fabs((double)dy[j] * (double)w[j]) + plain + unit * with_x) +
                          (acc ? eps32 * (fabs((double)acc[j]) + fabs((double)dx[j])) : 0.0) + 0x1p-140;
-            near_dw[j] += 6.0 * eps32 * fabs((double)dy[j]) * unit + 0x1p-140;
-            near_db[j] += 4.0 * eps32 * fabs((double)dy[j]);
+            near_dw[group + j] += 6.0 * eps32 * fabs((double)dy[j]) * unit + 0x1p-140;
+            near_db[group + j] += 4.0 * eps32 * fabs((double)dy[j]);
         }
     }
 }
 
+/* Rows have one vector of weights, or each of three groups has its own. */
 static void check_layernorm_bwd(struct check *check)
 {
-    for (int k = 0; k < 2 * N_WIDTHS; k++) {
-        int64_t width = widths[k / 2], rows = 1 + check_draw(check, 9), n = rows * width;
-        float *x = check_filled(check, n, FILL_NORMAL), *w = check_filled(check, width, FILL_NORMAL);
+    for (int k = 0; k < 3 * N_WIDTHS; k++) {
+        int64_t groups = k % 3 == 2 ? 3 : 1, width = widths[k / 3], all = groups * width;
+        int64_t rows = groups * (1 + check_draw(check, 9)), n = rows * width;
+        float *x = check_filled(check, n, FILL_NORMAL), *w = check_filled(check, all, FILL_NORMAL);
         float *dy = check_filled(check, n, FILL_NORMAL), *acc = k % 2 ? check_filled(check, n, FILL_NORMAL) : NULL;
         float *y = check_array(check, n), *mean = check_array(check, rows), *rstd = check_array(check, rows);
-        float *dx = check_array(check, n), *dw = check_array(check, width), *db = check_array(check, width);
-        float *want_dx = check_array(check, n), *want_dw = check_array(check, width);
-        float *want_db = check_array(check, width);
-        double *near_dx = check_doubles(check, n), *near_dw = check_doubles(check, width);
-        double *near_db = check_doubles(check, width);
-        struct tt_layernorm_grads want = {want_dx, want_dw, want_db, acc, dy, x, w, mean, rstd};
-        struct tt_layernorm_grads got = {dx, dw, db, acc, dy, x, w, mean, rstd};
+        float *dx = check_array(check, n), *dw = check_array(check, all), *db = check_array(check, all);
+        float *want_dx = check_array(check, n), *want_dw = check_array(check, all);
+        float *want_db = check_array(check, all);
+        double *near_dx = check_doubles(check, n), *near_dw = check_doubles(check, all);
+        double *near_db = check_doubles(check, all);
+        struct tt_layernorm_grads want = {want_dx, want_dw, want_db, acc, dy, x, w, mean, rstd, groups};
+        struct tt_layernorm_grads got = {dx, dw, db, acc, dy, x, w, mean, rstd, groups};
         char shape[64];
 
-        (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
+        (void)snprintf(shape, sizeof shape, "%lld x %lld groups %lld acc %d", (long long)rows, (long long)width,
+                       (long long)groups, k % 2);
         tt_layernorm_fwd_ref(y, mean, rstd, x, w, w, rows, width, 1e-5F);
         tt_layernorm_bwd_ref(&want, rows, width);
         check->table->layernorm_bwd(&got, rows, width);
         allow_roundings(&want, rows, width, near_dx, near_dw, near_db);
         check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
-        check_compare(check, "dw", shape, dw, want_dw, width, near_dw, 0.0);
-        check_compare(check, "db", shape, db, want_db, width, near_db, 0.0);
+        check_compare(check, "dw", shape, dw, want_dw, all, near_dw, 0.0);
+        check_compare(check, "db", shape, db, want_db, all, near_db, 0.0);
         if (k % 4 > 1) {
             got.db = NULL; /* dw is as with it */
             check->table->layernorm_bwd(&got, rows, width);
-            check_compare(check, "dw without db", shape, dw, want_dw, width, near_dw, 0.0);
+            check_compare(check, "dw without db", shape, dw, want_dw, all, near_dw, 0.0);
             got.db = db;
         }
         if (acc) {

@@ -129,15 +129,16 @@ static void row_ref(element *dx, const element *acc, const element *dy, const el
 
 void TT_TYPED(tt_layernorm_bwd, ref)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
-    const element *dy = of->dy, *x = of->x, *acc = of->acc;
+    const element *dy = of->dy, *x = of->x, *acc = of->acc, *w = of->w;
+    int64_t groups = tt_layernorm_groups(of);
 
-    for (int64_t i = 0; i < width; i++) {
+    for (int64_t i = 0; i < groups * width; i++) {
         double scaled = 0.0, plain = 0.0;
 
-        for (int64_t r = 0; r < rows; r++) {
-            double grad = exact_of(dy[r * width + i]);
+        for (int64_t r = i / width; r < rows; r += groups) {
+            double grad = exact_of(dy[r * width + i % width]);
 
-            scaled += grad * (exact_of(x[r * width + i]) - (double)of->mean[r]) * (double)of->rstd[r];
+            scaled += grad * (exact_of(x[r * width + i % width]) - (double)of->mean[r]) * (double)of->rstd[r];
             plain += grad;
         }
         of->dw[i] = (float)scaled;
@@ -147,8 +148,8 @@ void TT_TYPED(tt_layernorm_bwd, ref)(const struct tt_layernorm_grads *of, int64_
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = r * width;
 
-        row_ref((element *)of->dx + at, acc ? acc + at : NULL, dy + at, x + at, of->w, (double)of->mean[r],
-                (double)of->rstd[r], width);
+        row_ref((element *)of->dx + at, acc ? acc + at : NULL, dy + at, x + at, w + r % groups * width,
+                (double)of->mean[r], (double)of->rstd[r], width);
     }
 }
 

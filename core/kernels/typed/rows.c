@@ -197,19 +197,22 @@ static void row_weights(float *dw, float *db, const element *dy, const element *
 
 void TT_TYPED(tt_layernorm_bwd, loops)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
-    memset(of->dw, 0, (size_t)width * sizeof *of->dw);
+    int64_t groups = tt_layernorm_groups(of);
+
+    memset(of->dw, 0, (size_t)(groups * width) * sizeof *of->dw);
     if (of->db)
-        memset(of->db, 0, (size_t)width * sizeof *of->db);
+        memset(of->db, 0, (size_t)(groups * width) * sizeof *of->db);
     for (int64_t r = 0; r < rows; r++) {
-        const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width, *w = of->w;
-        const element *acc = of->acc ? (const element *)of->acc + r * width : NULL;
+        int64_t at = r % groups * width;
+        const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width;
+        const element *acc = of->acc ? (const element *)of->acc + r * width : NULL, *w = (const element *)of->w + at;
         element *dx = (element *)of->dx + r * width;
         float scale = of->rstd[r], mean = of->mean[r], plain, with_x;
 
         row_dots(dy, x, w, mean, width, &plain, &with_x);
         plain /= (float)width;
         with_x = with_x * scale / (float)width * scale;
-        row_weights(of->dw, of->db, dy, x, mean, scale, width);
+        row_weights(of->dw + at, of->db ? of->db + at : NULL, dy, x, mean, scale, width);
         if (acc) {
             TT_INDEPENDENT
             for (int64_t i = 0; i < width; i++)

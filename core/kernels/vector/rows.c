@@ -226,14 +226,17 @@ VF_INLINE void row_dots(const element *dy, const element *x, const element *w, v
 
 void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t rows, int64_t width)
 {
-    memset(of->dw, 0, (size_t)width * sizeof *of->dw);
+    int64_t groups = tt_layernorm_groups(of);
+
+    memset(of->dw, 0, (size_t)(groups * width) * sizeof *of->dw);
     if (of->db)
-        memset(of->db, 0, (size_t)width * sizeof *of->db);
+        memset(of->db, 0, (size_t)(groups * width) * sizeof *of->db);
     for (int64_t r = 0; r < rows; r++) {
-        const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width, *w = of->w;
-        const element *acc = of->acc ? (const element *)of->acc + r * width : NULL;
+        int64_t at = r % groups * width;
+        const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width;
+        const element *acc = of->acc ? (const element *)of->acc + r * width : NULL, *w = (const element *)of->w + at;
         element *dx = (element *)of->dx + r * width;
-        float plain, with_x;
+        float plain, with_x, *dw = of->dw + at, *db = of->db ? of->db + at : NULL;
         vf mean = vf_set(of->mean[r]), scale = vf_set(of->rstd[r]), plains, with_xs;
 
         row_dots(dy, x, w, vs_set(of->mean[r]), width, &plain, &with_x);
@@ -242,9 +245,9 @@ void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t row
         for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
             vf g = element_load_n(dy + i, n), v = vf_sub(element_load_n(x + i, n), mean), d;
 
-            vf_store_n(of->dw + i, vf_fma(g, vf_mul(v, scale), vf_load_n(of->dw + i, n)), n);
-            if (of->db)
-                vf_store_n(of->db + i, vf_add(g, vf_load_n(of->db + i, n)), n);
+            vf_store_n(dw + i, vf_fma(g, vf_mul(v, scale), vf_load_n(dw + i, n)), n);
+            if (db)
+                vf_store_n(db + i, vf_add(g, vf_load_n(db + i, n)), n);
             d = vf_sub(vf_mul(g, element_load_n(w + i, n)), plains);
             d = vf_mul(scale, vf_fnma(v, with_xs, d));
             element_store_n(dx + i, acc ? vf_add(element_load_n(acc + i, n), d) : d, n);
