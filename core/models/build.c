@@ -253,11 +253,6 @@ int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
     return node(b, TT_OP_RMSNORM, name, in, 2, &attr);
 }
 
-int tt_build_rmsnorm(struct tt_build *b, const char *name, int x)
-{
-    return tt_build_rmsnorm_of(b, name, x, b->model->dims.norm_eps);
-}
-
 static int layernorm(struct tt_build *b, const char *name, int x)
 {
     struct tt_attr attr = {.eps = b->model->dims.norm_eps};
@@ -267,12 +262,13 @@ static int layernorm(struct tt_build *b, const char *name, int x)
     return node(b, TT_OP_LAYERNORM, name, in, 3, &attr);
 }
 
-/* x, normalised as the row says, by the parameters of the same name. */
-static int norm(struct tt_build *b, const char *name, int x)
+int tt_build_norm(struct tt_build *b, const char *name, int x)
 {
     enum tt_norm_kind kind = b->model->row->norm;
 
-    return kind == TT_NORM_LAYER || kind == TT_NORM_LAYER_PLAIN ? layernorm(b, name, x) : tt_build_rmsnorm(b, name, x);
+    return kind == TT_NORM_LAYER || kind == TT_NORM_LAYER_PLAIN
+               ? layernorm(b, name, x)
+               : tt_build_rmsnorm_of(b, name, x, b->model->dims.norm_eps);
 }
 
 /* x times a constant, of which 0 means 1. */
@@ -447,7 +443,7 @@ const struct tt_norm_names *tt_norm_names_of(const struct tt_model_row *row)
 
 static int norm_if(struct tt_build *b, const char *wanted, const char *name, int x)
 {
-    return wanted ? norm(b, name, x) : x;
+    return wanted ? tt_build_norm(b, name, x) : x;
 }
 
 /* x plus what a part of a block, `y`, adds to it. */
@@ -480,7 +476,7 @@ static int block(struct tt_build *b, int layer, int x)
     if (!parallel)
         read = norm_if(b, norms->before_ffn, "ffn_norm", after);
     else if (norms->before_ffn)
-        read = norm(b, "ffn_norm", x);
+        read = tt_build_norm(b, "ffn_norm", x);
     y = norm_if(b, norms->after_ffn, "ffn_post_norm", row->parts->feed_forward(b, layer, read));
     return add_residual(b, "out", "ffn_scaled", after, y);
 }
@@ -504,7 +500,7 @@ static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, 
         x = block(&b, l, x);
     }
     tt_build_block(&b, TT_NONE);
-    x = scaled(&b, "norm_scaled", norm(&b, "norm", x), multipliers->logits);
+    x = scaled(&b, "norm_scaled", tt_build_norm(&b, "norm", x), multipliers->logits);
     tt_build_head_loss(&b, model->dims.tied ? "tok_embeddings" : "output", x);
 }
 

@@ -257,21 +257,43 @@ static void add_heads(struct tt_model *m, int l, const char *name, const char *h
     }
 }
 
+enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model)
+{
+    return model->dims.head_norms ? TT_QK_EACH : model->row->decoder->qk_norm;
+}
+
+/* The norm of q or of k, of so many heads. Weights of each head's own are cut as the heads are. */
+static void add_qk_norm(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads)
+{
+    enum tt_qk_norm kind = tt_qk_norm_of(m);
+    struct tt_param *p;
+
+    if (kind == TT_QK_NONE)
+        return;
+    tt_params_norm(m, l, name, hf_name, m->dims.head_dim * (kind == TT_QK_WIDTH ? heads : 1));
+    if (kind != TT_QK_EACH)
+        return;
+    p = &m->params[m->n_params - 1];
+    p->ndim = 2;
+    p->shape[0] = heads;
+    p->shape[1] = m->dims.head_dim;
+    p->vectors = true;
+    p->tp = TT_TP_ROWS;
+}
+
 /* q and k, whose norms over all heads need them whole, are made by each rank for its rows of tokens. */
 static void add_attention(struct tt_model *m, int l, struct tt_normal deep)
 {
     const struct tt_decoder *of = m->row->decoder;
     const struct tt_model_dims d = m->dims;
     const char *const *hf = heads_names(of);
-    bool whole = of->qk_norm == TT_QK_WIDTH;
+    bool whole = tt_qk_norm_of(m) == TT_QK_WIDTH;
     int first = m->n_params;
 
     add_heads(m, l, "attention.wq", hf[0], d.n_heads, true, whole);
     add_heads(m, l, "attention.wk", hf[1], d.n_kv_heads, true, whole);
-    if (of->qk_norm != TT_QK_NONE) {
-        tt_params_norm(m, l, "attention.q_norm", "self_attn.q_norm", d.head_dim * (whole ? d.n_heads : 1));
-        tt_params_norm(m, l, "attention.k_norm", "self_attn.k_norm", d.head_dim * (whole ? d.n_kv_heads : 1));
-    }
+    add_qk_norm(m, l, "attention.q_norm", "self_attn.q_norm", d.n_heads);
+    add_qk_norm(m, l, "attention.k_norm", "self_attn.k_norm", d.n_kv_heads);
     add_heads(m, l, "attention.wv", hf[2], d.n_kv_heads, false, false);
     join_parts(m, first);
     add_layer(m, l, "attention.wo", hf[3], d.dim, d.n_heads * d.head_dim, deep, d.out_bias, TT_TP_COLUMNS);
@@ -349,9 +371,9 @@ static int grouped_attention(struct tt_build *b, int layer, int x)
     qkv[0] = product(b, "attention.q", "attention.wq", x, bias);
     qkv[1] = product(b, "attention.k", "attention.wk", x, bias);
     qkv[2] = product(b, "attention.v", "attention.wv", x, bias);
-    if (decoder->qk_norm != TT_QK_NONE) {
-        qkv[0] = tt_build_rmsnorm(b, "attention.q_norm", qkv[0]);
-        qkv[1] = tt_build_rmsnorm(b, "attention.k_norm", qkv[1]);
+    if (tt_qk_norm_of(b->model) != TT_QK_NONE) {
+        qkv[0] = tt_build_norm(b, "attention.q_norm", qkv[0]);
+        qkv[1] = tt_build_norm(b, "attention.k_norm", qkv[1]);
     }
     qkv[0] = tt_build_rope(b, "attention.q_rope", qkv[0], d->n_heads, decoder->rotate_half);
     qkv[1] = tt_build_rope(b, "attention.k_rope", qkv[1], d->n_kv_heads, decoder->rotate_half);

@@ -70,7 +70,9 @@ static void add_norms(struct tt_text *t, const struct tt_model *model)
 
 static void add_attention(struct tt_text *t, const struct tt_model *model)
 {
-    static const char *const qk_norms[] = {"none", "each head by itself", "all heads as one"};
+    static const char *const qk_norms[] = {[TT_QK_HEADS] = "each head by itself",
+                                           [TT_QK_WIDTH] = "all heads as one",
+                                           [TT_QK_EACH] = "each head by itself, with weights of its own"};
     const struct tt_model_dims *d = &model->dims;
     const struct tt_decoder *of = model->row->decoder;
     struct tt_text layers = {0};
@@ -81,8 +83,8 @@ static void add_attention(struct tt_text *t, const struct tt_model *model)
     else
         LINE(t, "attention", "%" PRId64 " heads of %" PRId64 ", %" PRId64 " of keys and values", d->n_heads,
              d->head_dim, d->n_kv_heads);
-    if (of && of->qk_norm != TT_QK_NONE)
-        LINE(t, "  norm of q, k", "%s", qk_norms[of->qk_norm]);
+    if (of && tt_qk_norm_of(model) != TT_QK_NONE)
+        LINE(t, "  norm of q, k", "%s", qk_norms[tt_qk_norm_of(model)]);
     if (of)
         LINE(t, "biases", "%s%s%s%s", yes(of->qkv_bias || d->qkv_bias, "q, k, v "), yes(d->out_bias, "wo "),
              yes(d->mlp_bias, "feed-forward"),

@@ -131,8 +131,11 @@ void tt_build_block(struct tt_build *b, int block);
 /** (B, T) tokens -> (N, D) */
 int tt_build_embedding(struct tt_build *b, const char *name, const char *weight);
 
-/** x, normalised and scaled by the weight of the same name; with a weight of one head's width, each head by itself. */
-int tt_build_rmsnorm(struct tt_build *b, const char *name, int x);
+/**
+ * x, normalised as the row says, by the parameters of the same name; with a weight of one head's width, or one for each
+ * head, each head by itself.
+ */
+int tt_build_norm(struct tt_build *b, const char *name, int x);
 
 /** x times the transpose of the weight, plus the layer's bias. */
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x);
@@ -140,7 +143,7 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 /** x times the transpose of the weight, plus the product with its low-rank adapter if it has one. */
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
 
-/** The same with another epsilon than the model's. */
+/** RMSNorm with another epsilon than the model's. */
 int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps);
 
 /**
@@ -183,13 +186,7 @@ enum tt_qk_norm {
     TT_QK_NONE,
     TT_QK_HEADS, /* every head by itself, with one weight for all (Qwen3) */
     TT_QK_WIDTH, /* all heads as one row (OLMo 2) */
-};
-
-/** What a feed-forward applies: with w3 to the gate, which multiplies the other product; else to the only product. */
-enum tt_activation {
-    TT_ACTIVATION_SILU,
-    TT_ACTIVATION_GELU_TANH,
-    TT_ACTIVATION_GELU, /* exact, unless the model's sizes say tanh_gelu */
+    TT_QK_EACH,  /* every head by itself, each with weights of its own (Command R+) */
 };
 
 /** A Hugging Face name for each norm of a block. One that is NULL does not exist, but if all are, they are Llama's. */
@@ -224,6 +221,9 @@ struct tt_decoder {
     const char *hf_shared_gate; /* and of what their output is times the sigmoid of, if there is shared_dim */
     const char *hf_experts[4];  /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
+
+/** The norm of q and of k in a model with a decoder. */
+enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model);
 
 /** The norms of a row's blocks. */
 const struct tt_norm_names *tt_norm_names_of(const struct tt_model_row *row);

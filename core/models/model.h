@@ -89,9 +89,10 @@ struct tt_model_dims {
     int64_t rotary_dim;         /* the first elements of a head, which alone are rotated; 0: all of them */
     double local_theta;         /* RoPE's base in layers with a window, which then is not scaled; 0: as in others */
     bool qkv_bias, out_bias,
-        mlp_bias;   /* linear layers that have biases, besides the family's own (struct tt_decoder) */
-    bool parallel;  /* attention and feed-forward read the same x, and both are added to it */
-    bool tanh_gelu; /* GELU in its tanh form, where the family's is the exact one */
+        mlp_bias;    /* linear layers that have biases, besides the family's own (struct tt_decoder) */
+    bool parallel;   /* attention and feed-forward read the same x, and both are added to it */
+    bool head_norms; /* q and k have a norm of each head, with weights of its own (Command R+) */
+    bool tanh_gelu;  /* GELU in its tanh form, where the family's is the exact one */
     struct tt_multipliers multipliers;
     double score_cap, logit_cap; /* soft caps of the scores of attention and of the logits; 0: none */
     struct tt_mla mla;
@@ -145,6 +146,7 @@ struct tt_param {
     int lora_a, lora_b;
     bool adapter;    /* A or B of an adapter */
     bool of_experts; /* dimension 0 is the experts of a layer */
+    bool vectors;    /* its rows are vectors that are trained like other vectors, not one matrix */
     char *hf_name;   /* NULL: Hugging Face's class does not have it */
     enum tt_hf_transform hf_transform;
     int hf_heads;            /* heads along dimension 0, for TT_HF_ROPE_PAIRS and TT_HF_HEADS_IN_TURN */
@@ -172,6 +174,13 @@ struct tt_model {
 enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
 
 struct tt_build;
+
+/** What a feed-forward applies: with w3 to the gate, which multiplies the other product; else to the only product. */
+enum tt_activation {
+    TT_ACTIVATION_SILU,
+    TT_ACTIVATION_GELU_TANH,
+    TT_ACTIVATION_GELU, /* exact, unless the model's sizes say tanh_gelu */
+};
 
 /** The norms of a family: all of one kind. */
 enum tt_norm_kind {

@@ -75,6 +75,7 @@ static const struct field {
     F(NULL, "out_bias", BOOL, IF_SET, out_bias)
     F(NULL, "mlp_bias", BOOL, IF_SET, mlp_bias)
     F(NULL, "parallel", BOOL, IF_SET, parallel)
+    F(NULL, "head_norms", BOOL, IF_SET, head_norms)
     F(NULL, "tanh_gelu", BOOL, IF_SET, tanh_gelu)
     F(NULL, "embedding_multiplier", REAL, IF_SET, multipliers.embedding)
     F(NULL, "residual_multiplier", REAL, IF_SET, multipliers.residual)

@@ -180,7 +180,7 @@ void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice opti
 {
     for (int p = 0; p < model->n_params; p++) {
         struct tt_param *param = &model->params[p];
-        bool matrix = param->block >= 0 && param->ndim == 2 && !param->of_experts && !param->frozen;
+        bool matrix = param->block >= 0 && param->ndim == 2 && !param->of_experts && !param->vectors && !param->frozen;
 
         param->optim = matrix || !tt_optim_row(optim)->of_matrices ? optim : TT_OPTIM_ADAMW;
     }

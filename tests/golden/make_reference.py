@@ -14,7 +14,8 @@ It leaves
     final.safetensors                the weights after the last step
     expect.json                      the case, and the loss, gradient norm and learning rate of every step
 data/llama3, data/llama3_tied_scaled, data/qwen3 and data/gpt2 were made the same way, earlier; their seeds are lost.
-In a run with experts (`gap` in its case) no token's choice may be a near-tie.
+In a run with experts (`gap` in its case) no token's choice may be a near-tie. Without experts, a run that ranks divide
+beside that of its family has `"divided": true`.
 
 `make_reference.py --seeds RUN...` prints the first seed from the case's own on with which no choice of experts is a
 near-tie.
@@ -119,7 +120,8 @@ def make_model(config, case, model=None):
                 if "quiet" in case:
                     parameter[case["quiet"]] *= 0.01
             else:
-                parameter.copy_(case["weight_std"] * noise if parameter.dim() > 1 else 1 + 0.1 * noise)
+                is_norm = parameter.dim() == 1 or "_norm." in name
+                parameter.copy_(1 + 0.1 * noise if is_norm else case["weight_std"] * noise)
         for name, buffer in model.named_buffers():
             if name.endswith(".e_score_correction_bias"):
                 buffer.copy_(torch.tensor(case["bias"]))
@@ -252,12 +254,18 @@ class RouterLosses:
 
 
 class KeepFloat64(TorchFunctionMode):
-    """Makes casts to bfloat16 copies."""
+    """Makes casts of float64 to narrower types copies, as in norms, softmax and Muon."""
+    NARROW = (torch.bfloat16, torch.float32)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.to and (kwargs or {}).get("dtype") is torch.bfloat16:
-            return args[0].clone()
-        return func(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        if isinstance(args[0] if args else None, torch.Tensor) and args[0].dtype == torch.float64:
+            to = kwargs.get("dtype") or next((arg for arg in args[1:] if isinstance(arg, torch.dtype)), None)
+            if func is torch.Tensor.float or (func is torch.Tensor.to and to in self.NARROW):
+                return args[0].clone()
+            if kwargs.get("dtype") in self.NARROW:
+                kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
 
 
 def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None, averages=None,
@@ -289,7 +297,8 @@ def train(model, tokens, case, offsets=None, packs=None, z_loss=None, muon=None,
             index = torch.arange(step * batch, (step + 1) * batch) % len(packs[0])
             inputs, labels, positions = (part[index] for part in packs)
             documents = {"position_ids": positions, "attention_mask": masks_of(model, positions)}
-        logits = model(input_ids=inputs, use_cache=False, **documents).logits
+        with KeepFloat64():
+            logits = model(input_ids=inputs, use_cache=False, **documents).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         trained_on = loss
         if z_loss is not None:

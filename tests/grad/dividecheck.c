@@ -417,6 +417,11 @@ static bool refused(const char *model, const struct tt_model_dims *dims, struct 
         .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 1536, .vocab_size = 301, \
         .tied = is_tied                                                                                              \
     }
+#define HEAD_NORMS                                                                                                   \
+    {                                                                                                                \
+        .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 1536, .vocab_size = 301, \
+        .tied = 1, .head_norms = true                                                                                \
+    }
 #define ADAPTED(of_modules)                                                                                          \
     {                                                                                                                \
         .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 1536, .vocab_size = 301, \
@@ -516,6 +521,8 @@ static const struct model_case cases[] = {
     {"qwen3", "qwen3", LLAMA(0), false, false, false, TT_RECOMPUTE_NONE, 0.0F},
     {"gpt2", "gpt2", GPT2, false, false, false, TT_RECOMPUTE_NONE, 0.0F},
     {"gpt2, documents, in shared memory", "gpt2", GPT2, true, false, true, TT_RECOMPUTE_OP, 0.25F},
+    {"cohere2, norms with weights of each head", "cohere2", HEAD_NORMS, true, false, true, TT_RECOMPUTE_OP, 0.0F},
+    {"cohere2, the same in bfloat16", "cohere2", HEAD_NORMS, false, true, false, TT_RECOMPUTE_NONE, 0.0F},
     {"llama3 in bfloat16", "llama3", LLAMA(0), false, true, false, TT_RECOMPUTE_NONE, 0.0F},
     {"qwen3, documents, in bfloat16, in shared memory", "qwen3", LLAMA(1), true, true, true, TT_RECOMPUTE_OP, 0.25F},
     {"gpt2 in bfloat16", "gpt2", GPT2, false, true, false, TT_RECOMPUTE_NONE, 0.0F},

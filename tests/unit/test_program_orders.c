@@ -204,7 +204,7 @@ static void gradients_that_are_one_value_are_not_overwritten(void **state)
     tt_build_block(&build, TT_NONE);
     x = tt_build_embedding(&build, "embeddings", "tok_embeddings");
     tt_build_block(&build, 0);
-    y = tt_build_rmsnorm(&build, "attention_norm", x);
+    y = tt_build_norm(&build, "attention_norm", x);
     tt_build_block(&build, TT_NONE);
     tt_build_head_loss(&build, "output", tt_build_add(&build, "sum", x, y));
     assert_int_equal(tt_graph_cut(forward, (const int[]){0, 0, 1, 1}, 2, stages), 0);

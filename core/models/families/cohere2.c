@@ -2,8 +2,9 @@
  *
  * Cohere's Command R7B and Command A (2024, 2025), and the older Command R and Aya: blocks whose attention and
  * feed-forward read the same x through one LayerNorm without a bias. Three of four layers of the newer models have a
- * window and RoPE, the fourth has neither; the older ones have RoPE in all layers. Logits are scaled. RoPE turns pairs
- * (2i, 2i+1), in Hugging Face's files too. torchtitan has no such models; parameters have its names and init rules.
+ * window and RoPE, the fourth has neither; the older ones have RoPE in all layers, and Command R+ has norms of q and k
+ * with weights of each head's own. Logits are scaled. RoPE turns pairs (2i, 2i+1), in Hugging Face's files too.
+ * torchtitan has no such models; parameters have its names and init rules.
  */
 #include "core/models/hf.h"
 #include "core/models/internal.h"
@@ -16,17 +17,20 @@
 
 #define FLAVOR_1(text, ...) {.name = (text), .dims = {SIZES(__VA_ARGS__)}}
 
+#define FLAVOR_P(text, ...) {.name = (text), .dims = {SIZES(__VA_ARGS__), .head_norms = true}}
+
 #define FLAVOR_2(text, window, ...) {.name = (text), .dims = {SIZES(__VA_ARGS__), .sliding_window = (window),          \
                                                               .full = {.every = 4}, .unrotated = {.every = 4}}}
 
 static const struct tt_flavor flavors[] = {
-    /*       name          window dim    layers heads kv  ffn    vocab   theta      positions logits */
-    FLAVOR_2("debugmodel", 1024,  256,   6,     16,   4,  768,   2048,   50000.0,   4096,     0.25),
-    FLAVOR_2("7B",         4096,  4096,  32,    32,   8,  14336, 256000, 50000.0,   132096,   0.25),
-    FLAVOR_2("111B",       4096,  12288, 64,    96,   8,  36864, 256000, 50000.0,   131072,   0.25),
-    FLAVOR_1("aya-8B",            4096,  32,    32,   8,  14336, 256000, 10000.0,   8192,     0.125),
-    FLAVOR_1("R-32B",             8192,  40,    64,   8,  24576, 256000, 4000000.0, 131072,   0.0625),
-    FLAVOR_1("R-35B",             8192,  40,    64,   64, 22528, 256000, 8000000.0, 8192,     0.0625),
+    /*       name           window dim    layers heads kv  ffn    vocab   theta       positions logits */
+    FLAVOR_2("debugmodel",  1024,  256,   6,     16,   4,  768,   2048,   50000.0,    4096,     0.25),
+    FLAVOR_2("7B",          4096,  4096,  32,    32,   8,  14336, 256000, 50000.0,    132096,   0.25),
+    FLAVOR_2("111B",        4096,  12288, 64,    96,   8,  36864, 256000, 50000.0,    131072,   0.25),
+    FLAVOR_1("aya-8B",             4096,  32,    32,   8,  14336, 256000, 10000.0,    8192,     0.125),
+    FLAVOR_1("R-32B",              8192,  40,    64,   8,  24576, 256000, 4000000.0,  131072,   0.0625),
+    FLAVOR_1("R-35B",              8192,  40,    64,   64, 22528, 256000, 8000000.0,  8192,     0.0625),
+    FLAVOR_P("R-plus-104B",        12288, 64,    96,   8,  33792, 256000, 75000000.0, 8192,     5.0 / 6.0),
 };
 /* clang-format on */
 
@@ -93,8 +97,8 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
         return tt_fail(TT_EDATA, "%s: logit_scale must be a positive number", where);
     if (tt_hf_class(config) == &classes[COHERE2])
         TT_TRY(read_layers(config, where, d));
-    else /* Command R+ */
-        TT_TRY(tt_hf_must_be_flag(config, "use_qk_norm", false, where));
+    else
+        TT_TRY(tt_hf_bool(config, "use_qk_norm", false, where, &d->head_norms));
 out:
     return rc;
 }
@@ -104,6 +108,8 @@ static void write_hf_config(const struct tt_model *model, void *config)
 {
     double scale = model->dims.multipliers.logits;
 
+    if (class_of(&model->dims) == COHERE)
+        (void)json_object_set_new(config, "use_qk_norm", json_boolean(model->dims.head_norms));
     (void)json_object_set_new(config, "logit_scale", tt_json_number(scale != 0.0 ? scale : 1.0));
     (void)json_object_set_new(config, "pad_token_id", json_null());
 }
