@@ -724,25 +724,45 @@ static int read_dropout(const json_t *config, const struct tt_hf_class *class, c
     return tt_hf_must_equal(config, "attention_dropout", 0.0, where);
 }
 
-static const char *activation_of(const struct tt_decoder *decoder)
-{
-    static const char *const words[] = {
-        [TT_ACTIVATION_SILU] = "silu", [TT_ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh", [TT_ACTIVATION_GELU] = "gelu"};
+/* The names that transformers has for a function, of which files get the first. */
+static const char *const activations[] = {[TT_ACTIVATION_SILU] = "silu swish",
+                                          [TT_ACTIVATION_GELU_TANH] =
+                                              "gelu_pytorch_tanh gelu_new gelu_fast gelu_accurate gelu_python_tanh",
+                                          [TT_ACTIVATION_GELU] = "gelu gelu_python"};
 
-    return words[decoder->activation];
+static bool is_activation(enum tt_activation activation, const json_t *name)
+{
+    return json_is_string(name) && has_word(activations[activation], json_string_value(name));
+}
+
+json_t *tt_hf_activation(enum tt_activation activation)
+{
+    return json_stringn(activations[activation], strcspn(activations[activation], " "));
+}
+
+int tt_hf_must_be_activation(const json_t *config, const char *key, enum tt_activation activation, const char *where)
+{
+    const json_t *name = tt_hf_member(config, key);
+
+    if (name && !json_is_string(name))
+        return fail_type(key, "a string", where);
+    if (!name || is_activation(activation, name))
+        return 0;
+    return tt_fail(TT_EDATA, "%s: %s '%s' is not supported; only '%.*s' is", where, key, json_string_value(name),
+                   (int)strcspn(activations[activation], " "), activations[activation]);
 }
 
 /* Whether a hidden_act is GELU's tanh form, of a decoder that has the exact one too. */
-static bool is_tanh_gelu(const struct tt_decoder *decoder, const char *act)
+static bool is_tanh_gelu(const struct tt_decoder *decoder, const json_t *name)
 {
-    return decoder->activation == TT_ACTIVATION_GELU && act && has_word("gelu_new gelu_fast gelu_pytorch_tanh", act);
+    return decoder->activation == TT_ACTIVATION_GELU && is_activation(TT_ACTIVATION_GELU_TANH, name);
 }
 
 static int read_activation(const json_t *config, const struct tt_decoder *decoder, const char *where,
                            struct tt_model_dims *d)
 {
-    d->tanh_gelu = is_tanh_gelu(decoder, json_string_value(json_object_get(config, "hidden_act")));
-    return d->tanh_gelu ? 0 : tt_hf_must_be(config, "hidden_act", activation_of(decoder), where);
+    d->tanh_gelu = is_tanh_gelu(decoder, json_object_get(config, "hidden_act"));
+    return d->tanh_gelu ? 0 : tt_hf_must_be_activation(config, "hidden_act", decoder->activation, where);
 }
 
 /* Refuses what Llama's blocks do not have. Windows are refused if the class has none. */
@@ -768,8 +788,7 @@ static bool is_refused(const struct tt_decoder *decoder, const struct tt_hf_clas
                        const json_t *value)
 {
     if (decoder && strcmp(name, "hidden_act") == 0)
-        return json_is_string(value) && strcmp(json_string_value(value), activation_of(decoder)) != 0 &&
-               !is_tanh_gelu(decoder, json_string_value(value));
+        return json_is_string(value) && !is_activation(decoder->activation, value) && !is_tanh_gelu(decoder, value);
     if (decoder && strcmp(name, "attention_bias") == 0)
         return json_is_true(value) && class->attention_bias == TT_HF_BIAS_NONE && !decoder->qkv_bias;
     return strcmp(name, "partial_rotary_factor") == 0 && class->rotated == 0.0 && json_is_number(value) &&
@@ -876,10 +895,11 @@ static void write_decoder(json_t *config, const struct tt_hf_class *class, const
                           "intermediate_size", (json_int_t)d->ffn_dim, "max_position_embeddings",
                           d->max_positions > 0 ? json_integer(d->max_positions) : NULL));
     (void)json_object_update_new(
-        config, json_pack("{s:o, s:o, s:o, s:s, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps",
-                          tt_hf_float(d->norm_eps), "rope_theta", tt_json_number(d->rope.theta), "rope_scaling",
-                          tt_hf_rope_scaling(d), "hidden_act", d->tanh_gelu ? "gelu_new" : activation_of(decoder),
-                          "attention_bias", decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
+        config,
+        json_pack("{s:o, s:o, s:o, s:o, s:b, s:f}", class->eps ? class->eps : "rms_norm_eps", tt_hf_float(d->norm_eps),
+                  "rope_theta", tt_json_number(d->rope.theta), "rope_scaling", tt_hf_rope_scaling(d), "hidden_act",
+                  tt_hf_activation(d->tanh_gelu ? TT_ACTIVATION_GELU_TANH : decoder->activation), "attention_bias",
+                  decoder->qkv_bias || d->qkv_bias, "attention_dropout", 0.0));
     if (class->mlp_bias)
         (void)json_object_set_new(config, "mlp_bias", json_boolean(d->mlp_bias));
     if (class->rotated != 0.0)

@@ -89,6 +89,13 @@ int tt_hf_either(const json_t *config, const char *key, const char *other, doubl
 /** A string member that must be `wanted` if it is present. */
 int tt_hf_must_be(const json_t *config, const char *key, const char *wanted, const char *where) TT_MUST_CHECK;
 
+/** A member that must name the activation if it is present, in one of transformers' spellings. */
+int tt_hf_must_be_activation(const json_t *config, const char *key, enum tt_activation activation,
+                             const char *where) TT_MUST_CHECK;
+
+/** A new string: the activation's name. */
+json_t *tt_hf_activation(enum tt_activation activation);
+
 /** A boolean member that must be `wanted` if it is present: titan builds the model in this way only. */
 int tt_hf_must_be_flag(const json_t *config, const char *key, bool wanted, const char *where) TT_MUST_CHECK;
 

@@ -313,6 +313,10 @@ static void what_transformers_reads_otherwise_is_refused(void **state)
          "partial_rotary_factor and rotary_pct are two names of one size, and differ"},
         {"gpt_neox", OF("gpt_neox", ",\"rotary_pct\":0.2"), "rotary_pct 0.2 rotates 3 of the 16 elements of a head"},
         {"gpt_neox", OF("gpt_neox", ",\"hidden_act\":\"relu\""), "hidden_act 'relu' is not supported"},
+        {"llama3", OF("llama", ",\"hidden_act\":\"gelu\""), "hidden_act 'gelu' is not supported; only 'silu' is"},
+        {"llama3", OF("llama", ",\"hidden_act\":7"), "hidden_act must be a string"},
+        {"starcoder2", OF("starcoder2", ",\"hidden_act\":\"gelu\""), "only 'gelu_pytorch_tanh' is"},
+        {"gpt2", "{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_10\"}", "only 'gelu_pytorch_tanh' is"},
     };
     struct tt_model *model = NULL;
 
@@ -354,6 +358,7 @@ static void the_forms_of_gpt_neox_are_read(void **state)
         {OF("gpt_neox", ""), 4, true, true, false},
         {OF("gpt_neox", ",\"rotary_pct\":0.5,\"use_parallel_residual\":false"), 8, false, true, false},
         {OF("gpt_neox", ",\"rotary_pct\":1.0,\"hidden_act\":\"gelu_fast\""), 0, true, true, true},
+        {OF("gpt_neox", ",\"rotary_pct\":1.0,\"hidden_act\":\"gelu_python\""), 0, true, true, false},
         {OF("gpt_neox", ",\"rotary_pct\":1.0,\"attention_bias\":false,\"rope_parameters\":{\"rope_type\":\"default\","
                         "\"partial_rotary_factor\":0.5}"),
          8, true, false, false},
@@ -452,6 +457,27 @@ static void keys_without_an_effect_are_read_over(void **state)
     }
 }
 
+/* Names that transformers has for one function. */
+static void activations_have_several_names(void **state)
+{
+    static const char *const same[] = {
+        OF("llama", ",\"hidden_act\":\"swish\""),
+        OF("gpt_oss", ",\"num_local_experts\":4,\"hidden_act\":\"swish\""),
+        OF("starcoder2", ",\"hidden_act\":\"gelu_new\""),
+        OF("starcoder2", ",\"hidden_act\":\"gelu_accurate\""),
+        OF("gemma2", ",\"hidden_activation\":\"gelu_python_tanh\""),
+        "{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_pytorch_tanh\"}",
+        "{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_fast\"}",
+    };
+
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *json = json_loads(same[i], 0, NULL);
+
+        tt_model_free(read_json(json_string_value(json_object_get(json, "model_type")), same[i]));
+        json_decref(json);
+    }
+}
+
 static void keys_that_nobody_knows_are_listed(void **state)
 {
     *notes = '\0';
@@ -474,6 +500,7 @@ int main(void)
         cmocka_unit_test(windows_of_qwen2_moe_are_in_every_other_of_the_first_layers),
         cmocka_unit_test(keys_of_another_class_that_change_the_mathematics_are_refused),
         cmocka_unit_test(keys_without_an_effect_are_read_over),
+        cmocka_unit_test(activations_have_several_names),
         cmocka_unit_test(keys_that_nobody_knows_are_listed),
     };
 

@@ -74,8 +74,6 @@ static const struct tt_hf_class classes_3[] = {
      .window = {.absent = 4096, .any = true, .by_layers = true, .every = 6}},
 };
 
-static const char *const activation = "gelu_pytorch_tanh";
-
 /* A cap, of which null means that there is none. */
 static int read_cap(const json_t *config, const char *key, const char *where, double *cap)
 {
@@ -97,7 +95,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     double scalar = 1.0 / (d->multipliers.attention * d->multipliers.attention);
     int rc = 0;
 
-    TT_TRY(tt_hf_must_be(config, "hidden_activation", activation, where));
+    TT_TRY(tt_hf_must_be_activation(config, "hidden_activation", TT_ACTIVATION_GELU_TANH, where));
     TT_TRY(tt_hf_real(config, "query_pre_attn_scalar", scalar, where, &scalar));
     if (!(scalar > 0.0))
         return tt_fail(TT_EDATA, "%s: query_pre_attn_scalar must be a positive number", where);
@@ -136,7 +134,8 @@ static void write_hf_config(const struct tt_model *model, void *config)
     double scalar = 1.0 / (d->multipliers.attention * d->multipliers.attention), whole = round(scalar);
 
     (void)json_object_update_new(
-        config, json_pack("{s:s, s:o, s:o, s:o, s:n}", "hidden_activation", activation, "query_pre_attn_scalar",
+        config, json_pack("{s:o, s:o, s:o, s:o, s:n}", "hidden_activation", tt_hf_activation(TT_ACTIVATION_GELU_TANH),
+                          "query_pre_attn_scalar",
                           fabs(scalar - whole) < 1e-9 * scalar ? json_integer((json_int_t)whole) : json_real(scalar),
                           "attn_logit_softcapping", cap_or_null(d->score_cap), "final_logit_softcapping",
                           cap_or_null(d->logit_cap), "pad_token_id"));

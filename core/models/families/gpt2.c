@@ -58,7 +58,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     static const char *const dropout[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
     int rc = 0;
 
-    TT_TRY(tt_hf_must_be(config, "activation_function", "gelu_new", where));
+    TT_TRY(tt_hf_must_be_activation(config, "activation_function", TT_ACTIVATION_GELU_TANH, where));
     TT_TRY(tt_hf_must_be_flag(config, "scale_attn_by_inverse_layer_idx", false, where));
     TT_TRY(tt_hf_must_be_flag(config, "add_cross_attention", false, where));
     TT_TRY(tt_hf_must_be_flag(config, "scale_attn_weights", true, where));

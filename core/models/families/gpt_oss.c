@@ -87,7 +87,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     };
     int rc = 0;
 
-    TT_TRY(tt_hf_must_be(config, "hidden_act", "silu", where));
+    TT_TRY(tt_hf_must_be_activation(config, "hidden_act", TT_ACTIVATION_SILU, where));
     TT_TRY(tt_hf_must_be_flag(config, "attention_bias", true, where));
     TT_TRY(tt_hf_must_equal(config, "swiglu_alpha", 1.702, where));
     TT_TRY(tt_hf_must_equal(config, "swiglu_limit", 7.0, where));
