@@ -186,10 +186,10 @@ struct tt_rope {
     double mscale_all_dim;
     double attention_factor; /* YaRN, LongRoPE: factor of the table; 0: it follows from the other numbers */
     bool linear;             /* all frequencies are divided by factor */
-    bool dynamic;    /* unscaled up to original_max; longer sequences, for which theta would change, are refused */
-    bool fractional; /* YaRN: the bounds between unscaled and scaled pairs are not rounded to whole numbers */
-    /* LongRoPE: pair i turns slower by the i-th factor: for contexts up to original_max, and for longer ones. A 0 ends
-     * each list. */
+    bool dynamic;            /* unscaled up to original_max; for longer contexts theta follows from their length */
+    bool fractional;         /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
+    /* LongRoPE: pair i turns slower by one of these: for contexts up to original_max, and for longer ones. 0 ends both
+     * lists. */
     float short_factor[TT_ROPE_PAIRS], long_factor[TT_ROPE_PAIRS];
 };
 

@@ -161,7 +161,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
         graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
     if (graph->documents)
         graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, tokens);
-    graph->rope = tt_rope_of_context(&model->dims.rope, context);
+    graph->rope = tt_rope_of_context(&model->dims.rope, rope_dim(&model->dims), context);
     graph->local_rope = (struct tt_rope){.theta = model->dims.local_theta};
     if (!model->row->learned_positions)
         graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
@@ -528,7 +528,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum t
     struct tt_graph *graph;
     int rc = 0;
 
-    if ((rc = tt_model_check_seq_len(model, seq_len)) < 0)
+    if ((rc = tt_model_check_seq_len(model, seq_len, documents)) < 0)
         return rc;
     graph = tt_graph_new();
     graph->dtype = dtype;
@@ -547,10 +547,17 @@ int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int
                           struct tt_graph **ret_graph)
 {
     struct tt_graph *graph;
-    int rc = tt_model_check_seq_len(model, cache_len);
+    const struct tt_rope *rope = &model->dims.rope;
+    int rc = tt_model_check_seq_len(model, cache_len, false);
 
     if (rc < 0)
         return rc;
+    if (rope->dynamic && (double)cache_len > rope->original_max)
+        return tt_fail(TT_EUSAGE,
+                       "a context of %lld tokens is longer than the %g positions of %s, whose rope_type is dynamic: "
+                       "beyond these its base changes with every token, which titan does not do\nhelp: shorten the "
+                       "prompt or generate fewer tokens, or change rope_scaling in config.json to yarn or linear",
+                       (long long)cache_len, rope->original_max, model->title);
     graph = tt_graph_new();
     graph->dtype = dtype;
     graph->cache_len = cache_len;

@@ -114,16 +114,17 @@ double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq
     return flops_per_token(model, all, all - hidden / (double)seq_len);
 }
 
-int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len)
+int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len, bool documents)
 {
     long long positions = (long long)model->dims.max_positions;
 
-    if (model->dims.rope.dynamic && (double)seq_len > model->dims.rope.original_max)
+    if (documents && model->dims.rope.dynamic && (double)seq_len > model->dims.rope.original_max)
         return tt_fail(TT_EUSAGE,
                        "seq_len %lld is longer than the %g positions of %s, whose rope_type is dynamic: beyond these "
-                       "each sequence is rotated by a base that depends on its own length, which titan does not do"
-                       "\nhelp: set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
-                       (long long)seq_len, model->dims.rope.original_max, model->title, TT_KEY_NAME(training.seq_len),
+                       "the base depends on the longest document of a batch, which titan does not do\nhelp: set %s to "
+                       "false, set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
+                       (long long)seq_len, model->dims.rope.original_max, model->title,
+                       TT_KEY_NAME(training.document_mask), TT_KEY_NAME(training.seq_len),
                        TT_KEY_NAME(validation.seq_len), model->dims.rope.original_max);
     if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
         return 0;

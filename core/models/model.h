@@ -302,8 +302,11 @@ double tt_model_flops_per_token(const struct tt_model *model, int64_t seq_len);
 /** The same without the attention to masked positions. */
 double tt_model_flops_per_token_causal(const struct tt_model *model, int64_t seq_len);
 
-/** TT_EUSAGE when sequences of seq_len tokens are longer than the model's learned positions. */
-int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len) TT_MUST_CHECK;
+/**
+ * TT_EUSAGE when sequences of seq_len tokens are longer than the model's learned positions; or, if tokens attend only
+ * within their documents, than those up to which dynamic scaling does not depend on the lengths of documents.
+ */
+int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len, bool documents) TT_MUST_CHECK;
 
 /**
  * A new forward graph (caller frees) whose parameters and activations are of type dtype, TT_F32 or TT_BF16. With
@@ -319,7 +322,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum t
  * A new graph of generation (caller frees): up to `rows` tokens of one sequence at the end of a context of at most
  * cache_len, to graph->logits. Parameters, caches and activations are of type dtype, TT_F32 or TT_BF16. Position and
  * rows of a run are tt_scalars'. Graphs of the same cache_len have the same TT_VALUE_CACHEs in the same order. Fails as
- * tt_model_check_seq_len does.
+ * tt_model_check_seq_len does, and with TT_EUSAGE if dynamic scaling would change with every token.
  */
 int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
                           struct tt_graph **ret_graph) TT_MUST_CHECK;
@@ -374,8 +377,11 @@ static inline bool tt_rope_is_long(const struct tt_rope *rope)
     return rope->short_factor[0] != 0.0F;
 }
 
-/** RoPE for a context of so many positions: of LongRoPE's two lists of factors, short_factor is the one that counts. */
-struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t context);
+/**
+ * RoPE of head_dim rotated elements for a context of so many positions: of LongRoPE's two lists of factors,
+ * short_factor is the one that counts, and theta is that of dynamic scaling.
+ */
+struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t head_dim, int64_t context);
 
 /** By how much pair i of head_dim rotated elements turns from one position to the next (LongRoPE: by short_factor). */
 double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i);

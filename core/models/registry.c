@@ -94,19 +94,22 @@ static void check_yarn(struct check *c, const struct tt_rope *rope)
               TT_KEY_NAME(model.rope_theta), rope->theta);
 }
 
+static int64_t rotated_pairs(const struct tt_model_dims *d)
+{
+    return (d->mla.kv_rank ? d->mla.rope_dim : d->rotary_dim ? d->rotary_dim : d->head_dim) / 2;
+}
+
 /* The first training's length of `dynamic` is max_position_embeddings itself. */
 static void check_dynamic(struct check *c, const struct tt_model_dims *d)
 {
     check_not_llamas(c, &d->rope, "rope_type dynamic");
+    if (rotated_pairs(d) < 2)
+        fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.hf_assets_path)),
+              "one pair of each head is rotated; rope_type dynamic needs two");
     if (d->rope.original_max != (double)d->max_positions)
         fault(c, TT_KEY_LIST(TT_KEY(model.rope_scaling.original_max), TT_KEY(model.hf_assets_path)),
               "%s is %g; with rope_type dynamic it is max_position_embeddings, which is %lld",
               TT_KEY_NAME(model.rope_scaling.original_max), d->rope.original_max, (long long)d->max_positions);
-}
-
-static int64_t rotated_pairs(const struct tt_model_dims *d)
-{
-    return (d->mla.kv_rank ? d->mla.rope_dim : d->rotary_dim ? d->rotary_dim : d->head_dim) / 2;
 }
 
 /* LongRoPE's lists have a factor for each pair; zeros follow. */

@@ -8,7 +8,8 @@
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
  * unchanged, and those between are interpolated. YaRN does so too, but between pairs, whose numbers are whole
  * unless the table is fractional. Linear scaling slows all pairs, and LongRoPE each pair by a factor that was searched
- * for: the length of the context decides between two lists of them. Angles are computed in double, since float loses
+ * for: the length of the context decides between two lists of them. Dynamic scaling takes a larger base for a context
+ * that is longer than the first training's. Angles are computed in double, since float loses
  * whole digits of them at large t.
  */
 #include <math.h>
@@ -91,12 +92,16 @@ double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i
     return rope->beta_fast > 0.0 ? yarn(rope, head_dim, i, frequency) : scaled(rope, frequency);
 }
 
-struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t context)
+struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t head_dim, int64_t context)
 {
     struct tt_rope of = *rope;
 
-    if ((double)context > rope->original_max)
-        memcpy(of.short_factor, rope->long_factor, sizeof of.short_factor);
+    if (!((double)context > rope->original_max))
+        return of;
+    memcpy(of.short_factor, rope->long_factor, sizeof of.short_factor);
+    if (rope->dynamic)
+        of.theta *= tt_pow(rope->factor * (double)context / rope->original_max - (rope->factor - 1.0),
+                           (double)head_dim / (double)(head_dim - 2));
     return of;
 }
 

@@ -621,16 +621,18 @@ static void counts_of_published_models_are_those_of_transformers(void **state)
     tt_free(path);
 }
 
-/* Dynamic scaling leaves sequences of the first training's length as they are, and longer ones are refused. */
+/* Beyond the first training's length, dynamic scaling follows from the length of sequences, but not from that of their
+ * documents, nor from each length of a text that grows. */
 static void linear_and_dynamic_scaling_are_read(void **state)
 {
+    struct tt_graph *graph = NULL;
     struct tt_model *model = NULL;
     struct tt_model_dims overrides = {.rope = {.low_freq_factor = 1.0}, .tied = -1};
 
     assert_int_equal(
         model_of_json("llama3", LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", &model), 0);
     assert_true(model->dims.rope.linear && model->dims.rope.factor == 4.0);
-    assert_int_equal(tt_model_check_seq_len(model, 1000000), 0);
+    assert_int_equal(tt_model_check_seq_len(model, 1000000, true), 0);
     check_hf_config(model);
     tt_model_free(model);
     assert_int_equal(model_of_json("llama3",
@@ -639,9 +641,13 @@ static void linear_and_dynamic_scaling_are_read(void **state)
                                    &model),
                      0);
     assert_true(model->dims.rope.dynamic && model->dims.rope.original_max == 48.0);
-    assert_int_equal(tt_model_check_seq_len(model, 48), 0);
-    assert_fails(tt_model_check_seq_len(model, 49), TT_EUSAGE,
+    assert_int_equal(tt_model_check_seq_len(model, 48, true), 0);
+    assert_int_equal(tt_model_check_seq_len(model, 49, false), 0);
+    assert_fails(tt_model_check_seq_len(model, 49, true), TT_EUSAGE,
                  "seq_len 49 is longer than the 48 positions of llama3 hf, whose rope_type is dynamic");
+    assert_fails(tt_model_decode_graph(model, TT_F32, 1, 49, &graph), TT_EUSAGE,
+                 "a context of 49 tokens is longer than the 48 positions of llama3 hf, whose rope_type is dynamic");
+    assert_null(graph);
     check_hf_config(model);
     tt_model_free(model);
     overrides.rope.linear = true;

@@ -71,12 +71,15 @@ static void rope_table_has_the_published_values(void **state)
         .theta = 500000.0, .factor = 8.0, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_max = 32.0};
 
     const struct tt_rope dynamic = {.theta = 500000.0, .factor = 4.0, .original_max = 64.0, .dynamic = true};
+    const struct tt_rope beyond = tt_rope_of_context(&dynamic, 16, 96);
     const struct tt_rope linear = {.theta = 500000.0, .factor = 2.5, .linear = true};
 
     check_rope(&none, 64, 16, plain, 6);
     check_rope(&scaled, 8192, 128, llama31, 8);
     check_rope(&small, 96, 8, tiny, 3);
     check_rope(&dynamic, 64, 16, plain, 6);
+    /* 500000 (4 * 96 / 64 - 3)^(16/14) */
+    assert_true(fabs(beyond.theta / 1754896.2191380302 - 1.0) < 1e-12);
     check_rope(&linear, 64, 16, slow, 4);
 }
 
@@ -157,10 +160,10 @@ static void longrope_has_the_angles_of_transformers(void **state)
                            .original_max = 32.0,
                            .short_factor = {1.05F, 1.1F, 1.25F, 1.5F, 1.9F, 2.3F},
                            .long_factor = {1.0F, 1.3F, 2.7F, 9.5F, 24.0F, 60.25F}};
-    struct tt_rope of = tt_rope_of_context(&rope, 32);
+    struct tt_rope of = tt_rope_of_context(&rope, 8, 32);
 
     check_rope(&of, 32, 12, up_to_original, 5);
-    of = tt_rope_of_context(&rope, 33);
+    of = tt_rope_of_context(&rope, 8, 33);
     check_rope(&of, 256, 12, beyond, 5);
     rope.attention_factor = 1.19;
     assert_true(tt_rope_table_scale(&rope) == 1.19 && tt_rope_score_scale(&rope) == 1.0);

@@ -89,7 +89,7 @@ static void check_model(struct checking *c, bool with_files)
 
 static void check_seq_len(struct checking *c, enum tt_key key, int64_t seq_len)
 {
-    if (c->model && tt_model_check_seq_len(c->model, seq_len) < 0)
+    if (c->model && tt_model_check_seq_len(c->model, seq_len, c->cfg->training.document_mask) < 0)
         fault(c, key);
 }
 

@@ -290,13 +290,14 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_make_model(cfg, &job.model));
     d = &job.model->dims;
     /* without learned positions, the length of the run's sequences becomes the model's limit, in exports too */
-    if (!job.model->row->learned_positions && d->max_positions && cfg->training.seq_len > d->max_positions) {
+    if (!job.model->row->learned_positions && !d->rope.dynamic && d->max_positions &&
+        cfg->training.seq_len > d->max_positions) {
         job.told_positions = d->max_positions;
         d->max_positions = cfg->training.seq_len;
     }
-    TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len));
+    TT_TRY(tt_model_check_seq_len(job.model, cfg->training.seq_len, cfg->training.document_mask));
     if (cfg->validation.enable)
-        TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len));
+        TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len, cfg->training.document_mask));
     TT_TRY(tt_job_check_divisions(cfg, job.model));
     /* the ranks of a sequence either gather keys and values, or exchange heads */
     job.mesh.cp_gathers = cfg->parallelism.context_parallel_method == TT_CONTEXT_AUTO
