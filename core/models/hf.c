@@ -208,7 +208,7 @@ static int check_keys(const json_t *config, const char *where)
     {
         const struct known_key *key = find_key(name);
 
-        if (!key && *name != '_')
+        if (!key && *name != '_' && !has_word(class->reads, name))
             list_key(&unused, "", name);
         if (key && !is_read(class, key, name, value))
             TT_TRY(fail_effect(key, value, class->type, where));

@@ -19,7 +19,7 @@ struct tt_hf_class {
     const char *type;          /* config.json's model_type */
     const char *architecture;  /* the name of the class, which config.json has too */
     const char *copy;          /* another model_type, of folders with a copy of the class's code; may be NULL */
-    const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes */
+    const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes or knows */
     struct tt_model_dims dims; /* where the file says nothing; a size of 0 follows from others, or the file must say */
     const char *eps;           /* the key of norm_eps; NULL: rms_norm_eps */
     double rotated;            /* the part of each head that is rotated, where the file says nothing; 0: all, always */

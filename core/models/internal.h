@@ -5,7 +5,7 @@
 #include "core/models/model.h"
 
 /**
- * The families, in the order in which they are listed; each row is in the file of its family.
+ * The rows of the families, each in the file of its family.
  *
  * To add a family:
  *   1. families/<name>.c with the row tt_model_<name> (struct tt_model_row in model.h): flavors, one of them
@@ -15,42 +15,18 @@
  *      and feed_forward, from the layers below. Llama's blocks are a struct tt_decoder; a difference is a new member of
  *      it. Layers that ranks cannot share: `undivided`. If its head may be tied, its ops are in `carry` of
  *      core/models/first_loss.c.
- *   2. Its name in TT_MODELS and in families/meson.build.
+ *   2. A line of families/families.def.
  *   3. Golden runs in tests/golden/data, <name> or <name>_<word>: tests/golden/make_reference.py says how. Without
  *      experts there is a run <name>, of which ranks can divide all sizes by 2.
  *   4. Its model_types in tests/unit/data/hf_classes.json (tests/interop/class_defaults.py prints them), with
  *      published models.
- *   5. titan-train(1), INITIAL WEIGHTS; docs/installing.md, Limits.
- * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes.
+ *   5. A line of titan-models(1), FAMILIES.
+ * Tests of files, ranks, generation, transformers and llama.cpp enumerate rows, runs and classes. A new kind of part
+ * has tests of its own; a key that other classes must refuse has a line in hf_keys.def.
  */
-/* clang-format off */
-#define TT_MODELS(X) \
-    X(llama3) \
-    X(qwen2) \
-    X(qwen3) \
-    X(gpt2) \
-    X(mixtral) \
-    X(deepseek_v3) \
-    X(gpt_oss) \
-    X(seed_oss) \
-    X(smollm3) \
-    X(granite) \
-    X(olmo2) \
-    X(starcoder2) \
-    X(phi3) \
-    X(olmoe) \
-    X(gemma2) \
-    X(gemma3) \
-    X(glm) \
-    X(glm4) \
-    X(cohere2) \
-    X(gpt_neox) \
-    X(qwen2_moe)
-/* clang-format on */
-
-#define TT_MODEL_DECLARE(name) extern const struct tt_model_row tt_model_##name;
-TT_MODELS(TT_MODEL_DECLARE)
-#undef TT_MODEL_DECLARE
+#define X(file, name) extern const struct tt_model_row tt_model_##name;
+#include "core/models/families/families.def"
+#undef X
 
 /** The number of rows of a table. */
 #define TT_COUNT(table) (int)(sizeof(table) / sizeof *(table))

@@ -424,9 +424,11 @@ static void keep_first(void *arg, const enum tt_key *keys, const char *message)
 
 /* --- the registry --- */
 
-#define POINTER(name) &tt_model_##name,
-const struct tt_model_row *const tt_model_rows[] = {TT_MODELS(POINTER)};
-#undef POINTER
+const struct tt_model_row *const tt_model_rows[] = {
+#define X(file, name) &tt_model_##name,
+#include "core/models/families/families.def"
+#undef X
+};
 const int tt_model_n_rows = (int)(sizeof tt_model_rows / sizeof tt_model_rows[0]);
 
 static int fail_unknown(const char *what, const char *word, const char *const *choices, int n)

@@ -39,12 +39,14 @@ options() {
 }
 
 # A folder of golden runs begins with the name of its model; tests/golden runs all that it finds.
-case_every_model_of_the_registry_has_golden_runs() {
+case_every_model_of_the_registry_has_golden_runs_and_a_line_in_the_manual() {
     run models --json
     expect_ok
     for model in $(python3 -c 'import json; print(*{m["name"]: 0 for m in json.load(open("out"))["models"]})'); do
         ls "$data/$model"*/generate.json >/dev/null 2>&1 ||
             not_as "no folder tests/golden/data/$model* has a generate.json"
+        grep -q "^- \*$model\*: " "$TITAN_SOURCE/man/titan-models.1.scd" ||
+            not_as "titan-models(1), FAMILIES, does not name $model"
     done
 }
 
