@@ -169,20 +169,36 @@ char **reference_names(int *ret_n)
     return names;
 }
 
-bool reference_has(const char *name, const char *part)
+static json_t *load_expect(const char *name)
 {
-    char *folder = folder_of(name), *path = tt_format("%s/expect.json", folder), *apart;
+    char *folder = folder_of(name), *path = tt_format("%s/expect.json", folder);
     json_t *expect = NULL;
-    bool has;
 
     assert_int_equal(reference_check(tt_json_load(path, &expect)), 0);
-    apart = tt_format("%s/%s/expect.json", folder, part);
-    has = json_object_get(expect, part) || access(apart, R_OK) == 0;
-    json_decref(expect);
     tt_free(folder);
     tt_free(path);
+    return expect;
+}
+
+bool reference_has(const char *name, const char *part)
+{
+    char *folder = folder_of(name), *apart = tt_format("%s/%s/expect.json", folder, part);
+    json_t *expect = load_expect(name);
+    bool has = json_object_get(expect, part) || access(apart, R_OK) == 0;
+
+    json_decref(expect);
+    tt_free(folder);
     tt_free(apart);
     return has;
+}
+
+bool reference_is(const char *name, const char *key)
+{
+    json_t *expect = load_expect(name), *value = json_object_get(json_object_get(expect, "case"), key);
+    bool is = value && !json_is_false(value);
+
+    json_decref(expect);
+    return is;
 }
 
 void reference_open(struct reference *r, const char *name)

@@ -28,6 +28,9 @@ char **reference_names(int *ret_n);
 /** Whether expect.json of a run has the part, or the run has a folder of that name. */
 bool reference_has(const char *name, const char *part);
 
+/** Whether the case of expect.json has a key that is not false. */
+bool reference_is(const char *name, const char *key);
+
 void reference_open(struct reference *reference, const char *name);
 void reference_close(struct reference *reference);
 

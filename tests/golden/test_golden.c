@@ -333,99 +333,130 @@ static void a_part(void **state)
     assert_true(found > 0);
 }
 
-/* Runs in which ranks share layers, sequences or experts. */
-static void follow_through(const char *const *names, int n_names, void (*use)(struct reference *),
-                           const struct pipe *pipes, int n_pipes, const struct split *splits, int n_splits)
+/* Whether the sizes of a run allow a division. */
+static bool fits(const char *name, const struct split *split, const struct pipe *pipe)
 {
-    for (int i = 0; i < n_names; i++)
-        for (int k = 0; k < n_pipes; k++)
-            expect_the_curve_of(names[i], use, splits, n_splits, &pipes[k]);
+    struct reference r;
+    const struct tt_model_dims *d;
+    int together = pipe->ranks * pipe->tensor * pipe->context;
+    bool good;
+
+    reference_open(&r, name);
+    d = &r.model->dims;
+    good = split->ranks % together == 0 && d->n_kv_heads % (pipe->tensor * (pipe->gathers ? 1 : pipe->context)) == 0 &&
+           r.job.seq_len % pipe->context == 0 && pipe->ranks * pipe->stages_per_rank <= d->n_layers + 1 &&
+           r.job.global_batch % (split->ranks / together * split->local_batch) == 0;
+    if (d->moe.experts)
+        good = good && d->moe.experts % pipe->experts == 0 && split->ranks / pipe->ranks % pipe->experts == 0 &&
+               pipe->experts % pipe->tensor == 0;
+    else
+        good = good && pipe->experts == 1;
+    if (r.model->row->undivided)
+        good = good && pipe->tensor == 1 && pipe->context == 1 && pipe->experts == 1;
+    reference_close(&r);
+    return good;
 }
 
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
-#define FOLLOW_THROUGH(names, use, pipes, splits) \
-    follow_through(names, COUNT(names), use, pipes, COUNT(pipes), splits, COUNT(splits))
+
+/* How ranks share layers, sequences and experts, and what else they may choose then. */
+struct ways {
+    const struct pipe *pipes;
+    int n_pipes;
+    const struct split *splits;
+    int n_splits;
+};
+
+#define WAYS(pipes, splits) (&(const struct ways){pipes, COUNT(pipes), splits, COUNT(splits)})
 
 /*
- * Follows the run of each family without experts, which has the family's name, and one with a tied, scaled model. Each
- * takes a part of the combinations, unless sweeps are whole; families with neighbouring numbers take different ones.
+ * Follows a run in every n-th way of those that its sizes allow, or in all if sweeps are whole. Runs with neighbouring
+ * numbers take different ones. Returns how many there were.
  */
-static void follow_dense(const struct pipe *pipes, int n_pipes, const struct split *splits, int n_splits)
+static int follow(const char *name, int number, void (*use)(struct reference *), const struct ways *ways, int n)
 {
-    int stride = sweep_stride() == 1 ? 1 : 6;
+    int stride = sweep_stride() == 1 ? 1 : n, found = 0;
 
-    for (int r = 0; r <= tt_model_n_rows; r++) {
-        const char *name = r < tt_model_n_rows ? tt_model_rows[r]->name : "llama3_tied_scaled";
+    for (int i = 0; i < ways->n_pipes * ways->n_splits; i++) {
+        const struct split *split = &ways->splits[i % ways->n_splits];
+        const struct pipe *pipe = &ways->pipes[i / ways->n_splits];
 
-        if (r < tt_model_n_rows && tt_model_rows[r]->flavors[0].dims.moe.experts > 0)
+        if (!fits(name, split, pipe) || (number + found++) % stride)
             continue;
-        for (int i = r % stride; i < n_pipes * n_splits; i += stride)
-            expect_the_curve_of(name, NULL, &splits[i % n_splits], 1, &pipes[i / n_splits]);
+        expect_the_curve_of(name, use, split, 1, pipe);
     }
+    return found;
 }
 
-#define FOLLOW_DENSE(pipes, splits) follow_dense(pipes, COUNT(pipes), splits, COUNT(splits))
-
-static const char *const latents[] = {"deepseek_v3", "deepseek_v3_long"};
-
-/* Sliding windows in all layers; in the others only every other layer has experts. */
-static void windows(void **state)
+/* The run of each family without experts, which has the family's name, and the runs whose case is "divided". */
+static void follow_dense(const struct ways *ways)
 {
-    static const char *const one[] = {"llama3_window"}, *const sparse[] = {"qwen3_moe_sparse", "qwen2_moe"};
-    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 1},
-                                       {1, 1, TT_PP_1F1B, 1, 2, false, 1},
-                                       {1, 1, TT_PP_1F1B, 1, 2, true, 1},
-                                       {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
-    static const struct pipe experts[] = {{1, 1, TT_PP_1F1B, 2, 1, false, 2}};
-    static const struct split shared[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
+    int n = 0;
+    char **names = reference_names(&n);
 
-    FOLLOW_THROUGH(one, NULL, ways, shared);
-    FOLLOW_THROUGH(sparse, NULL, experts, shared);
-    follow_through(sparse, 1, NULL, ways + 1, COUNT(ways) - 1, shared, COUNT(shared));
+    for (int r = 0; r < tt_model_n_rows; r++)
+        if (tt_model_rows[r]->flavors[0].dims.moe.experts == 0)
+            assert_true(follow(tt_model_rows[r]->name, r, NULL, ways, 6) > 0);
+    for (int i = 0; i < n; i++)
+        if (reference_is(names[i], "divided"))
+            (void)follow(names[i], i, NULL, ways, 3);
 }
 
-/* Ranks share the experts. */
+/* The runs of models with experts: their cases say by how much no choice of experts is a near-tie. */
+static void follow_experts(const struct ways *ways)
+{
+    int n = 0, number = 0;
+    char **names = reference_names(&n);
+
+    for (int i = 0; i < n; i++)
+        if (reference_is(names[i], "gap"))
+            (void)follow(names[i], number++, NULL, ways, 3);
+}
+
+/* Ranks share experts, layers and sequences, of models with latents, with windows, and with layers without experts. */
 static void experts(void **state)
 {
-    static const struct pipe two[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 2}},
-                             four[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 4}};
-    static const struct split splits[] = {{2, 1, 4, DEFAULT, 1, 1}, {4, 1, 1, ALWAYS, 1, 2}};
-    static const struct split of_four[] = {{4, 1, 2, DEFAULT, 1, 1}};
+    static const struct pipe pipes[] = {
+        {1, 1, TT_PP_1F1B, 1, 1, false, 2}, {1, 1, TT_PP_1F1B, 1, 1, false, 4}, {1, 1, TT_PP_1F1B, 2, 1, false, 2},
+        {1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 1},  {1, 1, TT_PP_1F1B, 1, 2, true, 2},
+        {1, 1, TT_PP_1F1B, 2, 2, true, 2},  {2, 1, TT_PP_1F1B, 1, 1, false, 1}, {2, 1, TT_PP_GPIPE, 1, 1, false, 2},
+    };
+    static const struct pipe stages[] = {{2, 2, TT_PP_INTERLEAVED_1F1B, 1, 1, false, 1},
+                                         {2, 2, TT_PP_ZBV_ZERO_BUBBLE, 1, 1, false, 1}};
+    static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 1, 2, DEFAULT, 1, 1}};
+    static const struct split piped[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 2, 1, ALWAYS, 0, 1}};
 
-    FOLLOW_THROUGH(latents, NULL, two, splits);
-    follow_through(latents, 1, NULL, four, 1, of_four, 1);
+    follow_experts(WAYS(pipes, splits));
+    follow_experts(WAYS(stages, piped));
 }
 
-/* Ranks share layers, sequences and experts. */
-static void latents_divided(void **state)
+/* A part of the runs that have it, in some ways. */
+static void follow_part(const char *part, void (*use)(struct reference *), const struct ways *ways)
 {
-    static const struct pipe ways[] = {
-        {1, 1, TT_PP_1F1B, 2, 1, false, 2}, {1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 2}};
-    static const struct pipe all[] = {{1, 1, TT_PP_1F1B, 2, 2, true, 2}};
-    static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
-    static const struct split of_four[] = {{4, 1, 2, DEFAULT, 1, 1}};
+    int n = 0, found = 0;
+    char **names = reference_names(&n);
 
-    FOLLOW_THROUGH(latents, NULL, ways, splits);
-    FOLLOW_THROUGH(latents, NULL, all, of_four);
+    for (int i = 0; i < n; i++)
+        if (reference_has(names[i], part))
+            found += follow(names[i], i, use, ways, 3);
+    assert_true(found > 0);
 }
 
 /* Losses of routers are the same where ranks share experts, layers or sequences. */
 static void router_losses_divided(void **state)
 {
-    static const char *const names[] = {"qwen3_moe_dense", "deepseek_v3"};
-    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 2},
-                                       {1, 1, TT_PP_1F1B, 2, 1, false, 2},
-                                       {1, 1, TT_PP_1F1B, 1, 2, true, 2},
-                                       {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
-    static const struct split shared[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
+    static const struct pipe pipes[] = {{1, 1, TT_PP_1F1B, 1, 1, false, 2},
+                                        {1, 1, TT_PP_1F1B, 2, 1, false, 2},
+                                        {1, 1, TT_PP_1F1B, 1, 2, true, 2},
+                                        {2, 1, TT_PP_1F1B, 1, 1, false, 1}};
+    static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
 
-    FOLLOW_THROUGH(names, reference_use_router_losses, ways, shared);
+    follow_part("router_losses", reference_use_router_losses, WAYS(pipes, splits));
 }
 
 /* Each rank of a pipeline has some of the layers. Both ends have a tied weight. */
 static void pipelines(void **state)
 {
-    static const char *const others[] = {"qwen3_moe_dense", "gpt_oss"};
     static const struct pipe pipes[] = {
         {2, 1, TT_PP_1F1B, 1, 1, false, 1},
         {2, 1, TT_PP_GPIPE, 1, 1, false, 1},
@@ -434,8 +465,7 @@ static void pipelines(void **state)
     };
     static const struct split splits[] = {{2, 1, 1, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {4, 2, 1, ALWAYS, 0, 1}};
 
-    FOLLOW_DENSE(pipes, splits);
-    FOLLOW_THROUGH(others, NULL, pipes, splits);
+    follow_dense(WAYS(pipes, splits));
 }
 
 /* Ranks share layers, also those of a pipeline. */
@@ -446,23 +476,21 @@ static void tensor(void **state)
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}, {8, 2, 1, ALWAYS, 0, 1}};
     static const struct split piped_splits[] = {{4, 1, 1, DEFAULT, 1, 1}, {8, 2, 1, NEVER, 1, 1}};
 
-    FOLLOW_DENSE(shared, splits);
-    FOLLOW_DENSE(piped, piped_splits);
+    follow_dense(WAYS(shared, splits));
+    follow_dense(WAYS(piped, piped_splits));
 }
 
 /* Ranks share sequences: they exchange heads, or gather keys and values; also those of a pipeline or of a layer. */
 static void context(void **state)
 {
-    static const char *const threes[] = {"llama3_three"}, *const qwen[] = {"qwen3"};
-    static const struct pipe ways[] = {{1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 1}};
+    static const struct pipe pipes[] = {{1, 1, TT_PP_1F1B, 1, 2, false, 1}, {1, 1, TT_PP_1F1B, 1, 2, true, 1}};
     static const struct pipe more[] = {{2, 1, TT_PP_1F1B, 1, 2, true, 1}, {1, 1, TT_PP_1F1B, 2, 2, true, 1}};
     static const struct split splits[] = {{2, 1, 2, DEFAULT, 1, 1}, {4, 1, 1, NEVER, 1, 2}};
     static const struct split of_four[] = {{4, 1, 1, DEFAULT, 1, 1}};
 
-    FOLLOW_DENSE(ways, splits);
-    FOLLOW_DENSE(more, of_four);
-    FOLLOW_THROUGH(qwen, reference_use_documents, ways, splits);
-    follow_through(threes, 1, NULL, ways + 1, 1, splits, COUNT(splits));
+    follow_dense(WAYS(pipes, splits));
+    follow_dense(WAYS(more, of_four));
+    follow_part("documents", reference_use_documents, WAYS(pipes, splits));
 }
 
 /* test_golden [sample]: with that word, and under a sanitizer, every sixth case; all of them in the long test run. */
@@ -472,9 +500,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pipelines),
         cmocka_unit_test(tensor),
         cmocka_unit_test(context),
-        cmocka_unit_test(windows),
         cmocka_unit_test(experts),
-        cmocka_unit_test(latents_divided),
         cmocka_unit_test(router_losses_divided),
     };
     int n_runs = 0, n = 0, failed;
