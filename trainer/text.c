@@ -59,8 +59,8 @@ static int begin_document(struct tt_train_text *t, const struct tt_train_data *d
         tt_ids_add(&t->ids, eos);
     if (t->prompt && !t->tokenizer)
         return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
-                           "the tokenizer of the data is not known, so a text cannot be continued\nhelp: set "
-                           "model.hf_assets_path to the folder of the tokenizer, or leave the prompt out");
+                           "the tokenizer of the data is not known, so it cannot encode a prompt\n"
+                           "help: set model.hf_assets_path to the tokenizer's folder, or leave the prompt out");
     if (t->prompt)
         TT_TRY(tt_encoder_new(t->tokenizer, &encoder));
     if (t->prompt)
@@ -100,13 +100,12 @@ static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data
     for (size_t i = 0; i < t->ids.n; i++)
         if (t->ids.id[i] >= vocab)
             return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
-                               "the tokenizer makes token %" PRId32
-                               " of it, and the model has a vocabulary of %" PRId64,
+                               "the tokenizer makes token %" PRId32 " of it, but the model's vocabulary has %" PRId64,
                                t->ids.id[i], vocab);
     if ((int64_t)t->ids.n >= room.context)
         rc = tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
-                         "the prompt has %zu tokens, and there is room for fewer than %" PRId64
-                         "\nhelp: a shorter prompt",
+                         "the prompt has %zu tokens, but there is room for fewer than %" PRId64
+                         "\nhelp: shorten the prompt",
                          t->ids.n, room.context);
 out:
     return rc;

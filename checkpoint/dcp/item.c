@@ -168,7 +168,7 @@ static int read_tensor(const struct item *item, const struct tt_pickle_value *va
         value = tt_pickle_item(value->args, 0);
     typed = tt_pickle_is(value, TT_PY_REBUILD_TYPED);
     if (tt_pickle_is(value, TT_PY_REBUILD_STRANGE)) {
-        ret_tensor->unread = "is quantized or sparse; save the numbers that it stands for";
+        ret_tensor->unread = "is quantized or sparse; save its values as a plain dense tensor";
         return 0;
     }
     if (!typed && !tt_pickle_is(value, TT_PY_REBUILD_TENSOR))
@@ -185,7 +185,7 @@ static int read_tensor(const struct item *item, const struct tt_pickle_value *va
     ordered = find_order(ret_tensor->shape, stride, n_strides, volume, &ret_tensor->order);
     ret_tensor->unread = !little ? "has its bytes in big-endian order; save it on a little-endian machine"
                          : is_changed(tt_pickle_item(value->args, typed ? 7 : 6))
-                             ? "is the conjugate or the negative of its bytes; save it with .resolve_conj() or "
+                             ? "is stored as its conjugate or its negative; save it with .resolve_conj() or "
                                ".resolve_neg()"
                          : !ordered ? "has gaps between its elements, or elements that overlap; save it with "
                                       ".contiguous()"

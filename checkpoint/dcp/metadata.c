@@ -195,7 +195,7 @@ static int add_piece(struct parse *p, struct tt_dcp_entry *entry, const struct t
     if (!found)
         return fail(p, "storage_data lacks a piece of", key);
     if (found->taken)
-        return fail(p, "it has the same piece twice of", key);
+        return fail(p, "it lists the same piece twice for", key);
     found->taken = true;
     if (!is_none(found->transform) && !entry->unread)
         entry->unread = unread_text("was saved with an extension", tt_pickle_item(found->transform, 0),
@@ -216,7 +216,7 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
     int rc = 0;
 
     if (!type || type->kind != TT_PICKLE_CLASS || (type->class != TT_PY_STRANGE_TYPE && type->class != TT_PY_TYPE))
-        return fail(p, "it does not say the type of tensor", key);
+        return fail(p, "it does not give the type of tensor", key);
     entry->dtype = type->dtype;
     if (type->class == TT_PY_STRANGE_TYPE)
         entry->unread = unread_text("has the type", type, "save it as another");
@@ -225,9 +225,9 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
     if (entry->unread)
         return 0;
     if (!tt_pickle_sizes(tt_pickle_member(value, "size"), entry->shape, TT_BOX_DIMS, &entry->ndim))
-        return fail(p, "it does not say the size (of at most 8 dimensions) of tensor", key);
+        return fail(p, "it does not give the size (of at most 8 dimensions) of tensor", key);
     if (!chunks || chunks->kind != TT_PICKLE_LIST)
-        return fail(p, "it does not say how it has cut tensor", key);
+        return fail(p, "it does not describe the pieces of tensor", key);
     for (int i = 0; (chunk = tt_pickle_item(chunks, i)); i++) {
         struct tt_box box = {.ndim = entry->ndim};
         int n_offsets = 0, n_sizes = 0;
@@ -303,7 +303,7 @@ static int read_entries(struct parse *p, const struct tt_pickle_value *entries)
         else if (tt_pickle_is(value, TT_PY_BYTES_METADATA))
             TT_TRY(add_piece(p, entry, key, &(struct tt_box){0}));
         else
-            return fail(p, "it says neither tensor nor object of", key);
+            return fail(p, "it describes neither a tensor nor an object for", key);
     }
 out:
     return rc;

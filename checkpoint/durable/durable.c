@@ -349,8 +349,7 @@ int tt_output_check_apart(const char *path, const char *source)
     TT_TRY(find_real(source, &from));
     n = target ? strlen(target) : 0;
     if (target && from && strncmp(from, target, n) == 0 && (from[n] == '/' || !from[n]))
-        rc = tt_fail(TT_EUSAGE, "'%s' would replace '%s', from which it is made\nhelp: choose another folder", path,
-                     source);
+        rc = tt_fail(TT_EUSAGE, "'%s' would replace its own source '%s'\nhelp: choose another folder", path, source);
 out:
     free(target);
     free(from);

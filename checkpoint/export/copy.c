@@ -374,8 +374,8 @@ static int check_adapters(const struct tt_copying *c)
         for (int i = 0; i < of->n; i++)
             if (tt_lora_is_name(of->weight[i].name))
                 return tt_fail(TT_EDATA,
-                               "'%s' has low-rank adapters, for instance '%s': the means of the two matrices of an "
-                               "adapter are not an adapter whose product is the mean\n"
+                               "'%s' has low-rank adapters, for instance '%s': averaging the two matrices of an "
+                               "adapter would not average their product\n"
                                "help: add --format hf, which merges the adapters into the weights first",
                                c->source[k]->path, of->weight[i].name);
     }

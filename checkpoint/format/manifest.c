@@ -15,6 +15,7 @@
 #include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/keys/key.h"
 #include "core/os/file.h"
 
 void tt_manifest_release(struct tt_manifest *manifest)
@@ -98,9 +99,9 @@ int tt_manifest_use_averages(struct tt_manifest *manifest, const char *where)
 
     if (!average)
         return tt_fail(TT_EDATA,
-                       "'%s' has no averages of the weights\nhelp: only runs that keep averages save them, and a step "
-                       "with weights alone has none",
-                       where);
+                       "'%s' has no averages of the weights\n"
+                       "help: only runs that keep averages save them (%s); a step with only the weights has none",
+                       where, TT_KEY_NAME(ema.decay));
     for (; average; average = next_average(manifest)) {
         size_t size = strlen(average->name) - (sizeof first - 1) - (sizeof last - 1);
 
@@ -332,12 +333,13 @@ static int check_index(const char *folder, const struct tt_manifest *manifest)
         if (tt_manifest_find(manifest, TT_CKPT_MODEL, tensor))
             continue;
         if (strcmp(tensor, "lm_head.weight") == 0)
-            tt_note("'%s' names '%s', which no file has; that is right if the output is tied to the embedding", path,
-                    tensor);
+            tt_note("'%s' names '%s', which no file contains; that is correct if the output is tied to the "
+                    "embedding",
+                    path, tensor);
         else
             TT_TRY(tt_fail(TT_EDATA,
-                           "'%s': tensor '%s' should be in '%s', but no file of the index has it\nhelp: is a file "
-                           "of another download among them?",
+                           "'%s': tensor '%s' should be in '%s', but no file of the index contains it\n"
+                           "help: is one of the files from another download?",
                            path, tensor, json_string_value(file)));
     }
 out:
@@ -514,7 +516,7 @@ int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_
 
     *kind = "manifest";
     if (strncmp(relative, assets_prefix, n) != 0 || strchr(relative + n, '/'))
-        return tt_fail(TT_EDATA, "'%s': an asset '%s' is not one of a checkpoint", step_path, relative);
+        return tt_fail(TT_EDATA, "'%s': a checkpoint cannot contain the asset '%s'", step_path, relative);
     path = tt_format("%s/%s", step_path, relative);
     *kind = "missing";
     TT_TRY(tt_manifest_check_size(path, (int64_t)json_integer_value(json_object_get(entry, "bytes")), kind));

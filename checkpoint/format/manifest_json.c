@@ -438,7 +438,7 @@ static int read_file(struct reading *r)
         TT_TRY(fail_member(r->where, seen >> FILE_BYTES & 1u, "bytes", "an integer"));
     /* so that the path stays inside the folder */
     if (group_of(path, &name) == TT_CKPT_GROUPS || !name[0] || name[0] == '.' || strchr(name, '/'))
-        TT_TRY(tt_fail(TT_EDATA, "'%s': file path '%s' is not one of a checkpoint", r->where, path));
+        TT_TRY(tt_fail(TT_EDATA, "'%s': a checkpoint cannot contain the file path '%s'", r->where, path));
     if (!has_crc || bytes.value < 0)
         TT_TRY(tt_fail(TT_EDATA, "'%s': file '%s' has no valid size or checksum", r->where, path));
     file = tt_manifest_add_file(r->manifest, path, bytes.value);

@@ -121,8 +121,8 @@ static int check_optimizer(const struct tt_source *source, const struct tt_ckpt_
 
         if (found)
             return tt_fail(TT_EDATA,
-                           "checkpoint '%s' was saved with another optimizer: it has '%s', and '%s' is wanted\n"
-                           "help: set %s as it was, or %s: [optimizer] to begin with empty moments",
+                           "checkpoint '%s' was saved with another optimizer: it contains '%s', not '%s'\n"
+                           "help: set %s to its old value, or %s: [optimizer] to begin with empty moments",
                            source->path, found, wanted, TT_KEY_NAME(optimizer.name),
                            TT_KEY_NAME(checkpoint.exclude_from_loading));
     }
@@ -223,20 +223,21 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         }
     }
     if (missing.n || extra.n || other.n)
-        rc =
-            tt_fail(TT_EDATA,
-                    "checkpoint '%s' is not of this model: %d tensors missing%s, %d too many%s, %d of another shape or "
-                    "dtype%s",
-                    source->path, missing.n, listed(&missing), extra.n, listed(&extra), other.n, listed(&other));
+        rc = tt_fail(TT_EDATA,
+                     "checkpoint '%s' does not fit this model: %d tensors missing%s, %d too many%s, %d of another "
+                     "shape or dtype%s",
+                     source->path, missing.n, listed(&missing), extra.n, listed(&extra), other.n, listed(&other));
     if (rc < 0 && tt_manifest_find(&source->manifest, TT_CKPT_MODEL, "model.embed_tokens.weight"))
         rc = tt_error_add_hint(rc, "its tensors have Hugging Face names; set %s=true",
                                TT_KEY_NAME(checkpoint.initial_load_in_hf));
     else if (rc < 0 && experts_differ(source, state, &wanted, &found))
-        rc = tt_error_add_hint(rc, "its layers have %lld experts and the model's have %lld; set %s and %s as they were",
+        rc = tt_error_add_hint(rc,
+                               "its layers have %lld experts, but the model's have %lld; set %s and %s to their "
+                               "old values",
                                (long long)found, (long long)wanted, TT_KEY_NAME(model.flavor),
                                TT_KEY_NAME(model.hf_assets_path));
     else if (rc < 0 && (strstr(listed(&missing), ".moe.expert_bias") || strstr(listed(&extra), ".moe.expert_bias")))
-        rc = tt_error_add_hint(rc, "set %s as it was: a run keeps the biases of its experts",
+        rc = tt_error_add_hint(rc, "set %s to its old value: a run keeps the biases of its experts",
                                TT_KEY_NAME(training.load_balance_coeff));
     else if (rc < 0 && missing.n && !(skip & TT_SKIP_OPTIMIZER) &&
              tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
@@ -534,8 +535,9 @@ static int fail_unreadable(int code, const char *folder, int64_t step)
 {
     tt_error_drop_hint();
     return tt_fail(code,
-                   "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment, nothing was changed: %s\n"
-                   "help: start the run again when it can be read, or give up the step with titan ckpt rollback",
+                   "checkpoint step-%" PRId64 " in '%s' cannot be read at the moment; nothing was changed: %s\n"
+                   "help: start the run again when it can be read, or give up the step "
+                   "with titan ckpt rollback",
                    step, folder, tt_error_message());
 }
 
@@ -727,7 +729,7 @@ static int find_and_try(struct tt_comm *comm, const char *folder, const struct t
         if (rc == 0 || !damaged)
             break;
         if (comm->rank == 0)
-            tt_warn("checkpoint step-%" PRId64 " is damaged and passed over: %s", view.steps[i], tt_error_message());
+            tt_warn("checkpoint step-%" PRId64 " is damaged, so it is skipped: %s", view.steps[i], tt_error_message());
         TT_PUSH(found.damaged, found.n_damaged, cap) = view.steps[i];
     }
     if (rc < 0 && damaged)

@@ -89,7 +89,7 @@ static int need(const struct tt_source *source, const char *name, const char *en
 
     *ret_tensor = t;
     if (!t)
-        return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s%s', which belongs to a weight of 4 bits",
+        return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s%s', which belongs to a 4-bit weight",
                        source->path, name, end);
     (void)snprintf(wanted, sizeof wanted, "%lld elements of %s", (long long)n, tt_dtype_name(dtype));
     if (t->dtype != dtype || elements_of(t) != n || t->ndim < 1)
@@ -117,7 +117,7 @@ static int read_state(struct tt_source *source, const char *name, json_t **ret_j
         t = find(source, name, states[i]);
     if (!t)
         return tt_fail(TT_EDATA,
-                       "the weights in '%s' lack tensor '%s%s', the sizes of a weight of 4 bits; other tables than nf4 "
+                       "the weights in '%s' lack tensor '%s%s', the sizes of a 4-bit weight; tables other than nf4 "
                        "and fp4 are not supported",
                        source->path, name, states[0]);
     if (t->dtype != TT_U8 || t->ndim != 1 || t->shape[0] < 2 || t->shape[0] > 1 << 16)
@@ -139,10 +139,10 @@ static int read_sizes(const json_t *json, const char *where, struct tt_bnb *bnb)
     TT_TRY(tt_json_get_string(json, "dtype", where, &dtype));
     bnb->dtype = strcmp(dtype, "bfloat16") == 0 ? TT_BF16 : strcmp(dtype, "float16") == 0 ? TT_F16 : TT_F32;
     if (bnb->dtype == TT_F32 && strcmp(dtype, "float32") != 0)
-        rc = tt_fail(TT_EDATA, "%s: the sizes of a weight of 4 bits have dtype '%s'", where, dtype);
+        rc = tt_fail(TT_EDATA, "%s: the sizes of a 4-bit weight have dtype '%s'", where, dtype);
     else if (!tt_json_sizes(json_object_get(json, "shape"), bnb->shape, 2, &n) || n != 2 || bnb->block < 1)
-        rc = tt_fail(TT_EDATA,
-                     "%s: the sizes of a weight of 4 bits must have a shape of two dimensions and a blocksize", where);
+        rc = tt_fail(TT_EDATA, "%s: the sizes of a 4-bit weight must have a shape of two dimensions and a blocksize",
+                     where);
 out:
     return rc;
 }

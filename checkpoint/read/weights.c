@@ -292,7 +292,7 @@ static int check_hf_extra(const struct tt_source *source, const struct tt_model 
         TT_TRY(tt_patterns_init(TT_KEY(checkpoint.initial_load_leave_out), *source->leave_out, &e.leave_out));
     TT_TRY(sort_tensors(&e));
     note(&e, BESIDE, "not part of the language model");
-    note(&e, ASKED, "as asked for");
+    note(&e, ASKED, "as requested");
     if (e.n[FOREIGN] && refuse)
         rc = fail_foreign(&e);
     else
@@ -654,7 +654,7 @@ static int find_theirs(struct tt_weights *w, int p)
         rc = find(w, param, e, name, theirs.ndim, theirs.shape);
         tt_free(name);
         if (rc == 0 && stored[e].dtype != stored[0].dtype)
-            rc = tt_fail(TT_EDATA, "tensor '%s' is %s, and '%s' is %s; experts must have one type",
+            rc = tt_fail(TT_EDATA, "tensor '%s' is %s, and '%s' is %s; experts must all have the same type",
                          stored[e].values->name, tt_dtype_name(stored[e].values->dtype), stored[0].values->name,
                          tt_dtype_name(stored[0].values->dtype));
     }

@@ -234,8 +234,9 @@ static int fail_empty(const char *path, char *const *names, int n)
             rc = has_steps(below, &found);
         if (rc == 0 && found)
             rc = tt_fail(TT_EDATA,
-                         "'%s' is a folder of runs, and has no checkpoint itself\nhelp: name a run, such as '%s'", path,
-                         run);
+                         "'%s' is a folder of runs and contains no checkpoint itself\n"
+                         "help: name a run, such as '%s'",
+                         path, run);
         found = false;
         tt_free(below);
         tt_free(run);
@@ -371,8 +372,7 @@ int tt_step_explain(int rc, const char *path, const struct tt_step_place *place)
     if (gone || (place->inode && (now.device != place->device || now.inode != place->inode)))
         rc = tt_fail(TT_EREMOVED,
                      "'%s' was %s by another process while it was read\n"
-                     "help: a running job keeps its newest steps (%s); name its folder, which "
-                     "means the newest one",
+                     "help: a running job keeps only its newest steps (%s); name its folder to get the newest one",
                      path, gone ? "removed" : "replaced", TT_KEY_NAME(checkpoint.keep_latest_k));
     return rc;
 }

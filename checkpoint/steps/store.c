@@ -213,7 +213,7 @@ static int sweep_one(const char *folder, const char *name)
     else if (!taken)
         tt_warn("a save was interrupted while it replaced '%s'; the older one is back in its place", home);
     else if (tt_folder_remove(path) < 0)
-        tt_warn("what an earlier job left could not be removed: %s", tt_error_message());
+        tt_warn("the leftovers of an earlier job could not be removed: %s", tt_error_message());
 out:
     tt_free(path);
     tt_free(home);
@@ -231,7 +231,7 @@ static void sweep_exports(const char *folder, const char *step)
     if (rc == 0 && info.kind == TT_FILE_FOLDER && !info.is_link)
         rc = tt_output_sweep(path, "hf");
     if (rc < 0)
-        tt_warn("what an earlier export left could not be removed: %s", tt_error_message());
+        tt_warn("the leftovers of an earlier export could not be removed: %s", tt_error_message());
     tt_free(path);
 }
 

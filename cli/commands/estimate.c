@@ -224,7 +224,7 @@ static void print_notes(const struct tt_estimate *e)
     enum { PIPELINES, EXPERTS, CHOICES, NOTES };
     static const char *const titles[NOTES] = {
         "\npipelines; idle: predicted share of the time in which ranks wait for other stages\n",
-        "\nrows of experts are sent in addition; step assumes equally many rows for all experts\n",
+        "\nrows of experts are sent in addition; step assumes the same number of rows for every expert\n",
         "\ngradient_sync auto reduces gradients\n"};
     char a[32], b[32], sec[32];
 

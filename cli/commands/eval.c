@@ -26,7 +26,7 @@ static const struct tt_option options[] = {
     {"batch", NULL, "N", "validation.local_batch_size: sequences of a batch (default: 8)"},
     {"steps", NULL, "N", "validation.steps: batches to read (default: all)"},
     {"chat_template", NULL, "NAME", "training.chat_template: how jsonl_sft writes messages (default: the run's)"},
-    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
+    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the weights' own"},
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32 or bfloat16, in which the model computes (default: float32)"},
     {"json", NULL, NULL, "print JSON"},
@@ -43,10 +43,12 @@ static const char *const keys[][2] = {
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 static const char usage[] =
-    "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n\n"
-    "Loss and perplexity of PATH on a dataset, or on each of several: those that the run validates on, or\n"
-    "others. PATH is a run, a checkpoint folder (newest good step), a step, a consolidated folder,\n"
-    "a folder from Hugging Face or a GGUF file. Under mpirun the ranks share the work.\n\n";
+    "usage: titan eval PATH [--dataset NAME] [options] [--section.key=value]...\n"
+    "\n"
+    "Prints loss and perplexity of PATH on one or several datasets; by default, on the run's\n"
+    "validation data. PATH is a run, a checkpoint folder (newest good step), a step, a consolidated folder,\n"
+    "a folder from Hugging Face or a GGUF file. Under mpirun the ranks share the work.\n"
+    "\n";
 
 struct run {
     const struct tt_args *args;

@@ -44,7 +44,7 @@ static const struct tt_option options[] = {
      "longest context, prompt included (default: the model's; in a conversation at most 4096)"},
     {"ignore_eos", NULL, NULL, "continue after the end of a text"},
     {"echo", NULL, NULL, "print the prompt before the text"},
-    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of that of the weights"},
+    {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the weights' own"},
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32, or bfloat16, which takes half the memory for weights (default: float32)"},
     {"threads", NULL, "N", "threads (default: one for each core)"},

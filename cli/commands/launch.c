@@ -29,9 +29,11 @@ static const struct tt_option options[] = {
 };
 
 static const char usage[] =
-    "usage: titan launch -n N [--hostfile FILE] [--print] [--] COMMAND [ARGUMENT]...\n\n"
+    "usage: titan launch -n N [--hostfile FILE] [--print] [--] COMMAND [ARGUMENT]...\n"
+    "\n"
     "Runs a titan command on N ranks: with srun inside a Slurm job, else with mpirun on this host or on\n"
-    "those of a hostfile. Each rank is bound to its share of the cores.\n\n";
+    "the hosts of a hostfile. Each rank is bound to its share of the cores.\n"
+    "\n";
 
 /* --- the command line --- */
 

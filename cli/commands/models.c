@@ -20,15 +20,19 @@
 
 static const struct tt_option options[] = {
     {"json", NULL, NULL, "print JSON"},
-    {"explain", NULL, "NAME", "print the parts and the parameters of a model; NAME/FLAVOR for another than debugmodel"},
+    {"explain", NULL, "NAME",
+     "print the parts and the parameters of a model; NAME/FLAVOR for a flavor other than "
+     "debugmodel"},
     {"seq_len", NULL, "N", "length of the sequences for which flops per token are counted (default: 2048)"},
     TT_OPTION_HELP,
     {0},
 };
 
 static const char usage[] = "usage: titan models [--json] [--seq-len N]\n"
-                            "       titan models --explain NAME[/FLAVOR]\n\n"
-                            "Lists the models and their flavors, or says what one consists of.\n\n";
+                            "       titan models --explain NAME[/FLAVOR]\n"
+                            "\n"
+                            "Lists the models and their flavors, or describes one.\n"
+                            "\n";
 
 static json_t *describe(const struct tt_model *model, int64_t seq_len)
 {

@@ -44,7 +44,7 @@ static int plan(const struct tt_args *args)
     if (rank >= ranks) {
         rc = tt_fail(TT_EUSAGE,
                      "plan: --rank %" PRId64 " of %" PRId64
-                     " ranks\nhelp: --ranks is their number, and they count from 0: --rank %" PRId64 " is the last",
+                     " ranks\nhelp: --ranks is the number of ranks, which count from 0: --rank %" PRId64 " is the last",
                      rank, ranks, ranks - 1);
         goto out;
     }

@@ -137,8 +137,8 @@ static int find_folder(const char *path, int64_t iteration, char **ret_folder)
         rc = tt_fail(TT_EDATA, "'%s' has no trace of step %" PRId64, path, iteration);
     else if (!folder)
         rc = tt_fail(TT_EDATA,
-                     "'%s' has no traces; wanted a run, its folder of traces, or one iteration_N\nhelp: train with "
-                     "--profiling.enable_profiling",
+                     "'%s' has no traces; name a run, its folder of traces, or one iteration_N\n"
+                     "help: train with --profiling.enable_profiling",
                      path);
     *ret_folder = folder;
 out:
@@ -339,7 +339,7 @@ static char *make_hint(const struct summary *s)
         return tt_format("%.0f%% of the step waits for communication, most of it %s", percent[TT_SPLIT_COMMUNICATION],
                          advice_on_waits(s));
     if (percent[TT_SPLIT_GEMM] >= 50.0)
-        return tt_format("%.0f%% of the step is matrix products: `titan bench` says how near they are to the peak",
+        return tt_format("%.0f%% of the step is matrix products: `titan bench` shows how close they are to the peak",
                          percent[TT_SPLIT_GEMM]);
     return tt_format(
         "matrix products are only %.0f%% of the step; %s is the largest op: small models and long sequences "

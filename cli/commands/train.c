@@ -74,8 +74,8 @@ static void note_earlier_run(const struct tt_config *cfg)
         goto out;
     TT_TRY(tt_file_read(earlier, &text, &size));
     if (strstr(text, "description: \"built-in quick run\""))
-        tt_note("a run of the built-in configuration is in ./outputs, where an earlier titan had it; this one is in %s "
-                "(--job.dump_folder=outputs continues the other)",
+        tt_note("a run of the built-in configuration is in ./outputs, where an earlier titan put it; this one is in "
+                "%s (--job.dump_folder=outputs continues the other)",
                 cfg->job.dump_folder);
 out:
     if (rc < 0)

@@ -272,11 +272,12 @@ static int encode(struct talk *t)
     forgotten = t->seen_from - first_turn(t);
     if (t->ids.ids.n == 0 || (int64_t)t->ids.ids.n > context) {
         t->seen_from = before;
-        return t->ids.ids.n ? tt_fail(TT_EUSAGE,
-                                      "with this message the model would have to read %zu tokens, and the context has "
-                                      "%" PRId64 "\nhelp: say less, or set --max-seq-len",
-                                      t->ids.ids.n, context)
-                            : tt_fail(TT_EDATA, "the chat template leaves this message out");
+        return t->ids.ids.n
+                   ? tt_fail(TT_EUSAGE,
+                             "with this message the model would have to read %zu tokens, but the context holds "
+                             "%" PRId64 "\nhelp: say less, or set --max-seq-len",
+                             t->ids.ids.n, context)
+                   : tt_fail(TT_EDATA, "the chat template leaves this message out");
     }
     if (t->seen_from > before)
         tt_screen_say("titan: the context of %" PRId64 " tokens is full: the model no longer sees the first %zu "

@@ -118,7 +118,7 @@ static int open_chat(const struct tt_args *args, const struct tt_pretrained *wei
     int rc = 0;
     if (strcmp(name, "auto") == 0 && !tt_tokenizer_info(prompt->tokenizer)->chat_template)
         return tt_fail(TT_EUSAGE,
-                       "%s has no chat template, so it is not known how this model was taught to answer\n"
+                       "%s has no chat template, so titan does not know how this model was taught to answer\n"
                        "help: if it was trained on conversations, name their template: --chat-template llama3, qwen3 "
                        "or chatml; if it was not, continue a text: --prompt TEXT without --chat",
                        tt_tokenizer_info(prompt->tokenizer)->where);
@@ -159,7 +159,7 @@ int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_pro
         if (!prompt->text && !prompt->chat)
             return tt_fail(TT_EUSAGE, "generate: token %d is not in the model's vocabulary of %lld", ids->id[i],
                            (long long)vocab);
-        return tt_fail(TT_EDATA, "the tokenizer %s makes token %d of the prompt, the model has a vocabulary of %lld",
+        return tt_fail(TT_EDATA, "the tokenizer %s turns the prompt into token %d, but the model's vocabulary has %lld",
                        tt_tokenizer_info(prompt->tokenizer)->where, ids->id[i], (long long)vocab);
     }
     return 0;

@@ -420,7 +420,9 @@ static void print_payload(const struct tt_plan_view *v)
     tt_text_release(&sum);
     if (routed_most) /* the share of experts' rows depends on the data */
         tt_print_broken(
-            4, "  rows of experts, on top of that, if all experts get equally many: about %s bytes sent, at most %s\n",
+            4,
+            "  rows of experts, on top of that, if all experts get the same number: about %s bytes sent, at most "
+            "%s\n",
             tt_text_count(bytes, sizeof bytes, routed), tt_text_count(limit, sizeof limit, routed_most));
     if (!v->job.pipeline)
         return;

@@ -105,8 +105,8 @@ static void add_first_loss(const struct tt_dry *d, struct tt_text *out)
     if (!predicts_loss(d, &loss)) {
         tt_text_add(
             out,
-            "  loss     of the first step not predicted: the head is tied, and what the blocks of %s add to the "
-            "embedding is not estimated\n",
+            "  loss     of the first step not predicted: the head is tied, and titan does not estimate the part that "
+            "the blocks of %s add to the embedding\n",
             d->setup->job.model->row->name);
         return;
     }

@@ -341,7 +341,7 @@ static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
                    now - w->start, rank, tt_comm_host(comm, rank), purpose(comm),
                    silent >= 0    ? "it does not answer"
                    : working >= 0 ? "it reads or writes files"
-                                  : "it has not got this far");
+                                  : "it has not reached this point");
     comm->say(text);
 }
 

@@ -187,7 +187,7 @@ static void report_letters(const struct tt_option *options, const char *token, s
                     "the launcher sets the number of ranks: titan launch -n 2 -- train ..., or mpirun -n 2 titan "
                     "train ...");
     else if (is_ranks && find_option(options, "max_new_tokens"))
-        tt_text_add(&help, "--max-new-tokens is the number of tokens, --num-samples that of texts");
+        tt_text_add(&help, "--max-new-tokens is the number of tokens, --num-samples the number of texts");
     else if (near)
         add_question(&help, near);
     else

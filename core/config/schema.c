@@ -275,8 +275,8 @@ out:
 #define REFUSED TT_INACTIVE_REFUSED
 #define NOTE    TT_INACTIVE_NOTE
 #define IDLE    TT_INACTIVE_IDLE
-#define EARLIER "this is the name of an earlier torchtitan\nhelp: set "
-#define LATER   "this is the name of a later torchtitan\nhelp: set "
+#define EARLIER "this name is from an earlier torchtitan\nhelp: set "
+#define LATER   "this name is from a later torchtitan\nhelp: set "
 
 const struct tt_config_inactive tt_config_inactives[] = {
 #define TT_INACTIVE(kind, path, neutral, why) {path, kind, neutral, why},

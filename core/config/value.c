@@ -275,7 +275,7 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
         foreign = tt_config_foreign_find(row->path, elsewhere);
     describe(node, why);
     if (foreign && foreign->is_refused) {
-        tt_text_add(why, " is a word of torchtitan's that titan does not have: %s", foreign->text);
+        tt_text_add(why, " is a torchtitan value that titan does not support: %s", foreign->text);
         return false;
     }
     tt_text_add(why, " is not one of ");

@@ -104,7 +104,7 @@ static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, dou
                            key, 100.0 * s->part, (long long)s->n_documents, d->ref.name,
                            TT_KEY_NAME(validation.dataset));
     return tt_fail_key(TT_EUSAGE, TT_KEY(validation.split),
-                       "%s %.6g%% holds out none of the %lld documents of dataset '%s', which are few\n"
+                       "%s %.6g%% holds out none of the %lld documents of dataset '%s', which has few documents\n"
                        "help: with %s=%.3g%% or more, one is held out",
                        key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
                        percent * 1.01); /* so that a value rounded to three digits cannot be below it */

@@ -617,7 +617,7 @@ static int fail_too_long(const char *prefix)
     const int added = TT_RANDOM_WORD_BYTES + (int)strlen(".tmp-");
 
     return tt_fail(TT_EIO,
-                   "the name '%s' is too long with the mark of a temporary file, which it has until it is complete\n"
+                   "the name '%s' is too long with the suffix that it has until the file is complete\n"
                    "help: choose a name of at most %d bytes, in a path of at most %d",
                    name, NAME_MAX - added, PATH_MAX - 1 - added);
 }
@@ -661,7 +661,7 @@ static int check_replaceable(const char *path)
     if (tt_path_look(path, &info) < 0 || (info.kind == TT_FILE_NONE && !info.is_link) ||
         (info.kind == TT_FILE_REGULAR && !info.is_link))
         return 0; /* if a path cannot be examined, it cannot be replaced either */
-    return tt_fail(TT_EDATA, "cannot replace '%s': it is %s, wanted a regular file or none\nhelp: name a file", path,
+    return tt_fail(TT_EDATA, "cannot replace '%s': it is %s, not a regular file\nhelp: name a file", path,
                    info.is_link                  ? "a link"
                    : info.kind == TT_FILE_FOLDER ? "a folder"
                                                  : "a device or a pipe");

@@ -266,7 +266,7 @@ int tt_lock_take(const char *path, struct tt_lock *ret_lock, bool *ret_taken)
         TT_TRY(is_in_place(&lock, &same));
     }
     if (!same && !*ret_taken)
-        TT_TRY(tt_fail(TT_EIO, "cannot lock '%s': it is removed as often as it is made", path));
+        TT_TRY(tt_fail(TT_EIO, "cannot lock '%s': other processes keep removing it", path));
     *ret_lock = lock;
     lock = TT_LOCK_NONE;
 out:

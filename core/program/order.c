@@ -162,8 +162,10 @@ int tt_order_positions(const struct tt_order *order, const struct tt_stage *stag
         const struct tt_turn *turn = &order->turns[t];
 
         if (turn->stage < 0 || turn->stage >= n_stages)
-            TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has a turn of stage %d, and there are %d", turn->stage,
-                           n_stages));
+            TT_TRY(tt_fail(TT_EINTERNAL,
+                           "the order of compute has a turn of stage %d, but there are only "
+                           "%d",
+                           turn->stage, n_stages));
         *passes_of(&p, p.all, turn) |= 1U << turn->pass;
     }
     for (int t = 0; t < order->n; t++)

@@ -164,8 +164,8 @@ int tt_decoder_init(struct tt_decoder *d, const json_t *json, bool is_byte_level
     if (is_byte_level)
         return 0;
     return tt_fail(TT_EDATA,
-                   "%s: there is no decoder, so the spaces of its texts are unknown\nhelp: save the tokenizer again "
-                   "with a decoder",
+                   "%s: there is no decoder, so titan cannot tell where its texts have spaces\n"
+                   "help: save the tokenizer again with a decoder",
                    where);
 }
 

@@ -145,7 +145,7 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
     if (*ret_name)
         return 0;
     return tt_fail(TT_EDATA,
-                   "%s: llama.cpp has no name for the way in which this tokenizer cuts text into words%s%s%s\n"
+                   "%s: llama.cpp has no name for this tokenizer's way of cutting text into words%s%s%s\n"
                    "help: --format hf writes the model for transformers",
                    where, n ? ": '" : "", n ? step[n - 1] : "", n ? "'" : "");
 }
@@ -247,7 +247,7 @@ static int read_tokens(struct tokens *t)
     if (!list || list->n == 0)
         return tt_fail(TT_EDATA, "'%s' has no tokens (tokenizer.ggml.tokens)", t->file->path);
     if ((t->type && t->type->n != list->n) || (t->score && t->score->n != list->n))
-        return tt_fail(TT_EDATA, "'%s' is damaged: it has %lld tokens, and other numbers of types or scores",
+        return tt_fail(TT_EDATA, "'%s' is damaged: it has %lld tokens, but not the same number of types or scores",
                        t->file->path, (long long)list->n);
     t->n = list->n;
     t->text = tt_calloc_for((size_t)t->n, sizeof *t->text, t->file->path);
@@ -501,7 +501,7 @@ static int special_of(const struct tt_gguf *file, const char *key, json_t **ret_
         goto out;
     TT_TRY(read_tokens(&t));
     if (id >= t.n)
-        rc = tt_fail(TT_EDATA, "'%s': '%s' is %lld, and there are %lld tokens", file->path, key, (long long)id,
+        rc = tt_fail(TT_EDATA, "'%s': '%s' is %lld, but there are only %lld tokens", file->path, key, (long long)id,
                      (long long)t.n);
     else
         *ret_name = text_json(&t, id);

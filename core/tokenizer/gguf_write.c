@@ -81,7 +81,7 @@ static void read_added(struct vocabulary *v, bool is_llama)
         tt_text_release(&text);
     }
     if (first)
-        tt_note("llama.cpp does not know lstrip, rstrip and single_word of added tokens, which '%s' has: it keeps the "
+        tt_note("llama.cpp ignores lstrip, rstrip and single_word of added tokens, which '%s' uses: it keeps the "
                 "spaces beside them, and finds them within words",
                 first);
 }
@@ -305,7 +305,7 @@ static int find_prefix(const struct vocabulary *v, bool *ret_prefix)
         *ret_prefix =
             !(scheme && strcmp(scheme, "never") == 0) && !json_is_false(json_object_get(pre, "add_prefix_space"));
         if (*ret_prefix)
-            tt_note("llama.cpp puts a space before every text, also before one that begins with a space%s; this "
+            tt_note("llama.cpp puts a space before every text, even before one that begins with a space%s; this "
                     "tokenizer does not",
                     scheme && strcmp(scheme, "first") == 0 ? " or follows a special token" : "");
         return 0;
@@ -329,8 +329,8 @@ static int put_sentencepiece(struct vocabulary *v, struct tt_gguf_values *values
     set_scores(v, &ways);
     if (ways)
         tt_note(
-            "llama.cpp may cut some words into other tokens: it joins neighbours whose union is a token, which this "
-            "tokenizer does not do in %lld cases",
+            "llama.cpp may cut some words into other tokens: it joins any neighbours whose union is a token; in %lld "
+            "cases this tokenizer does not",
             (long long)ways);
     tt_gguf_put_string(values, "tokenizer.ggml.model", "llama", 5);
     tt_gguf_put_string(values, "tokenizer.ggml.pre", "default", 7);
@@ -386,7 +386,9 @@ int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_
     info = tt_tokenizer_info(tokenizer);
     v.where = info->where;
     if (info->vocab_size > vocab_size)
-        return tt_fail(TT_EDATA, "%s has %lld tokens, and the model has rows for %lld: llama.cpp needs one for each",
+        return tt_fail(TT_EDATA,
+                       "%s has %lld tokens, but the model has rows for only %lld: llama.cpp needs one row "
+                       "per token",
                        v.where, (long long)info->vocab_size, (long long)vocab_size);
     v.token = tt_calloc_for((size_t)vocab_size + 1, sizeof *v.token, v.where);
     TT_TRY(v.token ? 0 : TT_ENOMEM);

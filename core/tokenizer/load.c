@@ -603,7 +603,7 @@ static int check_ends(const struct tt_tokenizer *t, const char *problem)
     if (t->info.bos < 0 || t->info.eos < 0)
         return tt_fail(TT_EDATA, "%s\nhelp: it says which tokens begin and end a document; save the tokenizer again",
                        problem);
-    tt_note("%s; BOS and EOS are those of the template of tokenizer.json", problem);
+    tt_note("%s; BOS and EOS come from the template in tokenizer.json", problem);
     return 0;
 }
 
@@ -750,7 +750,7 @@ static int read_config(const char *json_path, char **ret_text, size_t *ret_size)
     TT_TRY(read_beside(json_path, "special_tokens_map.json", &map, &map_size));
     if (!map || tt_json_parse(map, map_size, "special_tokens_map.json", &map_json) < 0)
         goto out; /* parse_config reports what is wrong */
-    tt_note("%s: %s; BOS and EOS are those of special_tokens_map.json", json_path, problem);
+    tt_note("%s: %s; BOS and EOS come from special_tokens_map.json", json_path, problem);
     tt_free(*ret_text);
     *ret_text = map;
     *ret_size = map_size;

@@ -70,7 +70,7 @@ struct element {
 
 static int refuse(const struct parser *p, const char *what)
 {
-    return tt_fail(TT_EDATA, "%s%sthe pattern uses %s (at byte %zu), which titan cannot match as its author meant",
+    return tt_fail(TT_EDATA, "%s%sthe pattern uses %s (at byte %zu), which titan cannot match as intended",
                    p->where ? p->where : "", p->where ? ": " : "", what, p->at);
 }
 
@@ -149,7 +149,7 @@ static int check_case(const struct parser *p, const struct tt_charset *set)
     is_simple = cased.n == 0;
     tt_charset_release(&cased);
     tt_charset_release(&ours);
-    return is_simple ? 0 : refuse(p, "letters beyond ASCII where case is ignored");
+    return is_simple ? 0 : refuse(p, "letters beyond ASCII in a part that ignores case");
 }
 
 /* Some pairs of letters, each of which counts as one character here, equal a single character together, as in
@@ -162,7 +162,7 @@ static int check_pair(struct parser *p, uint32_t code)
     p->last_letter = letter;
     for (size_t i = 0; last && i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i][0] == last && pairs[i][1] == letter)
-            return refuse(p, "letters that have a ligature where case is ignored");
+            return refuse(p, "letters that have a ligature in a part that ignores case");
     return 0;
 }
 
@@ -435,7 +435,7 @@ static int parse_flags(struct parser *p)
             flags.dot_is_any = on;
             break;
         default:
-            return refuse(p, "a group of another kind");
+            return refuse(p, "an unsupported kind of group");
         }
     }
     if (accept(p, ")")) {

@@ -794,7 +794,7 @@ int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
     TT_TRY(agree_on_culprit(e->comm, first, &found));
     TT_TRY(tt_executor_explain(e->train.executor, step, &found));
     TT_TRY(agree_on_culprit(e->comm, first, &found));
-    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, their sum is not", first);
+    rc = tt_fail(TT_ENONFINITE, "%s; every single value is finite, but their sum is not", first);
 out:
     return rc;
 }

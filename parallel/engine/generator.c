@@ -181,8 +181,8 @@ int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, 
     int rc = 0;
 
     if (n < 1 || n > g->options.context - g->position)
-        return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context has %lld, of which %lld are taken",
-                       (long long)n, (long long)g->options.context, (long long)g->position);
+        return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context holds %lld, and %lld are taken", (long long)n,
+                       (long long)g->options.context, (long long)g->position);
     for (int64_t i = 0, some; i < n; i += some) {
         struct tt_step step = {.scalars = {.position = g->position}};
         int32_t *input;

@@ -190,8 +190,10 @@ static int new_collective(struct tt_transfers *t, int i)
     if (!tt_collective_travels(desc))
         return 0;
     if (instr->unit != TT_NONE && !transfers && desc->tag > TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE)
-        return tt_fail(TT_EINTERNAL, "%d collectives are under way at once, and there are tags for %d", desc->tag + 1,
-                       TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE + 1);
+        return tt_fail(TT_EINTERNAL,
+                       "%d collectives are under way at once, but there are tags for only "
+                       "%d",
+                       desc->tag + 1, TT_TAG_COLLECTIVE_LAST - TT_TAG_COLLECTIVE + 1);
     if (instr->node != TT_NONE)
         return new_exchange(t, i);
     if (desc->op == TT_ALL_SUM)

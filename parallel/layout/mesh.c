@@ -80,12 +80,13 @@ static int check_experts(const struct tt_mesh *mesh)
             tt_text_add(&works, "%s%d", works.size ? ", " : "", n);
     if (tp == 1)
         rc = tt_fail_key(TT_EUSAGE, dims[TT_MESH_EP].key,
-                         "%d does not divide the %d rank%s of dp_shard x cp x tp\nhelp: what works on %s: %s", ep,
+                         "%d does not divide the %d rank%s of dp_shard x cp x tp\nhelp: on %s, these work: %s", ep,
                          inner, inner == 1 ? "" : "s", inner == 1 ? "it" : "them", works.text);
     else
         rc = tt_fail_key(TT_EUSAGE, dims[TT_MESH_EP].key,
                          "%d, wanted 1, or a multiple of the %d tensor-parallel ranks that divides the %d ranks of "
-                         "dp_shard x cp x tp\nhelp: what works on them: %s",
+                         "dp_shard x cp x tp\n"
+                         "help: these work: %s",
                          ep, tp, inner, works.text);
     tt_text_release(&works);
     return rc;

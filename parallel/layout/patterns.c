@@ -148,8 +148,8 @@ static int read_factor(void *arg, int i, const char *rule, const char *value)
 
     if (!value || end == value || *end || !isfinite(factor) || factor < 0.0)
         return tt_fail_key(TT_EUSAGE, TT_KEY(optimizer.lr_factors),
-                           "'%s' is not an expression with a factor, such as tok_embeddings=0.1\nhelp: write "
-                           "regex=factor with a factor of at least 0",
+                           "'%s' is not regex=factor, such as tok_embeddings=0.1\n"
+                           "help: write regex=factor with a factor of at least 0",
                            rule);
     ((double *)arg)[i] = factor;
     return 0;

@@ -175,7 +175,8 @@ static int check_rounds(const struct tt_pipeline_row *row, int ranks, int microb
     if (microbatches % rounds == 0)
         return 0;
     return tt_fail_key(TT_EUSAGE, TT_KEY(training.local_batch_size),
-                       "schedule %s on %d ranks takes %d microbatches in %d rounds, which do not divide them\n"
+                       "schedule %s on %d ranks takes %d microbatches in %d rounds, but the rounds do not divide the "
+                       "microbatches\n"
                        "help: %s / %s is the number of microbatches; what works is %d, %d or another multiple of %d",
                        row->name, ranks, microbatches, rounds, TT_KEY_NAME(training.local_batch_size),
                        TT_KEY_NAME(parallelism.pipeline_parallel_microbatch_size), microbatches / ranks * ranks,

@@ -51,11 +51,13 @@ static int take_turn(struct clock *c, int rank, const struct tt_turn *turn)
     struct place *place;
 
     if (turn->stage < 0 || turn->stage >= c->p->n_stages)
-        return tt_fail(TT_EINTERNAL, "rank %d has a turn of stage %d, and there are %d", rank, turn->stage,
+        return tt_fail(TT_EINTERNAL, "rank %d has a turn of stage %d, but there are only %d", rank, turn->stage,
                        c->p->n_stages);
     if (turn->microbatch < 0 || turn->microbatch >= c->p->microbatches)
-        return tt_fail(TT_EINTERNAL, "rank %d has a turn of microbatch %d, and there are %d", rank, turn->microbatch,
-                       c->p->microbatches);
+        return tt_fail(TT_EINTERNAL,
+                       "rank %d has a turn of microbatch %d, but there are only "
+                       "%d",
+                       rank, turn->microbatch, c->p->microbatches);
     place = place_of(c, turn->stage, turn->microbatch);
     if (c->p->rank_of_stage[turn->stage] != rank)
         return tt_fail(TT_EINTERNAL, "%s is on rank %d, and stage %d is on rank %d", name_of(c, *turn, name), rank,
@@ -416,11 +418,11 @@ static int add_turn(struct reader *r, struct piece text)
                          "communication out");
     if (stage >= r->p->n_stages)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                           "%s: line %d, cell %d: stage %d, and the model is cut into %d stages", r->name, r->line,
+                           "%s: line %d, cell %d: stage %d, but the model is cut into %d stages", r->name, r->line,
                            r->cell, stage, r->p->n_stages);
     if (microbatch >= r->p->microbatches)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                           "%s: line %d, cell %d: microbatch %d, and a run has %d microbatches", r->name, r->line,
+                           "%s: line %d, cell %d: microbatch %d, but a run has only %d microbatches", r->name, r->line,
                            r->cell, microbatch, r->p->microbatches);
     if (r->first_line[stage] == 0) { /* this turn places the stage on its rank */
         r->first_line[stage] = r->line;
@@ -483,17 +485,17 @@ static int read_lines(struct reader *r, struct piece file)
         }
         if (r->p->orders[r->line - 1].n == 0)
             TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                               "%s: line %d has no turn, and the pipeline has %d ranks", r->name, r->line,
+                               "%s: line %d has no turn, but the pipeline has %d ranks", r->name, r->line,
                                r->p->ranks));
     }
     if (r->line < r->p->ranks)
         TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                           "%s: %d lines, and the pipeline has %d ranks\nhelp: write a line for each rank", r->name,
+                           "%s: %d lines, but the pipeline has %d ranks\nhelp: write a line for each rank", r->name,
                            r->line, r->p->ranks));
     for (int stage = 0; stage < r->p->n_stages; stage++)
         if (r->first_line[stage] == 0)
             TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                               "%s: no line has stage %d, and the model is cut into %d stages", r->name, stage,
+                               "%s: no line has stage %d, but the model is cut into %d stages", r->name, stage,
                                r->p->n_stages));
 out:
     return rc;
@@ -643,11 +645,11 @@ static int check_file(const struct tt_pipeline_row *row, const char *csv_path)
 {
     if (!row->generate && !csv_path)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule),
-                           "schedule %s is in a file, and none is given\nhelp: set %s to its path", row->name,
+                           "schedule %s is read from a file, but none is given\nhelp: set %s to its path", row->name,
                            TT_KEY_NAME(parallelism.pipeline_parallel_schedule_csv));
     if (row->generate && csv_path)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                           "schedule %s is in no file, and '%s' is given\n"
+                           "schedule %s is built in, but the file '%s' is given\n"
                            "help: use schedule %s or %s to read the file",
                            row->name, csv_path, tt_pipeline_csv_single.name, tt_pipeline_csv.name);
     return 0;
@@ -680,7 +682,8 @@ static int check_overtaking(const struct tt_pipeline *p)
             (void)sequence(p, s + 1, (enum tt_pass)pass, other);
             if (p->rank_of_stage[s] != p->rank_of_stage[s + 1] && memcmp(one, other, n * sizeof *one) != 0)
                 rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
-                                 "stages %d and %d take the microbatches in different orders, and there are %d\n"
+                                 "stages %d and %d take the microbatches in different orders, and there are %d of "
+                                 "them\n"
                                  "help: use the same order in both, or at most %d microbatches",
                                  s, s + 1, p->microbatches, TT_PIPELINE_OVERTAKING);
         }

@@ -127,7 +127,7 @@ static void add_weights(struct tt_text *text, struct tt_pipeline_rule *rule, enu
     struct tt_text works = {0};
     int least_units = (int)(units_of(rule) / stages_of(rule));
 
-    tt_text_add(text, "%s %d is more than a stage has: %d", tt_key_name(key), *member, least_units);
+    tt_text_add(text, "%s %d is more than the %d that a stage holds", tt_key_name(key), *member, least_units);
     if (add_what_works(&works, rule, member, 0, *member))
         tt_text_add(text, "\nhelp: it can be %s", works.text);
     else
@@ -150,7 +150,7 @@ static int fail(const struct tt_pipeline_rule *found, enum fault fault)
     } else {
         add_stages(&text, &rule);
         if (fault == UNEVEN)
-            tt_text_add(&text, ", which %d ranks cannot share equally", rule.ranks);
+            tt_text_add(&text, ", which cannot be shared equally by %d ranks", rule.ranks);
         else if (fault == NO_UNITS)
             tt_text_add(&text, ", and %d layer%s, with %d and %d more for embeddings and output, %s too few",
                         rule.n_layers, rule.n_layers == 1 ? "" : "s", rule.first_less, rule.last_less,
@@ -287,11 +287,11 @@ static int check_number(int n_parts, int ranks, bool multi)
         return 0;
     if (multi)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
-                           "%d stages are listed for %d ranks, of which each has at least 2 with this schedule\n"
+                           "%d stages are listed for %d ranks; with this schedule, each rank has at least 2\n"
                            "help: list %d stages, %d or another multiple of %d",
                            n_parts, ranks, 2 * ranks, 3 * ranks, ranks);
     return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.module_fqns_per_model_part),
-                       "%d stages are listed for %d ranks, of which each has one with this schedule\n"
+                       "%d stages are listed for %d ranks; with this schedule, each rank has one\n"
                        "help: list %d stages, or use a schedule with several stages on a rank (%s)",
                        n_parts, ranks, ranks, TT_KEY_NAME(parallelism.pipeline_parallel_schedule));
 }

@@ -371,7 +371,7 @@ case_a_full_context_forgets_the_oldest_turns() {
     converse --max-seq-len 20 --ignore-eos
     expect_err 'titan: the context is full; read [0-9]+, wrote [0-9]+ at [0-9]+ tokens/s; context 20/20$'
     converse --max-seq-len 5
-    expect_error 2 'standard input, line 1: with this message the model would have to read [0-9]+ tokens, and the context has 5' \
+    expect_error 2 'standard input, line 1: with this message the model would have to read [0-9]+ tokens, and the context holds 5' \
         'help: say less, or set --max-seq-len'
 }
 
@@ -439,7 +439,7 @@ made.pop("chat_template", None)
 json.dump(made, open("weights/tokenizer_config.json", "w"))
 END
     run generate weights --chat
-    expect_error 2 "tokenizer.json has no chat template, so it is not known how this model was taught to answer" \
+    expect_error 2 "tokenizer.json has no chat template, so titan does not know how this model was taught to answer" \
         "help: .*--chat-template llama3, qwen3 or chatml; .* --prompt TEXT without --chat"
     echo sea | "$TITAN" generate weights --chat --chat-template chatml --max-new-tokens 1 >out 2>err || not_as "named"
 }

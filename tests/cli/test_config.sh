@@ -499,7 +499,7 @@ case_numbers_of_microbatches_become_their_size() {
     expect_out "  local_batch_size: 4"
     sed 's/= 8/= 3/; s/num_pp/pipeline_parallel/' later.toml >uneven.toml
     run config import uneven.toml --training.dataset=kjv
-    expect_out "# refused: this is the name of an earlier torchtitan"
+    expect_out "# refused: this name is from an earlier torchtitan"
 }
 
 case_lists_of_modules_are_imported() {

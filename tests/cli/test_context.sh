@@ -128,12 +128,12 @@ case_what_does_not_divide_is_refused() {
     make_corpus
     run train $common $off $cp=3
     expect_error 2 "3 parts of a sequence are not possible with training.seq_len 64 and 2 pieces of each part" \
-        "what works: 1, 2, 4, 8, 16, 32; or set context_parallel_load_balancer=null"
+        "these work: 1, 2, 4, 8, 16, 32; or set context_parallel_load_balancer=null"
     run train $common $off $cp=8 --parallelism.context_parallel_method=ulysses
     expect_error 2 "8 parts of a sequence are not possible with model.n_kv_heads 4" \
-        "what works: 1, 2, 4; or set context_parallel_method=gather"
+        "these work: 1, 2, 4; or set context_parallel_method=gather"
     run train $common $off $cp=2 --parallelism.context_parallel_load_balancer=ptrr
-    expect_error 2 "'ptrr' is a word of torchtitan's that titan does not have: .*FlexAttention" "^help: use headtail"
+    expect_error 2 "'ptrr' is a torchtitan value that titan does not support: .*FlexAttention" "^help: use headtail"
     run train $common $off $cp=2 --parallelism.context_parallel_load_balancer=none
     expect_error 2 "'none' is not one of headtail, null$"
 }

@@ -363,7 +363,7 @@ case_steps_of_pytorch_are_not_called_damaged() {
 case_another_model_is_refused() {
     make_tokens
     run train $model --model.ffn_dim=24 --training.steps=1 --checkpoint.initial_load_path="$golden"
-    expect_error 3 "is not of this model" "layers.0.feed_forward.w1.weight F32\[0:16, 0:8\], wanted F32\[0:24, 0:8\]"
+    expect_error 3 "does not fit this model" "layers.0.feed_forward.w1.weight F32\[0:16, 0:8\], wanted F32\[0:24, 0:8\]"
     run train $model --model.tie_embeddings=true --training.steps=1 --checkpoint.initial_load_path="$golden"
     expect_error 3 "tied to its embedding, but the checkpoint has another matrix as 'output.weight'" \
         "help: .*model.tie_embeddings: false"
@@ -595,7 +595,7 @@ case_what_is_not_read_is_named_and_not_called_damaged() {
     run ckpt inspect "$forms/unread"
     expect_ok
     expect_out "^ *model +1 tensors"
-    expect_out "not read +conjugate is the conjugate or the negative of its bytes; save it with .resolve_conj"
+    expect_out "not read +conjugate is stored as its conjugate or its negative; save it with .resolve_conj"
     expect_out "not read +half has the type complex32; save it as another"
     expect_out "not read +fours has the type float4_e2m1fn_x2"
     expect_out "not read +deep has more than 8 dimensions"
@@ -625,11 +625,11 @@ case_metadata_that_does_not_fit_is_refused() {
     forge 'del m.state["state_dict_metadata"]["output.weight"].state["chunks"][1]'
     not_whole "tensor 'output.weight': no file holds \[0:21, 0:8\] of \[0:41, 0:8\]"
     forge 'c = m.state["state_dict_metadata"]["output.weight"].state["chunks"]; c.append(c[0])'
-    refused "it has the same piece twice of 'output.weight'"
+    refused "it lists the same piece twice for 'output.weight'"
     forge 'next(iter(m.state["storage_data"].values())).state["relative_path"] = "../secret"'
     refused "a piece is in a file that does not belong to the folder: '../secret'"
     forge 'm.state["state_dict_metadata"]["norm.weight"].state["properties"].state = ("float",) * 6'
-    refused "it does not say the type of tensor 'norm.weight'"
+    refused "it does not give the type of tensor 'norm.weight'"
     forge 'm.state["storage_data"].clear()'
     refused "storage_data lacks a piece of"
     forge 'm.state["storage_data"] = None'

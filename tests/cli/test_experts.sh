@@ -132,7 +132,7 @@ case_a_run_with_another_number_of_experts_is_refused() {
     expect_ok
     for experts in 6 12; do
         with_config "s/\"num_local_experts\": 8/\"num_local_experts\": $experts/"
-        expect_error 3 "is not of this model" "its layers have 8 experts and the model's have $experts; set model.flavor"
+        expect_error 3 "does not fit this model" "its layers have 8 experts, but the model's have $experts; set model.flavor"
     done
 }
 
@@ -148,13 +148,13 @@ case_degrees_that_do_not_work_are_named() {
     expect_json 'assert found["mesh"]["ep"] == 2 and found["mesh"]["pp"] == 1, found["mesh"]'
     run train $common $ep=3
     expect_error 2 "3 ranks cannot share 64 experts"
-    expect_err "^help: what works: 1, 2, 4, 8, 16, 32, 64$"
+    expect_err "^help: these work: 1, 2, 4, 8, 16, 32, 64$"
     make_corpus
     run train $common $ep=2
     expect_error 2 "2 does not divide the 1 rank of dp_shard x cp x tp"
     run_ranks 4 train $common $ep=2 $p.tensor_parallel_degree=4
     expect_error 2 "2, wanted a multiple of tensor_parallel_degree 4"
-    expect_err "^help: what works: 4, 8, 16, 32, 64$"
+    expect_err "^help: these work: 4, 8, 16, 32, 64$"
     run train $common --model.n_heads=6 --model.n_kv_heads=3 $p.tensor_parallel_degree=3
     expect_error 2 "tensor_parallel_degree: 3 ranks cannot share 64 experts"
     gpt_oss="--model.name=gpt_oss --model.flavor=debugmodel"

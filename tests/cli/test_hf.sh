@@ -422,14 +422,14 @@ case_a_weight_without_a_place_is_an_error() {
     expect_error 3 "$bad"
     run ckpt convert hf step --leave-out 'q_proj[.]bias$'
     expect_ok
-    expect_err "1 tensor of 'hf' is not used .as asked for., for instance 'model.layers.1.self_attn.q_proj.bias'"
+    expect_err "1 tensor of 'hf' is not used .as requested., for instance 'model.layers.1.self_attn.q_proj.bias'"
     run ckpt convert hf other --leave-out bias --leave-out nowhere
     expect_error 2 "'nowhere' matches no unused tensor of the files"
     run ckpt convert step other --leave-out bias
     expect_error 2 "leave-out is only for Hugging Face folders"
     from_folder --checkpoint.initial_load_in_hf '--checkpoint.initial_load_leave_out=[q_proj.bias]'
     expect_ok
-    expect_err "1 tensor of 'hf' is not used .as asked for."
+    expect_err "1 tensor of 'hf' is not used .as requested."
 }
 
 case_blocks_behind_the_last_are_an_error() {
@@ -512,7 +512,7 @@ case_an_index_entry_that_no_file_holds_is_an_error() {
     sed -i "s/model-00001-of-00002/$(basename "$(ls exported/model-00001-*)" .safetensors)/" \
         exported/model.safetensors.index.json
     run ckpt convert exported again
-    expect_error 3 "index.json': tensor 'lm_head.bias' should be in 'model-00001-of-.*no file of the index has it"
+    expect_error 3 "index.json': tensor 'lm_head.bias' should be in 'model-00001-of-.*no file of the index contains it"
     refuse_file again
 }
 

@@ -183,7 +183,7 @@ case_a_damaged_step_is_set_aside() {
     cksum run/checkpoint/step-6/model/* | cut -d' ' -f1 >six
     run train $tiny $save --training.steps=6
     expect_ok
-    expect_err "step-6 is damaged and passed over"
+    expect_err "step-6 is damaged, so it is skipped"
     expect_out "^step: +5"
     expect_steps "step-2 step-4 step-6 step-6.damaged"
     cksum run/checkpoint/step-6.damaged-*/model/* | cut -d' ' -f1 >kept

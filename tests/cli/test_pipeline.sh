@@ -238,7 +238,7 @@ training.local_batch_size|takes 5 microbatches in 2 rounds
     @schedule=Interleaved1F1B --training.local_batch_size=5 --training.global_batch_size=5
 training.local_batch_size|DualPipeV on 2 ranks needs at least 4 microbatches, found 2
     @schedule=DualPipeV --training.local_batch_size=2
-@layers_per_stage|makes 3 stages .* 2 ranks cannot share equally
+@layers_per_stage|makes 3 stages .* cannot be shared equally by 2 ranks
     @layers_per_stage=3
 @layers_per_stage|makes 4 stages .* each of 2 ranks has one
     @layers_per_stage=2
@@ -248,13 +248,13 @@ training.local_batch_size|DualPipeV on 2 ranks needs at least 4 microbatches, fo
     @layers_per_stage=1 @schedule=ZBVZeroBubble
 @degree|4 needs 4 stages, and 1 layer, .* is too few
     @degree=4 --model.n_layers=1
-@first_stage_less_layers|9 is more than a stage has: 8
+@first_stage_less_layers|9 is more than the 8
     @first_stage_less_layers=9
 parallelism.module_fqns_per_model_part|no stage has module 'layers.1'
     --parallelism.module_fqns_per_model_part=[[tok_embeddings,layers.0],[layers.2,norm,output]] --model.n_layers=3
 parallelism.module_fqns_per_model_part|module 'layers.0' is listed twice
     --parallelism.module_fqns_per_model_part=[[tok_embeddings,layers.0],[layers.0,norm,output]] --model.n_layers=1
-@schedule|is in a file, and none is given
+@schedule|is read from a file, but none is given
     @schedule=PipelineScheduleMulti
 @schedule|'nope' is not one of 1F1B
     @schedule=nope

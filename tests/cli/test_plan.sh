@@ -441,7 +441,7 @@ case_experts_that_ranks_share_are_planned() {
     run estimate $experts --ranks 2,4
     expect_ok
     expect_out "^ +4 default .* yes"
-    expect_out "^rows of experts are sent in addition; step assumes equally many rows for all experts$"
+    expect_out "^rows of experts are sent in addition; step assumes the same number of rows for every expert$"
     expect_out "^ +4 default +about [0-9.]+[KM], at most [0-9.]+[KM]; step at most [0-9.]+ m?s$"
     run plan $experts --ranks 4
     expect_ok

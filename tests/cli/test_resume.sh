@@ -16,15 +16,15 @@ case_the_meaning_of_weights_is_checked() {
     for change in "n_heads=2 --model.head_dim=32" "n_heads=2 --model.head_dim=16" rope_theta=10000 norm_eps=1e-6 \
         rope_scaling.factor=1; do
         run train $tiny $save --training.steps=6 --model.$change
-        expect_error 3 "another meaning of its weights: model\.|run of another model|is not of this model"
+        expect_error 3 "gives its weights another meaning: it has model\.|run of another model|does not fit this model"
         refuse_out "^step:"
     done
     run train $tiny $save --training.steps=6 --model.rope_theta=10000
-    expect_error 3 "meaning of its weights: model.rope_theta 500000; this run has rope_theta 10000" \
-        "help: set it as it was"
+    expect_error 3 "another meaning: it has model.rope_theta 500000; this run has rope_theta 10000" \
+        "help: set the old value"
     # other heads whose weights have the same shapes
     run train $tiny $save --training.steps=6 --model.n_heads=8 --model.n_kv_heads=4 --model.head_dim=8
-    expect_error 3 "meaning of its weights: model.n_heads 4, n_kv_heads 2, head_dim 16; this run has n_heads 8, n_kv_heads 4"
+    expect_error 3 "another meaning: it has model.n_heads 4, n_kv_heads 2, head_dim 16; this run has n_heads 8, n_kv_heads 4"
     refuse_out "^step:"
     # the same number, written like the default
     run train $tiny $save --training.steps=6 --model.rope_theta=5e5 --model.norm_eps=0.00001 --model.head_dim=16

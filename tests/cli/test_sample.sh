@@ -206,7 +206,7 @@ case_what_cannot_be_sampled_is_refused() {
     expect_error 2 "metrics.sample_tokens: no text is sampled while metrics.sample_freq is 0"
     run train $sample --model.name=gpt2 --model.n_kv_heads=4 --model.max_position_embeddings=32 \
         --metrics.sample_prompt="$(head -c 400 corpus.txt)"
-    expect_error 2 "metrics.sample_prompt: the prompt has [0-9]+ tokens, and there is room for fewer than 32"
+    expect_error 2 "metrics.sample_prompt: the prompt has [0-9]+ tokens, but there is room for fewer than 32"
 }
 
 case_texts_go_to_tensorboard_and_to_standard_output() {

@@ -170,12 +170,12 @@ case_attention_of_latents_is_divided() {
 4 $tp=4 $p.expert_parallel_degree=4 $p.fsdp_engine=planned
 EOF_ROWS
     run train $common $latents --model.dim=96 --model.n_heads=6 $tp=4 $p.expert_parallel_degree=4
-    expect_error 2 "4 parts of a layer are not possible with model.n_heads 6" "what works: 1, 2"
+    expect_error 2 "4 parts of a layer are not possible with model.n_heads 6" "these work: 1, 2"
 }
 
 case_what_cannot_be_divided_is_refused() {
     run train $common --model.n_kv_heads=2 $tp=4
-    expect_error 2 "4 parts of a layer are not possible with model.n_kv_heads 2" "what works: 1, 2"
+    expect_error 2 "4 parts of a layer are not possible with model.n_kv_heads 2" "these work: 1, 2"
     run train --model.name=qwen3 --model.flavor=debugmodel_moe $tp=2
     expect_error 2 "expert_parallel_degree [(]1 by default[)]: 1, wanted a multiple of tensor_parallel_degree 2"
 }

@@ -695,7 +695,7 @@ case_groups_that_select_nothing_are_errors() {
     printf 'optimizer:\n  no_decay: [norm, biases]\n  lr_factors: [wq=x]\n' >bad.yaml
     run config check bad.yaml
     expect_error 2 "bad.yaml:2:13: optimizer.no_decay: 'biases' matches no parameter" \
-        "bad.yaml:3:15: optimizer.lr_factors: 'wq=x' is not an expression with a factor"
+        "bad.yaml:3:15: optimizer.lr_factors: 'wq=x' is not regex=factor"
     run estimate --ranks 2 --optimizer.lr_factors=[wq=1,attention.wq=2]
     expect_error 2 "flag --optimizer.lr_factors: 'attention.wq' matches no parameter that an earlier factor has not taken"
     run train --optimizer.lr_factors=[wq] --job.dump_folder=none

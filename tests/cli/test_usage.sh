@@ -260,7 +260,7 @@ case_common_mistakes_get_a_hint() {
     run train my.yaml
     expect_error 2 "unexpected argument 'my.yaml'" "did you mean .titan train --config my.yaml"
     run train --batch-size 4
-    expect_error 2 "unknown option '--batch-size'" "training.global_batch_size that of a step"
+    expect_error 2 "unknown option '--batch-size'" "training.global_batch_size the number in a step"
     run train --nproc_per_node=2
     expect_error 2 "titan launch -n 2 -- train"
     run train --learning_rate 1e-3
@@ -307,7 +307,7 @@ case_values_of_other_trainers_are_recognised() {
 training.mixed_precision_param=bf16|is not one of float32, bfloat16|did you mean 'bfloat16'
 training.mixed_precision_param=torch.bfloat16|is not one of float32, bfloat16|did you mean 'bfloat16'
 training.mixed_precision_reduce=fp32|is not one of float32, bfloat16|did you mean 'float32'
-training.dtype=fp16|is a word of torchtitan's that titan does not have|use float32, and
+training.dtype=fp16|is a torchtitan value that titan does not support|use float32, and
 checkpoint.export_dtype=half|is not one of float32, bfloat16, float16|did you mean 'float16'
 optimizer.name=adamw_torch_fused|is not one of AdamW|did you mean 'AdamW'
 lr_scheduler.decay_type=cosine_with_warmup|is not one of linear, sqrt, cosine|did you mean 'cosine'

@@ -585,7 +585,7 @@ case_names_that_are_too_long_are_said_so() {
     run export --csv one --out $name
     expect_ok
     run export --csv one --out xx$name
-    expect_error 3 "is too long with the mark of a temporary file" "^help: choose a name of at most 233 bytes"
+    expect_error 3 "is too long with the suffix" "^help: choose a name of at most 233 bytes"
 }
 
 case_bad_calls_are_refused() {

@@ -204,7 +204,7 @@ static void a_chunk_outside_of_its_tensor(void **state)
 static void a_path_out_of_the_checkpoint(void **state)
 {
     edit_manifest("\"path\":\"model/shard-00001", "\"path\":\"../shard-00001");
-    expect_problem("manifest", "is not one of a checkpoint");
+    expect_problem("manifest", "a checkpoint cannot contain");
 }
 
 static void a_manifest_without_a_tensor(void **state)

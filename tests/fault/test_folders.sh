@@ -154,7 +154,7 @@ case_a_removal_that_failed_is_completed_later() {
     ls -A run/checkpoint | grep -q '^.trash-step-1-' || not_as "nothing was left to sweep: $(ls -A run/checkpoint)"
     refused rmdir:EIO:.trash- train $tiny --checkpoint.enable --training.steps=4
     expect_ok
-    expect_err "what an earlier job left could not be removed"
+    expect_err "the leftovers of an earlier job could not be removed"
     run train $tiny --checkpoint.enable --training.steps=5
     expect_ok
     ! ls -A run/checkpoint | grep '^\.[a-z]*-step' || not_as "left: $(ls -A run/checkpoint)"
@@ -247,7 +247,7 @@ case_a_step_that_cannot_be_read_is_not_called_damaged() {
         stat:ESTALE:step-4/model \
         stat:EIO:step-4/manifest.json; do
         refused $what train $tiny $save --training.steps=6
-        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read at the moment, nothing was changed" \
+        expect_error 3 "checkpoint step-4 in 'run/checkpoint' cannot be read at the moment; nothing was changed" \
             "rollback"
         find run/checkpoint | sort >after
         expect_same before after

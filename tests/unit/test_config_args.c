@@ -113,7 +113,7 @@ static const struct {
     {{"--lr_scheduler.decay_type=cosin"},
      "flag --lr_scheduler.decay_type: 'cosin' is not one of linear, sqrt, cosine\nhelp: did you mean 'cosine'?"},
     {{"--activation_checkpoint.mode=memory_budget"},
-     "flag --activation_checkpoint.mode: 'memory_budget' is a word of torchtitan's that titan does not have: "
+     "flag --activation_checkpoint.mode: 'memory_budget' is a torchtitan value that titan does not support: "
      "torch.compile chooses what to keep there, and titan has no compiler\n"
      "help: use selective with selective_ac_option 'op', or full; `titan estimate` prints what each needs"},
     {{"--parallelism.reshard_after_forward_mode=nevr"},

@@ -392,7 +392,7 @@ static void a_piece_that_is_named_twice_is_refused(void **state)
     struct tt_dcp_metadata metadata = {0};
 
     assert_int_equal(read_two_pieces(true, &metadata), TT_EDATA);
-    assert_non_null(strstr(tt_error_message(), "same piece twice of 'w'"));
+    assert_non_null(strstr(tt_error_message(), "same piece twice for 'w'"));
 }
 
 /* PyTorch writes every list of its own, so the pieces are fewer than the bytes. */

@@ -55,18 +55,18 @@ static void a_layer_has_as_many_grains_as_the_larger_degree(void **state)
 static void a_layer_must_be_divisible(void **state)
 {
     must_refuse(FLAGS(TP(3)), "flag --parallelism.tensor_parallel_degree: 3 parts of a layer are not possible with "
-                              "model.n_kv_heads 4\nhelp: what works: 1, 2, 4");
+                              "model.n_kv_heads 4\nhelp: these work: 1, 2, 4");
     must_refuse(FLAGS(TP(8)), "8 parts of a layer are not possible with model.n_heads 12, model.n_kv_heads 4\n");
     must_refuse(FLAGS(EXACT(8)), "flag --parallelism.exact_tensor_parallel_degree: 8 parts of a layer are not possible "
-                                 "with model.n_heads 12, model.n_kv_heads 4\nhelp: what works: 1, 2, 4");
-    must_refuse(FLAGS(TP(4), "--model.ffn_dim=90"), "with model.ffn_dim 90\nhelp: what works: 1, 2");
-    must_refuse(FLAGS(TP(4), "--training.seq_len=13"), "with the tokens of a microbatch, 26\nhelp: what works: 1, 2");
+                                 "with model.n_heads 12, model.n_kv_heads 4\nhelp: these work: 1, 2, 4");
+    must_refuse(FLAGS(TP(4), "--model.ffn_dim=90"), "with model.ffn_dim 90\nhelp: these work: 1, 2");
+    must_refuse(FLAGS(TP(4), "--training.seq_len=13"), "with the tokens of a microbatch, 26\nhelp: these work: 1, 2");
     must_refuse(FLAGS(TP(4), "--training.local_batch_size=4", "--training.seq_len=13",
                       "--parallelism.pipeline_parallel_degree=2"),
-                "with the tokens of a microbatch, 13\nhelp: what works: 1");
+                "with the tokens of a microbatch, 13\nhelp: these work: 1");
     must_refuse(FLAGS(TP(4), "--validation.enable", "--validation.local_batch_size=1", "--validation.seq_len=10"),
-                "with the tokens of a batch of validation, 10\nhelp: what works: 1, 2");
-    must_refuse(FLAGS(TP(4), "--model.vocab_size=5"), "with model.vocab_size 5\nhelp: what works: 1, 2");
+                "with the tokens of a batch of validation, 10\nhelp: these work: 1, 2");
+    must_refuse(FLAGS(TP(4), "--model.vocab_size=5"), "with model.vocab_size 5\nhelp: these work: 1, 2");
 }
 
 static void the_exact_degree_is_a_power_of_two(void **state)
@@ -84,34 +84,34 @@ static void the_exact_degree_is_a_power_of_two(void **state)
 static void a_sequence_must_be_divisible(void **state)
 {
     must_refuse(FLAGS(CP(8)), "flag --parallelism.context_parallel_degree: 8 parts of a sequence are not possible with "
-                              "training.seq_len 12 and 2 pieces of each part\nhelp: what works: 1, 2, 3, 6; or set "
+                              "training.seq_len 12 and 2 pieces of each part\nhelp: these work: 1, 2, 3, 6; or set "
                               "context_parallel_load_balancer=null");
     must_refuse(FLAGS(EXACT_CP(4)), "flag --parallelism.exact_context_parallel_degree: 4 parts of a sequence are not "
-                                    "possible with training.seq_len 12 and 2 pieces of each part\nhelp: what works: 1, "
+                                    "possible with training.seq_len 12 and 2 pieces of each part\nhelp: these work: 1, "
                                     "2; or set context_parallel_load_balancer=null");
     must_refuse(FLAGS(CP(4), "--training.seq_len=10", "--parallelism.context_parallel_load_balancer=null"),
-                "with training.seq_len 10\nhelp: what works: 1, 2, 5, 10");
+                "with training.seq_len 10\nhelp: these work: 1, 2, 5, 10");
     must_refuse(FLAGS(CP(4), "--training.seq_len=16", "--validation.enable", "--validation.seq_len=12"),
-                "with validation.seq_len 12 and 2 pieces of each part\nhelp: what works: 1, 2; or set");
+                "with validation.seq_len 12 and 2 pieces of each part\nhelp: these work: 1, 2; or set");
     must_refuse(
         FLAGS(CP(2), TP(2), "--training.seq_len=12", "--training.local_batch_size=1", "--validation.enable",
               "--validation.local_batch_size=1", "--validation.seq_len=4", EXACT(4)),
         "4 parts of a layer are not possible with the tokens of a microbatch, 12 and 2 parts of a sequence, the "
-        "tokens of a batch of validation, 4 and 2 parts of a sequence\nhelp: what works: 1, 2");
+        "tokens of a batch of validation, 4 and 2 parts of a sequence\nhelp: these work: 1, 2");
 }
 
 static void exchanged_heads_must_be_divisible(void **state)
 {
     must_refuse(FLAGS(CP(3), ULYSSES),
                 "flag --parallelism.context_parallel_degree: 3 parts of a sequence are not possible "
-                "with model.n_kv_heads 4\nhelp: what works: 1, 2; or set "
+                "with model.n_kv_heads 4\nhelp: these work: 1, 2; or set "
                 "context_parallel_method=gather");
     must_refuse(FLAGS(CP(8), EXACT_CP(8), "--training.seq_len=32", ULYSSES),
                 "flag --parallelism.context_parallel_degree: 8 parts of a sequence are not possible with "
-                "model.n_kv_heads 4\nhelp: what works: 1, 2, 4; or set");
+                "model.n_kv_heads 4\nhelp: these work: 1, 2, 4; or set");
     must_refuse(FLAGS(CP(4), TP(2), "--training.seq_len=16", ULYSSES),
-                "4 parts of a sequence are not possible with model.n_kv_heads 4 and 2 parts of a layer\nhelp: what "
-                "works: 1, 2; or set");
+                "4 parts of a sequence are not possible with model.n_kv_heads 4 and 2 parts of a layer\nhelp: these "
+                "work: 1, 2; or set");
 }
 
 /* The method of a job on n ranks. */

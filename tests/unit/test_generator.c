@@ -474,7 +474,7 @@ static void a_full_context_is_an_error(void **state)
     assert_int_equal(tt_generator_feed(g, tokens, CONTEXT + 1, &logits), TT_EUSAGE);
     assert_int_equal(check(tt_generator_feed(g, tokens, CONTEXT, &logits)), 0);
     assert_int_equal(tt_generator_feed(g, tokens, 1, &logits), TT_EUSAGE);
-    assert_non_null(strstr(tt_error_message(), "the context has 600"));
+    assert_non_null(strstr(tt_error_message(), "the context holds 600"));
     tt_generator_free(g);
     tt_model_free(model);
 }

@@ -109,7 +109,7 @@ static void faults_are_found_without_ranks(void **state)
     must_refuse(FLAGS("--model.n_layers=1"),
                 "parallelism.pipeline_parallel_degree 4 needs 4 stages, and 1 layer, with 1 and 1 more "
                 "for embeddings and output, is too few");
-    must_refuse(FLAGS("--parallelism.pipeline_parallel_first_stage_less_layers=20"), "20 is more than a stage has");
+    must_refuse(FLAGS("--parallelism.pipeline_parallel_first_stage_less_layers=20"), "20 is more than the");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_last_stage_less_layers=20"), "it can be ");
     must_refuse(FLAGS("--parallelism.pipeline_parallel_schedule=2F2B"), "'2F2B' is not one of 1F1B, GPipe");
     must_refuse(FLAGS("--parallelism.module_fqns_per_model_part=[[tok_embeddings],[layers.1],[norm],[output]]"),
@@ -123,7 +123,7 @@ static void faults_of_different_keys_come_together(void **state)
     const char *const flags[] = {"--parallelism.pipeline_parallel_microbatch_size=3",
                                  "--parallelism.pipeline_parallel_layers_per_stage=5", NULL};
 
-    must_refuse(flags, "which 4 ranks cannot share equally");
+    must_refuse(flags, "which cannot be shared equally by 4 ranks");
     must_refuse(flags, "3 does not divide");
 }
 
@@ -227,7 +227,7 @@ static void schedules_in_files_are_read(void **state)
     must_refuse(flags, "flag --parallelism.pipeline_parallel_schedule_csv: ");
     expect_pipeline((const char *const[]){flags[0], flags[1], "--training.local_batch_size=1", NULL}, 4, 7, 1,
                     "PipelineScheduleSingle");
-    must_refuse(FLAGS(flag), "schedule 1F1B is in no file");
+    must_refuse(FLAGS(flag), "schedule 1F1B is built in, but the file");
     must_refuse(FLAGS(flags[0]), "help: set parallelism.pipeline_parallel_schedule_csv to its path");
     assert_int_equal(unlink(path), 0);
     must_refuse(flags, "flag --parallelism.pipeline_parallel_schedule_csv: ");

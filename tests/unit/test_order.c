@@ -125,7 +125,7 @@ static void impossible_orders_are_refused(void **state)
                 "the order of compute has the weight part of microbatch 0 before its backward");
     must_refuse(ORDER(F(0), B(0), F(2), B(2)), "the order of compute lacks the forward of microbatch 1");
     must_refuse(ORDER(F(0), F(1), B(1)), "the order of compute lacks the backward of microbatch 0");
-    must_refuse(ORDER({0, 1, TT_PASS_FORWARD}), "has a turn of stage 1, and there are 1");
+    must_refuse(ORDER({0, 1, TT_PASS_FORWARD}), "has a turn of stage 1, but there are only 1");
 }
 
 /* --- several stages --- */
@@ -190,7 +190,7 @@ static void stages_follow_each_other(void **state)
                    "the order of compute lacks the backward of microbatch 0 in stage 0");
     must_refuse_of(stages, 2, ORDER(FS(0, 0), FS(1, 0), FS(0, 1)),
                    "the order of compute lacks the forward of microbatch 1 in stage 1");
-    must_refuse_of(stages, 2, ORDER(FS(0, 0), FS(0, 2)), "has a turn of stage 2, and there are 2");
+    must_refuse_of(stages, 2, ORDER(FS(0, 0), FS(0, 2)), "has a turn of stage 2, but there are only 2");
 }
 
 /* With carried gradients, a microbatch adds to the gradients of the previous one. */

@@ -82,7 +82,7 @@ static void expressions_that_select_nothing_and_bad_factors_are_errors(void **st
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(with_factors(model, 1, &bad[i]), TT_EUSAGE);
         assert_int_equal(tt_error_key(), TT_KEY(optimizer.lr_factors));
-        assert_non_null(strstr(tt_error_message(), "is not an expression with a factor"));
+        assert_non_null(strstr(tt_error_message(), "is not regex=factor"));
     }
     assert_int_equal(with_factors(model, 2, taken), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "'wo' matches no parameter that an earlier factor has not taken"));

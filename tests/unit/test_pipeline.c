@@ -403,11 +403,11 @@ static void wrong_orders_are_refused(void **state)
 
     p = pipeline_of(TT_PP_1F1B, 2, 1, 2);
     p->orders[0].turns[1].stage = 2;
-    must_refuse(p, 0, 1, "rank 0 has a turn of stage 2, and there are 2");
+    must_refuse(p, 0, 1, "rank 0 has a turn of stage 2, but there are only 2");
 
     p = pipeline_of(TT_PP_1F1B, 2, 1, 2);
     p->orders[0].turns[1].microbatch = 2;
-    must_refuse(p, 0, 1, "rank 0 has a turn of microbatch 2, and there are 2");
+    must_refuse(p, 0, 1, "rank 0 has a turn of microbatch 2, but there are only 2");
 
     p = pipeline_of(TT_PP_1F1B, 2, 1, 2);
     swap(p, 1, 0, 1);
@@ -436,7 +436,7 @@ static void numbers_that_a_schedule_cannot_have_are_refused(void **state)
         {TT_PP_GPIPE, 2, 3, 8, "schedule GPipe has one stage on each of 2 ranks, found 3 stages"},
         {TT_PP_LOOPED_BFS, 2, 3, 8, "3 stages cannot be shared equally by 2 ranks\nhelp: make a multiple of 2"},
         {TT_PP_INTERLEAVED_1F1B, 4, 8, 9,
-         "9 microbatches in 2 rounds, which do not divide them\n"
+         "9 microbatches in 2 rounds, but the rounds do not divide the microbatches\n"
          "help: training.local_batch_size / parallelism.pipeline_parallel_microbatch_size is the number of "
          "microbatches; what works is 8, 12 or another multiple "
          "of 4"},

@@ -139,19 +139,19 @@ static void wrong_cells_are_named(void **state)
         must_refuse(text, 2, 2, 1, "line 2, cell 2: ");
         assert_non_null(strstr(tt_error_message(), "is not a turn\nhelp: write stage, F, B, I or W, and microbatch"));
     }
-    must_refuse("0F0,0B0\n1F0,1B0,2F0\n", 2, 2, 1, "line 2, cell 3: stage 2, and the model is cut into 2 stages");
-    must_refuse("0F0,0B0\n,1F0,1B0,1F1\n", 2, 2, 1, "line 2, cell 4: microbatch 1, and a run has 1 microbatches");
+    must_refuse("0F0,0B0\n1F0,1B0,2F0\n", 2, 2, 1, "line 2, cell 3: stage 2, but the model is cut into 2 stages");
+    must_refuse("0F0,0B0\n,1F0,1B0,1F1\n", 2, 2, 1, "line 2, cell 4: microbatch 1, but a run has only 1 microbatches");
     must_refuse("0F0,1F0\n1F0,1B0\n", 2, 2, 1,
                 "line 2, cell 1: stage 1 is on line 1 too\nhelp: put all turns of a stage");
 }
 
 static void lines_are_ranks(void **state)
 {
-    must_refuse("0F0,0B0\n", 2, 2, 1, "1 lines, and the pipeline has 2 ranks\nhelp: write a line for each rank");
-    must_refuse("", 2, 2, 1, "0 lines, and the pipeline has 2 ranks");
+    must_refuse("0F0,0B0\n", 2, 2, 1, "1 lines, but the pipeline has 2 ranks\nhelp: write a line for each rank");
+    must_refuse("", 2, 2, 1, "0 lines, but the pipeline has 2 ranks");
     must_refuse("0F0,0B0\n1F0,1B0\n2F0\n", 2, 2, 1, "line 3: the pipeline has 2 ranks");
     must_refuse("0F0,0B0,1F0,1B0\n,,\n", 2, 2, 1, "line 2 has no turn");
-    must_refuse("0F0,0B0\n1F0,1B0\n", 2, 4, 1, "no line has stage 2, and the model is cut into 4 stages");
+    must_refuse("0F0,0B0\n1F0,1B0\n", 2, 4, 1, "no line has stage 2, but the model is cut into 4 stages");
 }
 
 static void what_is_no_program_is_refused(void **state)
@@ -173,7 +173,8 @@ static void files_belong_to_the_schedules_that_read_them(void **state)
     struct tt_pipeline *p = NULL;
 
     assert_int_equal(tt_pipeline_new(TT_PP_CSV, NULL, 2, 4, 4, &p), TT_EUSAGE);
-    assert_non_null(strstr(tt_error_message(), "schedule PipelineScheduleMulti is in a file, and none is given"));
+    assert_non_null(
+        strstr(tt_error_message(), "schedule PipelineScheduleMulti is read from a file, but none is given"));
     assert_int_equal(tt_pipeline_new(TT_PP_1F1B, path, 2, 2, 4, &p), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "help: use schedule PipelineScheduleSingle or PipelineScheduleMulti"));
     assert_int_equal(tt_pipeline_new(TT_PP_CSV, "/nonexistent/file.csv", 2, 4, 4, &p), TT_EUSAGE);

@@ -130,11 +130,12 @@ static void what_cannot_be_split_is_refused(void **state)
 
     r.layers_per_stage = 5;
     refused(
-        r, "5 makes 7 stages of 32 layers (embeddings and output count as 1 and 1 more), which 4 ranks cannot share",
+        r,
+        "5 makes 7 stages of 32 layers (embeddings and output count as 1 and 1 more), which cannot be shared equally",
         "\nhelp: with parallelism.pipeline_parallel_degree 4, parallelism.pipeline_parallel_layers_per_stage can be 9 "
         "to 11");
     r.layers_per_stage = 17;
-    refused(r, "which 4 ranks cannot share", "can be 9 to 11");
+    refused(r, "which cannot be shared equally by 4 ranks", "can be 9 to 11");
     r.layers_per_stage = 3;
     refused(r, "3 makes 12 stages of 32 layers",
             "each of 4 ranks has one\nhelp: with parallelism.pipeline_parallel_degree 4, "
@@ -166,12 +167,10 @@ static void heavy_ends_are_refused(void **state)
     struct tt_pipeline_rule r = rule_of(32, 8, false);
 
     r.first_less = 7;
-    refused(r, "parallelism.pipeline_parallel_first_stage_less_layers 7 is more than a stage has: 5",
-            "help: it can be 0 to 4");
+    refused(r, "parallelism.pipeline_parallel_first_stage_less_layers 7 is more than the 5", "help: it can be 0 to 4");
     r.first_less = 1;
     r.last_less = 6;
-    refused(r, "parallelism.pipeline_parallel_last_stage_less_layers 6 is more than a stage has: 4",
-            "help: it can be 0 to 4");
+    refused(r, "parallelism.pipeline_parallel_last_stage_less_layers 6 is more than the 4", "help: it can be 0 to 4");
 }
 
 /* Where the weight alone cannot help, the message names what can. */
@@ -181,7 +180,7 @@ static void other_keys_that_work_are_named(void **state)
 
     r.first_less = 0;
     r.last_less = 2;
-    refused(r, "parallelism.pipeline_parallel_last_stage_less_layers 2 is more than a stage has: 1",
+    refused(r, "parallelism.pipeline_parallel_last_stage_less_layers 2 is more than the 1",
             "help: with 2 layers, parallelism.pipeline_parallel_degree can be 1; or set "
             "parallelism.pipeline_parallel_first_stage_less_layers and "
             "parallelism.pipeline_parallel_last_stage_less_layers to 1; "

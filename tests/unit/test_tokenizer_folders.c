@@ -315,7 +315,7 @@ static void a_broken_config_is_an_error_only_if_it_is_needed(void **state)
     assert_non_null(strstr(tt_error_message(), "help: it says which tokens begin and end a document"));
     put(folder, "special_tokens_map.json", map, strlen(map));
     assert_int_equal(tt_tokenizer_load(folder, &t), 0);
-    assert_non_null(strstr(caught.last, "BOS and EOS are those of special_tokens_map.json"));
+    assert_non_null(strstr(caught.last, "BOS and EOS come from special_tokens_map.json"));
     assert_int_equal(tt_tokenizer_info(t)->bos, 1);
     assert_int_equal(tt_tokenizer_info(t)->eos, 1);
     tt_tokenizer_free(t);

@@ -184,7 +184,7 @@ static int check(const struct sizes *sizes, const struct way *way)
     if (!degrees.size)
         tt_text_add(&degrees, "nothing with that many parts of the other kind");
     rc = tt_fail_key(TT_EUSAGE, of_exact ? way->exact_key : way->key,
-                     "%" PRId64 " parts of a %s are not possible with %s\nhelp: what works: %s%s",
+                     "%" PRId64 " parts of a %s are not possible with %s\nhelp: these work: %s%s",
                      of_exact ? grains : way->degree, way->what, faults.text, degrees.text,
                      remedies.size ? remedies.text : "");
     tt_text_release(&faults);
@@ -222,7 +222,7 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
         if (works.size)
             rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
                              "%" PRId64 ", wanted a multiple of tensor_parallel_degree %" PRId64
-                             ", which does not divide experts\nhelp: what works: %s",
+                             ", which does not divide experts\nhelp: these work: %s",
                              degree, tp, works.text);
         else
             rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
@@ -233,7 +233,7 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
     } else if (experts % degree != 0) {
         add_expert_degrees(experts, 1, &works);
         rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.expert_parallel_degree),
-                         "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: what works: %s", degree, experts,
+                         "%" PRId64 " ranks cannot share %" PRId64 " experts\nhelp: these work: %s", degree, experts,
                          works.text);
     }
     tt_text_release(&works);

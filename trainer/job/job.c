@@ -256,7 +256,7 @@ static int add_pipeline(const struct tt_config *cfg, struct tt_job *job)
     TT_TRY(tt_job_pipeline_new(cfg, split.n_stages, run, &job->pipeline));
     if (cfg->training.gradient_sync == TT_SYNC_LAST_MICROBATCH && !tt_pipeline_ascends(job->pipeline))
         TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(training.gradient_sync),
-                           "last_microbatch, but %s computes backward in another order than that of the microbatches\n"
+                           "last_microbatch, but %s computes backward in an order other than the microbatches'\n"
                            "help: use every_run, every_microbatch or auto",
                            job->pipeline->schedule->name));
     job->microbatches *= run;

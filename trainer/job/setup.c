@@ -205,8 +205,8 @@ static int check_memory(const struct tt_setup *s)
     if (s->cfg->parallelism.memory_limit != TT_NULL_INT)
         tt_text_add(&limit, "parallelism.memory_limit allows %s", less);
     else
-        tt_text_add(&limit, "this machine allows %s (0.9 of the memory that it or its container has, for %d rank%s)",
-                    less, s->local_size, s->local_size == 1 ? "" : "s");
+        tt_text_add(&limit, "this machine allows %s (0.9 of its memory or its container's, for %d rank%s)", less,
+                    s->local_size, s->local_size == 1 ? "" : "s");
     add_remedies(s, &remedies);
     if (s->job.pipeline)
         tt_job_rank_text(&s->job, s->comm->rank, &rank);

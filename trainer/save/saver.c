@@ -119,7 +119,7 @@ static int export_hf(const struct tt_saver *saver, int64_t step)
     tt_free(e.folder);
     if (rc < 0) {
         rc = tt_fail(rc, "step %" PRId64 " is saved, but not its Hugging Face weights: %s", step, tt_error_message());
-        rc = tt_error_add_hint(rc, "start the run again: it makes what is missing, and trains nothing");
+        rc = tt_error_add_hint(rc, "start the run again: it writes the missing weights and trains nothing");
     }
     return rc;
 }

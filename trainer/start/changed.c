@@ -113,9 +113,9 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
                      cfg->job.dump_folder, was.text, is.text);
     else if (was.size)
         rc = tt_fail(TT_EDATA,
-                     "the checkpoint was trained with another meaning of its weights: %s; this run has %s\nhelp: set "
-                     "it as it was, or choose another --job.dump_folder and begin there from these weights with "
-                     "checkpoint.initial_load_path",
+                     "the checkpoint gives its weights another meaning: it has %s; this run has %s\n"
+                     "help: set the old value, or choose another --job.dump_folder and begin there from these weights "
+                     "with checkpoint.initial_load_path",
                      was.text, is.text);
     tt_text_release(&was);
     tt_text_release(&is);

@@ -53,8 +53,9 @@ out:
 static int fail_position(const char *key, const char *then, const char *now)
 {
     return tt_fail(TT_EDATA,
-                   "the checkpoint was trained with %s %s, this run has %s: the position in the data would mean other "
-                   "samples\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
+                   "the checkpoint was trained with %s %s, this run has %s: the position in the data would refer to "
+                   "other samples\n"
+                   "help: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                    key, then, now);
 }
 
@@ -155,9 +156,9 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
         cfg->validation.split) /* documents that change sides would be used for validation after training on them */
         return tt_fail_key(
             TT_EDATA, TT_KEY(validation.split),
-            "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents "
-            "would be held out, and the position in the data would mean other samples\nhelp: set "
-            "validation.split=%.10g%%; or, to start the data over, "
+            "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents would be "
+            "held out, and the position in the data would refer to other samples\n"
+            "help: set validation.split=%.10g%%; or, to start the data over, "
             "--checkpoint.exclude_from_loading=dataloader",
             100.0 * split, 100.0 * cfg->validation.split, 100.0 * split);
     if (json_is_integer(seed) && json_is_true(shuffle) && cfg->dataloader.shuffle &&

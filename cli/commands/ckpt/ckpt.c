@@ -536,7 +536,7 @@ static const struct tt_option options[] = {
     {"stats", NULL, NULL, "inspect: read every tensor; min, max, mean, rms, values that are not finite"},
     {"moments", NULL, NULL, "inspect: the optimizer's tensors too (moments, averages of the weights)"},
     {"all", NULL, NULL, "inspect: a line for every tensor; otherwise similar layers and experts share a line"},
-    {"deep", NULL, NULL, "verify: digests of whole tensors and their values too"},
+    {"deep", NULL, NULL, "verify: also check digests of whole tensors, and their values"},
     {"quick", NULL, NULL, "verify: manifest, sizes, headers and coverage only"},
     {"atol", NULL, "X", "diff: differences up to X do not count"},
     {"out", NULL, "DST", "average: the folder to write"},
@@ -560,11 +560,11 @@ static const struct tt_option options[] = {
      "config.json"},
     {"flavor", NULL, "FLAVOR", "consolidate, convert: the flavor of that model, such as 8B"},
     {"leave_out", NULL, "REGEX",
-     "convert: tensors of a Hugging Face folder that may stay unused, by a regular expression that is found in their "
+     "convert: tensors of a Hugging Face folder that may stay unused: a regular expression that matches part of their "
      "names; may repeat"},
     {"force", NULL, NULL, "consolidate, convert, average: replace an earlier output"},
     {"keep", NULL, "K", "gc: good steps to keep (default: the run's checkpoint.keep_latest_k; 0: all)"},
-    {"abandoned", NULL, NULL, "gc: remove steps that were set aside too (abandoned, damaged)"},
+    {"abandoned", NULL, NULL, "gc: also remove steps that were set aside (abandoned, damaged)"},
     {"dry_run", NULL, NULL, "gc, rollback: only say what would be removed or set aside"},
     TT_OPTION_HELP,
     {0},
