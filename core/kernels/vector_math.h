@@ -17,7 +17,7 @@
 
 /**
  * Sums run in this many lanes: element i goes to lane i % TT_LANES and the lanes are folded in halves. The source fixes
- * the order, not the instruction set, so that every build and every tile gives the same bits.
+ * the order, not the instruction set, so every build and every tile gives the same bits.
  */
 enum { TT_LANES = 16 };
 
@@ -31,8 +31,9 @@ static inline float tt_lanes_sum(float *lane)
 }
 
 /**
- * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal (such numbers cost hundreds of cycles in
- * everything that follows), inf where it overflows, NaN for NaN. No branches and no calls: loops over it vectorise.
+ * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal (such numbers slow down all later
+ * operations by hundreds of cycles), inf where it overflows, NaN for NaN. No branches and no calls: loops over it
+ * vectorise.
  *
  * Method: x = n ln2 + r with |r| <= ln2 / 2, e^r = 1 + r + r^2 q(r), where q is the polynomial of degree 4 that
  * minimises the largest relative error of the sum (3.1e-9; fitted by Lawson's weighted least squares). 2^n is applied
@@ -180,8 +181,8 @@ static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
 }
 
 /**
- * Adds a sink to a row of a softmax: its largest score and the sum of exp(s - largest). Returns what its weights are
- * multiplied by.
+ * Adds a sink to a row of a softmax: updates the largest score and the sum of exp(s - largest). Returns the factor for
+ * the row's weights.
  */
 static inline float tt_add_sink(float *largest, float *sum, float sink)
 {
@@ -192,7 +193,7 @@ static inline float tt_add_sink(float *largest, float *sum, float sink)
     return shrink / *sum;
 }
 
-/** The z-loss of a row with logsumexp l, and what its softmax is multiplied by in the gradient of loss + z-loss. */
+/** The z-loss of a row with logsumexp l, and the factor of its softmax in the gradient of loss + z-loss. */
 static inline float tt_z_loss(double l, float z_loss)
 {
     return (float)((double)z_loss * l * l);

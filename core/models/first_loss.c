@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The expected first loss; see first_loss.h. For a tied head the forward graph is walked at a few positions that grow
- * geometrically, since attention averages over the positions before. Of every value it keeps three moments. Those of
- * earlier positions are taken to be the same, since the inputs of attention are normalised.
+ * The expected first loss; see first_loss.h. For a tied head, it walks the forward graph at a few positions that grow
+ * geometrically, since attention averages over earlier positions. It keeps three moments of every value. It assumes the
+ * same moments at earlier positions, since the inputs of attention are normalised.
  */
 #include "core/models/first_loss.h"
 
@@ -12,8 +12,8 @@
 
 enum { CELLS = 12, POINTS = 41 };
 
-/* Mean products of an element of a value: with itself, with that of another position near by, and with the embedding
- * of the position's token. */
+/* Mean products of an element of a value: with itself, with the same element at another position nearby, and with the
+ * embedding of the position's token. */
 struct moments {
     double own, between, token;
 };
@@ -22,8 +22,8 @@ struct walk {
     const struct tt_model *model;
     const struct tt_graph *graph;
     double anywhere;    /* the probability that two tokens are equal */
-    double position;    /* counted from 1 */
-    struct moments *of; /* each value */
+    double position;    /* position, counted from 1 */
+    struct moments *of; /* moments of each value */
 };
 
 /* --- distributions --- */
@@ -44,7 +44,7 @@ static double weight(int i)
     return density(point(i)) * 16.0 / (POINTS - 1);
 }
 
-/* The part of a normal variance that is left if values beyond `cut` standard deviations are drawn again. */
+/* The share of a normal variance that remains if values beyond `cut` standard deviations are drawn again. */
 static double part_within(double cut)
 {
     return cut > 0.0 && cut < 8.0 ? 1.0 - 2.0 * cut * density(cut) / erf(cut / sqrt(2.0)) : 1.0;
@@ -94,7 +94,7 @@ static double variance_under(double variance, double cap)
     return cap > 0.0 ? sum : variance;
 }
 
-/* ln of the mean of exp(x) over n values of this variance, as a sum of n sees it. */
+/* ln of the mean of exp(x) over n values of this variance, as estimated from a sum of n terms. */
 static double spread_of(double variance, double cap, double ln_n)
 {
     if (cap > 0.0)
@@ -107,10 +107,10 @@ static bool has_bias(const struct tt_node *norm)
     return norm->op == TT_OP_LAYERNORM && norm->in[2] != TT_NONE;
 }
 
-/* Of what a norm multiplies by. */
+/* The mean square of a norm's weights. */
 static double square_of_norm(const struct tt_node *norm, const struct tt_param *p)
 {
-    return square_of(p) + (norm->attr.unit_offset ? 1.0 : 0.0); /* their mean is 0 */
+    return square_of(p) + (norm->attr.unit_offset ? 1.0 : 0.0); /* the mean of these is 0 */
 }
 
 /* --- ops --- */
@@ -155,13 +155,13 @@ static struct moments scale(struct moments x, double by)
     return (struct moments){by * by * x.own, by * by * x.between, by * x.token};
 }
 
-/* Adds a constant of every element. */
+/* Adds a constant to every element. */
 static struct moments shift(struct moments x, double square)
 {
     return (struct moments){x.own + square, x.between + square, x.token};
 }
 
-/* By how much the mean square of a softmax's weights is larger than if they were equal, for normal scores. */
+/* The factor by which the mean square of a softmax's weights exceeds that of equal weights, for normal scores. */
 static double unevenness(double variance, double cap)
 {
     double mean;
@@ -187,7 +187,7 @@ static struct moments attend(const struct walk *w, const struct tt_node *node)
                  part);
 }
 
-/* False: an op that is not covered. */
+/* False: an op that the estimate does not cover. */
 static bool carry(const struct walk *w, const struct tt_node *node)
 {
     struct moments x = w->of[node->in[0]], y = {0}, *out = &w->of[node->out[0]];
@@ -253,10 +253,10 @@ static const struct tt_node *head_of(const struct tt_graph *graph)
 }
 
 /*
- * What the token's own logit adds to ln of the sum of exp over the others, whose variance is that of logits; *mean
- * becomes that of the capped logit. With x the normalised state, e the embedding and a e what x contains of it, the
- * logit is e x = a e e + e (x - a e). Its mean is D times their product `token`; `part` is the part of x's square that
- * is a e's.
+ * The amount that the token's own logit adds to ln of the sum of exp over the others, whose variance is that of logits;
+ * *mean becomes the mean of the capped logit. With x the normalised state, e the embedding and a e the share of it in
+ * x, the logit is e x = a e e + e (x - a e). Its mean is D times their product `token`; `part` is the part of x's
+ * square that is a e's.
  */
 static double add_own(double others, double cap, double variance, double part, double *mean)
 {
@@ -272,7 +272,7 @@ static double add_own(double others, double cap, double variance, double part, d
     return sum;
 }
 
-/* The positions up to an edge are a cell, which is walked in its middle. */
+/* The positions up to an edge form a cell, which is represented by its middle. */
 static bool add_tied(struct walk *w, int64_t seq_len, const struct tt_text_repeats *repeats, struct tt_first_loss *loss)
 {
     const struct tt_node *head = head_of(w->graph);
@@ -299,7 +299,8 @@ static bool add_tied(struct walk *w, int64_t seq_len, const struct tt_text_repea
     return true;
 }
 
-/* After the last norm, which may be scaled, the mean square is that of the norm's weights, whatever its input. */
+/* After the last norm, which may be scaled, the mean square is that of the norm's weights, whatever the norm's
+ * input. */
 static double square_before_head(const struct walk *w)
 {
     const struct tt_node *norm = &w->graph->nodes[w->graph->values[head_of(w->graph)->in[0]].producer];

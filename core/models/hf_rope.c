@@ -30,7 +30,7 @@ out:
     return rc;
 }
 
-/* The factor of cos and sin follows from the other members, and files may have it as well. */
+/* The factor of cos and sin follows from the other members, but files may contain it as well. */
 static int read_attention_factor(const json_t *rope, const char *where, struct tt_rope *ret_rope)
 {
     double factor = 0.0, follows = tt_rope_table_scale(ret_rope);
@@ -61,7 +61,7 @@ out:
     return rc;
 }
 
-/* LongRoPE's factors of one of two kinds of contexts. */
+/* LongRoPE's factors for one of two kinds of contexts. */
 static int read_factors(const json_t *rope, const char *key, const char *where, float *list)
 {
     const json_t *value = tt_hf_member(rope, key);
@@ -78,7 +78,7 @@ static int read_factors(const json_t *rope, const char *key, const char *where, 
     return 0;
 }
 
-/* The factor that the scale follows from is a ratio of lengths unless the object has one (tt_hf_read_rope). */
+/* The factor that determines the scale is a ratio of lengths, unless the object gives one (tt_hf_read_rope). */
 static int read_long(const json_t *rope, const char *where, struct tt_rope *ret_rope)
 {
     int rc = 0;
@@ -90,7 +90,7 @@ out:
     return rc;
 }
 
-/* The first training's length of `dynamic` is max_position_embeddings, whatever the object says (read_rope). */
+/* For `dynamic`, the original training length is max_position_embeddings, whatever the object says (read_rope). */
 static int read_factor(const json_t *rope, const char *type, const char *where, struct tt_rope *ret_rope)
 {
     ret_rope->linear = strcmp(type, "linear") == 0;
@@ -98,7 +98,7 @@ static int read_factor(const json_t *rope, const char *type, const char *where, 
     return need_real(rope, type, "factor", where, &ret_rope->factor);
 }
 
-/* The names that Phi-3's first files have for longrope. */
+/* The names for longrope in Phi-3's first files. */
 static bool is_long(const char *name, const char *model_type)
 {
     return strcmp(name, "longrope") == 0 ||
@@ -135,7 +135,7 @@ static int read_scaling(const json_t *rope, const char *model_type, const char *
 
 /*
  * The object that counts, NULL if there is none. Files may have both; the older spelling wins unless it is empty. In a
- * class that has RoPE of its own for layers with a window, the newer spelling has an object for each kind of layer.
+ * class whose layers with a window have their own RoPE, the newer spelling has an object for each kind of layer.
  */
 static int find_rope(const json_t *config, const char *where, bool kinds, const json_t **ret_rope,
                      const json_t **ret_local)
@@ -187,9 +187,9 @@ static int finish_long(const json_t *rope, const char *where, int64_t max_positi
 }
 
 /*
- * The length that scaling begins from. The file may have it outside of the object too, which wins, except in classes
- * with an object for each kind of layer (config is NULL); without any it is the longest sequence of the model.
- * of_class: what a class has outside of the object where the file has nothing; 0: it has nothing.
+ * The length at which scaling begins. A value outside the object takes precedence, except in classes with an object for
+ * each kind of layer (config is NULL); without any value, it is the longest sequence of the model. of_class: the
+ * class's value outside the object if the file has none; 0: none.
  */
 static int read_original_max(const json_t *config, const json_t *rope, const char *where, double of_class,
                              int64_t max_positions, double *ret_value)
@@ -204,12 +204,12 @@ out:
     return rc;
 }
 
-/* Layers with a window: RoPE without scaling. same: in this class they have the theta of the others. */
+/* RoPE of layers with a window, without scaling. same: in this class they have the theta of the other layers. */
 static int read_local_rope(const json_t *config, const json_t *local, bool same, const char *where, double *theta)
 {
     int rc = 0;
 
-    if (same && !tt_hf_member(local, "rope_theta")) /* transformers 4 takes it for these layers too, 5 does not */
+    if (same && !tt_hf_member(local, "rope_theta")) /* transformers 4 uses it for these layers too, 5 does not */
         TT_TRY(tt_hf_must_equal(config, "rope_theta", *theta, where));
     TT_TRY(tt_hf_real(local, "rope_theta", *theta, where, theta));
     TT_TRY(tt_hf_must_be(local, "rope_type", "default", where));
@@ -219,7 +219,7 @@ out:
     return rc;
 }
 
-/* The part of each head that is rotated. from: the object that has it. */
+/* The part of each head that is rotated. from: the object that contains it. */
 static int read_rotated(const json_t *from, const struct tt_hf_class *class, const char *where,
                         struct tt_model_dims *dims)
 {
@@ -244,14 +244,14 @@ out:
 
 /*
  * RoPE in both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (4; also with its
- * older `type`). Types default, llama3, yarn, longrope, linear and dynamic. A class may have scaling where the file
- * says nothing of RoPE (gpt-oss).
+ * older `type`). Types default, llama3, yarn, longrope, linear and dynamic. A class may have scaling even if the file
+ * says nothing about RoPE (gpt-oss).
  */
 int tt_hf_read_rope(const json_t *config, const char *where, struct tt_model_dims *dims)
 {
     const json_t *rope = NULL, *local = NULL;
     const struct tt_hf_class *class = tt_hf_class(config);
-    double original_max = dims->rope.original_max; /* that of a class without scaling: Phi-3's */
+    double original_max = dims->rope.original_max; /* the original length of a class without scaling: Phi-3's */
     bool class_scales = dims->rope.factor != 0.0;
     struct tt_rope result = {0};
     int rc = 0;
@@ -344,7 +344,7 @@ double tt_hf_rotated(const struct tt_model_dims *d)
     return part;
 }
 
-/* The spelling of transformers 5, for classes in which layers with a window have RoPE of their own. */
+/* The spelling of transformers 5, for classes in which layers with a window have their own RoPE. */
 void tt_hf_write_ropes(json_t *config, const struct tt_model_dims *d)
 {
     double local = d->local_theta != 0.0 ? d->local_theta : d->rope.theta;

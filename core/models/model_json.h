@@ -13,7 +13,7 @@
  *
  *     {"name": "llama3", "flavor": "debugmodel", "dim": 256, …, "rope_scaling": {"factor": 8.0, …}}
  *
- * Keys are those of the configuration's section `model`; rope_scaling is missing without scaling.
+ * The keys are the same as in the configuration's section `model`; without scaling, there is no rope_scaling.
  */
 
 /** The text; the caller frees. */

@@ -14,10 +14,10 @@
 struct tt_picker {
     struct tt_sampling sampling;
     int64_t vocab;
-    int32_t *token; /* that may be picked, in ascending order */
+    int32_t *token; /* tokens that may be picked, in ascending order */
     int64_t n;
-    int32_t *heap;  /* of them; the largest first */
-    double *weight; /* of the tokens taken so far, in the order they were taken */
+    int32_t *heap;  /* heap of these tokens; the largest first */
+    double *weight; /* weights of the tokens taken so far, in the order in which they were taken */
     int32_t *taken;
 };
 
@@ -97,7 +97,7 @@ static void heap_fill(struct tt_picker *p, const float *logits)
 
 /* --- candidates --- */
 
-/* The weight of a token; that of the largest logit is 1. */
+/* The weight of a token, relative to a weight of 1 for the largest logit. */
 static double weight_of(const struct tt_picker *p, const float *logits, int32_t token, float top)
 {
     return tt_exp(((double)logits[token] - (double)top) / p->sampling.temperature);
@@ -140,7 +140,7 @@ static double sum_of(const double *weight, int64_t n)
     return sum;
 }
 
-/* The number of taken tokens, at least one, that together weigh `enough`; at most n. */
+/* The smallest number of taken tokens, at least one, that together weigh `enough`; at most n. */
 static int64_t first_that_weigh(const double *weight, int64_t n, double enough)
 {
     double sum = weight[0];
@@ -180,5 +180,5 @@ int32_t tt_picker_pick(struct tt_picker *p, const float *logits, double uniform)
         if (at < 0.0)
             return p->taken[i];
     }
-    return p->taken[n - 1]; /* reached through rounding, with a uniform number close to 1 */
+    return p->taken[n - 1]; /* rounding can lead here, with a uniform number close to 1 */
 }

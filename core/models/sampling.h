@@ -7,7 +7,7 @@
 
 /**
  * Chooses the next token from logits as transformers does: divides by the temperature, keeps the top_k largest, keeps
- * of these the most likely whose probabilities first add up to top_p, and draws from the rest.
+ * of these the fewest most likely ones whose probabilities add up to top_p, and draws one of them.
  *
  * The draw is a function of the logits and of one uniform number. Equal logits rank by token id, so the choice does not
  * depend on anything else.
@@ -24,8 +24,8 @@ struct tt_picker *tt_picker_new(const struct tt_sampling *sampling, int64_t voca
 void tt_picker_free(struct tt_picker *picker);
 
 /**
- * Of all tokens, allows only those for which is_allowed returns true, of which there must be one. NULL: all, as at
- * first. A vocabulary may have rows that are not tokens.
+ * Allows only tokens for which is_allowed returns true; there must be at least one. NULL: allows all, as at first. A
+ * vocabulary may have rows that are not tokens.
  */
 void tt_picker_allow(struct tt_picker *picker, bool (*is_allowed)(const void *arg, int32_t token), const void *arg);
 

@@ -119,10 +119,10 @@ struct cells {
         tps_per_gpu, mfu_percent, tflops_per_gpu, peak_mem_gib;
 };
 
-/* Columns of numbers, their defaults, and their limits, beyond which sums overflow. */
+/* Columns of numbers, their defaults, and their limits; beyond the limits, sums would overflow. */
 static const struct {
     const char *name;
-    size_t offset; /* in struct cells */
+    size_t offset; /* offset in struct cells */
     double otherwise, low, high;
     bool is_whole;
 } columns[] = {
@@ -179,11 +179,12 @@ static int read_cells(const struct tt_csv *csv, const char *where, int row, stru
 
 /* --- rows --- */
 
-/* The machine of a row whose machine is in no table; nothing is predicted for it. */
+/* The machine of a row that names a machine in no table; nothing is predicted for it. */
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
                                                           .title = "a device that titan has no table of"};
 
-/* Copies the word in a cell without its "?", which marks a guess. Returns whether there is a word that is no guess. */
+/* Copies the word in a cell without its "?", which marks a guess. Returns whether there is a word and it is no
+ * guess. */
 static bool is_stated(const char *cell, char *word, size_t size)
 {
     size_t n = strcspn(cell, "?");
@@ -257,7 +258,7 @@ static bool model(const char *name, const struct cells *c, struct tt_cluster_sha
     return true;
 }
 
-/* Reads what is recomputed: "none", "op", "layers 10", "attention", "modules mlp", "full"; empty: the software's
+/* Reads the recomputation: "none", "op", "layers 10", "attention", "modules mlp", "full"; empty: the software's
  * default. */
 static void recompute(const struct tt_csv *csv, int row, struct tt_cluster_run *run)
 {

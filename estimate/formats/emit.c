@@ -263,7 +263,7 @@ static void megatron_overlap(struct tt_text *out, const struct tt_cluster_job *j
         tt_text_add(out, "--attention-backend %s \\\n", kernels[job->kernel]);
 }
 
-/* Writes how the loss is computed, and what is kept of the optimizer and of activations. */
+/* Writes how the loss is computed, and which optimizer state and activations are kept. */
 static void megatron_state(struct tt_text *out, const struct tt_cluster_job *job)
 {
     double loss = job->logit_bytes;

@@ -47,7 +47,7 @@ struct tt_cluster_foreign {
     bool compiled;     /* torchtitan compiles the blocks */
     bool is_megatron;
     bool has_shape;             /* the model is job.shape, not that of titan's keys */
-    bool distributed_optimizer; /* for Megatron: whether ranks shard the optimizer's state */
+    bool distributed_optimizer; /* for Megatron: ranks shard the optimizer's state */
     double stages_of_a_rank;    /* stages per rank in Megatron's pipeline; 0: there is no pipeline */
     double exposed;             /* share of Megatron's data-parallel traffic that no flag overlaps: 0, 0.5 or 1 */
     /* settings that titan's keys cannot express and, for Megatron, the model and recomputation */
@@ -56,8 +56,10 @@ struct tt_cluster_foreign {
 
 void tt_cluster_foreign_release(struct tt_cluster_foreign *foreign);
 
-/** Takes what titan's keys say about what is trained and in which types, if they are set: lora, training.dtype and
- * mixed_precision_*, optimizer.name. The job has its stack. */
+/**
+ * Takes the trained parameters and the types from titan's keys, if they are set: lora, training.dtype and
+ * mixed_precision_*, optimizer.name. The job has its stack.
+ */
 void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job);
 
 /**
@@ -69,8 +71,7 @@ void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job
 int tt_cluster_recipe_read(const char *path, const struct tt_cluster_given *given, struct tt_cluster_notes *notes,
                            struct tt_cluster_foreign *ret_foreign) TT_MUST_CHECK;
 
-/* The classes of torchtitan's keys: read or noted; without effect on the cost; unknown, and might change the cost;
- * unknown. */
+/* The classes of torchtitan's keys: read or noted; no effect on the cost; unknown, but may change the cost; unknown. */
 enum tt_recipe_class { TT_RECIPE_KNOWN, TT_RECIPE_FREE, TT_RECIPE_COSTLY, TT_RECIPE_UNKNOWN };
 
 enum tt_recipe_class tt_cluster_recipe_class(const char *name);
@@ -90,7 +91,7 @@ int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *gi
 /**
  * Appends a layout as a configuration: form is titan (YAML), torchtitan (TOML) or megatron (flags). The model is the
  * one that `model` names or, if that is NULL, the configuration's. TT_EUSAGE: there is no such form, its trainer does
- * not work like the stack, or its trainer lacks the model.
+ * not work like the stack or lacks the model.
  */
 int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *model,
                     const struct tt_cluster_layout *layout, struct tt_text *out) TT_MUST_CHECK;

@@ -30,8 +30,8 @@ struct tt_megatron_flags {
 int tt_megatron_flags_words(struct tt_megatron_flags *flags, int n, const char *const *words) TT_MUST_CHECK;
 
 /**
- * Takes the flags that a shell script passes to Megatron-LM, without running it. TT_EUSAGE: a flag depends on something
- * that the script does not define.
+ * Takes the flags that a shell script passes to Megatron-LM, without running the script. TT_EUSAGE: a flag depends on
+ * something that the script does not define.
  */
 int tt_megatron_flags_script(struct tt_megatron_flags *flags, const char *path, const char *text,
                              const struct tt_cluster_given *given) TT_MUST_CHECK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Flags of Megatron-LM as a job: its sizes become those of a config.json, its layout keys of titan.
+ * Turns flags of Megatron-LM into a job: its sizes become the sizes of a config.json, its layout becomes keys of
+ * titan.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -15,7 +16,7 @@
 #include "estimate/formats/internal.h"
 #include "estimate/model/job.h"
 
-/* --- names of flags: which are read, left out, or free of cost --- */
+/* --- names of flags: which are read, which are left out, which do not affect the cost --- */
 
 static const char *const names[TT_MEGATRON_FLAGS] = {
 #define X(id, name, kind) name,
@@ -73,7 +74,7 @@ static int find(const char *written)
     return -1;
 }
 
-/* Whether a name contains a word of things that might change the cost. */
+/* Whether a name contains one of the words that might change the cost. */
 static bool is_costly(const char *name)
 {
     for (const char *at = name; *at && *at != '='; at++) {
@@ -87,8 +88,8 @@ static bool is_costly(const char *name)
     return false;
 }
 
-/* A flag that begins with "data-", for instance, is free only if the rest of its name contains no costly word, such as
- * "parallel". */
+/* A flag that begins with "data-", for instance, does not affect the cost only if the rest of its name contains no
+ * costly word, such as "parallel". */
 static bool is_free(const char *name)
 {
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
@@ -126,7 +127,7 @@ static bool take_note(struct tt_megatron_flags *f, const char *name, const char 
     return false;
 }
 
-/* Takes an unknown flag. One that resembles a flag that is read is misspelt, and one with a costly word cannot be left
+/* Takes an unknown flag. If it resembles a known flag, it is misspelt; if it contains a costly word, it cannot be left
  * out; all others are left out. */
 static void take_unknown(struct tt_megatron_flags *f, const char *name, const char *value)
 {
@@ -239,7 +240,7 @@ static bool is_gated(const struct tt_megatron_flags *f)
     return given(f, TT_FLAG_SWIGLU) || given(f, TT_FLAG_GEGLU);
 }
 
-/* The number that a flag gives (checked before), or `otherwise` if the flag is not given. */
+/* The number that a flag gives (already checked), or `otherwise` if the flag is not given. */
 static double number(const struct tt_megatron_flags *f, enum tt_megatron_flag flag, double otherwise)
 {
     return f->value[flag] ? strtod(f->value[flag], NULL) : otherwise;
@@ -586,7 +587,7 @@ static int bytes_of(const struct tt_megatron_flags *f, enum tt_megatron_flag fla
     return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is none of fp32, bf16, fp16 and fp8", names[flag], name);
 }
 
-/* What the optimizer keeps. The types of the state count only with --use-precision-aware-optimizer. */
+/* What the optimizer keeps. The given types of the state count only with --use-precision-aware-optimizer. */
 static int optimizer(const struct tt_megatron_flags *f, struct tt_cluster_foreign *m)
 {
     const char *name = text_of(f, TT_FLAG_OPTIMIZER, "adam");
@@ -639,8 +640,7 @@ static int translate(const struct tt_megatron_flags *f, struct tt_cluster_foreig
     TT_TRY(layout(f, m));
     TT_TRY(recomputation(f, m));
     TT_TRY(kernel(f, m));
-    /* half of the data-parallel traffic is for gradients, half for parameters; a half that no flag overlaps is
-     * exposed */
+    /* half of the data-parallel traffic is for gradients, half for parameters; a half without overlap is exposed */
     overlaps =
         given(f, TT_FLAG_DISTRIBUTED_OPTIMIZER) ? given(f, TT_FLAG_OVERLAP_PARAMS) : given(f, TT_FLAG_OVERLAP_GRADS);
     m->exposed = 0.5 * !given(f, TT_FLAG_OVERLAP_GRADS) + 0.5 * !overlaps;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flags that a script gives Megatron-LM. They are in the command that starts it, or in the variables of a file that
- * starts nothing.
+ * The flags that a script gives Megatron-LM. They are in the command that starts Megatron-LM, or in the variables of a
+ * file that starts nothing.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct words {
     int n, cap;
 };
 
-/* What the user has to choose first: an unknown thing, and a flag that depends on it. */
+/* What the user must choose first: an unknown value, and a flag that depends on it. */
 struct need {
     int unknown;
     struct words depends;
@@ -37,9 +37,9 @@ static const char *keep(struct gather *g, char *text)
     return text;
 }
 
-/* --- what is not known --- */
+/* --- unknown values --- */
 
-/* The unknown thing that decides another one: its root, or itself if the user cannot give the root. */
+/* The unknown value that determines another one: its root, or itself if the user cannot give the root. */
 static int decider(const struct gather *g, int unknown)
 {
     int root = unknown;
@@ -211,7 +211,7 @@ static bool is_flags(const struct gather *g, const char *word)
     return false;
 }
 
-/* A word in which marks are replaced by the names of the unknown things: "$NAME". */
+/* A word with its marks replaced by the names of the unknown values: "$NAME". */
 static const char *readable(struct gather *g, const char *word)
 {
     struct tt_text text = {0};
@@ -243,7 +243,7 @@ static void take_mark(struct gather *g, const char *word, struct tt_cluster_note
         need(g, mark, u->name ? u->name : "flags");
 }
 
-/* Notes the need of a flag whose value is unknown, unless a flag after the script overrides it. */
+/* Records that a flag has an unknown value, unless a flag after the script overrides it. */
 static void need_of_flag(struct gather *g, const char *flag, int unknown)
 {
     enum tt_megatron_kind kind = tt_megatron_flag_kind(flag);
@@ -260,7 +260,8 @@ static void need_of_flag(struct gather *g, const char *flag, int unknown)
         need(g, unknown, keep(g, tt_format("--%s", flag)));
 }
 
-/* Takes the words of a command: `out` gets them without marks, and `needs` the unknown things on which they depend. */
+/* Takes the words of a command: `out` gets them without marks, and `needs` gets the unknown values on which they
+ * depend. */
 static void take(struct gather *g, const struct words *in, struct words *out, struct tt_cluster_notes *notes)
 {
     bool takes_value = false, is_begun = false; /* words before the program are for its launcher */

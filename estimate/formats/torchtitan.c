@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * torchtitan's configurations as jobs: files and flags as keys and values, which keys are counted, and what they mean
- * in titan's keys.
+ * torchtitan's configurations as jobs: reads files and flags as keys and values, decides which keys count, and
+ * translates them to titan's keys.
  */
 #include <limits.h>
 #include <math.h>
@@ -28,8 +28,7 @@ static const struct {
 #include "core/config/foreign.def"
 };
 
-/* The name of a key in torchtitan_keys.def. The keys for recomputation of 2026 are different keys, not only new
- * names. */
+/* The name of a key in torchtitan_keys.def. The recomputation keys of 2026 are different keys, not only new names. */
 static const char *newest(const char *name)
 {
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
@@ -218,7 +217,7 @@ out:
     return rc;
 }
 
-/* --- the keys that are counted --- */
+/* --- the keys that count --- */
 
 /* The known keys: those that titan itself has, with torchtitan's meaning; others; and beginnings of keys that do not
  * matter. */
@@ -325,7 +324,7 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
     return rc;
 }
 
-/* With ranks that share experts, these keys may divide experts in another way than the other matrices. */
+/* For ranks that share experts, these keys may divide experts differently from the other matrices. */
 static void check_experts(const struct pairs *pairs, struct tt_cluster_notes *notes)
 {
     const char *overlap = value_of(pairs, "parallelism.pipeline_parallel_expert_parallel_overlap");

@@ -22,7 +22,7 @@
 #define S(key, amount, from)     [TT_S_##key] = {(amount), (from)},
 #define END                      }}},
 
-/* `like` names the entry from which numbers without a row are taken; NULL: all numbers have rows. */
+/* `like` names the entry that supplies numbers without a row; NULL: all numbers have rows. */
 static struct {
     const char *like;
     struct tt_cluster_machine machine;
@@ -285,7 +285,7 @@ static int walk(struct reader *r, const char *path, json_t *value)
             TT_TRY(walk(r, below, json_array_get(value, i)));
         }
     } else if (!json_is_string(value) ||
-               !(tt_text_ends(path, ".name") || tt_text_ends(path, ".kind"))) /* these members carry no number */
+               !(tt_text_ends(path, ".name") || tt_text_ends(path, ".kind"))) /* these members contain no number */
         rc = take(&machine_kind, r->file, path, value, r->origin, r->machine->number, r->given);
 out:
     return rc;
@@ -427,7 +427,7 @@ static bool is_index(const char *text)
     return *text >= '0' && *text <= '9';
 }
 
-/* The container of a path, which is made if it does not exist; *ret_name is the last part of the path. */
+/* The container of a path, which is created if it does not exist; *ret_name is the last part of the path. */
 static json_t *container(json_t *root, char *path, char **ret_name)
 {
     json_t *at = root;

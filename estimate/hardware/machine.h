@@ -45,7 +45,7 @@ struct tt_cluster_ramp {
 struct tt_cluster_machine {
     const char *name, *title;
     struct tt_cluster_number number[TT_MACHINE_KEYS];
-    struct tt_cluster_ramp ramp[2]; /* of the links in a node; of the network */
+    struct tt_cluster_ramp ramp[2]; /* curves of the links in a node, and of the network */
     double exchange_share[2];       /* the share of a level's rate that all-to-all reaches; 0: the same as rings */
     json_t *file;                   /* NULL: the machine is built in */
 };
@@ -80,10 +80,10 @@ int tt_cluster_machine_load(const char *path, struct tt_cluster_machine *ret_mac
 json_t *tt_cluster_machine_json(const struct tt_cluster_machine *machine);
 
 /**
- * Takes rates of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and of
- * all sizes as a ramp. A test on one node measures the links in the node (an all-reduce without a ramp: the switch, if
- * that does the reduction), a larger test measures the network. TT_EDATA if the text has no such lines; `where` names
- * it.
+ * Takes rates of links from the output of nccl-tests or rccl-tests: the bus bandwidth of the largest message, and the
+ * bus bandwidths of all sizes as a ramp. A test on one node measures the links in the node (an all-reduce without a
+ * ramp: the switch, if that does the reduction), a larger test measures the network. TT_EDATA if the text has no such
+ * lines; `where` names it.
  *   origin  origin of the numbers, which must outlive the machine
  */
 int tt_cluster_machine_take_nccl(struct tt_cluster_machine *machine, const char *text, const char *where,

@@ -26,7 +26,7 @@ struct table {
     int bus, algorithm;          /* numbers of the columns */
     double bytes, factor;        /* bytes of the largest message; its bus bandwidth / its algorithm bandwidth */
     double rate;                 /* bus bandwidth of the largest message, GB/s */
-    struct tt_cluster_ramp ramp; /* of all messages; here its shares are in GB/s */
+    struct tt_cluster_ramp ramp; /* curve of all messages; its shares are in GB/s here */
 };
 
 struct reader {
@@ -34,7 +34,7 @@ struct reader {
     int line;
     struct table *table;
     int n, cap;
-    enum operation named; /* of the program that the log named last; OTHER: none yet */
+    enum operation named; /* program that the log named last; OTHER: none yet */
     bool is_named;
     int ranks;
     char **host;
@@ -177,7 +177,7 @@ static int take_table(struct tt_cluster_machine *m, const struct reader *r, stru
         v[TT_M_SWITCH_RATE] = (struct tt_cluster_number){t->rate * 1e9, origin};
         return 0;
     }
-    /* a part of the data of a device leaves the node, through the device's share of the cards */
+    /* part of the data of a device leaves the node, through the device's share of the cards */
     if (t->operation == EXCHANGE && far)
         scale = (devices - near) / (devices - 1) * near;
     if (t->operation != SUM && t->rate * scale * 1e9 > 1.05 * rate)

@@ -126,14 +126,13 @@ double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster
     return ring;
 }
 
-/* The expected number of n places that k copies of a token reach at random. */
+/* The expected number of places, out of n, that k copies of a token reach at random. */
 static double places_met(double n, double k)
 {
     return n * (1 - pow(1 - 1 / n, k));
 }
 
-/* The number of nodes, out of n, in which a token's experts may be, if the token may use only some groups of
- * experts. */
+/* The number of nodes, out of n, that may hold a token's experts, if the token may use only some groups of experts. */
 static double nodes_allowed(const struct tt_cluster_shape *s, double n)
 {
     double each = s->groups / n, missed = 1;

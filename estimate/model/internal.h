@@ -13,7 +13,7 @@ struct tt_cluster_product {
     double in_bytes; /* bytes per element of an operand */
     /* bytes moved for each gradient of a weight: 2 if it is written, more if it is added to others */
     double gradient_bytes;
-    bool frozen; /* backward has no gradients of weights */
+    bool frozen; /* backward does not compute gradients of weights */
 };
 
 /**
@@ -42,7 +42,7 @@ double tt_cluster_reduce_sec(const struct tt_cluster_job *job, struct tt_cluster
 double tt_cluster_message_sec(const struct tt_cluster_job *job, double stride, double bytes);
 
 /**
- * Seconds of an all-to-all in which each token of `bytes` in all goes to `copies` members at random. A token travels
+ * Seconds of an all-to-all in which each token (`bytes` in all) goes to `copies` members at random. A token travels
  * once to each node, and inside a node once to each member.
  */
 double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes,
@@ -65,7 +65,9 @@ double tt_cluster_saved_bytes(const struct tt_cluster_job *job);
 /** Bytes of the moments of a parameter, on average over the model. */
 double tt_cluster_moment_bytes(const struct tt_cluster_job *job);
 
-/** The number of ranks, out of `copies` that hold the same parameters, that share a copy of the optimizer's state. */
+/**
+ * The number of ranks that share a copy of the optimizer's state, out of `copies` ranks that hold the same parameters.
+ */
 double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies);
 
 /**

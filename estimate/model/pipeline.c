@@ -9,7 +9,7 @@
 #include "estimate/model/internal.h"
 #include "estimate/model/job.h"
 
-/* With this many microbatches per rank, each further one takes the time of a rank's work. */
+/* From this many microbatches per rank on, each further one adds the time of a rank's work. */
 enum { ROUNDS = 4 };
 
 /* --- layers of a stage, by torchtitan's rule, which titan follows --- */

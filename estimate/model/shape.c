@@ -67,7 +67,8 @@ double tt_cluster_expert_tp(const struct tt_cluster_job *job)
     return job->expert_tp > 0 ? job->expert_tp : job->tp;
 }
 
-/* The number of ranks with the same experts. It includes tensor-parallel ranks if these do not divide experts. */
+/* The number of ranks with the same experts. It includes tensor-parallel ranks if tensor parallelism does not divide
+ * experts. */
 static double expert_ranks(const struct tt_cluster_job *job, double ranks)
 {
     return ranks * job->tp / tt_cluster_expert_tp(job) / job->ep;

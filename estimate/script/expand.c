@@ -212,7 +212,7 @@ int tt_shell_lex(struct tt_shell *sh, const char *text)
     return 0;
 }
 
-/* --- expanding words: variables, defaults, lists, and marks of unknown things --- */
+/* --- expanding words: variables, defaults, lists, and marks of unknown values --- */
 
 struct builder {
     struct tt_shell *sh;
@@ -238,7 +238,7 @@ static void put_number(struct builder *b, long long number)
     b->has = true;
 }
 
-/* Adds the mark of the last unknown thing. */
+/* Adds the mark of the last unknown value. */
 static void put_mark(struct builder *b)
 {
     tt_text_add(&b->text, "\1%d\2", b->sh->unknown);
@@ -321,7 +321,7 @@ int tt_shell_is_empty(struct tt_shell *sh, const struct tt_script_words *value)
 
 /* --- parameters --- */
 
-/* Gets the value of a parameter. False: it is not set, and *ret_value is the mark of that. */
+/* Gets the value of a parameter. False: it is not set, and *ret_value is the mark for that. */
 static bool look_up(struct tt_shell *sh, const char *name, struct tt_script_words *ret_value)
 {
     const struct tt_script_variable *v = tt_shell_find(sh, name);
@@ -430,7 +430,7 @@ static void put_parameter(struct builder *b, const char *inside, bool quoted)
     if (*inside && strchr("-=+?", inside[has_colon]) && inside[has_colon]) {
         if (put_alternative(b, name, &value, inside + has_colon, quoted))
             return;
-    } else if (*inside) { /* parts and replacements are not understood */
+    } else if (*inside) { /* titan does not understand parts and replacements */
         put_unknown(b, TT_WHY_FORM, NULL);
         return;
     }

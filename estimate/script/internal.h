@@ -15,7 +15,7 @@ struct tt_shell_token {
 
 enum tt_shell_stop { TT_STOP_NONE, TT_STOP_TURN, TT_STOP_LOOP, TT_STOP_FUNCTION, TT_STOP_ALL };
 
-/* Everything in which two ways through a script may differ. */
+/* Everything that may differ between two ways through a script. */
 struct tt_shell_state {
     struct tt_script_variable *variable;
     int n, cap;
@@ -62,7 +62,7 @@ void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char
 /** The variable of that name; NULL: it was never set. */
 struct tt_script_variable *tt_shell_find(struct tt_shell *sh, const char *name);
 
-/** Sets a variable, or adds to it, unless the user gave its value. An unknown thing without a name gets this name. */
+/** Sets a variable, or adds to it, unless the user gave its value. An unknown value without a name gets this name. */
 void tt_shell_set(struct tt_shell *sh, const char *name, const struct tt_script_words *value, bool is_added);
 void tt_shell_set_word(struct tt_shell *sh, const char *name, const char *word);
 void tt_shell_unset(struct tt_shell *sh, const char *name);

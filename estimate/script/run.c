@@ -12,7 +12,7 @@
 
 enum { MOST_TURNS = 1000, MOST_COMMANDS = 200000, DEEPEST = 50 };
 
-/* --- simple commands: builtins that set something, and programs, which are only listed --- */
+/* --- simple commands: builtins that set something, and programs, which are only recorded --- */
 
 /* Returns -1, an unknown status that depends on a new unknown thing. */
 static int ask(struct tt_shell *sh, enum tt_script_why why)
@@ -275,14 +275,14 @@ static void pass(struct run *r, int (*part)(struct run *))
 
 /* --- ways --- */
 
-/* The ways that an unknown condition leaves open. */
+/* The ways through a script that an unknown condition leaves open. */
 struct ways {
     struct tt_shell_state before, *way;
     int n, cap, unknown;
     bool open, closed; /* open: there is an unknown condition; closed: one of the ways is certainly taken */
 };
 
-/* Follows or skips a list; `is`: whether this is the way (1, 0, or -1: unknown). */
+/* Follows or skips a list; `is`: whether the script goes this way (1, 0, or -1: unknown). */
 static void follow(struct run *r, struct ways *w, int is)
 {
     if (w->closed || is == 0) {
@@ -343,7 +343,7 @@ static int conditional(struct run *r)
     return w.open ? ask(r->sh, TT_WHY_TEST) : 1;
 }
 
-/* After a turn of a loop: whether there may be another turn. */
+/* After an iteration of a loop: whether there may be another one. */
 static bool goes_on(struct run *r)
 {
     enum tt_shell_stop stop = r->sh->state.stop;
@@ -362,7 +362,7 @@ static void endless(struct run *r, int line)
                         r->sh->path, line, MOST_TURNS);
 }
 
-/* Reads a turn of a loop; `is`: whether it is run (1, 0, or -1: perhaps). */
+/* Reads an iteration of a loop; `is`: whether it runs (1, 0, or -1: perhaps). */
 static void turn(struct run *r, int is)
 {
     struct ways w = {.open = false};

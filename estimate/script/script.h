@@ -7,10 +7,10 @@
 #include "core/base/error.h"
 
 /**
- * Shell scripts that start a training, read without being run: no program is started, and no other file is read.
+ * Reads shell scripts that start a training, without running them: it starts no program and reads no other file.
  * Variables, lists, tests, branches, loops, functions and arithmetic are evaluated. Everything from outside the script
  * (the environment, arguments, the output of programs, other files) is unknown, and so is everything that depends on
- * it. If the condition of a branch is unknown, all ways are followed, and a variable that differs afterwards has
+ * it. If the condition of a branch is unknown, the reader follows all ways, and a variable that differs afterwards has
  * several values.
  */
 enum tt_script_why {
@@ -30,7 +30,7 @@ struct tt_script_words {
 
 struct tt_script_unknown {
     enum tt_script_why why;
-    const char *name; /* the variable that would decide it if the user gave its value; NULL: there is none */
+    const char *name; /* the variable that would determine it if the user gave its value; NULL: there is none */
     int line;
     int of;                        /* for a choice: the unknown thing that chooses */
     struct tt_script_words *value; /* for a choice: the possible values */
@@ -41,7 +41,7 @@ struct tt_script_unknown {
 struct tt_script_command {
     struct tt_script_words words;
     int line;
-    int under;        /* the unknown thing that decides whether the command is run; -1: it is run */
+    int under;        /* the unknown value that decides whether the command runs; -1: it certainly runs */
     const char *loop; /* the variable of a loop that runs it more than once; NULL: none does */
 };
 
@@ -60,7 +60,7 @@ struct tt_script {
     const struct tt_script_variable *variable; /* with their values at the end of the script */
     int n_variables;
     const char *source;             /* a file that the script would read, which titan does not read; NULL: none */
-    struct tt_script_words assumed; /* variables that nothing sets, and that titan took as not set */
+    struct tt_script_words assumed; /* variables that nothing sets, and that titan treats as not set */
     void **owned;
     int n_owned, cap_owned;
 };
@@ -76,7 +76,7 @@ int tt_script_read(struct tt_script *script, const char *path, const char *text,
                    const char *args) TT_MUST_CHECK;
 void tt_script_release(struct tt_script *script);
 
-/** The first unknown thing whose mark is in a word, or -1. Marks are "\1NUMBER\2". */
+/** The first unknown value whose mark is in a word, or -1. Marks are "\1NUMBER\2". */
 int tt_script_mark(const char *word);
 
 /** Whether a word is a mark and nothing else. */

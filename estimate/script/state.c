@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The variables of a script, and what is not known of them.
+ * The variables of a script, and the unknown values among them.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Arithmetic and tests of a script. Each may be unknown.
+ * Arithmetic and tests of a script. The result of each may be unknown.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -233,14 +233,14 @@ static void add_new(struct tt_shell *sh, struct tt_script_words *words, const ch
     tt_shell_add(sh, words, word);
 }
 
-/* Keeps the words with which an unknown thing is compared: a user may give it one of them. */
+/* Keeps the words with which an unknown value is compared: a user may choose one of them. */
 static void compare_with(struct tt_shell *sh, int unknown, const char *text)
 {
     if (tt_script_mark(text) < 0)
         add_new(sh, &sh->script->unknown[unknown].compared, text);
 }
 
-/* Returns -1, and records the unknown thing on which the answer depends. */
+/* Returns -1, and records the unknown value on which the answer depends. */
 static int depends(struct tt_shell *sh, int unknown)
 {
     sh->unknown = unknown;
@@ -253,7 +253,7 @@ static int is_empty(struct tt_shell *sh, const char *text)
     int mark = tt_script_mark(text), is = tt_shell_is_empty(sh, &one);
 
     if (is == 1 && mark >= 0 && sh->script->unknown[mark].why == TT_WHY_UNSET)
-        add_new(sh, &sh->script->assumed, sh->script->unknown[mark].name); /* the test takes the variable as not set */
+        add_new(sh, &sh->script->assumed, sh->script->unknown[mark].name); /* the test treats the variable as not set */
     return is;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layouts: what is wrong with one, the best of all for a step, what single changes do, and a whole run.
+ * Layouts: the faults of one, the best ones for a step, the effects of single changes, and a whole run.
  */
 #include "estimate/search/search.h"
 
@@ -190,7 +190,7 @@ struct search {
     struct tt_cluster_found *found;
 };
 
-/* A layout that takes longer is neither among the best nor tied with the first. */
+/* A layout that takes longer than this is neither among the best nor tied with the first. */
 static double limit(const struct search *s)
 {
     return fmax(s->best[s->most - 1], (1 + TT_CLUSTER_TIE) * s->best[0]);
@@ -285,7 +285,7 @@ static void try_layout(struct search *s, const struct tt_cluster_job *job)
     keep(s, &l);
 }
 
-/* Tries recomputation, and whether gathered parameters stay. */
+/* Tries the kinds of recomputation, and whether gathered parameters stay. */
 static void try_policies(struct search *s, struct tt_cluster_job job)
 {
     static const enum tt_cluster_again all[] = {TT_AGAIN_NONE, TT_AGAIN_OP, TT_AGAIN_ATTENTION, TT_AGAIN_FULL};
@@ -478,8 +478,8 @@ static void add(struct list *list, const char *text, struct tt_cluster_job job)
     c->gain = c->layout.tokens_per_sec / list->from->tokens_per_sec - 1;
 }
 
-/* The layout in which `degree` (of tensor parallelism or stages) is multiplied by `factor`, at the cost of
- * data-parallel ranks. */
+/* The layout in which a degree (tensor parallelism or stages) is multiplied by `factor`, at the cost of data-parallel
+ * ranks. */
 static struct tt_cluster_job regroup(struct tt_cluster_job job, double *degree, const struct tt_cluster_job *of,
                                      double factor)
 {
@@ -599,10 +599,10 @@ int tt_cluster_changes(const struct tt_cluster_layout *layout, double usable,
 
 /* --- a whole run: failures, checkpoints, and how long it takes --- */
 
-/* The least time for which an asynchronous checkpoint blocks: ranks agree, and allocate host memory. */
+/* The shortest time for which an asynchronous checkpoint blocks: ranks agree, and allocate host memory. */
 static const double least_blocked_sec = 1;
 
-/* The interval with the least loss (Daly 2006), for checkpoints that block `delta` and failures every `mean`. */
+/* The interval with the smallest loss (Daly 2006), for checkpoints that block for `delta` and failures every `mean`. */
 static double daly(double delta, double mean)
 {
     double x = sqrt(delta / (2 * mean));

@@ -43,7 +43,7 @@ struct tt_cluster_found {
     struct {
         const char *why; /* a text of tt_cluster_fault */
         long n;
-    } fault[16]; /* why the other layouts cannot run; an unused one has n 0 */
+    } fault[16]; /* reasons why the other layouts cannot run; an unused one has n 0 */
 };
 
 /**
@@ -61,11 +61,11 @@ struct tt_cluster_course {
     double steps, tokens, days, device_hours, failures;
     double failure_hours;    /* mean time between failures of the job */
     double checkpoint_bytes; /* state in a checkpoint: weights and moments in float32 */
-    double blocked_sec;      /* time for which a checkpoint in the background blocks training */
-    double write_sec;        /* until it is durable */
+    double blocked_sec;      /* time for which a checkpoint written in the background blocks training */
+    double write_sec;        /* time until it is durable */
     double interval_sec;     /* time between checkpoints, by Daly's formula */
     double interval_steps;
-    double goodput; /* the share of the time that is spent on steps which are not lost */
+    double goodput; /* the share of the time spent on steps that are not lost */
 };
 
 /** Predicts a run of `tokens` tokens. */

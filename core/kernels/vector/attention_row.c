@@ -11,7 +11,7 @@
 #include "core/kernels/vector_math.h"
 
 enum {
-    VECTORS = 4, /* of a row of v at a time: they hide the latency of each other's sums */
+    VECTORS = 4, /* vectors of a row of v at a time, enough to hide the latency of each other's sums */
     KEYS = 256   /* at a time for all query heads, so that k and v are read from memory once */
 };
 
@@ -38,7 +38,7 @@ VF_INLINE void cap_scores(float *s, int64_t n, float scale, float cap)
         vf_store_n(s + i, vf_mul(outer, vf_tanh(vf_mul(inner, vf_load_n(s + i, n - i)))), n - i);
 }
 
-/* Scores become weights, whose sum is 1, with that of the sink if there is one. */
+/* Turns scores into weights, whose sum is 1, including the sink's weight if there is one. */
 VF_INLINE void softmax(float *s, int64_t n, float scale, const float *sink)
 {
     float largest = scale * largest_of(s, n);

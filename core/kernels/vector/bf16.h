@@ -4,8 +4,8 @@
 
 /**
  * Pairs of bfloat16 for AVX512-BF16: two neighbours along the summed dimension, as 32 bits. vdpbf16ps adds the products
- * of 16 pairs to 16 floats. It takes denormal inputs as 0, makes denormal results 0, and rounds each sum in an order of
- * its own.
+ * of 16 pairs to 16 floats. It treats denormal inputs as 0, turns denormal results into 0, and adds and rounds in its
+ * own order.
  */
 #include "core/kernels/vector/simd.h"
 #include "core/math/bf16.h"

@@ -91,7 +91,7 @@ static void pack_b(tt_bf16 *to, const struct tt_matmul *gemm, int64_t column, in
 
 /* --- the product --- */
 
-/* What happens to the sums of a rectangle of c: they are added to `add`, and stored. */
+/* The use of a rectangle's sums: they are added to `add`, and stored. */
 struct target {
     int64_t rows, columns; /* rows <= ROWS, columns <= PANEL */
     const float *add;      /* NULL: nothing */

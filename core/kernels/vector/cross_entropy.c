@@ -93,8 +93,8 @@ struct row {
     float scale, z_loss;
 };
 
-/* Turns logits into exp(logit - the largest) and sets the losses; returns what makes the gradient of that, except that
- * `scale` is still to be subtracted from the label's. */
+/* Turns logits into exp(logit - the largest) and sets the losses; returns the factor that turns them into the gradient,
+ * except that `scale` must still be subtracted at the label. */
 static float row_loss(const struct row *row, float *logits, int32_t label, int64_t vocab)
 {
     float largest = row_max(logits, vocab), target = logits[label];

@@ -94,7 +94,7 @@ void TT_TYPED(tt_gelu_fwd)(element *y, const element *x, int64_t n)
     }
 }
 
-/* Of a vector of x, with the sigmoid in its definition; this order avoids 0 times infinity far from 0. */
+/* For a vector of x, by the sigmoid in its definition; this order avoids 0 times infinity far from 0. */
 VF_INLINE vf gelu_slope(vf x, vf sigmoid)
 {
     vf slope = vf_fma(vf_mul(vf_set(slope_cubic), x), x, vf_set(linear));
@@ -135,7 +135,7 @@ void TT_TYPED(tt_geglu_bwd)(element *dg, element *du, const element *dh, const e
 /* The probability of the normal distribution beyond |x|, and x times its density: tt_normal_tail in vector_math.h. */
 VF_INLINE vf normal_tail(vf x, vf *ret_slope)
 {
-    vf size = vf_min(vf_set(14.5F), vf_max(vf_sub(vf_zero(), x), x)); /* in this order a NaN stays */
+    vf size = vf_min(vf_set(14.5F), vf_max(vf_sub(vf_zero(), x), x)); /* in this order a NaN remains NaN */
     vf square = vf_mul(size, size), rest = vf_fma(size, size, vf_sub(vf_zero(), square));
     vf e = vf_exp(vf_mul(vf_set(-0.5F), square)), p = vf_set(0x1.a022e4p-6F);
     vf t = vf_div(vf_set(1.0F), vf_fma(vf_set(0x1.eb851ep-3F), size, vf_set(1.0F)));

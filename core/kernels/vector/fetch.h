@@ -8,7 +8,7 @@
 
 /**
  * Lines of a matrix that are fetched into the second cache while other data is multiplied: a few cache lines at a time,
- * because a processor forgets requests beyond its queue. All sizes are in bytes.
+ * because a processor drops requests beyond its queue. All sizes are in bytes.
  */
 struct fetch {
     const char *line; /* the first one that is not fetched yet */

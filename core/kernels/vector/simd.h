@@ -5,8 +5,8 @@
 /**
  * Vectors of floats. A kernel family is one source over this header; meson compiles it once per set of instructions,
  * and TT_ISA(name) gives its functions the suffix. The operations are in one header per kind of processor: simd_x86.h
- * (AVX-512: 16 lanes, AVX2: 8) and simd_c.h, which is portable C for TT_SIMD_LANES lanes and says what each operation
- * does, to the bit. No other file of this folder has intrinsics, except for instructions that multiply bfloat16.
+ * (AVX-512: 16 lanes, AVX2: 8) and simd_c.h, which is portable C for TT_SIMD_LANES lanes and defines each operation to
+ * the bit. No other file of this folder has intrinsics, except for instructions that multiply bfloat16.
  *
  * Everything here is static. A function that two objects share would be linked once, from the first object, and could
  * then contain instructions that the processor lacks. For the same reason these sources include no header with
@@ -42,7 +42,7 @@
 VF_INLINE vf vf_exp(vf given)
 {
     const vf lowest = vf_set(-0x1.5d589ep+6F), shift = vf_set(0x1.8p23F);
-    vf x = vf_max(lowest, vf_min(vf_set(89.0F), given)); /* in this order a NaN stays */
+    vf x = vf_max(lowest, vf_min(vf_set(89.0F), given)); /* in this order a NaN remains NaN */
     vf shifted = vf_fma(x, vf_set(0x1.715476p+0F), shift), n = vf_sub(shifted, shift);
     vf r = vf_fma(n, vf_set(0x1.bd0106p-13F), vf_fnma(n, vf_set(0x1.63p-1F), x)), q = vf_set(0x1.6a2252p-10F);
 
@@ -67,7 +67,7 @@ VF_INLINE vf vf_exp2_low(vf x)
     const vf shift = vf_set(0x1.8p23F);
     vf shifted, r, q = vf_set(0x1.5bba14p-10F);
 
-    x = vf_max(vf_set(-127.0F), x); /* in this order a NaN stays */
+    x = vf_max(vf_set(-127.0F), x); /* in this order a NaN remains NaN */
     shifted = vf_add(x, shift);
     r = vf_sub(x, vf_sub(shifted, shift));
     q = vf_fma(q, r, vf_set(0x1.3cea88p-7F));
@@ -81,8 +81,8 @@ VF_INLINE vf vf_exp2_low(vf x)
 /* --- sums over a row --- */
 
 /**
- * Sixteen floats: one vector, or two, or four. Whatever is summed across lanes is summed in sixteen of them, which
- * vs_sum folds in one order, so that a sum has the same bits for every number of lanes. Tails: as for vf.
+ * Sixteen floats: one vector, or two, or four. Every sum across lanes uses sixteen lanes, which vs_sum folds in a fixed
+ * order, so that a sum has the same bits for every number of lanes. Tails: as for vf.
  */
 #define VS_LANES INT64_C(16)
 enum { VS_PARTS = VS_LANES / VF_LANES };

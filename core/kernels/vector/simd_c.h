@@ -3,15 +3,15 @@
 #define TT_CORE_KERNELS_VECTOR_SIMD_C_H
 
 /**
- * The operations of simd.h in portable C, for vectors of TT_SIMD_LANES lanes: 4, 8 or 16. It is also what the other
- * headers must do: every operation gives the same bits in each, whatever the number of lanes. Vectors are an extension
- * that gcc and clang share; a compiler divides those that are wider than the processor's.
+ * The operations of simd.h in portable C, for vectors of TT_SIMD_LANES lanes: 4, 8 or 16. It also specifies the other
+ * headers: every operation gives the same bits in each of them, for any number of lanes. Vectors are an extension of
+ * gcc and clang; a compiler splits vectors that are wider than the processor's.
  */
 #include <string.h>
 
 #define VF_LANES ((int64_t)TT_SIMD_LANES) /* 64 bits, like the indices that it is multiplied with */
 #if TT_SIMD_LANES == 16
-#define VF_REGISTERS 32 /* that the tiles of products may fill */
+#define VF_REGISTERS 32 /* vectors that the tiles of products may fill */
 #else
 #define VF_REGISTERS 16
 #endif
@@ -46,7 +46,7 @@ VF_INLINE void vf_store(float *x, vf a)
     memcpy(x, &a, sizeof a);
 }
 
-/* The first n lanes, all if n >= VF_LANES; the others are 0, and what is behind them is not touched. */
+/* The first n lanes (all if n >= VF_LANES); the others become 0, and the memory behind them is not touched. */
 VF_INLINE vf vf_load_n(const float *x, int64_t n)
 {
     float some[TT_SIMD_LANES] = {0.0F};
@@ -71,7 +71,7 @@ VF_INLINE void vf_store_n(float *x, vf a, int64_t n)
         x[i] = some[i];
 }
 
-/* The same for a constant n, what gemm.c needs for a row of a panel. */
+/* The same for a constant n: the needs of gemm.c for a row of a panel. */
 VF_INLINE void vf_store_few(float *x, vf a, int64_t n)
 {
     vf_store_n(x, a, n);
@@ -112,10 +112,10 @@ VF_INLINE vf vf_sqrt(vf a)
 }
 
 /**
- * a b + c, rounded once, also on a processor that cannot do that: the product of floats is exact in double, and the sum
- * is rounded to odd there (Boldo & Melquiond 2008), so that rounding to float once more gives what rounding once does.
- * With s the rounded sum and e its exact error (Knuth's two-sum), the rounded-to-odd sum is s if e is 0 or s odd,
- * otherwise the neighbour of s towards e.
+ * a b + c, rounded once, even on a processor without such an instruction: the product of floats is exact in double, and
+ * the sum is rounded to odd there (Boldo & Melquiond 2008), so that rounding to float once more gives the same result
+ * as rounding once. With s the rounded sum and e its exact error (Knuth's two-sum), the rounded-to-odd sum is s if e is
+ * 0 or s odd, otherwise the neighbour of s towards e.
  */
 #if defined(__FP_FAST_FMAF)
 
@@ -175,7 +175,7 @@ VF_INLINE vmask vf_less(vf a, vf b)
     return (vmask)(a < b);
 }
 
-/* a if it is larger, b otherwise, also if either is NaN or both are 0. */
+/* a if it is larger; otherwise b, even if either is NaN or both are 0. */
 VF_INLINE vf vf_max(vf a, vf b)
 {
     return vf_select(vf_less(b, a), a, b);
@@ -207,7 +207,7 @@ VF_INLINE vf vf_scale(vf a, vf shifted)
     return a * (vf)((half + 127) << 23) * (vf)((n - half + 127) << 23);
 }
 
-/* 2^n of such an integer, -127 <= n <= 127; 0 for -127. */
+/* 2^n for such an integer, -127 <= n <= 127; 0 for -127. */
 VF_INLINE vf vf_power(vf shifted)
 {
     return (vf)(((vf_bits)shifted << 23) + 0x3f800000U);
@@ -259,7 +259,7 @@ VF_INLINE vf vf_swap_pairs(vf a)
     return b;
 }
 
-/* The even lanes (odd: the odd ones) of low, then those of high. */
+/* The even lanes (odd: the odd ones) of low, then of high. */
 VF_INLINE vf vf_every_other(vf low, vf high, int odd)
 {
     vf a = low;
@@ -405,7 +405,7 @@ VF_INLINE vw vw_mul_low(vw a, vw b)
     return (a & 0xffffffffU) * (b & 0xffffffffU);
 }
 
-/* The lower halves of the words of a, then those of b: VF_LANES lanes of 32 bits. */
+/* The lower halves of the words of a, then of b: VF_LANES lanes of 32 bits. */
 VF_INLINE vw vw_narrow(vw a, vw b)
 {
     vf_bits both;

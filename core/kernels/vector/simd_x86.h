@@ -165,7 +165,7 @@ VF_INLINE vf vf_scale(vf a, vf shifted)
     return _mm512_scalef_ps(a, _mm512_sub_ps(shifted, _mm512_set1_ps(0x1.8p23F)));
 }
 
-/* 2^n of such an integer, -127 <= n <= 127; 0 for -127. */
+/* 2^n for such an integer, -127 <= n <= 127; 0 for -127. */
 VF_INLINE vf vf_power(vf shifted)
 {
     __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);

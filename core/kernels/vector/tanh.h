@@ -15,7 +15,7 @@ VF_INLINE vf vf_tanh(vf x)
     const vf one = vf_set(1.0F), end = vf_set(9.0F), begin = vf_set(-9.0F);
     vf z, p = vf_set(0x1.c9a33ap-27F), q = vf_set(0x1.a0b804p-21F);
 
-    x = vf_max(begin, vf_min(end, x)); /* in this order a NaN stays */
+    x = vf_max(begin, vf_min(end, x)); /* in this order a NaN remains NaN */
     z = vf_mul(x, x);
     p = vf_fma(p, z, vf_set(0x1.59552cp-16F));
     p = vf_fma(p, z, vf_set(0x1.c9f84p-9F));

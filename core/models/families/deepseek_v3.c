@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * DeepSeek-V3 (DeepSeek-AI 2024) and, with a softmax in its routers, DeepSeek-V2: multi-head latent attention, experts
- * of which some see all tokens, dense first layers. RoPE rotates neighbouring pairs, in titan as in Hugging Face's
- * files. Files of DeepSeek-V3 have a layer more than the configuration says, which predicts a second token; it is not
- * read.
+ * (some of which see all tokens), and dense first layers. RoPE rotates neighbouring pairs, in titan as in Hugging
+ * Face's files. Files of DeepSeek-V3 contain one more layer than the configuration says; it predicts a second token,
+ * and titan does not read it.
  */
 #include <string.h>
 
@@ -104,7 +104,7 @@ out:
     return rc;
 }
 
-/* What gates are multiplied by. Without it experts would have no effect, and 0 means 1 in tt_moe. */
+/* The factor of the gates. Without it experts would have no effect, and 0 means 1 in tt_moe. */
 static int read_scale(const void *config, const char *where, struct tt_moe *moe)
 {
     int rc = 0;
@@ -117,7 +117,7 @@ out:
     return rc;
 }
 
-/* DeepSeek-V3's router, whose groups count by their two best experts; a bias is added where experts are chosen. */
+/* DeepSeek-V3's router: its groups count by their two best experts, and a bias is added for the choice of experts. */
 static int read_sigmoid(const void *config, const char *where, struct tt_moe *moe)
 {
     bool normalized = !moe->gates_as_scored;
@@ -134,7 +134,7 @@ out:
     return rc;
 }
 
-/* DeepSeek-V2's, which does not normalize gates. */
+/* DeepSeek-V2's router, which does not normalize gates. */
 static int read_softmax(const void *config, const char *where, struct tt_moe *moe)
 {
     const char *method = json_string_value(json_object_get(config, "topk_method"));
@@ -153,7 +153,8 @@ out:
     return rc;
 }
 
-/* The number of experts has another name in each class; that of a token's has no default in DeepSeek-V2's. */
+/* Each class has another name for the number of experts; a token's number of experts has no default in DeepSeek-V2's
+ * class. */
 static int read_experts(const void *config, const char *where, struct tt_model_dims *d)
 {
     bool v2 = tt_hf_class(config) == &classes[1];

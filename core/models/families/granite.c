@@ -78,7 +78,7 @@ static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER,
                                             TT_GGUF_SIZE("attention.scale", REAL, multipliers.attention, true),
                                             TT_GGUF_SIZE("logit_scale", DIVISOR, multipliers.logits, false)};
 static const struct tt_gguf_arch archs[] = {{.name = "granite", .size = sizes, .n_sizes = TT_COUNT(sizes)}};
-/* Rows of q and k are ordered for pairs there. */
+/* There, the rows of q and k are ordered for pairs. */
 static const struct tt_gguf_name names[] = {
     {.ours = "attention.wq.weight", .theirs = "attn_q.weight", .layout = TT_GGUF_PAIRS},
     {.ours = "attention.wq.bias", .theirs = "attn_q.bias", .layout = TT_GGUF_PAIRS},

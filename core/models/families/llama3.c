@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Llama 3 (Dubey et al. 2024), with the RoPE scaling of 3.1. RoPE rotates neighbouring pairs, as torchtitan does;
- * Hugging Face's files have the rows of q and k permuted for rotating halves. Files of Mistral are the same but for a
- * sliding window, which all layers may have; a model without one is written as Llama.
+ * Hugging Face's files have the rows of q and k permuted for rotating halves. Files of Mistral are the same except for
+ * a sliding window, which all layers may have; titan writes a model without one as Llama.
  */
 #include "core/models/gguf.h"
 #include "core/models/hf.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * OLMo 2 (Team OLMo 2025) and OLMo 3: Llama's blocks with norms after attention and feed-forward, before the residual,
- * and norms of q and of k over all heads. Three of four layers of OLMo 3 have a window, and scaled RoPE is that of the
- * others. RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no such models;
- * parameters have its names and init rules.
+ * and norms of q and of k over all heads. Three of four layers of OLMo 3 have a window; only the others have scaled
+ * RoPE. RoPE rotates halves and the layout is that of Hugging Face's files. torchtitan has no such models; parameters
+ * have its names and init rules.
  */
 #include "core/models/gguf.h"
 #include "core/models/hf.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * SmolLM3 (Hugging Face 2025): Llama's blocks, of which every fourth rotates neither q nor k. RoPE rotates halves and
- * the layout is that of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
+ * SmolLM3 (Hugging Face 2025): Llama's blocks; every fourth one rotates neither q nor k. RoPE rotates halves and the
+ * layout is that of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
 #include "core/models/gguf.h"
 #include "core/models/hf.h"
@@ -40,7 +40,7 @@ static const struct tt_hf_class classes[] = {
      .window = {.needs_use = true}},
 };
 
-/* Of no_rope_layers, whose 0 means what its name says. */
+/* A 0 in no_rope_layers means what the key's name says. */
 static bool is_unrotated(const json_t *member)
 {
     return json_is_integer(member) && json_integer_value(member) == 0;
@@ -81,7 +81,7 @@ static const struct tt_decoder decoder = {.rotate_half = true};
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
 static const struct tt_gguf_arch archs[] = {
     {.name = "smollm3", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_NO_BIAS, .unrotated_every = 4}};
-/* Rows of q and k are ordered for pairs there. */
+/* There, the rows of q and k are ordered for pairs. */
 static const struct tt_gguf_name names[] = {
     {.ours = "attention.wq.weight", .theirs = "attn_q.weight", .layout = TT_GGUF_PAIRS},
     {.ours = "attention.wq.bias", .theirs = "attn_q.bias", .layout = TT_GGUF_PAIRS},
