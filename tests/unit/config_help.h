@@ -36,7 +36,7 @@ static inline struct tt_config *from_text(const char *text, int *rc)
     return NULL;
 }
 
-/* The same from flags alone. */
+/* As above, but from flags alone. */
 static inline struct tt_config *from_flags(int n, const char *const *flags, int *rc)
 {
     struct tt_config *cfg = NULL;
@@ -92,7 +92,8 @@ static inline const char *bad_flags(int n, const char *const *flags)
     return tt_error_message();
 }
 
-/* The base flags and more of them (up to a NULL), with the checks of input. NULL if they are refused as TT_EUSAGE. */
+/* Reads the base flags and then the given ones (up to a NULL), and checks the input. NULL if they are refused as
+ * TT_EUSAGE. */
 static inline struct tt_config *checked_flags(struct tt_config_input input, const char *const *more)
 {
     enum { MOST_FLAGS = 24 };
@@ -119,7 +120,7 @@ static inline struct tt_config *checked_flags(struct tt_config_input input, cons
     return NULL;
 }
 
-/* cfg was refused (NULL), and the error's message has this text. */
+/* Checks that cfg was refused (NULL) and that the error's message contains this text. */
 static inline void assert_refused(const struct tt_config *cfg, const char *message)
 {
     if (cfg)

@@ -45,7 +45,7 @@ static inline struct tt_model *make_of(const char *name, const char *flavor, con
     return model;
 }
 
-/* The call failed with that code and a message that has `part` in it. */
+/* Checks that the call failed with that code and with a message that contains `part`. */
 static inline void assert_fails(int rc, int code, const char *part)
 {
     if (rc != code || !strstr(tt_error_message(), part))

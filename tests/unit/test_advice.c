@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The hint at the end of a run. It depends on what held the run up, and names a policy only if it fits into memory. And
- * which time counts.
+ * The hint at the end of a run: it depends on what slowed the run, and it recommends a policy only if that fits into
+ * memory. Also: which time counts.
  */
 #include "cli/train/screen.h"
 #include "config_help.h"
@@ -73,7 +73,7 @@ static void names_the_degree_whose_ranks_wait(void **state)
     release(&run);
 }
 
-/* The local batch is the default: eight microbatches of the pipeline. */
+/* The local batch has its default, so the pipeline runs eight microbatches. */
 static void names_the_dimension_that_waits_most(void **state)
 {
     struct run run = run_on(4, "--parallelism.tensor_parallel_degree=2", "--parallelism.pipeline_parallel_degree=2",
@@ -133,7 +133,7 @@ static void blames_the_data_when_it_is_the_data(void **state)
     release(&run);
 }
 
-/* Saves and validations do not count as time of steps. An asynchronous save may end within such a pause. */
+/* Saves and validations do not count as step time. An asynchronous save may end within such a pause. */
 static void a_pause_within_a_pause_counts_once(void **state)
 {
     struct tt_comm *comm = tt_comm_self_new();

@@ -117,7 +117,7 @@ static void crc32c_matches_the_standard(void **state)
     assert_int_equal(tt_crc32c(tt_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 }
 
-/* Long texts are computed by other code than short ones. */
+/* Long texts are hashed by other code than short ones. */
 static void crc32c_of_a_text_is_that_of_its_pieces(void **state)
 {
     enum { SIZE = 40000 };
@@ -233,8 +233,8 @@ static void a_name_is_found_that_was_meant(void **state)
     assert_null(tt_text_meant("", flavors, 5));
 }
 
-/* The first and last characters of each length, and what is none: RFC 3629, section 4. */
-/* The text after it was shown once and twice, and in XML. */
+/* The first and last characters of each length, and byte sequences that are not UTF-8 (RFC 3629, section 4). */
+/* The text after it was made printable once and twice, and in XML. */
 static void expect_shown(const char *text, size_t size, const char *wanted, const char *wanted_xml)
 {
     struct tt_text shown = {0}, again = {0}, xml = {0};
@@ -278,7 +278,7 @@ static void text_of_others_does_not_steer_a_terminal(void **state)
              "ab\x1b"
              "c",
              4);
-    assert_string_equal(buf, "ab"); /* no half of an escape */
+    assert_string_equal(buf, "ab"); /* not half of an escape */
     (void)tt_fail(TT_EDATA, "tensor '%s'", "\x1b]0;x\a");
     assert_string_equal(tt_error_message(), "tensor '\\u001b]0;x\\u0007'");
     (void)tt_wrap(TT_EDATA, "%s", "\x1b");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat data as tokens. data/chat.json and data/chat_tokenizers.json have what transformers makes of it
- * (tests/golden/make_chat_reference.py).
+ * Chat data as tokens. data/chat.json and data/chat_tokenizers.json hold what transformers makes of the same
+ * conversations (tests/golden/make_chat_reference.py).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static struct tt_tokenizer *make_tokenizer_of(const json_t *tokens, const json_t
     return t;
 }
 
-/* The same with the added tokens of chat.json. */
+/* As above, with the added tokens of chat.json. */
 static struct tt_tokenizer *make_tokenizer_with(const json_t *chat_template, const char *bos)
 {
     return make_tokenizer_of(json_object_get(golden, "added"), chat_template, bos);
@@ -80,7 +80,7 @@ static void expect_list(const char *what, const char *line, const struct tt_ids 
                      (long long)json_integer_value(json_array_get(want, i)));
 }
 
-/* Asks for an answer to a question, after what the system says, which may be NULL. */
+/* Asks for an answer to a question; `system`, which may be NULL, is the system's message before it. */
 static void ask(struct tt_chat *chat, const char *system, const char *question, struct tt_chat_ids *found)
 {
     json_t *messages = json_array();
@@ -92,7 +92,8 @@ static void ask(struct tt_chat *chat, const char *system, const char *question, 
     json_decref(messages);
 }
 
-/* Reads the lines of chat.json that have the template (NULL: all) and compares tokens and what is learned. */
+/* Reads the lines of chat.json with this template (NULL: all) and compares the tokens and the mask of learned
+ * tokens. */
 static size_t expect_cases(struct tt_tokenizer *t, const char *template, const char *named)
 {
     size_t i, n = 0;
@@ -108,7 +109,7 @@ static size_t expect_cases(struct tt_tokenizer *t, const char *template, const c
         if (template && strcmp(name, template) != 0)
             continue;
         assert_int_equal(tt_chat_new(t, named ? named : name, &chat), 0);
-        for (int round = 0; round < 2; round++) { /* nothing of a line stays for the next one */
+        for (int round = 0; round < 2; round++) { /* nothing of one line remains for the next */
             if (tt_chat_read(chat, line, strlen(line), &found) < 0)
                 fail_msg("%s: %s", line, tt_error_message());
             expect_list("ids", line, &found.ids, json_object_get(row, "ids"));
@@ -164,7 +165,7 @@ static void templates_of_tokenizers_are_evaluated(void **state)
     }
 }
 
-/* An export has the text of a template of the table, in which nothing is marked. */
+/* An export contains the text of a built-in template, but that text does not mark the learned passages. */
 static void what_other_programs_read_writes_the_same_tokens(void **state)
 {
     static const char *const names[] = {"llama3", "qwen3", "chatml"};
@@ -219,7 +220,7 @@ static void add_learned(struct tt_tokenizer *t, const char *line, struct tt_text
     tt_chat_free(chat);
 }
 
-/* Templates with the constructs of models' own, whose tokens are those of chat.json. */
+/* Templates with constructs that models' own templates use; the tokens are in chat.json. */
 #define EACH        "{% for m in messages %}"
 #define START(name) "{{ '<|im_start|>" name "\n' }}"
 
@@ -230,50 +231,50 @@ static void answers_are_found_in_templates_that_mark_none(void **state)
         "\"content\": \" So \", \"thinking\": \"hm\"}, {\"role\": \"user\", \"content\": \"How\"}, "
         "{\"role\": \"assistant\", \"content\": \"\"}]}";
     static const char *const rows[][3] = {
-        /* one that always asks, as phi-3-small's */
+        /* one that always adds the prompt for an answer, as phi-3-small's does */
         {EACH "<|im_start|>{{ m.role ~ '\n' ~ m.content }}<|im_end|>{{ '\n' }}{% endfor %}" START("assistant"),
          " So <|im_end|>|<|im_end|>|"},
-        /* an end that only the last turn has, as gpt-oss's, and reasoning before the content */
+        /* an end that only the last turn has, as in gpt-oss, and reasoning before the content */
         {EACH "<|im_start|>{{ m.role }}{{ '\\n' }}"
               "{% if m.thinking %}<|start_header_id|>{{ m.thinking }}<|end_header_id|>{% endif %}"
               "{{ m.content }}{{ '<|eot_id|>' if loop.last else '<|im_end|>' }}{% endfor %}"
               "{% if add_generation_prompt %}" START("assistant") "{% endif %}",
          "<|start_header_id|>hm<|end_header_id|> So <|im_end|>|<|eot_id|>|"},
-        /* an answer that begins with reasoning only where it is asked for, as DeepSeek-R1's */
+        /* an answer that begins with reasoning only when it is prompted for, as in DeepSeek-R1 */
         {EACH "<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
               "{% if add_generation_prompt %}<|im_start|>assistant<think>{{ '\n' }}{% endif %}",
          " So <|im_end|>|<|im_end|>|"},
-        /* content that is trimmed, an end behind a space, and the next turn's token after it, as Llama 2's */
+        /* trimmed content, an end behind a space, and the next turn's token after it, as in Llama 2 */
         {EACH "{% if m.role == 'user' %}{{ bos_token ~ '[INST] ' ~ m.content ~ ' [/INST]' }}{% else %}"
               "{{ ' ' ~ m.content.strip() ~ ' ' ~ eos_token }}{% endif %}{% endfor %}",
          " So <|end_of_text|>|  <|end_of_text|>|"},
-        /* no end but the next turn's token, as GLM-4's */
+        /* no end but the next turn's token, as in GLM-4 */
         {EACH "{{ '<|im_start|>' if m.role == 'user' else '<|im_end|>' }}{{ m.content }}{% endfor %}"
               "{% if add_generation_prompt %}<|im_end|>{% endif %}",
          " So <|im_start|>|"},
-        /* the system's text goes to the last question, so that earlier turns change, as Mistral's */
+        /* the system's message moves into the last question, so earlier turns change, as in Mistral */
         {EACH "{% if m.role == 'user' %}[INST] {{ 'x' if loop.index > messages|length - 2 }}{{ m.content }}[/INST]"
               "{% else %}{{ m.content ~ eos_token }}{% endif %}{% endfor %}",
          " So <|end_of_text|>|<|end_of_text|>|"},
-        /* white space that differs where an answer is asked for */
+        /* white space that differs when an answer is prompted for */
         {EACH "\n\n  <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\n"
               "{% if add_generation_prompt %}\n <|im_start|>assistant\n{% endif %}\n",
          " So <|im_end|>|<|im_end|>|"},
-        /* an answer that goes on with the turn before */
+        /* an answer that continues the turn before */
         {EACH "{% if m.role == 'user' or loop.previtem.role == 'user' %}<|im_start|>{{ m.role }}{{ '\\n' }}{% endif %}"
               "{{ m.content }}{{ '<|im_end|>' if loop.last or loop.nextitem.role == 'user' }}{% endfor %}"
               "{% if add_generation_prompt %}" START("assistant") "{% endif %}",
          "So it is<|im_end|>|",
          "{\"messages\": [{\"role\": \"user\", \"content\": \"Why\"}, {\"role\": \"assistant\", \"content\": \"So\"}, "
          "{\"role\": \"assistant\", \"content\": \" it is\"}]}"},
-        /* the beginning of an answer is written with the question, as Phi-4's, so the first message has none */
+        /* the prompt already writes the beginning of an answer, as in Phi-4, so the first message has none */
         {EACH "{% if m.role == 'user' %}" START("user") "{{ m.content }}<|im_end|>" START(
              "assistant") "{% else %}"
                           "{{ m.content }}<|im_end|>{% endif %}{% endfor %}",
          "So<|im_end|>|it is<|im_end|>|",
          "{\"messages\": [{\"role\": \"assistant\", \"content\": \"So\"}, {\"role\": \"user\", \"content\": \"Why\"}, "
          "{\"role\": \"assistant\", \"content\": \"it is\"}]}"},
-        /* text closes a turn, not a token */
+        /* the end of a turn is text, not a token */
         {EACH "{{ m.role ~ ': ' ~ m.content ~ ' ### ' }}{% endfor %}"
               "{% if add_generation_prompt %}assistant: {% endif %}",
          " So  ###| ###|"},
@@ -401,7 +402,7 @@ static void bad_lines_say_what_is_wrong(void **state)
     tt_tokenizer_free(t);
 }
 
-/* Of a tokenizer in chat_tokenizers.json: the base, with what a variant has instead. */
+/* A tokenizer of chat_tokenizers.json: the base, with the members that a variant replaces. */
 static struct tt_tokenizer *make_variant(const json_t *base, const json_t *variant)
 {
     json_t *root = json_copy((json_t *)(uintptr_t)base);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saving on P ranks and loading on Q, the save plan, and equal files for equal state. Ranks are threads.
+ * Saving on P ranks and loading on Q, the save plan, and identical files for identical state. Ranks are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@
 #include "tests/help/sweep.h"
 #include "tests/help/threads.h"
 
-/* Every mesh of at most 8 ranks without a pipeline: FSDP, replicas alone, and both. Then some with one. */
+/* Every mesh of at most 8 ranks without a pipeline (FSDP, replicas alone, and both), then some with a pipeline. */
 static const struct {
     int shard, replicate, pp;
 } meshes[] = {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {5, 1, 1}, {6, 1, 1}, {7, 1, 1}, {8, 1, 1}, {1, 2, 1},
@@ -60,7 +60,7 @@ static void saved_on_p_ranks_loads_on_q(void **state)
         manifest = load_manifest(folder, p + 1);
         assert_int_equal(manifest.n_files, save.saved.files);
         tt_manifest_release(&manifest);
-        /* the two ways of reading alternate over the pairs of meshes */
+        /* the pairs of meshes alternate between the two ways of reading */
         for (int q = p % sweep_stride(); q < MESHES; q += sweep_stride()) {
             struct test_job load = {folder,
                                     "run",
@@ -192,7 +192,8 @@ static void digest_sees_every_change(void **state)
     assert_true(tt_digest_part(TT_F32, data, 0, 8) != digest);
 }
 
-/* Against the definition, element by element, at lengths that are and are not multiples of the vector width. */
+/* Compared element by element with the definition, at lengths that are multiples of the vector width and at lengths
+ * that are not. */
 static void digest_is_as_defined(void **state)
 {
     uint32_t data[67];
@@ -245,7 +246,7 @@ static void retention_keeps_the_newest_intact_steps(void **state)
     assert_int_equal(steps[1], 4);
     assert_int_equal(steps[2], 5);
     tt_free(steps);
-    /* Steps newer than the one just saved are not of its line: they are neither counted nor removed. */
+    /* Steps newer than the one just saved belong to another line: they are neither counted nor removed. */
     assert_int_equal(test_save(&(struct test_job){folder, "run", 2, 1, .step = 2, .keep = 1}), 0);
     assert_int_equal(tt_step_list(folder, &steps, &n), 0);
     assert_int_equal(n, 4);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions about clusters: sizes of models, collectives and products against arithmetic by hand, tables of runs.
- * How well measured runs are predicted is in tests/cli/test_backtest.sh.
+ * Predictions about clusters: sizes of models, collectives and products compared with arithmetic by hand, and tables of
+ * runs. tests/cli/test_backtest.sh tests how well titan predicts measured runs.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -63,7 +63,7 @@ static void models_have_as_many_parameters_as_published(void **state)
 static void a_ring_runs_at_the_sum_of_the_network_cards_of_its_members(void **state)
 {
     struct tt_cluster_job job = job_8b();
-    double size = 1e12, whole, eighth; /* so many that latency does not count */
+    double size = 1e12, whole, eighth; /* so many bytes that latency does not count */
 
     whole = tt_cluster_gather_sec(&job, tt_cluster_group(&job, 128, 1), size);
     eighth = tt_cluster_gather_sec(&job, tt_cluster_group(&job, 16, 8), size);
@@ -129,7 +129,7 @@ static void steps_and_memory_follow_the_layout(void **state)
     other.n_micro = 2;
     assert_true(seconds(&other) > seconds(&job)); /* parameters are gathered twice */
     assert_true(bytes(&other) < bytes(&job));
-    other = job; /* 8 stages with 8 microbatches: at least 7/8 of the time of the work is waiting */
+    other = job; /* 8 stages with 8 microbatches: a rank waits for at least 7/8 of the time that it works */
     other.shard = 16;
     other.pp = 8;
     other.micro_batch = 2;
@@ -142,7 +142,7 @@ static void steps_and_memory_follow_the_layout(void **state)
 
 /* --- pipelines --- */
 
-/* A 70B model on 8 x p devices, p of them in a row. */
+/* A 70B model on 8 x p devices, in pipelines of p. */
 static struct tt_cluster_job job_pipeline(enum tt_cluster_order order, double p, double stages, double n)
 {
     struct tt_cluster_job job = job_8b();
@@ -211,7 +211,8 @@ static void bubbles_are_those_of_the_simulator(void **state)
                 }
 }
 
-/* The most of saved + late x pending over the turns of a rank, in chunks; pending: the weight part is still to come. */
+/* The peak of saved + late x pending over the turns of a rank, in chunks; pending counts chunks whose weight part is
+ * still to come. */
 static int peak_of(const struct tt_pipeline *p, int rank, int late)
 {
     int saved = 0, pending = 0, most = 0;
@@ -256,7 +257,7 @@ static void ranks_hold_what_the_orders_say(void **state)
         }
 }
 
-/* What the picture shows is what the step has: with a cheap output its length is that of the work and the waiting. */
+/* The picture shows the step that was predicted: with a cheap output its length is the work plus the waiting. */
 static void lanes_are_those_of_the_step(void **state)
 {
     for (int s = 0; s < SCHEDULES; s++) {
@@ -278,7 +279,7 @@ static void lanes_are_those_of_the_step(void **state)
     }
 }
 
-/* Layers of the ranks as parallel/pipeline cuts them, and what the keys for the ends of the model change. */
+/* How parallel/pipeline assigns layers to ranks, and how the keys for the ends of the model change that. */
 static void stages_have_the_layers_of_the_split(void **state)
 {
     static const int layers[] = {32, 61, 80, 126};
@@ -365,7 +366,7 @@ static void gathered_inputs_are_saved_where_the_software_does(void **state)
     assert_float_equal(kept.activations - again.activations, 32 * 4.0 * 2 * 8192 * 4096 * 7 / 8, 1);
 }
 
-/* Of few tokens a layer with experts takes as long as the host needs for it; of many, as long as the device. */
+/* With few tokens the host's launches bound the time of a layer with experts; with many, the device does. */
 static void the_host_bounds_layers_with_experts(void **state)
 {
     struct tt_cluster_job job = job_8b();
@@ -399,7 +400,7 @@ static void an_expert_layer_is_priced_by_what_a_token_meets(void **state)
     job.ep = 8;
     tt_cluster_step(&job, &time);
     assert_true(time.expert > 0);
-    assert_true(time.gemm < 6 * 30e9 * 16384 / (0.5 * 989e12)); /* 3e9 of the 30e9 parameters are met */
+    assert_true(time.gemm < 6 * 30e9 * 16384 / (0.5 * 989e12)); /* a token uses 3e9 of the 30e9 parameters */
 }
 
 /* Windows save work in attention only; heads of latent attention are wider than the model, and cost memory traffic. */
@@ -421,7 +422,7 @@ static void windows_and_latents_have_their_price(void **state)
     other.shape.score_dim = 0;
     tt_cluster_step(&other, &changed);
     assert_true(plain.memory > 1.2 * changed.memory);
-    other = job; /* the sizes of the paper have as many parameters as the name */
+    other = job; /* the sizes of the paper give the number of parameters in the model's name */
     tt_cluster_shape_set_latent(&other.shape, &latent);
     assert_float_equal(other.shape.head_dim / job.shape.head_dim, 1, 0.01);
     assert_float_equal(tt_cluster_params(&other.shape) / 671.0e9, 1, 0.002);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions for clusters: what experts cost, and sums of gradients.
+ * Predictions for clusters: the cost of experts, and of adding gradients.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void experts_share_the_waves_of_one_kernel(void **state)
     assert_float_equal(linear_sec(machine, 16, 0, 4096, 14336) / one, 16, 0.5);
 }
 
-/* Seconds of products of a DeepSeek-V3 with 32 experts on each rank. */
+/* Seconds of the products of a DeepSeek-V3 with 32 experts on each rank. */
 static double gemm_sec(const struct tt_cluster_stack *stack)
 {
     struct tt_cluster_job job = job_8b();
@@ -55,7 +55,7 @@ static double gemm_sec(const struct tt_cluster_stack *stack)
     return time.gemm;
 }
 
-/* With few rows for each expert, sums of gradients in float32 bound the backward pass. */
+/* If each expert gets few rows, adding gradients in float32 bounds the backward pass. */
 static void gradients_of_weights_are_moved(void **state)
 {
     const struct tt_cluster_stack *megatron;
@@ -81,7 +81,7 @@ static void gradients_of_weights_are_moved(void **state)
     assert_true(gemm_sec(megatron) > 1.1 * gemm_sec(&other));
 }
 
-/* What a job says of its experts: equal loads, overlapped exchange, groups that tokens stay in, biases. */
+/* The keys of a job that concern experts: equal loads, overlapped exchange, groups that tokens stay in, biases. */
 static void experts_have_their_price(void **state)
 {
     struct tt_cluster_job job = job_8b();
@@ -102,7 +102,7 @@ static void experts_have_their_price(void **state)
     tt_cluster_step(&job, &changed);
     assert_float_equal(changed.expert / plain.expert, 0.63, 1e-6);
     job.expert_overlap = false;
-    job.shape.groups = 0; /* tokens go to any of the 8 nodes, not to 4 */
+    job.shape.groups = 0; /* tokens go to any of the 8 nodes, not only to 4 */
     tt_cluster_step(&job, &changed);
     assert_true(changed.expert > 1.2 * plain.expert);
     job.shape.expert_bias = true;
@@ -110,7 +110,7 @@ static void experts_have_their_price(void **state)
     assert_true(changed.memory > 1.5 * plain.memory);
 }
 
-/* The host launches the products of each expert of a rank. */
+/* The host launches the products of each of a rank's experts. */
 static void more_experts_keep_the_host_busier(void **state)
 {
     struct tt_cluster_job job = job_8b();
@@ -133,7 +133,7 @@ static void more_experts_keep_the_host_busier(void **state)
     assert_float_equal(many.host, 0, 1e-12);
 }
 
-/* Sums of gradients hide behind one microbatch, so that with few of them much is exposed. */
+/* Gradient reductions hide behind one microbatch, so with few microbatches much of them is exposed. */
 static void sums_hide_behind_one_microbatch(void **state)
 {
     struct tt_cluster_job job = job_8b();
@@ -142,13 +142,13 @@ static void sums_hide_behind_one_microbatch(void **state)
     assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
     job.shard = 1;
     job.replicate = 64;
-    job.seq_len = 256; /* little work beside the same sums */
+    job.seq_len = 256; /* little work beside the same reductions */
     tt_cluster_step(&job, &one);
     job.micro_batch *= 2;
     tt_cluster_step(&job, &two);
     assert_true(one.data > 0.1 * one.total);
     assert_true(two.data < one.data);
-    job.seq_len = 65536; /* all of it hides but the stack's share */
+    job.seq_len = 65536; /* all of it is hidden except the share that the stack exposes */
     tt_cluster_step(&job, &two);
     assert_true(two.data < 0.2 * one.data);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every key and flag is priced by predictions about clusters, named as left out, refused, or known to be free.
+ * Predictions for clusters price every key and flag, name it as left out, refuse it, or know that it costs nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +73,7 @@ static void every_key_of_titan_has_a_class(void **state)
 
 enum { MOST_WORDS = 96 };
 
-/* A job in the form of another trainer, and whether reading it failed. */
+/* A job in another trainer's format, and whether reading it failed. */
 struct reading {
     struct tt_cluster_foreign foreign;
     struct tt_cluster_notes notes;
@@ -112,7 +112,7 @@ static bool same_jobs(const struct tt_cluster_foreign *a, const struct tt_cluste
     return same;
 }
 
-/* Whether a flag with any of the values changes a job, is named or is refused. */
+/* Whether a flag, with any of the values, changes a job, is named or is refused. */
 static bool matters(reader *read, const char *base, const char *flag, const char *const *values)
 {
     struct reading without = read_words(read, base, NULL, NULL);
@@ -166,7 +166,7 @@ static void every_flag_of_megatron_is_priced_named_or_refused(void **state)
                    matters(tt_cluster_megatron_read, rich, flags[i], given) ||
                    matters(tt_cluster_megatron_read, latent, flags[i], given);
 
-        /* the first is in all three, and without it nothing is read; the second only stands for a tokenizer */
+        /* the first is in all three, and without it nothing can be read; the second only stands for a tokenizer */
         if (!any && strcmp(flags[i], "--bf16") != 0 && strcmp(flags[i], "--merge-file") != 0) {
             print_message("# %s changes nothing, and is neither named nor refused\n", flags[i]);
             n_idle++;

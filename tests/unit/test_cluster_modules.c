@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions for clusters: parts of a layer that are recomputed alone, layers that predict further tokens, and what
+ * Predictions for clusters: modules of a layer that are recomputed alone, layers that predict further tokens, and what
  * recipes say about both.
  */
 #include <setjmp.h>
@@ -53,7 +53,7 @@ static double forward_sec(const struct tt_cluster_job *job, double n, double k)
     return tt_cluster_linear_sec(job->machine, &p, false) / job->stack->number[TT_S_GEMM].value;
 }
 
-/* The products of a module run forward once more, in those layers that have it. */
+/* The forward products of a module are repeated, in those layers that contain the module. */
 static void modules_repeat_their_products(void **state)
 {
     struct tt_cluster_job job = job_671b(0);
@@ -70,7 +70,7 @@ static void modules_repeat_their_products(void **state)
     assert_true(step(job_671b(TT_MODULE_EXPERTS)).gemm - plain > 5 * one * (s->layers - s->dense_layers));
 }
 
-/* Norms and activations of experts are traffic of memory alone; experts repeat half of their exchange. */
+/* Norms and activations of experts only cost memory traffic; recomputing experts repeats half of their exchange. */
 static void modules_repeat_their_traffic(void **state)
 {
     struct tt_cluster_job job = job_671b(0);
@@ -87,7 +87,8 @@ static void modules_repeat_their_traffic(void **state)
     assert_float_equal(t.expert / plain.expert, 1.5, 1e-9);
 }
 
-/* What is repeated is not kept, and all modules need more time and less memory than none, less time than everything. */
+/* Repeated results are not kept: all modules need more time and less memory than none, but less time than full
+ * recomputation. */
 static void modules_save_memory(void **state)
 {
     static const unsigned one[] = {TT_MODULE_NORMS,   TT_MODULE_LATENT_UP,  TT_MODULE_FFN,
@@ -101,13 +102,13 @@ static void modules_save_memory(void **state)
         all |= one[i];
     }
     assert_float_equal((activations(none) - activations(job_671b(TT_MODULE_NORMS))) / (60 * 4 * 7168 * 4096.0), 1,
-                       1e-9); /* but in the layer that is at work */
+                       1e-9); /* except in the layer that is being computed */
     full.again = TT_AGAIN_FULL;
     assert_true(activations(full) < activations(job_671b(all)));
     assert_true(step(full).total > step(job_671b(all)).total);
 }
 
-/* What a selective op keeps of experts, no recomputation keeps too. */
+/* What a selective op keeps of experts is also kept without recomputation. */
 static void keeping_all_needs_most(void **state)
 {
     static const char *const model[] = {"deepseek-v3-671b", "qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b"};
@@ -136,7 +137,8 @@ static void modules_have_names(void **state)
     tt_text_release(&text);
 }
 
-/* One more layer with its projection and loss. In a pipeline it stands where the last rank has fewer layers. */
+/* One more layer with its projection and loss. In a pipeline it belongs to the last rank, which then has fewer other
+ * layers. */
 static void layers_that_predict_further(void **state)
 {
     struct tt_cluster_job job = job_671b(0), more;
@@ -164,7 +166,7 @@ static void narrow_gradients_halve_their_traffic(void **state)
     assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
     job.replicate = 128;
     job.shard = 1;
-    job.seq_len = 256; /* nothing to hide behind */
+    job.seq_len = 256; /* there is nothing to hide behind */
     narrow = job;
     narrow.gradient_bytes = 2;
     assert_true(step(narrow).data < 0.55 * step(job).data);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory of jobs that train parts of a model, in other types or with state elsewhere, against what their software
- * publishes about itself: torchtune's README, DeepSpeed's estimators, and scripts of Megatron-LM.
+ * Memory of jobs that train parts of a model, in other types or with state elsewhere, compared with what their software
+ * publishes: torchtune's README, DeepSpeed's estimators, and scripts of Megatron-LM.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -49,7 +49,7 @@ static double seconds(const struct tt_cluster_job *job)
     return time.total;
 }
 
-/* What the framework's allocator has in use, in GiB. */
+/* The bytes in use in the framework's allocator, in GiB. */
 static double in_use(const struct tt_cluster_job *job)
 {
     struct tt_cluster_memory m = memory(job);
@@ -95,7 +95,7 @@ static void adapters_of_70b_fit_on_eight_a100(void **state)
     job.weight_bytes = job.moment_bytes = 2;
     assert_near(in_use(&job), 27.6, 0.12);
     assert_true(memory(&job).total < memory(&job).usable && memory(&all).total > 3 * memory(&all).usable);
-    /* forward is the same; backward has half of the products, and no gradients travel */
+    /* forward is the same; backward needs half of the products and sends no gradients */
     assert_true(seconds(&job) < 0.85 * seconds(&all));
     job = job_of("llama3.1-405b", "a100-80", "torchtitan-compile", 8, 1, 2048);
     job.again = TT_AGAIN_FULL;
@@ -168,7 +168,7 @@ static void offload_takes_time_on_the_link_to_the_host(void **state)
     tt_cluster_step(&job, &usual);
     other.offload = TT_OFFLOAD_OPTIMIZER;
     tt_cluster_step(&other, &moved);
-    /* a node of 8 updates 4e9 parameters a second, and gets a 64th of the model for each device */
+    /* a node of 8 updates 4e9 parameters a second, and updates a 64th of the model for each device */
     assert_float_equal(moved.optimizer, 8 * 70.55e9 / 64 / 4e9 + 2 * 70.55e9 / 64 / 50e9, 0.02);
     assert_true(memory(&other).state < 0.5 * memory(&job).state);
     other.offload = TT_OFFLOAD_ALL;
@@ -206,7 +206,7 @@ static void measured_jobs_of_megatron_fit(void **state)
         if (i == 0) /* --grad-reduce-in-bf16 --cross-entropy-loss-fusion */
             job.state_gradient_bytes = 2, job.logit_bytes = 8;
         assert_true(memory(&job).total < memory(&job).usable);
-        job.micro_batch = 4; /* this does not fit, or the verdict would mean nothing */
+        job.micro_batch = 4; /* this does not fit: otherwise the verdict would mean nothing */
         assert_true(memory(&job).total > memory(&job).usable);
     }
 }
@@ -224,7 +224,7 @@ static void layers_save_what_their_source_says(void **state)
     assert_float_equal(memory(&job).activations, tokens * (12 * d + 5 * ffn), 1);
     job = job_of("llama3.1-8b", "h100-sxm", "torchtitan-eager", 1, 1, 4096);
     assert_float_equal(memory(&job).activations, tokens * (16 * d + 8 * ffn), 1);
-    job.lora_rank = 8; /* no GEMM of the feed-forward part needs its input, and an adapter's is saved */
+    job.lora_rank = 8; /* no product of the feed-forward part needs its input, and the adapter's input is saved */
     job.lora_targets = TT_TARGET_Q;
     assert_float_equal(memory(&job).activations, tokens * (14 * d + 6 * ffn + 2 * 8), 1);
 }
@@ -244,8 +244,8 @@ static void weights_and_cache_of_inference_are_counted(void **state)
     assert_float_equal(in.weights * 4, 68.45e9 * 4.127 / 8 + 2 * 2.10e9, 2e7);
 }
 
-/* With tensor parallelism 8, rows of 14400 / 8 elements do not begin at multiples of 128 bytes, those of 13824 / 8 do.
- * Arithmetic alone is 9 % more. */
+/* With tensor parallelism 8, rows of 14400 / 8 elements do not begin at multiples of 128 bytes, those of 13824 / 8
+ * do. By arithmetic alone the former take 9 % longer. */
 static void unaligned_widths_are_slower(void **state)
 {
     struct tt_cluster_job job = job_of("gpt-145b", "a100-80", "megatron-2021", 1, 1, 2048), wide = job;
@@ -263,8 +263,8 @@ static void unaligned_widths_are_slower(void **state)
     assert_true(sec[1] / sec[0] > 1.15 && sec[1] / sec[0] < 1.3);
 }
 
-/* State divided over the ranks of a node needs more memory than state divided over all, and its weights travel inside
- * the node. */
+/* State divided over the ranks of a node needs more memory than state divided over all ranks, but its weights travel
+ * inside the node. */
 static void copies_of_the_state_cost_memory(void **state)
 {
     struct tt_cluster_job job = job_of("llama3.1-8b", "a100-80", "megatron-2023", 1, 1, 4096), near;

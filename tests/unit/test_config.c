@@ -37,7 +37,7 @@ static void defaults_are_torchtitans(void **state)
     tt_config_free(cfg);
 }
 
-/* What nobody set for validation is as in training, and the template leaves it out. */
+/* A validation key that nobody set has the value of its training key, and the template leaves it out. */
 static void validation_follows_training(void **state)
 {
     struct tt_config *cfg = good_text("training: {dataset: text, dataset_path: a.txt, seq_len: 128}\n");
@@ -141,7 +141,8 @@ static void rows_are_well_formed(void **state)
     }
 }
 
-/* Whether the row of the key accepts a value. Rules between keys, and values that are not built yet, are left out. */
+/* Whether the row of the key accepts a value. Rules between keys, and values that are not available yet, are left
+ * out. */
 static bool takes(const struct tt_config_row *row, const char *value)
 {
     static const char *const refusals[] = {"expected ", "out of range", "is not one of", "must not be empty"};

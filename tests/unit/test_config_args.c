@@ -71,7 +71,7 @@ static void every_form_of_an_override_works(void **state)
         int n = forms[i].token[1] ? 3 : 2;
         struct tt_config *cfg;
 
-        tokens[n++] = "debug.check_plan=true"; /* what follows is still read */
+        tokens[n++] = "debug.check_plan=true"; /* the next option is still read */
         cfg = good_flags(n, tokens);
         assert_value(cfg, forms[i].path, forms[i].value);
         assert_value(cfg, "metrics.log_freq", "9");

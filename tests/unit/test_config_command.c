@@ -143,7 +143,7 @@ static void diff_tells_what_changed(void **state)
     struct run r =
         run("diff " TT_SOURCE_DIR "/configs/debug.yaml " TT_SOURCE_DIR "/configs/debug.yaml optimizer.lr=1e-5");
 
-    assert_int_equal(r.exit_code, 2); /* overrides belong to --config, two files are compared as they are */
+    assert_int_equal(r.exit_code, 2); /* overrides belong to --config; two files are compared as they are */
     release(&r);
     r = run("diff " TT_SOURCE_DIR "/configs/llama3_8b.yaml " TT_SOURCE_DIR "/configs/llama3_70b.yaml");
     assert_int_equal(r.exit_code, 0);

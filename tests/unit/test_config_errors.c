@@ -207,7 +207,7 @@ static void hundreds_of_errors_fit(void **state)
     tt_text_release(&text);
 }
 
-/* Every key that has values which are not built yet. */
+/* Every key with values that are not available yet. */
 static void values_not_built_yet_say_so(void **state)
 {
     static const char *const flags[] = {"checkpoint.filter=node_leader"};
@@ -331,8 +331,8 @@ static uint64_t below(const struct tt_rng *rng, uint64_t index, uint64_t limit)
     return tt_rng_bits(rng, index) % limit;
 }
 
-/* Any bytes give a configuration or a message, never a crash. Good files with a few changed bytes get further into the
- * parser than random ones. */
+/* Any bytes give a configuration or a message, never a crash. Good files with a few changed bytes reach deeper into the
+ * parser than random bytes do. */
 static void random_bytes_do_no_harm(void **state)
 {
     struct tt_rng rng = tt_rng_make(3, "config fuzz");
@@ -361,7 +361,7 @@ static void random_bytes_do_no_harm(void **state)
     tt_text_release(&text);
 }
 
-/* A file as torchtitan has them, damaged at random, gives a tree or a message, never a crash. */
+/* A file in torchtitan's format, damaged at random, gives a tree or a message, never a crash. */
 static void damaged_toml_does_no_harm(void **state)
 {
     static const char good[] =

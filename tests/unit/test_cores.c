@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cores, packages and binding. hwloc reads the machine that HWLOC_SYNTHETIC describes, if set; each case asks in a
- * process of its own, since the answer is kept.
+ * Cores, packages and binding. hwloc reads the machine that HWLOC_SYNTHETIC describes, if set; each case runs in a
+ * process of its own, since the result is cached.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +19,8 @@
 
 #include "core/os/machine.h"
 
-/* What a process finds on `machine` (NULL: this one), bound to the first n of its processors (0: not bound). It is
- * hwloc's description, or its XML. */
+/* What a process finds on `machine` (NULL: this one) when it is bound to the first n of its processors (0: not bound).
+ * `machine` is hwloc's description or its XML. */
 static struct tt_cores ask(const char *machine, int n)
 {
     struct tt_cores cores = {0};
@@ -103,7 +103,7 @@ static void without_cores_threads_count(void **state)
     assert_int_equal(cores.packages, 1);
 }
 
-/* The name of a processor that Linux describes by these two numbers only. */
+/* The name of a processor that Linux describes by these two numbers alone. */
 static void assert_arm_name(const char *designer, const char *core, const char *name)
 {
     char path[] = "/tmp/titan-cores-XXXXXX.xml";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cost model: its formulas with numbers that are easy to check by hand, machine files, and the simulator on
+ * The cost model: its formulas, with numbers that are easy to check by hand; machine files, and the simulator on
  * programs of a few instructions.
  */
 #include <setjmp.h>
@@ -79,7 +79,7 @@ static double attention_sec(const struct tt_machine *machine, enum tt_dtype dtyp
     return sec;
 }
 
-/* Of m rows, with weights of 5 m x 4 m. */
+/* A product of m rows with a weight of 5 m x 4 m. */
 static double product_sec(const struct tt_machine *machine, enum tt_dtype dtype, int64_t m)
 {
     struct tt_graph *graph = tt_graph_new();
@@ -288,15 +288,15 @@ static void a_transfer_and_computing_slow_each_other(void **state)
     meets.transfer_stretch = 2.0;
     t = simulate_on(&meets, instrs, 3);
 
-    near(t.compute[1].end, 14);      /* half of the thread is left for 7 s of work */
-    near(t.transfer[0].end, 14 + 8); /* in which the transfer did 7 of its 15 s */
+    near(t.compute[1].end, 14);      /* in half of the thread's time 7 s of work are left */
+    near(t.transfer[0].end, 14 + 8); /* by then the transfer has done 7 of its 15 s */
     near(t.exposed[0], 8);
     near(t.step_sec, 22);
     near(t.compute_sec, 14);
     tt_timeline_release(&t);
 }
 
-/* The second gather begins when the first ends; what is left of the work then meets the second. */
+/* The second gather begins when the first ends and meets the rest of the work. */
 static void every_transfer_under_way_meets_the_work(void **state)
 {
     struct tt_instr instrs[] = {

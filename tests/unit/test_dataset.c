@@ -25,7 +25,7 @@ static char folder[] = "/tmp/titan_dataset_XXXXXX";
 static struct tt_tokenizer *tokenizer;
 static struct tt_dataset_ref ref;
 
-/* A path in the test's folder; valid for the next 15 calls. */
+/* A path in the test's folder, valid during the next 15 calls. */
 static const char *at(const char *name)
 {
     static char paths[16][256];
@@ -168,7 +168,7 @@ static void folders_are_read_in_the_order_of_names(void **state)
     tt_dataset_free(d);
 }
 
-/* Whatever command reads them, and in a folder too. */
+/* Whatever command reads the files; a folder of files works too. */
 static void json_lines_are_not_read_as_text(void **state)
 {
     assert_int_equal(tt_folder_make(at("mixed")), 0);
@@ -418,7 +418,7 @@ static void documents_without_a_separator_are_said(void **state)
     assert_int_equal(tt_tokenizer_parse(json, strlen(json), NULL, 0, "t.json", &t), 0);
     spec.tokenizer = t;
     assert_int_equal(tt_dataset_pack(&spec, at("joined.tokens"), &info), 0);
-    assert_int_equal(caught.warnings, 2); /* the other is about bytes that are not tokens */
+    assert_int_equal(caught.warnings, 2); /* the other one is about bytes that are not tokens */
     assert_non_null(
         strstr(caught.last, "t.json names no token that begins or ends a document, so the 3 documents of "));
     log_release();

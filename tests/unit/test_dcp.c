@@ -69,7 +69,7 @@ static void what_is_not_part_of_a_checkpoint_is_refused_by_name(void **state)
            "'builtins.eval'");
     REFUSE("\x80\x04\x8c\x05torch\x8c\x04load\x93.", "'torch.load'");
     REFUSE("\x80\x04\x8c\x0dtorch.storage\x8c\x10_load_from_bytes\x93.", "'torch.storage._load_from_bytes'");
-    REFUSE("ctorch\n\x1b[2Jfloat32\n.", "'torch.\\u001b[2Jfloat32'"); /* no terminal gets the control character */
+    REFUSE("ctorch\n\x1b[2Jfloat32\n.", "'torch.\\u001b[2Jfloat32'"); /* control characters do not reach a terminal */
     REFUSE("(S'id'\nios\nsystem\n.", "opcode STRING");
     REFUSE("(ios\nsystem\n.", "opcode INST");
     REFUSE("\x80\x02"
@@ -224,7 +224,7 @@ static void numbers_are_read_as_they_were_written(void **state)
     }
 }
 
-/* PyTorch loads these very bytes, as test_interop.sh shows. */
+/* PyTorch loads exactly these bytes, as test_interop.sh shows. */
 static void a_folder_for_pytorch_has_the_bytes_that_it_has_loaded(void **state)
 {
     static const struct {
@@ -255,7 +255,7 @@ static void a_folder_for_pytorch_has_the_bytes_that_it_has_loaded(void **state)
     tt_free(folder);
 }
 
-/* --- what PyTorch has written --- */
+/* --- folders that PyTorch wrote --- */
 
 static char *read_file(const char *name, size_t *ret_size)
 {
@@ -289,7 +289,7 @@ static void metadata_that_ends_early_or_is_changed_is_refused_or_read(void **sta
     tt_free(bytes);
 }
 
-/* --- metadata of one tensor "w" of one row, cut in two: the second piece is empty, and last in its file --- */
+/* --- metadata of one tensor "w" of one row, in two pieces: the second is empty, and last in its file --- */
 
 static void add_word(struct tt_text *pickle, const char *word)
 {
@@ -370,7 +370,7 @@ static int read_two_pieces(bool twice, struct tt_dcp_metadata *ret_metadata)
     return rc;
 }
 
-/* PyTorch writes an archive for a rank that has no rows, and the file may end with it. */
+/* PyTorch writes an archive even for a rank without rows, and the file may end with it. */
 static void a_piece_without_rows_counts_for_its_file(void **state)
 {
     struct tt_dcp_metadata metadata = {0};
@@ -395,7 +395,7 @@ static void a_piece_that_is_named_twice_is_refused(void **state)
     assert_non_null(strstr(tt_error_message(), "same piece twice for 'w'"));
 }
 
-/* PyTorch writes every list of its own, so the pieces are fewer than the bytes. */
+/* PyTorch writes each list anew, so there are fewer pieces than bytes. */
 static void tensors_that_share_a_long_list_of_pieces_are_refused(void **state)
 {
     enum { CHUNKS = 2000, TENSORS = 2000 };
@@ -487,7 +487,7 @@ static void archives_that_end_early_or_are_changed_are_refused_or_read(void **st
     tt_free(bytes);
 }
 
-/* Keys, with | before the last name of the path where it has several; '#' before those of objects. */
+/* Keys, with | before the last name of a path of several names, and '#' before objects. */
 struct named {
     const char *key, *name;
     enum tt_dcp_role role;
@@ -545,7 +545,7 @@ static void check_names(const struct named *row, int n)
 
 static void keys_get_the_names_of_titan(void **state)
 {
-    /* torchtitan's; a model may have parts called state and model */
+    /* torchtitan's keys; a model may have parts called state and model */
     CHECK(MODEL("layers.0.attention.wq.weight", "layers.0.attention.wq.weight"),
           MODEL("layers.3.attention.qkv_linear.wk.weight", "layers.3.attention.wk.weight"),
           MODEL("lm_head.weight", "output.weight"), MODEL("model.norm.weight", "model.norm.weight"),
@@ -567,15 +567,16 @@ static void keys_get_the_names_of_titan(void **state)
           OPTIM("app.optim.state.norm.weight|max_exp_avg_sq", "state.norm.weight.max_exp_avg_sq"),
           NUMBER("app.optim.state.norm.weight|step", TT_DCP_OPTIMIZER_STEP), OTHER("#app.optim.param_groups.0|lr"),
           NUMBER("#app.train_state|step", TT_DCP_STEP), BESIDE("app|rng"));
-    /* no word says which is the model, and the optimizer's other tensors have names that nothing else has */
+    /* nothing in the names says which is the model, and the optimizer's other tensors have names that occur nowhere
+     * else */
     CHECK(MODEL("my.net|norm.weight", "norm.weight"), OPTIM("my.ada.state.norm.weight|sum", "state.norm.weight.sum"),
           OTHER("#my.ada.param_groups.0|lr"), BESIDE("my.copy|scale"));
-    /* all in one, by hand; no paths */
+    /* a user's flat dictionary, without paths */
     CHECK(MODEL("model.norm.weight", "norm.weight"),
           OPTIM("optim.state.norm.weight.momentum_buffer", "state.norm.weight.momentum_buffer"));
     CHECK(MODEL("norm.weight", "norm.weight"), OPTIM("state.norm.weight.exp_avg", "state.norm.weight.exp_avg"),
           OTHER("#param_groups.norm.weight.lr"));
-    /* in a dictionary called state; a count of that name is no moment */
+    /* in a dictionary called state; a number in it is not a moment */
     CHECK(MODEL("state.model|norm.weight", "norm.weight"),
           OPTIM("state.optim.state.norm.weight|exp_avg", "state.norm.weight.exp_avg"), OTHER("#state.train|step"));
     /* parts of a pipeline; two models with one name inside; Hugging Face's names */
@@ -587,7 +588,7 @@ static void keys_get_the_names_of_titan(void **state)
           MODEL("app.model|lm_head.weight", "lm_head.weight"));
 }
 
-/* The value of an element, as write_dcp_with_torch.py made it. */
+/* The value that write_dcp_with_torch.py gave an element. */
 static float value_of(enum tt_ckpt_group group, const char *name, int64_t index)
 {
     const char *end = group == TT_CKPT_OPTIM ? strrchr(name, '.') : name + strlen(name);
@@ -597,7 +598,7 @@ static float value_of(enum tt_ckpt_group group, const char *name, int64_t index)
     return (float)((index * 7 + length + 3 * what) % 59) / 64.0f - (what == 10 ? 0.0f : 0.5f);
 }
 
-/* Loads the model and the moments, cut over the ranks, as float32. */
+/* Loads the model and the moments, divided over the ranks, as float32. */
 static int load_golden(struct tt_comm *comm, void *arg)
 {
     struct tt_mesh mesh = test_mesh(comm->size, 1);

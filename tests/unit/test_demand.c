@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The room that the checkpoints of a run take, compared with saves and removals simulated one by one.
+ * The disk space for a run's checkpoints, compared with a simulation of its saves and removals one by one.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,8 +12,7 @@
 
 #include "checkpoint/save/plan.h"
 
-/* The most bytes that are in use at any time, without those that the folder had before. The oldest steps are removed
- * first. */
+/* The most bytes in use at any time, without the folder's bytes from before. The oldest steps are removed first. */
 static double simulate(const struct tt_ckpt_demand *d, int64_t keep)
 {
     double used = 0.0, most = 0.0;

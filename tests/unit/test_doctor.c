@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the checks of `titan doctor` say of systems that this one is not, from files under another root.
+ * What the checks of `titan doctor` say about other systems, whose files are under another root.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -13,7 +13,7 @@
 #include "core/math/elementary.h"
 #include "core/math/rng.h"
 
-/* Results at random arguments against the C library's in long double, which has 64 bits or more. */
+/* Compares results at random arguments with the C library's long double functions, which have 64 bits or more. */
 
 enum { TRIES = 200000 };
 
@@ -80,7 +80,7 @@ static void sine_and_cosine(void **state)
     assert_true(tt_cos(0.0) == 1.0 && tt_sin(0.0) == 0.0 && isnan(tt_sin(INFINITY)) && isnan(tt_cos(NAN)));
 }
 
-/* The library's pow is itself up to some of its own ulp off, which is a thousandth of one of double. */
+/* The library's own pow can be off by some of its ulp, which is a thousandth of a double's ulp. */
 static void power(void **state)
 {
     rng = tt_rng_make(1, "pow");
@@ -106,7 +106,7 @@ static void error_function(void **state)
     assert_true(tt_erfc(0.0) == 1.0 && tt_erfc(100.0) == 0.0);
 }
 
-/* What no accuracy shows: that the bits are the same on every processor and with every compiler. */
+/* No accuracy shows that the bits are the same on every processor and with every compiler: this does. */
 static void results_have_recorded_bits(void **state)
 {
     uint64_t bits[7] = {0}, hash = 0;

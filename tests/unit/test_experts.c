@@ -38,7 +38,7 @@ static int64_t all_rows(void)
     return rows;
 }
 
-/* n numbers, which are bfloat16 if asked for. They repeat, at no multiple of a row. */
+/* n numbers, rounded to bfloat16 if asked for. They repeat, but not at a multiple of a row. */
 static void *numbers(int64_t n, bool bf16)
 {
     enum { PERIOD = 4093 };
@@ -110,7 +110,8 @@ static char *acc_of(const struct layer *l, enum tt_op_id op)
     return l->bf16 && op == TT_OP_EXPERTS_BWD_X ? l->acc_half : l->acc;
 }
 
-/* Runs experts [first, first + n) on a team. Those without rows have no weight, so reading it would be seen. */
+/* Runs experts [first, first + n) on a team. An expert without rows gets no weight, so that a read of one would
+ * show. */
 static void run(const struct layer *l, enum tt_op_id op, bool adds, int first, int n, int threads)
 {
     int64_t size = l->bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float), begin = 0;
@@ -147,7 +148,7 @@ static double value(const void *x, bool bf16, int64_t i)
     return bf16 ? (double)tt_bf16_to_float(((const tt_bf16 *)x)[i]) : (double)((const float *)x)[i];
 }
 
-/* An element of expert e's result, and the sum of the sizes of its terms. */
+/* An element of expert e's result, and the sum of the absolute values of its terms. */
 static double exact(const struct layer *l, enum tt_op_id op, int e, int64_t begin, int64_t i, int64_t j,
                     double *ret_size)
 {
@@ -191,7 +192,7 @@ static void compare(const struct layer *l, enum tt_op_id op, bool adds)
     }
 }
 
-/* Calls a function for every op, in float and in bfloat16, without and with something to add to, on every kernel. */
+/* Calls a function for every op, in float and in bfloat16, with and without an array to add to, on every kernel. */
 static void for_all(void (*check)(struct layer *l, enum tt_op_id op, bool adds))
 {
     for (int v = 0; tt_kernels_variant(v); v++) {
@@ -236,7 +237,7 @@ static void check_threads(struct layer *l, enum tt_op_id op, bool adds)
     tt_free(one);
 }
 
-/* Each worker has scratch of its own, also while others have products of other sizes. */
+/* Each worker has its own scratch, even while others compute products of other sizes. */
 static void more_threads_have_the_same_bits(void **state)
 {
     for_all(check_threads);
@@ -257,7 +258,7 @@ static void check_alone(struct layer *l, enum tt_op_id op, bool adds)
     tt_free(all);
 }
 
-/* So another rank may compute an expert's rows. */
+/* As when another rank computes an expert's rows. */
 static void a_product_alone_has_the_bits_that_it_has_among_others(void **state)
 {
     for_all(check_alone);

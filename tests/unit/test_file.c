@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The file layer: an error is never taken for an absent file, only regular files are read, temporary names are unique.
- * The system calls that are defined here fail on demand.
+ * The system calls defined here fail on demand.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -63,7 +63,7 @@ int fsync(int fd)
     return fails("fsync") ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
-/* Which of the next renames fails, from 1; 0: none. */
+/* The number of the rename that fails, from 1; 0: none. */
 static int rename_to_fail;
 
 int rename(const char *from, const char *to)
@@ -84,7 +84,7 @@ struct dirent *readdir(DIR *dir)
     return fails("readdir") ? NULL : next(dir);
 }
 
-/* The next random numbers that are all the same. */
+/* The number of next random numbers that are all the same. */
 static int equal_numbers;
 
 ssize_t getrandom(void *bytes, size_t size, unsigned flags)
@@ -141,7 +141,7 @@ static void transient_errors_are_tried_again(void **state)
         fail_next("fsync", errors[i], 2);
         assert_int_equal(tt_folder_sync(folder), 0);
     }
-    fail_next("stat", ESTALE, 1000000); /* for ever: an error */
+    fail_next("stat", ESTALE, 1000000); /* for ever: this is an error */
     assert_int_equal(tt_path_exists(folder, &exists), TT_EIO);
     fail_next("stat", EINTR, 1000000);
     assert_int_equal(tt_path_exists(folder, &exists), TT_EIO);
@@ -278,7 +278,7 @@ static void temporary_names_are_unique(void **state)
     assert_int_equal(unlink(b), 0);
     tt_free(a);
     tt_free(b);
-    /* A name that another process has made already is not used. */
+    /* A name that another process has already created is not used. */
     equal_numbers = 3;
     assert_int_equal(tt_file_temporary(at("data.tokens"), &a, &fd_a), 0);
     assert_int_equal(tt_file_temporary(at("data.tokens"), &b, &fd_b), 0);
@@ -288,7 +288,7 @@ static void temporary_names_are_unique(void **state)
     (void)close(fd_b);
     assert_int_equal(unlink(a), 0);
     assert_int_equal(unlink(b), 0);
-    /* A file of another process with the fixed name that was used before is left alone. */
+    /* A file of another process under the fixed name of earlier versions is left alone. */
     under = at("file.tmp");
     assert_int_equal(close(open(under, O_CREAT | O_EXCL | O_WRONLY, 0600)), 0);
     assert_int_equal(tt_file_replace(at("file"), "new", 3), 0);
@@ -307,7 +307,7 @@ static void what_killed_writers_left_is_swept(void **state)
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_int_equal(close(open(at(names[i]), O_CREAT | O_EXCL | O_WRONLY, 0600)), 0);
-    assert_int_equal(tt_file_temporary(at("x.json"), &live, &fd), 0); /* of a writer that lives */
+    assert_int_equal(tt_file_temporary(at("x.json"), &live, &fd), 0); /* of a writer that is alive */
     assert_int_equal(tt_file_replace(at("x.json"), "new", 3), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_int_equal(tt_path_exists(at(names[i]), &exists), 0);
@@ -343,7 +343,7 @@ static void a_pair_is_replaced_whole_or_its_main_file_is_missing(void **state)
     assert_int_equal(tt_file_read(other_path, &bytes, &size), 0);
     assert_memory_equal(bytes, "new other", 9);
     tt_free(bytes);
-    /* what fails before the first rename changes nothing */
+    /* a failure before the first rename changes nothing */
     assert_int_equal(unlink(other_path), 0);
     assert_int_equal(mkdir(other_path, 0700), 0);
     assert_int_equal(tt_file_replace_pair((struct tt_new_file){main_path, "x", 1}, new_other), TT_EDATA);

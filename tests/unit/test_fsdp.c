@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The eager schedule of a model of two blocks, as text. The units are E for the embeddings, 0 and 1 for the blocks, H
- * for the norm and the output, and O for the output where it is a unit of its own. A line says in which unit compute
- * is, after what is done before that:
+ * for the norm and the output, and O for the output where it is a unit of its own. A line names the unit that is
+ * computed, after the actions before it:
  *     gather, await   start an unshard, wait for it         free, keep   reshard: all of it, all but a part
  *     reduce, sum     start a reduce-scatter, wait for it
  */
@@ -94,7 +94,7 @@ static char letter(const struct scene *s, int unit)
     return block == TT_BLOCK_EMBEDDINGS ? 'E' : block == TT_BLOCK_HEAD ? 'H' : (char)('0' + block);
 }
 
-/* The unit whose parameters a node reads or, in backward, whose gradients it writes; 0 if none. */
+/* The unit whose parameters a node reads or, in backward, whose gradients it writes; 0 if there is none. */
 static char computes(const struct scene *s, int node)
 {
     const struct tt_node *n = &s->stage.graph->nodes[node];
@@ -158,7 +158,7 @@ static void must_read_script(const struct script *script, const char *wanted)
 
     scene_make(&s, script);
     text = schedule_text(&s);
-    end = strstr(text, "all-reduce"); /* the update follows, which has a test of its own */
+    end = strstr(text, "all-reduce"); /* the update follows; it has its own test */
     if (end)
         *end = 0;
     assert_string_equal(text, wanted);
@@ -251,7 +251,8 @@ static void prefetch_two_looks_two_units_ahead(void **state)
               "sum 0, free E, reduce E, sum E, ");
 }
 
-/* A gather is at most a rounding then: there is nothing to overlap with, and what is not read need not be rounded. */
+/* A gather is then at most a rounding: there is nothing to overlap with, and parameters that are not read need not be
+ * rounded. */
 static void one_rank_gathers_only_what_is_read_and_not_ahead(void **state)
 {
     must_read_script(&(struct script){.alone = true, .prefetch = 2, .microbatches = 1},
@@ -276,7 +277,7 @@ static void one_rank_gathers_only_what_is_read_and_not_ahead(void **state)
                      "sum 0, free E, reduce E, sum E, ");
 }
 
-/* Embeddings, norm and output are one unit, which is needed from the first node to the last. */
+/* Embeddings, norm and output form one unit, which is needed from the first node to the last. */
 static void tied_embeddings_stay_gathered_for_the_whole_step(void **state)
 {
     must_read(true, DEFAULT, TT_GRAPH_TRAIN, 1, 1,
@@ -358,7 +359,7 @@ static void expressions_keep_what_they_match(void **state)
                    "sum 0, free E, reduce E, sum E, ");
 }
 
-/* A part is kept from forward to backward; nothing is kept after backward. */
+/* From forward to backward a part of each unit is kept; after backward nothing is kept. */
 static void a_number_keeps_a_part(void **state)
 {
     const struct tt_sharding sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_PART, .reshard_part = 2};

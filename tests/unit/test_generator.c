@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generation: tokens that are fed through the cache give the logits of one forward pass over all of them, on any number
- * of threads; in bfloat16 they are as near to those as rounding explains.
+ * Generation: feeding tokens through the cache gives the logits of one forward pass over all of them, on any number
+ * of threads; in bfloat16 they differ by no more than rounding explains.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -59,7 +59,7 @@ static const float *weights_of(const struct tt_model *model, int p, int64_t n)
     return weights.of[p];
 }
 
-/* Whether one of the row's models has fewer heads of keys and values than of queries. */
+/* Whether one of the row's models has fewer key/value heads than query heads. */
 static bool has_groups(const struct tt_model_row *row)
 {
     for (int f = 0; f < row->n_flavors; f++)
@@ -123,8 +123,8 @@ static void make_tokens(int32_t *tokens, int64_t n)
 /* --- the same logits from the graph of validation, run node by node --- */
 
 struct forward {
-    bool rounded;        /* parameters are those that bfloat16 has */
-    double perturbation; /* what nodes make is off by this part of it, up or down */
+    bool rounded;        /* parameters are rounded to bfloat16 */
+    double perturbation; /* the results of nodes are off by this fraction, up or down */
     struct tt_rng signs;
 };
 
@@ -164,7 +164,7 @@ static void perturb(const struct tt_graph *graph, const struct tt_node *node, vo
     }
 }
 
-/* The loss of every token of the sequence if each were followed by its label: -log of the label's probability there. */
+/* The loss of every token of the sequence if its label followed it: -log of the label's probability. */
 static void losses_of(const struct tt_model *model, struct forward how, const int32_t *tokens, const int32_t *labels,
                       int64_t n, float *losses)
 {
@@ -256,7 +256,7 @@ static void cached_logits_are_those_of_the_forward_pass(void **state)
     }
 }
 
-/* Compares all logits, not only a loss, in every variant of the kernels. Pieces begin at any position, also where a
+/* Compares all logits, not only a loss, in every variant of the kernels. Pieces begin at any position, even where a
  * kernel's tile of keys ends. */
 static void a_prompt_is_the_same_whole_and_in_pieces(void **state)
 {
@@ -339,7 +339,7 @@ static void losses_in_float(const struct tt_model *model, struct forward how, co
     memcpy(losses, all + text->prompt - 1, NEW * sizeof *losses);
 }
 
-/* The same in bfloat16, through the cache; the prompt is fed in pieces. */
+/* As above in bfloat16, through the cache; the prompt is fed in pieces. */
 static void losses_in_bf16(const struct tt_model *model, const struct text *text, int64_t piece, float *losses)
 {
     struct tt_generator *g = make_generator_in(TT_BF16, model, TT_ATTENTION_ROWS, 1);
@@ -509,7 +509,7 @@ static void feeding_allocates_nothing(void **state)
     tt_model_free(model);
 }
 
-/* The arena has the weights, two rows of cache per layer and token, and little else. In bfloat16 both are half. */
+/* The arena holds the weights, two rows of cache per layer and token, and little else. In bfloat16 both take half. */
 static void memory_is_predicted(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);

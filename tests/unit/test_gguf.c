@@ -91,7 +91,7 @@ static void what_is_written_is_read(void **state)
     tt_text_release(&bytes);
 }
 
-/* Every file without its end (but for padding) is refused, and every one with another byte is read or refused. */
+/* Every file that lost its end (more than padding) is refused; every file with one changed byte is read or refused. */
 static void damaged_files_are_refused(void **state)
 {
     struct tt_text bytes = {0};
@@ -102,7 +102,7 @@ static void damaged_files_are_refused(void **state)
         struct tt_gguf file = {0};
         char *part = tt_strndup("", 0);
 
-        part = tt_realloc(part, size + 1, 1); /* of its own, so that a read beyond it is seen */
+        part = tt_realloc(part, size + 1, 1); /* an exact allocation, so that a sanitizer sees a read beyond it */
         memcpy(part, bytes.text, size);
         assert_fails(tt_gguf_parse("f", part, size, &file), TT_EDATA, "'f'");
         tt_gguf_release(&file);
@@ -156,7 +156,7 @@ static void messages_say_what_is_wrong(void **state)
 
 /* --- the types --- */
 
-/* The definition of the types, in double. */
+/* The types by their definition, in double. */
 static double q8_0_of(const float *x, int i)
 {
     double most = 0.0;
@@ -226,7 +226,7 @@ struct tensors {
     float **data;
 };
 
-/* Every element of a parameter has a number of its own. */
+/* Every element of a parameter has its own number. */
 static int read_ours(void *arg, int param, int64_t row, int64_t n, float *data)
 {
     const struct tensors *t = arg;
@@ -261,7 +261,7 @@ static int64_t elements_of(int ndim, const int64_t *shape)
     return n;
 }
 
-/* Norms whose weights are 1 + w here have the sum in files, which rounds. */
+/* Where norms multiply by 1 + w, files hold the sum, which rounds. */
 static bool are_same(const struct tt_model *model, const float *wanted, const float *found, int64_t n, bool is_norm)
 {
     if (!is_norm || model->row->norm != TT_NORM_RMS_OFFSET)
@@ -334,7 +334,7 @@ static void tensors_come_back_the_same(void **state)
 
 /* --- the sizes --- */
 
-/* The values of a model as a file; without titan's own, as llama.cpp's converter writes them. */
+/* The metadata of a model as a file; without titan's own keys, as llama.cpp's converter writes it. */
 static void file_of(const struct tt_model *model, bool own, struct tt_text *bytes, struct tt_gguf *file)
 {
     struct tt_gguf_tensor tensor[6] = {{.name = (char *)"token_embd.weight",
@@ -398,7 +398,7 @@ static void check_dims(struct tt_model *model, bool own)
         fail_msg("%s", tt_error_message());
     assert_string_equal(name, model->row->name);
     if (model->dims.moe.route_scale == 0.0 && found.moe.route_scale == 1.0)
-        found.moe.route_scale = 0.0; /* which means 1 */
+        found.moe.route_scale = 0.0; /* 0 means 1 */
     if (found.sliding_window && found.max_positions == found.sliding_window)
         found.max_positions =
             model->dims.max_positions; /* llama.cpp has no windows there, so the context ends earlier */

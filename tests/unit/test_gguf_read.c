@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * GGUF files of other programs, and of titan's that other programs have changed.
+ * GGUF files that other programs wrote, and titan's files that other programs have changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,8 +53,8 @@ static struct tt_gguf_tensor tensor_of(const char *name, enum tt_gguf_type type)
         .name = (char *)(uintptr_t)name, .type = tt_gguf_type_of((uint32_t)type), .ndim = 2, .shape = {2, 32}};
 }
 
-/* Whether the first tensor of a file has a checksum, if the file has those of two tensors of `types`, and has those of
- * `now`. */
+/* Whether the first tensor of a file passes its checksum, if the file was written with two tensors of `types` and now
+ * has tensors of `now`. */
 static bool counts(const enum tt_gguf_type *types, const enum tt_gguf_type *now, bool turned)
 {
     struct tt_gguf_tensor tensor[] = {tensor_of("a.weight", types[0]), tensor_of("b.weight", types[1])};
@@ -80,7 +80,7 @@ static bool counts(const enum tt_gguf_type *types, const enum tt_gguf_type *now,
     return counted;
 }
 
-/* llama-quantize and others copy all values of a file, the checksums too. */
+/* llama-quantize and others copy all metadata of a file, even the checksums. */
 static void checksums_of_other_tensors_do_not_count(void **state)
 {
     static const enum tt_gguf_type f32[] = {TT_GGML_F32, TT_GGML_F32}, mixed[] = {TT_GGML_F32, TT_GGML_Q8_0};
@@ -219,7 +219,7 @@ static void listen(void *arg, enum tt_log_level level, const char *text)
     (void)snprintf(said, sizeof said, "%s", text);
 }
 
-/* Reads the sizes of a small Llama's file with one more value, which `put` adds. */
+/* Reads the sizes of a small Llama's file with one more metadata value, which `put` adds. */
 static int read_with(void (*put)(struct tt_gguf_values *values), struct tt_model_dims *ret_dims)
 {
     struct tt_model *model = make_of("llama3", "debugmodel", NULL);
@@ -236,7 +236,7 @@ static int read_with(void (*put)(struct tt_gguf_values *values), struct tt_model
         key += *key == ' ';
         at = memmem(values.text.text, values.text.size, key, strcspn(key, " "));
         if (at)
-            *at = 'x'; /* a value of another program's, which nothing reads */
+            *at = 'x'; /* another program's value, which nothing reads */
     }
     put(&values);
     finish(&values, tensor, 2, &bytes);
@@ -379,7 +379,7 @@ static void values_that_another_program_changed_count(void **state)
 
 /* --- tokenizers --- */
 
-/* tokenizer.json of a byte-level tokenizer of two tokens. NULL: the values are not there. */
+/* tokenizer.json of a byte-level tokenizer of two tokens. NULL: the file lacks the values. */
 static int tokenizer_of(const char *arch, const char *model, const char *pre, const bool *begins, const char *json,
                         char **ret_text)
 {
@@ -440,18 +440,18 @@ static void texts_begin_as_in_llama_cpp(void **state)
     assert_false(begins_with_bos("llama", "default", &no));
 }
 
-/* A mark stands before every text of SentencePiece's, also before one that begins with a space. */
+/* SentencePiece puts a mark before every text, even before one that begins with a space. */
 static void texts_of_sentencepiece_begin_with_a_mark(void **state)
 {
     char *text = NULL;
 
     assert_int_equal(tokenizer_of("llama", "llama", NULL, NULL, NULL, &text), 0);
     assert_non_null(strstr(text, "\"Prepend\""));
-    assert_null(strstr(text, "\"Metaspace\"")); /* which adds none before a space */
+    assert_null(strstr(text, "\"Metaspace\"")); /* Metaspace adds none before a space */
     tt_free(text);
 }
 
-/* llama.cpp's own expressions for such files are those of no model. */
+/* llama.cpp's own expressions for such files belong to no model. */
 static void a_file_must_say_how_text_is_cut(void **state)
 {
     char *text = NULL;
@@ -463,7 +463,7 @@ static void a_file_must_say_how_text_is_cut(void **state)
     tt_free(text);
 }
 
-/* Its bytes decide whether packed data are of this tokenizer. */
+/* The tokenizer's bytes decide whether packed data belong to it. */
 static void tokenizer_json_comes_back_as_it_was(void **state)
 {
     static const char json[] = "{\"b\":  1.50, \"a\": [ ],\n \"post_processor\": {\"type\": \"TemplateProcessing\"}}";
@@ -475,7 +475,7 @@ static void tokenizer_json_comes_back_as_it_was(void **state)
     tt_free(text);
 }
 
-/* All ways to cut a token are tried, so a very long one would take hours. */
+/* The search tries all ways to cut a token, so a very long token would take hours. */
 static void tokens_of_any_length_are_refused(void **state)
 {
     struct tt_gguf_values values = {0};

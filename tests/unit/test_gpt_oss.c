@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * gpt-oss: names and shapes, initial values, config.json, and what its windows change in counts.
+ * gpt-oss: names and shapes, initial values, config.json, and how its windows change counts.
  */
 #include <math.h>
 
@@ -43,7 +43,7 @@ static void parameters_have_torchtitans_names_and_rules(void **state)
         assert_memory_equal(p->shape, wanted[i].shape, (size_t)p->ndim * sizeof *p->shape);
         assert_true(p->of_experts == wanted[i].of_experts);
         assert_true((p->init == TT_PARAM_NORMAL) == (wanted[i].std > 0.0));
-        if (p->init == TT_PARAM_NORMAL) /* all are smaller by depth */
+        if (p->init == TT_PARAM_NORMAL) /* smaller by depth, in all layers */
             assert_true(fabs(p->std - 0.02 / sqrt(8.0)) < 1e-12);
         tt_free(name);
     }
@@ -52,7 +52,7 @@ static void parameters_have_torchtitans_names_and_rules(void **state)
     tt_model_free(model);
 }
 
-/* Biases for balancing are added by the key, and Hugging Face's class does not have them. */
+/* The key adds biases for balancing, which Hugging Face's class lacks. */
 static void experts_may_be_balanced_by_biases(void **state)
 {
     const struct tt_model_dims biased = {.moe = {.biased = true}, .tied = -1};
@@ -63,7 +63,7 @@ static void experts_may_be_balanced_by_biases(void **state)
     tt_model_free(model);
 }
 
-/* Attention of layers 0 and 2 sees a window, that of layers 1 and 3 all keys; each has sinks. */
+/* Attention of layers 0 and 2 sees a window, attention of layers 1 and 3 all keys; every layer has sinks. */
 static void every_other_layer_has_a_window(void **state)
 {
     struct tt_model *model = make_of("gpt_oss", "debugmodel", NULL);
@@ -89,7 +89,7 @@ static void every_other_layer_has_a_window(void **state)
     tt_model_free(model);
 }
 
-/* Of 200 rows, 72 do not see some keys: 72 * 73 / 2 pairs less in each of two layers. torchtitan's formula counts
+/* Of 200 rows, 72 do not see all keys: each of two layers computes 72 * 73 / 2 pairs fewer. torchtitan's formula counts
  * all. */
 static void flops_of_windows(void **state)
 {
@@ -126,7 +126,7 @@ static void hf_config(void **state)
         {CONFIG(",\"swiglu_alpha\":1.5"), "swiglu_alpha 1.5 is not supported; only 1.702 is"},
         {CONFIG(",\"output_router_logits\":1"), "output_router_logits must be true or false"},
     };
-    static const struct { /* as GptOssConfig of transformers reads them */
+    static const struct { /* as transformers' GptOssConfig reads them */
         const char *json;
         double factor;
     } rope[] = {
@@ -166,7 +166,7 @@ static void hf_config(void **state)
     assert_null(model);
 }
 
-/* A checkpoint's description of a model has its window and the kind of its YaRN. */
+/* A checkpoint describes the model's window and the kind of its YaRN. */
 static void model_json_has_the_window(void **state)
 {
     struct tt_model *model = make_of("gpt_oss", "debugmodel", NULL), *back = NULL,

@@ -7,7 +7,7 @@
 #include "core/os/file.h"
 #include "model_help.h"
 
-/* --- what a config.json says by saying nothing --- */
+/* --- what an absent member of config.json means --- */
 
 static double number(const json_t *object, const char *key)
 {
@@ -44,7 +44,7 @@ static void check_sizes(const char *type, const json_t *sizes, const struct tt_m
         fail_msg("%s: the epsilon is %g", type, (double)d->norm_eps);
     for (int64_t l = 0; l < d->n_layers; l++)
         windows += tt_model_is_windowed(d, l);
-    if (d->window_from == 0) /* else the class does not list them: all have the window */
+    if (d->window_from == 0) /* otherwise the class does not list them: all layers have the window */
         assert_int_equal(windows, json_array_size(json_object_get(sizes, "windows")));
 }
 
@@ -108,7 +108,7 @@ static struct tt_model *read_json(const char *type, const char *json)
     return model;
 }
 
-/* DeepSeek-V2's class has no number of experts for a token, and fails without one; so does titan. */
+/* DeepSeek-V2's class has no default for the number of experts of a token, and fails without one; so does titan. */
 static void check_empty(const char *type, json_t *of)
 {
     bool v2 = strcmp(type, "deepseek_v2") == 0;
@@ -136,7 +136,7 @@ static void an_empty_config_is_that_of_the_class(void **state)
                  "missing key 'num_experts_per_tok'");
 }
 
-/* The notes since the last call of this. */
+/* The notes since the last call of this function. */
 static char notes[4096];
 
 static void keep_note(void *arg, enum tt_log_level level, const char *text)
@@ -146,14 +146,14 @@ static void keep_note(void *arg, enum tt_log_level level, const char *text)
     (void)snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", text);
 }
 
-/* All keys as the class itself writes them give the same model as none of them. */
+/* A file with all keys as the class itself writes them gives the same model as a file without them. */
 static void check_all_keys(const char *type, json_t *of)
 {
     json_t *keys = json_object_get(of, "keys"), *sizes = json_object_get(of, "sizes");
     struct tt_model *model;
     char *text;
 
-    (void)json_object_del(keys, "layer_types"); /* the table has only the kinds */
+    (void)json_object_del(keys, "layer_types"); /* the table only has the kinds */
     if (strcmp(type, "deepseek_v2") == 0) {
         (void)json_object_set_new(keys, "num_experts_per_tok", json_integer(6));
         (void)json_object_set_new(sizes, "top_k", json_integer(6));
@@ -180,7 +180,8 @@ static void all_keys_of_a_class_are_known(void **state)
     "\"num_key_value_heads\":4,\"intermediate_size\":96,\"vocab_size\":300,\"max_position_embeddings\":128" more "}"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":4.0"
 
-/* As transformers 5 does: the older key wins, the length outside of the object too, and without one it is the limit. */
+/* As in transformers 5, the older key wins, and so does the length outside of the object; without either, the length
+ * is the limit. */
 static void rope_is_read_as_transformers_does(void **state)
 {
     static const struct {
@@ -264,7 +265,7 @@ static void longrope_is_read_in_all_spellings(void **state)
             rope.long_factor[7] != 2.7F || rope.long_factor[8] != 0.0F)
             fail_msg("%s: factor %g, original_max %g, scale %.10g", wanted[i].json, rope.factor, rope.original_max,
                      tt_rope_table_scale(&rope));
-        again = tt_model_hf_config(model); /* and what titan writes is read as the same */
+        again = tt_model_hf_config(model); /* and titan reads what it writes in the same way */
         text = json_dumps(again, 0);
         tt_model_free(model);
         model = read_json(type, text);
@@ -347,7 +348,7 @@ static void nulls_and_second_names_are_those_of_transformers(void **state)
     tt_model_free(model);
 }
 
-/* The file says all that differs between Pythia, RedPajama-INCITE and GPT-NeoX-20B. */
+/* The file states all that differs between Pythia, RedPajama-INCITE and GPT-NeoX-20B. */
 static void the_forms_of_gpt_neox_are_read(void **state)
 {
     static const struct {
@@ -381,7 +382,7 @@ static void windows_of_qwen2_moe_are_in_every_other_of_the_first_layers(void **s
 {
     static const struct {
         const char *more;
-        unsigned windows; /* bit l: layer l has one */
+        unsigned windows; /* bit l: layer l has a window */
     } wanted[] = {
         {"", 0x15},
         {",\"max_window_layers\":3", 0x5},
@@ -457,7 +458,7 @@ static void keys_without_an_effect_are_read_over(void **state)
     }
 }
 
-/* Names that transformers has for one function. */
+/* The names that transformers gives to one function. */
 static void activations_have_several_names(void **state)
 {
     static const char *const same[] = {

@@ -52,7 +52,7 @@ struct fixture {
     float *theirs[N_PARAMS]; /* of the tensor that holds the parameter */
 };
 
-/* Every element of our parameters has a number of its own. */
+/* Every element of our parameters has its own number. */
 static float element(int param, int64_t index)
 {
     return (float)(1000 * param + index);
@@ -144,7 +144,7 @@ static void tensors_have_their_shapes_and_parts(void **state)
     assert_true(f->tensors[2].n_params == 1 && f->tensors[2].shape[0] == 12);
 }
 
-/* Elements of their tensors, computed from the definitions in model.h. */
+/* The elements of their tensors, computed from the definitions in model.h. */
 static void exported_rows_are_where_they_belong(void **state)
 {
     struct fixture *f = *state;
@@ -188,7 +188,7 @@ static void imported_rows_are_ours_again(void **state)
     }
 }
 
-/* Rows whose elements have their number; arg is the width of a row. */
+/* Rows in which each element is its own number; arg is the width of a row. */
 static int read_numbers(void *arg, int param, int64_t row, int64_t n, float *data)
 {
     int64_t width = *(const int64_t *)arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Initial values by rules of the configuration: which parameters a rule changes, and to what. Rows that are filled
- * separately have the same bits as the whole.
+ * separately get the same bits as in the whole.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pipelines of configurations: what the keys ask for, and every fault of them that a check finds without ranks.
+ * Pipelines of configurations: what the keys ask for, and every fault that a check without ranks finds.
  */
 #include <stdio.h>
 
@@ -127,8 +127,8 @@ static void faults_of_different_keys_come_together(void **state)
     must_refuse(flags, "3 does not divide");
 }
 
-/* Against the engines of all ranks.
- *   wanted  the lowest of the ranks that need most memory */
+/* Compares the prediction with the engines of all ranks.
+ *   wanted  of the ranks that need most memory, the lowest */
 static void expect_prediction(const struct tt_job *job, int wanted)
 {
     struct tt_job_prediction p = {0};

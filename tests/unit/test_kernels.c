@@ -74,7 +74,7 @@ static void an_unknown_processor_is_measured_and_must_win_clearly(void **state)
 #if defined(__x86_64__)
     found = 0.5;
     assert_string_equal(tt_kernels_pick(&next, measure), "avx512");
-    found = 1.2; /* such a difference can be chance, and ranks must not differ by it */
+    found = 1.2; /* such a small difference can be chance, and must not give ranks different kernels */
     assert_string_equal(tt_kernels_pick(&next, measure), "avx512");
     assert_string_equal(tt_kernels_pick(&other, measure), "avx512");
     found = 1.9;

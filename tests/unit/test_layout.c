@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of all ranks of a mesh, put together: every element of every parameter, with the value that one rank gives
- * it, and counted once in the norm.
+ * The parts of all ranks of a mesh, put together: they cover every element of every parameter, all ranks give an
+ * element the same value, and the norm counts it once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,8 +48,8 @@ static void free_shards(const struct tt_layout *layout, void **shards)
     tt_free((void *)shards);
 }
 
-/* Compares a rank's part with the whole parameter, and notes its elements in `seen` and, if it adds them to the norm,
- * in `added`. */
+/* Compares a rank's part with the whole parameter. Notes the part's elements in `seen` and, if the rank adds them to
+ * the norm, in `added`. */
 static void check_part(const struct tt_param *param, const struct tt_unit_param *place, enum tt_dtype dtype,
                        const void *shard, uint8_t *seen, uint8_t *added)
 {
@@ -164,7 +164,7 @@ static struct tt_unit_param part_of(const struct tt_model *model, const struct t
     return (struct tt_unit_param){0};
 }
 
-/* Rank 5 of 2 x 4 is shard 1, tp 1. The grains are as many as configured, on whatever number of ranks. */
+/* Rank 5 of 2 x 4 is shard 1, tp 1. The number of grains is as configured, on any number of ranks. */
 static void tensor_parallelism_cuts_first(void **state)
 {
     struct tt_model *model = new_model("llama3", 61);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Limits of control groups, with a root folder made for each case.
+ * Limits of control groups; each case makes its own root folder.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ struct file {
     const char *path, *text;
 };
 
-/* The limits that are read from a root with these files. */
+/* The limits that titan reads from a root with these files. */
 static struct tt_limits limits_of(const struct file *files, size_t n)
 {
     const char *tmp = getenv("TMPDIR");

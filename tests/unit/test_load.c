@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measurements on machines that others use too. All readings are made up: no case depends on a clock or on the load.
+ * Measurements on machines with other users. All readings are invented: no case depends on a clock or on the load.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -115,7 +115,7 @@ static void reads_what_the_kernel_writes(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* 100 Gflop each: in half a second by the clock on two threads. */
+/* 100 Gflop each: half a second by the clock on two threads. */
 static struct tt_peak_round round_of(double wall_sec, double processor_sec, bool is_preempted)
 {
     return (struct tt_peak_round){100e9, wall_sec, processor_sec, is_preempted};

@@ -114,7 +114,7 @@ static void a_checkpoint_says_which_adapters_it_has(void **state)
     tt_model_free(model);
 }
 
-/* No modules are named that would be refused too. */
+/* The error names no modules, since the model would refuse those as well. */
 static void models_without_adapters_say_so(void **state)
 {
     static const char *const names[] = {"gpt2", "deepseek_v3", "gpt_oss"};

@@ -102,7 +102,7 @@ static void what_is_packed_is_unpacked(void **state)
     tt_free(text);
 }
 
-/* One flipped bit anywhere, any number of bytes less, or one byte more. */
+/* One flipped bit anywhere, a cut at any length, or one more byte. */
 static void a_manifest_with_any_change_is_refused(void **state)
 {
     char *text = example();
@@ -120,7 +120,7 @@ static void a_manifest_with_any_change_is_refused(void **state)
     tt_free(text);
 }
 
-/* The text with the checksum that belongs to it. */
+/* The text with its own checksum. */
 static char *seal(const char *text)
 {
     static const char key[] = ",\n\"self_crc32c\": \"";
@@ -402,7 +402,7 @@ static char *large_text(int tensors, int chunks)
     return sealed;
 }
 
-/* As one JSON value the text would take fourteen times its size, and so would arrays with room for more chunks. */
+/* As a JSON value the text would take fourteen times its size, and so would arrays with room for more chunks. */
 static void expect_small(int tensors, int chunks)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -474,7 +474,7 @@ static void members_have_any_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reading_takes_little_more_than_the_text), /* first, since it measures the most memory so far */
+        cmocka_unit_test(reading_takes_little_more_than_the_text), /* first, since it measures the peak memory */
         cmocka_unit_test(reading_allocates_for_names_and_chunks_only),
         cmocka_unit_test(members_have_any_order),
         cmocka_unit_test(what_is_written_is_read),

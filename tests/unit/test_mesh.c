@@ -130,7 +130,7 @@ static void experts_borrow_the_inner_ranks(void **state)
     expect_message(tt_mesh_init(DEGREES(1, 1, 4, 1, 1, 3), 4, &mesh), "3 does not divide the 4 ranks");
 }
 
-/* Every term of a sum over a group is added by exactly one of the ranks that have it. */
+/* Exactly one of the ranks that hold a term of a group's sum adds it. */
 static void sums_have_one_owner(void **state)
 {
     struct tt_mesh mesh;
@@ -158,7 +158,7 @@ static void sums_have_one_owner(void **state)
     assert_false(tt_mesh_owns(&mesh, 3, TT_GROUP_LOSS));
 }
 
-/* Ranks that see different samples get different microbatches. Ranks that share a sample get the same one. */
+/* Ranks that see different samples get different microbatches; ranks that share a sample get the same one. */
 static void microbatches_are_numbered_in_the_order_of_the_sum(void **state)
 {
     struct tt_mesh mesh;
@@ -197,7 +197,7 @@ static void bits_are_promised_for_subtrees(void **state)
     assert_false(tt_mesh_is_exact(&mesh, 2, 1, false)); /* no other degree has three grains */
 }
 
-/* A rank that has a part of each sequence adds no whole microbatches. */
+/* A rank with a part of each sequence adds no whole microbatches. */
 static void blocks_of_parts_of_sequences_are_not_promised(void **state)
 {
     struct tt_mesh mesh;

@@ -70,8 +70,8 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* The nearer of the two neighbours in bfloat16, the even one if both are as near. Overflow gives infinity, as in
- * IEEE. */
+/* The nearer of the two neighbours in bfloat16, or the even one if both are equally near. Overflow gives infinity, as
+ * in IEEE. */
 static float nearest(float value)
 {
     uint32_t low = bits_of(value) & 0xffff0000U, high = low + 0x10000U;

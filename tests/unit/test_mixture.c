@@ -24,8 +24,8 @@ static struct tt_mixture make(const double *weight, int n)
     return m;
 }
 
-/* Walks `samples` samples in order: the number of each is the count of those before it, and every count is within one
- * of its part of the walk. */
+/* Walks `samples` samples in order: each dataset's samples are numbered without gaps, and its count always stays within
+ * one of its share. */
 static void check_walk(const struct tt_mixture *m, const double *weight, int64_t first, int64_t samples)
 {
     int64_t count[TT_MIXTURE_MOST] = {0};
@@ -38,7 +38,7 @@ static void check_walk(const struct tt_mixture *m, const double *weight, int64_t
         int k = found.part;
 
         if (i == 0)
-            for (int j = 0; j < m->n; j++) /* where the walk begins, without walking there */
+            for (int j = 0; j < m->n; j++) /* where the walk begins, found without walking there */
                 while (tt_mixture_find(m, j, count[j]) < first)
                     count[j]++;
         if (found.number != count[k]++)
@@ -118,7 +118,7 @@ static void shares_are_the_smallest_whole_numbers(void **state)
     tt_mixture_release(&m);
 }
 
-/* Weights without small common shares are rounded, so proportions hold as far as the rounding is small. */
+/* Weights without small common shares are rounded, so proportions are only as exact as the rounding. */
 static void other_weights_are_rounded(void **state)
 {
     static const double weight[] = {123456789.0, 3.0, 987654321.0};

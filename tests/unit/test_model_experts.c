@@ -9,7 +9,7 @@
 #include "model_help.h"
 #include "tests/help/log.h"
 
-/* The counts and flops of torchtitan and of the models' authors; flops are those of the experts that a token gets. */
+/* The counts and flops that torchtitan and the models' authors give; flops count the experts that a token uses. */
 static void counts_of_models_with_experts(void **state)
 {
     static const struct {
@@ -82,7 +82,7 @@ static void impossible_experts_are_refused(void **state)
     "\"intermediate_size\":96,\"vocab_size\":300,\"moe_intermediate_size\":24,\"num_experts_per_tok\":2,"  \
     "\"num_experts\":8,\"mlp_only_layers\":[80]}"
 
-/* It has an effect in transformers' training only. */
+/* The member only matters when transformers trains. */
 static void output_router_logits_is_a_note(void **state)
 {
     static const char *const json[] = {MOE_CONFIG ",\"num_experts\":8,\"output_router_logits\":true}",
@@ -185,7 +185,7 @@ static void latents_and_shared_experts(void **state)
     assert_null(find_param(small, "layers.1.moe.expert_bias")->hf_name); /* DeepseekV2ForCausalLM has none */
     assert_true(find_param(small, "layers.1.attention.wq.weight")->shape[0] == 16 * INT64_C(192));
     assert_true(find_param(small, "layers.1.moe.shared_experts.w1.weight")->shape[0] == 2 * INT64_C(1408));
-    /* torchtitan's init: what adds to the residual is smaller by depth, the routers too */
+    /* torchtitan's init: weights that add to the residual are smaller by depth, and so are the routers */
     assert_true(find_param(model, "layers.3.attention.wkv_b.weight")->std == 0.02);
     assert_true(find_param(model, "layers.3.moe.shared_experts.w1.weight")->std == 0.02);
     assert_true(fabs(find_param(model, "layers.3.moe.shared_experts.w2.weight")->std - 0.02 / sqrt(8.0)) < 1e-12);
@@ -289,7 +289,7 @@ static void hf_config_of_deepseek(void **state)
     assert_null(model);
 }
 
-/* layers: w is one with a window. */
+/* layers: w marks one with a window. */
 static void check_windows(const struct tt_model *model, int64_t window, const char *layers)
 {
     assert_int_equal(model->dims.sliding_window, window);
@@ -298,7 +298,7 @@ static void check_windows(const struct tt_model *model, int64_t window, const ch
             fail_msg("layer %d of %s %s", l, model->row->name, layers);
 }
 
-/* Which layers have a window is what the classes of transformers make of their configurations. */
+/* The layers with a window are those that transformers' classes derive from their configurations. */
 static void sliding_windows_are_those_of_the_class(void **state)
 {
 #define LAYERS4(type, more)                                                                              \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graph of llama3, built and differentiated: its shape, and its numbers on the reference models. It is run node by
- * node with memory for every value, without a program and a memory plan.
+ * The graph of llama3, built and differentiated: its shape, and its numbers on the reference models. It runs node by
+ * node, without a program and a memory plan, with memory for every value.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -262,7 +262,7 @@ static void init_of_gpt2_and_qwen3(void **state)
     tt_model_free(model);
 }
 
-/* A parameter without a rule would keep what memory had. parallel/layout/init.c refuses TT_PARAM_NONE. */
+/* A parameter without a rule would keep whatever memory contained. parallel/layout/init.c refuses TT_PARAM_NONE. */
 static void every_parameter_has_an_init_rule(void **state)
 {
     for (int r = 0; r < tt_model_n_rows; r++) {
@@ -299,7 +299,7 @@ static void init_bits_do_not_depend_on_the_split(void **state)
     tt_model_free(model);
 }
 
-/* Parameters with the same shape and rule differ, since the name of the parameter keys the random numbers. */
+/* Parameters with the same shape and rule differ, since a parameter's name keys its random numbers. */
 static void init_differs_between_parameters(void **state)
 {
     struct tt_model *model = make("debugmodel", NULL);
@@ -577,7 +577,7 @@ static bool has_flavor(const struct tt_model_row *row, const char *name)
     return false;
 }
 
-/* A model of the table, which transformers counted, is the flavor of that name, if there is one. */
+/* A model of the table, whose parameters transformers counted, is the flavor of that name, if there is one. */
 static void check_published(const struct tt_model_row *row, const char *type, const char *flavor, json_t *of)
 {
     json_t *config = json_object_get(of, "config");

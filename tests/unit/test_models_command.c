@@ -14,7 +14,7 @@
 #include "core/base/json.h"
 #include "core/models/model.h"
 
-/* Runs the command with one argument or none. What it prints on `stream` goes to text. Returns its exit code. */
+/* Runs the command with one argument or none. Its output on `stream` goes to text. Returns its exit code. */
 static int run(const char *arg, FILE *stream, char *text, size_t size)
 {
     char *argv[] = {(char *)arg, NULL};

@@ -58,7 +58,7 @@ static void transpose(double *to, const double *from, int64_t rows, int64_t colu
             to[j * rows + i] = from[i * columns + j];
 }
 
-/* As PyTorch: the matrix is transposed if it has more rows than columns. */
+/* As in PyTorch, a matrix with more rows than columns is transposed. */
 static void orthogonalize_ref(double *x, int64_t rows, int64_t columns, int steps)
 {
     int64_t m = rows > columns ? columns : rows, n = rows > columns ? rows : columns;
@@ -105,7 +105,8 @@ static void orthogonalize(struct tt_team *team, float *x, int64_t rows, int64_t 
 
 /*
  * Elements are at most 1.3 in size. An iteration multiplies an error by at most 3.4, and adds some roundings of sums of
- * up to `columns` terms; so 1e-4 is far more than five of them give, and far less than another coefficient would.
+ * up to `columns` terms; so 1e-4 is far above the error of five iterations, and far below the effect of another
+ * coefficient.
  */
 static void the_iteration_is_pytorchs(void **state)
 {
@@ -134,7 +135,7 @@ static void the_iteration_is_pytorchs(void **state)
     tt_team_free(team);
 }
 
-/* What Muon is for: the rows of a wide matrix are nearly orthogonal and have lengths near 1. */
+/* Muon's purpose: the rows of a wide matrix become nearly orthogonal, with lengths near 1. */
 static void the_result_is_nearly_orthogonal(void **state)
 {
     enum { ROWS = 24, COLUMNS = 80 };
@@ -154,7 +155,7 @@ static void the_result_is_nearly_orthogonal(void **state)
     tt_team_free(team);
 }
 
-/* As the gradient of A of an adapter in its first step. */
+/* As the gradient of an adapter's A in its first step. */
 static void zero_stays_zero(void **state)
 {
     struct tt_team *team = new_team(1);
@@ -252,7 +253,7 @@ static void momentum_is_pytorchs(void **state)
     tt_team_free(team);
 }
 
-/* Decay has the learning rate without the factor of the shape. */
+/* Decay uses the learning rate without the factor for the shape. */
 static void the_rate_depends_on_the_shape(void **state)
 {
     static const enum tt_adjust_choice hows[] = {TT_ADJUST_ORIGINAL, TT_ADJUST_MATCH_RMS_ADAMW,
@@ -276,7 +277,7 @@ static void the_rate_depends_on_the_shape(void **state)
     tt_team_free(team);
 }
 
-/* A part of the rows on its own gets the bits that it has in the whole, in both types. */
+/* Some of the rows alone get the same bits as in the whole, in both types. */
 static void bits_do_not_depend_on_the_split(void **state)
 {
     enum { CUT = 17 };
@@ -326,7 +327,7 @@ static void bits_do_not_depend_on_the_split(void **state)
     tt_team_free(team);
 }
 
-/* The columns of a rank that shares a layer get the bits that they have in the whole matrix, in both types. */
+/* The columns of a rank that shares a layer get the same bits as in the whole matrix, in both types. */
 static void columns_have_the_bits_of_the_whole(void **state)
 {
     enum { PART = WIDTH / 3, FIRST = WIDTH / 2 };

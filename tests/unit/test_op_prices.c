@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Prices of ops: the fit of samples whose prices are known, what uses the prices, and their form in machine files.
+ * Prices of ops: the fit of samples with known prices, the users of prices, and their format in machine files.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static void types_and_ops_have_prices_of_their_own(void **state)
     assert_true(tt_op_prices_sec(&prices, "idle", TT_F32, &work) < 0.0); /* no time */
 }
 
-/* The time falls with the bytes, which only a negative price could say. */
+/* The time falls with the bytes: only a negative price could explain it. */
 static void no_price_is_negative(void **state)
 {
     const struct tt_op_sample samples[] = {sample("x", TT_F32, 10, 1, 0, 10), sample("x", TT_F32, 10, 5, 0, 8),

@@ -145,7 +145,7 @@ struct arrays {
     float *param, *grad, *exp_avg, *exp_avg_sq;
 };
 
-/* Elements first to first + n - 1 of one endless sequence, stored from `at` on. Everything around them is NaN. */
+/* Elements first to first + n - 1 of one endless sequence, stored from `at` on, with NaN all around. */
 static struct arrays make_arrays(int64_t n, int64_t at, int64_t first)
 {
     struct tt_rng rng = tt_rng_make(1, "arrays");
@@ -209,7 +209,7 @@ static void bits_do_not_depend_on_the_split(void **state)
     tt_team_free(three);
 }
 
-/* A parameter of a group is updated as all parameters are when the scalars have the group's numbers. */
+/* A parameter of a group is updated like any other, with the group's numbers as scalars. */
 static void groups_have_their_own_numbers(void **state)
 {
     enum { WIDTH = 11, HALF = 5 * WIDTH };
@@ -237,7 +237,7 @@ static void groups_have_their_own_numbers(void **state)
     tt_team_free(team);
 }
 
-/* Against the formulas in double; the parts of a parameter have the bits of the whole. */
+/* Compared with the formulas in double; the parts of a parameter get the bits of the whole. */
 static void lion_is_the_papers(void **state)
 {
     enum { ROWS = 50, WIDTH = 700, ALL = ROWS * WIDTH };
@@ -284,7 +284,7 @@ static void lion_is_the_papers(void **state)
 
 /* --- weights and moments in bfloat16 --- */
 
-/* Over all random bits the mean is the value, exactly; what a bfloat16 holds, NaN and infinity stay. */
+/* The mean over all random bits is exactly the value; bfloat16 values, NaN and infinity do not change. */
 static void rounding_at_random_keeps_the_mean(void **state)
 {
     const float values[] = {1.0F, 0x1.0002p0F, -0x1.fffffep-3F, 0x1.234566p5F, 0x1p-133F, 0x1.8p-148F, 0.0F};
@@ -324,7 +324,7 @@ static void adamw_halves(struct tt_team *team, const struct tt_scalars *scalars,
     tt_step_row(call.op)->run(&call);
 }
 
-/* A weight of 1 is changed by 2^-12 a step, a sixteenth of what is between 1 and the next smaller bfloat16. */
+/* A step changes a weight of 1 by 2^-12, a sixteenth of the distance to the next smaller bfloat16. */
 static void steps_too_small_for_bfloat16_count_on_average(void **state)
 {
     enum { LONG = 256 };
@@ -351,12 +351,14 @@ static void steps_too_small_for_bfloat16_count_on_average(void **state)
     }
     for (int i = 0; i < MANY; i++)
         mean += (double)tt_bf16_to_float(at.param[i]) / MANY;
-    /* a rounding has a variance of at most 2^-18 (a quarter of 2^-16), and there are LONG of MANY weights */
+    /* a rounding has a variance of at most 2^-18 (a quarter of 2^-16), and each of MANY weights is rounded LONG
+     * times */
     assert_true(fabs(mean - (1.0 - LONG * 0x1p-12)) < 5.0 * sqrt(LONG * 0x1p-18 / MANY));
     tt_team_free(team);
 }
 
-/* Parts of a parameter that lie elsewhere draw the random bits of their elements. Steps and parameters draw others. */
+/* Parts of a parameter at other addresses draw the random bits of their elements. Other steps and parameters draw
+ * others. */
 static void random_bits_belong_to_elements(void **state)
 {
     enum { WIDTH = 37, ROWS = 100, TOTAL = ROWS * WIDTH };
@@ -456,7 +458,7 @@ static void sum_of_squares_is_right(void **state)
         wanted += (long double)a.grad[3 + i] * (long double)a.grad[3 + i];
     sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
-    tt_exact_add(&small, 1.0); /* the sum is added to what it has */
+    tt_exact_add(&small, 1.0); /* the sum is added to the old value */
     sum_squares(team, &(struct tt_rows){.rows = 3, WIDE(1), .lr_factor = 1.0}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
@@ -542,7 +544,7 @@ static void floats_are_summed_exactly(void **state)
     assert_true(tt_exact_value(&sum) == 4.25);
 }
 
-/* In double, and where the elements begin must not matter. */
+/* In double, wherever the elements begin. */
 static void averages_follow_the_weights(void **state)
 {
     enum { MOST = 40000, STEPS_HERE = 3 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Token files with a mask, and the samples that are made of their conversations.
+ * Token files with a mask, and the samples that are packed from their conversations.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,8 @@ static int length_of(int document)
     return document * 7 % (LONGEST + 1);
 }
 
-/* A token is 100 * document + position + 1. Of document 13 only the end is learned, of others every third or so. */
+/* A token is 100 * document + position + 1. In document 13 only the end is learned, in others about every third
+ * token. */
 static bool is_learned(int document, int k)
 {
     return document == 13 ? k >= 16 : (document * 5 + k * 3) % 7 < 3;
@@ -106,7 +107,7 @@ static void a_damaged_mask_is_found(void **state)
     tt_dataset_free(d);
 }
 
-/* One sample as it must be: documents as they come, while they fit. */
+/* One sample as it must be: documents in order of arrival, while they fit. */
 struct want {
     int32_t inputs[64], labels[64], positions[64];
 };
@@ -218,7 +219,7 @@ static void long_conversations_are_counted_or_refused(void **state)
 
     for (int i = 0; i < N_DOCUMENTS; i++)
         n_long += length_of(i) > 16;
-    assert_int_equal(length_of(13), 19); /* nothing of it is learned before the 17th token */
+    assert_int_equal(length_of(13), 19); /* nothing before its 17th token is learned */
     assert_int_equal(tt_sampler_new(d, &o, &s), 0);
     assert_int_equal(tt_sampler_packs(s)->n_long, n_long);
     assert_int_equal(tt_sampler_packs(s)->n_truncated, n_long - 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What of a tokenizer depends on Unicode: regular expressions and normal forms.
+ * What a tokenizer takes from Unicode: regular expressions and normal forms.
  */
 #include "core/base/mem.h"
 #include "core/base/text.h"
@@ -28,7 +28,7 @@ static void patterns_with_another_meaning_are_refused(void **state)
     }
 }
 
-/* What the library tokenizers 0.23.3 matches, as the parts of the text in brackets. */
+/* The matches of the library tokenizers 0.23.3, as parts of the text in brackets. */
 static void patterns_match_as_in_oniguruma(void **state)
 {
     static const struct {
@@ -91,7 +91,7 @@ static void patterns_match_as_in_oniguruma(void **state)
     }
 }
 
-/* --- where words end beside every kind of character, in checksums of what the library tokenizers says --- */
+/* --- where words end beside every kind of character, as checksums of the library tokenizers' output --- */
 
 struct checksum {
     uint32_t crc;
@@ -189,7 +189,7 @@ static void normal_forms_are_those_of_one_version(void **state)
         {"NFD", "\u1ea5", "a\u0302\u0301"},
         {"NFD", "a\u0301\u0eba", "a\u0301\u0eba"}, /* the mark is of Unicode 12.0; with its class it would come first */
         {"NFC", "\U00011935\U00011930", "\U00011935\U00011930"}, /* Unicode 13.0 composes these two */
-        {"NFKC", "\ua7f2\u32ff\ufb01", "\ua7f2\u32fffi"},        /* of 14.0 and 12.1 */
+        {"NFKC", "\ua7f2\u32ff\ufb01", "\ua7f2\u32fffi"},        /* from 14.0 and 12.1 */
         {"NFC", "e\u0301\U0001fa77e\u0301", "\u00e9\U0001fa77\u00e9"},
     };
 

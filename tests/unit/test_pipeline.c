@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Schedules of pipelines: turn by turn for small numbers, as torch has them; and for all numbers up to 8 ranks, 4
- * stages on a rank and 4 microbatches a rank that they are complete, that no rank waits forever, and that bubbles and
- * activations are what formulas say.
+ * Schedules of pipelines: turn by turn for small numbers, compared with torch; and for all numbers up to 8 ranks, 4
+ * stages per rank and 4 microbatches per rank, schedules are complete, no rank waits forever, and bubbles and
+ * activations match formulas.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -56,7 +56,7 @@ static void expect_two(enum tt_pipeline_schedule schedule, int chunks, int micro
     tt_pipeline_free(pipeline);
 }
 
-/* Orders for two ranks that torch 2.15's classes give; where it overlaps two turns, they follow each other. */
+/* The orders of torch 2.15's classes for two ranks; where torch overlaps two turns, one follows the other here. */
 static void orders_are_those_of_torch(void **state)
 {
     expect_two(TT_PP_GPIPE, 1, 3, "0F0 0F1 0F2 0B0 0B1 0B2", "1F0 1F1 1F2 1B0 1B1 1B2");
@@ -92,7 +92,7 @@ static void stages_are_placed_in_loops_or_as_a_v(void **state)
 
 typedef void (*each_fn)(struct tt_pipeline *pipeline, int chunks, void *arg);
 
-/* Whether the schedule has these numbers, in other words than its row's. */
+/* Whether the schedule exists for these numbers, stated otherwise than in its row. */
 static bool is_legal(enum tt_pipeline_schedule schedule, int ranks, int chunks, int n)
 {
     switch (schedule) {
@@ -191,8 +191,8 @@ static void every_schedule_is_complete_for_all_numbers(void **state)
 
 /* --- the clock --- */
 
-/* Simulates with stages that are all equal: forward, input part and weight part of a rank and microbatch, spread over
- * the rank's stages. */
+/* Simulates equal stages: the forward, input part and weight part of a rank and microbatch are spread over the rank's
+ * stages. */
 static struct tt_pipeline_run run_of(const struct tt_pipeline *p, int chunks, double forward, double input,
                                      double weight)
 {
@@ -215,7 +215,7 @@ static void expect_near(const struct tt_pipeline *p, const char *what, double fo
                  p->n_stages, p->microbatches, what, found, wanted);
 }
 
-/* The seconds of the three passes. */
+/* The seconds of each pass: forward, input part, weight part. */
 static const double passes[][3] = {{1, 1, 1}, {1, 1.2, 0.8}, {1, 0.8, 1.2}};
 
 /* The bubble of every rank by formula, in the time of a rank's forward; -1: no formula for these numbers. */
@@ -270,7 +270,7 @@ static void bubbles_are_what_formulas_say(void **state)
     }
 }
 
-/* Where there is no formula: numbers that another simulator of torch's orders gave. */
+/* Where there is no formula, numbers from another simulation of torch's orders. */
 static void bubbles_without_a_formula_are_as_simulated_elsewhere(void **state)
 {
     const struct {
@@ -349,7 +349,7 @@ static void a_turn_begins_when_what_it_needs_is_there(void **state)
     tt_pipeline_free(p);
 }
 
-/* In a V the last rank passes a microbatch on to itself, which takes no time. */
+/* In a V the last rank passes a microbatch to itself, which takes no time. */
 static void what_stays_on_a_rank_is_not_sent(void **state)
 {
     const struct tt_stage_times stages[] = {{1, 1, 1, 2}, {1, 1, 1, 2}};

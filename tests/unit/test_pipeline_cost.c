@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predicted times of stages: together they are those of the whole model, and the last stage's forward has three
- * products of the output.
+ * Predicted times of stages: their sum is the time of the whole model, and the last stage's forward includes three
+ * products for the output.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 enum { STAGES = 4, BATCH = 2, SEQ_LEN = 64, DIM = 64, VOCAB = 640 };
 
-/* Memory takes no time, so times are flops; a message takes 2 s and its bytes. */
+/* Memory takes no time, so times are flops; a message takes 2 s plus its bytes. */
 static const struct tt_machine machine = TT_MACHINE("", 1.0, 1.0, 1e30, 1.5, 0.5, 1.0);
 
 static struct tt_model *model;
@@ -58,7 +58,7 @@ static void equal_stages_take_equal_times(void **state)
     assert_true(stage_times[1].input > stage_times[1].weight); /* attention has no weights */
 }
 
-/* The weight part has a product for each matrix of a block, as the forward has. */
+/* The weight part has one product for each matrix of a block, as the forward pass does. */
 static void the_weight_part_is_one_product_for_each_matrix(void **state)
 {
     double flops = 0;
@@ -83,7 +83,7 @@ static void what_crosses_a_boundary_takes_its_bytes(void **state)
     assert_ptr_equal(times.stages, stage_times);
 }
 
-/* The step is as long as its slowest stage is busy, and the bubble is what is left. */
+/* The step takes as long as its slowest stage is busy; the bubble is the rest. */
 static void a_heavy_output_shows_in_the_bubble(void **state)
 {
     struct tt_pipeline *pipeline = NULL;

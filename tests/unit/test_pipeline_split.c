@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stages of pipelines: torchtitan's rule with the numbers that its code gives, lists of modules, and what is refused.
+ * Stages of pipelines: torchtitan's rule, with the results of its code; lists of modules; and faults that are
+ * refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,7 @@ static struct tt_pipeline_rule rule_of(int n_layers, int ranks, bool multi)
 
 /* --- the rule --- */
 
-/* layers[s] are those of stage s; the embeddings are in the first stage, norm and output in the last. */
+/* layers[s] are the layers of stage s; the embeddings are in the first stage, norm and output in the last. */
 static void expect_layers(struct tt_pipeline_rule rule, const int *layers, int n_stages)
 {
     struct tt_stage_split split;
@@ -79,7 +80,7 @@ static void one_stage_has_everything(void **state)
     LAYERS(r, 6);
 }
 
-/* With as many ranks as units, the ends have no layer. */
+/* With one rank per unit, the ends have no layer. */
 static void a_stage_may_have_no_layer(void **state)
 {
     struct tt_pipeline_rule r = rule_of(6, 8, false);
@@ -194,7 +195,7 @@ static void other_keys_that_work_are_named(void **state)
             "can be 1 to 2; or use a schedule with one stage on each rank");
 }
 
-/* For all small numbers: a split has all layers, and stages differ by at most one unit. */
+/* For all small numbers, a split contains every layer, and stages differ by at most one unit. */
 static void every_split_is_complete_or_refused(void **state)
 {
     int done = 0, not_done = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the planned scheduler promises about a policy. Its step is predicted to be as fast as the eager scheduler's with
- * the same policy, in no more memory. If nothing fits the memory limit, it takes the least memory. */
+ * What the planned scheduler promises about a policy. Its step is predicted to be as fast as the eager scheduler's
+ * with the same policy, in no more memory. If nothing fits the memory limit, it uses the least memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +82,8 @@ static void no_plan_is_slower_than_its_policy(void **state)
         }
 }
 
-/* If nothing fits, the plan takes no more memory than without a limit, than eager's, or than another policy's. */
+/* If nothing fits, the plan uses no more memory than without a limit, than the eager scheduler, or than another
+ * policy. */
 static void a_limit_that_nothing_fits_takes_the_least_memory(void **state)
 {
     static const int64_t limits[] = {60 << 20, 70 << 20, 78 << 20, 79 << 20, 80 << 20, 84 << 20};

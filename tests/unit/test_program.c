@@ -81,8 +81,8 @@ static void what_muon_needs_is_whole_and_lives_long_enough(void **state)
 }
 
 /*
- * Buckets, which no eager schedule has: one collective gathers all units, one reduces them after the backward of each
- * microbatch, and one all-reduce follows.
+ * Buckets, which the eager scheduler never uses: one collective gathers all units, one reduces them after the backward
+ * of each microbatch, and one all-reduce follows.
  */
 static void buckets_move_several_units_at_once(void **state)
 {
@@ -141,8 +141,7 @@ static void one_rank_exchanges_nothing(void **state)
     planned_release(&made);
 }
 
-/* At any instruction the sum over kinds is what lives there. The largest of these sums is live_bytes, up to
- * alignment. */
+/* At any instruction the kinds add up to the live bytes. Their peak is live_bytes, up to alignment. */
 static void memory_at_an_instruction_adds_up(void **state)
 {
     struct planned made = planned_make(&(struct plan){2, 1, 2, 1, DEFAULT, false});
@@ -245,7 +244,7 @@ static void a_collective_is_begun_before_it_is_awaited(void **state)
     planned_release(&made);
 }
 
-/* A user who stops a step of ten minutes gets the answer within seconds. */
+/* A user who stops a step of ten minutes gets a response within seconds. */
 static void a_long_step_asks_often_whether_to_stop(void **state)
 {
     for (int n = 1000; n <= 1000000; n *= 10) {

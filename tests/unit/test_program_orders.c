@@ -180,8 +180,8 @@ static void stages_share_what_crosses_their_boundaries(void **state)
 }
 
 /*
- * x and y = norm(x) leave a stage and are added in the next, so their gradients are one value. The node that goes back
- * through the norm reads it twice, as the gradient of y and as what it adds to: it must not write over it.
+ * x and y = norm(x) leave a stage and are added in the next, so both gradients are one value. The backward node of the
+ * norm reads that value twice, as the gradient of y and as the array to add to: it must not overwrite it.
  */
 static void gradients_that_are_one_value_are_not_overwritten(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Activation checkpointing as a pass over the graph: what is run again, where, and what stays.
+ * Activation checkpointing as a pass over the graph: which nodes run again, where, and which values stay.
  * tests/par/test_train_modes.c checks that it does not change the numbers.
  */
 #include <setjmp.h>
@@ -223,7 +223,7 @@ static void full_recomputes_every_block_but_not_its_output(void **state)
 
     for (int block = 0; block < 5; block++) {
         assert_int_equal(count_copies(graph, TT_OP_ATTENTION, block), 1);
-        assert_int_equal(count_copies(graph, TT_OP_LINEAR, block), 6); /* all but w2, which nothing reads */
+        assert_int_equal(count_copies(graph, TT_OP_LINEAR, block), 6); /* all but w2, whose result nothing reads */
         assert_int_equal(count_copies(graph, TT_OP_RMSNORM, block), 2);
     }
     assert_int_equal(count_copies(graph, TT_OP_RMSNORM, -1), 2 * 5); /* not the norm before the head */
@@ -255,7 +255,7 @@ static void op_runs_neither_attention_nor_products_again(void **state)
     tt_graph_free(graph);
 }
 
-/* Every input is made by an earlier node, and a forward node never reads what the backward part makes. */
+/* An earlier node makes every input, and a forward node never reads a result of the backward part. */
 static void nodes_are_in_an_order_in_which_they_can_run(void **state)
 {
     for (int mode = TT_RECOMPUTE_NONE; mode <= TT_RECOMPUTE_OP; mode++) {

@@ -56,7 +56,8 @@ static void a_torn_last_line_is_mended(void **state)
     assert_int_equal(tt_folder_remove(folder), 0);
 }
 
-/* The disk is full in the middle of a record: one warning, no part of a line is left, and later records are whole. */
+/* The disk fills in the middle of a record: there is one warning, no partial line remains, and later records are
+ * whole. */
 static void a_full_disk_leaves_whole_lines(void **state)
 {
     char folder[] = "/tmp/titan-records-XXXXXX", *path;

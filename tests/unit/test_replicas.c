@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Comparing what several ranks have whole: the biases of experts. Ranks are threads.
+ * Compares state that several ranks hold whole: the biases of experts. Ranks are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 enum { EXPERTS = 6, TENSORS = 2 };
 
-/* A rank whose bias of one expert has another last bit, TT_NONE for no rank. */
+/* The rank whose bias of one expert differs in its last bit; TT_NONE for none. */
 struct fault {
     int pipe, rank;
 };
@@ -28,7 +28,7 @@ static int compare(struct tt_comm *comm, void *arg)
 {
     const struct fault *fault = arg;
     float bias[EXPERTS] = {0.5F, -0.25F, 0.0F, 1.0F, 2.0F, -1.0F}, shard[EXPERTS] = {(float)comm->rank};
-    /* a matrix that ranks have parts of, and biases on the last place of the pipeline */
+    /* a matrix that is divided over ranks, and biases on the last place of the pipeline */
     struct tt_ckpt_chunk chunks[TENSORS] = {
         {"layers.0.w", TT_F32, 1, {EXPERTS}, {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0}, {0}, false, shard},
         {"layers.0.moe.expert_bias",
@@ -80,7 +80,7 @@ static void a_differing_bias_is_found(void **state)
         fail_msg("%s", tt_error_message());
 }
 
-/* What a rank at another place of the pipeline has there is of no stage of its own. */
+/* A rank at another place of the pipeline has nothing of its own there: it is not compared. */
 static void places_without_the_stage_do_not_matter(void **state)
 {
     struct fault elsewhere = {2, 1};

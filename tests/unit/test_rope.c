@@ -83,8 +83,8 @@ static void rope_table_has_the_published_values(void **state)
     check_rope(&linear, 64, 16, slow, 4);
 }
 
-/* The rule of transformers in double (its own angles are off by 1e-6): of DeepSeek-V3, with different factors, and with
- * none. */
+/* The rule of transformers in double (its own angles are off by 1e-6), for DeepSeek-V3, with different factors, and
+ * with none. */
 static void yarn_has_the_angles_of_transformers(void **state)
 {
     static const struct cell v3[] = {
@@ -119,7 +119,7 @@ static void yarn_has_the_angles_of_transformers(void **state)
                                   .beta_slow = 0.1,
                                   .mscale = 1.0,
                                   .mscale_all_dim = 0.7};
-    /* the last pair to be scaled comes before the first: none is */
+    /* the last pair to scale comes before the first: none is scaled */
     const struct tt_rope backward = {
         .theta = 500.0, .factor = 40.0, .original_max = 5.0, .beta_fast = 32.0, .beta_slow = 1.0, .fractional = true};
 
@@ -144,7 +144,7 @@ static void yarn_has_the_angles_of_transformers(void **state)
     assert_true(tt_rope_score_scale(&rope) == 1.0);
 }
 
-/* The context decides between the two lists, and both have the scale of the lengths' ratio: transformers' tables. */
+/* The context decides between the two lists, and the ratio of the lengths scales both, as in transformers' tables. */
 static void longrope_has_the_angles_of_transformers(void **state)
 {
     static const struct cell up_to_original[] = {

@@ -19,7 +19,7 @@
 
 enum { EXPERTS = 8, MOST_ROWS = 200 };
 
-/* What a router gave: of `rows` tokens. */
+/* A router's results for `rows` tokens. */
 struct routed {
     int32_t ids[MOST_ROWS * EXPERTS];
     float gates[MOST_ROWS * EXPERTS], scores[MOST_ROWS * EXPERTS];
@@ -61,7 +61,7 @@ static void check_ids(const struct routed *got, int64_t row, int k, const int32_
             fail_msg("row %d: expert %d is %d, wanted %d", (int)row, j, got->ids[row * k + j], wanted[j]);
 }
 
-/* Of equal scores the smaller ids; a bias decides the choice and is not in the gates. */
+/* Among equal scores the smaller ids win; a bias affects the choice but not the gates. */
 static void ties_and_biases(void **state)
 {
     static const float x[2 * EXPERTS] = {1, 3, 3, 0, 3, 2, 2, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -80,7 +80,7 @@ static void ties_and_biases(void **state)
     assert_true(got.gates[7] == 0.5F);
 }
 
-/* Groups of two: their best experts, or the sum of both, say which are kept. */
+/* Groups of two: their best experts, or the sum of both, decide which groups are kept. */
 static void groups(void **state)
 {
     static const float x[EXPERTS] = {5, -9, 2, 2.5F, 3, 1, 4, -8};
@@ -94,14 +94,14 @@ static void groups(void **state)
     attr.router.group_rule = TT_GROUP_TWO_BEST;
     route(x, 1, &attr, NULL, &got); /* sums: 0.993, 1.805, 1.684, 0.982 */
     check_ids(&got, 0, 2, (const int32_t[]){3, 4});
-    route(x, 1, &attr, low, &got); /* all choices are negative: what is not kept does not count as 0 */
+    route(x, 1, &attr, low, &got); /* all choices are negative: an expert that is not kept does not count as 0 */
     check_ids(&got, 0, 2, (const int32_t[]){3, 4});
     attr.top_k = 4;
     route(x, 1, &attr, low, &got);
     check_ids(&got, 0, 4, (const int32_t[]){2, 3, 4, 5});
 }
 
-/* Sigmoids that vanish give gates of 0, not NaN. */
+/* Sigmoids that underflow give gates of 0, not NaN. */
 static void no_sum(void **state)
 {
     static const float x[EXPERTS] = {-200, -200, -200, -200, -200, -200, -200, -200};
@@ -118,17 +118,17 @@ static void no_sum(void **state)
 
 static double choice_of(const struct routed *got, int64_t row, const float *bias, int i)
 {
-    /* of the scores as they are, since the last bit of a sum decides among near ones */
+    /* of the scores as they are, since the last bit of a sum decides between near ones */
     return (double)(bias ? got->scores[row * EXPERTS + i] + bias[i] : got->scores[row * EXPERTS + i]);
 }
 
-/* Is a before b? Greater ones are, and of equal ones those with the smaller index. */
+/* Does a come before b? Greater values do, and among equal ones the smaller index. */
 static bool is_before(const double *value, int a, int b)
 {
     return value[a] > value[b] || (value[a] == value[b] && a < b);
 }
 
-/* How many of n values are before value i, among those that count. */
+/* The number of eligible values among n that come before value i. */
 static int rank_of(const double *value, const bool *counts, int n, int i)
 {
     int before = 0;
@@ -233,7 +233,7 @@ static void the_rule(void **state)
     }
 }
 
-/* Coefficient X f_x of the loads that are given, whatever the tokens of the microbatch chose. Without loads all are
+/* Coefficient X f_x of the given loads, whatever experts the tokens of the microbatch chose. Without loads all are
  * even. */
 static void factors_of_the_global_batch(void **state)
 {
@@ -253,8 +253,8 @@ static void factors_of_the_global_batch(void **state)
     assert_true(factors[2 * EXPERTS] == 0.5F);
 }
 
-/* Two sequences of four tokens, of which the second one ends with padding, and one that is all padding: f_x is of the
- * slots of tokens, as in a microbatch that has only these. */
+/* Two sequences of four tokens, of which the second ends with padding, and one that is all padding: f_x counts the
+ * slots of tokens, as in a microbatch that has only these tokens. */
 static void padding_is_not_counted(void **state)
 {
     enum { ROWS = 12, K = 2 };

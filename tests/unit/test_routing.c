@@ -17,17 +17,17 @@
 
 enum { RANKS = 4, EXPERTS = 8, OWN = EXPERTS / RANKS, GRAINS = 2, ENDS = EXPERTS * GRAINS, MOST = 64 };
 
-/* Rows of each rank for each expert and grain. */
+/* The rows of each rank for each expert and grain. */
 typedef int rows_of_all[RANKS][ENDS];
 
-/* How the tokens of the ranks are in blocks and grains. */
+/* How the tokens of the ranks are divided into blocks and grains. */
 struct shape {
     int blocks, grains;
 };
 
 static const struct shape whole = {1, 1};
 
-/* What has arrived: the row `begin + i` of a rank's rows for an expert and grain is named by these. */
+/* The rows that have arrived, by rank, by expert and grain, and by number within these. */
 struct seen {
     bool row[RANKS][ENDS][MOST];
     int n, of_rank[RANKS]; /* rows; of_rank: that it has taken */
@@ -70,7 +70,7 @@ static void expect_pair(const struct tt_routing *r, struct shape shape, rows_of_
     assert_int_equal(at, r->pairs[pair]);
 }
 
-/* Rows have one byte, which tells whose they are. */
+/* Rows are one byte, which identifies them. */
 static void expect_round(struct tt_routing routing[RANKS], struct shape shape, rows_of_all in,
                          char own[RANKS][ENDS * MOST], char window[RANKS][ENDS * MOST], int64_t limit,
                          struct seen *seen)

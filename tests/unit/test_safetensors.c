@@ -39,7 +39,7 @@ static void expect(const char *header, size_t data_bytes, int rc, const char *me
 {
     struct tt_text file = make(header, data_bytes);
     struct tt_safetensors st = {.fd = -1};
-    /* A copy of the exact size, so that a sanitizer sees a read beyond it. */
+    /* A copy of the exact size, so that a sanitizer sees a read past its end. */
     char *bytes = tt_calloc(file.size, 1);
 
     memcpy(bytes, file.text, file.size);

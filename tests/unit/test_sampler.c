@@ -169,7 +169,7 @@ static void epochs_are_different_permutations(void **state)
     tt_dataset_free(d);
 }
 
-/* Of stream token i: where its document begins, in an epoch's order of documents. */
+/* For stream token i: where its document begins, in an epoch's order of documents. */
 static int64_t begin_of(const struct tt_dataset *d, const int64_t *order, int64_t i)
 {
     int64_t begin = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choosing tokens: which are kept, and how often each is drawn. Nothing is random here: over an even grid of N uniform
- * numbers, a token of probability p is drawn N p times, give or take one.
+ * Choosing tokens: which are kept, and how often each is drawn. Nothing is random here: over an even grid of N
+ * uniform numbers, a token of probability p is drawn N p times, give or take one.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -113,7 +113,7 @@ static bool is_even(const void *unused, int32_t token)
     return token % 2 == 0;
 }
 
-/* Token 1 is the likeliest of all, 6 of the even ones, 4 of the others. */
+/* Token 1 is the likeliest of all, token 6 of the even ones, token 4 of the rest. */
 static void only_allowed_tokens_are_picked(void **state)
 {
     static const struct tt_sampling ways[] = {
@@ -140,7 +140,7 @@ static void only_allowed_tokens_are_picked(void **state)
     }
 }
 
-/* A vocabulary of a real size with random logits, compared with sorting all of it. */
+/* A vocabulary of realistic size with random logits, compared with sorting all of it. */
 static const float *sorted_logits;
 
 static int by_rank(const void *a, const void *b)

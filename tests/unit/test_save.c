@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every save policy, with a writer thread and without, leaves the same checkpoint. Ranks are threads.
+ * Every save policy leaves the same checkpoint, with and without a writer thread. Ranks are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,7 +83,7 @@ static bool has_filter(int policy, const char *filter)
 }
 
 /* The number of files that are not empty: one per writer and group. A place of a pipeline has few tensors, so not every
- * replica has one of each group to write. */
+ * replica writes a tensor of each group. */
 static void expect_files(int n, int policy, int mesh)
 {
     int ranks = meshes[mesh].shard * meshes[mesh].replicate * meshes[mesh].pp;
@@ -98,8 +98,7 @@ static void expect_files(int n, int policy, int mesh)
         assert_in_range(n, ranks, 2 * ranks);
 }
 
-/* Of a tensor at place 1 of a pipeline, whose large parts are divided among the replicas there, no other rank
- * writes. */
+/* Only ranks at place 1 of a pipeline write a tensor that is there; the replicas divide its large parts. */
 static void expect_writers(const struct tt_manifest *manifest, int policy, int mesh)
 {
     const struct tt_manifest_tensor *t = tt_manifest_find(manifest, TT_CKPT_MODEL, "tok_embeddings.weight");
@@ -210,7 +209,7 @@ static void a_thread_writes_the_same_bytes(void **state)
         struct test_job sync = job_of(a, policy, 3), async = job_of(b, policy, 3);
 
         async.async = true;
-        async.threads = 2; /* teams make no difference either */
+        async.threads = 2; /* reading by teams gives the same */
         save(&sync);
         save(&async);
         expect_same_files(&sync, &async);
@@ -381,7 +380,7 @@ static void replicas_that_differ_are_not_saved(void **state)
     test_state_release(&names);
 }
 
-/* What tensor parallelism leaves whole, every third tensor, has its copies along tp too; the others do not. */
+/* Every third tensor, which tensor parallelism does not divide, has copies along tp as well; the others do not. */
 static void ranks_along_tp_have_the_same_copies(void **state)
 {
     static const struct {
@@ -420,7 +419,7 @@ static void ranks_along_tp_have_the_same_copies(void **state)
         }
 }
 
-/* Words of features that are not built are choices, but titan-config(5) does not offer them. */
+/* The words of features that are not available are choices, but titan-config(5) does not list them. */
 static bool is_offered(const char *path, const char *word)
 {
     struct tt_text range = {0};
@@ -434,7 +433,7 @@ static bool is_offered(const char *path, const char *word)
     return found;
 }
 
-/* A policy that no configuration can name, or a name without a policy, is one line forgotten. */
+/* A policy that no configuration can name, or a name without a policy: somebody forgot one line. */
 static void policies_are_the_choices_of_their_keys(void **state)
 {
     const struct tt_choices *choices = tt_config_row(TT_KEY(checkpoint.save_policy))->choices;

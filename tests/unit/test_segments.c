@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of Open MPI's segments are removed: old ones of this host and user that no process uses.
+ * Which of Open MPI's segments are removed: old ones that belong to this host and user and that no process uses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ struct place {
     char *root, *shm, *proc;
 };
 
-/* With a list of processes that has this one, as /proc has. */
+/* With a list of processes that includes this one, as in /proc. */
 static struct place place_make(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -50,7 +50,7 @@ static void place_release(struct place *p)
     tt_free(p->proc);
 }
 
-/* Makes a segment of a job on `host` of `user` that was written an hour ago. The caller frees its name. */
+/* Makes a segment, written an hour ago, of a job of `user` on `host`. The caller frees its name. */
 static char *segment(const struct place *p, const char *host, unsigned user, const char *job)
 {
     char *name = tt_format("vader_segment.%s.%u.%s", host, user, job), *path = tt_format("%s/%s", p->shm, name);
@@ -74,7 +74,7 @@ static void process(const struct place *p, const char *pid, const char *mapped)
     tt_free(text);
 }
 
-/* What mpirun tells a process of a job. */
+/* The variables that mpirun gives a process of a job. */
 static void belongs(const struct place *p, const char *pid, const char *job)
 {
     char *path = tt_format("%s/%s/environ", p->proc, pid), text[64] = "HOME=/";
@@ -175,7 +175,7 @@ static void nothing_is_removed_if_a_process_cannot_be_read(void **state)
     }
 }
 
-/* In a container the first process may be a rank. Often it can be read by nobody, which forbids nothing. */
+/* In a container the first process may be a rank. Often nobody can read its files, which forbids nothing. */
 static void the_first_process_is_asked_if_it_can_be(void **state)
 {
     struct place p = place_make();
@@ -196,7 +196,7 @@ static void the_first_process_is_asked_if_it_can_be(void **state)
     place_release(&p);
 }
 
-/* There is none, it is empty, or it is not that of this process's system. */
+/* There is no list of processes, it is empty, or it belongs to another system. */
 static void nothing_is_removed_without_a_list_of_processes(void **state)
 {
     static const char *const lists[] = {"none", "empty", "proc"};

@@ -28,7 +28,7 @@ static const struct tt_machine calm = TT_MACHINE("calm", 1e6, 1e6, 1e6, 1e-9, 1e
 static const struct tt_machine latent = TT_MACHINE("latent", 1e12, 1e12, 1e12, 1.0, 1.0, 1e12);
 
 static struct tt_model *model;      /* two blocks, each as large as the embeddings */
-static struct tt_model *head_heavy; /* four blocks; larger embeddings, also than the scratch of products */
+static struct tt_model *head_heavy; /* four blocks; embeddings larger than a block and than the scratch of products */
 
 static struct tt_engine *plan(struct tt_engine_options o)
 {
@@ -169,7 +169,7 @@ static void an_all_reduce_begins_when_its_sum_is_complete(void **state)
         "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! all h -0 >0 e >e 1! all 1 0! all 0 e! all e");
 }
 
-/* How many there are of a kind depends on buckets. */
+/* How many collectives of a kind there are depends on buckets. */
 static void both_schedulers_use_the_same_kinds_of_instructions(void **state)
 {
     for (int shards = 1; shards <= 2; shards++) {
@@ -270,10 +270,10 @@ static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, 
     return 0;
 }
 
-/* This holds on one shard too, where bfloat16 parameters are copies although nothing travels. */
+/* This holds even on one shard, where bfloat16 parameters are copies although nothing travels. */
 static void the_planner_counts_what_lowering_makes(void **state)
 {
-    for (int c = 0; c < 12; c++) { /* from 8 on: shards in the type of parameters */
+    for (int c = 0; c < 12; c++) { /* from 8 on: shards have the type of parameters */
         const int shards = 1 + c % 2;
         struct tt_engine_options o = {.mesh = mesh_of(1, shards),
                                       .model = model,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What gradient_sync auto becomes, and what is said about it.
+ * What gradient_sync auto becomes, and what titan prints about it.
  */
 #include "config_help.h"
 #include "trainer/job/predict.h"
@@ -21,7 +21,7 @@ static char *choice_of(int link, int64_t memory, struct tt_config *cfg, struct t
     return why;
 }
 
-/* Checks the choice with these flags and the default ones. wanted: part of what is said; NULL: nothing is said. */
+/* Checks the choice with these flags and the default ones. wanted: part of the message; NULL: there is none. */
 static void must_choose(int link, int64_t memory, const char *const *flags, int n, enum tt_reduce_when when,
                         const char *wanted)
 {
@@ -67,7 +67,7 @@ static void without_gain_memory_is_saved(void **state)
                 " predicted; once a step of 4 microbatches: ");
 }
 
-/* The limit is between what the two need. */
+/* The limit lies between the memory needs of the two settings. */
 static void memory_limits_the_choice(void **state)
 {
     const char *flags[] = {"--training.gradient_sync=auto", "--training.seq_len=32", "--training.local_batch_size=4",

@@ -52,7 +52,7 @@ static void large_steps_take_several_bytes(void **state)
     assert_int_equal(record[12 + 11], 0x02);
 }
 
-/* The event was decoded with TensorBoard's own classes: tag, plug-in and tensor as those of PyTorch's add_text. */
+/* TensorBoard's own classes decoded the event: its tag, plug-in and tensor are as in PyTorch's add_text. */
 static void text_record_has_the_known_bytes(void **state)
 {
     uint8_t record[160];
@@ -63,7 +63,7 @@ static void text_record_has_the_known_bytes(void **state)
                "420d08071204120208014203416e644a080a060a0474657874c47887d8");
 }
 
-/* Bytes of the longest text that is kept, and of a longer one, which is cut before a character of several bytes. */
+/* The size of the longest text that is kept, and of a longer one, which is cut before a character of several bytes. */
 static void a_long_text_is_cut_between_characters(void **state)
 {
     static char text[TT_BOARD_TEXT + 8];

@@ -283,7 +283,8 @@ static void a_caret_matches_at_every_line(void **state)
     tt_tokenizer_free(t);
 }
 
-/* One match of this pattern takes some millions of steps, which is not much, but the text has hundreds of matches. */
+/* One match of this pattern takes some millions of steps, which is not much, but the text contains hundreds of
+ * matches. */
 static void a_hostile_pattern_is_given_up_in_a_long_text(void **state)
 {
     static const char json[] =
@@ -352,7 +353,7 @@ static void merged_bytes_are_marked(void **state)
     tt_tokenizer_free(t);
 }
 
-/* What a Split removes has no tokens, and does not move the marks of what follows. */
+/* A part that Split removes gives no tokens, and does not move the marks of the next part. */
 static void text_after_removed_text_is_marked(void **state)
 {
     struct tt_tokenizer *t = load_patched(
@@ -452,7 +453,7 @@ static void documents_have_both_ends_and_special_tokens_can_be_text(void **state
     tt_tokenizer_free(t);
 }
 
-/* What the library's decoders give: ByteFallback may come before the marks are replaced. */
+/* The library's decoders decode these; ByteFallback may come before the marks are replaced. */
 static void bytes_are_decoded_before_or_after_marks(void **state)
 {
 #define BEGIN     "{\"SpecialToken\": {\"id\": \"<|begin_of_text|>\", \"type_id\": 0}}"
@@ -619,7 +620,7 @@ static void files_of_other_kinds_are_named(void **state)
     assert_int_equal(tt_folder_remove(folder), 0);
 }
 
-/* As in the tokenizer with which torchtitan tests: bytes stand for themselves, so ByteLevel finds few of them. */
+/* As in the tokenizer of torchtitan's tests, bytes stand for themselves, so ByteLevel finds few of them. */
 static void a_zero_character_can_be_a_token(void **state)
 {
     static const char model[] =

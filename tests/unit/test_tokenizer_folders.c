@@ -10,7 +10,7 @@
 #include "tests/help/log.h"
 #include "tokenizer_help.h"
 
-/* Folders that transformers 4 and 5 wrote (make_folders.py), and the ids that they gave. */
+/* Folders that transformers 4 and 5 wrote (make_folders.py), and the ids that they produced. */
 static void folders_of_transformers_give_the_golden_ids(void **state)
 {
     static const char *const names[] = {"llama3", "qwen3", "gpt2", "mistral_nemo"};
@@ -30,7 +30,7 @@ static void folders_of_transformers_give_the_golden_ids(void **state)
     }
 }
 
-/* Of the built-in tokenizer with this post-processor: an export's adds BOS, and has the same hash. */
+/* The built-in tokenizer with this post-processor: an export's adds BOS, and has the same hash. */
 static void expect_bos_added(const char *processor, const char *wanted)
 {
     static const char config[] = "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": \"<|end_of_text|>\"}";
@@ -77,7 +77,7 @@ static void bos_can_be_added_for_other_programs(void **state)
     tt_tokenizer_free(qwen);
 }
 
-/* The text of the ids, in one part and in parts of one. */
+/* The text of the ids, decoded at once and one by one. */
 static void expect_text(const struct tt_tokenizer *t, const json_t *list, const json_t *want)
 {
     size_t n = json_array_size(list);

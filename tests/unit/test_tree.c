@@ -120,7 +120,7 @@ static int first_leaf(const char *text)
     return leaf;
 }
 
-/* The leaves in the order in which `order` has them; *ret_held: the most sums that were there at once. */
+/* The leaves in the order of `order`; *ret_held: the largest number of sums held at once. */
 static void put_text(int n, const int *order, char *ret_text, int *ret_held)
 {
     static char sums[MOST_LEAVES][TEXT_BYTES];
@@ -166,7 +166,7 @@ static void leaves_may_come_in_any_order(void **state)
         for (int way = 0; way < 12; way++) {
             for (int i = 0; i < n; i++)
                 order[i] = way == 1 ? n - 1 - i : i;
-            for (int64_t i = n - 1, r = way; way > 1 && i > 0; i--) { /* shuffled, in a way of its own each time */
+            for (int64_t i = n - 1, r = way; way > 1 && i > 0; i--) { /* shuffled, differently each time */
                 int64_t with;
                 int leaf = order[i];
 
@@ -177,7 +177,7 @@ static void leaves_may_come_in_any_order(void **state)
             }
             put_text(n, order, text, &held);
             assert_string_equal(text, walked);
-            if (way < 2) /* with the leaf that comes; backwards, an odd one at the end waits for all others */
+            if (way < 2) /* with the current leaf; backwards, an odd one at the end waits for all others */
                 assert_true(held <= levels + (way == 1 && !is_power));
         }
     }

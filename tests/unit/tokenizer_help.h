@@ -58,7 +58,7 @@ static inline void expect_ids(const struct tt_tokenizer *t, const char *text, si
     tt_encoder_free(encoder);
 }
 
-/* The same with the ids as a JSON list. */
+/* As above, with the ids as a JSON list. */
 static inline void expect_text_ids(const struct tt_tokenizer *t, const char *text, const char *want)
 {
     json_t *ids = NULL;

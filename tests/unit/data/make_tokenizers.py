@@ -102,7 +102,7 @@ FAMILY_TEXTS = [
 
 
 def added(*tokens, **flags):
-    """A token of a family is what the texts call it: other names would only need more texts."""
+    """The name of the token does not matter: another name would only need other texts."""
     return [AddedToken(token, normalized=False, special=True, **flags) for token in tokens]
 
 
@@ -129,7 +129,7 @@ def digits():
 
 
 def vocabularies():
-    """Merges across words, so that the ids show where words end; of bytes, and of characters and bytes."""
+    """Merges across words, so that the ids show where words end: of bytes, and of characters and bytes."""
     lines = [line.replace(". ", ".\n\n") for line in corpus()[:4]]
     lines += [f"{text} {text[::-1]}" for text in FAMILY_TEXTS] * 40 + ["1234567 12345 67 123\n\n\n"] * 200
     tokenizer = Tokenizer(models.BPE())
