@@ -18,7 +18,7 @@ export TITAN_CHECK_MESSAGES=1
 
 top=$(mktemp -d "${TMPDIR:-/tmp}/titan-cli.XXXXXX")
 export XDG_CACHE_HOME=$top/user-cache
-# Whoever else uses this machine, no test sees it: the load is read here (tt_load_read).
+# The tests read the load of the machine here (tt_load_read), so that no test sees the load of other users.
 export TITAN_PROC=$top/proc
 load_of() { # AVERAGE RUNNING
     mkdir -p "$TITAN_PROC"
@@ -36,7 +36,7 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 # run ARGUMENT...: runs titan as one process. Its output goes to the files out and err, its exit code to $code. A run of
-# titan train begins with its whole banner, at which many cases look.
+# titan train prints its whole banner, which many cases examine.
 run() {
     [ "${1-}" != train ] || set -- train --verbose "${@:2}"
     printf 'titan' >command
@@ -45,7 +45,7 @@ run() {
     "$TITAN" "$@" >out 2>err </dev/null || code=$?
 }
 
-# run_ranks N ARGUMENT...: the same under mpirun.
+# run_ranks N ARGUMENT...: as run, but under mpirun.
 run_ranks() {
     [ "${2-}" != train ] || set -- "$1" train --verbose "${@:3}"
     printf 'mpirun -n %s titan' "$1" >command
@@ -63,7 +63,7 @@ background() {
     job=$!
 }
 
-# sweep [K [N]]: passes on the lines K, K + N, ... (default: 2 and 5); all of them with TITAN_SWEEPS=whole, as in
+# sweep [K [N]]: lets through the lines K, K + N, ... (default: 2 and 5); all of them with TITAN_SWEEPS=whole, as in
 # `quickstart test --long`.
 sweep() {
     if [ "${TITAN_SWEEPS-}" = whole ]; then cat; else awk -v k="${1-2}" -v n="${2-5}" 'NR % n == k % n'; fi
@@ -168,7 +168,7 @@ make_corpus() {
         >corpus.txt
 }
 
-# The folder tokenizer/, with the built-in tokenizer, the tokens of all chat templates, and the chat template $1
+# The folder tokenizer/, with the built-in tokenizer, the tokens that all chat templates need, and the chat template $1
 # (default: qwen3; none: no template).
 make_chat_tokenizer() {
     python3 - "${1-qwen3}" <<'EOF'

@@ -1,7 +1,7 @@
-"""pack_weights.py FOLDER METHOD PACKED PLAIN: from a folder of Hugging Face's, writes two folders of the same weights.
-PACKED has matrices as published folders have them, in FP8 blocks or, of gpt-oss's experts, in MXFP4; PLAIN has what
-these mean in bfloat16, by the formulas of DeepSeek's and OpenAI's scripts. The elements are random bits; the rest of
-the weights is copied. METHOD is fp8 (blocks of 128), fp8-small (of 16 by 8), fp8-bf16 (scales in bfloat16), fp8-e8m0
+"""pack_weights.py FOLDER METHOD PACKED PLAIN: from a Hugging Face folder, writes two folders with the same weights. In
+PACKED, matrices are packed as in published folders, in FP8 blocks or, for gpt-oss's experts, in MXFP4; PLAIN holds
+their values in bfloat16, computed as DeepSeek's and OpenAI's scripts do. The elements are random bits; the rest of the
+weights is copied. METHOD is fp8 (blocks of 128), fp8-small (of 16 by 8), fp8-bf16 (scales in bfloat16), fp8-e8m0
 (exponents), fp8-one (one scale for a matrix), mxfp4, or bitsandbytes' nf4 (factors quantized too), nf4-plain, or int8,
 which means float32."""
 import json, math, os, random, struct, sys
@@ -52,7 +52,7 @@ FP4 += [-x for x in FP4]
 
 
 def fp8(name, rows, columns):
-    """A matrix of random elements, and its scales; and the same in bfloat16."""
+    """A random matrix with its scales; and its values in bfloat16."""
     block = {"fp8-small": (16, 8), "fp8-one": (rows, columns)}.get(method, (128, 128))
     bits = bytes(rng.choice([b for b in range(256) if b & 127 != 127]) for _ in range(rows * columns))
     grid = -(-rows // block[0]), -(-columns // block[1])
@@ -90,7 +90,7 @@ def floats(numbers):
 
 
 def four_bit(name, rows, columns):
-    """A matrix in blocks of 64 elements, whose factors are quantized in blocks of 8; and the same in bfloat16."""
+    """A matrix in blocks of 64 elements, whose factors are quantized in blocks of 8; and its values in bfloat16."""
     n, block, outer = rows * columns, 64, 8
     blocks = -(-n // block)
     bits = bytes(rng.randrange(256) for _ in range(-(-n // 2)))

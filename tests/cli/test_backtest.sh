@@ -1,10 +1,9 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# estimate --backtest: measured runs of clusters, predicted. The limits are what was measured when they were written,
-# and a point more; a change that makes predictions worse fails here.
+# SPDX-License-Identifier: MIT estimate --backtest: measured runs of clusters, predicted. Each limit is the error
+# measured when it was written, plus one point; a change that makes predictions worse fails here.
 . "$(dirname "$0")/lib.sh"
 
-# check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`.
+# check_json FILE 'PYTHON EXPRESSION'...: checks that each is true, where `o` is the JSON of FILE.
 check_json() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, statistics, sys
@@ -26,7 +25,7 @@ case_times_are_predicted_as_well_as_before() {
         '0.7 <= o["interval"]["holds"] <= 0.9'
 }
 
-# More devices, the same work of each or of all: what every device loses has the sign of what was measured.
+# More devices, with the same work for each or for all: the predicted loss of speed has the sign of the measured one.
 case_scaling_has_the_right_sign() {
     run estimate --backtest --json
     expect_ok
@@ -106,7 +105,8 @@ case_a_table_of_ones_own_is_scored() {
     check_json out '[s["id"] for s in o["sweeps"]] == ["vtrain-175b-512"]' 'o["time"]["rows"] == 21'
 }
 
-# Tables that nothing was fitted to: the other rows of llm-foundry and of Megatron Bridge, and the 65B sheets of COLM.
+# Tables that were not used for fitting: the other rows of llm-foundry and of Megatron Bridge, and the 65B sheets of
+# COLM.
 case_rows_that_nothing_was_fitted_to_are_predicted_too() {
     run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_runs.csv" --json
     expect_ok
@@ -124,7 +124,7 @@ case_rows_that_nothing_was_fitted_to_are_predicted_too() {
         'all(s["kendall_tau"] > 0.75 and s["pick_over_best"] < 1.05 for s in o["sweeps"])'
 }
 
-# Rows of which titan has no device, model or stack are left out by name, and the others are scored.
+# Rows whose device, model or stack titan does not know are left out by name; the others are scored.
 case_rows_that_are_unknown_are_left_out() {
     {
         printf '\xef\xbb\xbfid,machine,model,gpus,seq_len,local_batch,dp_shard,tps_per_gpu,stack,mood\r\n'

@@ -426,7 +426,7 @@ case_overwrite_respects_the_lock() {
     done
 }
 
-# A start that fails leaves the folder as it was: nothing, if it was not there.
+# A start that fails leaves the folder as it was; if there was none, there is none.
 case_a_failed_start_leaves_nothing() {
     make_corpus
     for option in --training.dataset_path=typo.txt --training.seq_len=100000 --checkpoint.initial_load_path=nowhere \

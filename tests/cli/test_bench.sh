@@ -1,6 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# titan bench: what it prints, but no speeds.
+# SPDX-License-Identifier: MIT titan bench: what it prints, except for speeds.
 . "$(dirname "$0")/lib.sh"
 
 quick="--seconds 0.01 --model.dim=64 --model.n_layers=2 --model.n_heads=4 --model.n_kv_heads=2 --model.ffn_dim=128

@@ -35,7 +35,7 @@ train_bits() {
     expect_ok
 }
 
-# compare KEY: with the line of the record that begins so.
+# compare KEY: compares with the line of the record that begins with KEY.
 compare() {
     local got wanted
     got=$(hashes) || not_as "no hashes"
@@ -43,14 +43,14 @@ compare() {
     [ "$1 $got" = "$wanted" ] || not_as "the bits are '$1 $got', recorded are '$wanted'"
 }
 
-# The debug models, with the kernels that titan takes here. Only a variant with bits of its own cannot reproduce them.
+# The debug models, with the kernels that titan chooses here. Only a variant with bits of its own cannot reproduce them.
 record() {
     make_corpus
     train_bits "$1" debugmodel
     compare "$1"
 }
 
-# A small model with every set of kernels that promises these bits and that this processor runs.
+# A small model with every set of kernels that promises these bits and runs on this processor.
 with_each() {
     local kernels
     make_corpus

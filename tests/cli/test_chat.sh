@@ -1,6 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# training.dataset: jsonl_sft, conversations of which the answers are learned.
+# SPDX-License-Identifier: MIT training.dataset: jsonl_sft, conversations whose answers are learned.
 . "$(dirname "$0")/lib.sh"
 
 # Conversations of 1 to 4 turns; the longest have more than 96 tokens.
@@ -11,7 +10,7 @@ make_chats() {
         >chats.jsonl
 }
 
-# A path later in the options wins.
+# Of two paths in the options, the later one wins.
 chat="$tiny --model.vocab_size=2056 --model.hf_assets_path=tokenizer --training.dataset=jsonl_sft
     --training.dataset_path=chats.jsonl --training.document_mask --training.seq_len=96 --validation.seq_len=96"
 
@@ -47,7 +46,7 @@ case_the_curve_is_the_same_on_any_layout() {
 }
 
 # Padding has no load. A sample is one conversation of N tokens, so a step of 4 samples counts 4 N k slots in each
-# layer. Layouts that leave the bits alone leave the losses of routers too.
+# layer. Layouts that do not change the bits do not change the routers' losses.
 case_padding_does_not_count_in_loads() {
     make_chat_tokenizer
     echo '{"messages": [{"role": "user", "content": "day?"}, {"role": "assistant", "content": "morning"}]}' >chats.jsonl
@@ -108,8 +107,8 @@ case_a_resumed_run_continues_exactly() {
     expect_error 3 "trained with dataloader.long_conversations truncate, this run has drop" "exclude_from_loading"
 }
 
-# Two sets of conversations beside a text, in batches that hold samples of each. One rank makes 4 microbatches of what 4
-# ranks have one of each.
+# Two sets of conversations beside a text, in batches with samples of each. One rank runs 4 microbatches; each of 4
+# ranks runs one of them.
 case_a_mixture_of_chats_and_text_is_the_same_on_any_layout() {
     make_corpus
     make_chat_tokenizer
@@ -199,7 +198,8 @@ case_a_trained_model_answers() {
     expect_error 3 "the prompt: "
 }
 
-# expect_talk FOLDER END: in the files of an export END is the EOS, the former EOS ends answers too, and pads.
+# expect_talk FOLDER END: checks that in an export's files END is the EOS, that the former EOS ends answers too, and
+# that it pads.
 expect_talk() {
     python3 - "$1" "$2" >problem.txt 2>&1 <<'END' || not_as "$1: $(tail -1 problem.txt)"
 import json, sys
@@ -216,7 +216,7 @@ assert read("config.json")["eos_token_id"] == stops
 END
 }
 
-# The tokenizer has no template. The export has the one that was named, and titan reads it as any other.
+# The tokenizer has no template. The export contains the one that was named, and titan reads it like any other.
 case_an_export_has_what_was_learned_of_talking() {
     make_chats
     while read -r name end; do
@@ -254,7 +254,7 @@ chatml <|im_end|>
 END
 }
 
-# What the folder of the base model has is kept, in its own words, unless the conversations were written in another way.
+# The base model's folder keeps its own template, unless the conversations were written in another format.
 case_an_own_template_is_kept_unless_training_used_another() {
     make_chats
     make_chat_tokenizer qwen3
@@ -287,7 +287,7 @@ print(json.load(open("run/checkpoint/step-3/hf/tokenizer_config.json"))["chat_te
     expect_ok
 }
 
-# Documents began with BOS. Conversations begin with what their template writes.
+# Documents began with BOS. Conversations begin as their template says.
 case_other_programs_add_bos_where_training_did() {
     make_corpus
     make_chats
@@ -311,7 +311,7 @@ case_other_programs_add_bos_where_training_did() {
             done
             expect_same said-3 said-${#hf}
             run train $chat $options --model.hf_assets_path=$hf --job.dump_folder=more --overwrite
-            expect_ok # packed tokens are still those of this tokenizer
+            expect_ok # packed tokens still belong to this tokenizer
         fi
     done <<'END'
 yes --training.dataset=text --training.dataset_path=corpus.txt
@@ -321,7 +321,7 @@ no --training.chat_template=chatml
 END
 }
 
-# converse ARGUMENT...: a conversation with the model of run/, whose turns are the lines of the file said.
+# converse ARGUMENT...: a conversation with the model of run/; the file `said` holds the user's turns, one a line.
 converse() {
     echo "titan generate run --chat --greedy $* <said" >command
     code=0
@@ -444,7 +444,8 @@ END
     echo sea | "$TITAN" generate weights --chat --chat-template chatml --max-new-tokens 1 >out 2>err || not_as "named"
 }
 
-# At a terminal: a prompt, Ctrl-C in the middle of an answer, an error that is forgiven, and the ways to end.
+# At a terminal: a prompt, Ctrl-C in the middle of an answer, an error that does not end the chat, and the ways to end
+# it.
 case_a_conversation_is_typed() {
     make_answering_run chatml
     python3 - >problem.txt 2>&1 <<'END' || not_as "$(tail -3 problem.txt)"
@@ -484,7 +485,7 @@ assert "there is no command '/seve'" in shown, shown
 os.write(terminal, b"/help\n")
 shown = until(terminal, PROMPT)
 assert "/save FILE" in shown and "Ctrl-C stops an answer" in shown, shown
-for part in range(20):  # more than a terminal keeps of one line
+for part in range(20):  # more than a terminal accepts as one line
     os.write(terminal, b"sea " * 64)
     until(terminal, "sea")
 os.write(terminal, b"\n")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# titan ckpt on titan's own checkpoints, intact and damaged. test_hf.sh has those of Hugging Face.
+# SPDX-License-Identifier: MIT titan ckpt on titan's own checkpoints, intact and damaged. test_hf.sh tests Hugging
+# Face's.
 . "$(dirname "$0")/lib.sh"
 
 make_run() {
@@ -110,7 +110,7 @@ case_verify_reads_the_assets_too() {
         expect_error 3 "assets/tokenizer.json' is damaged"
     done
     refuse_file weights
-    run train $tiny --checkpoint.enable --training.steps=5 # the weights are all that it needs
+    run train $tiny --checkpoint.enable --training.steps=5 # the weights are all it needs
     expect_ok
     cp kept/* $assets/
     truncate -s -1 $assets/model.json
@@ -246,7 +246,7 @@ EOF
     run ckpt consolidate mean hf2 --format hf
     expect_ok
     [ -f hf/config.json ] || not_as "no config.json of Hugging Face"
-    for folder in hf hf2; do # a folder in titan's format does not say for how long sequences the model was trained
+    for folder in hf hf2; do # a folder in titan's format does not record the sequence length of training
         grep -v max_position_embeddings $folder/config.json >$folder.config
     done
     cmp hf.config hf2.config || not_as "the config.json of Hugging Face"
@@ -450,7 +450,7 @@ EOF2
     refuse_out "BAD"
 }
 
-# steers FILE...: whether a file has a character that a terminal would obey (ends of lines are none).
+# steers FILE...: whether a file contains a character that controls a terminal (line ends do not count).
 steers() {
     python3 - "$@" <<'EOF2'
 import sys, unicodedata
@@ -591,8 +591,8 @@ case_gc_leaves_a_folder_in_use_alone() {
     expect_file run/checkpoint/step-2
 }
 
-# A job that keeps one step has removed the newest before a reader has read it, up to three times in one reading. (More
-# often than titan looks again would depend on the speed of the machine.)
+# A job that keeps one step removes the newest step before a reader has read it, up to three times during one reading.
+# (More often than titan looks again would depend on the speed of the machine.)
 case_a_step_that_is_removed_while_it_is_read_is_called_that() {
     make_corpus
     run train $tiny --checkpoint.enable --checkpoint.interval=1 --checkpoint.keep_latest_k=0 --training.steps=6

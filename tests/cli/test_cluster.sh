@@ -1,7 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# estimate --machine: a job on a cluster, what would be better, and the layouts of a search. Several cases are questions
-# that users of other trainers have asked.
+# SPDX-License-Identifier: MIT estimate --machine: a job on a cluster, what would be better, and the layouts of a
+# search. Several cases are questions from users of other trainers.
 . "$(dirname "$0")/lib.sh"
 
 # check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`; j is its first job.
@@ -42,7 +41,8 @@ case_a_job_need_not_be_named() {
     expect_out "^layout +shards 4 x TP 2, 1 microbatch of 2, "
 }
 
-# Where nothing was measured, runs of the same kind of software and device say more than none. Long lines are broken.
+# Where nothing was measured, runs with the same kind of software and device tell more than nothing. Long lines are
+# wrapped.
 case_evidence_is_the_nearest() {
     run estimate --machine h100-sxm --ranks 64 --json --model llama3-70b --parallelism.tensor_parallel_degree=8
     expect_ok
@@ -128,7 +128,7 @@ case_a_search_tries_the_schedules_that_the_trainer_has() {
     run estimate $pipeline --stack megatron-bridge
     expect_ok
     check_json out 'all(l["layout"]["schedule"] in (None, "1F1B", "Interleaved1F1B") for l in j["layouts"])'
-    # the layout that was found is predicted as such
+    # the layout that the search found is predicted the same on its own
     run estimate ${pipeline/--json/} --emit titan
     expect_ok
     cp out best.yaml
@@ -148,7 +148,7 @@ case_checkpoints_are_priced() {
         '0.9 < j["run"]["goodput"] < 1'
 }
 
-# torchtitan#394: the same job on two machines, with the peak that the share is of.
+# torchtitan#394: the same job on two machines, with the peak that its MFU refers to.
 case_shares_of_the_peak_name_the_peak() {
     run estimate $model_8b --machine h100-sxm --ranks 8
     expect_out "MFU [0-9.]+ % of 989 TFLOP/s$"
@@ -244,7 +244,7 @@ case_machines_are_files_too() {
         'j["step_s"] > 2 * json.load(open("file.json"))["jobs"][0]["step_s"]'
 }
 
-# A device of schema 1 is a thread, as measured.
+# A device of schema 1 is one measured thread.
 case_machines_of_schema_1_stay_valid() {
     echo '{"type": "machine", "schema": 1, "name": "old", "sgemm_flops": 1e11, "memory_bytes_per_sec": 1e10,
            "call_sec": 2e-5, "message_sec": 1e-5, "link_bytes_per_sec": 2.5e9}' >old.json
@@ -277,7 +277,8 @@ assert row["peak_bytes"] == m["state"] + m["gathered"] + m["activations"], (row[
     check_json out 'j["step_s"] < json.load(open("cluster.json"))["jobs"][0]["step_s"]'
 }
 
-# picture 'PYTHON EXPRESSION'...: each is true for the SVG file p.svg: `tags`, and `titles` of the parts of steps.
+# picture 'PYTHON EXPRESSION'...: checks that each is true for the SVG file p.svg, where `tags` are its elements and
+# `titles` the parts of steps.
 picture() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import sys, xml.dom.minidom
@@ -317,7 +318,7 @@ case_pictures_show_how_jobs_scale_and_what_steps_consist_of() {
     expect_err "--svg needs --machine"
 }
 
-# The classes of ranks of a pipeline: the first holds most microbatches.
+# The classes of ranks in a pipeline: the first one holds most microbatches.
 case_every_stage_has_its_memory() {
     run estimate --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --machine h100-sxm --ranks 1024 --json \
         --parallelism.tensor_parallel_degree=8 --parallelism.pipeline_parallel_degree=8 --training.local_batch_size=16
@@ -389,7 +390,7 @@ assert m["levels"][1]["ramp_devices"] == 32 and m["levels"][0]["ramp_devices"] =
 assert m["origin"]["levels.1.share"] == "measured: nccl-tests"' || not_as "mine.json"
 }
 
-# machine 'PYTHON EXPRESSION'...: each is true for the levels of mine.json, `near` and `far`.
+# machine 'PYTHON EXPRESSION'...: checks that each is true, where `near` and `far` are the levels of mine.json.
 machine() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, sys
@@ -401,9 +402,9 @@ EOF_PYTHON
 
 header="#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw"
 
-# Logs as people have them: without ranks, of several programs, of old versions, with marks of a launcher.
+# Logs as users have them: without ranks, from several programs, from old versions, with a launcher's prefixes.
 case_logs_of_links_have_many_forms() {
-    { # 16 devices, as the two bandwidths say
+    { # 16 devices, as the ratio of the two bandwidths says
         echo "$header"
         echo " 8388608 131072 float none -1 166.6 50.34 47.19 N/A 164.1 51.11 47.9"
         echo " 268435456 4194304 float none -1 1522.1 176.36 165.34 N/A 1518.7 176.76 165.7"
@@ -466,7 +467,7 @@ case_logs_of_links_that_cannot_be_used_are_refused() {
         expect_code 3
         expect_err "lacks.log:2: the header of a table has no column $lacks"
     done
-    # a column that a row lacks, and numbers that are none
+    # a row that lacks a column, and words where numbers belong
     for row in "1073741824 1 1" "1073741824 1 inf 2" "1073741824 1 2 nan"; do
         printf 'all_gather_perf\n# size time busbw algbw\n%s\n' "$row" >short.log
         run estimate --machine h100-sxm --nccl short.log --save mine.json
@@ -490,7 +491,7 @@ case_logs_of_links_may_have_many_hosts() {
     machine 'abs(far["share"] - 40 / (400 / 8)) < 1e-9'
 }
 
-# A small message takes as long as was measured, and more members take longer.
+# A small message takes the measured time, and more members take longer.
 case_ramps_replace_shares_and_latencies() {
     echo '{"type": "machine", "schema": 2, "name": "ramp", "base": "h100-sxm", "levels": [{}, {"ramp_devices": 32,
            "ramp": [[1e6, 0.01], [1e8, 0.3], [4e9, 0.91]]}]}' >ramp.json
@@ -542,7 +543,7 @@ case_bad_machine_files_are_refused() {
     run estimate --machine h100-sxm --ranks 8 --nccl bad.json
     expect_code 3
     expect_err "bad.json has no results of nccl-tests"
-    # nothing in a file is skipped, and nothing counts twice
+    # nothing in a file is skipped, and nothing is counted twice
     while IFS='|' read -r part message; do
         echo "{\"type\": \"machine\", \"schema\": 2, \"name\": \"x\", \"base\": \"h100-sxm\", $part}" >bad.json
         run estimate --machine bad.json --ranks 8
@@ -573,8 +574,8 @@ END
     expect_err "numbers has to be an object"
 }
 
-# A config.json that has nothing but four sizes: the others are what transformers 5.24 means by that. The rows are
-# model_type, hidden_size, layers, heads, vocab_size, and the parameters of the model that transformers makes.
+# A config.json with only four sizes: the others get the defaults of transformers 5.24. The rows are model_type,
+# hidden_size, layers, heads, vocab_size, and the parameters of the model that transformers makes.
 case_sizes_that_a_file_lacks_are_those_of_its_class() {
     while read -r type dim layers heads vocab parameters; do
         echo "{\"model_type\": \"$type\", \"hidden_size\": $dim, \"num_hidden_layers\": $layers,

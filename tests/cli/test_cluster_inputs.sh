@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# estimate --machine: jobs that are written for other trainers, models by name and by file, and logs of runs.
+# SPDX-License-Identifier: MIT estimate --machine: jobs written for other trainers, models by name and by file, and logs
+# of runs.
 . "$(dirname "$0")/lib.sh"
 
 # check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`; j is its first job.
@@ -56,7 +56,7 @@ END
         --training.global_batch_size=512
     expect_code 2
     expect_err "titan has no flavor 'llama4-scout'"
-    run estimate --model llama3-70b --machine h100-sxm --ranks 64 # nothing says how long its sequences are
+    run estimate --model llama3-70b --machine h100-sxm --ranks 64 # the folder does not say how long its sequences are
     expect_out "^layout +shards 64, 1 microbatch of 1, recompute .*; 524288 tokens a step in sequences of 8192$"
     run estimate --model llama9 --machine h100-sxm --ranks 8
     expect_code 2
@@ -134,7 +134,7 @@ END
     expect_err "bad.toml:1:"
 }
 
-# Keys and flags that change what is kept and computed change the prediction.
+# Keys and flags that change what is kept or computed change the prediction.
 case_settings_of_the_state_are_priced() {
     run estimate --machine h100-sxm --ranks 8 --json -- --config llama3_8b
     cp out base.json
@@ -169,7 +169,7 @@ case_keys_that_are_priced_change_the_prediction() {
     done <priced.txt
 }
 
-# What a configuration says, and a prediction leaves out, is named on the screen and in JSON.
+# The prediction leaves out some keys of a configuration; the screen and the JSON name them.
 case_settings_that_are_not_priced_are_named() {
     run estimate $model_8b --machine h100-sxm --ranks 64 --json --training.dtype=bfloat16 --optimizer.name=Muon \
         --training.mixed_precision_param=bfloat16 --ema.decay=0.99 --validation.enable=true --debug.seed=7
@@ -212,7 +212,7 @@ END
         "experimental.foo_degree", "mood.colour", "ema.decay", "model.use_flex_attn"]'
 }
 
-# stages LAYERS...: a list of the modules of stages with so many layers each, in TOML.
+# stages LAYERS...: prints a list of modules in TOML, with that many layers for each stage.
 stages() {
     python3 - "$@" <<'END'
 import sys
@@ -226,7 +226,7 @@ print(str(parts).replace("'", '"'))
 END
 }
 
-# Stages of a pipeline that a configuration lists, instead of having them cut.
+# A configuration can list the stages of a pipeline, instead of leaving the cuts to the trainer.
 case_listed_stages_reach_predictions() {
     local name list
     for name in even 5,9,9,9 8,8,8,8; do
@@ -256,7 +256,7 @@ case_listed_stages_reach_predictions() {
     run estimate --machine h100-sxm --ranks 64 --config emitted.titan --json
     expect_ok
     check_json out 'j["layout"]["stage_layers"] == [5, 9, 9, 9]'
-    sed '/^module_fqns/d' 5,9,9,9.toml >points.toml # files of 2024 and 2025 name the layers that stages begin with
+    sed '/^module_fqns/d' 5,9,9,9.toml >points.toml # files of 2024 and 2025 name the layers that begin a stage
     echo 'pipeline_parallel_split_points = ["layers.5", "layers.14", "layers.23"]' >>points.toml
     run estimate --machine h100-sxm --ranks 64 --torchtitan points.toml --json
     expect_ok
@@ -270,7 +270,7 @@ case_listed_stages_reach_predictions() {
 case_flags_of_megatron_are_jobs() {
     cat >pretrain.sh <<'END'
 #!/bin/bash
-# A script as people have it; --tensor-model-parallel-size 64 in a comment is none.
+# A script as users have it; --tensor-model-parallel-size 64 in a comment is not a flag.
 GPT_ARGS=(
     --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64
     --group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192
@@ -293,7 +293,7 @@ END
         --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
     expect_ok
     check_json out 'j["stack"] == "megatron-2023" and j["layout"]["tp"] == 4 and j["layout"]["recompute"] == "full"'
-    # what it prints is what it reads
+    # titan can read what it prints
     run estimate --machine h100-sxm --ranks 256 --megatron pretrain.sh --emit megatron
     expect_ok
     cp out again.sh
@@ -330,7 +330,7 @@ case_flags_of_megatron_have_experts() {
     cp out wide.json
     wide='json.load(open("wide.json"))["jobs"][0]["parts_s"]["expert"]'
     for more in "--moe-router-force-load-balancing 0.83" "--overlap-moe-expert-parallel-comm 0.63" \
-        "--moe-router-num-groups 8 --moe-router-group-topk 2 0.7"; do # less of the exchange is exposed
+        "--moe-router-num-groups 8 --moe-router-group-topk 2 0.7"; do # a smaller part of the exchange is exposed
         run estimate --machine h100-sxm --ranks 64 --json -- $flags --expert-model-parallel-size 32 ${more% *}
         expect_ok
         check_json out 'j["parts_s"]["expert"] < 1.02 * '"${more##* } * $wide"
@@ -355,7 +355,7 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --use-torch-fsdp2
     expect_code 2
     expect_err "are not known here, and that might change the cost: --use-torch-fsdp2"
-    # all of them at once, with and without a name like those that are known
+    # all of them at once, with and without a name of the same form as known ones
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --zero-stage 3 --spam-rate 2 --lora-rank 8 \
         --data-parallel-sharding-strategy optim_grads_params --optimizer_offload_policy p --fp8-amax-history-len 4
     expect_code 2
@@ -390,7 +390,7 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     expect_err "give --vocab-size"
 }
 
-# Numbers and words with which Megatron itself would stop, or that mean nothing.
+# Numbers and words at which Megatron itself would stop, or that mean nothing.
 case_values_of_flags_that_mean_nothing_are_refused() {
     flags="--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --micro-batch-size 1
            --global-batch-size 64 --vocab-size 50257 --bf16 --swiglu"
@@ -421,7 +421,7 @@ END
     done
 }
 
-# What a flag changes is priced, refused, or named.
+# The effect of a flag is priced, refused, or named.
 case_flags_of_megatron_are_not_ignored_silently() {
     flags="--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1
            --global-batch-size 512 --vocab-size 128256 --use-distributed-optimizer --bf16 --train-samples 51200"
@@ -459,8 +459,8 @@ case_flags_of_megatron_are_not_ignored_silently() {
     check_json out 'j["layout"]["stages_per_rank"] == 4'
 }
 
-# Windows, latents, groups of experts, layers that predict further tokens: what is printed as flags is read back as the
-# same job.
+# Windows, latents, groups of experts, layers that predict further tokens: the printed flags are read back as the same
+# job.
 case_models_of_megatron_have_all_their_sizes() {
     layout="--parallelism.expert_parallel_degree=32 --parallelism.pipeline_parallel_degree=4
             --training.global_batch_size=512 --training.local_batch_size=8
@@ -504,7 +504,7 @@ case_models_of_megatron_have_all_their_sizes() {
     check_json out 'j["step_s"] == other("half")["step_s"] < other("plain")["step_s"]'
 }
 
-# The count of parameters is on the screen, and that of published models is theirs.
+# The screen shows the number of parameters; for published models it is the published one.
 case_parameters_are_counted_and_printed() {
     sizes='"hidden_size": 2048, "num_hidden_layers": 27, "num_attention_heads": 16, "vocab_size": 102400,
            "intermediate_size": 10944, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
@@ -514,7 +514,7 @@ case_parameters_are_counted_and_printed() {
     run estimate --model ./lite.json --machine h100-sxm --ranks 64 --json
     expect_ok
     check_json out 'abs(j["parameters"] / 15706484224 - 1) < 0.001'
-    echo "{\"model_type\": \"deepseek_v2\", $sizes}" >absent.json # transformers means 1536 by that
+    echo "{\"model_type\": \"deepseek_v2\", $sizes}" >absent.json # transformers takes 1536 for it
     run estimate --model ./absent.json --machine h100-sxm --ranks 64 --json
     check_json out 'abs(j["parameters"] / (15706484224 + 27 * (1536 * (2048 + 3072) - 2048 * 3072)) - 1) < 0.001'
     echo '{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}' >gpt2.json
@@ -534,7 +534,7 @@ case_parameters_are_counted_and_printed() {
     expect_out "^llama3.1-8b, 8.03B parameters, on 64 x h100-sxm "
 }
 
-# Experts that tensor parallelism does not divide: their ranks have whole matrices, of as many experts less.
+# Experts that tensor parallelism does not divide: a rank has whole matrices, but fewer experts.
 case_experts_need_not_be_cut() {
     flags="--num-layers 48 --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --kv-channels 128
            --group-query-attention --num-query-groups 4 --swiglu --untie-embeddings-and-output-weights
@@ -548,7 +548,7 @@ case_experts_need_not_be_cut() {
         --expert-tensor-parallel-size 1
     expect_ok
     cp out whole.json
-    # 4 x as many ranks share experts that are not cut in 4: the same state, and no sums around the experts
+    # experts are not cut in 4, but 4 times as many ranks share them: the same state, and no sums around the experts
     check_json out 'j["layout"]["expert_tp"] == 1 and j["layout"]["ep"] == 32' \
         'abs(j["memory_bytes"]["state"] / other("cut")["memory_bytes"]["state"] - 1) < 1e-9' \
         'abs(j["parts_s"]["tensor"] / other("cut")["parts_s"]["tensor"] - 0.5) < 1e-9' \
@@ -570,7 +570,7 @@ case_experts_need_not_be_cut() {
     expect_err "expert parallelism does not divide the ranks"
 }
 
-# Files of Hugging Face whose layers are not those of a decoder that is known are refused by their class.
+# Hugging Face files whose layers are not those of a known decoder are refused, with the name of the class.
 case_classes_of_models_are_known_or_refused() {
     sizes="\"hidden_size\": 4096, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"vocab_size\": 32000"
     echo "{\"model_type\": \"mistral\", $sizes, \"intermediate_size\": 14336, \"num_key_value_heads\": 8}" >m.json
@@ -589,7 +589,7 @@ case_classes_of_models_are_known_or_refused() {
     expect_err "it knows the model types .* llama .* qwen3_moe"
 }
 
-# A layer with a window attends to fewer tokens. Files of Qwen have one only where they say that it is used.
+# A layer with a window attends to fewer tokens. In Qwen's files a window counts only if a member says that it is used.
 case_windows_of_attention_are_counted() {
     sizes="\"hidden_size\": 4096, \"num_hidden_layers\": 36, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,
            \"head_dim\": 128, \"vocab_size\": 32000, \"intermediate_size\": 12288, \"sliding_window\": 4096"
@@ -674,7 +674,8 @@ END
     expect_err "pipeline_parallel_layers_per_stage 5 makes 7 stages of 32 layers"
 }
 
-# back FORM ARGUMENT...: the job, or the first layout of a search, as a configuration of the form is predicted as such.
+# back FORM ARGUMENT...: checks that the job, or the first layout of a search, gives the same prediction when it is read
+# back as a configuration of that form.
 back() {
     form=$1
     shift
@@ -712,7 +713,7 @@ back() {
         json.load(open("first.json"))["jobs"][0])'
 }
 
-# What is emitted is a configuration that its trainer takes, and it is predicted as before.
+# Emitted configurations are valid for their trainer, and their predictions do not change.
 case_emitted_configurations_come_back() {
     for form in titan torchtitan; do
         back $form $model_8b --machine h100-sxm --ranks 64 --parallelism.data_parallel_replicate_degree=8 \

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# estimate --megatron: scripts that start a training, which are read without being run.
+# SPDX-License-Identifier: MIT estimate --megatron: scripts that start a training; titan reads them without running
+# them.
 . "$(dirname "$0")/lib.sh"
 
 # check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`; j is its first job.
@@ -16,7 +16,7 @@ for expression in sys.argv[2:]:
 EOF_PYTHON
 }
 
-# Scripts are read and not run, but values that they give to variables are taken.
+# Scripts are read and not run, but titan evaluates the values that they give to variables.
 case_scripts_of_megatron_may_have_variables() {
     cat >pretrain.sh <<'END'
 TP_SIZE=${TP_SIZE:-2}
@@ -34,7 +34,7 @@ END
         'o["not_counted"][0]["key"] == "--no-rope-fusion" and o["not_counted"][0]["value"] == ""'
 }
 
-# A script with positional arguments and branches, as they are in collections of recipes.
+# A script with positional arguments and branches, as in collections of recipes.
 recipe() {
     cat >recipe.sh <<'END'
 #!/bin/bash
@@ -104,7 +104,7 @@ eval ${run_cmd} 2>&1 | tee log
 END
 }
 
-# Of branches, the one is taken that the script's arguments or variables choose.
+# The script's arguments or variables choose the branch that counts.
 case_branches_of_scripts_are_chosen() {
     recipe
     run estimate --machine h100-sxm --ranks 64 --megatron recipe.sh --json \
@@ -129,7 +129,7 @@ case_branches_of_scripts_are_chosen() {
         'abs(j["run"]["checkpoint_bytes"] / 12 / (16 * (4096**2 * 4 + 3 * 4096 * 10880) + 32000 * 4096) - 1) < 0.03'
 }
 
-# What nothing chooses is refused, with all that has to be chosen.
+# If nothing chooses a branch, the script is refused, with all that the user has to choose.
 case_branches_of_scripts_that_nothing_chooses_are_refused() {
     recipe
     run estimate --machine h100-sxm --ranks 64 --megatron recipe.sh

@@ -1,7 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# titan config, and the messages about wrong configurations. Unit tests cover every kind of value; these cases cover
-# what a user sees.
+# SPDX-License-Identifier: MIT titan config, and the messages about wrong configurations. Unit tests cover every kind of
+# value; these cases show what a user sees.
 . "$(dirname "$0")/lib.sh"
 
 case_shipped_files_load() {
@@ -233,7 +232,7 @@ END
     refuse_file outputs
 }
 
-# Paths do not depend on where the configuration is, and people expect that they do.
+# Paths do not depend on the folder of the configuration, though people expect that they do.
 case_a_missing_path_says_where_it_was_looked_for() {
     mkdir -p configs/data
     echo "In the beginning" >configs/data/text.txt
@@ -258,7 +257,7 @@ case_a_missing_path_says_where_it_was_looked_for() {
     expect_error 3 "'nothing'.*; from the current folder it is '$PWD/nothing'"
 }
 
-# An error about a value that nobody set says which one it is, and why it has it.
+# An error about a value that nobody set names the key, and says why it has that value.
 case_values_that_nobody_set_are_explained() {
     printf 'model: {flavor: debugmodel}\n' >my.yaml
     run config check my.yaml --parallelism.pipeline_parallel_degree=4 --training.local_batch_size=2
@@ -301,7 +300,7 @@ case_check_looks_for_files_unless_told_not_to() {
         "machine_file: 'nofile' does not exist"
     run config check --no-files $text --model.hf_assets_path=nosuch --checkpoint.initial_load_path=nosuch
     expect_ok
-    touch weights.safetensors # weights may be one file
+    touch weights.safetensors # weights may be a single file
     run config check $text --checkpoint.initial_load_path=weights.safetensors
     expect_ok
     run config check --model.flavor=hf --model.hf_assets_path=empty
@@ -318,7 +317,7 @@ case_show_names_what_the_flavor_sets() {
     expect_out "^  seq_len: 256 +# training.seq_len$"
 }
 
-# A number is as a person would write it, also where a flavor has it as a float32.
+# A number is printed as a person would write it, even if a flavor holds it as a float32.
 case_no_number_has_more_digits_than_it_needs() {
     run config show
     expect_ok
@@ -484,7 +483,8 @@ case_block_causal_attention_is_a_document_mask() {
     expect_error 2 "model.attn_mask_type" "training.document_mask=true is block_causal"
 }
 
-# An earlier torchtitan divides the local batch into microbatches, in a later one each of them has a local batch.
+# In an earlier torchtitan the local batch is divided into microbatches; in a later one each microbatch has the size of
+# the local batch.
 case_numbers_of_microbatches_become_their_size() {
     printf '[training]\nlocal_batch_size = 4\n[parallelism]\nnum_pp_microbatches = 8\n' >later.toml
     run config import later.toml --training.dataset=kjv
@@ -513,7 +513,8 @@ case_lists_of_modules_are_imported() {
     expect_out "  pipeline_parallel_schedule: ZBVZeroBubble .*# x.yaml"
 }
 
-# Datasets, models and optimizers that somebody has added to torchtitan are written with what to do about them.
+# Datasets, models and optimizers that a user has added to torchtitan are written with a remark on what to do about
+# them.
 case_words_of_others_are_written_as_refused() {
     cat >mine.toml <<'END'
 [model]

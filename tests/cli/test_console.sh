@@ -1,11 +1,10 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# console.log: the copy of what a run prints, and colours, which are for terminals only.
+# SPDX-License-Identifier: MIT console.log: the copy of what a run prints, and colours, which only terminals get.
 . "$(dirname "$0")/lib.sh"
 
 escape=$(printf '\033')
 
-# same_as_printed FILE...: console.log of the run has these lines and no others, after the line of the start.
+# same_as_printed FILE...: checks that console.log of the run consists of the start line and these files' lines.
 same_as_printed() {
     expect_file run/console.log
     head -1 run/console.log | grep -Eq '^=== [0-9-]+T[0-9:]+Z titan train ' || not_as "no line of the start"
@@ -107,7 +106,7 @@ case_a_log_that_cannot_be_written_does_not_end_training() {
     expect_out "^step:  3/3 "
 }
 
-# see: makes screen, what a person sees at the end, of shown, what a terminal got.
+# see: turns `shown`, the bytes that a terminal got, into `screen`, what a person sees at the end.
 see() {
     python3 - >screen <<'EOF'
 import re
@@ -159,7 +158,7 @@ case_colours_are_for_terminals_that_want_them() {
 
 live="--metrics.log_freq=100 --training.steps=5"
 
-# live_and_gone: there was a live line, and at the end nothing is left of it.
+# live_and_gone: checks that there was a live line and that nothing of it remains at the end.
 live_and_gone() {
     grep -Eq "step:  3/5  loss: +[0-9.]+  [0-9.]+ m?s a step  eta: [0-9.]+ m?s$escape.K" shown ||
         not_as "no live line: $(head -c 1500 shown)"
@@ -172,7 +171,7 @@ live_and_gone() {
 case_a_line_moves_between_those_of_steps() {
     command -v script >/dev/null || skip "no script(1)"
     make_corpus
-    # five saves, since a line is left out while the terminal is behind
+    # five saves, since a line is skipped while the terminal is slow
     on_terminal TERM=xterm TITAN_LIVE_SEC=0 -- $live --validation.enable --checkpoint.enable --checkpoint.interval=1
     grep -q "titan: saving" shown || not_as "no line while it saves"
     live_and_gone

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Context parallelism by configuration: degrees up to the exact one, and both methods, give the bits of one rank.
+# SPDX-License-Identifier: MIT Context parallelism by configuration: degrees up to the exact one, with both methods,
+# give the bits of one rank.
 . "$(dirname "$0")/lib.sh"
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
 
@@ -37,7 +37,7 @@ case_degrees_give_the_bits_of_one_rank() {
 EOF_ROWS
 }
 
-# Keys and values are gathered without being asked for, if their heads cannot be exchanged; documents are masked.
+# Keys and values are gathered by default if their heads cannot be exchanged; documents are masked.
 case_heads_need_not_divide() {
     make_corpus
     awk '{ printf "{\"text\": \"%s\"}\n", $0 }' corpus.txt >documents.jsonl
@@ -95,8 +95,8 @@ EOF_ROWS
     expect_err "differ from those of the unchanged run: parallelism.context_parallel_load_balancer$"
 }
 
-# Ranks that share a sequence add its parts before a run's microbatches are complete. So every_run has other bits there,
-# the banner says so, and auto does not keep it.
+# Ranks that share a sequence add its parts before a run's microbatches are complete. So every_run gives other bits
+# there, which the banner says, and auto does not choose it.
 case_sums_over_runs_are_those_of_whole_sequences() {
     make_corpus
     options="$common $exact --checkpoint.enable --checkpoint.interval=1 --lr_scheduler.total_steps=4"

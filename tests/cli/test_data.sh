@@ -25,7 +25,7 @@ assert "And the evening" in inspected["first_text"]
 EOF
 }
 
-# This tokenizer spells words in characters. Python reads what titan packs, trains on and generates with it.
+# This tokenizer spells words in characters. Python reads the tokens that titan packs, trains on and generates.
 case_a_tokenizer_of_sentencepiece_goes_the_whole_way() {
     folder=$TITAN_SOURCE/tests/unit/data/transformers/v4/mistral7b
     make_corpus
@@ -91,7 +91,7 @@ case_packed_tokens_train_as_the_text_does() {
     expect_same a b
 }
 
-# The numbers of another tokenizer mean other words. Every command that reads them for a model says so.
+# The numbers of another tokenizer mean other words, and every command that reads them for a model says so.
 case_tokens_of_another_tokenizer_are_refused() {
     make_corpus
     mkdir other
@@ -125,7 +125,7 @@ case_tokens_of_another_tokenizer_are_refused() {
     expect_ok
 }
 
-# Files with a header are not read as headerless tokens, whose first ones the header would be.
+# Files with a header are not read as headerless tokens, which would turn the header into tokens.
 case_a_header_is_not_read_as_tokens() {
     make_corpus
     run data pack --dataset text --dataset_path corpus.txt --out own.bin
@@ -138,7 +138,7 @@ head = b"{'descr': '<u2', 'fortran_order': False, 'shape': (900,), }"
 open("array.bin", "wb").write(b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + head.ljust(117) + b"\n" + tokens)
 END
     for command in "train $tiny" "train $tiny --dry-run" "config check $tiny"; do
-        code_wanted=2 # where files are looked at with the configuration
+        code_wanted=2 # also when files are inspected with the configuration
         [ "$command" != "train $tiny" ] || code_wanted=3
         run $command --training.dataset=tokens_u16 --training.dataset_path=own.bin
         expect_code $code_wanted
@@ -360,7 +360,7 @@ EOF
 }
 
 case_a_tokenizer_comes_from_all_files_in_any_packing() {
-    command -v zstd >/dev/null || skip "no zstd" # quickstart installs it for `test` alone
+    command -v zstd >/dev/null || skip "no zstd" # quickstart installs it only for `test`
     make_corpus
     mkdir folder
     head -100 corpus.txt >folder/a.txt
@@ -389,7 +389,7 @@ case_a_model_trains_with_an_own_tokenizer() {
     grep -q "^  vocab_size: 2112$" run/run.yaml || not_as "run.yaml: $(grep vocab_size run/run.yaml)"
     run config show --model.hf_assets_path=made --origin
     expect_out "  vocab_size: 2112 .*# made/tokenizer.json: 2,100 tokens, padded to a multiple of 64"
-    # weights of another program have a row for each token, unless the embedding is made longer anyway
+    # weights of another program have one row per token, unless titan makes the embedding longer anyway
     run config show --model.hf_assets_path=made --origin --checkpoint.initial_load_path=elsewhere
     expect_out "  vocab_size: 2100 .*# made/tokenizer.json: 2,100 tokens$"
     run config show --model.hf_assets_path=made --origin --checkpoint.initial_load_path=elsewhere \
@@ -403,7 +403,7 @@ case_a_model_trains_with_an_own_tokenizer() {
     expect_ok
 }
 
-# rows_are ROWS OPTION...: how many rows the vocabulary has, with the tokenizer `made`.
+# rows_are ROWS OPTION...: checks the number of rows of the vocabulary with the tokenizer `made`.
 rows_are() {
     run config show --model.hf_assets_path=made "${@:2}"
     expect_ok
@@ -419,7 +419,7 @@ case_the_vocabulary_is_that_of_the_tokenizer_or_of_the_weights() {
     rows_are 320 --model.flavor=8B
     rows_are 128256 --model.flavor=8B --checkpoint.initial_load_path=elsewhere # weights that are not here yet
     options="$tiny --model.hf_assets_path=made --training.steps=1"
-    # as an older titan made them, or as somebody chose: with these rows a run goes on, and others begin from it
+    # with as many rows as an older titan made, or as somebody chose, a run continues, and others can begin from it
     run train $options --checkpoint.enable --model.vocab_size=300
     expect_ok
     rows_are 300 --checkpoint.enable --job.dump_folder=run
@@ -430,16 +430,16 @@ case_the_vocabulary_is_that_of_the_tokenizer_or_of_the_weights() {
     expect_ok
     expect_err "weights  from .*run"
     rows_are 320 --checkpoint.enable --job.dump_folder=other
-    run data tokenizer --vocab 310 --out made corpus.txt --force # not the tokenizer of that run
+    run data tokenizer --vocab 310 --out made corpus.txt --force # not the run's tokenizer
     expect_ok
     rows_are 320 --checkpoint.enable --job.dump_folder=run
-    # a tokenizer that fills all rows of the flavor but a few is that of its models
+    # a tokenizer that fills nearly all rows of the flavor is taken for the published models' own
     run data tokenizer --vocab 2020 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --force
     expect_ok
     rows_are 2048
 }
 
-# With these logits every row is as likely, and 20 of 320 are no tokens.
+# With these logits every row is equally likely, and 20 of 320 rows are not tokens.
 case_rows_that_are_no_tokens_are_never_generated() {
     make_corpus
     run data tokenizer --vocab 300 --out made corpus.txt

@@ -1,7 +1,7 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Checkpoints of PyTorch's torch.distributed.checkpoint: the folder that PyTorch wrote on 2 x 2 ranks, read by every
-# command, and damaged in every way. What PyTorch says of titan's is in test_interop.sh.
+# SPDX-License-Identifier: MIT Checkpoints of PyTorch's torch.distributed.checkpoint: a folder that PyTorch wrote on 2 x
+# 2 ranks, which every command reads, and which is damaged in every way. test_interop.sh lets PyTorch read titan's
+# folders.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/interop/torch_dcp
@@ -51,7 +51,7 @@ EOF2
     echo unrelated >assets/notes.txt
 }
 
-# A folder of PyTorch's does not say which model it is of; one that is too small would leave weights out.
+# A PyTorch folder does not say which model it holds; a model with fewer layers would leave weights out.
 case_a_weight_without_a_place_is_an_error() {
     make_corpus
     run train $tiny --model.n_layers=2 --checkpoint.enable --training.steps=1
@@ -141,7 +141,7 @@ other = found["meta"]["torch"]["other"]
 assert len(other) == 12 * 12 + 5 and "optimizer.param_groups.norm.weight.betas" in other, other'
     run ckpt convert run again --format dcp
     cmp theirs/.metadata again/.metadata && cmp theirs/__0_0.distcp again/__0_0.distcp || not_as "other bytes"
-    run ckpt convert theirs back # its assets say which model it is
+    run ckpt convert theirs back # its assets identify the model
     expect_ok
     run ckpt consolidate run weights
     run ckpt diff back weights
@@ -335,8 +335,8 @@ case_a_run_of_torchtitan_means_its_newest_step() {
     expect_err "skipping the damaged checkpoint 'theirs/checkpoint/step-10': .*__3_0.distcp' is truncated"
     expect_json 'assert found["path"] == "theirs/checkpoint/step-5", found'
     run ckpt verify theirs
-    expect_bad "is truncated" # the newest, whether or not it is good
-    rm theirs/checkpoint/step-10/.metadata # which PyTorch writes last
+    expect_bad "is truncated" # the newest one, even if it is damaged
+    rm theirs/checkpoint/step-10/.metadata # PyTorch writes this file last
     run ckpt inspect theirs
     expect_ok
     expect_err "skipping the damaged checkpoint 'theirs/checkpoint/step-10'"
@@ -374,7 +374,7 @@ copy_golden() {
     cp -r "$golden" folder
 }
 
-# not_whole PATTERN: every command that reads values ends with one message and exit code 3.
+# not_whole PATTERN: checks that every command that reads values ends with one message and exit code 3.
 not_whole() {
     run ckpt consolidate folder weights
     expect_error 3 "$1"
@@ -383,7 +383,7 @@ not_whole() {
     expect_bad "$1"
 }
 
-# refused PATTERN: so does inspect.
+# refused PATTERN: the same for inspect.
 refused() {
     run ckpt inspect folder
     expect_error 3 "$1"
@@ -462,7 +462,7 @@ EOF2
 }
 
 # rewrap MODEL OPTIMIZER [STATEMENTS]: the golden folder with its keys in other dictionaries. MODEL and OPTIMIZER are
-# Python tuples, the path of each; `plain` as STATEMENT: the keys have been joined by hand, so paths have one name.
+# Python tuples, their paths; `plain` as STATEMENT: the keys have been joined by hand, so paths have one name.
 rewrap() {
     forge "
 model, optimizer, plain = $1, $2, '${3-}' == 'plain'
@@ -514,7 +514,7 @@ assert found['parameters'] == 1256 and found['step'] == 7, found"
 EOF2
 }
 
-# The names of one model, and all tensors of the other where nothing says which is meant.
+# The tensors of one model; or all tensors of both, if nothing says which model is meant.
 case_a_second_model_is_not_taken_for_weights_of_the_first() {
     rewrap '("model",)' '("optim",)'
     again='
@@ -564,7 +564,7 @@ for key in [k for k in m.state["planner_data"] if k.startswith("optimizer.state.
 
 forms=$TITAN_SOURCE/tests/interop/torch_forms
 
-# What PyTorch has written is intact: all plain types are read, and dimensions in any order in memory.
+# A folder that PyTorch has written is intact: titan reads all plain types, and dimensions in any memory order.
 case_every_plain_type_and_order_is_read() {
     run ckpt inspect "$forms/read" --json
     expect_ok

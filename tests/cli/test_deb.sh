@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# The Debian package: it is built from the tree, lintian finds no error, and what it holds runs. Nothing is installed.
+# SPDX-License-Identifier: MIT The Debian package: it can be built from the tree, lintian finds no error, and its
+# program runs. Nothing is installed.
 . "$(dirname "$0")/lib.sh"
 
 case_the_debian_package_is_built_and_its_program_trains() {

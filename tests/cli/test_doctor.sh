@@ -1,6 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# titan doctor: what it says about faults that a test can make, on one host and on two.
+# SPDX-License-Identifier: MIT titan doctor: what it says about faults that a test can cause, on one host and on two.
 . "$(dirname "$0")/lib.sh"
 
 # with_limit ULIMIT-OPTION VALUE ARGUMENT...: runs titan under a limit.
@@ -42,7 +41,7 @@ case_a_folder_that_cannot_be_written_is_an_error() {
 
 case_too_little_address_space_is_an_error() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
-    export TITAN_CPU=blas # whose products are OpenBLAS's
+    export TITAN_CPU=blas # OpenBLAS computes its products
     with_limit -v 400000 doctor --parallelism.threads_per_rank=4
     expect_code 6
     expect_out "^error +address space +390.62 MiB, no room for the buffers of matrix products"
@@ -96,7 +95,7 @@ case_ranks_that_are_not_bound_are_a_warning_once() {
     [ "$(grep -c ' binding  ' out)" = 1 ] || not_as "expected one line for both ranks"
 }
 
-# What differs between hosts has a line for each, with its ranks.
+# What differs between hosts gets one line for each, with its ranks.
 case_two_hosts_in_one_report() {
     ! "$TITAN" version | grep -q "Open MPI v5" || skip "to Open MPI 5, daemons with the same hostname are one host"
     cat >agent <<END

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# titan train --dry-run: all that a run decides before its first step, without a trace of it in the run folder.
+# SPDX-License-Identifier: MIT titan train --dry-run: all that a run decides before its first step, without any change
+# in the run folder.
 . "$(dirname "$0")/lib.sh"
 
 files_of() {
@@ -136,7 +136,8 @@ case_packed_tokens_are_shown_as_text_if_their_tokenizer_is_known() {
     expect_out "^  sample   0: 0 1 2 3 4 5 6 0 "
 }
 
-# expect_first_loss TOLERANCE OPTION...: the loss of the first step is as near to what a dry run expects.
+# expect_first_loss TOLERANCE OPTION...: checks that the loss of the first step differs from the dry run's estimate by
+# at most TOLERANCE.
 expect_first_loss() {
     local small="--training.dataset=kjv --training.dataset_path=null --training.seq_len=128
         --training.local_batch_size=8 --training.global_batch_size=8 --training.steps=1 --dataloader.cache_dir=cache
@@ -155,7 +156,7 @@ assert abs(first["expected"] - real) <= float(sys.argv[1]), (real, first)
 EOF
 }
 
-# titan-train(1) says how near the first loss is: to 0.15 without tied weights, to 4 % with them.
+# titan-train(1) promises the first loss to within 0.15 without tied weights, and to within 4 % with them.
 case_the_first_loss_is_expected() {
     expect_first_loss 0.15 --model.flavor=debugmodel --model.n_layers=2
     expect_first_loss 0.15 --model.flavor=debugmodel --model.n_layers=2 --model.vocab_size=9000 \
@@ -167,7 +168,7 @@ case_the_first_loss_is_expected() {
     expect_first_loss 0.3 --model.name=gpt2 --model.flavor=debugmodel --model.n_layers=2
     expect_first_loss 0.3 --model.name=qwen3 --model.flavor=debugmodel --model.n_layers=2
     expect_first_loss 0.5 --model.flavor=debugmodel --model.n_layers=2 --model.tie_embeddings=true
-    gemma=$TITAN_SOURCE/tests/golden/data/gemma2 # its caps are low: without them 0.23 more would be expected
+    gemma=$TITAN_SOURCE/tests/golden/data/gemma2 # its soft caps are low: without them the estimate would be 0.23 higher
     expect_first_loss 0.1 --model.name=gemma2 --model.flavor=hf --model.hf_assets_path=$gemma \
         --training.dataset=tokens --training.dataset_path=$gemma/tokens.bin --training.seq_len=24
     run train --model.flavor=debugmodel --checkpoint.enable=false --dry-run --training.z_loss=1e-4

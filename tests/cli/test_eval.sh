@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# titan eval gives the loss of the trainer's validation, for any weights, and the same on any number of ranks.
+# SPDX-License-Identifier: MIT titan eval gives the loss of the trainer's validation, for any weights, on any number of
+# ranks.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
@@ -12,8 +12,8 @@ make_run() {
     expect_ok
 }
 
-# Where products are OpenBLAS's, its rounding depends on the rows of a call. Each token's loss is a float, and their
-# mean is compared, so rounding gives less than half of a float's last digit.
+# If OpenBLAS computes the products, rounding depends on the rows of a call. Each token's loss is a float, and the test
+# compares their mean, so rounding changes it by less than half of a float's last digit.
 case_the_loss_is_that_of_validation() {
     make_run --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt --validation.freq=3
     run eval run $on_corpus

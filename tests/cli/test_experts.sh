@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Expert parallelism by configuration: losses, weights and checkpoints have the bits of ranks with all experts.
+# SPDX-License-Identifier: MIT Expert parallelism by configuration: losses, weights and checkpoints have the bits of
+# ranks that hold all experts.
 . "$(dirname "$0")/lib.sh"
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
 
@@ -12,14 +12,14 @@ common="--model.name=qwen3 --model.flavor=debugmodel_moe --model.n_layers=2 --mo
 p=--parallelism
 ep=$p.expert_parallel_degree
 
-# one [options]: the run on one rank that others are compared with. The corpus is made once.
+# one [options]: the run on one rank that the others are compared with. The corpus is made once.
 one() {
     [ -e corpus.txt ] || make_corpus
     run train $common --job.dump_folder=one "$@"
     expect_ok
 }
 
-# The run in the folder many has the losses and the last step of the run on one rank.
+# Checks that the run in the folder `many` has the losses and the last step of the run on one rank.
 same_as_one() {
     run compare one many --assert-equal
     expect_ok
@@ -62,7 +62,7 @@ case_a_run_continues_with_any_degree() {
     same_as_one
 }
 
-# The loss of the global batch needs the loads of the step before, which the checkpoint has.
+# The loss of the global batch needs the previous step's loads, which the checkpoint contains.
 case_loads_are_continued_with() {
     loss=--training.global_batch_balance_loss=0.5
     one $loss
@@ -81,7 +81,7 @@ assert abs(losses[0] - 1.0) < 1e-5 and all(x > 1.0 + 1e-4 for x in losses[1:]), 
 EOF_PYTHON
 }
 
-# Ranks that share layers and sequences too.
+# Ranks that share layers and sequences as well as experts.
 case_the_bits_are_those_of_one_rank_with_the_same_grains() {
     exact="$p.exact_tensor_parallel_degree=2 $p.exact_context_parallel_degree=2"
     losses="--training.sequence_balance_loss=0.01 --training.microbatch_balance_loss=0.02"
@@ -104,7 +104,7 @@ EOF_ROWS
     same_as_one
 }
 
-# with_config 'SED EXPRESSION': a run on a folder of 8 experts with a changed config.json.
+# with_config 'SED EXPRESSION': starts a run on a folder of 8 experts with a changed config.json.
 with_config() {
     folder=$TITAN_SOURCE/tests/golden/data/qwen3_moe
     rm -rf hf
@@ -126,7 +126,7 @@ case_folders_with_impossible_experts_are_refused() {
     expect_error 3 "hf/config.json: num_local_experts must be a positive integer"
 }
 
-# One message with the numbers.
+# One message, which contains the numbers.
 case_a_run_with_another_number_of_experts_is_refused() {
     with_config 's/"num_local_experts": 8/"num_local_experts": 8/'
     expect_ok

@@ -158,8 +158,8 @@ case_bfloat16_gives_the_same_text_from_weights_of_either_type() {
     expect_error 6 "or use a smaller model"
 }
 
-# Hugging Face's layouts: permuted heads, transposed matrices, several parameters in one tensor. They are mapped in
-# float32 and then rounded, or mapped and rounded together.
+# Hugging Face's layouts: permuted heads, transposed matrices, several parameters in one tensor. titan maps them in
+# float32 and then rounds, or does both at once.
 case_hugging_face_weights_are_read_in_bfloat16() {
     for folder in "$golden"/*/generate.json; do
         folder=$(dirname "$folder")

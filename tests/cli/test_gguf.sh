@@ -1,18 +1,18 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# GGUF files: `ckpt consolidate --format gguf`, and what reads them (generate, train, ckpt inspect, verify, convert),
-# for the models of the golden runs. test_interop.sh compares with llama.cpp.
+# SPDX-License-Identifier: MIT GGUF files: `ckpt consolidate --format gguf`, and the commands that read them (generate,
+# train, ckpt inspect, verify, convert), for the models of the golden runs. test_interop.sh compares with llama.cpp.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
 
-# make_step NAME: a checkpoint, step/, of the Hugging Face folder of a golden run, with a tokenizer of its vocabulary.
+# make_step NAME: makes a checkpoint, step/, from the Hugging Face folder of a golden run, with a tokenizer of its
+# vocabulary.
 make_step() {
     rm -rf hf step
     mkdir hf
     cp "$golden/$1"/{config.json,generation_config.json,model.safetensors} hf/
     chmod u+w hf/*
-    # YaRN, the scale of scores and the layers without RoPE as llama.cpp has them
+    # YaRN, the scale of scores and the layers without RoPE as in llama.cpp
     sed -i 's/"mscale": .*,/"mscale": 0.7,/; s/"beta_fast": .*,/"beta_fast": 32.0,/; s/"beta_slow": .*,/"beta_slow": 1.0,/
         s/"attention_factor": .*,/"attention_factor": null,/
         s/"query_pre_attn_scalar": .*,/"query_pre_attn_scalar": 12,/' hf/config.json
@@ -40,7 +40,7 @@ case_weights_come_back_the_same() {
             continue
             ;;
         esac
-        if [ ! -e x.gguf ]; then # a family of which titan writes no such files, or that llama.cpp computes otherwise
+        if [ ! -e x.gguf ]; then # a family for which titan writes no such files, or that llama.cpp computes otherwise
             expect_error 3 "titan writes no GGUF files of|llama.cpp cannot run this"
             ! grep -q "cannot run" err || echo "$name" >>refused.txt
             continue
@@ -52,7 +52,7 @@ case_weights_come_back_the_same() {
         expect_ok
         refuse_err "another program"
         case $name in
-        gemma*) # norms, which have 1 + w there, are rounded once
+        gemma*) # norms, which are 1 + w in the file, are rounded once
             run ckpt diff step again --atol 1.2e-7
             expect_ok
             rm -rf step x.gguf
@@ -73,7 +73,7 @@ case_weights_come_back_the_same() {
     expect_same wanted.txt refused.txt
 }
 
-# Tensors in blocks are bytes in the file, which are no numbers to compare or to average.
+# Blocks of a quantized tensor are bytes in the file, not numbers to compare or to average.
 case_blocks_are_never_taken_for_numbers() {
     make_corpus
     run train $tiny --checkpoint.enable
@@ -97,7 +97,7 @@ assert names["layers.0.attention.wq.weight"]["why"] == "values", names'
     run ckpt diff x.gguf run --atol 0.03
     expect_ok
 }
-# A run with the built-in tokenizer is generated from, and trained on, as a file alone; its tokens are the run's.
+# A file made from a run with the built-in tokenizer is enough to generate and to train; its tokens are the run's.
 case_a_file_is_enough_to_generate_and_to_train() {
     make_corpus
     run train $tiny --checkpoint.enable
@@ -125,7 +125,7 @@ case_a_file_is_enough_to_generate_and_to_train() {
     run ckpt diff weights others
     expect_ok
     expect_out "^EQUAL"
-    # what was trained from a file has its tokenizer, so it becomes a file again
+    # training from a file keeps its tokenizer, so the result can become a file again
     run ckpt consolidate next own2.gguf --format gguf
     expect_ok
     run_ranks 2 train $more --job.dump_folder=two --checkpoint.initial_load_path=own2.gguf
@@ -135,7 +135,7 @@ more="--training.seq_len=32 --training.local_batch_size=2 --training.global_batc
     --optimizer.lr=0 --metrics.log_freq=1 --metrics.peak_flops=1e9 --dataloader.cache_dir=cache --training.dataset=text
     --training.dataset_path=corpus.txt --checkpoint.enable --lr_scheduler.warmup_steps=1"
 
-# The errors of a type are bounded, and its file has the size that it should have.
+# The errors of each type are bounded, and its file has the right size.
 case_types_are_as_exact_as_they_can_be() {
     make_corpus
     run train $tiny --checkpoint.enable
@@ -216,7 +216,7 @@ case_mistakes_are_named() {
     expect_error 2 "'theirs.gguf' is not a GGUF file of titan's: --force will not replace it"
     run ckpt consolidate x.gguf y.gguf --format gguf
     expect_error 2 "'x.gguf' is already a GGUF file" "help: titan ckpt convert"
-    # the name of a folder may end so too
+    # the name of a folder may end like this too
     run ckpt consolidate run folder.gguf
     expect_ok
     run generate folder.gguf --prompt And --max-new-tokens 2
@@ -226,7 +226,7 @@ case_mistakes_are_named() {
     [ -z "$(ls -A | grep tmp)" ] || not_as "temporary files: $(ls -A)"
 }
 
-# Other programs copy all values of a file: llama-quantize makes other tensors, with the checksums of the former.
+# Other programs copy all metadata of a file: llama-quantize writes other tensors, with the checksums of the old ones.
 case_a_file_that_another_program_made_of_it_is_good() {
     make_corpus
     run train $tiny --checkpoint.enable
@@ -288,7 +288,7 @@ EOF2
     expect_error 2 "'theirs.gguf' is not a GGUF file of titan's"
 }
 
-# generation_config.json may name one token that is not the tokenizer's, or a list.
+# generation_config.json may name one token that the tokenizer lacks, or a list.
 case_the_token_that_ends_an_answer_is_in_the_file() {
     make_corpus
     run train $tiny --checkpoint.enable

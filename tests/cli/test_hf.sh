@@ -6,7 +6,8 @@
 
 golden=$TITAN_SOURCE/tests/golden/data
 
-# same_weights A B: the safetensors files of both folders have the same tensors, with equal dtypes, shapes and bytes.
+# same_weights A B: checks that the safetensors files of both folders contain the same tensors, with equal dtypes,
+# shapes and bytes.
 same_weights() {
     python3 - "$1" "$2" <<'EOF2' >differences 2>&1 || not_as "$1 and $2: $(cat differences)"
 import glob, json, struct, sys
@@ -55,14 +56,14 @@ if before.pop("decoder_sparse_step", 1) > 1:  # the layers are written one by on
     before.pop("mlp_only_layers")
 for key in ("dtype", "transformers_version"):
     before.pop(key, None)
-if "full_attention" in rope:  # RoPE of its own for each kind of layers
+if "full_attention" in rope:  # each kind of layer has its own RoPE
     assert after["rope_parameters"] == rope, after
 elif rope:
     assert after["rope_theta"] == rope["rope_theta"], after
     assert after.get("partial_rotary_factor", 1.0) == rope.pop("partial_rotary_factor", 1.0), after
     scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     found = dict(after["rope_scaling"] or {"rope_type": "default"})
-    if found.get("type") == "longrope":  # in Phi-3's own spelling the original length stands beside it
+    if found.get("type") == "longrope":  # Phi-3 spells it differently: the original length stands beside the scaling
         found.update(rope_type="longrope", original_max_position_embeddings=after["original_max_position_embeddings"])
     assert found == scaling, after
 for key, value in before.items():
@@ -203,7 +204,7 @@ case_random_weights_despite_stored_ones_are_reported() {
     refuse_err "random weights"
 }
 
-# The folder is named once, and everything about the model follows.
+# The folder is named once, and determines everything about the model.
 case_a_folder_as_initial_load_path_is_enough() {
     name=llama3
     import_folder llama3
@@ -265,7 +266,7 @@ assert config['initializer_range'] == json.load(open('hf/config.json'))['initial
     done
 }
 
-# Keys of the imported config.json that the export keeps must not contradict a model that was changed after the import.
+# Exports keep members of the imported config.json, which must not contradict a model that was changed after the import.
 case_changed_sizes_are_those_of_the_export() {
     name=qwen3
     import_folder qwen3
@@ -291,7 +292,7 @@ assert config["rope_scaling"] is None, config
 EOF
 }
 
-# A second name of a size would count instead of the size that is written.
+# If an export kept a second name of a size, readers would take that value instead of the new one.
 case_second_names_of_sizes_are_not_exported() {
     name=gpt2
     import_folder gpt2
@@ -401,7 +402,7 @@ with open("hf/model.safetensors", "wb") as file:
 EOF2
 }
 
-# As the biases of a Qwen2 whose config.json says llama: without them the model computes something else.
+# Like the biases of a Qwen2 whose config.json says llama: the model would compute something else without them.
 case_a_weight_without_a_place_is_an_error() {
     name=llama3
     import_folder llama3
@@ -437,7 +438,7 @@ case_blocks_behind_the_last_are_an_error() {
     put_tensor model.layers.3.input_layernorm.weight 64
     run ckpt convert hf step
     expect_error 3 "'model.layers.3.input_layernorm.weight' .* no place" "the model has 3 layers" "the files have more"
-    put_tensor model.layers.3.eh_proj.weight 64 # predicts a further token, as DeepSeek's do
+    put_tensor model.layers.3.eh_proj.weight 64 # it predicts a further token, as DeepSeek's models do
     run ckpt convert hf step
     expect_ok
     expect_err "2 tensors of 'hf' are not used .not part of the language model."
@@ -464,7 +465,7 @@ case_leftovers_and_other_parts_are_left_out() {
     run ckpt convert hf second
     expect_ok
     expect_err "1 tensor of 'hf' is not used .not part of the language model., for instance 'vision_tower.patches.weight'"
-    put_tensor model.layers.1.attn.bias 8 # GPT-2's mask, but not here
+    put_tensor model.layers.1.attn.bias 8 # GPT-2's mask, but it does not belong here
     run ckpt convert hf third
     expect_error 3 "model.layers.1.attn.bias"
 }
@@ -516,7 +517,7 @@ case_an_index_entry_that_no_file_holds_is_an_error() {
     refuse_file again
 }
 
-# A Mistral without a window is exported as a Llama, with the ids of the tokens that it had.
+# A Mistral without a window is exported as a Llama, with the ids of its special tokens.
 case_the_export_of_a_mistral_keeps_the_ids_of_tokens() {
     import_folder llama3
     python3 - <<'EOF2' || not_as "no config"
@@ -595,7 +596,7 @@ EOF2
     done
 }
 
-# As transformers loads it: the head of a tied model is its embedding. Without the tie it is missing.
+# As when transformers loads it, the head of a tied model is its embedding; without the tie the head is missing.
 case_an_index_may_name_the_head_of_a_tied_model() {
     import_folder llama3_tied_scaled
     run ckpt convert hf step
@@ -728,7 +729,8 @@ got = load("exported/model.safetensors")
 assert got.keys() == wanted.keys(), got.keys() ^ wanted.keys()
 for name in wanted:
     if name.endswith("c_attn.bias"):
-        # softmax cancels the bias of the keys, so its gradient is only rounding errors, of which AdamW makes full steps
+        # softmax cancels the bias of the keys, so its gradient is only rounding error, which AdamW turns into full
+        # steps
         third = len(wanted[name]) // 3
         for tensors in (before, wanted, got):
             del tensors[name][third : 2 * third]
@@ -756,7 +758,7 @@ case_golden_tied_qwen3_and_gpt2_through_last_save_in_hf() {
     done
 }
 
-# The peak memory of a conversion and an export is bounded, although the weights are five times as large.
+# The peak memory of a conversion and an export is bounded, even though the weights are five times that size.
 case_memory_is_bounded() {
     ! grep -q __asan_init "$TITAN" || skip "the sanitizer keeps freed memory"
     python3 - <<'EOF2'

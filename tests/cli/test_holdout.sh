@@ -60,7 +60,7 @@ assert found["trained_on"] is False and found["split"] == 0.05, found'
     run eval run --dataset jsonl --dataset-path documents.jsonl
     expect_ok
     expect_out "on jsonl documents.jsonl, which it was trained on$"
-    # a run that never validates holds them out all the same
+    # even a run that never validates holds them out
     run train $split --no-validation.enable --checkpoint.enable --job.dump_folder=never
     expect_ok
     expect_err "validate never .*; validation.split holds out 5% of the documents all the same"
@@ -128,7 +128,7 @@ case_another_part_on_resume_is_refused_by_name() {
     expect_ok
     expect_err "changed .*since step-2: .*validation.split 0.05 -> 0.1"
     expect_err "the losses differ from those of the unchanged run: .*validation.split"
-    # a run without it continues only without it
+    # a run without the split continues only without it
     run train $split --validation.split=0 --checkpoint.enable --training.steps=2 --job.dump_folder=none
     expect_ok
     run train $split --checkpoint.enable --job.dump_folder=none

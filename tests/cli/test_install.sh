@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# meson install: what is installed, and that it works from any folder it is moved to.
+# SPDX-License-Identifier: MIT meson install: what it installs, and that the result works from any folder it is moved
+# to.
 . "$(dirname "$0")/lib.sh"
 
 # install_and_move: makes ./moved/titan from the build, as an administrator who moves an installed prefix would.

@@ -1,7 +1,7 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Checkpoints and records between titan and PyTorch, transformers, PEFT, tokenizers and TensorBoard, each by its own
-# code in $TITAN_PYTHON (python3). Needs torch and safetensors; a case that lacks another library is skipped.
+# SPDX-License-Identifier: MIT Checkpoints and records between titan and PyTorch, transformers, PEFT, tokenizers and
+# TensorBoard, each of which runs in $TITAN_PYTHON (python3). Needs torch and safetensors; a case that lacks another
+# library is skipped.
 . "$(dirname "$0")/lib.sh"
 
 python=${TITAN_PYTHON:-python3}
@@ -60,7 +60,8 @@ case_pytorch_loads_what_titan_writes_in_its_format() {
     done
 }
 
-# PyTorch wrote it with HSDP, titan goes on with it, and PyTorch resumes from that, with FSDP2 on one and two ranks.
+# PyTorch writes it with HSDP, titan continues with it, and PyTorch resumes from titan's step, with FSDP2 on one and two
+# ranks.
 case_a_run_goes_from_pytorch_to_titan_and_back() {
     need_torch
     python3 -c 'import struct
@@ -87,7 +88,8 @@ open("tokens.bin", "wb").write(struct.pack("<4000H", *[(i * i + 3 * i) % 41 for 
     done
 }
 
-# PyTorch resumes from an export of a run that keeps averages. They are not in it, or, with --ema, are its weights.
+# PyTorch resumes from an export of a run that keeps averages. The export leaves them out or, with --ema, takes them as
+# its weights.
 case_averages_are_exported_to_pytorch() {
     need_torch
     make_corpus
@@ -107,7 +109,7 @@ case_averages_are_exported_to_pytorch() {
     done
 }
 
-# make_model CLASS: a small model of transformers' class in ./CLASS, with a tokenizer.
+# make_model CLASS: makes a small model of a transformers class in ./CLASS, with a tokenizer.
 make_model() {
     version=$("$python" -c 'import transformers; print(transformers.__version__.split(".")[0])')
     case $1 in
@@ -121,7 +123,7 @@ make_model() {
         not_as "$(tail -20 make.txt)"
 }
 
-# From a folder of transformers' to a run, to an exported folder, and back: $TITAN_PYTHON's version of transformers.
+# From a transformers folder to a run, to an exported folder, and back, with $TITAN_PYTHON's version of transformers.
 case_transformers_and_titan_agree() {
     need_torch
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
@@ -146,7 +148,7 @@ case_transformers_and_titan_agree() {
     done <classes
 }
 
-# What a class takes where config.json says nothing is in a table of the unit tests. Is it still so in this version?
+# The unit tests hold a table of each class's defaults. This compares it with the installed version.
 case_the_defaults_of_transformers_are_those_of_the_table() {
     "$python" "$interop/class_defaults.py" --compare "$TITAN_SOURCE/tests/unit/data/hf_classes.json" >compare.txt 2>&1
     case $? in
@@ -156,7 +158,8 @@ case_the_defaults_of_transformers_are_those_of_the_table() {
     esac
 }
 
-# Keys of config.json absent, null and changed: the same loss, or a refusal. One of 20; all take half an hour.
+# Members of config.json that are absent, null or changed: the same loss, or a refusal. One of 20; all take half an
+# hour.
 case_configurations_are_read_as_by_transformers() {
     need_torch
     version=$("$python" -c 'import transformers; print(transformers.__version__.split(".")[0])' 2>/dev/null) ||
@@ -168,7 +171,7 @@ case_configurations_are_read_as_by_transformers() {
         not_as "$(tail -20 compare.txt)"
 }
 
-# By transformers' own formulas, what titan reads of FP8 and MXFP4 is right: test_packed.sh compares it with ./plain.
+# titan decodes FP8 and MXFP4 as transformers' own formulas do: test_packed.sh compares it with ./plain.
 case_transformers_unpacks_the_same_weights() {
     "$python" -c 'import transformers.integrations.mxfp4' 2>/dev/null || skip "no transformers with MXFP4 in $python"
     while read -r name method; do
@@ -201,8 +204,8 @@ case_apply_chat_template_gives_the_same_tokens() {
     done
 }
 
-# A tokenizer of one's own, a model trained from nothing, then adapters on conversations, merged. The base model has seen
-# no turns, so their tokens mean nothing before the adapters do.
+# A user's own tokenizer, a model trained from nothing, then adapters on conversations, merged. The base model has seen
+# no turns, so their tokens mean nothing until the adapters are trained.
 case_transformers_and_titan_give_the_same_answers() {
     need_torch
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
@@ -245,7 +248,7 @@ assert found['text'].endswith('the ark of ark') and found['finish'] == 'eos', fo
     done
 }
 
-# The models' own texts of chat.json, and those in the folder TITAN_TEMPLATES.
+# The models' own templates in chat.json, and those in the folder TITAN_TEMPLATES.
 case_templates_are_evaluated_as_by_transformers() {
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
     python3 - <<'EOT'
@@ -259,7 +262,7 @@ EOT
         ${TITAN_TEMPLATES:+"$TITAN_TEMPLATES"/*.jinja} >compare.txt 2>&1 || not_as "$(tail -5 compare.txt)"
 }
 
-# PEFT loads what titan exports. titan generates from the run itself, whose adapters are not merged.
+# PEFT loads titan's exports. titan generates from the run itself, whose adapters are not merged.
 case_peft_and_titan_agree() {
     need_torch
     "$python" -c 'import peft, transformers' 2>/dev/null || skip "no peft in $python"
@@ -286,8 +289,8 @@ case_peft_and_titan_agree() {
     done
 }
 
-# A model of each family in llama.cpp: logits as by transformers within the error of the type, greedy tokens as by
-# titan, the same tokens of texts and chats.
+# A model of each family in llama.cpp: it gives transformers' logits within the error of the type, titan's greedy
+# tokens, and the same tokens for texts and chats.
 case_llama_cpp_and_titan_agree() {
     need_torch
     "$python" -c 'import gguf, llama_cpp, transformers' 2>/dev/null || skip "no llama_cpp, gguf or transformers"
@@ -298,14 +301,14 @@ case_llama_cpp_and_titan_agree() {
         most=1e-4
         [ $family != gpt2 ] || most=5e-3
         [ $family != gpt_oss ] || most=1e-3
-        [[ $family != gemma* ]] || most=5e-3 # its GELU comes from a table of float16 there
+        [[ $family != gemma* ]] || most=5e-3 # its GELU is a table of float16 there
         if [ $family = llama3_tied_scaled ]; then
             spells=no
             mkdir $family
             cp "$TITAN_SOURCE/tests/golden/data/$family"/{config.json,generation_config.json,model.safetensors} $family/
         else
             make_model $family
-            # of groups by their best expert llama.cpp knows nothing
+            # llama.cpp does not support groups that are chosen by their best expert
             sed -i 's/"topk_method": "group_limited_greedy"/"topk_method": "greedy"/' $family/config.json
         fi
         run ckpt convert $family step-$family
@@ -336,7 +339,7 @@ case_pipeline_schedules_are_those_of_pytorch() {
     "$python" "$interop/compare_orders_with_torch.py" orders.txt >compare.txt 2>&1 || not_as "$(tail -5 compare.txt)"
 }
 
-# Two validation sets, one of whose names has a blank; the run is continued, so there are two event files.
+# Two validation sets, one with a blank in its name; the run is continued, so there are two event files.
 case_tensorboard_reads_what_titan_logs() {
     "$python" -c 'import tensorboard' 2>/dev/null || skip "no tensorboard in $python"
     make_corpus

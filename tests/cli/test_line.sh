@@ -5,7 +5,7 @@
 
 save="--checkpoint.enable --checkpoint.interval=2"
 
-# steps: the names in the checkpoint folder. The identity of the run that set a step aside is left out.
+# steps: prints the names in the checkpoint folder, without the identity of the run that set a step aside.
 steps() {
     echo $(ls -A run/checkpoint | grep -v '^\.lock$' | sed 's/\(\.[a-z]*\)-[0-9a-f]*$/\1/')
 }
@@ -14,12 +14,12 @@ expect_steps() {
     [ "$(steps)" = "$1" ] || not_as "expected the steps '$1', found '$(steps)'"
 }
 
-# digests STEP-FOLDER...: the digests of all tensors.
+# digests STEP-FOLDER...: prints the digests of all tensors.
 digests() {
     sed -n 's/.*"digest":"\(sum64:[0-9a-f]*\)".*/\1/p' $1/manifest.json
 }
 
-# line STEP: the line's parent, and the request that began the line.
+# line STEP: prints the line's parent, and the request that began the line.
 line() {
     python3 -c '
 import json, sys
@@ -119,7 +119,7 @@ case_the_start_of_a_line_is_never_replaced() {
     expect_line 6 "6 -1 train_state"
 }
 
-# The step that a line began from has the number of one of its own steps, which is saved all the same.
+# A line may get a step with the number of the step from which it began; that step is saved all the same.
 case_the_number_of_the_start_is_saved_again() {
     make_six
     run train $tiny --checkpoint.enable --checkpoint.interval=6 --training.steps=8 --checkpoint.keep_latest_k=0 \

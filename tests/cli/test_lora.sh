@@ -5,7 +5,7 @@
 
 golden=$TITAN_SOURCE/tests/golden/data
 
-# tune RANKS FOLDER OPTION...: 4 steps of adapters on the golden run llama3, whose weights are in ./hf.
+# tune RANKS FOLDER OPTION...: trains adapters on the golden run llama3 for 4 steps; the weights are in ./hf.
 tune() {
     if [ ! -e hf ]; then
         mkdir hf
@@ -90,7 +90,7 @@ case_a_run_goes_on_with_its_own_adapters_only() {
     run ckpt convert run theirs --format dcp
     expect_error 3 "has low-rank adapters, which torchtitan does not read" "consolidate --format hf merges them"
     refuse_file theirs
-    # a new run takes the adapters of a checkpoint that has some
+    # a new run takes the adapters of a checkpoint that contains some
     tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=run --lora.alpha=8
     expect_error 3 "the adapters in 'run' were trained with lora.alpha 6; this run has lora.alpha 8"
     tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=run --optimizer.lr=0

@@ -16,7 +16,7 @@ options_of_page() {
     sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*\(--[a-z][a-z0-9_-]*\).*/\1/p' "$man/titan-$1.1.scd" | tr - _ | sort -u
 }
 
-# The commands of `titan help`, but for those without options of their own.
+# The commands of `titan help`, except those without options of their own.
 commands_with_pages() {
     "$TITAN" help | sed -n 's/^  \([a-z]*\)  *[^ ].*/\1/p' | grep -vx 'titan\|version\|help'
 }
@@ -98,7 +98,7 @@ case_pages_are_formatted_without_warnings() {
     done
 }
 
-# Every page that a page refers to exists, and so does the section that it names there in capitals.
+# Every page that a page refers to exists, and so does every section that it names there in capitals.
 case_references_lead_somewhere() {
     python3 - "$man" "$TITAN_BUILD/man/titan-config.5.scd" "$TITAN_SOURCE"/README.md "$TITAN_SOURCE"/docs/*.md \
         >problem.txt 2>&1 <<'EOF' || not_as "$(cat problem.txt)"

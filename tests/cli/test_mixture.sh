@@ -3,7 +3,7 @@
 # Lists of datasets: weighted mixtures to train on, and several validation sets.
 . "$(dirname "$0")/lib.sh"
 
-# Two texts with other words, and a configuration that mixes them 2 to 1.
+# Two texts with different words, and a configuration that mixes them 2 to 1.
 make_texts() {
     make_corpus
     awk 'BEGIN { for (i = 0; i < 300; i++) printf "{\"content\": \"He begat %d sons and %d daughters.\"}\n", i, i * 3 }' \

@@ -6,7 +6,7 @@
 
 data=$TITAN_SOURCE/tests/golden/data
 
-# The first golden run of each model_type, but for those of llama3, which all other tests train.
+# The first golden run of each model_type, except llama3's, which all other tests train.
 models=$(cd "$data" && for run in *; do
     [[ $run = llama3* ]] || echo "$(sed -n 's/.*"model_type": "\(.*\)".*/\1/p' "$run/config.json") $run"
 done | sort -s -u -k1,1 | cut -d' ' -f2)
@@ -87,7 +87,7 @@ case_bfloat16_parameters_train() {
     done
 }
 
-# A resumed run draws the random bits that the whole run drew. It can change its type at any step.
+# A resumed run draws the same random bits as the uninterrupted run. It can change its type at any step.
 case_weights_in_bfloat16_resume_with_the_same_bits() {
     bf16="--training.dtype=bfloat16 --training.mixed_precision_param=bfloat16"
     for model in $(models_of 3); do
@@ -144,7 +144,7 @@ case_resume_continues_with_the_same_bits() {
     done
 }
 
-# run.yaml has all sizes that the flavor set, and titan reads it back.
+# run.yaml lists all sizes that the flavor sets, and titan reads it back.
 case_run_yaml_is_a_config() {
     for model in qwen3 gpt2; do
         run train --model.name=$model --model.dim=64 --model.n_layers=1 --model.n_heads=4 --model.n_kv_heads=4 \
@@ -188,8 +188,8 @@ case_rope_keys_have_no_meaning_for_learned_positions() {
     expect_error 2 "model.rope_theta .* no meaning for gpt2"
 }
 
-# Flavors name the length of the models that they are called after. One that began with random weights has seen no more
-# than its sequences.
+# Flavors state the length of the models whose names they have. A model that began with random weights has seen no more
+# than its training sequences.
 case_a_model_of_ones_own_is_as_long_as_its_sequences() {
     make_corpus
     while read -r wanted flags; do

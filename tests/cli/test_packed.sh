@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Folders whose weights are in FP8 blocks, in MXFP4 or in bitsandbytes' forms give the same as folders that have what these mean in bfloat16.
+# SPDX-License-Identifier: MIT Folders with weights in FP8 blocks, in MXFP4 or in bitsandbytes' formats give the same
+# results as folders with the decoded values in bfloat16.
 . "$(dirname "$0")/lib.sh"
 
 golden=$TITAN_SOURCE/tests/golden/data
@@ -52,7 +52,7 @@ case_the_export_is_not_quantized() {
     expect_ok
 }
 
-# Ranks read parts of the tensors, and the step is the same; so is generation.
+# Ranks read parts of the tensors, and the step does not change; neither does generation.
 case_runs_from_them_are_the_same() {
     for of in "deepseek_v3 fp8-small" "gpt_oss mxfp4"; do
         read -r name method <<<"$of"

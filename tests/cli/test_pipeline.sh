@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Pipelines by configuration: any degree and schedule gives the bits of one rank, whose local batch is a microbatch.
+# SPDX-License-Identifier: MIT Pipelines by configuration: any degree and schedule gives the bits of one rank whose
+# local batch is a microbatch.
 . "$(dirname "$0")/lib.sh"
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
 
@@ -11,7 +11,7 @@ common="--model.flavor=debugmodel --model.dim=64 --model.ffn_dim=128 --training.
 off="--checkpoint.enable=false"
 pp=--parallelism.pipeline_parallel
 
-# one MODEL: the run on one rank that others are compared with. The corpus is made once.
+# one MODEL: the run on one rank that the others are compared with. The corpus is made once.
 one() {
     [ -e corpus.txt ] || make_corpus
     run train $common $off --model.name="$1" --training.local_batch_size=1 --job.dump_folder="$1"
@@ -123,7 +123,7 @@ case_runs_continue_on_other_degrees() {
     expect_ok
 }
 
-# The sums of gradients depend on what a microbatch has, and not on how many of them a run has.
+# The sums of gradients depend on the samples of a microbatch, but not on the number of microbatches in a run.
 case_another_microbatch_changes_the_losses() {
     make_corpus
     options="$common --lr_scheduler.total_steps=9 --checkpoint.enable --checkpoint.interval=1 --job.dump_folder=run"
@@ -184,7 +184,7 @@ case_a_signal_saves_and_ends_the_run() {
     expect_ok
 }
 
-# A long step is given up between two of its 500 runs.
+# A long step is abandoned between two of its 500 runs.
 case_a_long_step_stops_between_its_runs() {
     make_corpus
     TITAN_LONG_STEP=0 background "$TITAN_SOURCE/tools/run-ranks" 2 "$TITAN" train $common ${pp}_degree=2 \
@@ -275,7 +275,7 @@ case_errors_that_need_ranks_are_given_once() {
     expect_error 2 "flag --parallelism.pipeline_parallel_schedule_csv: cannot open 'none.csv': no such file"
 }
 
-# A file's orders: two stages that take 64 microbatches in different orders, and whole backwards among split ones.
+# Orders from a file: two stages take 64 microbatches in different orders, and whole backwards stand among split ones.
 case_files_with_other_orders() {
     local n=64 i
     for i in $(seq 0 $((n - 1))); do printf '0F%d,' "$i"; done >far.csv

@@ -3,8 +3,8 @@
 # plan, estimate, tune and launch: what they print, and that runs do the same.
 . "$(dirname "$0")/lib.sh"
 
-# check_json FILE 'PYTHON EXPRESSION'...: each is true for the JSON of FILE, `o`. `step(FILE, n)` is a record of
-# metrics.jsonl.
+# check_json FILE 'PYTHON EXPRESSION'...: checks that each is true, where `o` is the JSON of FILE. `step(FILE, n)` is a
+# record of metrics.jsonl.
 check_json() {
     python3 - "$@" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, sys
@@ -165,7 +165,7 @@ EOF_MATRIX
     )
 }
 
-# Every rank plans another program. The run reports the memory of the largest, and the traffic of rank 0.
+# Every rank plans its own program. The run reports the memory of the largest, and the traffic of rank 0.
 case_plan_of_a_pipeline_is_what_a_run_counts() {
     make_corpus
     while read -r ranks degree layers largest; do
@@ -292,7 +292,7 @@ case_plan_and_estimate_make_the_same_plan() {
         'json.load(open("plan.json"))["memory"]["peak_bytes"] == rows(64)["never"]["peak_bytes"]'
 }
 
-# At every limit at which `default` fits, `auto` fits too and is not predicted to be slower.
+# At every limit within which `default` fits, `auto` also fits, and its prediction is no slower.
 case_auto_reshard_is_no_worse_than_default() {
     options="--config $TITAN_SOURCE/configs/debug.yaml --ranks 2 --parallelism.fsdp_engine=planned --json
         --training.local_batch_size=1 --training.seq_len=64"
@@ -309,7 +309,7 @@ case_auto_reshard_is_no_worse_than_default() {
     done
 }
 
-# What `auto` becomes is printed, and does not get a second row.
+# The choice of `auto` is printed, and gets no second row.
 case_estimate_says_what_auto_sync_becomes() {
     make_corpus
     run plan $tiny --ranks 2 --training.gradient_sync=auto
@@ -372,7 +372,8 @@ case_estimate_orders_the_policies() {
         'all(r["peak_bytes"] + r["libraries_bytes"] == r["resident_bytes"] for r in o["rows"])'
 }
 
-# While the weights are made, `full` holds the whole model in addition to the shards, and `layerwise` the largest unit.
+# While the weights are made, `full` keeps the whole model in memory in addition to the shards, and `layerwise` the
+# largest unit.
 case_estimate_knows_the_peak_of_each_init() {
     make_corpus
     run plan $tiny --ranks 2 --json
@@ -406,9 +407,9 @@ case_estimate_works_for_the_largest_model() {
     expect_out "405,853,388,800 parameters"
 }
 
-# As published: 512 ranks in pipelines of 8, and 16,384 in pipelines of 16. The rank with most memory has a stage of
-# about its share of the weights and moments. With gradients, gathered weights and activations it needs more than 20
-# bytes for each parameter of its share.
+# As published: 512 ranks in pipelines of 8, and 16,384 in pipelines of 16. The stage of the rank with most memory
+# contains about that rank's share of the weights and moments. With gradients, gathered weights and activations it needs
+# more than 20 bytes for each parameter of its share.
 case_estimate_plans_the_largest_model_on_many_ranks() {
     while read -r ranks pipe batch; do
         run estimate --config "$TITAN_SOURCE/configs/llama3_405b.yaml" --ranks "$ranks" --json \
@@ -433,7 +434,7 @@ case_estimate_of_ranks_that_do_not_divide_is_a_row() {
     expect_out "^ +3 .*global_batch_size 8 is not a multiple"
 }
 
-# A rank of two has half of the experts, which are most of the model.
+# Each of two ranks holds half of the experts, which are most of the model.
 experts="--model.name=qwen3 --model.flavor=debugmodel_moe --model.dim=64 --training.seq_len=64
     --training.local_batch_size=1 --training.global_batch_size=4 --parallelism.expert_parallel_degree=2"
 
@@ -452,9 +453,9 @@ case_experts_that_ranks_share_are_planned() {
     expect_out "^ +[0-9.]+ s at most, if all tokens choose the experts of one rank$"
 }
 
-# By hand: in 8 layers a rank has 2 microbatches of 64 tokens of 8 slots with 64 floats. Half of the rows go to the
-# other rank: there and back in forward, and one and a half times that in backward, each time with the numbers of rows
-# for 64 experts. At most all of them go, and the 64 x 8 of the other rank come here.
+# By hand: in 8 layers a rank has 2 microbatches of 64 tokens of 8 slots with 64 floats. Half of the rows travel to the
+# other rank: there and back in forward, and one and a half times that in backward, each time with the row counts of 64
+# experts. At most all rows leave, and the 64 x 8 rows of the other rank arrive.
 case_bytes_of_experts_are_those_of_the_formula() {
     run estimate $experts --ranks 2 --json
     expect_ok
@@ -466,7 +467,8 @@ case_bytes_of_experts_are_those_of_the_formula() {
     check_json out "all('expert_bytes_per_step' not in r for r in o['rows'])"
 }
 
-# Each of 16 places of the pipeline has 128 ranks, 64 of which share the experts of its layers, so a rank has 4 of 256.
+# At each of 16 places of the pipeline there are 128 ranks, 64 of which share the experts of its layers, so a rank has 4
+# of 256.
 case_the_largest_model_with_experts_is_planned_on_many_ranks() {
     largest="--model.name=deepseek_v3 --model.flavor=671B --training.seq_len=4096 --training.local_batch_size=16
         --training.global_batch_size=-1
@@ -534,7 +536,8 @@ case_tune_json() {
     check_json out 'o["payload_bytes_per_step"] == json.load(open("tune.json"))["rows"][0]["payload_bytes_per_step"]'
 }
 
-# On two ranks degrees are 1 and 2. All have the same bits. What a model cannot have is a row.
+# On two ranks the degrees are 1 and 2, and all give the same bits. A degree that the model does not allow still gets a
+# row.
 case_tune_tries_degrees_of_experts() {
     make_corpus
     moe="$experts --training.dataset=text --training.dataset_path=corpus.txt --model.n_layers=2"
@@ -635,7 +638,8 @@ case_launch_on_the_hosts_of_a_file() {
     expect_error 3 "'missing': no such file"
 }
 
-# What tools/mpi-env sets for one machine, launch gives mpirun; but not what the user has set, nor across hosts.
+# launch gives mpirun the settings of tools/mpi-env for one machine, but not those that the user has set, and none
+# across hosts.
 case_launch_gives_mpirun_the_settings_of_mpi_env() {
     unset SLURM_JOB_ID "${!OMPI_MCA_@}"
     (. "$TITAN_SOURCE/tools/mpi-env" && env) | sed -n 's/^OMPI_MCA_\([^=]*\)=/--mca \1 /p' |
@@ -655,7 +659,8 @@ case_launch_gives_mpirun_the_settings_of_mpi_env() {
     refuse_out "mca"
 }
 
-# An error of the ranks is one message, not one among mpirun's remarks about exit codes; and it has its code.
+# An error of the ranks is printed as one message, not as one among mpirun's remarks about exit codes, and launch
+# returns its code.
 case_launch_shows_errors_alone() {
     unset SLURM_JOB_ID
     run train --training.steps=0

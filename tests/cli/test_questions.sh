@@ -1,8 +1,7 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Questions, answered by titan estimate. The first ten are those that users of torchtitan and other trainers have asked
-# in public, and what a case checks is the answer that became known, as far as a formula can know it. The others are
-# typed as a person types them, and a case checks what the screen has to say.
+# SPDX-License-Identifier: MIT Questions, answered by titan estimate. Users of torchtitan and other trainers have asked
+# the first ten in public, and the case checks the answer that was found, as far as a formula can give it. The others
+# are typed as a person would type them, and the case checks what the screen must show.
 . "$(dirname "$0")/lib.sh"
 
 # answers 'PYTHON EXPRESSION'...: each is true for the JSON of out, `o`; j is its first job; `changes` of it by name.
@@ -31,7 +30,7 @@ case_1_how_many_devices_does_a_70b_model_need() {
         'all(l["fit"] == "fits" for x in o["jobs"] for l in x["layouts"])'
 }
 
-# 2. The least number of devices for Llama 4 Scout, with expert parallelism (torchtitan#1543).
+# 2. The smallest number of devices for Llama 4 Scout, with expert parallelism (torchtitan#1543).
 case_2_how_many_devices_does_a_model_with_experts_need() {
     run estimate --model llama4-scout --machine h100-sxm --ranks 16,32,64 --search --json --training.seq_len=8192 \
         --training.global_batch_size=64
@@ -147,7 +146,7 @@ case_typed_1_how_many_h100_for_a_run_in_a_time() {
     expect_ok
     expect_out "^[0-9]+ x h100-sxm are enough; (fits|tight): "
     expect_out "1T tokens"
-    # 6 x 70.6e9 x 1e12 flops in 30 days at 40 % of 989 TFLOP/s are 413 GPUs; half and twice of that are no answers
+    # 6 x 70.6e9 x 1e12 flops in 30 days at 40 % of 989 TFLOP/s are 413 GPUs; half or twice that number is not an answer
     devices=$(sed -nE '1s/^([0-9]+) x.*/\1/p' out)
     is "300 <= $devices <= 768"
     hours=$(number 'GPU-hours')
@@ -201,7 +200,7 @@ case_typed_4_why_is_my_mfu_22_percent() {
     expect_out "^yours +MFU 22 % means [12]\.[0-9] x slower than predicted"
     asks "titan estimate llama3.1-8b --gpus 8xh100 --mfu 45"
     expect_out "^yours +MFU 45 % is within the 80 % interval"
-    # a log of a slow run says how far it is from others
+    # a log of a slow run shows how far it is from other runs
     for i in $(seq 20); do
         echo "[rank0]: step: $i  loss: 9.1  memory: 30.00GiB(37.5%)  tps: 3,500  tflops: 200.0  mfu: 20.2%"
     done >run.log
@@ -252,7 +251,7 @@ case_typed_8_one_4090() {
     asks "titan estimate llama3.1-8b --gpus 1x4090 --qlora"
     expect_ok
     expect_out "^fits: "
-    # in 4 bits and a bit the weights of the layers, 7 of 8 billion, have 3.4 GiB; embeddings and output stay in 16
+    # with 4.5 bits each, the weights of the layers, 7 of 8 billion, take 3.4 GiB; embeddings and output stay in 16
     run estimate llama3.1-8b --gpus 1x4090 --qlora --json
     answers '4.5 < j["memory_bytes"]["state"] / gib < 7'
 }
@@ -295,7 +294,7 @@ case_typed_12_full_fine_tuning_on_24_gb() {
     answers 'j["memory_bytes"]["state"] < 0.5 * 16 * 8.03e9 / 8'
 }
 
-# Keys and short options say the same.
+# Keys and short options give the same result.
 case_keys_are_counted_as_short_options_are() {
     job="llama3.1-8b --gpus 8xh100 --parallelism.data_parallel_shard_degree=8 --json"
     run estimate $job
@@ -314,7 +313,7 @@ case_keys_are_counted_as_short_options_are() {
 END
 }
 
-# A file in the user's folder is a machine with a name.
+# A file in the user's folder makes a machine known by name.
 case_machines_of_the_user_have_names() {
     mkdir -p config/titan/machines
     echo '{"type": "machine", "schema": 2, "name": "ours", "like": "h100-sxm",

@@ -3,7 +3,7 @@
 # quickstart on systems that lack something: what it says, and that it never harms existing files. Nothing is installed.
 . "$(dirname "$0")/lib.sh"
 
-# system TOOL...: makes a system that has a copy of quickstart, these tools and nothing else.
+# system TOOL...: makes a system that contains a copy of quickstart, these tools and nothing else.
 system() {
     mkdir -p tree/bin
     cp "$TITAN_SOURCE/quickstart" tree/
@@ -15,7 +15,7 @@ system() {
 # fake TOOL TEXT: makes a program that prints TEXT and adds its arguments to the file `called`. It fails if TEXT is
 # "fails".
 fake() {
-    rm -f "tree/bin/$1" # it may be a link to the real one
+    rm -f "tree/bin/$1" # it may be a link to the real tool
     printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n%s[ "%s" != fails ]\n' "$1" "$PWD" "${2:+echo $2; }" "$2" \
         >"tree/bin/$1"
     chmod +x "tree/bin/$1"
@@ -109,13 +109,13 @@ case_an_old_meson_is_replaced_for_this_folder_only() {
     grep -q "python3 -m venv build/venv" called || not_as "no environment was tried: $(cat called)"
 }
 
-# It comes from PyPI, and the meson that is there is kept.
+# It comes from PyPI, and the installed meson is kept.
 case_a_missing_ninja_is_named() {
     system chmod
     present
     rm tree/bin/ninja
     fake meson 0.61.2
-    printf '#!/bin/sh\n[ "$1" = -c ]\n' >tree/bin/python3 # can make environments, and fails to
+    printf '#!/bin/sh\n[ "$1" = -c ]\n' >tree/bin/python3 # it can make environments, but making one fails
     quickstart
     expect_code 1
     expect_out "^==> ninja: installing in build/venv"

@@ -22,11 +22,11 @@ case_the_meaning_of_weights_is_checked() {
     run train $tiny $save --training.steps=6 --model.rope_theta=10000
     expect_error 3 "another meaning: it has model.rope_theta 500000; this run has rope_theta 10000" \
         "help: set the old value"
-    # other heads whose weights have the same shapes
+    # other heads, but weights of the same shapes
     run train $tiny $save --training.steps=6 --model.n_heads=8 --model.n_kv_heads=4 --model.head_dim=8
     expect_error 3 "another meaning: it has model.n_heads 4, n_kv_heads 2, head_dim 16; this run has n_heads 8, n_kv_heads 4"
     refuse_out "^step:"
-    # the same number, written like the default
+    # the same number, written as in the default
     run train $tiny $save --training.steps=6 --model.rope_theta=5e5 --model.norm_eps=0.00001 --model.head_dim=16
     expect_ok
     expect_out "^step: +5"
@@ -69,7 +69,7 @@ case_every_optimizer_continues() {
     done
 }
 
-# The averages of the weights in a step, as text.
+# Prints the averages of the weights in a step as text.
 averages() {
     python3 - "$1" <<'EOF'
 import glob, json, struct, sys
@@ -109,7 +109,7 @@ case_averages_continue() {
     expect_ok
     run ckpt verify again/checkpoint/step-6
     expect_ok
-    # off: the averages of the step are not used
+    # off: the step's averages are not used
     run train $tiny $save --training.steps=8
     expect_ok
     expect_err "changed .*ema.decay 0.9 -> null"
@@ -182,7 +182,7 @@ EOF
     expect_error 3 "has no averages of the weights"
 }
 
-# Of low-rank adapters only the adapters have averages, which continue on another number of ranks.
+# With low-rank adapters only the adapters have averages, which continue on another number of ranks.
 case_averages_of_adapters_continue() {
     make_corpus
     run train $tiny $save --training.steps=1 --job.dump_folder=base
@@ -321,7 +321,7 @@ case_another_model_is_refused_with_one_message() {
     refuse_err "tensors missing"
 }
 
-# Numbers are those that a person would write, although they are kept in float32.
+# Numbers are printed as a person would write them, although they are kept in float32.
 case_numbers_of_another_model_are_short() {
     make_four
     run train $tiny $save --model.name=qwen3

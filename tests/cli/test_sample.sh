@@ -1,6 +1,5 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# metrics.sample_freq: texts that are sampled from the model while it is trained.
+# SPDX-License-Identifier: MIT metrics.sample_freq: texts sampled from the model during training.
 . "$(dirname "$0")/lib.sh"
 
 sample="$tiny --training.steps=4 --lr_scheduler.total_steps=4 --lr_scheduler.warmup_steps=1 --optimizer.lr=1e-2
@@ -21,7 +20,8 @@ losses_of() {
     grep '"type":"step"' "$1/metrics.jsonl" | grep -o '"\(loss\|grad_norm\)":[0-9.e-]*'
 }
 
-# same_text NAME RANKS ARGUMENT...: a run with these arguments makes the texts and the losses of the run alone.
+# same_text NAME RANKS ARGUMENT...: checks that a run with these arguments has the same texts and losses as the run on
+# one rank.
 same_text() {
     name=$1 ranks=$2
     shift 2
@@ -99,7 +99,7 @@ case_resumed_runs_sample_the_same() {
     expect_same whole.txt texts.txt
 }
 
-# Adapters, averages and bfloat16: the text of the checkpoint, as titan generate makes it.
+# Adapters, averages and bfloat16: the text is the one that titan generate makes from the checkpoint.
 case_it_samples_what_is_trained() {
     make_corpus
     run train $tiny --job.dump_folder=base --checkpoint.enable
@@ -159,7 +159,7 @@ case_a_user_asks_a_chat_model() {
     expect_json "assert json.dumps(found['text']) + '\n' == open('text.txt').read().split(' ', 2)[2], (found['text'], open('text.txt').read())"
 }
 
-# Without a tokenizer the texts are numbers.
+# Without a tokenizer the texts consist of numbers.
 case_tokens_without_a_tokenizer_are_numbers() {
     make_corpus
     python3 -c 'import struct, sys
@@ -228,7 +228,7 @@ case_console_log_has_no_control_characters_of_texts() {
         not_as "a control character in console.log"
 }
 
-# While a text is sampled the step before it may not be saved yet.
+# While a text is sampled, the previous step may not be saved yet.
 case_a_second_interrupt_saves_nothing_and_says_so() {
     make_corpus
     background env --default-signal=INT "$TITAN" train $sample --training.steps=1000000 \

@@ -1,6 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# What is saved, by which rank and when, and what a run loads of it: the keys of the section checkpoint.
+# SPDX-License-Identifier: MIT What is saved, by which rank and when, and what a run loads: the keys of the section
+# checkpoint.
 . "$(dirname "$0")/lib.sh"
 
 digests() {
@@ -66,7 +66,7 @@ case_rows_of_other_shards_reach_rank_0() {
     [ "$(ls run/checkpoint/step-3/model | wc -l)" = 1 ] || not_as "more than one model file"
 }
 
-# Rows that are sent to rank 0 count in the time, so they count in the rate.
+# The time includes sending rows to rank 0, so the rate does too.
 case_the_rate_of_a_save_is_that_of_the_time_printed_with_it() {
     make_corpus
     run_ranks 2 train $tiny --model.dim=512 --model.ffn_dim=2048 --training.local_batch_size=1 --training.steps=1 \
@@ -220,7 +220,7 @@ case_initial_load_takes_all_or_the_weights() {
     refuse_out "^step: +1/"
     run train $tiny --job.dump_folder=other --checkpoint.initial_load_path=run --checkpoint.initial_load_leave_out=[b]
     expect_error 2 "checkpoint.initial_load_leave_out is only for Hugging Face folders"
-    # a checkpoint of the run itself has precedence
+    # the run's own checkpoint has precedence
     run train $tiny --training.steps=5 --checkpoint.enable --checkpoint.initial_load_path=nosuch
     expect_ok
     expect_out "^step: +5/"

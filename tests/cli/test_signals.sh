@@ -1,7 +1,6 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# A table of signals: which signal, sent to which process, during what; then what is saved, what is printed, and the
-# exit code.
+# SPDX-License-Identifier: MIT A table of signals: which signal, to which process, and when; then what is saved, what is
+# printed, and the exit code.
 . "$(dirname "$0")/lib.sh"
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI does not free what it allocates
 
@@ -33,7 +32,7 @@ until_true() {
     not_as "a minute passed without: $*"
 }
 
-# Options for steps of at least some ten seconds, in 2000 microbatches.
+# Options for steps that take at least ten seconds or so, in 2000 microbatches.
 slow="--training.global_batch_size=4000 --training.seq_len=128 --model.dim=128 --parallelism.threads_per_rank=1"
 
 steps_are_done() {
@@ -53,8 +52,8 @@ last_saved() {
     ls run/checkpoint 2>/dev/null | sed -n 's/^step-//p' | sort -n | tail -1
 }
 
-# expect_stop CODE RECORDED: the job ends with CODE, and its end record has RECORDED. The step at which training ended
-# is saved and named.
+# expect_stop CODE RECORDED: checks that the job ends with CODE, that its end record contains RECORDED, and that the
+# step at which training ended is saved and named.
 expect_stop() {
     ended
     expect_code "$1"
@@ -78,7 +77,7 @@ row() {
     # If another rank gets the signal first, the stop may already be under way when the rank that prints gets it. A
     # signal between two steps is answered with the step that just ended.
     again="; again: stop without saving"
-    case $2 in INT | USR2) ;; *) again= ;; esac # a second signal that is no Ctrl-C changes nothing
+    case $2 in INT | USR2) ;; *) again= ;; esac # a second signal other than Ctrl-C changes nothing
     expect_err "^titan: (stopping after step ($at|$((at - 1))) and saving$again|stopping after the checkpoint .*|the run is ending)$"
 }
 
@@ -130,7 +129,7 @@ case_one_rank_sigterm() {
     expect_stop 75 75
 }
 
-# Ctrl-C at a terminal reaches every process of the foreground group: launch and all that it started.
+# Ctrl-C at a terminal reaches every process of the foreground group: launch and everything it started.
 case_terminal_ctrl_c() {
     make_corpus
     echo "titan launch -n 2 -- train, on a terminal" >command
@@ -197,8 +196,8 @@ case_two_signals_at_once_count_as_one() {
 }
 
 # twice HOW SIGNAL: sends the signal twice during the first step, more than a second apart. If the first comes before
-# the step, the run ends there, and it is tried again. TITAN_LONG_STEP: the step is not given up in its middle, so the
-# second signal meets it.
+# the step, the run ends there, and the test tries again. TITAN_LONG_STEP: titan does not abandon the step in its
+# middle, so the second signal arrives during it.
 twice() {
     export TITAN_LONG_STEP=3600
     for _ in 1 2 3; do
@@ -231,7 +230,7 @@ paused() {
     return 1
 }
 
-# keeps HOW FIRST SECOND CODE: the second signal comes within the save that the first one asked for, more than a second
+# keeps HOW FIRST SECOND CODE: the second signal comes during the save that the first one requested, more than a second
 # later. The request is kept.
 keeps() {
     rm -rf run
@@ -261,7 +260,7 @@ case_other_signals_to_launch_keep_the_request() {
     keeps launch INT HUP 130
 }
 
-# After another signal it takes two of them.
+# After another signal, ending at once takes two Ctrl-C.
 case_ctrl_c_twice_after_another_signal() {
     export TITAN_LONG_STEP=3600
     start alone $long $slow
@@ -383,7 +382,7 @@ case_nohup_is_respected() {
     expect_ok
 }
 
-# A long step is given up in its middle. The state before it is kept.
+# A long step is abandoned in its middle. The state before it is kept.
 case_long_steps_stop_in_the_middle() {
     make_corpus
     run train $tiny $slow --training.global_batch_size=4 --training.steps=2 --checkpoint.enable --checkpoint.interval=1
@@ -401,7 +400,7 @@ case_long_steps_stop_in_the_middle() {
     done
 }
 
-# The previous step is saved if it was not saved yet.
+# The previous step is saved, unless it already was.
 case_long_steps_save_the_one_before() {
     export TITAN_LONG_STEP=0
     start mpirun $long --training.global_batch_size=256
@@ -422,8 +421,8 @@ assert found[0] == found[1], found
 END
 }
 
-# A validation is given up: after step 1 and after the last one. What is due is done when the run continues, and gives
-# what a run without signals gives.
+# A validation is abandoned: after step 1 and after the last one. The run does it when it continues, with the results of
+# a run without signals.
 validated() {
     python3 - "$@" <<'END'
 import json, sys
@@ -472,7 +471,7 @@ expect_stop_in_validation() {
     refuse_out "^validate step: +$1"
 }
 
-# Where one batch of validation takes long, it is given up in its middle: here there is only one.
+# If one batch of validation takes long, it is abandoned in its middle: here there is only one.
 case_long_validations_stop_in_the_middle() {
     make_corpus
     awk 'BEGIN { for (i = 0; i < 4000; i++) printf "And the morning and the evening were day %d.\n", i }' >held.txt

@@ -1,7 +1,7 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# Pipes, devices, links, sparse files and impossible numbers in the place of titan's files. No command waits for them or
-# aborts, and the checkpoint is called damaged. Every command has a generous timeout, which only a hang reaches.
+# SPDX-License-Identifier: MIT Pipes, devices, links, sparse files and impossible numbers in place of titan's files. No
+# command waits for them or aborts, and the checkpoint is reported as damaged. Every command has a generous timeout,
+# which only a hang reaches.
 . "$(dirname "$0")/lib.sh"
 
 make_run() {
@@ -20,7 +20,7 @@ patient() {
     [ "$code" -lt 128 ] || not_as "it died by a signal"
 }
 
-# replace KIND FILE: puts something that is not a regular file in the place of FILE.
+# replace KIND FILE: puts something that is not a regular file in place of FILE.
 replace() {
     rm -f "$2"
     case $1 in
@@ -76,7 +76,7 @@ case_in_place_of_an_asset() {
     in_place_of asset assets/model.json
 }
 
-# The size of a file never ends a command by a signal, even if it is allowed and the memory does not hold it.
+# The size of a file never ends a command by a signal, even if the size is allowed but memory cannot hold it.
 case_a_file_that_memory_does_not_hold() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
     make_run
@@ -232,7 +232,7 @@ case_a_digest_that_is_missing_does_not_match() {
     expect_bad "digest of tensor"
 }
 
-# Root may write everywhere, so files are replace in the way.
+# Root may write everywhere, so the test puts files in the way.
 case_training_continues_without_traces_and_tensorboard() {
     make_corpus
     mkdir run && touch run/profiling

@@ -14,7 +14,7 @@ p=--parallelism
 tp=$p.tensor_parallel_degree
 exact=$p.exact_tensor_parallel_degree
 
-# one MODEL [options]: the run on one rank that others are compared with. The corpus is made once.
+# one MODEL [options]: the run on one rank that the others are compared with. The corpus is made once.
 one() {
     [ -e corpus.txt ] || make_corpus
     run train $common --model.name="$1" $exact=4 --job.dump_folder="$1" "${@:2}"
@@ -22,7 +22,7 @@ one() {
     expect_err '^           and for tensor_parallel_degree 1, 2, 4$'
 }
 
-# same_as MODEL: the run in the folder many has the losses and the last step of the run on one rank.
+# same_as MODEL: checks that the run in the folder `many` has the losses and the last step of the run on one rank.
 same_as() {
     run compare "$1" many --assert-equal
     expect_ok
@@ -54,7 +54,7 @@ llama3 4 2 $exact=4 $p.data_parallel_replicate_degree=2 --checkpoint.async_mode=
 EOF_ROWS
 }
 
-# Of two ranks that share 2062 rows, the second has fewer, and both are cut over the shard ranks.
+# Of two ranks that share 2062 rows, the second has fewer, and both divide theirs over the shard ranks.
 case_blocks_of_the_vocabulary_may_differ() {
     one llama3 --model.vocab_size=2062
     same_bits <<EOF_ROWS
@@ -76,7 +76,7 @@ qwen3 4 2 $exact=4 $p.fsdp_engine=planned --training.mixed_precision_param=bfloa
 EOF_ROWS
 }
 
-# By default each degree has bits of its own, which are equal up to rounding.
+# By default each degree has its own bits, which are equal up to rounding.
 case_a_degree_alone_is_as_exact_as_itself() {
     make_corpus
     run_ranks 2 train $common $tp=2 --job.dump_folder=many
@@ -131,7 +131,7 @@ case_weights_of_hugging_face_are_divided() {
     same_as from_hf
 }
 
-# Of a rank of 3, which no degree divides; the checkpoint has the adapters' parts of all ranks.
+# Adapters of rank 3, which no degree divides; the checkpoint contains the adapters' parts of all ranks.
 case_adapters_are_divided_as_their_weights() {
     one llama3 --lora.rank=3
     same_bits <<EOF_ROWS
@@ -140,7 +140,7 @@ llama3 4 4 --lora.rank=3 --training.gradient_sync=every_run
 EOF_ROWS
 }
 
-# Their updates are gathered over all ranks that have parts of a matrix.
+# Their updates are gathered over all ranks that hold parts of a matrix.
 case_matrices_that_muon_trains_are_divided() {
     one llama3 --optimizer.name=Muon
     same_bits <<EOF_ROWS
@@ -149,7 +149,7 @@ llama3 4 2 $exact=4 --optimizer.name=Muon $p.data_parallel_replicate_degree=2 $p
 EOF_ROWS
 }
 
-# Latents are made from a rank's own tokens, and what follows is divided by heads. Ranks that share layers share the
+# Each rank makes the latents of its own tokens; what follows is divided by heads. Ranks that share layers share the
 # experts too. Generation divides nothing, and caches latents.
 case_attention_of_latents_is_divided() {
     latents="--model.name=deepseek_v3 --model.head_dim=72"

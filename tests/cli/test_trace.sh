@@ -131,7 +131,7 @@ EOF
     expect_out "^hint: only 1 of 2 ranks"
 }
 
-# waits_for KEY REGEX HINT: what the hint is if ranks wait long in the collectives of that name.
+# waits_for KEY REGEX HINT: checks the hint when ranks wait long in collectives whose name matches.
 waits_for() {
     rm -rf run
     run_ranks 2 train $tiny $traces --training.steps=2 --parallelism."$1"_parallel_degree=2
@@ -143,7 +143,7 @@ for rank in (0, 1):
     path = f"run/profiling/traces/iteration_2/rank{rank}_trace.json"
     trace = json.load(open(path))
     compute = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "compute"]
-    for e in compute: # both ranks compute as long, and wait long for each other, whatever this machine does
+    for e in compute: # both ranks compute equally long, and wait long for each other, whatever this machine does
         e["dur"] = 1000 / len(compute)
     for e in trace["traceEvents"]:
         if e["ph"] == "X" and e["cat"] == "wait" and re.match(os.environ["WAITS"], e["args"]["collective"]):

@@ -67,7 +67,7 @@ assert steps and all(0 < r["memory_gib"] < 0.8 for r in steps), [r["memory_gib"]
 EOF
 }
 
-# titan's use of the stack fits within any limit of the shell.
+# titan fits within any stack limit that a shell sets.
 case_a_small_stack_is_enough() {
     stack=64
     # The libraries that MPI loads may need more before titan begins, as UCX of Debian 13 does.
@@ -84,7 +84,7 @@ case_a_small_stack_is_enough() {
 case_too_little_address_space_is_refused() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer maps more than that itself"
     make_corpus
-    export TITAN_CPU=blas # whose products are OpenBLAS's
+    export TITAN_CPU=blas # OpenBLAS computes its products
     for mib in 384 512; do
         (
             ulimit -v $((mib * 1024))
@@ -109,8 +109,8 @@ case_a_lock_that_is_about_to_be_released_is_waited_for() {
     expect_ok
 }
 
-# What killed MPI processes left is old, and no process has mapped it. The run has a /dev/shm and processes of its own,
-# so that no other run removes it.
+# The segments of killed MPI processes are old, and no process maps them. The run has its own /dev/shm and its own
+# processes, so that no other run removes the segments.
 case_old_segments_in_shared_memory_are_removed() {
     apart="unshare --map-root-user --mount --pid --fork --mount-proc sh -c"
     $apart 'mount -t tmpfs none /dev/shm' 2>/dev/null || skip "no namespaces"
@@ -249,7 +249,7 @@ case_biases_of_experts_continue_on_other_ranks() {
     expect_error 2 "training.load_balance_coeff"
 }
 
-# The term is apart from the loss; without the key nothing has it.
+# The term is separate from the loss; without the key no record contains it.
 case_z_loss_is_reported_apart() {
     make_corpus
     run train $tiny
@@ -282,7 +282,7 @@ EOF
     expect_error 2 "did you mean 'training.z_loss'"
 }
 
-# Rates are those of one rank; sums over the job would be twice as large here.
+# Rates count one rank; sums over the job would be twice as large here.
 case_metrics_have_the_rates_of_one_rank() {
     make_corpus
     run_ranks 2 train $tiny --validation.enable --validation.dataset=text --validation.dataset_path=corpus.txt \
@@ -702,7 +702,7 @@ case_groups_that_select_nothing_are_errors() {
     expect_error 2 "flag --optimizer.lr_factors: expected regex=what in the list, found 'wq'"
 }
 
-# What is said of the steps is true, or not said.
+# What titan reports about steps is true; otherwise it reports nothing.
 case_too_few_samples_are_no_steps() {
     make_corpus
     run train $tiny --training.epochs=1 --training.steps=20 --training.global_batch_size=400

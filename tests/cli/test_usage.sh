@@ -86,7 +86,7 @@ case_limits_on_memory_and_processes_do_not_hang_a_command() {
     expect_error 1 "cannot create thread 2 of 2" "ulimit -u"
 }
 
-# Without the library, what needs no product works, and what needs one says so before it begins.
+# Without the library, commands that need no product work, and the others say so before they begin.
 case_openblas_is_missing() {
     mkdir lib
     ln -s "$(ldd "$TITAN" | awk '/libyaml/ { print $3 }')" lib/libopenblas.so.0
@@ -298,7 +298,7 @@ case_common_mistakes_get_a_hint() {
     expect_error 3 "my.yaml:2:19: model.hf_assets_path: cannot open 'nowhere" "built-in tokenizer"
 }
 
-# What people who know other trainers type as a value.
+# Values that people who know other trainers type.
 case_values_of_other_trainers_are_recognised() {
     while IFS='|' read -r flag pattern help; do
         run config check "--$flag"
@@ -336,7 +336,7 @@ EOF
     expect_error 2 "the model 'llama-3.1-9b' is not known" "did you mean llama3.1-8b"
 }
 
-# torchrun's flags, and its shape of a command line.
+# torchrun's flags, and its form of a command line.
 case_flags_of_other_launchers_are_recognised() {
     run launch --nproc_per_node=4 -- train
     expect_error 2 "no option '--nproc_per_node'" "did you mean -n 4. -n N is the number of ranks"

@@ -1,10 +1,9 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT
-# The commands that look at runs: status, compare, plot, export.
+# SPDX-License-Identifier: MIT The commands that examine runs: status, compare, plot, export.
 . "$(dirname "$0")/lib.sh"
 
-# metrics FOLDER LINE...: a run folder whose records are these lines. In a line, @RUN is a record of a start, and N:X is
-# the record of step N with loss X.
+# metrics FOLDER LINE...: a run folder whose records are these lines. In a line, @RUN stands for the record of a start,
+# and N:X for the record of step N with loss X.
 metrics() {
     mkdir -p "$1"
     printf '%s\n' "${@:2}" | sed -E \
@@ -349,7 +348,7 @@ for value, pixel in zip(smooth, pixels):
 PYTHON
 }
 
-# The legend of a page has what makes its runs different: keys that not all have, and the number of ranks.
+# The legend of a page shows the differences between its runs: keys that not all set, and the number of ranks.
 case_a_page_says_what_its_runs_are() {
     for run in one two three; do curve $run 1; done
     for row in 'one 2 {"job":{"description":"<b>first</b>","dump_folder":"a"},"optimizer":{"lr":0.001,"eps":1}}' \
@@ -478,7 +477,7 @@ dom = open("dom").read()
 panels = re.findall(r"<section.*?</section>", dom, re.S)
 assert [re.search(r'class="title">([^<]*)<', p).group(1) for p in panels] == [
     "loss", "grad_norm", "lr", "tps, tokens/s a rank"], len(panels)
-for p, curves in zip(panels, (4, 4, 2, 4)):  # a pale and a smooth one of each run, but for the learning rate
+for p, curves in zip(panels, (4, 4, 2, 4)):  # a pale and a smooth one for each run, except for the learning rate
     assert len(re.findall(r"<path ", p)) == curves + 1 and "NaN" not in p, p
     assert all(d.count("L") == 99 for d in re.findall(r'd="(M[^"]*L[^"]*)"', p)), p
 assert panels[0].count("<circle") == 5, "the validations, and what they are"
@@ -554,7 +553,7 @@ PYTHON
     [ ! -s empty ] || not_as "output beside the file"
 }
 
-# A row is read again where a table is written; rows that a later start superseded are not.
+# A row is read again when the table is written; rows that a later start superseded are not.
 case_csv_leaves_out_what_was_done_again() {
     metrics one '@RUN' 1:1 2:2 3:3 '{"type":"run","resumed_from":1,"world":1}' 2:5 3:6 \
         '{"type":"validate","step":3,"loss":7}' '{"type":"step","step":4,"loss":9,"late":1}'
@@ -568,7 +567,7 @@ assert rows[2][2:] == ("7", "") and rows[3][2:] == ("", "1"), rows
 PYTHON
 }
 
-# Numbers that are not known are left out.
+# Unknown numbers are left out.
 case_no_number_is_invented() {
     mkdir one
     echo '{"type":"step","step":7,"loss":null,"memory_gib":0.5,"time":1.5}' >one/metrics.jsonl
@@ -782,17 +781,17 @@ case_status_says_which_rank_was_killed() {
         sleep 0.05
     done
     mpirun=$(tr " " "\n" <"/proc/$job/task/$job/children" | grep . | tail -1)
-    flock run/.lock sleep 1 & # holds the lock after the ranks, as a rank does whose memory is large
+    flock run/.lock sleep 1 & # holds the lock after the ranks have ended, like a rank with much memory
     holder=$!
     kill -9 "$(tr " " "\n" <"/proc/$mpirun/task/$mpirun/children" | grep . | tail -1)"
     code=0
     wait $job || code=$?
     [ "$code" != 0 ] || not_as "the run survived the death of a rank"
-    wait $holder # which may get the lock after the end was recorded
+    wait $holder # it may get the lock after the end was recorded
     run status run
     expect_ok
     expect_out '^run: (killed|failed) \(exit code [0-9]+\)'
-    expect_out '^  why        .*(rank [01]|a rank was ended by|the launcher ended)' # mpirun seldom says nothing
+    expect_out '^  why        .*(rank [01]|a rank was ended by|the launcher ended)' # mpirun seldom stays silent
     expect_out '^  continue   titan launch -n 2 -- train '
 }
 

@@ -4,8 +4,8 @@
 
     type_book.py [CHAPTER...]      CHAPTER: tutorial, concepts, ...; default: all, in the order of the contents
 
-The chapters are typed in one fresh folder that holds what a clone holds, each in a shell of its own that begins there.
-So a later chapter may use what an earlier one made. What a block of a chapter is, its first line says:
+The chapters are typed in one fresh folder that holds what a clone holds, each in a shell of its own that begins
+there. So a later chapter may use what an earlier one made. The first line of a block says what it is:
 
     ```sh             typed; every command ends with exit code 0
     ```sh exits 2     typed; the last command that fails ends with this code
@@ -30,7 +30,7 @@ SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
 TITAN = pathlib.Path(os.environ["TITAN"])
 END = "end of the block"
 
-# What the machine and the moment decide: speeds, times, and memory that is resident.
+# What depends on the machine and the moment: speeds, times, and resident memory.
 UNSTABLE = [
     r"\b(memory|tps|tflops|mfu):\s+[\d.,]+(GiB\([\d.]+%\)|%)?",
     r"\beta:\s+\d+ \w+( \d+ s\b)?",
@@ -71,7 +71,7 @@ class Shell:
         self.process.stdin.write("set -o pipefail; trap 'status=$?' ERR\n")
 
     def type(self, text):
-        """The exit code of the last command that failed, or 0, and everything that was printed."""
+        """The exit code of the last command that failed, or 0, and all output."""
         self.block.write_text(text)
         self.process.stdin.write(f"status=0; . {self.block} </dev/null; printf '\\n{END} %d\\n' $status\n")
         self.process.stdin.flush()
@@ -88,14 +88,14 @@ class Shell:
 
 
 def stable(text):
-    """The lines of a text without what changes from run to run."""
+    """The lines of a text without the parts that change from run to run."""
     for pattern in UNSTABLE:
         text = re.sub(pattern, "~", text)
     return [" ".join(line.split()) for line in text.strip("\n").split("\n")]
 
 
 def same_line(shown, printed):
-    """Whether a line is as the book shows it: `...` is anything, and numbers with a point are nearly equal."""
+    """Whether a line matches the book: `...` matches anything, and numbers with a point are nearly equal."""
     parts = re.split(r"(\.\.\.|\d+\.\d+(?:e[-+]\d+)?)", shown)
     pattern = "".join(".*" if part == "..." else r"(\d+\.\d+(?:e[-+]\d+)?)" if k % 2 else re.escape(part)
                       for k, part in enumerate(parts))
@@ -106,7 +106,7 @@ def same_line(shown, printed):
 
 
 def differs(shown, printed):
-    """None, or the first line that the book shows and the commands did not print. A line `...` is any lines."""
+    """None, or the first line of the book that the commands did not print. A line `...` matches any lines."""
     lines, gap = stable(printed), False
     at = 0
     for line in stable(shown):
@@ -124,7 +124,7 @@ def differs(shown, printed):
 
 
 def without_module(text):
-    """A module that a block of Python imports and $TITAN_PYTHON does not have, or None."""
+    """A module that a Python block imports and $TITAN_PYTHON lacks, or None."""
     for name in re.findall(r"^(?:import|from) (\w+)", text, re.M):
         done = subprocess.run([os.environ.get("TITAN_PYTHON", "python3"), "-c", f"import {name}"],
                               capture_output=True)
@@ -134,7 +134,7 @@ def without_module(text):
 
 
 def type_chapter(root, chapter):
-    """Yields (line, title, problem, skip) for every block that is typed, until one has a problem."""
+    """Yields (line, title, problem, skip) for every typed block, until one has a problem."""
     shell, printed = Shell(root), ""
     for line, mark, text in blocks_of(chapter):
         problem = skip = None
@@ -163,7 +163,7 @@ def type_chapter(root, chapter):
 
 
 def make_clone(root):
-    """What the commands of the book find in a clone after quickstart."""
+    """The files that the commands of the book find in a clone after quickstart."""
     (root / "build").mkdir(parents=True)
     (root / "build/titan").symlink_to(TITAN)
     for name in ("README.md", "assets", "configs", "docs", "man", "packaging", "tests", "tools"):
@@ -171,7 +171,7 @@ def make_clone(root):
 
 
 def picture_problem(folder):
-    """None, or which pictures of the book are not those that docs/pictures.sh draws."""
+    """None, or the pictures of the book that differ from what docs/pictures.sh draws."""
     folder.mkdir()
     done = subprocess.run([SOURCE / "docs/pictures.sh", folder], env=dict(os.environ, TITAN=str(TITAN)),
                           capture_output=True, text=True)
@@ -183,7 +183,7 @@ def picture_problem(folder):
 
 
 def page_problem():
-    """None, or a link that leads nowhere in the pages that the build made of the book, if lowdown made any."""
+    """None, or a link that leads nowhere in the pages that the build made from the book, if lowdown made any."""
     pages = list(pathlib.Path(os.environ["TITAN_BUILD"], "docs").glob("*.html"))
     for page in pages:
         for target in re.findall(r'(?:href|src)="([^"#:]+)"', page.read_text()):
@@ -193,7 +193,7 @@ def page_problem():
 
 
 def cases(root, names):
-    """Yields (title, problem, skip, seconds since the chapter began) for all that is tested."""
+    """Yields (title, problem, skip, seconds since the chapter began) for everything that is tested."""
     yield "the pictures are those that docs/pictures.sh draws", picture_problem(root.parent / "pictures"), None, 0
     yield "the pages lead somewhere", page_problem(), None, 0
     for chapter in names:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Types the commands of the README and of the manual pages' EXAMPLES, as written, and compares what must appear.
+"""Types the commands of the README and of the manual pages' EXAMPLES, as written, and checks their output.
 
     type_examples.py [--small] [PAGE...]      PAGE: README.md, titan.1, titan-train.1, ...; default: all
 
-With --small the program that is typed is a script that passes everything on to titan, but with short sequences, small
-batches and short measurements: the same commands in a fraction of the time.
+With --small the program is a script that passes everything on to titan, but with short sequences, small batches and
+short measurements: the same commands in a fraction of the time.
 
 The commands of one page run one after the other in one fresh folder that holds what a clone holds (configs, tools, the
 program) and the reader's own files that the examples name. In the README the blocks marked `sh` are typed; other blocks
@@ -25,8 +25,8 @@ import time
 SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
 TITAN = pathlib.Path(os.environ["TITAN"])
 
-# What commands print. The first row whose first expression is found in the command applies. All other expressions of
-# the row must be found in the output.
+# What commands must print. The first row whose first expression is found in the command applies. All other expressions
+# of the row must be found in the output.
 EXPECT = [
     (r"^cp ", []),
     (r"config init", []),
@@ -106,7 +106,7 @@ def words(n):
 
 
 def make_folder(root, small):
-    """Makes the files of a clone and those of the reader."""
+    """Makes the files of a clone and the reader's own files."""
     for name in ("build", "bin"):
         (root / name).mkdir(parents=True)
         if small:
@@ -163,7 +163,7 @@ def commands_of(page):
 
 
 def lacks(command):
-    """A tool that the command needs and this machine does not have, or None."""
+    """A tool that the command needs and this machine lacks, or None."""
     tools = re.findall(r"(?:^|[|;&]\s*)([a-z]+)\b", command.split(" #")[0])
     return next((tool for tool in tools if tool not in ("titan", "build", "cat", "echo") and not shutil.which(tool)),
                 None)
