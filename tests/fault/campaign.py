@@ -7,12 +7,12 @@
     tests/fault/campaign.py --only sync:open:17:EIO                        one case, with all that it printed
     tests/fault/campaign.py --only sync:open:*:EIO+                        all k of one call and error
 
-A case runs one scenario (scenarios.py) while libshim.so lets the k-th call of a kind that touches the job's files
-fail with one error, once ("EIO") or from there on ("EIO+"), on one rank. k counts up until a run ends before its k-th
-call. After each case come the checks of the scenario: a documented exit code, one message that names the error, no
-crash, no hang, no good step lost or damaged, and a restart without failures that ends with the bits of an undisturbed
-run and no leftovers. Everything is printed once by kind of problem, with the command that shows it again. Python's
-standard library only.
+A case runs one scenario (scenarios.py) while libshim.so makes the k-th call of a kind that touches the job's files
+fail with one error, once ("EIO") or from there on ("EIO+"), on one rank. k counts up until a run ends before its
+k-th call. After each case come the checks of the scenario: a documented exit code, one message that names the error,
+no crash, no hang, no good step lost or damaged, and a restart without failures that ends with the bits of an
+undisturbed run and no leftovers. Everything is printed once by kind of problem, with the command that shows it
+again. Python's standard library only.
 """
 import argparse
 import collections
@@ -29,8 +29,7 @@ import time
 import job
 import scenarios
 
-# What can plausibly go wrong with a call. "short" transfers half of the bytes. The program must recover from EINTR and
-# short.
+# Plausible failures of a call. "short" transfers half of the bytes. The program must recover from EINTR and short.
 ERRORS = {
     "open": ["EIO", "EACCES", "EMFILE", "ENFILE", "ENOMEM", "ESTALE", "EINTR", "EIO+", "EMFILE+", "EACCES+"],
     "read": ["EIO", "ESTALE", "EINTR", "short", "EIO+"],
@@ -74,7 +73,7 @@ class Campaign:
         self.stopped = self.interrupted = False
 
     def worker(self):
-        """A folder for the calling thread alone."""
+        """A folder that only the calling thread uses."""
         with self.lock:
             if self.workers:
                 return self.workers.pop()
@@ -82,7 +81,7 @@ class Campaign:
             return f"w{self.made}"
 
     def count_calls(self, scenario):
-        """(rank, call) -> how many of them an undisturbed run makes."""
+        """(rank, call) -> the number of these calls in an undisturbed run."""
         folder, log = f"{self.watched}/counted", f"{self.top}/counted.log"
         scenario.prepare(self.place, folder)
         scenario.run(self.place, folder, ["LD_PRELOAD=" + self.shim, "TITAN_SHIM_PATHS=" + self.watched + "/",
@@ -133,7 +132,7 @@ class Campaign:
                     kind[1].append((name, problem, fault.path, result.shown()))
 
     def stream(self, scenario, call, action, rank, first, stride):
-        """All k of one call, error and rank, until a run ends before its k-th call. A sample omits that last run."""
+        """All k of one call, error and rank, until a run ends before its k-th call. The sample omits that last run."""
         k = first
         last = self.calls[scenario.name][rank, call] if stride > 1 else 1 << 40
         while k <= last and not self.stopped and self.case(scenario, call, k, action, rank):
@@ -168,7 +167,7 @@ class Campaign:
                     yield scenario, call, action, int(rank), int(k), 1 << 40
 
     def stop(self, *_):
-        """Running cases may end, no other begins, and the findings are reported."""
+        """Lets running cases end, starts no other, and reports the findings."""
         self.stopped = self.interrupted = True
 
     def run(self):
@@ -212,7 +211,7 @@ class Campaign:
 
 
 def kind_of(problem):
-    """A problem without the parts that differ from case to case."""
+    """A problem without the details that differ from case to case."""
     for text in scenarios.TEXTS.values():
         problem = problem.replace(text, "ERROR")
     problem = re.sub(r"'[^']*'", "'...'", problem.replace("ERROR in system", "ERROR"))

@@ -38,7 +38,7 @@ static uint64_t seed_of(const char *name, int64_t step)
     return tt_hash64(name, strlen(name), (uint64_t)step + 1);
 }
 
-/* Any bits that are neither NaN nor infinity, as F32 or as BF16, since those are never saved. */
+/* Random bits of F32 or BF16 that are neither NaN nor infinity, since those are never saved. */
 static uint32_t element(uint64_t seed, int64_t index)
 {
     return (uint32_t)tt_mix64(seed ^ (uint64_t)index) & 0xbfffbfffu;
@@ -49,7 +49,7 @@ static int64_t part_bytes(const struct tt_ckpt_chunk *c)
     return tt_ckpt_box_bytes(c, &c->part);
 }
 
-/* The part's elements at a step, one after the other, or what no step has if the step is negative. */
+/* The part's elements at a step, one after the other; if the step is negative, values that no step has. */
 static void write_elements(const struct tt_ckpt_chunk *c, int64_t step, void *out)
 {
     struct tt_box whole = tt_box_whole(c->ndim, c->shape);
@@ -70,7 +70,7 @@ static void write_elements(const struct tt_ckpt_chunk *c, int64_t step, void *ou
     }
 }
 
-/* Of the first tensor, and of its moments, the next place in the pipeline has a copy, as of a tied weight. */
+/* Of the first tensor and its moments, the next place in the pipeline holds a copy, as for a tied weight. */
 static bool holds(const struct tt_ckpt_chunk *c, const struct tt_mesh *mesh, int rank)
 {
     struct tt_placement next = c->placement;
@@ -112,8 +112,8 @@ struct tt_mesh test_mesh(int dp_shard, int dp_replicate)
     return mesh;
 }
 
-/* If tp has more than one rank, the tensors are in turn cut over it along the last dimension, by rows in grains, or
- * left whole. Then all are cut by rows over the shard group. The places of a pipeline have the tensors in turn. */
+/* With several ranks of tp, tensors are in turn cut over them along the last dimension, by rows in grains, or left
+ * whole. Then all are cut by rows over the shard group. Tensors alternate over the places of a pipeline. */
 static void place(struct tt_ckpt_chunk *c, int i, const struct tt_mesh *mesh)
 {
     int tp = tt_mesh_size(mesh, TT_GROUP_TP), last = c->ndim ? c->ndim - 1 : 0;
@@ -339,7 +339,7 @@ int test_load(struct test_job *job)
 
 char *test_folder(void)
 {
-    /* In memory if possible, since the tests call fsync some thousand times. */
+    /* In memory if possible, since the tests call fsync several thousand times. */
     char *folder = tt_format("%s/titan-ckpt-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 
     assert_non_null(mkdtemp(folder));

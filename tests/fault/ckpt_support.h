@@ -13,9 +13,9 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * A small model for checkpoint tests. It has shapes that do not divide, fewer rows than ranks, a single row, a scalar,
- * other dtypes, and one tensor that is large enough to be cut over replicas. The value of an element is a function of
- * name, index and step.
+ * A small model for checkpoint tests. Its tensors have shapes that do not divide, fewer rows than ranks, a single row,
+ * a scalar, other dtypes, and one tensor that is large enough to be cut over replicas. The value of an element is a
+ * function of name, index and step.
  */
 struct test_state {
     struct tt_ckpt_state state;
@@ -25,12 +25,12 @@ struct test_state {
 /** A mesh of dp_shard x dp_replicate ranks. */
 struct tt_mesh test_mesh(int dp_shard, int dp_replicate);
 
-/** This rank's parts, with the values of `step`, or with rubbish to be overwritten by a load if step < 0. */
+/** This rank's parts with the values of `step`; if step < 0, garbage that a load must overwrite. */
 void test_state_init(struct test_state *t, int dp_shard, int dp_replicate, int rank, int64_t step);
 void test_state_init_on(struct test_state *t, const struct tt_mesh *mesh, int rank, int64_t step);
 void test_state_release(struct test_state *t);
 
-/** Whether every element has its value of `step`; those of the optimizer too, unless model_only. */
+/** Whether every element has its value of `step`; the optimizer's too, unless model_only. */
 bool test_state_is(const struct test_state *t, int64_t step, bool model_only);
 
 /** A job of dp_shard x dp_replicate (x tp x pp) thread ranks that saves or loads one step. */
@@ -40,22 +40,22 @@ struct test_job {
     int dp_shard, dp_replicate;
     int64_t step; /* to save */
     int tp;       /* more than 1: ranks over which two of three tensors are cut first, by rows or columns */
-    int pp;       /* more than 1: places of a pipeline, which have the tensors in turn */
+    int pp;       /* more than 1: places of a pipeline, over which tensors alternate */
     int keep;
     const char *policy, *filter; /* NULL: "all" */
-    bool async;                  /* the state is spoilt as soon as the save has begun */
+    bool async;                  /* the state is overwritten as soon as the save has begun */
     int threads;                 /* of each rank; 0: no team */
     bool cast_model;
     enum tt_dtype model_dtype;
     bool nonfinite; /* one value is infinite */
-    int flip_rank;  /* this rank (counted from 1) has a bit of its part of tensor flip_tensor flipped; 0: none */
+    int flip_rank;  /* this rank (counted from 1) flips a bit in its part of tensor flip_tensor; 0: none */
     int flip_tensor;
     int64_t load_step;
     unsigned skip;
     enum tt_load_choice reading;
     const char *path; /* for test_load */
     int64_t found;    /* test_resume: the step */
-    int wrong;        /* ranks whose state was not that of `expect` after a load */
+    int wrong;        /* ranks whose state differed from `expect` after a load */
     int64_t expect;
     struct tt_ckpt_saved saved;
 };

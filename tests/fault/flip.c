@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Simulates a link that changes bits. Preloaded into a rank, it flips the lowest bit of what the rank reads from the
- * memory of others.
+ * Simulates a link that changes bits. Preloaded into a rank, it flips the lowest bit of data that the rank reads from
+ * the memory of others.
  *
  *     TITAN_FLIP_RANK=RANK TITAN_FLIP_MARK=FILE LD_PRELOAD=libflip.so titan …
  *

@@ -2,7 +2,7 @@
 """A training job of some tens of milliseconds, for campaigns that run it thousands of times.
 
 It tokenizes a text of its own with a tokenizer of its own, trains four steps, saves after each, keeps two, writes
-TensorBoard events and a trace, and exports for Hugging Face. This file makes its inputs, runs it, and says what is
+TensorBoard events and a trace, and exports for Hugging Face. This file makes its inputs, runs it, and lists what is
 wrong with the folder that a run left. Python's standard library only.
 """
 import hashlib
@@ -100,7 +100,7 @@ def make_inputs(folder):
 
 
 def settings():
-    """The environment of every run: tools/mpi-env's, and nothing that reads memory but titan itself."""
+    """The environment of every run: tools/mpi-env's variables, and an MPI that reads no other process's memory."""
     env = dict(os.environ)
     text = subprocess.run([". " + os.environ["TITAN_SOURCE"] + "/tools/mpi-env; env -0"], shell=True, check=True,
                           capture_output=True).stdout.decode()
@@ -124,7 +124,7 @@ def fast_folder():
 
 
 def print_report(title, text, failed, options):
-    """Writes what a campaign found to standard output, as TAP if asked for, and to a file if there is one. Returns the
+    """Writes a campaign's findings to standard output, as TAP if asked for, and to a file if there is one. Returns the
     exit code."""
     if options.report:
         with open(options.report, "w", encoding="utf-8") as file:
@@ -209,7 +209,7 @@ def files_of(folder):
 
 
 def step_of(folder):
-    """What must be equal in two saves of one step: the bytes of every file, and of the manifest the parts that
+    """The data that must be equal in two saves of one step: the bytes of every file, and of the manifest the parts that
     describe the step. A hidden folder there is an unfinished export."""
     files = {path: digest for path, digest in files_of(folder).items() if not path.startswith(".")}
     if "manifest.json" in files:
@@ -252,14 +252,14 @@ def losses_of(run_folder):
 
 
 class Reference:
-    """What an undisturbed run made: the files of every step, losses, and the names that are left at the end."""
+    """The result of an undisturbed run: the files of every step, losses, and the names that are left at the end."""
 
     def __init__(self, run_folder):
         self.steps = {number: step_of(path) for number, path in steps_in(run_folder).items()}
         self.losses = losses_of(run_folder)[0]
 
     def wrong_step(self, number, path, export):
-        """Why the step is not the reference's, or None. Without export its hf folder may be missing."""
+        """Why the step differs from the reference's, or None. Without export its hf folder may be missing."""
         found, wanted = step_of(path), self.steps.get(number)
         if wanted is None:
             return f"step-{number} was never saved"
@@ -277,7 +277,7 @@ class Reference:
                 yield wrong
 
     def wrong_end(self, run_folder, every_record=True):
-        """What is wrong with a run that is complete."""
+        """What is wrong with a complete run."""
         found = steps_in(run_folder)
         wrong = self.wrong_step(STEPS, found[STEPS], True) if STEPS in found else f"step-{STEPS} is missing"
         if wrong:
@@ -293,7 +293,7 @@ class Reference:
 
 
 def leftovers(folder):
-    """Names below a job's folder that a finished run must not leave."""
+    """Names in a job's folder that a finished run must not leave."""
     for at, folders, names in os.walk(folder):
         for name in folders + names:
             path = os.path.relpath(os.path.join(at, name), folder)

@@ -5,8 +5,8 @@
  *     TITAN_MEMORY=K TITAN_MEMORY_MARK=FILE LD_PRELOAD=libmemory.so titan ckpt inspect ...
  *
  * The K-th allocation after the start of main fails, whether titan, one of its libraries or the libc makes it. The file
- * when that happened, so a run without it had fewer allocations. While hwloc reads the processors, which takes some
- * hundred small allocations, none fails: it does not check all of them.
+ * is created when that happens, so a run without it made fewer allocations. While hwloc reads the processors, which
+ * takes some hundred small allocations, none fails: it does not check all of them.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -29,7 +29,7 @@ static _Thread_local bool spared;
 static long fatal;
 static const char *mark;
 
-/* Requests that come before the libc's functions are known are served from here, and never freed. */
+/* Requests made before the libc's functions are known are served from here, and never freed. */
 static char early[1 << 16];
 static size_t early_used;
 

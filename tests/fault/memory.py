@@ -4,9 +4,9 @@
 
     memory.py [--all] [--every N] [COMMAND ...]
 
-Each run must end as it would have without the failure, or with one clear message and a documented exit code. It never
-dies by a signal, AddressSanitizer finds nothing, and no partial file is left. Without --all a sample of k is tried.
-The last line says how many runs there were. TITAN names the program, TITAN_MEMORY_LIB the library that fails.
+Each run must end as it would have without the failure, or with one clear message and a documented exit code. It
+never dies by a signal, AddressSanitizer finds nothing, and no partial file is left. Without --all it tries a sample
+of k. The last line gives the number of runs. TITAN names the program, TITAN_MEMORY_LIB the library that fails.
 """
 import argparse
 import os
@@ -98,7 +98,7 @@ class Campaign:
             return f"exit code {result.returncode}: {message[-2000:]}"
         if "titan: error: " not in message:
             return f"no message: {message[-500:]!r}"
-        # a file that was published before its report failed is whole
+        # a file that was published before the failure of its report is whole
         return None if tree() in (self.before, self.after) else f"left {tree() ^ self.before}"
 
     def attempt(self, k):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What campaign.py runs while system calls fail, and what must hold after it."""
+"""The scenarios that campaign.py runs while system calls fail, and their checks."""
 import errno
 import os
 import re
@@ -70,7 +70,7 @@ def first_error(result):
 
 
 def called_damaged(result):
-    """Nothing was damaged, so nothing may be called damaged."""
+    """Nothing was damaged, so nothing may be reported as damaged."""
     for line in (result.out + result.err).splitlines():
         if re.search(r"\bdamaged\b|^BAD |corrupt|does not match|differ", line) and not line.startswith("  hint"):
             return line
@@ -78,8 +78,8 @@ def called_damaged(result):
 
 
 class Training:
-    """A training job that starts from what `before` left, or from nothing; then once more without failures. With
-    several ranks, much repeats what a single rank does, so only every stride-th k is tried."""
+    """A training job that starts from the state that `before` left, or from nothing; then once more without failures.
+    With several ranks, most calls repeat a single rank's, so only every stride-th k is tried."""
 
     def __init__(self, name, ranks, options, before=None, stride=1):
         self.name, self.ranks, self.stride = name, ranks, stride
@@ -132,7 +132,7 @@ class Training:
         yield from self.restarted(folder, again, newest, records)
 
     def lost(self, run, result):
-        """Good steps that are gone, and steps that are not good."""
+        """Good steps that are missing, and steps that are not good."""
         for wrong in self.wanted.wrong_steps(run):
             yield f"a step is damaged: {wrong}"
         saved = {int(n) for n in re.findall(r"^titan: checkpoint step-(\d+): .* GB/s", result.err, re.M)}

@@ -4,9 +4,9 @@
  *
  *     TITAN_SHIM=CALL:N:ACTION[:RANK] TITAN_SHIM_PATHS=TEXT LD_PRELOAD=libshim.so titan train ...
  *
- * The N-th CALL (from 1) on a path that contains TEXT (default: "/checkpoint/") fails as ACTION says, only on rank
- * RANK if that is given. CALL is a name of the table below, or "change" for every one that changes a file or
- * folder. Actions:
+ * The N-th CALL (from 1) on a path that contains TEXT (default: "/checkpoint/") fails as ACTION says, and only on rank
+ * RANK if that is given. CALL is a name of the table below, or "change" for every one that changes a file or folder.
+ * Actions:
  *     kill        the process dies before the call, as if by power loss
  *     after       the process dies after the call
  *     short       half of the bytes are read or written, and that is what the call returns
@@ -211,7 +211,7 @@ static enum action decide(const struct call *made, const char *path)
     return plan.action;
 }
 
-/* Makes the call with half of the bytes, if it has a number of bytes. */
+/* Makes the call with half of the bytes, if it takes a number of bytes. */
 static long cut_short(const struct call *call, const long *a)
 {
     long b[N_ARGS];

@@ -6,12 +6,12 @@
     tests/fault/storm.py --only 1:17         trial 17 of seed 1, with all that it printed
     tests/fault/storm.py --meshes            pairs of meshes
 
-A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a signal
-hits a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a while later
-SIGCONT. After each signal the job must end, every published step must be intact, and the newest must not be older
-than before. Then the job starts again, often at once and often on another number of ranks. The last start is not
-disturbed: it must end with the bits of an undisturbed run and leave no temporary files. What a trial does depends only
-on the seed and its number, but the instruction at which a signal hits depends on the machine.
+A trial is a job of ten steps on one to four ranks with random policies, modes and engine. Once to three times a
+signal hits a rank, mpirun, or all of them at a random moment: SIGKILL, SIGTERM, SIGINT, SIGUSR1, or SIGSTOP and a
+while later SIGCONT. After each signal the job must end, every published step must be intact, and the newest must not
+be older than before. Then the job starts again, often at once and often on another number of ranks. The last start
+is not disturbed: it must end with the bits of an undisturbed run and leave no temporary files. The seed and its
+number determine a trial, but the instruction at which a signal hits depends on the machine.
 
 With --meshes the model has six layers and eight heads, and a trial is a pair of meshes of up to eight ranks, with any
 degrees of pipeline, replicas, shards, context and tensor parallelism: the job is killed on one of them and continues on
@@ -135,7 +135,7 @@ class MeshJob(Job):
 
 
 class Trial:
-    """What one number of a seed means."""
+    """What one number of a seed determines."""
 
     def __init__(self, seed, number):
         draw = random.Random(f"{seed}:{number}")
@@ -153,7 +153,7 @@ class Trial:
         return Job(draw, 3 if self.three else draw.choice([1, 2, 2, 4]))
 
     def references(self):
-        """Of each kind of result, the undisturbed jobs that must give it."""
+        """For each kind of result, the undisturbed jobs that must give it."""
         for three, rank_counts in ((False, (1, 2, 4)), (True, (3,))):
             yield three, [Job(random.Random(0), ranks) for ranks in rank_counts]
 
@@ -162,7 +162,7 @@ class Trial:
 
 
 class Pair(Trial):
-    """A job on one mesh that is killed and continues on another one."""
+    """A job that is killed on one mesh and continues on another."""
 
     def __init__(self, seed, number):
         draw = random.Random(f"meshes {seed}:{number}")
@@ -347,7 +347,7 @@ class Storm:
                 print("\n".join(printed), *problems, sep="\n")
 
     def stop(self, *_):
-        """Running trials may end, no other begins, and the findings are reported."""
+        """Lets running trials end, starts no other, and reports the findings."""
         self.stopped = True
 
     def run(self):

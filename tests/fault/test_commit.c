@@ -105,7 +105,7 @@ static void a_kill_anywhere_leaves_the_old_step_or_the_new_one(void **state)
             if (WIFSIGNALED(status)) {
                 seen_old = seen_old || found == 2;
                 seen_new = seen_new || found == 3;
-            } else { /* this rank does not pass that point, or there is nothing to replace */
+            } else { /* this rank does not reach that point, or there is nothing to replace */
                 assert_int_equal(status, 0);
                 assert_int_equal(found, 3);
             }
@@ -145,7 +145,8 @@ static void a_kill_while_a_step_is_replaced_leaves_one_of_the_two(void **state)
     }
 }
 
-/* On a file system without exchange, the older step is renamed first, and renamed back if the save dies right then. */
+/* On a file system without exchange, the older step is renamed first, and renamed back if the save dies at that
+ * moment. */
 static void a_kill_between_two_renames_loses_no_step(void **state)
 {
     static const char *const faults[] = {"exchange:0:eio", "exchange:0:eio,aside:0:kill", "exchange:0:eio,aside:0:eio",
@@ -230,7 +231,7 @@ static void an_async_save_retires_older_steps(void **state)
         }
         status = save_in_child(&save, faults[i]);
         assert_int_equal(WIFSIGNALED(status) != 0, i < 2);
-        if (i >= 2) /* the new step is complete; remains of the old one are only a warning */
+        if (i >= 2) /* the new step is complete; the remains of the old one only cause a warning */
             assert_int_equal(status, 0);
         assert_int_equal(restart(folder, 3, 3), 3);
         save.step = 4;
@@ -272,7 +273,7 @@ static void a_failed_save_is_undone_on_all_ranks(void **state)
     }
 }
 
-/* A limit of the system instead of an injected error: files may not grow beyond 100 KiB. */
+/* A system limit instead of an injected error: files may not grow beyond 100 KiB. */
 static void a_full_disk_loses_nothing(void **state)
 {
     char *folder = test_folder();
@@ -352,8 +353,7 @@ static void ranks_must_see_one_folder(void **state)
     tt_free(b);
 }
 
-/* Only the holder of the lock makes temporaries of steps, so all others are left from dead jobs. Other names are
- * kept. */
+/* Only the holder of the lock makes temporary steps, so all others are left from dead jobs. Other names are kept. */
 static void temporaries_of_every_job_are_removed(void **state)
 {
     static const char *const swept[] = {".tmp-step-9-someone", ".trash-step-3-gc", ".old-step-1-someone"};
@@ -415,7 +415,7 @@ static int reserve(const char *folder, int error, int times, int64_t *ret_bytes)
     return rc;
 }
 
-/* Without reservation nothing is written in its place. An interrupted call is repeated. */
+/* Without a reservation nothing is written instead. An interrupted call is repeated. */
 static void space_is_reserved_without_writing(void **state)
 {
     char *folder = test_folder();

@@ -128,11 +128,11 @@ static void swapped_shards(void **state)
     swap(SHARD(1), SHARD(2));
     expect_problem("swapped", "files were swapped");
     assert_int_equal(test_save(&save), 0);
-    swap(SHARD(3), SHARD(4)); /* they have equal sizes, so only their content differs */
+    swap(SHARD(3), SHARD(4)); /* they have equal sizes, so only their contents differ */
     expect_problem("swapped", "it is the file of rank 3");
 }
 
-/* The shard is that of another step. */
+/* The shard belongs to another step. */
 static void a_shard_of_another_step(void **state)
 {
     struct test_job save = {folder, "run", 3, 1, .step = 6};
@@ -162,7 +162,7 @@ static void an_additional_file_among_the_shards(void **state)
     tt_free(b);
 }
 
-/* Replaces text in the manifest and corrects its checksum, so that it is damaged as by a bug, not as by a disk. */
+/* Replaces text in the manifest and corrects its checksum, so that the damage looks like a bug, not like a bad disk. */
 static void edit_manifest(const char *from, const char *to)
 {
     char *path = in_step("manifest.json"), *text = NULL, *at, *edited, *tail;
@@ -209,7 +209,7 @@ static void a_path_out_of_the_checkpoint(void **state)
 
 static void a_manifest_without_a_tensor(void **state)
 {
-    /* The file still has the tensor. */
+    /* The file still contains the tensor. */
     edit_manifest("\"model/layers.0.one\"", "\"model/layers.0.two\"");
     expect_problem("swapped", "has no tensor 'layers.0.two'");
 }

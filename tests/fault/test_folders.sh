@@ -105,7 +105,7 @@ case_traces_do_not_make_a_removed_folder_again() {
     job=$!
     wait_until 'ls run/profiling/traces/iteration_*/rank0_trace.json'
     mv run gone
-    # the folder may have gone in the middle of a trace, which is another message
+    # the folder may vanish in the middle of a trace, which gives another message
     wait_until 'grep "no trace of step.*not the file" first.err; ls -d run'
     end_run
     cp first.err err
@@ -113,7 +113,7 @@ case_traces_do_not_make_a_removed_folder_again() {
     refuse_file run
 }
 
-# The folder is replaced between two saves. A save that has begun would be completed in the other folder.
+# The folder is replaced between two saves. A save that has already begun would be completed in the other folder.
 case_a_run_whose_folder_is_replaced_leaves_the_other_alone() {
     start_run --training.steps=2000 --checkpoint.interval=200
     kill -STOP $job
@@ -160,7 +160,7 @@ case_a_removal_that_failed_is_completed_later() {
     ! ls -A run/checkpoint | grep '^\.[a-z]*-step' || not_as "left: $(ls -A run/checkpoint)"
 }
 
-# An export that failed is made when the complete run is started again, on any number of ranks. Its remains are removed.
+# A failed export is made when the complete run is started again, on any number of ranks. Its remains are removed.
 case_a_failed_export_is_completed_later() {
     make_corpus
     save="--checkpoint.enable --checkpoint.last_save_in_hf"
@@ -214,7 +214,7 @@ written while that one is kept, have 3.00 MiB" "help: free space there, choose a
     with_room $((21 * MiB)) train $tiny $save --checkpoint.keep_latest_k=3 --job.dump_folder=three
     expect_ok
     refuse_err "not enough space"
-    # old steps will be removed, so only one save needs space
+    # old steps will be removed, so the space of one save is enough
     with_room $((3 * MiB)) train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
     expect_error 3 "need [45].[0-9]+ MiB for one, have 3.00 MiB"
     with_room $((6 * MiB)) train $tiny $save --checkpoint.keep_latest_k=1 --training.steps=8
@@ -226,7 +226,7 @@ written while that one is kept, have 3.00 MiB" "help: free space there, choose a
     expect_err "the run is complete"
     with_room 1 train $tiny $save --checkpoint.load_only --training.steps=9
     expect_ok
-    # only the last save, of the model only
+    # only the last save, with the model alone
     last="--checkpoint.enable --checkpoint.last_save_model_only --checkpoint.export_dtype=bfloat16 --job.dump_folder=last"
     with_room $((3 * MiB)) train $tiny $last
     expect_ok
@@ -235,8 +235,8 @@ written while that one is kept, have 3.00 MiB" "help: free space there, choose a
     expect_ok
 }
 
-# An intact step that cannot be read at the moment is not called damaged. The run stops, changes nothing, and continues
-# later.
+# An intact step that cannot be read at the moment is not reported as damaged. The run stops, changes nothing, and
+# continues later.
 case_a_step_that_cannot_be_read_is_not_called_damaged() {
     make_corpus
     save="--checkpoint.enable --checkpoint.interval=2"
@@ -275,7 +275,7 @@ case_a_step_that_cannot_be_read_is_not_called_damaged() {
     refuse_out "^step: +4"
 }
 
-# Whether an output would replace its source is not known if one of them cannot be examined. Then nothing is written.
+# If a file cannot be examined, titan cannot know whether an output would replace its source. Then nothing is written.
 case_a_source_that_cannot_be_examined_is_not_replaced() {
     make_corpus
     run train $tiny --checkpoint.enable

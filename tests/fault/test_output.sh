@@ -37,7 +37,7 @@ case_standard_error_is_whole() {
     expect_same err whole
 }
 
-# The launcher passes on what its ranks print, also what is left when they have ended.
+# The launcher passes on its ranks' output, even what is still in the pipe when they have ended.
 case_what_ranks_print_is_whole() {
     ! ldd "$TITAN" | grep -qE "lib(asan|tsan)" || skip "a sanitizer must be loaded first"
     mkdir bin

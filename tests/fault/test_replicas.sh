@@ -10,7 +10,7 @@ refuse=$TITAN_BUILD/tests/fault/librefuse.so
 large="$tiny --model.dim=256 --model.ffn_dim=1024 --training.local_batch_size=1 --training.global_batch_size=6
     --training.steps=4 --checkpoint.interval=2"
 
-# flipped REPLICAS RANK OPTION...: trains with that many replicas, of which this rank reads a wrong bit.
+# flipped REPLICAS RANK OPTION...: trains with that many replicas; RANK reads a wrong bit.
 flipped() {
     rm -f mark
     TITAN_FLIP_RANK=$2 TITAN_FLIP_MARK=$PWD/mark LD_PRELOAD=$flip run_ranks "$1" train $large \

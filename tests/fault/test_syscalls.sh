@@ -4,14 +4,14 @@
 # the new one is always left, and a restart ends with the bits of an undisturbed run.
 . "$TITAN_SOURCE/tests/cli/lib.sh"
 shim=$TITAN_BUILD/tests/fault/libshim.so
-every=${TITAN_EVERY:-4} # thins the calls at which a run is killed; 1: as the long test run does
+every=${TITAN_EVERY:-4} # runs are killed at every n-th call; 1: at every one, as in the long test run
 
 small="--model.dim=32 --model.n_layers=1 --model.n_heads=2 --model.n_kv_heads=1 --model.ffn_dim=32 --training.seq_len=16
     --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=4 --checkpoint.interval=2
     --checkpoint.keep_latest_k=2 --metrics.log_freq=1 --metrics.peak_flops=1e9 --parallelism.threads_per_rank=1
     --dataloader.cache_dir=$top/cache"
 
-# The digest of every tensor of the last step, which stands for the bits of the run.
+# The digest of every tensor of the last step, which represents the bits of the run.
 digests() {
     python3 - "$1" <<'EOF_PYTHON'
 import json, sys
@@ -20,7 +20,7 @@ print(sorted((name, t["digest"]) for name, t in manifest["tensors"].items()), ma
 EOF_PYTHON
 }
 
-# The calls that change a file or folder. Processes are killed at these.
+# The calls that change a file or folder. Processes are killed at these calls.
 changes="write|pwrite|fsync|rename|unlink|rmdir|mkdir|ftruncate|fallocate"
 
 # train RANKS FOLDER OPTION...: trains, with the shim preloaded if TITAN_SHIM or TITAN_SHIM_LOG is set.
@@ -48,7 +48,8 @@ undisturbed() {
     digests reference >wanted
 }
 
-# survives RANKS FAILURE OPTION...: what the failure leaves verifies, and a restart ends with the right bits.
+# survives RANKS FAILURE OPTION...: checks that what the failure leaves verifies, and that a restart ends with the right
+# bits.
 survives() {
     local ranks=$1 failure=$2
     shift 2
@@ -98,7 +99,7 @@ case_a_kill_of_any_rank_loses_nothing() {
     dies_at_every_call 3 12 --training.local_batch_size=1 --training.global_batch_size=3
 }
 
-# The n-th call then depends on the speed of the writing thread, so it may be any of them.
+# The n-th call then depends on the speed of the writing thread, so it may be any call.
 case_a_kill_while_a_thread_writes_loses_nothing() {
     dies_at_every_call 1 4 --checkpoint.async_mode=async
 }
@@ -120,7 +121,7 @@ case_a_full_or_broken_disk_loses_nothing() {
     done
 }
 
-# temporary_names: those of the calls in the file calls, below this folder.
+# temporary_names: the temporary names below this folder that occur in the file `calls`.
 temporary_names() {
     sed -n "s|^.* $PWD/||p" calls | tr / '\n' | grep -E 'tmp|nonce' | sort -u
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A chat template that writes a conversation. Whatever it is, it ends, and what it writes is UTF-8; what it marks is in
+ * A chat template that writes a conversation. Any template ends; its output is UTF-8, and the marked passages lie in
  * the text.
  */
 #include <stdlib.h>

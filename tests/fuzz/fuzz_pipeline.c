@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A pipeline schedule in a CSV file, for 2 ranks, 4 stages and 4 microbatches. What is taken is written and must then
- * be taken again.
+ * A pipeline schedule in a CSV file, for 2 ranks, 4 stages and 4 microbatches. A schedule that is accepted is written,
+ * and must then be accepted again.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A TOML file for `titan config import`. The YAML that comes out must be a document that the reader of YAML takes.
+ * A TOML file for `titan config import`. titan's YAML reader must accept the resulting YAML.
  */
 #include <stdlib.h>
 

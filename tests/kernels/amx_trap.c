@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Processors without AMX raise SIGILL at its instructions. The handler decodes them, carries them out on the emulated
- * tiles of amx_tile.h and goes on behind them. So a test runs the instructions that the compiler made.
+ * tiles of amx_tile.h and continues after them. So a test runs the instructions that the compiler emitted.
  */
 #define TT_AMX_EMULATED
 #include "tests/kernels/amx_trap.h"
@@ -96,7 +96,7 @@ static bool asks_for_all(const uint8_t *config)
     return memcmp(config, want, sizeof want) == 0;
 }
 
-/* False if it is no instruction that the kernel should contain. */
+/* False if it is not an instruction that the kernel should contain. */
 static bool carry_out(const struct instruction *x)
 {
     void *memory = (void *)(uintptr_t)x->address;
@@ -138,7 +138,7 @@ static void trapped(int signal_number, siginfo_t *info, void *context)
     }
     (void)fprintf(stderr, "# not an instruction of the kernel: %02x %02x %02x %02x %02x\n", code[0], code[1], code[2],
                   code[3], code[4]);
-    (void)signal(signal_number, SIG_DFL); /* and the instruction runs again */
+    (void)signal(signal_number, SIG_DFL); /* then the instruction runs again */
 }
 
 void amx_trap_begin(void)

@@ -5,15 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** How many instructions of each kind a thread ran between amx_trap_begin and amx_trap_end. */
+/** The number of instructions of each kind that a thread ran between amx_trap_begin and amx_trap_end. */
 struct amx_trap_counts {
     int64_t configured, released, loads, dots;
 };
 
-/** Whether the processor raises SIGILL at the instructions of AMX. */
+/** Whether the processor raises SIGILL at AMX instructions. */
 bool amx_trap_works(void);
 
-/** Instructions of AMX, which this processor lacks, are emulated from here on. x86-64 only; one thread. */
+/** From here on, AMX instructions, which this processor lacks, are emulated. x86-64 only; one thread. */
 void amx_trap_begin(void);
 
 struct amx_trap_counts amx_trap_end(void);

@@ -33,8 +33,8 @@ static const struct tt_attention_shape shapes[] = {
 enum { N_SHAPES = sizeof shapes / sizeof *shapes, PARTS = 3 };
 
 /*
- * Shape k, as one document or as several, of which some are shorter than a vector; some have a window or sinks.
- * ret_text says which.
+ * Shape k, as one document or as several, some shorter than a vector; some with a window or sinks. ret_text describes
+ * it.
  */
 static struct tt_attention_shape make_shape(struct check *check, int k, bool documents, char *text, size_t size)
 {
@@ -109,7 +109,7 @@ static struct tt_attention_shape of_head(const struct tt_attention_shape *shape,
     return of;
 }
 
-/* Runs all heads of the rows that are there in blocks, with k and v of a head gathered, as the op does. */
+/* Runs all heads of the given rows in blocks, with k and v of a head gathered, as the op does. */
 static void forward(const struct tt_kernels *table, const struct tt_attention_shape *shape, const struct arrays *a,
                     float *o, float *lse, float *scratch)
 {
@@ -177,7 +177,8 @@ static void backward_in_ranges(const struct tt_kernels *table, const struct tt_a
         grads[0][i] = first ? grads[0][i] + grads[3][i] : grads[3][i];
 }
 
-/* Runs backward in parts of the rows, and each part in two ranges of keys. grads[3] to [5] take those of a call. */
+/* Runs backward in parts of the rows, and each part in two ranges of keys. grads[3] to [5] take the gradients of a
+ * call. */
 static void backward_in_parts(const struct tt_kernels *table, const struct tt_attention_shape *shape,
                               const struct arrays *a, const int64_t *borders, float *const *grads, float *scratch)
 {
@@ -295,8 +296,8 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
 }
 
 /*
- * Weights may be rounded to bfloat16 for the product with v, each by 2^-8 of it; so o is off by 2^-8 of the attention
- * to |v|, and by the same of itself when it is rounded. lse has the errors of float32.
+ * Weights may be rounded to bfloat16 for the product with v, each by 2^-8 of itself; so o is off by 2^-8 of the
+ * attention to |v|, and rounding o adds the same share of o. lse has the errors of float32.
  */
 static void check_forward_bf16(struct check *check)
 {
@@ -378,8 +379,8 @@ static void check_backward(struct check *check)
 }
 
 /*
- * Products may round p and ds to bfloat16, each by 2^-8 of it: a gradient is off by 2^-8 of the sum of the sizes of
- * what its product adds. sizes: those of dq, dk and dv, of one group.
+ * Products may round p and ds to bfloat16, each by 2^-8 of itself: a gradient is off by 2^-8 of the sum of the
+ * magnitudes of its product's terms. sizes: these sums for dq, dk and dv of one group.
  */
 static void gradient_sizes(const struct tt_attention_shape *shape, const struct arrays *a, int64_t kv, int64_t first,
                            int64_t keys, double *const *sizes)
@@ -414,7 +415,7 @@ static void gradient_sizes(const struct tt_attention_shape *shape, const struct 
     }
 }
 
-/* A range of keys of all groups; the rest of the arrays stays as it is in both. */
+/* A range of keys of all groups; both leave the rest of the arrays as it is. */
 static void check_range_bf16(struct check *check, const char *text, const struct tt_attention_shape *shape,
                              struct arrays *a, const tt_bf16 *const *given, int64_t first, int64_t keys)
 {

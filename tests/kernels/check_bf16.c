@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels on bfloat16. Each has the bits of the kernel in float of the same variant on the same values, with each
- * result rounded once: the cases of that kernel bound the error before the rounding, and the rounding is at most 2^-8
- * of the result. Arrays end at their guard.
+ * Kernels on bfloat16. Each gives the bits of the same variant's float kernel on the same values, with each result
+ * rounded once: that kernel's cases bound the error before the rounding, and the rounding is at most 2^-8 of the
+ * result. Arrays end at their guard.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static tt_bf16 *halves(struct check *check, int64_t n)
     return (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2;
 }
 
-/* n values of bfloat16, and the same as floats. */
+/* n values of bfloat16, and the same values as floats. */
 struct both {
     tt_bf16 *half;
     float *wide;
@@ -179,7 +179,7 @@ static const struct elementwise {
     {"swiglu_bwd_bf16", 3, 2, swiglu_bwd, swiglu_bwd_bf16},
 };
 
-/* Every output in the memory of every input; the other output has its own. */
+/* Every output in the memory of every input; the other output has its own memory. */
 static void check_in_place(struct check *check, const struct elementwise *e, const char *shape, int64_t n,
                            tt_bf16 *const *in, float *const *want)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Products of bfloat16. Products of two bfloat16 are exact in float32, so only the additions round: at most k times,
- * each time by 2^-24 of at most sum |a| |b|. The last rounding to bfloat16 adds 2^-8 of the result. Kernels may take
+ * each time by 2^-24 of at most sum |a| |b|. The last rounding to bfloat16 adds 2^-8 of the result. Kernels may treat
  * denormal numbers as 0.
  */
 #include <float.h>
@@ -23,7 +23,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 enum add { ADD_NOTHING, ADD_OTHER, ADD_SAME, N_ADDS };
 
-/* n elements whose last one is beside the guard. */
+/* n elements, the last of them beside the guard. */
 static tt_bf16 *bf16_array(struct check *check, int64_t n)
 {
     return (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2;
@@ -130,7 +130,7 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     check_reset(check, text);
 }
 
-/* c of a product with grains, on a team, or tile by tile from the last on if threads is 0; acc is in c. */
+/* c of a product with grains: on a team or, if threads is 0, tile by tile from the last on; acc is in c. */
 static float *run_grains(struct check *check, struct tt_matmul g, const float *acc, int threads)
 {
     int64_t n_c = g.m * g.ldc, scratch = tt_matmul_scratch_floats(&g);
@@ -159,8 +159,8 @@ static float *run_grains(struct check *check, struct tt_matmul g, const float *a
 }
 
 /*
- * The result does not depend on the number of threads. The first half of the grains of m, n or k alone has the bits
- * that it has in the whole; the sums over the two halves of k are added last.
+ * The result does not depend on the number of threads. The first half of the grains of m, n or k alone gets the same
+ * bits as in the whole product; the sums over the two halves of k are added last.
  */
 static void check_grains(struct check *check, int cut, int flags, bool c_bf16, bool has_acc)
 {

@@ -54,7 +54,7 @@ static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
     return to;
 }
 
-/* o from the variant under test, of bfloat16 with q, k and v rounded to it. */
+/* o from the variant under test in bfloat16, with q, k and v rounded to it. */
 static void run_row(struct check *check, const struct tt_attention_shape *shape, bool bf16, float *q, float *k,
                     float *v, float *o)
 {

@@ -57,7 +57,7 @@ static void check_swiglu(struct check *check)
     }
 }
 
-/* dg and du take the memory of every pair of inputs. */
+/* dg and du in the memory of every pair of inputs. */
 static void check_swiglu_bwd_shared(struct check *check, const char *shape, int64_t n, const float *dh, const float *g,
                                     const float *u, const float *dg, const float *du)
 {

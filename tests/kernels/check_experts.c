@@ -13,11 +13,11 @@
 static const int64_t widths[] = {1, 5, 15, 16, 17, 33, 100, 255, 256, 257, 1021};
 enum { N_WIDTHS = sizeof widths / sizeof *widths, MOST_EXPERTS = 4 };
 
-/* A call: each of rows * k slots has a row of x of its own, in random order. */
+/* A call: each of rows * k slots gets its own row of x, in random order. */
 struct rows {
-    int64_t rows, k, width, n, n_x; /* n: elements of y; n_x: of x */
+    int64_t rows, k, width, n, n_x; /* n: elements of y; n_x: elements of x */
     int32_t *places;
-    float *gates, *x, *y; /* y: of backward dy, of forward acc */
+    float *gates, *x, *y; /* y: dy in backward, acc in forward */
     char shape[64];
 };
 
@@ -43,7 +43,7 @@ static struct rows make(struct check *check, int c)
     return r;
 }
 
-/* What each element may be off: some units of the sum of the sizes of its terms. */
+/* The allowed error of each element: some units of the sum of the magnitudes of its terms. */
 static double *tolerance(struct check *check, const struct rows *r, const float *acc, const float *gates)
 {
     double *near = check_doubles(check, r->n);

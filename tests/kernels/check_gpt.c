@@ -19,7 +19,7 @@ static double exponent(double x)
     return 1.5957691216057308 * (x + 0.044715 * x * x * x);
 }
 
-/* The error of e^x in roundings is that of x in roundings, times |x|. Beyond 90 the result is 0. */
+/* The error of e^x, in roundings, is the error of x times |x|. Beyond 90 the result is 0. */
 static double exponent_error(double x)
 {
     return eps32 * (6.0 + 4.0 * fmin(fabs(exponent(x)), 90.0));
@@ -150,7 +150,7 @@ static void check_gelu_erf(struct check *check)
         (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % N_FILLS);
         tt_gelu_erf_fwd_ref(want, x, n);
         check->table->gelu_erf_fwd(got, x, n);
-        for (int64_t i = 0; i < n; i++) /* 8 roundings also far below 0, where the result is small */
+        for (int64_t i = 0; i < n; i++) /* 8 roundings, even far below 0, where the result is small */
             near[i] = 8.0 * eps32 * fabs((double)want[i]) + 0x1p-120;
         check_compare(check, "y", shape, got, want, n, near, 0.0);
         check->table->gelu_erf_fwd(x, x, n);
@@ -293,7 +293,7 @@ static void check_layernorm_bwd(struct check *check)
         check_compare(check, "dw", shape, dw, want_dw, all, near_dw, 0.0);
         check_compare(check, "db", shape, db, want_db, all, near_db, 0.0);
         if (k % 4 > 1) {
-            got.db = NULL; /* dw is as with it */
+            got.db = NULL; /* dw is the same as with it */
             check->table->layernorm_bwd(&got, rows, width);
             check_compare(check, "dw without db", shape, dw, want_dw, all, near_dw, 0.0);
             got.db = db;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernels of gpt-oss: the gradient of sinks and the clamped SwiGLU, in float and in bfloat16. As in check_bf16.c,
- * those of bfloat16 have the bits of those in float, rounded once.
+ * the bfloat16 kernels give the float kernels' bits, rounded once.
  */
 #include <float.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static void compare_rounded(struct check *check, const char *what, const char *s
     check_compare(check, what, shape, g, w, n, NULL, 0.0);
 }
 
-/* Pairs of which many are clamped, on either side. */
+/* Pairs, many of which are clamped, on either side. */
 static float *pairs(struct check *check, int64_t n, int k)
 {
     float *x = check_filled(check, 2 * n, k % N_FILLS);
@@ -123,7 +123,7 @@ static void check_bf16(struct check *check)
 
 /* --- sinks --- */
 
-/* What the gradient of a sink may be off: some units of the sum of the sizes of its terms. */
+/* The allowed error of a sink's gradient: some units of the sum of the magnitudes of its terms. */
 static double tolerance(const float *dout, const float *o, const float *lse, float sink, int64_t rows, int64_t step,
                         int64_t dim)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What other kernels use: the exponential over its whole range, and matrix products. Products are compared with sums in
- * double, and have the same bits on 1 to 3 threads.
+ * Functions that other kernels use: the exponential over its whole range, and matrix products. Products are compared
+ * with sums in double, and have the same bits on 1 to 3 threads.
  */
 #include <float.h>
 #include <math.h>

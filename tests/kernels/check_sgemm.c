@@ -76,7 +76,7 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     check_reset(check, text);
 }
 
-/* A product on a team, or tile by tile from the last on if threads is 0. */
+/* A product on a team or, if threads is 0, tile by tile from the last on. */
 static float *run(struct check *check, struct tt_matmul g, int threads)
 {
     float *c = check_array(check, g.m * g.ldc);
@@ -98,8 +98,8 @@ static float *run(struct check *check, struct tt_matmul g, int threads)
 }
 
 /*
- * The result does not depend on the number of threads. The first half of the grains of m or n alone has the bits that
- * it has in the whole.
+ * The result does not depend on the number of threads. The first half of the grains of m or n alone gets the same bits
+ * as in the whole product.
  */
 static void check_grains(struct check *check, int cut, int flags)
 {

@@ -38,7 +38,7 @@ static void compare_moments(struct check *check, const char *shape, const struct
     check_compare(check, "exp_avg_sq", shape, got->exp_avg_sq, want->exp_avg_sq, n, near, 0.0);
 }
 
-/* What rounding in float may change in an element. */
+/* How much rounding in float may change an element. */
 static double adamw_error(const struct moments *given, const float *grad, int64_t i)
 {
     return 8.0 * (double)FLT_EPSILON *
@@ -125,9 +125,9 @@ static struct halves random_halves(struct check *check, int64_t n)
 }
 
 /*
- * The reference computes in double, so what it rounds differs by as much as check_adamw allows. Random bits may then
- * carry in one and not in the other: 2^-7 of the value, the most that is between two neighbours. All others have the
- * same bits.
+ * The reference computes in double, so the values that it rounds differ by as much as check_adamw allows. Random bits
+ * may then carry in one and not in the other: such elements differ by up to 2^-7 of the value, the largest gap between
+ * neighbours. All others have the same bits.
  */
 static void check_adamw_bf16(struct check *check)
 {

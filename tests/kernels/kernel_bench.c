@@ -19,7 +19,7 @@
 
 enum { ARRAYS = 6 };
 
-/* What a call works on. kernel_bench_run makes and frees the arrays and frees `scratch`. */
+/* The operands of a call. kernel_bench_run makes and frees the arrays and frees `scratch`. */
 struct work {
     const struct tt_kernels *table;
     int64_t rows, width, n; /* n = rows * width */
@@ -32,18 +32,18 @@ struct work {
     bool bf16;       /* its products are of bfloat16 */
 };
 
-/* Kernels that choose sizes of their own. */
+/* Kernels that choose their own sizes. */
 struct family {
-    void (*choose)(struct work *work, char *shape, size_t shape_size); /* n, flops, shape as text */
-    void (*prepare)(struct work *work); /* scratch and arguments, after the arrays are filled */
+    void (*choose)(struct work *work, char *shape, size_t shape_size); /* sets n, flops, and the shape as text */
+    void (*prepare)(struct work *work); /* sets scratch and arguments, after the arrays are filled */
 };
 
 struct bench_case {
     const char *kernel;
     void (*run)(const struct work *work);
-    double arrays; /* of n floats that are read and written, one of bfloat16 is half; 0: arithmetic limits the kernel */
-    double products;             /* matrix products; of attention's, only the pairs that the mask leaves count */
-    int64_t width;               /* of rows; 0: the family chooses the sizes */
+    double arrays;   /* arrays of n floats read and written, bfloat16 counts half; 0: arithmetic limits the kernel */
+    double products; /* matrix products; in attention, only the pairs that the mask leaves count */
+    int64_t width;   /* of rows; 0: the family chooses the sizes */
     const struct family *family; /* NULL: the kernel has a width */
 };
 
@@ -54,7 +54,7 @@ static void run_add(const struct work *w)
     w->table->add(w->x[2], w->x[0], w->x[1], w->n);
 }
 
-/* The numbers of a step in the middle of a run. */
+/* Hyperparameters of a step in the middle of a run. */
 static const struct tt_adamw_numbers adamw_numbers = {.decoupled = true,
                                                       .clip = 0.5F,
                                                       .decay = 0.99F,
@@ -194,7 +194,7 @@ static void run_rmsnorm_bwd(const struct work *w)
     w->table->rmsnorm_bwd(w->x[2], w->x[4], NULL, w->x[5], w->x[0], w->x[1], 0.0F, w->x[3], w->rows, w->width);
 }
 
-/* The arrays as bfloat16. */
+/* The arrays in bfloat16. */
 static tt_bf16 *half(const struct work *w, int i)
 {
     return (tt_bf16 *)(void *)w->x[i];
@@ -388,7 +388,7 @@ static void run_swiglu_bwd_bf16(const struct work *w)
     w->table->swiglu_bwd_bf16(half(w, 3), half(w, 4), half(w, 2), half(w, 0), half(w, 1), w->n);
 }
 
-/* The query heads of one key/value head. q, k, v, o, dout and lse are the arrays 0 to 4 and 5. */
+/* The query heads of one key/value head. Arrays 0 to 4 are q, k, v, o and dout, array 5 is lse. */
 static void run_attention_fwd(const struct work *w)
 {
     const struct tt_attention_shape *s = &w->attention;
@@ -503,7 +503,7 @@ static void prepare_bgemm(struct work *w)
     p->scratch = w->scratch;
 }
 
-/* The backward kernel reads what the forward one writes. */
+/* The backward kernel reads the forward kernel's outputs. */
 static void prepare_attention(struct work *w)
 {
     int64_t forward = tt_attention_fwd_scratch(&w->attention, false);
@@ -513,7 +513,7 @@ static void prepare_attention(struct work *w)
     run_attention_fwd(w);
 }
 
-/* --- families of kernels with sizes of their own --- */
+/* --- families of kernels with their own sizes --- */
 
 /* The reference of attention computes every pair again for every element, so it gets a shorter sequence. */
 static void choose_attention(struct work *w, char *shape, size_t shape_size)
@@ -570,7 +570,7 @@ static const struct bench_case bench_cases[] = {
     {"attention_fwd_bf16", run_attention_fwd_bf16, 0.0, 2.0, 0, &attention_bf16},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0, &attention},
     {"attention_bwd_bf16", run_attention_bwd_bf16, 0.0, 5.0, 0, &attention_bf16},
-    /* reads k and v, one head each; n is of three heads */
+    /* reads k and v, one head each; n counts three heads */
     {"attention_row", run_attention_row, 1.0 / 3.0, 0.0, 0, &attention},
     {"attention_row_bf16", run_attention_row_bf16, 1.0 / 6.0, 0.0, 0, &attention_bf16},
     {"bgemm", run_bgemm, 0.0, 1.0, 0, &matrices_bf16},

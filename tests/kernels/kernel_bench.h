@@ -14,13 +14,11 @@ struct kernel_time {
     double bytes; /* read and written at least once by one call; 0: arithmetic limits the kernel */
 };
 
-/** The number of kernels that have a case, and the name of the i-th. */
+/** The number of kernels with a case, and the name of the i-th. */
 int kernel_bench_count(void);
 const char *kernel_bench_name(int i);
 
-/**
- * Whether a variant has its own code for the i-th kernel; otherwise it uses the portable one.
- */
+/** Whether a variant has its own code for the i-th kernel; otherwise it uses the portable one. */
 bool kernel_bench_is_own(int i, const struct tt_kernels *variant);
 
 /**

@@ -117,7 +117,7 @@ static void fail(struct check *check, const char *shape, const char *message)
         printf("# %s (%s) %s: %s\n", check->kernel, check->table->name, shape, message);
 }
 
-/* Adds a result; all NaNs are one. */
+/* Adds a result to the hash; all NaNs count as one. */
 static void add_bits(struct check *check, float x)
 {
     uint32_t bits = UINT32_C(0x7fc00000);
@@ -200,7 +200,7 @@ static const struct {
 static void bench_kernels(const char *only)
 {
     for (int i = 0; i < kernel_bench_count(); i++) {
-        for (int v = 1; kernels_variant(v + 1); v++) { /* without the emulation */
+        for (int v = 1; kernels_variant(v + 1); v++) { /* without the emulated kernels */
             struct kernel_time time;
 
             if ((only && strcmp(only, kernel_bench_name(i)) != 0) || !kernel_bench_is_own(i, kernels_variant(v)))
@@ -213,14 +213,15 @@ static void bench_kernels(const char *only)
     }
 }
 
-/* Whether the kernels of a variant promise the same bits as those of the others that do (docs/design/exactness.md). */
+/* Whether a variant's kernels promise the bits that the other such variants give (docs/design/exactness.md). */
 static bool promises_bits(const struct tt_kernels *table)
 {
     return table != kernels_variant(0) && strcmp(table->name, "blas") != 0 && strcmp(table->name, "avx512_bf16") != 0 &&
            strncmp(table->name, "amx", 3) != 0;
 }
 
-/* Returns whether the case passed. bits: of the first variant that promises them; 0: this is the first. */
+/* Returns whether the case passed. bits: the result of the first variant that promises its bits; 0: this is the
+ * first. */
 static bool run_case(const struct check_case *one, const struct tt_kernels *table, uint64_t seed, uint64_t *bits)
 {
     struct check check = {.kernel = one->kernel, .table = table, .rng = tt_rng_make(seed, one->kernel)};
@@ -263,7 +264,7 @@ static bool all_covered(void)
     return all;
 }
 
-/* Whether an earlier variant has the same code for a kernel, which has been checked then. */
+/* Whether an earlier variant uses the same code for a kernel, which was checked then. */
 static bool is_repetition(const char *kernel, const struct tt_kernels *variant)
 {
     for (int i = 0; i < kernel_bench_count(); i++)
@@ -274,7 +275,7 @@ static bool is_repetition(const char *kernel, const struct tt_kernels *variant)
 
 /*
  * Multiply-adds in portable C take a hundred times as long as an instruction, so the portable sources check every fifth
- * case unless sweeps are whole: for the variant itself and for 16 lanes different ones.
+ * case unless sweeps are whole: a different fifth for the variant itself and for 16 lanes.
  */
 static bool is_left_out(const struct tt_kernels *variant, int number)
 {

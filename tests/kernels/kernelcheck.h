@@ -22,15 +22,15 @@ struct check {
     struct tt_rng rng;
     uint64_t drawn; /* numbers taken from rng */
     int64_t compared, failures;
-    double worst;     /* largest error, as a share of its tolerance */
+    double worst;     /* largest error as a share of its tolerance */
     double worst_ulp; /* among elements of normal size, where nothing cancels */
-    uint64_t bits;    /* a hash of all that was compared */
+    uint64_t bits;    /* a hash of all compared results */
 };
 
-/** n floats between guards, filled with NaN, so that elements which a kernel does not write are found. */
+/** n floats between guards, filled with NaN, so that a kernel that misses elements is found. */
 float *check_array(struct check *check, int64_t n);
 
-/** The same with random contents: about N(0, 1), denormal, about 1e12, zero, or N(0, 1) with one NaN among them. */
+/** As above, with random contents: about N(0, 1), denormal, about 1e12, zero, or N(0, 1) with one NaN. */
 float *check_filled(struct check *check, int64_t n, enum fill fill);
 
 /** n labels in [0, limit); every fifth is TT_LABEL_IGNORED when ignored. */
@@ -41,7 +41,7 @@ float *check_copy(struct check *check, const float *x, int64_t n);
 
 /**
  * Counts a failure for every element that is further from `want` than tolerance[i], or than `ulps` units of want's last
- * place if tolerance is NULL. It must be non-finite exactly where want is. `shape` goes into the message.
+ * place if tolerance is NULL. An element must be non-finite exactly where want is. `shape` goes into the message.
  */
 void check_compare(struct check *check, const char *what, const char *shape, const float *got, const float *want,
                    int64_t n, const double *tolerance, double ulps);
@@ -69,8 +69,10 @@ struct check_rope {
 };
 enum { N_CHECK_ROPES = 2 * 7 * 4 * N_FILLS, ROPE_ROWS = 30 };
 
-/** The k-th of N_CHECK_ROPES calls: awkward widths of heads, both kinds of pairs, both directions, every fill,
- * positions that count up and others. */
+/**
+ * The k-th of N_CHECK_ROPES calls: awkward head widths, both kinds of pairs, both directions, every fill, consecutive
+ * and other positions.
+ */
 struct check_rope check_rope_make(struct check *check, int k);
 
 /** A case of each kernel. */

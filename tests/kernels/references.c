@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The references of the kernels that are not typed; see references.h.
+ * The references of kernels for one type; see references.h.
  */
 #include "tests/kernels/references.h"
 
@@ -54,8 +54,8 @@ void tt_exp_ref(float *y, const float *x, int64_t n)
 
 /* --- cross-entropy --- */
 
-/* As fmax() over all, so NaN does not count. gcc 12 for 64-bit Arm stops with an internal error
- * (vect_transform_reduction) at -O3 where fmax() reduces an array. */
+/* As fmax() over all elements, so NaN does not count. gcc 12 for 64-bit Arm stops with an internal error
+ * (vect_transform_reduction) at -O3 if fmax() reduces an array. */
 static double largest_of(const float *x, int64_t n)
 {
     double largest = -INFINITY;
@@ -138,7 +138,7 @@ void tt_softmax_grad_ref(float *y, const float *x, int64_t n, float largest, flo
         y[i] = (float)softmax_slope(x[i], largest, factor, cap);
 }
 
-/* Each element is read before the rounded values, in half of its memory, can reach it. */
+/* Each element is read before the rounded values, which take half of its memory, can overwrite it. */
 void tt_softmax_grad_bf16_ref(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -254,7 +254,7 @@ const struct tt_kernels *kernels_amx_emulated(void)
     return &table;
 }
 
-/* The portable vector kernels with 16 lanes; a slot that they lack is that of the slowest variant. */
+/* The portable vector kernels with 16 lanes; slots that they lack come from the slowest variant. */
 extern const struct tt_kernels tt_kernels_generic16;
 
 static const struct tt_kernels *wide_variant(void)

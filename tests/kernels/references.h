@@ -13,7 +13,7 @@
 #undef TT_KERNEL
 
 /**
- * The references as a table for 0, then all of tt_kernels_variant, then kernels_amx_emulated, then the portable kernels
+ * For 0 the references as a table, then all of tt_kernels_variant, then kernels_amx_emulated, then the portable kernels
  * with 16 lanes.
  */
 const struct tt_kernels *kernels_variant(int i);

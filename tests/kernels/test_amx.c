@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The products of bfloat16 by AMX. What a tile product computes is compared with Intel's description by hand, the
- * kernel over emulated tiles with sums that this file makes in the order that amx.c states, and the compiled
- * instructions, carried out one by one, with the emulation.
+ * Products of bfloat16 by AMX. The test compares a tile product with Intel's description by hand, the kernel on
+ * emulated tiles with sums that this file makes in the order that amx.c states, and the compiled instructions,
+ * executed one by one, with the emulation.
  */
 #define TT_AMX_EMULATED
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fused multiply-add of the portable vectors, which processors without one use, against the C library's, which
- * rounds once: at random, and where rounding a sum in double and then to float would be wrong.
+ * The fused multiply-add of the portable vectors, which processors without one use, compared with the C library's,
+ * which rounds once: at random arguments, and where rounding a sum first to double and then to float would be wrong.
  */
 #include <math.h>
 #include <stdio.h>

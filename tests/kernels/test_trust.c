@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first use of kernels that few processors run. This program has a kernels.c of its own, to which the processor has
- * AMX: its kernel runs on emulated tiles, right or wrong. The kernels are chosen once in a process, so each case has a
- * process of its own.
+ * The first use of kernels that few processors run. This program has its own kernels.c, which believes that the
+ * processor has AMX: its kernel runs on emulated tiles, rightly or wrongly. A process chooses its kernels once, so each
+ * case runs in a process of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void bgemm(const struct tt_matmul *gemm)
         ((float *)gemm->c)[gemm->n - 1] += 1.0F;
 }
 
-/* What kernels.c takes for the processor and the table of AMX. */
+/* The processor and the AMX table that kernels.c sees. */
 struct tt_cpu test_cpu_read(void);
 extern const struct tt_kernels test_kernels_amx;
 
@@ -106,7 +106,7 @@ static void in_a_process(bool (*run)(void))
     int status = 0;
 
     if (!__builtin_cpu_supports("avx2"))
-        return; /* whose kernels take the part of AVX-512's here */
+        return; /* AVX2's kernels replace AVX-512's here */
     (void)fflush(stdout);
     child = fork();
     assert_true(child >= 0);

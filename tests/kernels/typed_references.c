@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The references of the kernels on arrays of one element type, which are compiled for float and for bfloat16. They
- * compute in double.
+ * The references of kernels on arrays of one element type, compiled for float and for bfloat16. They compute in
+ * double.
  */
 #include <math.h>
 #include <string.h>
@@ -112,7 +112,7 @@ void TT_TYPED(tt_layernorm_fwd, ref)(element *y, float *mean, float *rstd, const
     }
 }
 
-/* One row of dx; dot_1 and dot_x are the means of the gradient of the normalised row, and of its product with that. */
+/* One row of dx; dot_1 and dot_x are the means of the normalised row's gradient, and of its product with that row. */
 static void row_ref(element *dx, const element *acc, const element *dy, const element *x, const element *w, double mean,
                     double rstd, int64_t width)
 {
@@ -300,7 +300,7 @@ void TT_TYPED(tt_swiglu_bwd, ref)(element *dg, element *du, const element *dh, c
 
 static const float slope = 1.702F, limit = 7.0F;
 
-/* A NaN stays one. */
+/* A NaN stays NaN. */
 static float below(float x)
 {
     return x > limit ? limit : x;
@@ -357,7 +357,7 @@ static double score(const element *q, const element *k, const struct tt_attentio
     return shape->soft_cap > 0.0F ? (double)shape->soft_cap * tanh(sum / (double)shape->soft_cap) : sum;
 }
 
-/* One row of one head; sink: of that head, or NULL. Returns the logarithm of the sum of its exponentials. */
+/* One row of one head; sink: the head's, or NULL. Returns the logarithm of the sum of its exponentials. */
 static double attend(element *o, const element *q, const element *k, const element *v, int64_t keys,
                      const struct tt_attention_shape *shape, const float *sink)
 {
@@ -439,13 +439,13 @@ static double pair(const element_grads *group, const struct tt_attention_shape *
     return p;
 }
 
-/* The first row that is there and may see the key. */
+/* The first given row that may see the key. */
 static int64_t first_row(const struct tt_attention_shape *shape, int64_t key)
 {
     return key > shape->begin ? key : shape->begin;
 }
 
-/* A range of keys of one group of heads, as attention_bwd has it. */
+/* A range of keys of one group of heads, as in attention_bwd. */
 struct range {
     const element_grads *group;
     const struct tt_attention_shape *shape;
@@ -474,7 +474,7 @@ static void grad_row(const struct range *r, int64_t i, int64_t head)
     }
 }
 
-/* dk of key j, of the columns from `first` on; or dv. */
+/* dk of key j, or dv, from column `first` on. */
 static void grad_key(const struct range *r, int64_t j, int64_t first, bool values)
 {
     const element_grads *group = r->group;

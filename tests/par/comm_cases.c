@@ -14,7 +14,7 @@
 #include "tests/help/tree.h"
 #include "tests/par/layout.h"
 
-/* The scratch of a collective of float32, and the payload of a member. */
+/* The scratch of a float32 collective, and the payload of one member. */
 static size_t scratch_of(enum tt_collective_op op, int n, int64_t bytes)
 {
     return (size_t)tt_collective_staging(&(struct tt_collective_desc){.op = op, .ranks = n, .bytes = bytes});
@@ -35,7 +35,7 @@ static struct tt_group world_group(const struct tt_comm *comm)
     return tt_mesh_group(&mesh, comm->rank, TT_GROUP_FSDP);
 }
 
-/* The sum, in the order of the tree, over leaves 0 to n_leaves - 1, of values first to first + n - 1. */
+/* The sum over leaves 0 to n_leaves - 1, in the order of the tree, of values first to first + n - 1. */
 static float *expected_sum(uint64_t seed, int n_leaves, int64_t first, int64_t n)
 {
     float **leaves = tt_calloc((size_t)n_leaves, sizeof *leaves);
@@ -289,7 +289,7 @@ out:
     return rc;
 }
 
-/* Byte i of what a rank sends to another one. */
+/* Byte i of a rank's message to another rank. */
 static char byte_of(int from, int to, int64_t i)
 {
     return (char)(31 * from + 7 * to + i + (i >> 9));
@@ -310,8 +310,8 @@ static bool are_bytes(const char *bytes, int64_t n, int from, int to)
     return i == n;
 }
 
-/* Around the ring of all ranks, all at once; the values are two segments, cut at `first`. Two ranks send to each other,
- * so every sender has a tag, as every boundary of a pipeline has. */
+/* Around the ring of all ranks, all at once; the values are two segments, cut at `first`. Two ranks send to each
+ * other, so every sender has its own tag, like every boundary of a pipeline. */
 static int transfer_once(struct tt_comm *comm, const struct tt_group *group, int64_t bytes, int64_t first)
 {
     int after = (group->index + 1) % group->n, before = (group->index + group->n - 1) % group->n, rc = 0;
@@ -343,7 +343,7 @@ out:
     return rc;
 }
 
-/* The sizes at which messages are cut in another way: of one message, and of all that need no handshake. */
+/* The sizes at which messages are cut differently: for one message, and for all messages that need no handshake. */
 static int transfers(struct tt_comm *comm)
 {
     struct tt_group group = world_group(comm);
@@ -357,7 +357,7 @@ out:
     return rc;
 }
 
-/* Bytes that a rank gives to another one: nothing, a little, or on one way more than needs no handshake. */
+/* Bytes that a rank sends to another: nothing, a little, or, for one pair, more than fits without a handshake. */
 static int64_t given(const struct tt_comm *comm, int n, int from, int to)
 {
     int64_t eager = comm->eager_bytes ? comm->eager_bytes : 20000;
@@ -410,7 +410,7 @@ out:
 enum { LANES = 6 };
 static const int64_t lane_floats = 3001;
 
-/* Waits for the lanes in another order than they began. Progress alone must complete the rest. */
+/* Waits for the lanes in a different order than they began in. Progress alone must complete the rest. */
 static int wait_for_lanes(struct tt_comm *comm, struct tt_collective **lanes)
 {
     bool done = false;
@@ -452,9 +452,9 @@ static int many_under_way(struct tt_comm *comm)
         for (int i = 0; i < LANES; i++)
             TT_TRY(tt_collective_begin(lanes[i]));
         if (comm->size > 1 && !comm->active)
-            COMM_EXPECT(comm->size <= 2); /* two ranks may be ready at once */
+            COMM_EXPECT(comm->size <= 2); /* two ranks may be ready at the same time */
         TT_TRY(wait_for_lanes(comm, lanes));
-        /* Ranks that are threads share the counter, which others increase between rounds. */
+        /* Ranks that are threads share the counter, which other ranks increase between rounds. */
         COMM_EXPECT(strcmp(comm->ops->name, "threads") == 0 || tt_mem_allocations() == allocations);
         for (int i = 0; i < LANES; i++) {
             wanted = expected_sum(100 * round + (uint64_t)i, group.n, 0, lane_floats);

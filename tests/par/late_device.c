@@ -11,7 +11,7 @@
 
 enum kind { COPY, OP, STEP_OP };
 
-/* Work that a stream was given, with what it must read at once. */
+/* Work that a stream was given, with the operands that it must read at once. */
 struct item {
     enum kind kind;
     void *to;
@@ -56,7 +56,7 @@ static void run_next(struct late_stream *s)
     }
 }
 
-/* Runs some items, as a device would while the host continues. */
+/* Runs some items, as a device does while the host continues. */
 static void run_some(struct late_stream *s)
 {
     enum { MOST = 4 };

@@ -15,7 +15,7 @@ struct layout {
 
 /**
  * Cuts `floats` floats. Some segments are empty, some touch, their order in memory is random.
- *   sizes   seed of the segments' sizes; the same on all ranks if a collective needs that
+ *   sizes   seed of the segments' sizes; the same on all ranks if a collective requires that
  *   places  seed of their places in memory
  */
 struct layout layout_make(uint64_t sizes, uint64_t places, int64_t floats);
@@ -29,8 +29,10 @@ void layout_get(const struct layout *layout, float *ret_values);
 /** Whether nothing was written between the segments. */
 bool layout_guarded(const struct layout *layout);
 
-/** Value i of a rank's leaf. Values are random and of very different sizes, so every order of additions gives other
- * bits. */
+/**
+ * Value i of a rank's leaf. Values are random and of very different magnitudes, so every order of additions gives
+ * different bits.
+ */
 float leaf_value(uint64_t seed, int64_t leaf, int64_t i);
 void leaf_fill(uint64_t seed, int64_t leaf, int64_t first, int64_t n, float *ret_values);
 

@@ -66,7 +66,7 @@ static bool may_come(const struct draw *d, int mb, int stage, int pass)
     return pass == TT_PASS_WEIGHTS || from < 0 || from == d->n_stages || *done(d, mb, from, pass);
 }
 
-/* Adds one of the turns that may come next, chosen by a number. Returns false if there is none. */
+/* Adds one of the turns that may come next; a number chooses it. Returns false if there is none. */
 static bool draw_turn(const struct draw *d, uint64_t number)
 {
     int n = d->microbatches * d->n_stages * 3, found = 0, chosen;

@@ -4,12 +4,12 @@
 
 #include "core/program/order.h"
 
-/* Orders of compute over several stages, as pipelines have them, for tests. */
+/* Orders of compute over several stages, as in pipelines, for tests. */
 enum orders_kind {
     ORDERS_IN_TURN,        /* one microbatch after another */
     ORDERS_FORWARD_FIRST,  /* all forward, then all backward */
     ORDERS_STAGE_BY_STAGE, /* the same, with all microbatches in one stage before the next stage */
-    ORDERS_ONE_F_ONE_B,    /* forward of as many microbatches as there are stages, then one of each in turn */
+    ORDERS_ONE_F_ONE_B,    /* forward of n_stages microbatches, then one forward and one backward in turn */
     ORDERS_WEIGHTS_LAST,   /* all forward, all backward, all weight parts */
     ORDERS_RANDOM,         /* any possible order, some with separate weight parts */
     ORDERS_KINDS

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Arenas: on every mesh and with both engines, every rank uses its arena up to the size that was predicted, and no
- * further, and has no samples outside of it.
+ * Arenas: on every mesh and with both engines, every rank uses its arena up to the predicted size and no further, and
+ * keeps no samples outside of it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 
 static struct fixture world;
 static struct tt_model *even;    /* heads and the feed-forward network can be cut into 8 grains */
-static struct tt_model *latents; /* the same with attention of latents */
+static struct tt_model *latents; /* the same with latent attention */
 static struct tt_model *experts; /* the same with experts */
 
 static int tear_down(void **state)
@@ -48,11 +48,11 @@ static int set_up(void **state)
     return 0;
 }
 
-/* --- what a rank uses --- */
+/* --- the bytes that a rank uses --- */
 
 enum { GUARD = 4096, MARK = 0xA5, MOST_RANKS = 8 };
 
-/* The host with arenas that are followed by marked bytes. */
+/* The host, with marked bytes behind its arenas. */
 static _Thread_local char *arena;
 static _Thread_local size_t arena_bytes;
 
@@ -69,7 +69,7 @@ static void release(struct tt_device *device, void *memory, size_t bytes)
     tt_unmap(memory, bytes + GUARD);
 }
 
-/* The number of bytes from `at` until the last one that was changed. */
+/* The number of bytes from `at` to the last changed one. */
 static int64_t changed(const char *at, int64_t bytes)
 {
     while (bytes > 0 && (unsigned char)at[bytes - 1] == MARK)
@@ -77,7 +77,7 @@ static int64_t changed(const char *at, int64_t bytes)
     return bytes;
 }
 
-/* Where the buffer at the end of a step region of so many bytes begins; of several, the longest. */
+/* Where the last buffer of a step region of that many bytes begins; of several, the longest. */
 static int64_t last_buffer(const struct tt_program *program, int64_t bytes)
 {
     int64_t begin = bytes;
@@ -174,7 +174,7 @@ static void must_be_used(struct train_job *job, const char *name)
 
 /* --- pipelines --- */
 
-/* Every other job has two data ranks; then it is planned. */
+/* Every other job has two data ranks and uses the planned scheduler. */
 static void pipelines_use_what_was_predicted(void **state)
 {
     for (int s = 0; s < FIXTURE_SCHEDULES; s++)
@@ -231,7 +231,7 @@ static void every_dimension_uses_what_was_predicted(void **state)
         use_mesh(even, i / 2, i % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER);
 }
 
-/* Ranks that share layers have a latent of a part of the tokens before they gather it. */
+/* Each rank computes the latents of some tokens before they are gathered. */
 static void latents_use_what_was_predicted(void **state)
 {
     for (int m = 0; m < COUNT(meshes); m++)
@@ -239,7 +239,7 @@ static void latents_use_what_was_predicted(void **state)
             use_mesh(latents, m, m % 2 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER);
 }
 
-/* The window for rows of other ranks' tokens is in it, however many there are. */
+/* It includes the window for rows of other ranks' tokens, however many there are. */
 static void experts_use_what_was_predicted(void **state)
 {
     for (int m = 0; m < COUNT(meshes); m++)

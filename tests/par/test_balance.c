@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training models with experts on thread ranks: what is counted, and that nothing depends on the layout.
+ * Training models with experts on thread ranks: the loads that are counted, and that nothing depends on the layout.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -111,7 +111,7 @@ static const int64_t *loads_at(const struct train_result *result, int step, int 
     return result->loads + ((int64_t)step * LAYERS + layer) * EXPERTS;
 }
 
-/* Every slot of every layer with experts is counted once, whatever is recomputed. */
+/* Every slot of every layer with experts is counted once, whatever nodes are recomputed. */
 static void loads_are_the_same_on_every_layout(void **state)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -178,7 +178,7 @@ static const float *biases_at(const struct tt_model *model, const struct train_r
     return NULL;
 }
 
-/* torchtitan's rule, in other words: the changes are centred, and each is a float. */
+/* torchtitan's rule, stated otherwise: the changes are centred, and each is a float. */
 static void move(const int64_t *loads, double coeff, double *bias)
 {
     double change[EXPERTS], mean_load = 0.0, mean = 0.0;
@@ -220,7 +220,7 @@ static void biases_follow_the_loads(void **state)
     tt_model_free(model);
 }
 
-/* Also in bfloat16, in which biases stay float32; and they change what is chosen. */
+/* Also in bfloat16, where biases stay float32; and the biases change the choices. */
 static void biases_are_the_same_on_every_layout(void **state)
 {
     for (int bf16 = 0; bf16 < 3; bf16++) {
@@ -248,7 +248,8 @@ static void biases_are_the_same_on_every_layout(void **state)
     }
 }
 
-/* A step that is not finite ends where it is decided, so its loads must not move the biases before that. */
+/* A step with a value that is not finite ends when that is noticed; its loads must not have moved the biases by
+ * then. */
 static void biases_move_after_the_decision(void **state)
 {
     for (int i = 0; i < 4; i++) {
@@ -281,7 +282,8 @@ static void biases_move_after_the_decision(void **state)
 
 /* --- auxiliary losses --- */
 
-/* Loads are even in turn, so in every layer each balance loss is its coefficient: X sum f P, f = 1 / X, sum P = 1. */
+/* All loads are equal in turn, so in every layer each balance loss is its coefficient: X sum f P, f = 1 / X, sum P =
+ * 1. */
 static void even_loads_have_a_known_loss(void **state)
 {
     struct tt_model *model = model_of((struct tt_moe){.balanced = true});
@@ -300,7 +302,7 @@ static void even_loads_have_a_known_loss(void **state)
     tt_model_free(model);
 }
 
-/* The loss of the first step is that without them; what follows is not. */
+/* The losses leave the first step's loss unchanged, but not its gradient nor later losses. */
 static void auxiliary_losses_are_the_same_on_every_layout(void **state)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -325,7 +327,8 @@ static void auxiliary_losses_are_the_same_on_every_layout(void **state)
     }
 }
 
-/* The first step has no gradient of it, up to rounding; the second one has, as the loads of the first were uneven. */
+/* The first step gets no gradient from it, up to rounding; the second one does, because the first one's loads were
+ * uneven. */
 static void the_loss_of_the_global_batch_is_of_the_step_before(void **state)
 {
     struct tt_model *model = model_of((struct tt_moe){.biased = false});

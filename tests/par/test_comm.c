@@ -71,7 +71,7 @@ static void cases_hold_for_a_rank_alone(void **state)
     tt_comm_free(comm);
 }
 
-/* --- reading that fails now and then --- */
+/* --- reads that fail now and then --- */
 
 static const int read_errors[] = {EINTR, EAGAIN, EFAULT, EPERM, ESRCH};
 
@@ -256,7 +256,7 @@ static void ranks_that_are_held_up_are_not_blamed(void **state)
         fail_msg("%s", tt_error_message());
 }
 
-/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait if the job makes no progress. */
+/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait without progress of the job. */
 static int wait_while_others_make_progress(struct tt_comm *comm, void *arg)
 {
     enum { ROUNDS = 60 };
@@ -289,7 +289,7 @@ static int sleep_long(void *arg)
     return tt_fail(TT_EDATA, "work %d failed", atomic_fetch_add(&long_works, 1));
 }
 
-/* Rank 1 works for longer than the others may wait. Then rank 2 does so too, and its work fails. */
+/* Rank 1 works for longer than the others may wait. Then rank 2 does the same, and its work fails. */
 static int wait_for_work(struct tt_comm *comm, void *arg)
 {
     int rc = 0;
@@ -326,7 +326,7 @@ static void note_report(const char *text)
     atomic_store(&heard, true);
 }
 
-/* The last rank does not answer until another rank has reported that. */
+/* The last rank does not answer until another rank has reported its silence. */
 static int barrier_with_reports(struct tt_comm *comm, void *arg)
 {
     (void)arg;
@@ -349,7 +349,7 @@ static void a_long_wait_is_reported_by_one_rank(void **state)
     assert_int_equal(atomic_load(&said), 1);
 }
 
-/* Rank 1 cannot reach rank 0. It passes that on instead of waiting for rank 0 again. */
+/* Rank 1 cannot reach rank 0. It reports that instead of waiting for rank 0 again. */
 static int agree_on_a_timeout(struct tt_comm *comm, void *arg)
 {
     atomic_bool *ended = arg;
@@ -390,7 +390,7 @@ static int break_down(struct tt_comm *comm)
     return tt_fail(TT_ECOMM, "expected: failure %d of the transport", ++advances);
 }
 
-/* Outside of a wait too: the first message stays, and no transfer advances any more. */
+/* Also outside of a wait: the first message is kept, and transfers no longer advance. */
 static void a_transport_that_fails_is_not_used_again(void **state)
 {
     const struct tt_comm_ops ops = {.advance = break_down};
@@ -470,7 +470,7 @@ static void sides_must_agree_on_the_bytes(void **state)
     expect_run(2, send_other_size, TT_EINTERNAL, "8 bytes sent, 7 expected");
 }
 
-/* Four ranks on two hosts, in turn. */
+/* Four ranks on two hosts, alternating. */
 static int count_the_ranks_of_a_host(struct tt_comm *comm, void *arg)
 {
     static const int leader[4] = {0, 1, 0, 1};
@@ -538,7 +538,7 @@ static void the_bytes_to_exchange_addresses_grow_linearly_with_the_ranks(void **
     struct tt_peer_memory *memory = NULL;
 
     for (int rank = 0; rank < RANKS; rank++)
-        leader[rank] = rank; /* every rank has a host of its own */
+        leader[rank] = rank; /* each rank is on its own host */
     sent_bytes = 0;
     assert_int_equal(tt_peer_memory_new(&comm, &memory), 0);
     if (sent_bytes > (int64_t)RANKS * MOST_EACH)

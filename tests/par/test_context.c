@@ -32,8 +32,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Heads can be divided into 8 grains, and the width of the feed-forward network into 4; but ONE has one key/value head
- * for each of 2 ranks of a layer, so that those of a sequence can only gather. */
+/* Heads can be divided into 8 grains, and the width of the feed-forward network into 4; but ONE has one key/value
+ * head for each of 2 ranks of a layer, so ranks that share a sequence can only gather. */
 static int set_up(void **state)
 {
     struct tt_model_dims dims = {
@@ -107,7 +107,7 @@ static const struct {
      {.context = 2, .sequence_grains = 4, .tensor = 2, .grains = 2, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
 };
 
-/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+/* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
 static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
 {
     if (bf16)
@@ -146,7 +146,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
 
 /* --- without grains in common --- */
 
-/* Sequences have as many grains as there are ranks, so sums have another order than on one rank. */
+/* Sequences have one grain per rank, so sums are added in another order than on one rank. */
 static void other_grains_differ_by_rounding(void **state)
 {
     for (int m = 0; m < MODELS; m++) {
@@ -155,7 +155,7 @@ static void other_grains_differ_by_rounding(void **state)
         double distance;
 
         job.gathers = m == ONE || m % 2;
-        one.steps = job.steps = 1; /* a large learning rate makes rounding visible in the second one */
+        one.steps = job.steps = 1; /* a large learning rate makes rounding visible in the second step */
         job.context = job.ranks = 2 << m % 3;
         job.sequence_grains = 0;
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Exchanges inside of a layer, alone: small graphs made by hand, lowered and run on ranks that are threads.
+ * Exchanges inside a layer, on their own: small graphs made by hand, lowered and run on ranks that are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,13 +32,13 @@
 
 enum { MOST_RANKS = 8 };
 
-/* How the value that is exchanged is read again, if at all, while it is under way. */
+/* How the exchanged value is read again, if at all, while the exchange is under way. */
 enum second { ALONE, ANOTHER_READER, OVERWRITER };
 
 struct trial {
     enum tt_op_id op;
     enum tt_axis axis;
-    int ranks, other; /* of the axis; of the other dimension of the mesh */
+    int ranks, other; /* ranks of the axis, and of the other dimension of the mesh */
     int64_t rows, width;
     enum tt_dtype dtype; /* of the graph */
     bool acc;
@@ -46,7 +46,7 @@ struct trial {
     int threads;
 };
 
-/* What one rank has. */
+/* The arrays of one rank. */
 struct rank {
     const struct trial *t;
     struct tt_mesh mesh;
@@ -69,7 +69,7 @@ static float value_of(int rank, int64_t i)
     return ((float)(x >> 8) / 8388608.0F - 1.0F) * (float)(1 << (x % 7)) + 1e-3F;
 }
 
-/* That value as a bfloat16 holds it, if the exchange is of bfloat16. */
+/* That value, rounded to bfloat16 if the exchange is in bfloat16. */
 static float given(const struct trial *t, int rank, int64_t i)
 {
     float value = value_of(rank, i);
@@ -203,7 +203,7 @@ static int find(const struct tt_program *p, enum tt_instr_kind kind, int node)
     return i;
 }
 
-/* The exchange begins in its place and is awaited just before its reader, or before x is overwritten. */
+/* The exchange begins where it stands and is awaited just before its reader, or before x is overwritten. */
 static int check_order(const struct rank *r)
 {
     const struct tt_program *p = r->program;
@@ -341,7 +341,7 @@ static void values_arrive(void **state)
     }
 }
 
-/* A reader of what is sent need not wait, and one that overwrites it must. */
+/* A reader of the value that is sent need not wait; a node that overwrites it must. */
 static void what_is_sent_stays_until_it_is_there(void **state)
 {
     static const enum tt_op_id ops[] = {TT_OP_GATHER_ROWS, TT_OP_SWAP_BLOCKS};
@@ -357,7 +357,7 @@ static void what_is_sent_stays_until_it_is_there(void **state)
                                  .threads = 1});
 }
 
-/* A sum uses up its terms. */
+/* A sum overwrites its terms. */
 static void a_term_is_read_once(void **state)
 {
     struct rank r;
@@ -378,7 +378,7 @@ static void a_term_is_read_once(void **state)
     }
 }
 
-/* The ranks of the graph must be those of the mesh. */
+/* The ranks of the graph must equal the ranks of the mesh. */
 static void peers_are_the_ranks_of_the_mesh(void **state)
 {
     struct trial t = {.op = TT_OP_GATHER_ROWS, .axis = TT_AXIS_TP, .ranks = 2, .other = 1, .rows = 2, .width = 2};
@@ -406,7 +406,7 @@ static void peers_are_the_ranks_of_the_mesh(void **state)
     rank_release(&r);
 }
 
-/* Ranks that exchange different things find it before the step. */
+/* Ranks that exchange different values notice it before the step. */
 static int run_other_order(struct tt_comm *comm, void *arg)
 {
     struct trial t = *(const struct trial *)arg;
@@ -431,7 +431,7 @@ static void ranks_that_differ_are_found(void **state)
     assert_non_null(strstr(tt_error_message(), "in group tp its exchange 1 is 'swap blocks of x'"));
 }
 
-/* Every rank sends (n - 1) / n of the whole matrix, or twice that for a whole sum; and the cost model sees it. */
+/* Every rank sends (n - 1) / n of the whole matrix, or twice that for a whole sum; the cost model predicts the same. */
 static void payload_and_cost_are_those_of_the_formulas(void **state)
 {
     static const struct {

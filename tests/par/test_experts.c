@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Expert parallelism: ranks that share experts, for every degree, layout, schedule and policy, give losses, norms,
- * weights and validation the bits of ranks that have all experts.
+ * weights and validation the bits of ranks that hold all experts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static const struct {
     {0, {.experts = 4, .shards = 4, .microbatches = 4, .window = 0.3, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
 };
 
-/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+/* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
 {
     bool bf16 = i >= COUNT(cases);

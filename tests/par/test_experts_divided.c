@@ -50,7 +50,7 @@ static int set_up(void **state)
     models[IN_TURN] = fixture_model_of("qwen3", "debugmodel_moe", &dims);
     dims.moe = (struct tt_moe){.experts = 4, .top_k = 2};
     models[MIXTRAL] = fixture_model_of("mixtral", "debugmodel", &dims);
-    dims = (struct tt_model_dims){.n_layers = 2, /* of which the first is dense */
+    dims = (struct tt_model_dims){.n_layers = 2, /* the first is dense */
                                   .dim = 18,
                                   .n_heads = 8,
                                   .n_kv_heads = 8,
@@ -69,7 +69,7 @@ static int set_up(void **state)
                                           .kept_groups = 2,
                                           .group_rule = TT_GROUP_TWO_BEST}};
     models[DEEPSEEK] = fixture_latents(&dims);
-    dims.mla.q_rank = 5; /* also queries have a latent */
+    dims.mla.q_rank = 5; /* queries have a latent too */
     dims.moe = (struct tt_moe){
         .experts = 8, .top_k = 3, .ffn_dim = 12, .shared = 2, .dense_layers = 1, .gates_as_scored = true};
     models[DEEPSEEK_V2] = fixture_latents(&dims);
@@ -127,7 +127,7 @@ static const struct {
     {DEEPSEEK_V2, {.experts = 2, .tensor = 2, .grains = 2, .microbatches = 4, .window = 0.1, PIPE(2, 1, 1F1B)}},
 };
 
-/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+/* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
 {
     bool bf16 = i >= COUNT(cases), sigmoid = cases[i % COUNT(cases)].model == DEEPSEEK;
@@ -136,12 +136,12 @@ static void vary(int i, struct train_job *one, struct train_job *job)
         one->param_dtype = job->param_dtype = TT_BF16;
     if (bf16 && i % 3 == 1)
         one->shard_dtype = job->shard_dtype = TT_BF16;
-    if (bf16 && i % COUNT(cases) % 3 == 0 && job->context == 1) /* ranks of a sequence round their own */
+    if (bf16 && i % COUNT(cases) % 3 == 0 && job->context == 1) /* each rank of a sequence rounds its own */
         one->reduce_dtype = job->reduce_dtype = TT_BF16;
     one->documents = job->documents = i % 2;
     one->contiguous = job->contiguous = i % 5 == 4;
     one->balance_coeff = job->balance_coeff = sigmoid ? 0.001 : 0.0;
-    if (i % 3 == 2) /* the z-loss is of a softmax */
+    if (i % 3 == 2) /* the z-loss uses a softmax */
         one->router_losses = job->router_losses = (struct tt_router_losses){0.1F, 0.2F, sigmoid ? 0.0F : 0.3F, 0.2F};
     if (i % 6 == 1)
         one->router_losses.global_batch = job->router_losses.global_batch = 0.3F;

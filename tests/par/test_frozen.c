@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Frozen parameters: they keep their values, the others are trained as if all were, the bits do not depend on the
- * layout, and what is frozen costs neither gradients nor moments nor reductions.
+ * Frozen parameters keep their values, the others are trained as if none were frozen, the bits do not depend on the
+ * layout, and frozen parameters need neither gradients nor moments nor reductions.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -150,7 +150,7 @@ static void the_bits_do_not_depend_on_the_layout(void **state)
     }
 }
 
-/* Every second layer has an adapter whose A and B have as many rows as no number of ranks divides. */
+/* Every second layer has an adapter whose A and B have a number of rows that no number of ranks divides. */
 static void the_bits_of_adapters_do_not_depend_on_the_layout(void **state)
 {
     struct tt_model *model = fixture_model(&(struct tt_model_dims){.dim = 14,

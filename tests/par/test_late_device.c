@@ -47,7 +47,7 @@ static const struct {
     const char *name;
     int ranks, replicate, microbatches;
     enum tt_engine_choice scheduler;
-    enum tt_dtype dtype, shards; /* of gathers and reductions; of weights and moments */
+    enum tt_dtype dtype, shards; /* types of gathers and reductions, and of weights and moments */
     enum tt_recompute_mode recompute;
     enum tt_reshard reshard;
     bool tied;
@@ -119,7 +119,7 @@ static void training_gives_the_same_bits(void **state)
 }
 
 /* Experts of several ranks: rows that the host sends are computed late, windows are so small that there are many
- * rounds, and the next step depends on the loads of the last one. */
+ * rounds, and each step depends on the loads of the previous one. */
 static void shared_experts_give_the_same_bits(void **state)
 {
     struct tt_model_dims dims = {.dim = 24,
@@ -155,7 +155,7 @@ static void shared_experts_give_the_same_bits(void **state)
     tt_model_free(model);
 }
 
-/* --- a state that is copied, loaded and made anew between steps --- */
+/* --- state that is copied, loaded and rebuilt between steps --- */
 
 enum { RANKS = 2, STEPS = 2 };
 
@@ -195,7 +195,7 @@ out:
     return rc;
 }
 
-/* Like a checkpoint, keeps the addresses of the state and reads there after later steps. */
+/* Like a checkpoint, keeps the addresses of the state and reads from them after later steps. */
 static int live_twice(struct tt_comm *comm, void *arg)
 {
     struct lives *lives = arg;

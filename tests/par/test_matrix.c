@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The matrix of layouts and policies. Every value of every axis meets every value of every other axis in some run, and
- * each run is compared with one rank. A few hundred runs have all pairs of millions of combinations, and what breaks is
- * nearly always a pair of features.
+ * each run is compared with one rank. A few hundred runs cover all pairs in millions of combinations, and nearly every
+ * fault needs only a pair of features.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ struct point {
     int value[AXES];
 };
 
-/* --- models, data, what one rank gives --- */
+/* --- models, data, and the results of one rank --- */
 
 static struct fixture world, muon_world;
 
@@ -128,7 +128,7 @@ static const char *name_of(const struct point *p)
     return text;
 }
 
-/* The formula for payload, applied to the units that the engine made. */
+/* The formula for the payload, applied to the units of the engine. */
 static int64_t payload_formula(const struct train_job *job)
 {
     struct tt_engine_options options;
@@ -200,7 +200,7 @@ static bool can_be(const struct point *p)
            meshes[mesh].ranks / meshes[mesh].replicate % 2 == 0;
 }
 
-/* The number of pairs of values that meet here for the first time. Remembers them if `remember`. */
+/* The number of pairs of values that occur here for the first time; remembers them if `remember`. */
 static int new_pairs(const struct point *p, bool remember)
 {
     int n = 0;
@@ -215,7 +215,7 @@ static int new_pairs(const struct point *p, bool remember)
     return n;
 }
 
-/* Draws some points with this pair of values. Returns the one that has most new pairs. */
+/* Draws some points with this pair of values. Returns the one with the most new pairs. */
 static struct point best_with(struct tt_rng *rng, uint64_t *draw, int a, int x, int b, int y)
 {
     struct point best = {{0}};

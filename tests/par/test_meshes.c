@@ -22,7 +22,7 @@ enum { GLOBAL_BATCH = 8, SEQ_LEN = 16 };
 static struct fixture world;
 static struct tt_model *model;
 
-/* What one rank gives, by its grains and type. */
+/* The results of one rank, by grains and type. */
 static const struct grains {
     int layer, sequence;
 } grains[] = {{8, 1}, {4, 1}, {4, 2}};
@@ -78,7 +78,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Heads and the feed-forward network can be cut into 8 grains, the vocabulary and the width cannot. */
+/* Heads and the feed-forward network divide into 8 grains; the vocabulary and the width do not. */
 static int set_up(void **state)
 {
     struct tt_model_dims dims = {

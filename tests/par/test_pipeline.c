@@ -76,7 +76,7 @@ static const struct {
     {.layout = {.microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}, .tied = true},
 };
 
-/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+/* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
 static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
 {
     if (bf16)
@@ -102,7 +102,7 @@ static void any_schedule_has_the_bits_of_one_rank(void **state)
     }
 }
 
-/* --- what ranks agree on --- */
+/* --- agreement of ranks --- */
 
 static void more_bytes(struct tt_instr *transfer)
 {
@@ -124,7 +124,7 @@ static void other_unit(struct tt_instr *transfer)
     transfer->microbatch++;
 }
 
-/* A change in the second send of rank 0 of a pipeline, and the message of all ranks; NULL: they agree. */
+/* A change in the second send of rank 0 of a pipeline, and the message that all ranks then print; NULL: they agree. */
 static const struct change {
     void (*apply)(struct tt_instr *transfer);
     bool validation;
@@ -162,7 +162,7 @@ static int ask_with_change(struct tt_comm *comm, void *arg)
     job.ranks = job.pipe = 2;
     TT_TRY(train_job_options(&job, &options));
     if (change->validation)
-        options.local_batch = 0; /* then the engine's program is that of validation */
+        options.local_batch = 0; /* then the engine runs the program of validation */
     TT_TRY(tt_engine_new(&options, NULL, comm->rank, &engine));
     if (comm->rank == 0) {
         send = send_of(tt_engine_program(engine), change->validation ? 1 : 2);
@@ -197,8 +197,8 @@ static void what_is_sent_must_be_received(void **state)
 
 struct overflow {
     const struct train_job *job;
-    const char *param; /* whose first element becomes so large that what follows from it overflows */
-    const char *found; /* part of the name of what is named */
+    const char *param; /* its first element becomes so large that later values overflow */
+    const char *found; /* part of the name that the error gives */
 };
 
 static int overflowing_rank(struct tt_comm *comm, void *arg)
@@ -238,7 +238,8 @@ out:
     return rc;
 }
 
-/* The cause is in a stage of the second rank. The first rank has an earlier and a later one, and sees only results. */
+/* The cause is in a stage of the second rank. The first rank, which has an earlier and a later stage, only sees its
+ * effects. */
 static void the_cause_of_an_overflow_is_named_and_not_a_result(void **state)
 {
     static const struct {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory of pipelines: programs keep the activations of as many chunks as the formulas of their schedules say.
+ * Memory of pipelines: programs keep the activations of exactly the number of chunks that the formulas of their
+ * schedules give.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +60,7 @@ static struct train_job job_of(const struct tt_model *model, enum tt_pipeline_sc
 
 /* --- activations --- */
 
-/* Instructions between which a chunk has activations. */
+/* The instructions between which a chunk has activations. */
 struct kept {
     int first, until_input, until_weight; /* first TT_NONE: it has none */
 };
@@ -72,7 +73,7 @@ static bool crosses(const struct tt_boundary *items, int n, int value)
     return false;
 }
 
-/* Whether a buffer has an activation that one stage alone makes and reads. */
+/* Whether a buffer holds an activation that only one stage makes and reads. */
 static bool is_activation(const struct tt_program *program, const struct tt_buffer *buffer)
 {
     const struct tt_stage *stage = &program->stages[buffer->stage];
@@ -81,7 +82,7 @@ static bool is_activation(const struct tt_program *program, const struct tt_buff
            !crosses(stage->in, stage->n_in, buffer->value) && !crosses(stage->out, stage->n_out, buffer->value);
 }
 
-/* Notes that a node of backward has an operand, and how long the operand's memory is not another's. */
+/* Notes that a backward node has an operand, and for how long the operand keeps its memory. */
 static void note(const struct tt_program *program, int at, struct kept *chunks)
 {
     const struct tt_instr *instr = &program->instrs[at];
@@ -166,7 +167,7 @@ static void activations_are_those_of_the_formulas(void **state)
                 struct train_job job = job_of(model, of->schedule, pipe, of->chunks, n);
                 struct tt_engine_options options;
 
-                if (train_job_options(&job, &options) < 0) /* the schedule does not have this number */
+                if (train_job_options(&job, &options) < 0) /* the schedule does not allow this number */
                     continue;
                 options.scheduler = i == 0 ? TT_ENGINE_PLANNED : TT_ENGINE_EAGER;
                 for (int rank = 0; rank < pipe; rank++)

@@ -26,7 +26,7 @@ static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_
                                            TT_RESHARD_AFTER_FORWARD_NEVER};
 static const char *const policy_names[] = {"default", "always", "never"};
 
-/* Links from slow to fast on the same computer. What is worth hiding and bucketing differs. */
+/* Slow to fast links on the same computer. They differ in what is worth hiding and bucketing. */
 static const struct tt_machine machines[] = {
     TT_MACHINE("fast", 1e9, 1e9, 1e9, 1e-7, 1e-7, 1e10),
     TT_MACHINE("latency", 1e11, 1e11, 1e11, 1e-3, 1e-3, 1e10),
@@ -76,7 +76,7 @@ static void run(const struct train_job *job, struct train_result *ret_result)
         fail_msg("%s", name_of(job));
 }
 
-/* Compares the planned run of a job with its eager one, and that with the reference of one rank. */
+/* Compares the planned run of a job with its eager run, and the latter with the reference of one rank. */
 static void compare_engines(struct train_job job, const struct train_result *reference)
 {
     struct train_result eager, planned;
@@ -143,7 +143,7 @@ static void same_bits_as_eager_where_layouts_differ(void **state)
     SWEEP(world.odd, 12, meshes, false);
 }
 
-/* Units of every kind, parts kept by neighbours, and one reduction per step give the bits of eager. */
+/* Units of every kind, parts kept by neighbours, and one reduction per step give the eager scheduler's bits. */
 static void every_policy_gives_the_bits_of_eager(void **state)
 {
     static const char *const wraps[] = {"block", "model", "param", "size:3000"};
@@ -211,8 +211,8 @@ static struct tt_engine *plan(const struct shape *shape, const struct tt_model *
 }
 
 /*
- * The most memory for exchange, as a share of eager's. With policy never, kept units need theirs. Large models on slow
- * links need more to be as fast as eager.
+ * The most memory for exchange, as a share of the eager scheduler's. With policy never, kept units use all of it. On
+ * slow links, large models need more to be as fast as the eager scheduler.
  */
 static double most_exchanged(const struct shape *shape, int policy, int machine)
 {
@@ -221,7 +221,7 @@ static double most_exchanged(const struct shape *shape, int policy, int machine)
     return policies[policy] == TT_RESHARD_AFTER_FORWARD_NEVER ? 1.0 : slow_and_large ? 0.95 : 0.85;
 }
 
-/* Memory is never above eager's, less of it is for exchange, and the step is predicted to be as fast. */
+/* The plan uses no more memory than the eager scheduler and less for exchange, and is predicted to be as fast. */
 static void compare_plans(const struct shape *shape, const struct tt_model *model, int policy, int machine)
 {
     struct tt_engine *engines[2] = {plan(shape, model, policy, machine, TT_ENGINE_EAGER),
@@ -244,7 +244,7 @@ static void compare_plans(const struct shape *shape, const struct tt_model *mode
     }
 }
 
-/* Every shape with every policy and with every machine; over all shapes, every policy with every machine. */
+/* Every shape with every policy and with every machine; over all shapes together, every policy with every machine. */
 static void plans_keep_their_targets(void **state)
 {
     for (int s = 0; s < (int)(sizeof shapes / sizeof *shapes); s++) {

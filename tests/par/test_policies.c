@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Every wrap, reshard and gradient-sync policy on thread ranks: the bits that are promised, the payload that a formula
- * gives from shapes alone, and the order of memory.
+ * Every wrap, reshard and gradient-sync policy on thread ranks: they give the promised bits and the payload that a
+ * formula computes from shapes alone, and their memory is in the expected order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,7 +112,7 @@ static const char *name_of(const struct train_job *job, struct policies p)
 
 /* --- the formula --- */
 
-/* The unit of a parameter, found independently from its name. */
+/* The unit of a parameter, derived from its name alone. */
 static int64_t unit_of(const struct train_job *job, struct policies p, int param)
 {
     static const char *const size = "size:";
@@ -182,7 +182,7 @@ static int64_t payload_formula(const struct train_job *job, struct policies p)
             if (unit_of(job, p, q) != unit)
                 continue;
             shard += (param->shape[0] + S - 1) / S * (param->ndim == 2 ? param->shape[1] : 1);
-            if (param->tied) /* its gradient is two sums */
+            if (param->tied) /* its gradient is the sum of two */
                 grads += (param->shape[0] + S - 1) / S * param->shape[1];
             kept = kept || kept_param(job, p, q);
             done[q] = q > first;
@@ -211,8 +211,8 @@ struct ranks {
 
 static const struct ranks meshes[] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 1}, {4, 2}, {8, 1}, {8, 2}, {8, 4}};
 
-/* The reference is one rank with wrap block. Every wrap with every reshard policy gets one mesh and prefetch in turn,
- * or all of them. */
+/* The reference is one rank with wrap block. Each wrap and reshard policy runs on one mesh and prefetch in turn, or
+ * on all of them. */
 static void sweep(const struct tt_model *model, int64_t global_batch, bool last_microbatch, int stride)
 {
     const struct policies plain = {&wraps[0], &reshards[0]};
@@ -291,7 +291,7 @@ static void one_microbatch_has_nothing_to_defer(void **state)
     }
 }
 
-/* The additions are in another order than that of the tree, but always in the same one. */
+/* The additions are in another order than the tree's, but always in the same one. */
 static void deferred_reduction_has_one_order(void **state)
 {
     const struct policies p = {&wraps[0], &reshards[2]}, q = {&wraps[2], &reshards[0]};
@@ -364,7 +364,7 @@ static void policies_order_the_memory(void **state)
     print_message("# never %lld, last_layer %lld, default %lld, always %lld, 2 %lld, model %lld, deferred %lld\n",
                   (long long)never, (long long)last_layer, (long long)defaults, (long long)always, (long long)half,
                   (long long)model, (long long)deferred);
-    /* Backward needs at once what default keeps and, in so small a model, what last_layer keeps: these differ only in
+    /* Backward needs at once what default keeps and, in so small a model, what last_layer keeps: the two differ only in
      * the placement of buffers. */
     assert_true(never > last_layer && last_layer + last_layer / 100 >= defaults && defaults + defaults / 100 >= always);
     assert_true(never > half && half > always);
@@ -422,7 +422,7 @@ static void bad_policies_are_refused(void **state)
               "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
 }
 
-/* A row that no configuration can name, or a choice without a row, means that a line was forgotten. */
+/* A row that no configuration can name, or a choice without a row: somebody forgot one line. */
 static void wrap_policies_are_the_choices_of_their_key(void **state)
 {
     const struct tt_choices *choices = tt_config_row(TT_KEY(parallelism.fsdp_wrap_policy))->choices;
@@ -430,7 +430,7 @@ static void wrap_policies_are_the_choices_of_their_key(void **state)
 
     for (int i = 0; i < tt_wrap_n_rows; i++) {
         const char *name = tt_wrap_rows[i].name;
-        bool found = strchr(name, ':') != NULL; /* the configuration reads "size:<bytes>" by itself */
+        bool found = strchr(name, ':') != NULL; /* the configuration parses "size:<bytes>" itself */
 
         named += !found;
         for (int k = 0; k < choices->n; k++)

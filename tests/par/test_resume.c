@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A run that is saved on one mesh and continues on another has the bits of one that was never interrupted, and its
- * checkpoints have the same digests. Meshes have pipelines, shards and replicas.
+ * A run that is saved on one mesh and continues on another has the bits of an uninterrupted run, and its checkpoints
+ * have the same digests. Meshes have pipelines, shards and replicas.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,13 +31,13 @@ enum { GLOBAL_BATCH = 16, HALF = 2, STEPS = 4, PAIRS = 60 };
 
 static struct fixture world;
 
-/* The run that is not interrupted, on one rank: of a model, and of one whose first and last stage share a weight. */
+/* The uninterrupted run on one rank, for one model and for one whose first and last stage share a weight. */
 static struct {
     struct train_result result;
     char *folder;
 } whole[2];
 
-/* How a part of a run saves and loads. */
+/* How one part of a run saves and loads. */
 struct part {
     struct train_job job;
     const char *folder;
@@ -96,7 +96,7 @@ static int load(struct tt_comm *comm, const struct part *part, const struct tt_m
     return rc;
 }
 
-/* Does one of both with the engine's state. */
+/* Saves or loads, with the engine's state. */
 static int at_step(struct tt_comm *comm, struct tt_engine *engine, int step, void *arg)
 {
     const struct part *part = arg;
@@ -134,7 +134,7 @@ static int run(struct part *part, struct train_result *ret_result)
     return train_job_run(&part->job, ret_result);
 }
 
-/* --- the run that is not interrupted --- */
+/* --- the uninterrupted run --- */
 
 static char *new_folder(void)
 {
@@ -194,7 +194,7 @@ static struct tt_manifest manifest_of(const char *folder, int step)
     return manifest;
 }
 
-/* NULL if the digests of all tensors are those of the whole run. */
+/* NULL if all tensors have the digests of the whole run. */
 static const char *other_digest(bool tied, const char *folder, int step)
 {
     struct tt_manifest a = manifest_of(whole[tied].folder, step), b = manifest_of(folder, step);
@@ -212,7 +212,7 @@ static const char *other_digest(bool tied, const char *folder, int step)
     return differs ? text : NULL;
 }
 
-/* What commands say about the last step: it is intact, and equal to that of the whole run. */
+/* What commands report about the last step: it is intact, and equal to the whole run's. */
 static const char *other_verdict(bool tied, const char *folder)
 {
     char *a = tt_step_path(whole[tied].folder, STEPS), *b = tt_step_path(folder, STEPS);

@@ -43,7 +43,7 @@ static struct train_job job_of(bool tied, int64_t global_batch)
     return job;
 }
 
-/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+/* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
 static void vary(int i, struct train_job *one, struct train_job *job)
 {
     one->param_dtype = job->param_dtype = i % 5 == 2 ? TT_BF16 : TT_F32;
@@ -87,7 +87,7 @@ static void any_schedule_has_the_bits_of_one_rank(void **state)
     }
 }
 
-/* --- no pipeline, and orders that no pipeline has --- */
+/* --- no pipeline, and orders that no pipeline uses --- */
 
 struct pick {
     enum orders_kind kind;
@@ -158,7 +158,7 @@ static void odd_runs_have_the_bits_of_their_layout(void **state)
     }
 }
 
-/* Gradients in bfloat16 are rounded for each microbatch, and their sums are not. */
+/* Gradients in bfloat16 are rounded for each microbatch, but their sums are not. */
 static void bfloat16_is_rounded_before_it_is_added(void **state)
 {
     struct train_job one = job_of(false, 16), job = one;
@@ -175,8 +175,8 @@ static void bfloat16_is_rounded_before_it_is_added(void **state)
     train_result_release(&unrounded);
 }
 
-/* Layers of experts are added as others. Ranks that share experts have rows of each other's microbatches, so they add
- * in an order of their own, which is the same for both engines. */
+/* Gradients of expert layers are added like others. Ranks that share experts get rows of each other's microbatches,
+ * so they add in their own order, which is the same for both engines. */
 static void experts_are_added_too(void **state)
 {
     const struct tt_model_dims dims = {.n_layers = 2,
@@ -205,7 +205,7 @@ static void experts_are_added_too(void **state)
         job.experts = 2;
         assert_false(train_job_is_exact(&job));
         assert_int_equal(fixture_check(train_job_run(&job, &shared)), 0);
-        one.steps = 1; /* a large learning rate makes rounding visible in the second one */
+        one.steps = 1; /* a large learning rate makes rounding visible in the second step */
         assert_true(train_result_distance(&one, &wanted, &shared) < 1e-5);
         fixture_both_must_be(job, &shared, "shared experts %d", bf16);
         train_result_release(&wanted);
@@ -238,7 +238,7 @@ static int64_t sent(const struct train_job *job, bool every_run, bool last)
     return bytes;
 }
 
-/* One reduction instead of n saves n - 1 of them; a run sends as much as one that carries its gradients. */
+/* One reduction instead of n saves n - 1; a run sends the same number of bytes as one that carries its gradients. */
 static void a_run_sends_one_reduction(void **state)
 {
     struct train_job job = job_of(true, 32);
@@ -254,7 +254,7 @@ static void a_run_sends_one_reduction(void **state)
     assert_int_equal(sent(&job, false, false) - sent(&job, true, false), 7 * reduction);
 }
 
-/* The most bytes of whole gradients that live at once, in those of all of the rank's units. */
+/* The peak of the bytes of whole gradients of all units of the rank. */
 static double whole_gradients(const struct tt_engine *engine)
 {
     const struct tt_program *p = tt_engine_program(engine);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A step with several stages on one rank: for any cut, order of compute, layout and policies, losses, norms and weights
- * have the bits of one graph on one rank. Ranks with different programs: what they exchange must agree, but the rest
- * need not.
+ * have the bits of one graph on one rank. Ranks with different programs must agree about their exchanges, but not about
+ * the rest.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static const struct tt_recompute recomputes[] = {
     {TT_RECOMPUTE_NONE, 0}, {TT_RECOMPUTE_FULL, 0}, {TT_RECOMPUTE_SELECTIVE, 2}, {TT_RECOMPUTE_OP, 0}};
 static const char *const wraps[] = {"block", "model", "param"};
 
-/* The result of one rank, one graph, and one microbatch after another, computed once per model and gradient_sync. */
+/* The result of one rank with one graph and one microbatch after another, computed once per model and gradient_sync. */
 static const struct train_result *reference(const struct train_job *like, int model)
 {
     struct train_result *result = &references[model][like->last_microbatch];
@@ -145,7 +145,7 @@ static void stages_give_the_bits_of_one_graph(void **state)
                     must_be_the_bits_of_one_graph(7 * turn, turn % 2, (enum orders_kind)kind, n_stages, mesh);
 }
 
-/* --- what ranks agree on --- */
+/* --- agreement of ranks --- */
 
 static void more_bytes(struct tt_instr *gather)
 {
@@ -193,8 +193,8 @@ static void other_unit(struct tt_instr *gather)
 }
 
 /*
- * A change in one rank's second gather, and the message of all ranks then; NULL: they agree. Ranks ask between the
- * exchanges whether to stop, so if a rank leaves out a gather, the question that follows is the first difference.
+ * A change in one rank's second gather, and the message that all ranks then print; NULL: they agree. Between exchanges
+ * ranks ask each other whether to stop, so if a rank leaves out a gather, the next question is the first difference.
  */
 static const struct change {
     void (*apply)(struct tt_instr *gather);
@@ -268,7 +268,7 @@ static void what_is_exchanged_must_agree(void **state)
     }
 }
 
-/* Rank 1 plans with another machine file, or recomputes. */
+/* Rank 1 plans with another machine file, or recomputes activations. */
 static int allocate_other(struct tt_comm *comm, void *arg)
 {
     const bool *more_nodes = arg;
@@ -302,7 +302,7 @@ static void another_machine_file_is_named(void **state)
     assert_non_null(strstr(tt_error_message(), "help: every rank must read the same parallelism.machine_file"));
 }
 
-/* The collectives are the same, but a rank that runs more nodes would ask between other ones. */
+/* The collectives are the same, but a rank that runs more nodes would ask between different ones. */
 static void all_ask_between_the_same_exchanges(void **state)
 {
     bool more_nodes = true;
@@ -325,7 +325,7 @@ static int first_weight_node(const struct tt_program *program)
     return TT_NONE;
 }
 
-/* Rank 1 has a separate weight part, so it runs the nodes in another order but exchanges the same. */
+/* Rank 1 has a separate weight part, so it runs the nodes in another order but exchanges the same values. */
 static int other_instructions(struct tt_comm *comm, void *arg)
 {
     struct train_job job = job_of(0, false);

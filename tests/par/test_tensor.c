@@ -47,7 +47,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Everything but the vocabulary and the width can be divided into 8 grains. */
+/* Everything except the vocabulary and the width divides into 8 grains. */
 static int set_up(void **state)
 {
     struct tt_model_dims dims = {
@@ -77,7 +77,7 @@ static int set_up(void **state)
                                   .vocab_size = 23,
                                   .mla = {.kv_rank = 5, .rope_dim = 2, .value_dim = 3}};
     models[LATENT] = fixture_latents(&dims);
-    dims.mla.q_rank = 7; /* no degree divides the ranks of latents */
+    dims.mla.q_rank = 7; /* no degree divides the latent ranks */
     models[LATENTS] = fixture_latents(&dims);
     models[MUON_LATENTS] = fixture_latents(&dims);
     tt_param_groups_set_optim(models[MUON], TT_OPTIM_MUON);
@@ -91,7 +91,7 @@ static struct train_job job_of(enum model model, int64_t global_batch, int grain
 {
     struct train_job job = train_job_make(models[model], &world.data, global_batch, 1, 8);
 
-    job.steps = model >= ADAPTED ? 3 : 2; /* in the first, adapters have no gradient but that of B */
+    job.steps = model >= ADAPTED ? 3 : 2; /* in the first step, only B of an adapter gets a gradient */
     job.validation_batches = 3;
     job.grains = grains;
     return job;
@@ -138,7 +138,7 @@ static const struct {
     {MUON_LATENTS, {.tensor = 2, .grains = 4, .shards = 2, .microbatches = 2}},
 };
 
-/* Policies that differ from case to case. What changes the result, such as bf16, is in the reference too. */
+/* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
 static void vary(int i, bool bf16, struct train_job *one, struct train_job *job)
 {
     if (bf16)
@@ -171,7 +171,7 @@ static void any_layout_has_the_bits_of_one_rank(void **state)
 
 /* --- without grains in common --- */
 
-/* Ranks have as many grains as there are ranks, so sums have another order than on one rank. */
+/* There is one grain per rank, so sums are added in another order than on one rank. */
 static void other_grains_differ_by_rounding(void **state)
 {
     for (int m = 0; m < MODELS; m++) {
@@ -179,7 +179,7 @@ static void other_grains_differ_by_rounding(void **state)
         struct train_result wanted, got;
         double distance;
 
-        one.steps = job.steps = 1; /* a large learning rate makes rounding visible in the second one */
+        one.steps = job.steps = 1; /* a large learning rate makes rounding visible in the second step */
         job.tensor = job.ranks = 2 << m % 3;
         job.grains = 0;
         assert_int_equal(fixture_check(train_job_run(&one, &wanted)), 0);
@@ -230,7 +230,7 @@ out:
     return rc;
 }
 
-/* The other ranks get it with the next sum, and do not take that for the cause. */
+/* The other ranks receive it with the next sum, and must not take that for the cause. */
 static void the_rank_with_the_first_bad_value_names_it(void **state)
 {
     struct train_job job = job_of(LLAMA, 1, 8);

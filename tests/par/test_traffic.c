@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every rank sends: for each dimension of the mesh and pairs of them, the bytes of each kind of collective are
- * those of the plan and of formulas written by hand, and their sum is what the communicator counted.
+ * What every rank sends: for each dimension of the mesh and pairs of them, the bytes of each kind of collective equal
+ * the plan and formulas written by hand, and their sum equals the communicator's count.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static const struct mesh {
     {2, 1, 1, 2, 2, 2, false, 4},
 };
 
-/* What a rank computes: a rank of a pipeline has some layers, and perhaps one end of the model. */
+/* What a rank computes: in a pipeline some of the layers, and perhaps one end of the model. */
 struct part {
     int layers;
     bool first, last;
@@ -78,8 +78,8 @@ static struct part part_of(const struct mesh *m, int rank)
     return part;
 }
 
-/* Bytes of float32 that a rank sends in a step of A microbatches of T tokens, by purpose, if gradients are reduced so
- * many times. k is (n - 1) / n. */
+/* Bytes of float32 that a rank sends in a step of A microbatches of T tokens, by purpose, if gradients are reduced
+ * that many times. k is (n - 1) / n. */
 static void formulas(const struct mesh *m, const struct part *part, int A, int reductions, int64_t bytes[TT_PURPOSES])
 {
     int64_t c = m->context, t = m->tensor, S = m->shard * c, R = m->replicate, N = T / c;
@@ -133,7 +133,7 @@ struct wanted {
     bool planned;
 };
 
-/* A plan may keep parameters from one microbatch to the next; at the least it gathers them once. */
+/* A plan may keep parameters from one microbatch to the next, but gathers them at least once. */
 static bool is_right(const struct wanted *wanted, enum tt_purpose purpose, int64_t found, int64_t by_hand)
 {
     if (wanted->planned && purpose == TT_UNSHARD)
@@ -141,7 +141,7 @@ static bool is_right(const struct wanted *wanted, enum tt_purpose purpose, int64
     return found == by_hand;
 }
 
-/* train_job_run compares the sum over the program with what was counted. */
+/* train_job_run compares the program's sum with the communicator's count. */
 static int check_rank(struct tt_comm *comm, struct tt_engine *engine, int step, void *arg)
 {
     const struct wanted *wanted = arg;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training on thread ranks. Losses and weights do not depend on the layout, to the last bit. The bytes that travel are
- * those of the formula, and memory is as planned. The step loop allocates nothing. A value that is not finite stops
- * every rank.
+ * Training on thread ranks. Losses and weights do not depend on the layout, to the last bit. The bytes sent match the
+ * formula, and memory matches the plan. The step loop allocates nothing. A value that is not finite stops every rank.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -89,7 +88,7 @@ static int64_t payload_formula(const struct train_job *job)
     return bytes;
 }
 
-/* Runs the job. Its payload must be that of the formula. */
+/* Runs the job. Its payload must match the formula. */
 static void run(const struct train_job *job, struct train_result *ret_result)
 {
     if (fixture_check(train_job_run(job, ret_result)) < 0)
@@ -184,14 +183,14 @@ static void every_number_of_threads_gives_the_same_bits(void **state)
     train_result_release(&reference);
 }
 
-/* Without the formula of the payload, which is AdamW's in float32. */
+/* Without the payload formula, which holds for AdamW in float32. */
 static void run_optimizer(const struct train_job *job, struct train_result *ret_result)
 {
     if (fixture_check(train_job_run(job, ret_result)) < 0)
         fail_msg("%s", name_of(job));
 }
 
-/* Every optimizer of the table, with its state in float32 and in bfloat16, and not the bits of another one. */
+/* Every optimizer of the table, with float32 and bfloat16 state; its bits differ from every other optimizer's. */
 static void every_optimizer_gives_the_same_bits(void **state)
 {
     static const struct ranks meshes[] = {{2, 1}, {4, 1}, {4, 2}};
@@ -226,8 +225,7 @@ static void every_optimizer_gives_the_same_bits(void **state)
     tt_param_groups_set_optim(world.tied, TT_OPTIM_ADAMW);
 }
 
-/* Logits are so large that some tokens have no loss and others one of hundreds. The sum has more digits than a
- * double. */
+/* Logits are so large that some tokens have no loss and others lose hundreds. The sum has more digits than a double. */
 static int load_sharp(struct tt_comm *comm, struct tt_engine *engine, void *arg)
 {
     const struct train_job *job = arg;
@@ -340,12 +338,12 @@ static void policies_order_the_memory(void **state)
         print_message("# prefetch %d: never %lld, default %lld, always %lld\n", prefetch, (long long)bytes[2],
                       (long long)bytes[0], (long long)bytes[1]);
         assert_true(bytes[2] > bytes[0]);
-        /* Backward needs at once what default keeps, so these differ only in the placement of small buffers. */
+        /* Backward needs at once what default keeps, so the two differ only in the placement of small buffers. */
         assert_true(bytes[0] + bytes[0] / 100 >= bytes[1]);
     }
 }
 
-/* The arena, and the sum over kinds at its peak, are what the engine predicted before it allocated anything. */
+/* The arena, and the kinds at its peak, match what the engine predicted before it allocated anything. */
 static void more_ranks_need_less_memory(void **state)
 {
     int64_t before = INT64_MAX;
@@ -380,7 +378,7 @@ static void the_step_loop_allocates_nothing(void **state)
 
         job.ranks = meshes[m].ranks;
         job.replicate = meshes[m].replicate;
-        /* The pool of messages of thread ranks grows until it has the most that are under way at once. */
+        /* The message pool of thread ranks grows until it holds the most messages that are under way at once. */
         job.steps = job.ranks == 1 ? 6 : 24;
         run(&job, &result);
         if (result.allocations != 0)
@@ -456,7 +454,7 @@ out:
     return rc;
 }
 
-/* The last row is on the last rank that has any, so most ranks only see results of it. */
+/* The last row is on the last rank that has any, so most ranks only see effects of it. */
 static void a_bad_parameter_is_named_on_every_rank(void **state)
 {
     static const struct ranks meshes[] = {{1, 1}, {2, 1}, {4, 1}, {4, 2}, {3, 1}, {8, 1}};

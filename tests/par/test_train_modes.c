@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Training on thread ranks with recomputed activations, bfloat16 in collectives, and every way to initialise: what each
- * may change and what it may not.
+ * of them may change and may not change.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -133,7 +133,7 @@ struct demand {
     int64_t kinds[TT_MEMORY_KINDS]; /* bytes of all buffers of a kind */
 };
 
-/* What a step needs, without running it. */
+/* The memory of a step, without running it. */
 static struct demand demand_of(const struct train_job *job)
 {
     struct tt_engine_options options;
@@ -183,7 +183,7 @@ static void the_more_is_recomputed_the_less_memory_it_takes(void **state)
 
 /* --- bfloat16 --- */
 
-/* Types of gathered parameters, of gradients as they travel, and of weights and moments. */
+/* The types of gathered parameters, of gradients as they travel, and of weights and moments. */
 static const enum tt_dtype wires[][3] = {{TT_F32, TT_F32, TT_F32},
                                          {TT_BF16, TT_F32, TT_F32},
                                          {TT_F32, TT_BF16, TT_F32},
@@ -281,7 +281,7 @@ static void bfloat16_gives_the_same_bits_from_kept_parts(void **state)
     }
 }
 
-/* With one reduction per step, each mesh adds in an order of its own, which is the same for every policy and engine. */
+/* With one reduction per step, each mesh adds in its own order, which is the same for every policy and engine. */
 static void bfloat16_defers_its_reduction(void **state)
 {
     static const int meshes[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 2}};
@@ -336,7 +336,7 @@ static void other_rank_counts_are_close_in_bfloat16(void **state)
     }
 }
 
-/* With always there are two gathers and one reduce-scatter of the same bytes. */
+/* With policy always there are two gathers and one reduce-scatter of the same bytes. */
 static void bfloat16_halves_its_part_of_the_traffic(void **state)
 {
     for (int ranks = 2; ranks <= 5; ranks++) {
@@ -386,7 +386,7 @@ static void bfloat16_halves_what_neighbours_kept(void **state)
     assert_true(kept[1] < kept[0]);
 }
 
-/* Gathered parameters and gradients of activations take half, activations less; what is summed in float32 does not. */
+/* Gathered parameters and gradients of activations take half, activations less; float32 sums take the same. */
 static void bfloat16_takes_half_of_the_memory(void **state)
 {
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
@@ -408,7 +408,7 @@ static void bfloat16_takes_half_of_the_memory(void **state)
     }
 }
 
-/* Nothing travels there, so keeping a rounded parameter for longer would save only its rounding. */
+/* Nothing travels there, so keeping a rounded parameter longer would only save its rounding. */
 static void alone_a_rounded_parameter_lives_until_its_last_read(void **state)
 {
     static const enum tt_reshard policies[] = {TT_RESHARD_AFTER_FORWARD_DEFAULT, TT_RESHARD_AFTER_FORWARD_ALWAYS,
@@ -435,7 +435,7 @@ static void alone_a_rounded_parameter_lives_until_its_last_read(void **state)
     }
 }
 
-/* The state takes half, and parameters that need no gather are used where they are. */
+/* The state takes half, and parameters that need no gather are used in place. */
 static void bfloat16_weights_take_half_of_the_memory(void **state)
 {
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
@@ -482,7 +482,7 @@ static void every_way_to_initialise_gives_the_same_bits(void **state)
     const struct tt_model *models[] = {world.odd, world.tied};
 
     for (size_t i = 0; i < 2; i++)
-        for (int wire = 0; wire < WIRES; wire += WIRES - 1) /* weights in float32, in bfloat16 */
+        for (int wire = 0; wire < WIRES; wire += WIRES - 1) /* with weights in float32, and in bfloat16 */
             ways_give_the_same_bits(models[i], wire);
 }
 
@@ -603,7 +603,7 @@ static void documents_give_the_same_bits_on_every_layout(void **state)
     }
 }
 
-/* The validation at the end has no z-loss, so one without a step has the same loss with and without it. */
+/* The final validation has no z-loss, so without a training step it gives the same loss with and without it. */
 static void a_z_loss_gives_the_same_bits_on_every_layout(void **state)
 {
     const struct tt_model *models[] = {world.odd, world.tied};
@@ -634,7 +634,7 @@ static void a_z_loss_gives_the_same_bits_on_every_layout(void **state)
     }
 }
 
-/* The averages of a run: as if its weights were averaged on the host after each step. */
+/* The averages of a run equal averages of the weights that the host computes after each step. */
 static void average_on_the_host(const struct train_job *job, const struct train_result *wanted)
 {
     struct train_job one = *job;

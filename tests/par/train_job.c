@@ -260,7 +260,7 @@ out:
     return rc;
 }
 
-/* The number of times that this rank is asked before it wants to stop. */
+/* How many times this rank is asked before it wants to stop. */
 static _Thread_local int asks_left;
 
 static int asked_to_stop(void)
@@ -335,8 +335,7 @@ out:
     return rc;
 }
 
-/* Validates as the trainer does: batch k goes to data rank k mod their number, and those without a batch have no valid
- * label. */
+/* Validates as the trainer does: data rank k mod n gets batch k, and ranks without a batch get no valid label. */
 static int validate(struct at_work *w)
 {
     const struct train_job *job = w->job;
@@ -371,7 +370,7 @@ static void put_box(const struct tt_box *from, const float *part, const struct t
         memcpy(whole + tt_box_position(from, at, to), part + at, (size_t)run * sizeof *part);
 }
 
-/* The ranks that have the same part of it. */
+/* The ranks that hold the same part. */
 static enum tt_group_id copies_of(const struct train_job *job, const struct tt_param *param)
 {
     if (job->experts > 1 && tt_param_is_of_experts(param))
@@ -379,13 +378,14 @@ static enum tt_group_id copies_of(const struct train_job *job, const struct tt_p
     return param->buffer ? TT_GROUP_STAGE : param->tp == TT_TP_WHOLE ? TT_GROUP_COPIES : TT_GROUP_REPLICATE;
 }
 
-/* Whether it is a tied weight that the first stage of a pipeline has too. */
+/* Whether it is a tied weight that the pipeline's first stage holds too. */
 static bool is_second(const struct tt_layout *layout, const struct tt_unit *unit, const struct tt_param *param)
 {
     return param->tied && unit->shared_grad != TT_NONE && unit->shared_pp < layout->groups[TT_GROUP_PP].index;
 }
 
-/* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare them instead. */
+/* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare theirs
+ * instead. */
 static int collect(struct at_work *w, enum tt_state_array array, float *whole)
 {
     const struct tt_layout *layout = tt_engine_layout(w->engine);
