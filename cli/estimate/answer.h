@@ -66,7 +66,7 @@ json_t *tt_cluster_answer_json(const struct tt_cluster_answer *answer);
 /** The words of the first line, without its end. */
 void tt_cluster_answer_verdict(const struct tt_cluster_answer *answer, struct tt_text *out);
 
-/* The page, with marks @TITLE@ and @BODY@: page.html. */
+/* The rest of the page after its head, with the mark @BODY@: page.html. */
 extern const char tt_cluster_page_text[];
 extern const size_t tt_cluster_page_text_size;
 

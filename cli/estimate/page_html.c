@@ -9,6 +9,7 @@
 
 #include "cli/estimate/answer.h"
 #include "cli/plan/svg.h"
+#include "cli/run/page.h"
 #include "core/base/mem.h"
 #include "core/os/file.h"
 
@@ -34,29 +35,23 @@ static void rect(double x, double y, double width, double height, const char *co
 
 static void add_memory(const struct tt_cluster_memory *m, struct tt_text *out)
 {
-    const struct {
-        const char *name, *color;
-        double bytes;
-    } part[] = {{"state", "#4472c4", m->state},
-                {"gathered", "#ed7d31", m->buffers},
-                {"activations", "#70ad47", m->activations},
-                {"logits", "#ffd966", m->logits},
-                {"communicators", "#7030a0", m->communicators},
-                {"context", "#a5a5a5", m->context},
-                {"allocator", "#d9a5c5", m->allocator}};
+    static const char *const color[TT_CLUSTER_MEMORY_PARTS] = {"#4472c4", "#ed7d31", "#70ad47", "#ffd966",
+                                                               "#7030a0", "#a5a5a5", "#d9a5c5"};
     enum { LETTER = 6, PAD = 30, BAR = 34 };
     double most = fmax(m->total, m->usable), scale = WIDE / (1.02 * most), x = 0, legend = 0;
     char text[120];
 
     tt_text_add(out, "<section class=\"wide\"><h2>Memory of the device that needs most</h2>\n");
     begin_svg(WIDE, 76, out);
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
-        (void)snprintf(text, sizeof text, "%s %.1f GiB", part[i].name, part[i].bytes / gib);
-        rect(x, 14, part[i].bytes * scale, BAR, part[i].color, text, out);
-        x += part[i].bytes * scale;
-        if (part[i].bytes < 0.05 * gib)
+    for (int i = 0; i < TT_CLUSTER_MEMORY_PARTS; i++) {
+        double bytes = tt_cluster_memory_part_bytes(m, &tt_cluster_memory_parts[i]);
+
+        (void)snprintf(text, sizeof text, "%s %.1f GiB", tt_cluster_memory_parts[i].name, bytes / gib);
+        rect(x, 14, bytes * scale, BAR, color[i], text, out);
+        x += bytes * scale;
+        if (bytes < 0.05 * gib)
             continue;
-        rect(legend, 59, 10, 10, part[i].color, text, out);
+        rect(legend, 59, 10, 10, color[i], text, out);
         tt_svg_text(out, legend + 15, 68, "start", "class=\"strong\"", text);
         legend += LETTER * (double)strlen(text) + PAD;
     }
@@ -108,18 +103,6 @@ struct curve {
     double here; /* the number of devices of the answer */
 };
 
-static void short_number(char *buf, size_t size, double x)
-{
-    static const char *const unit[] = {"", "k", "M", "G", "T"};
-    size_t u = 0;
-
-    while (x >= 999.5 && u + 1 < sizeof unit / sizeof *unit) {
-        x /= 1000;
-        u++;
-    }
-    (void)snprintf(buf, size, x < 10 ? "%.2g%s" : "%.3g%s", x, unit[u]);
-}
-
 static void add_curve(const struct curve *c, double left, struct tt_text *out)
 {
     enum { WIDTH = 270, HEIGHT = 150, TOP = 34, EDGE = 18 };
@@ -149,7 +132,7 @@ static void add_curve(const struct curve *c, double left, struct tt_text *out)
             }
             tt_text_add(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>\n",
                         c->x[i] == c->here ? "here" : "point", x, y);
-            short_number(text, sizeof text, c->y[i]);
+            tt_cluster_picture_number(text, sizeof text, c->y[i]);
             tt_svg_text(out, x, y - 8, "middle", "", text);
             (void)snprintf(text, sizeof text, "%.0f", c->x[i]);
             tt_svg_text(out, x, TOP + HEIGHT + 14, "middle", "", text);
@@ -284,26 +267,17 @@ static void add_head(const struct tt_cluster_answer *a, struct tt_text *out)
     tt_text_release(&about);
 }
 
-static const char *add_up_to(struct tt_text *out, const char *text, const char *mark)
-{
-    const char *at = strstr(text, mark);
-
-    tt_text_add_bytes(out, text, (size_t)(at - text));
-    return at + strlen(mark);
-}
-
 int tt_cluster_page_save(const struct tt_cluster_question *q, const struct tt_cluster_answer *a, const char *path)
 {
     struct tt_cluster_picture picture = {0};
-    struct tt_text out = {0};
+    struct tt_text out = {0}, title = {0};
     const char *rest;
     int rc = 0;
 
-    rest = add_up_to(&out, tt_cluster_page_text, "@TITLE@");
-    tt_text_add_xml(&out, a->view.model);
-    tt_text_add(&out, " on %.0f x ", tt_cluster_devices(&a->view.layout.job));
-    tt_text_add_xml(&out, a->view.layout.job.machine->name);
-    rest = add_up_to(&out, rest, "@BODY@");
+    tt_text_add(&title, "%s on %.0f x %s", a->view.model, tt_cluster_devices(&a->view.layout.job),
+                a->view.layout.job.machine->name);
+    tt_page_begin(&out, title.text);
+    rest = tt_page_up_to(&out, tt_cluster_page_text, "@BODY@");
     add_head(a, &out);
     add_memory(&a->view.layout.memory, &out);
     add_step(&a->view.layout.time, &out);
@@ -318,5 +292,6 @@ int tt_cluster_page_save(const struct tt_cluster_question *q, const struct tt_cl
 out:
     tt_cluster_picture_release(&picture);
     tt_text_release(&out);
+    tt_text_release(&title);
     return rc;
 }

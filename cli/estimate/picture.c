@@ -69,8 +69,7 @@ static double value_of(const struct plot *p, int i)
     return p->log_scale ? p->picture->point[i].tokens_per_sec : p->picture->point[i].mfu;
 }
 
-/* "58.6 k", "28.8 M" */
-static void short_number(char *buf, size_t size, double value)
+void tt_cluster_picture_number(char *buf, size_t size, double value)
 {
     static const char *const units[] = {"", " k", " M", " G", " T"};
     size_t u = 0;
@@ -111,7 +110,7 @@ static void axes(const struct plot *p, const char *title)
         (void)snprintf(label, sizeof label, "%.0f", picture->point[i].devices);
         tt_svg_text(p->out, x_of(p, picture->point[i].devices), p->y + PLOT + 16, "middle", "", label);
         if (p->log_scale)
-            short_number(label, sizeof label, value_of(p, i));
+            tt_cluster_picture_number(label, sizeof label, value_of(p, i));
         else
             (void)snprintf(label, sizeof label, "%.1f %%", 100 * value_of(p, i));
         above(p, x_of(p, picture->point[i].devices), y_of(p, value_of(p, i)), label);

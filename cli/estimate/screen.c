@@ -186,16 +186,6 @@ static void print_stages(const struct tt_cluster_view *view)
 static void print_memory(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_memory *m = &view->layout.memory;
-    const struct {
-        const char *name;
-        double bytes;
-    } part[] = {{"state", m->state},
-                {"gathered", m->buffers},
-                {"activations", m->activations},
-                {"logits", m->logits},
-                {"communicators", m->communicators},
-                {"context", m->context},
-                {"allocator", m->allocator}};
     struct tt_text line = {0};
     char text[32];
 
@@ -206,8 +196,9 @@ static void print_memory(const struct tt_cluster_view *view)
     if (view->planned)
         tt_print("; as planned by titan");
     tt_print("\n");
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        tt_text_add(&line, "  %s %s", part[i].name, brief(text, sizeof text, part[i].bytes / gib));
+    for (int i = 0; i < TT_CLUSTER_MEMORY_PARTS; i++)
+        tt_text_add(&line, "  %s %s", tt_cluster_memory_parts[i].name,
+                    brief(text, sizeof text, tt_cluster_memory_part_bytes(m, &tt_cluster_memory_parts[i]) / gib));
     tt_cluster_print_wrapped(&line, 2);
     print_stages(view);
 }
@@ -473,11 +464,13 @@ static json_t *layout_json(const struct tt_cluster_layout *l)
 static json_t *prediction_json(const struct tt_cluster_layout *l)
 {
     const struct tt_cluster_memory *m = &l->memory;
-    json_t *memory =
-        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "state", m->state, "gathered", m->buffers,
-                  "activations", m->activations, "logits", m->logits, "communicators", m->communicators, "context",
-                  m->context, "allocator", m->allocator, "total", m->total, "usable", m->usable, "stage", m->stage);
+    json_t *memory = json_object();
 
+    for (int i = 0; i < TT_CLUSTER_MEMORY_PARTS; i++)
+        (void)json_object_set_new(memory, tt_cluster_memory_parts[i].name,
+                                  json_real(tt_cluster_memory_part_bytes(m, &tt_cluster_memory_parts[i])));
+    (void)json_object_update_new(
+        memory, json_pack("{s:f, s:f, s:i}", "total", m->total, "usable", m->usable, "stage", m->stage));
     return json_pack("{s:o, s:s, s:o, s:f, s:f}", "layout", layout_json(l), "fit",
                      tt_cluster_fit_words[tt_cluster_fits(m)], "memory_bytes", memory, "step_s", l->time.total,
                      "tokens_per_s_per_device", l->tokens_per_sec);

@@ -154,25 +154,21 @@ static void print_layout(const struct tt_cluster_answer *a)
 static void print_memory(const struct tt_cluster_answer *a)
 {
     const struct tt_cluster_memory *m = &a->view.layout.memory;
-    const struct {
-        const char *name;
-        double bytes;
-    } part[] = {{"state", m->state},
-                {"gathered", m->buffers},
-                {"activations", m->activations},
-                {"logits", m->logits},
-                {"other", m->communicators + m->context + m->allocator}};
     struct tt_text line = {0};
     char text[TEXT];
-    bool any = false;
+    double other = 0;
 
     begin(&line, "memory");
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].bytes >= 0.05 * gib) {
-            tt_text_add(&line, "%s%s %s", any ? ", " : "", part[i].name, bytes_text(text, part[i].bytes));
-            any = true;
-        }
-    tt_text_add(&line, " GiB a %s", device(a));
+    for (int i = 0; i < TT_CLUSTER_MEMORY_PARTS; i++) {
+        const struct tt_cluster_memory_part *part = &tt_cluster_memory_parts[i];
+        double bytes = tt_cluster_memory_part_bytes(m, part);
+
+        if (part->is_other)
+            other += bytes;
+        else if (bytes >= 0.05 * gib)
+            tt_text_add(&line, "%s %s, ", part->name, bytes_text(text, bytes));
+    }
+    tt_text_add(&line, "other %s GiB a %s", bytes_text(text, other), device(a));
     if (m->host > 0)
         tt_text_add(&line, ", and %s of the host's memory", bytes_text(text, m->host));
     tt_text_add(&line, "%s", a->view.fit == TT_FIT_TIGHT ? "; less than 2 GiB or 4 % spare" : "");

@@ -78,7 +78,7 @@ struct tt_chart_page {
     /* seconds after which the page looks for newer numbers, since the file will be rewritten; 0: never */
     int follow_sec;
 };
-/** page.html, with @TITLE@ in the place of the title, and @DATA@ in the place of the JSON that its script draws. */
+/** page.html, the rest of the page after its head, with @DATA@ in the place of the JSON that its script draws. */
 extern const char tt_chart_page_text[];
 extern const size_t tt_chart_page_text_size;
 

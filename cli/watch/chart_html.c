@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/run/page.h"
 #include "cli/watch/chart.h"
 #include "cli/watch/compare.h"
 #include "core/base/json.h"
@@ -188,35 +189,23 @@ static json_t *data_json(const struct tt_chart *chart, const struct tt_chart_pag
                      "follow", page->follow_sec, "written", tt_clock_wall_sec());
 }
 
-/* Appends the text of the page up to a mark, and returns the text after the mark. */
-static const char *add_up_to(struct tt_text *out, const char *text, const char *mark)
-{
-    const char *at = strstr(text, mark);
-
-    if (!at)
-        return text; /* a test would notice a missing mark */
-    tt_text_add_bytes(out, text, (size_t)(at - text));
-    return at + strlen(mark);
-}
-
 void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page *page, struct tt_text *out)
 {
-    const char *description = chart->n_runs == 1 ? description_of(page, 0) : "", *rest = tt_chart_page_text;
-    struct tt_text heading = {0};
+    const char *description = chart->n_runs == 1 ? description_of(page, 0) : "", *rest;
+    struct tt_text heading = {0}, title = {0};
     json_t *data;
     char *text;
 
     add_heading(&heading, chart);
     data = data_json(chart, page, heading.text);
     text = tt_json_text(data);
-    rest = add_up_to(out, rest, "@TITLE@");
-    tt_text_add_xml(out, heading.text);
-    tt_text_add(out, "%s", *description ? ": " : "");
-    tt_text_add_xml(out, description);
-    rest = add_up_to(out, rest, "@DATA@");
+    tt_text_add(&title, "%s%s%s", heading.text, *description ? ": " : "", description);
+    tt_page_begin(out, title.text);
+    rest = tt_page_up_to(out, tt_chart_page_text, "@DATA@");
     tt_text_add_replaced(out, text, strlen(text), "<", "\\u003c"); /* so that names cannot act as markup */
     tt_text_add(out, "%s", rest);
     tt_free(text);
     json_decref(data);
     tt_text_release(&heading);
+    tt_text_release(&title);
 }

@@ -156,6 +156,17 @@ struct tt_cluster_memory {
     int stage;     /* the stage of the pipeline that needs most */
 };
 
+/* A part of that memory, by its name in text and JSON. A short text adds up the parts that are `other`. */
+struct tt_cluster_memory_part {
+    const char *name;
+    size_t offset; /* in struct tt_cluster_memory */
+    bool is_other;
+};
+
+enum { TT_CLUSTER_MEMORY_PARTS = 7 };
+extern const struct tt_cluster_memory_part tt_cluster_memory_parts[TT_CLUSTER_MEMORY_PARTS];
+double tt_cluster_memory_part_bytes(const struct tt_cluster_memory *memory, const struct tt_cluster_memory_part *part);
+
 enum tt_cluster_fit { TT_FIT_YES, TT_FIT_TIGHT, TT_FIT_NO };
 
 /* Words for JSON, tables and the screen: "full", "does not fit". */

@@ -368,6 +368,26 @@ void tt_cluster_inference(const struct tt_cluster_job *job, struct tt_cluster_in
                  (job->tp * job->pp > 1 ? stack_number(job, TT_S_COMM_BASE) : 0);
 }
 
+#define PART(name, member, is_other)                                   \
+    {                                                                  \
+        (name), offsetof(struct tt_cluster_memory, member), (is_other) \
+    }
+
+const struct tt_cluster_memory_part tt_cluster_memory_parts[TT_CLUSTER_MEMORY_PARTS] = {
+    PART("state", state, false),
+    PART("gathered", buffers, false),
+    PART("activations", activations, false),
+    PART("logits", logits, false),
+    PART("communicators", communicators, true),
+    PART("context", context, true),
+    PART("allocator", allocator, true)};
+#undef PART
+
+double tt_cluster_memory_part_bytes(const struct tt_cluster_memory *m, const struct tt_cluster_memory_part *part)
+{
+    return *(const double *)((const char *)m + part->offset);
+}
+
 const char *const tt_cluster_fit_words[] = {
     [TT_FIT_YES] = "fits", [TT_FIT_TIGHT] = "tight", [TT_FIT_NO] = "does not fit"};
 
