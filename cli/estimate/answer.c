@@ -170,7 +170,7 @@ out:
 
 /* --- the number of devices --- */
 
-/* The numbers of devices that people rent: powers of two within a node, then 1, 1.5, 2, 3, 4, ... times the node. */
+/* The numbers of devices that are tried first: powers of two within a node, then 1, 1.5, 2, 3, 4, ... nodes. */
 static int numbers(const struct tt_cluster_machine *machine, int most, int *ret_number)
 {
     int node = (int)machine->number[TT_M_DEVICES].value, n = 0;
@@ -191,39 +191,65 @@ static bool is_enough(const struct tt_cluster_answer *a, double days)
     return a->view.fit != TT_FIT_NO && (days == 0 || a->view.course.days <= days);
 }
 
-/* Whether the job fits on a number of devices and ends in time, without the effort of a whole answer. */
-static bool does(const struct tt_cluster_question *q, int devices)
+/* The days that the job takes on a number of devices, without the effort of a whole answer; INFINITY: it does not
+ * fit. */
+static double days_on(const struct tt_cluster_question *q, int devices)
 {
-    const double days = q->in->typed.days;
     struct tt_cluster_found found = {0};
     struct tt_cluster_job job;
-    bool result = false;
+    double days = INFINITY;
 
     if (tt_cluster_batch_of(q->in, devices, &job) < 0)
-        return false;
+        return INFINITY;
     tt_cluster_own_recomputation(q->in, &job);
     tt_cluster_answer_search(q, &job, devices, 1, &found);
     if (found.n > 0)
-        result = days == 0 ||
-                 tt_cluster_course(&found.layout[0], tt_cluster_run_tokens(q->in, &found.layout[0].job)).days <= days;
+        days = tt_cluster_course(&found.layout[0], tt_cluster_run_tokens(q->in, &found.layout[0].job)).days;
     tt_free(found.layout);
-    return result;
+    return days;
+}
+
+static bool does(const struct tt_cluster_question *q, double days)
+{
+    return isfinite(days) && (q->in->typed.days == 0 || days <= q->in->typed.days);
+}
+
+/* The least number of whole nodes between `few` devices, which are too few, and `enough`. Fewer devices do not work
+ * better each, so those that would have to are left out. */
+static int fewest(const struct tt_cluster_question *q, int few, int enough)
+{
+    enum { TRIES = 64 };
+    const int node = (int)q->in->machine.number[TT_M_DEVICES].value;
+    const double wanted = q->in->typed.days, days = days_on(q, enough);
+    const double gain = 1.05; /* smaller groups lose less to traffic and noise */
+    int first = few / node * node + node, step;
+
+    if (few < node || !does(q, days))
+        return enough;
+    while (wanted > 0 && first < enough && first < enough * days / wanted / gain)
+        first += node;
+    step = node * (int)fmax(1, ceil((enough - first) / (double)node / TRIES));
+    for (int n = first; n < enough; n += step)
+        if (does(q, days_on(q, n)))
+            return n;
+    return enough;
 }
 
 int tt_cluster_answer_find(const struct tt_cluster_question *q, struct tt_cluster_answer *ret_answer)
 {
     struct tt_cluster_answer *a = ret_answer;
-    int number[64], n = numbers(&q->in->machine, 64, number), low = 0, high = n - 1, rc;
+    int number[64], n = numbers(&q->in->machine, 64, number), low = 0, high = n - 1, devices, rc;
 
     while (low < high) { /* more devices fit more and take less time */
         int middle = (low + high) / 2;
 
-        if (does(q, number[middle]))
+        if (does(q, days_on(q, number[middle])))
             high = middle;
         else
             low = middle + 1;
     }
-    rc = tt_cluster_answer_for(q, number[low], a);
+    devices = low > 0 ? fewest(q, number[low - 1], number[low]) : number[0];
+    rc = tt_cluster_answer_for(q, devices, a);
     a->is_found = rc == 0 && is_enough(a, q->in->typed.days);
     return rc;
 }
