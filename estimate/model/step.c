@@ -14,8 +14,14 @@ static const struct {
     double m, n, rate;
 } tiles[] = {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.93}, {64, 128, 0.80}, {64, 64, 0.62}};
 
-/* The fixed work of a tile, expressed as a length of the inner dimension. */
-static const double tile_overhead = 96;
+/* Seconds that a tile takes besides its products, such as to fill its pipeline and to write its result, for the largest
+ * tile; smaller tiles write less. From XLA's measured table (backends/gpu/cost_model/matmul_interpolator_data.h): four
+ * products 4096 x 4096 x k, for k from 512 to 4096, take as long as if k were 160 longer on H100 and 327 on B200. Both
+ * are 1.4 us at the rate of one of their units. */
+static const double tile_sec = 1.4e-6, largest_tile = 128 * 256;
+
+/* The inner dimension of the products of which the machines' numbers are the best. */
+static const double best_inner = 4096;
 
 static double product_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p, double m,
                           double n, double k, double out_bytes)
@@ -26,14 +32,15 @@ static double product_sec(const struct tt_cluster_machine *machine, const struct
     double together = p->together > 0 ? fmin(p->together, p->groups) : p->groups;
     double moved = p->groups * (p->in_bytes * (m * k + k * n) + out_bytes * m * n) /
                    (v[TT_M_MEMORY_RATE].value * v[TT_M_MEMORY_SHARE].value);
+    double longer = tile_sec * v[TT_M_PEAK_BF16].value / units / (2 * largest_tile); /* the same as an inner length */
 
     if (m <= 0 || n <= 0 || k <= 0)
         return 0;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         double blocks = together * ceil(m / tiles[i].m) * ceil(n / tiles[i].n);
         double waves = ceil(blocks / units) * ceil(p->groups / together);
-        double work = waves * units * tiles[i].m * tiles[i].n * 2 * (k + tile_overhead);
-        double sec = work / (peak * (1 + tile_overhead / 4096) * tiles[i].rate);
+        double work = waves * units * tiles[i].m * tiles[i].n * 2 * (k + longer);
+        double sec = work / (peak * (1 + longer / best_inner) * tiles[i].rate);
 
         if (best <= 0 || sec < best)
             best = sec;
@@ -491,6 +498,28 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
            fmax(0, host - forward - backward);
 }
 
+/* Seconds of adding gradients of a rank's parameters to the sum over microbatches, on average over these, unless the
+ * products add them, or the ranks divide the sum. */
+static double add_gradients(const struct tt_cluster_job *job, double params)
+{
+    bool is_whole = tt_cluster_stack_is_megatron(job->stack) || job->pp > 1;
+
+    if (!is_whole || job->lora_rank > 0)
+        return 0;
+    return (1 - 1 / job->n_micro) * stack_number(job, TT_S_GRAD_ADD) * params / memory_rate(job);
+}
+
+/* The parameters of a rank in a layer. */
+static double rank_params(const struct tt_cluster_job *job, bool experts)
+{
+    const struct tt_cluster_shape *s = &job->shape;
+    double all = tt_cluster_block_params(s, experts), routed = 0;
+
+    if (experts)
+        routed = tt_cluster_expert_params(s) / (s->layers - s->dense_layers + s->mtp_layers);
+    return (all - routed) / job->tp + routed / job->ep / tt_cluster_expert_tp(job);
+}
+
 /* The forward, backward and recomputation of one layer; recomputation is averaged over the layers. */
 static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt_cluster_work *work)
 {
@@ -515,7 +544,7 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
         .gemm = forward + again.gemm + backward + (1 + again.gemm / forward) * adapt[0] + adapt[1],
         .attention = (1 + again.core) * attention(job, false) + attention(job, true),
         .memory = (1 + again.rest + 2) * bytes / memory_rate(job) + (1 + again.gemm / forward) * join[0] + join[1] +
-                  (2 + again.gemm / forward) * dequantise(job, experts),
+                  (2 + again.gemm / forward) * dequantise(job, experts) + add_gradients(job, rank_params(job, experts)),
         .tensor = tensor_sec(job, experts, again.sums),
         .context = context_sec(job),
         .expert = experts ? (1 + again.exchange) * expert_sec(job) : 0,
@@ -527,8 +556,9 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
                     work->tensor / (2 + again.sums) + work->context / 3 + (experts ? expert_sec(job) / 2 : 0);
     /* of the two GEMMs for a matrix in backward, one is for the weights */
     work->weight = (job->lora_rank > 0 ? adapt[1] : backward) / 2;
+    work->stall = stack_number(job, TT_S_HOST_WAIT) * (1 + (again.gemm / forward + again.rest) / 6);
     if (waits)
-        work->stall =
+        work->stall +=
             stall_sec(job, work, attention_products(job, false) + attention(job, false) + bytes / 2 / memory_rate(job),
                       job->again == TT_AGAIN_FULL || job->again == TT_AGAIN_LAYERS ? again.core : 0);
 }
@@ -547,14 +577,15 @@ static void output_layer(const struct tt_cluster_job *job, struct tt_cluster_wor
                                    .gradient_bytes = 2,
                                    .frozen = job->lora_rank > 0};
     double peak = tt_cluster_linear_sec(job->machine, &p, false) + tt_cluster_linear_sec(job->machine, &p, true);
+    double adds = add_gradients(job, s->dim * v);
 
     *work = (struct tt_cluster_work){
         .gemm = slower(job) * peak / stack_number(job, TT_S_GEMM),
-        .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * whole / memory_rate(job),
+        .memory = stack_number(job, TT_S_LOGIT_TRAFFIC) * m * whole / memory_rate(job) + adds,
     };
     if (job->whole_logits) /* the gradients of the loss are divided without traffic */
         work->tensor = tt_cluster_gather_sec(job, tt_cluster_group(job, job->tp, 1), 2 * m * whole);
-    work->forward = (work->gemm + work->memory) / 3 + work->tensor;
+    work->forward = (work->gemm + work->memory - adds) / 3 + work->tensor;
     work->weight = job->lora_rank > 0 ? 0 : work->gemm / 3;
 }
 

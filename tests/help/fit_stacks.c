@@ -147,6 +147,25 @@ static void fit_experts(struct fit *f)
     number->value = best;
 }
 
+/* Of a stack in which the device waits for the host, which takes the share of products from another one. */
+static void fit_wait(struct fit *f)
+{
+    struct tt_cluster_number *number = &f->stack.number[TT_S_HOST_WAIT];
+    double best = 0, least = INFINITY;
+
+    for (int steps = 1; steps <= 300; steps++) {
+        double c;
+
+        number->value = steps / 1e4;
+        c = sum_of_errors(f);
+        if (c < least) {
+            least = c;
+            best = number->value;
+        }
+    }
+    number->value = best;
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -183,12 +202,18 @@ static int fit(const struct tt_backtest *t, const struct tt_cluster_stack *stack
 
     choose(t, stack, &f);
     if (f.n > 0) {
+        bool waits = stack->number[TT_S_HOST_WAIT].value > 0;
+
         if (f.experts_only)
             fit_experts(&f);
+        else if (waits)
+            fit_wait(&f);
         else
             fit_dense(&f);
         printf("%s: %d rows", stack->name, f.n);
-        if (f.experts_only)
+        if (waits)
+            n_differ += compare(&f, stack, TT_S_HOST_WAIT, "host_wait_sec");
+        else if (f.experts_only)
             n_differ += compare(&f, stack, TT_S_EXPERT_GEMM, "expert_gemm_share");
         else
             n_differ += compare(&f, stack, TT_S_GEMM, "gemm_share");

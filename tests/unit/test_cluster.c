@@ -109,6 +109,35 @@ static void products_waste_units_in_their_last_wave(void **state)
     assert_float_equal(narrow, 112.0 / 132, 1e-3); /* 16 x 7 tiles on 132 units */
 }
 
+/* Products that XLA measured (backends/gpu/cost_model/matmul_interpolator_data.h), and two linear layers of a Llama 2
+ * 70B on MI300X without tuning (ROCm's TransformerEngine, issue 73), in TFLOP/s. */
+static void products_are_as_fast_as_others_measured(void **state)
+{
+    static const struct {
+        const char *machine;
+        double groups, m, n, k, measured;
+    } all[] = {{"h100-sxm", 4, 4096, 4096, 4096, 793.1}, {"h100-sxm", 4, 4096, 4096, 2048, 764.6},
+               {"h100-sxm", 4, 4096, 4096, 1024, 725.5}, {"h100-sxm", 4, 4096, 4096, 512, 619.9},
+               {"h100-sxm", 1, 4096, 4096, 2048, 738.7}, {"h100-sxm", 1, 2048, 2048, 4096, 738.0},
+               {"b200", 4, 4096, 4096, 4096, 1670.5},    {"b200", 4, 4096, 4096, 2048, 1539.9},
+               {"b200", 4, 4096, 4096, 1024, 1350.5},    {"b200", 4, 4096, 4096, 512, 1090.6},
+               {"b200", 1, 4096, 4096, 4096, 1416.9},    {"b200", 1, 2048, 4096, 4096, 1342.5},
+               {"mi300x", 1, 16384, 8192, 1280, 491.7},  {"mi300x", 1, 16384, 1024, 8192, 470.0}};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct tt_cluster_product p = {
+            .groups = all[i].groups, .m = all[i].m, .n = all[i].n, .k = all[i].k, .gain = 1, .in_bytes = 2};
+        const struct tt_cluster_machine *machine;
+        double flops = 2 * p.groups * p.m * p.n * p.k, rate;
+
+        assert_int_equal(tt_cluster_machine_find(all[i].machine, &machine), 0);
+        rate = flops / tt_cluster_linear_sec(machine, &p, false) / machine->number[TT_M_CLOCK].value / 1e12;
+        print_message("# %s %g x %g x %g x %g: %.0f, measured %.0f\n", all[i].machine, p.groups, p.m, p.n, p.k, rate,
+                      all[i].measured);
+        assert_float_equal(rate / all[i].measured, 1, 0.09);
+    }
+}
+
 static void steps_and_memory_follow_the_layout(void **state)
 {
     struct tt_cluster_job job = job_8b(), other;
@@ -569,6 +598,7 @@ int main(void)
         cmocka_unit_test(a_ring_runs_at_the_sum_of_the_network_cards_of_its_members),
         cmocka_unit_test(latency_ends_large_rings),
         cmocka_unit_test(products_waste_units_in_their_last_wave),
+        cmocka_unit_test(products_are_as_fast_as_others_measured),
         cmocka_unit_test(steps_and_memory_follow_the_layout),
         cmocka_unit_test(bubbles_are_those_of_the_simulator),
         cmocka_unit_test(ranks_hold_what_the_orders_say),
