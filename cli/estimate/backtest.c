@@ -240,21 +240,13 @@ static json_t *to_json(const struct tt_backtest *t)
 /* Counts the rows within the intervals from the built-in runs; is_own: the rows are these runs. */
 static int hold(struct tt_backtest *test, bool is_own)
 {
-    const char *where = "the built-in table of runs";
-    struct tt_backtest evidence = {0};
-    struct tt_csv table = {0};
+    struct tt_backtest_evidence evidence = {0};
     int rc = 0;
 
-    if (is_own) {
-        test->held = tt_backtest_held(test, test);
-        return 0;
-    }
-    TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
-    TT_TRY(tt_backtest_score(&table, &where, 1, &evidence));
-    test->held = tt_backtest_held(&evidence, test);
+    TT_TRY(tt_backtest_evidence_load(&evidence));
+    test->held = tt_backtest_held(&evidence.test, test, is_own);
 out:
-    tt_backtest_release(&evidence);
-    tt_csv_release(&table);
+    tt_backtest_evidence_release(&evidence);
     return rc;
 }
 

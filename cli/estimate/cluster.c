@@ -97,7 +97,7 @@ struct command {
     struct tt_cluster_inputs in;
     struct tt_cluster_calibration calibration; /* steps is 0 without a calibration */
     double usable;
-    struct tt_backtest test;
+    struct tt_backtest_evidence evidence;
     json_t *list; /* the results, with --json */
     bool any;     /* whether something fits */
     struct tt_cluster_picture picture;
@@ -146,7 +146,7 @@ static int one(struct command *c, int ranks)
 
     if (rc < 0)
         return rc;
-    tt_cluster_view_fill(&view, &job, c->usable, tt_cluster_run_tokens(&c->in, &job), &c->test);
+    tt_cluster_view_fill(&view, &job, c->usable, tt_cluster_run_tokens(&c->in, &job), &c->evidence.test);
     if (strcmp(job.stack->name, "titan") == 0 && !c->in.foreign.has_shape) /* titan can plan the job itself */
         TT_TRY(plan(&c->in, &view));
     TT_TRY(draw(c, &view.layout));
@@ -167,7 +167,7 @@ out:
 
 static struct tt_cluster_question question_of(const struct command *c)
 {
-    return (struct tt_cluster_question){.args = c->args, .in = &c->in, .test = &c->test, .usable = c->usable};
+    return (struct tt_cluster_question){.args = c->args, .in = &c->in, .test = &c->evidence.test, .usable = c->usable};
 }
 
 /* Answers a question as a person types it, for a number of devices or, if that is 0, for the number that the job
@@ -220,7 +220,8 @@ static int search(struct command *c, int ranks)
     tt_cluster_own_recomputation(&c->in, &job);
     tt_cluster_answer_search(&question, &job, ranks, SHOWN, &found);
     if (found.n > 0)
-        tt_cluster_view_fill(&view, &found.layout[0].job, c->usable, tt_cluster_run_tokens(&c->in, &job), &c->test);
+        tt_cluster_view_fill(&view, &found.layout[0].job, c->usable, tt_cluster_run_tokens(&c->in, &job),
+                             &c->evidence.test);
     if (found.n > 0)
         TT_TRY(draw(c, &found.layout[0]));
     for (int i = 0; i < (c->alone ? found.n : found.n > 0); i++)
@@ -299,7 +300,7 @@ static int calibrate(struct command *c, int ranks)
     TT_TRY(tt_file_read(log, &text, &size));
     TT_TRY(tt_cluster_job_of(&c->in, ranks, &job));
     TT_TRY(tt_cluster_calibrate(text, log, &job, &c->in.stack, &c->calibration));
-    tt_cluster_view_fill(&view, &job, c->usable, 1, &c->test);
+    tt_cluster_view_fill(&view, &job, c->usable, 1, &c->evidence.test);
     if (!c->list && !tt_args_has(c->args, "emit"))
         print_calibration(&c->calibration, &view);
 out:
@@ -364,8 +365,6 @@ static bool is_to_be_found(const struct command *c, const int *ranks)
 int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
 {
     struct command c = {.args = args, .usable = (double)memory};
-    struct tt_csv table = {0};
-    const char *where = "the built-in table of runs";
     json_t *notes;
     char *title = NULL;
     bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack"), searches = tt_args_has(args, "search");
@@ -386,8 +385,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     if (is_to_be_found(&c, ranks))
         TT_TRY(
             tt_fail(TT_EUSAGE, "estimate: a given layout needs a number of GPUs\nhelp: for instance --gpus 64xh100"));
-    TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where, &table));
-    TT_TRY(tt_backtest_score(&table, &where, 1, &c.test));
+    TT_TRY(tt_backtest_evidence_load(&c.evidence));
     c.list = tt_args_has(args, "json") ? json_array() : NULL;
     TT_TRY(calibrate(&c, ranks[0]));
     if (saves)
@@ -422,8 +420,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
 out:
     tt_free(title);
     json_decref(c.list);
-    tt_backtest_release(&c.test);
-    tt_csv_release(&table);
+    tt_backtest_evidence_release(&c.evidence);
     tt_cluster_inputs_release(&c.in);
     tt_cluster_picture_release(&c.picture);
     return rc;

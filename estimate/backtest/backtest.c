@@ -135,6 +135,20 @@ static void calibrate(struct tt_backtest *t, int row, double *buf, double *media
     t->row[row].left_out = error_with(run, median(buf, n));
     t->row[row].one_row = smallest < 0 || smallest == row ? NAN : error_with(run, t->row[smallest].fitted);
     t->row[row].foreign = error_with(run, foreign_share(t, row, buf, medians));
+    if (smallest >= 0)
+        t->row[row].times_smallest = tt_cluster_devices(&run->job) / tt_cluster_devices(&t->run[smallest].job);
+}
+
+/* The median error of predictions from the smallest run of a stack, for each e-fold of devices. */
+static double growth(const struct tt_backtest *t, double *buf)
+{
+    const double least = 4; /* as many times more devices say something */
+    int n = 0;
+
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].times_smallest >= least && !isnan(t->row[i].one_row))
+            buf[n++] = fabs(log1p(t->row[i].one_row)) / log(t->row[i].times_smallest);
+    return n > 0 ? median(buf, n) : 0;
 }
 
 /* --- tables as evidence --- */
@@ -157,16 +171,17 @@ static int distance(const struct tt_cluster_run *run, const struct tt_cluster_jo
            (run->job.machine != job->machine && strcmp(run->job.machine->name, job->machine->name) != 0);
 }
 
-/* The error of a row with the median of the shares that fit the nearest runs of other tables. */
-static double outside_error(const struct tt_backtest *t, int row, double *buf)
+/* The error of a row with the median of the shares that fit other runs: the nearest ones of other tables, or with
+ * is_near all runs of its stack and machine. NAN: there are none. */
+static double error_from(const struct tt_backtest *t, int row, bool is_near, double *buf)
 {
     const struct tt_cluster_run *run = &t->run[row];
 
-    for (int far = 0; far <= 2; far++) {
+    for (int far = 0; far <= (is_near ? 0 : 2); far++) {
         int n = 0;
 
         for (int i = 0; i < t->n; i++)
-            if (distance(&t->run[i], &run->job) == far && !same_table(t->run[i].id, run->id) &&
+            if (i != row && distance(&t->run[i], &run->job) == far && (is_near || !same_table(t->run[i].id, run->id)) &&
                 !says_little(&t->row[i].time))
                 buf[n++] = t->row[i].fitted;
         if (n > 0)
@@ -175,89 +190,149 @@ static double outside_error(const struct tt_backtest *t, int row, double *buf)
     return NAN;
 }
 
-/* An error in the list of a quantile, with its weight. */
-struct weighed {
-    double size, weight;
+/* Errors for a quantile, with their weights. */
+struct pool {
+    struct {
+        double size, weight;
+    } * error;
+    int n, tables;
 };
 
 static int by_size(const void *a, const void *b)
 {
-    const struct weighed *x = a, *y = b;
+    const double *x = a, *y = b; /* the first member */
 
-    return (x->size > y->size) - (x->size < y->size);
+    return (*x > *y) - (*x < *y);
 }
 
-/* The quantile of the errors of runs up to a distance, in which all tables weigh the same; NaN: there are none. */
-static double width(const struct tt_backtest *t, const struct tt_cluster_job *job, const char *without, int far,
-                    struct weighed *buf, struct tt_cluster_interval *ret)
+/* Adds the errors of the runs up to a distance to a pool. Together they weigh `weight`, and each table the same. */
+static void add_errors(const struct tt_backtest *t, const struct tt_cluster_job *job, const char *without, int far,
+                       bool is_near, double weight, struct pool *pool)
 {
-    const double share = 0.8;
-    double sum = 0, at = 0;
-    int n = 0;
+    int first = pool->n, tables = 0;
 
-    ret->tables = 0;
     for (int i = 0; i < t->n; i++) {
         int d = distance(&t->run[i], job), same = 0;
-        bool first = true;
+        double error = is_near ? t->row[i].inside : t->row[i].outside;
+        bool is_first = true;
 
-        if (d < 0 || d > far || isnan(t->row[i].outside) || (without && same_table(t->run[i].id, without)))
+        if (d < 0 || d > far || isnan(error) || (without && same_table(t->run[i].id, without)))
             continue;
         for (int k = 0; k < t->n; k++) {
             int other = distance(&t->run[k], job);
 
-            if (other < 0 || other > far || isnan(t->row[k].outside) || !same_table(t->run[k].id, t->run[i].id))
+            if (other < 0 || other > far || isnan(is_near ? t->row[k].inside : t->row[k].outside) ||
+                !same_table(t->run[k].id, t->run[i].id))
                 continue;
-            first = first && k >= i;
+            is_first = is_first && k >= i;
             same++;
         }
-        ret->tables += first;
-        buf[n++] = (struct weighed){fabs(log1p(t->row[i].outside)), 1.0 / same};
-        sum += 1.0 / same;
+        tables += is_first;
+        pool->error[pool->n].size = fabs(log1p(error));
+        pool->error[pool->n++].weight = weight / same;
     }
-    ret->rows = n;
-    if (n == 0)
-        return NAN;
-    qsort(buf, (size_t)n, sizeof *buf, by_size);
-    for (int i = 0; i < n; i++)
-        if ((at += buf[i].weight) >= share * sum)
-            return buf[i].size;
-    return buf[n - 1].size;
+    for (int i = first; i < pool->n; i++)
+        pool->error[i].weight /= tables;
+    pool->tables = tables;
 }
 
+/* The 80 % quantile; sorts the errors. 0: there are none. */
+static double quantile(struct pool *pool)
+{
+    const double share = 0.8;
+    double sum = 0, at = 0;
+
+    if (pool->n > 0)
+        qsort(pool->error, (size_t)pool->n, sizeof *pool->error, by_size);
+    for (int i = 0; i < pool->n; i++)
+        sum += pool->error[i].weight;
+    for (int i = 0; i < pool->n; i++)
+        if ((at += pool->error[i].weight) >= share * sum)
+            return pool->error[i].size;
+    return 0;
+}
+
+/* By how many e-folds the number of devices is outside of the range of the runs of this stack, or else of all runs. */
+static double beyond(const struct tt_backtest *t, const struct tt_cluster_job *job)
+{
+    double devices = tt_cluster_devices(job), low = INFINITY, high = 0;
+
+    for (int far = 0; far <= 2 && high <= 0; far++)
+        for (int i = 0; i < t->n; i++)
+            if (distance(&t->run[i], job) == far) {
+                low = fmin(low, tt_cluster_devices(&t->run[i].job));
+                high = fmax(high, tt_cluster_devices(&t->run[i].job));
+            }
+    return high <= 0 ? 0 : fmax(0, fmax(log(devices / high), log(low / devices)));
+}
+
+/* A run is either like the known ones of its stack and machine, or of people who do something that no table contains,
+ * and then its error is that of a table from elsewhere. The more known runs there are, the likelier is the first. */
 void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
                          struct tt_cluster_interval *ret)
 {
-    enum { TABLES = 3 };
-    struct weighed *buf = tt_calloc((size_t)evidence->n + 1, sizeof *buf);
-    double most = 0;
+    enum { TABLES = 3, ELSEWHERE = 10 }; /* runs from elsewhere count as ten */
+    struct pool pool = {.error = tt_calloc(2 * (size_t)evidence->n + 1, sizeof *pool.error)};
+    double near, width;
+    int n_near, tables;
 
     *ret = (struct tt_cluster_interval){0};
-    for (int far = 0; far <= 2 && ret->tables < TABLES; far++) {
-        double w = width(evidence, job, without, far, buf, ret);
-
-        most = isnan(w) ? most : fmax(most, w);
+    add_errors(evidence, job, without, 0, true, 1, &pool);
+    near = quantile(&pool);
+    n_near = pool.n;
+    tables = pool.tables;
+    for (int i = 0; i < n_near; i++)
+        pool.error[i].weight *= n_near;
+    for (int far = 1; far <= 2; far++) {
+        pool.n = n_near;
+        add_errors(evidence, job, without, far, false, ELSEWHERE, &pool);
+        if (pool.tables >= TABLES)
+            break;
     }
-    tt_free(buf);
-    ret->low = exp(-most);
-    ret->high = exp(most);
+    ret->rows = n_near > 0 ? n_near : pool.n;
+    ret->tables = n_near > 0 ? tables : pool.tables;
+    width = fmax(quantile(&pool), near);
+    width = hypot(width, evidence->growth * beyond(evidence, job));
+    tt_free(pool.error);
+    ret->low = exp(-width);
+    ret->high = exp(width);
 }
 
-double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test)
+double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test, bool is_own)
 {
     int n = 0, held = 0;
 
     for (int i = 0; i < test->n; i++) {
         const struct tt_cluster_run *run = &test->run[i];
-        double error = evidence == test ? test->row[i].outside : test->row[i].error;
+        double error = is_own ? test->row[i].outside : test->row[i].error;
         struct tt_cluster_interval in;
 
         if (isnan(error) || run->layout_of_sweep)
             continue;
-        tt_cluster_interval(evidence, &run->job, evidence == test ? run->id : NULL, &in);
+        tt_cluster_interval(evidence, &run->job, is_own ? run->id : NULL, &in);
         n++;
         held += 1 / (1 + error) >= in.low && 1 / (1 + error) <= in.high;
     }
     return n ? (double)held / n : NAN;
+}
+
+int tt_backtest_evidence_load(struct tt_backtest_evidence *ret_evidence)
+{
+    static const char *const where[] = {"the built-in table of runs", "the built-in table of runs with experts"};
+    int rc = 0;
+
+    TT_TRY(tt_csv_parse(tt_backtest_runs, tt_backtest_runs_size, where[0], &ret_evidence->table[0]));
+    TT_TRY(tt_csv_parse(tt_backtest_experts, tt_backtest_experts_size, where[1], &ret_evidence->table[1]));
+    TT_TRY(tt_backtest_score(ret_evidence->table, where, 2, &ret_evidence->test));
+out:
+    return rc;
+}
+
+void tt_backtest_evidence_release(struct tt_backtest_evidence *evidence)
+{
+    tt_backtest_release(&evidence->test);
+    for (int i = 0; i < 2; i++)
+        tt_csv_release(&evidence->table[i]);
 }
 
 /* --- rows --- */
@@ -279,6 +354,7 @@ static void predict(const struct tt_cluster_run *run, struct tt_backtest_row *ro
                                     .left_out = NAN,
                                     .one_row = NAN,
                                     .foreign = NAN,
+                                    .inside = NAN,
                                     .outside = NAN,
                                     .memory_error = NAN,
                                     .fitted = NAN,
@@ -367,8 +443,12 @@ static void score_all(struct tt_backtest *t, double *buf, double *medians)
         if (!t->run[i].layout_of_sweep && counts(&t->run[i]))
             calibrate(t, i, buf, medians);
     for (int i = 0; i < t->n; i++)
-        if (!t->run[i].layout_of_sweep && !t->run[i].excluded)
-            t->row[i].outside = outside_error(t, i, buf);
+        if (!t->run[i].layout_of_sweep && !t->run[i].excluded) {
+            bool has_experts = t->run[i].job.shape.experts > 0; /* the share of products says little about them */
+
+            t->row[i].inside = has_experts ? t->row[i].error : error_from(t, i, true, buf);
+            t->row[i].outside = has_experts ? t->row[i].error : error_from(t, i, false, buf);
+        }
     for (int i = 0; i < t->n; i++) {
         const struct tt_cluster_run *run = &t->run[i];
         const struct tt_cluster_memory *m = &t->row[i].memory;
@@ -390,6 +470,7 @@ static void score_all(struct tt_backtest *t, double *buf, double *medians)
     t->left_out = collect(t, offsetof(struct tt_backtest_row, left_out), true, buf);
     t->one_row = collect(t, offsetof(struct tt_backtest_row, one_row), true, buf);
     t->foreign = collect(t, offsetof(struct tt_backtest_row, foreign), true, buf);
+    t->growth = growth(t, buf);
     t->held = NAN;
     for (int i = 0; i < t->n; i++)
         if (!isnan(t->row[i].memory_error))

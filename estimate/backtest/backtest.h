@@ -70,9 +70,11 @@ struct tt_backtest_row {
     struct tt_cluster_time time; /* of the `shipped` prediction */
     struct tt_cluster_memory memory;
     double error, left_out, one_row, foreign, memory_error;
-    /* as `left out`, but without any row of the same table: of the nearest runs that other sources measured */
-    double outside;
-    double fitted; /* the GEMM share for which the predicted time is exact */
+    /* as `left out`, but without any row of the same table, from the nearest runs that other sources measured; and from
+     * all other runs of its stack and machine, of its own table too. With experts both are as `shipped`. */
+    double outside, inside;
+    double times_smallest; /* its devices, divided by the number of the run that `one_row` is fitted to; 0: none */
+    double fitted;         /* the GEMM share for which the predicted time is exact */
     const char *memory_excluded;
 };
 
@@ -103,7 +105,8 @@ struct tt_backtest {
     /* published runs; how many of them are predicted not to fit, which is an error of the model; and of these, those
      * whose source does not say what is recomputed */
     int ran, ran_refused, ran_unstated;
-    double held; /* of tt_backtest_held, for the caller; tt_backtest_score leaves it NaN */
+    double growth; /* of the errors of predictions from a small run, for each e-fold of devices */
+    double held;   /* of tt_backtest_held, for the caller; tt_backtest_score leaves it NaN */
 };
 
 /* The 80 % interval of a job's time, as factors of the predicted time, with its evidence. */
@@ -113,27 +116,39 @@ struct tt_cluster_interval {
 };
 
 /**
- * The interval of a job from the errors of measured runs, each predicted without the table that contains it. Runs of
- * the stack on the machine count, and others like them (of dense models or of experts) as far as these come from fewer
- * than three tables; each table counts as much as any other. The width is never below that of the nearest runs alone.
+ * The interval of a job from the errors of measured runs. Runs of the stack on the machine count with the errors of
+ * predictions from their other runs. Ten runs count in addition, with the errors of predictions without the table that
+ * contains them: those of the stack or of the machine and, if these come from fewer than three tables, all others like
+ * them (of dense models or of experts). Each table counts as much as any other. The width is never below that of the
+ * first runs alone. It grows if no run has so many devices, or so few.
  *   evidence  the back-test of the built-in tables
  *   without   the id of a run whose table is left out; NULL: none
  */
 void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
                          struct tt_cluster_interval *ret);
 
-/** The share of the rows of a back-test whose measured time is in the interval from `evidence`; if both are the same,
- * from the other tables. NaN: no row counts. */
-double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test);
+/** The share of the rows of a back-test whose measured time is in the interval from `evidence`. is_own: the rows are
+ * part of the evidence, and each is predicted, and its interval made, without its own table. NaN: no row counts. */
+double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test, bool is_own);
 
 /** Scores n tables, which must outlive the result; the caller releases it. */
 int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
                       struct tt_backtest *ret_test) TT_MUST_CHECK;
 void tt_backtest_release(struct tt_backtest *test);
 
-/** The built-in tables of runs and of layouts, for tt_csv_parse. */
-extern const char tt_backtest_runs[], tt_backtest_layouts[];
-extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size;
+/** The built-in tables of runs, of layouts, and of runs of models with experts, for tt_csv_parse. */
+extern const char tt_backtest_runs[], tt_backtest_layouts[], tt_backtest_experts[];
+extern const size_t tt_backtest_runs_size, tt_backtest_layouts_size, tt_backtest_experts_size;
+
+/* The built-in runs from whose errors intervals are made, with their scores. Zero-initialise it. */
+struct tt_backtest_evidence {
+    struct tt_csv table[2];
+    struct tt_backtest test;
+};
+
+/** Loads them. */
+int tt_backtest_evidence_load(struct tt_backtest_evidence *ret_evidence) TT_MUST_CHECK;
+void tt_backtest_evidence_release(struct tt_backtest_evidence *evidence);
 
 /**
  * The GEMM share (stack key gemm_share) with which a job's step takes sec seconds, limited to 0.2 to 2.5, since no

@@ -17,8 +17,8 @@ EOF_PYTHON
 case_times_are_predicted_as_well_as_before() {
     run estimate --backtest --json
     expect_ok
-    check_json out 'o["time"]["rows"] >= 114 and o["time"]["median_error"] < 0.033' \
-        'o["time"]["p90_error"] < 0.097' 'o["time_special"]["rows"] >= 41 and o["time_special"]["median_error"] < 0.051' \
+    check_json out 'o["time"]["rows"] >= 114 and o["time"]["median_error"] < 0.027' \
+        'o["time"]["p90_error"] < 0.083' 'o["time_special"]["rows"] >= 41 and o["time_special"]["median_error"] < 0.051' \
         'o["time_left_out"]["median_error"] < 0.039 and o["time_left_out"]["p90_error"] < 0.111' \
         'o["time_one_row"]["median_error"] < 0.06 and o["time_one_row"]["p90_error"] < 0.144' \
         'o["time_foreign"]["median_error"] < 0.089 and o["time_foreign"]["p90_error"] < 0.194' \
@@ -43,7 +43,7 @@ case_scaling_has_the_right_sign() {
 # The built-in numbers are what tests/help/fit_stacks.c gives for the tables in the repository.
 case_the_fit_can_be_repeated() {
     "$TITAN_BUILD/tests/cli/fit_stacks" >fit.txt 2>&1 || not_as "$(cat fit.txt)"
-    [ "$(grep -c " rows, gemm_share " fit.txt)" -ge 19 ] || not_as "$(cat fit.txt)"
+    [ "$(grep -Ec " rows, (gemm_share|host_wait_sec) " fit.txt)" -ge 19 ] || not_as "$(cat fit.txt)"
     grep -E "^fsdp1: 25 rows, .* mpt-h100-70b-256 to " fit.txt >line.txt || not_as "$(cat fit.txt)"
     ! grep -E "median error [2-9][0-9]\." fit.txt >line.txt || not_as "$(cat line.txt)"
     "$TITAN_BUILD/tests/cli/fit_stacks" "$TITAN_SOURCE/estimate/backtest/data/experts_runs.csv" >fit.txt 2>&1 ||
@@ -57,7 +57,7 @@ case_memory_and_what_fits_are_predicted_as_well_as_before() {
     expect_ok
     check_json out 'o["memory"]["rows"] >= 35 and o["memory"]["median_error"] < 0.039' \
         'o["memory"]["worst_error"] < 0.115' 'o["fits"]["right"] > 0.955 and o["fits"]["rows"] >= 879' \
-        'o["fits"]["fits_but_oom_outside_5_percent"] <= 8' 'o["fits"]["published_runs_refused"] <= 12'
+        'o["fits"]["fits_but_oom_outside_5_percent"] <= 8' 'o["fits"]["published_runs_refused"] <= 9'
 }
 
 case_layouts_are_chosen_as_well_as_before() {
@@ -112,16 +112,27 @@ case_rows_that_nothing_was_fitted_to_are_predicted_too() {
     expect_ok
     check_json out 'o["time"]["rows"] >= 184 and o["time"]["median_error"] < 0.04 and o["time"]["p90_error"] < 0.1' \
         'o["time_one_row"]["median_error"] < 0.044 and o["time_special"]["median_error"] < 0.1' \
-        'o["fits"]["published_runs_refused"] <= 7 and o["interval"]["holds"] > 0.7'
+        'o["fits"]["published_runs_refused"] <= 1 and 0.7 <= o["interval"]["holds"] <= 0.9'
     run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_releases.csv" --json
     expect_ok
     check_json out 'o["time_special"]["rows"] == 67 and o["time_special"]["median_error"] < 0.125' \
-        'o["fits"]["published_runs_refused"] == 0 and o["interval"]["holds"] > 0.7' \
+        'o["fits"]["published_runs_refused"] == 0 and 0.7 <= o["interval"]["holds"] <= 0.94' \
         'all(("2026" in r["stack"]) == ("nr-26.06" in r["id"]) for r in o["rows"])'
     run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_layouts.csv" --json
     expect_ok
     check_json out 'o["time"]["rows"] >= 98 and o["time"]["median_error"] < 0.055 and o["fits"]["right"] > 0.962' \
         'all(s["kendall_tau"] > 0.75 and s["pick_over_best"] < 1.05 for s in o["sweeps"])'
+}
+
+# The search for BLOOM's layout. Its stack waits for the host, for as long as the runs of MT-NLG say: that is paid once a
+# microbatch by layers, but not by the output layer, so deep pipelines lose less to it.
+case_deep_pipelines_with_a_large_vocabulary_are_predicted_too() {
+    run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_pipelines.csv" --json
+    expect_ok
+    check_json out 'o["time"]["rows"] == 36 and o["time"]["median_error"] < 0.045 and o["time"]["p90_error"] < 0.125' \
+        '0.7 <= o["interval"]["holds"] <= 0.9' \
+        'all(abs(row["bloom-0225-" + x]["error"]) < 0.075 for x in ("tp2pp24m1", "tp2pp24m2", "tp4pp24m1", "tp1pp48m1"))' \
+        'row["bloom-0220-14336pp12m4"]["predicted_s"] < 0.9 * row["bloom-0220-14336pp12m1"]["predicted_s"]'
 }
 
 # Rows whose device, model or stack titan does not know are left out by name; the others are scored.

@@ -27,7 +27,7 @@ case_models_have_names_and_files() {
     check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
         'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
         'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02' \
-        'j["step_80_percent_s"][0] / j["step_s"] < 0.95 and j["step_80_percent_s"][1] / j["step_s"] > 1.05'
+        '[round(x / j["step_s"], 1) for x in j["step_80_percent_s"]] == [0.8, 1.3]' # such models are hard to predict
     cp out name.json
     cat >config.json <<'END'
 {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
