@@ -9,47 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/math/bf16.h"
-
-static float from_bits(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint32_t to_bits(float value)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static float half_to_float(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, fraction = half & 0x3ff;
-
-    if (exponent == 31)
-        return from_bits(sign | 0x7f800000u | fraction << 13);
-    if (exponent == 0) /* zero or subnormal: fraction * 2^-24, exact in float */
-        return from_bits(sign | to_bits((float)fraction * 0x1p-24f));
-    return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-static uint16_t float_to_half(float value)
-{
-    uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffffu, rounded;
-
-    if (magnitude > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-    if (magnitude >= 0x477ff000u) /* rounds to 65536 or more: becomes infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (magnitude < 0x38800000u) /* subnormal: adding 0.5 leaves the rounded fraction in the low bits */
-        return (uint16_t)(sign | (to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f)));
-    rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-    return (uint16_t)(sign | ((rounded >> 13) - (112u << 10)));
-}
+#include "core/math/f16.h"
 
 static bool is_float(enum tt_dtype dtype)
 {
@@ -67,7 +27,7 @@ static float load(enum tt_dtype dtype, const void *data, int64_t i)
 
     if (dtype == TT_F32)
         return ((const float *)data)[i];
-    return dtype == TT_BF16 ? tt_bf16_to_float(half[i]) : half_to_float(half[i]);
+    return dtype == TT_BF16 ? tt_bf16_to_float(half[i]) : tt_f16_to_float(half[i]);
 }
 
 void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *from_data, int64_t n)
@@ -84,7 +44,7 @@ void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *fr
         if (to == TT_F32)
             ((float *)to_data)[i] = value;
         else
-            half[i] = to == TT_BF16 ? tt_bf16_from_float(value) : float_to_half(value);
+            half[i] = to == TT_BF16 ? tt_bf16_from_float(value) : tt_f16_from_float(value);
     }
 }
 

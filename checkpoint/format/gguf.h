@@ -24,13 +24,8 @@ int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHE
 int tt_gguf_checksums(const struct tt_gguf *file, const struct tt_gguf_value **ret_crc) TT_MUST_CHECK;
 
 /**
- * Elements in the types of a GGUF file.
- *
- *   Q8_0   for 32 elements, a scale d in float16 and 32 signed bytes q: d * q
- *   Q4_0   a scale d in float16 and 16 bytes, of which the low halves are elements 0 to 15 and the high halves 16 to
- *          31, as numbers q from 0 to 15: d * (q - 8)
- *
- * They are rounded as in ggml, so that the files have the same bits.
+ * Elements in the types of a GGUF file, rounded as in ggml, so that the files have the same bits. Blocks are packed as
+ * in core/math/packing.h.
  */
 
 /** Packs n elements (whole blocks). */

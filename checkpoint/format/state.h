@@ -8,6 +8,7 @@
 
 #include "core/graph/dtype.h"
 #include "core/math/box.h"
+#include "core/math/packing.h"
 #include "core/program/layout.h"
 
 enum tt_ckpt_group { TT_CKPT_MODEL, TT_CKPT_OPTIM, TT_CKPT_GROUPS };
@@ -37,7 +38,8 @@ struct tt_ckpt_chunk {
     /* tensors that a checkpoint may lack (for weights, one that the user names): all of them or none; they then keep
      * their values */
     bool optional;
-    void *data; /* the part, packed, owned by the trainer; may be NULL when it is empty */
+    enum tt_packing packing; /* `data` has the rows of the part packed, whatever dtype says; only a load fills it */
+    void *data;              /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
 
 struct tt_ckpt_state {

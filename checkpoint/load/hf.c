@@ -7,6 +7,7 @@
 #include "checkpoint/durable/patience.h"
 #include "checkpoint/read/weights.h"
 #include "core/base/mem.h"
+#include "core/math/packing.h"
 
 struct load {
     const char *folder;
@@ -15,6 +16,28 @@ struct load {
     const struct tt_ckpt_state *state; /* NULL: nothing is read */
     bool checks;                       /* this rank also looks for tensors that the model does not have */
 };
+
+/* Reads the rows of a part, or all that packing them needs, and packs them. Of the model there is never more than one
+ * matrix in full. */
+static int read_packed(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
+{
+    bool all = tt_packing_needs_whole(chunk->packing);
+    int64_t first = chunk->part.offset[0], n = tt_box_volume(&chunk->part) ? chunk->part.shape[0] : 0;
+    int64_t begin = all ? 0 : first, rows = all ? chunk->shape[0] : n, width = chunk->shape[1];
+    float *matrix;
+    int rc = 0;
+
+    if (n == 0) /* but the file is checked */
+        return tt_weights_read(weights, weight, 0, 0, TT_F32, NULL);
+    matrix = tt_calloc_for((size_t)(rows * width), sizeof *matrix, chunk->name);
+    if (!matrix)
+        return TT_ENOMEM;
+    TT_TRY(tt_weights_read(weights, weight, begin, rows, TT_F32, matrix));
+    tt_pack(chunk->packing, matrix, rows, width, first - begin, n, chunk->data);
+out:
+    tt_free(matrix);
+    return rc;
+}
 
 /* Reads whole rows; if the part has only some of the columns, copies it out of them. */
 static int read_part(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
@@ -26,6 +49,8 @@ static int read_part(struct tt_weights *weights, const struct tt_weight *weight,
     void *whole;
     int rc = 0;
 
+    if (chunk->packing)
+        return read_packed(weights, weight, chunk);
     if (empty || tt_box_equal(&rows, &chunk->part))
         return tt_weights_read(weights, weight, begin, n, chunk->dtype, chunk->data);
     whole = tt_calloc_for((size_t)tt_box_volume(&rows), size, chunk->name);

@@ -11,6 +11,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/math/packing.h"
 #include "core/math/round.h"
 
 /* --- names --- */
@@ -161,7 +162,7 @@ static int find_four_bit(struct tt_source *source, struct tt_bnb *bnb)
     if (bnb->values->dtype != TT_U8 || elements_of(bnb->values) != tt_div_up(bnb->shape[0] * bnb->shape[1], 2) ||
         bnb->values->ndim < 1)
         TT_TRY(fail_tensor(bnb->values, "two elements of its matrix in each U8 (bnb_4bit_quant_storage uint8)"));
-    TT_TRY(read_map(source, name, ".quant_map", TT_BNB_VALUES, bnb->map));
+    TT_TRY(read_map(source, name, ".quant_map", TT_NF4_VALUES, bnb->map));
     if (!json_object_get(json, "nested_blocksize")) {
         rc = need(source, name, ".absmax", TT_F32, blocks, &bnb->absmax);
         goto out;
@@ -173,7 +174,7 @@ static int find_four_bit(struct tt_source *source, struct tt_bnb *bnb)
         TT_TRY(tt_fail(TT_EDATA, "%s: nested_blocksize must be positive", name));
     TT_TRY(need(source, name, ".absmax", TT_U8, blocks, &bnb->absmax));
     TT_TRY(need(source, name, ".nested_absmax", TT_F32, tt_div_up(blocks, bnb->nested_block), &bnb->nested));
-    TT_TRY(read_map(source, name, ".nested_quant_map", TT_BNB_NESTED, bnb->nested_map));
+    TT_TRY(read_map(source, name, ".nested_quant_map", TT_NF4_FACTORS, bnb->nested_map));
 out:
     json_decref(json);
     return rc;
@@ -244,12 +245,9 @@ static int read_factors(struct tt_source *source, const struct tt_bnb *bnb, int6
     outer = tt_calloc((size_t)of_blocks, sizeof *outer);
     TT_TRY(read_run(source, bnb->absmax, first, n, numbers));
     TT_TRY(read_run(source, bnb->nested, begin, of_blocks, outer));
-    for (int64_t i = 0; i < n; i++) {
-        /* bitsandbytes rounds the product before it adds the offset */
-        volatile float product = bnb->nested_map[numbers[i]] * outer[(first + i) / bnb->nested_block - begin];
-
-        factors[i] = product + bnb->offset;
-    }
+    for (int64_t i = 0; i < n; i++)
+        factors[i] =
+            tt_unpack_factor(bnb->nested_map, numbers[i], outer[(first + i) / bnb->nested_block - begin], bnb->offset);
 out:
     tt_free(numbers);
     tt_free(outer);
@@ -281,11 +279,7 @@ static int read_four_bit(struct tt_source *source, const struct tt_bnb *bnb, int
     TT_TRY(rc);
     TT_TRY(read_run(source, bnb->values, byte, bytes, values));
     TT_TRY(read_factors(source, bnb, first, blocks, factors));
-    for (int64_t i = begin; i < end; i++) {
-        uint8_t pair = values[i / 2 - byte];
-
-        data[i - begin] = bnb->map[i % 2 ? pair & 15 : pair >> 4] * factors[i / bnb->block - first];
-    }
+    tt_unpack_4bit(values, begin, end - begin, bnb->map, bnb->block, factors, data);
     round_to(bnb->dtype, end - begin, data);
 out:
     tt_free(values);
@@ -295,7 +289,6 @@ out:
 
 static int read_int8(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, float *data)
 {
-    const float of_127 = 7.874015718698502e-3F; /* 1 / 127, rounded as in bitsandbytes */
     int64_t width = bnb->shape[1];
     int8_t *values = tt_calloc_for((size_t)(n * width), 1, bnb->values->name);
     float *scales = tt_calloc_for((size_t)n, sizeof *scales, bnb->values->name);
@@ -304,8 +297,8 @@ static int read_int8(struct tt_source *source, const struct tt_bnb *bnb, int64_t
     TT_TRY(rc);
     TT_TRY(tt_source_read_rows(source, bnb->values, row, n, TT_I8, values));
     TT_TRY(read_run(source, bnb->absmax, row, n, scales));
-    for (int64_t i = 0; i < n * width; i++)
-        data[i] = (float)values[i] * scales[i / width] * of_127;
+    for (int64_t r = 0; r < n; r++)
+        tt_unpack_int8(values + r * width, scales[r], width, data + r * width);
 out:
     tt_free(values);
     tt_free(scales);

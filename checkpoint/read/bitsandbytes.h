@@ -6,6 +6,7 @@
 
 #include "checkpoint/read/source.h"
 #include "core/base/error.h"
+#include "core/math/packing.h"
 
 /**
  * How bitsandbytes (Dettmers et al. 2022, 2023) stores a matrix NAME.weight:
@@ -20,14 +21,12 @@
  * As in bitsandbytes, the products are computed in float32, and 4-bit weights are rounded to the type that the sizes
  * state.
  */
-enum { TT_BNB_VALUES = 16, TT_BNB_NESTED = 256 };
-
 struct tt_bnb {
     const struct tt_manifest_tensor *values, *absmax, *nested; /* nested: NULL without double quantization */
     enum tt_dtype dtype;                                       /* type to which the elements are rounded */
     int64_t shape[2];
-    int64_t block, nested_block; /* elements per factor (0: int8, one per row), and factors per second factor */
-    float map[TT_BNB_VALUES], nested_map[TT_BNB_NESTED], offset;
+    int64_t block, nested_block; /* elements that share a factor; 0: int8, one a row. Factors that share another one */
+    float map[TT_NF4_VALUES], nested_map[TT_NF4_FACTORS], offset;
 };
 
 /**

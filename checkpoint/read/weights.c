@@ -505,6 +505,15 @@ static const struct tt_manifest_tensor *find_end(const struct tt_weights *w, con
 
 static int fail_missing(const struct tt_weights *w, const char *name, const char *end, const struct tt_param *param)
 {
+    const json_t *base = json_object_get(w->source->manifest.meta, "base");
+    const char *path = json_string_value(json_object_get(base, "path"));
+
+    if (base)
+        return tt_fail(TT_EDATA,
+                       "'%s' has only the adapters of a run with packed weights, which began from %s%s%s\n"
+                       "help: titan ckpt consolidate %s FOLDER --adapter exports them, to be merged by PEFT",
+                       w->source->path, path ? "'" : "random weights", path ? path : "", path ? "'" : "",
+                       w->source->path);
     return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s%s' (the model's %s)", w->source->path, name, end,
                    param->name);
 }
@@ -685,13 +694,13 @@ out:
 }
 
 /* Finds the model's parameters by titan's names. */
-static int find_params(struct tt_weights *w)
+static int find_params(struct tt_weights *w, bool adapters)
 {
     const struct tt_param *param = w->model->params;
     int rc = 0;
 
     for (int p = 0; p < w->model->n_params && rc == 0; p++, param++)
-        rc = find(w, param, 0, param->name, param->ndim, param->shape);
+        rc = adapters && !param->adapter ? 0 : find(w, param, 0, param->name, param->ndim, param->shape);
     return rc < 0 ? rc : check_tied(w);
 }
 
@@ -701,7 +710,7 @@ static int from_dcp(struct tt_source *source, const struct tt_model *model, stru
     int rc = 0;
 
     begin(w, TT_WEIGHTS_STORED, source, model);
-    TT_TRY(find_params(w));
+    TT_TRY(find_params(w, false));
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_manifest_tensor *t = w->stored[w->first[p]].values;
 
@@ -731,7 +740,7 @@ int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, boo
     if (adapters && model->dims.lora.rank == 0)
         TT_TRY(
             tt_fail(TT_EDATA, "'%s' has no adapters: it was trained without %s", source->path, TT_KEY_NAME(lora.rank)));
-    TT_TRY(find_params(w));
+    TT_TRY(find_params(w, adapters));
     w->hf = tt_hf_tensors(model, adapters, &n);
     for (int i = 0; i < n; i++)
         add(w, i, w->hf[i].name, w->stored[w->first[w->hf[i].param[0]]].dtype, w->hf[i].ndim, w->hf[i].shape);
@@ -746,7 +755,7 @@ int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, s
     int rc = 0;
 
     begin(w, TT_WEIGHTS_TO_GGUF, source, model);
-    TT_TRY(find_params(w));
+    TT_TRY(find_params(w, false));
     TT_TRY(tt_gguf_parts(model, &w->gguf, &w->n_gguf));
     for (int i = 0; i < w->n_gguf; i++) {
         const struct tt_gguf_part *part = &w->gguf[i];

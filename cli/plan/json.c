@@ -24,7 +24,8 @@ static json_t *units(const struct tt_plan_view *v)
     for (int u = 0; u < l->n_units; u++) {
         const struct tt_unit *unit = &l->units[u];
         json_t *params = json_array();
-        int64_t shard = unit->shard_elements * (int64_t)tt_dtype_size(v->job.engine.shard_dtype);
+        int64_t shard = unit->shard_elements *
+                        (int64_t)tt_dtype_size(tt_state_unit_dtype(TT_STATE_PARAM, unit, v->job.engine.shard_dtype));
 
         for (int i = 0; i < unit->n_params; i++) {
             const struct tt_param *param = &v->job.model->params[unit->params[i].param];

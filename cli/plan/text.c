@@ -270,7 +270,8 @@ static void add_unit(const struct tt_plan_view *v, int first, int last, int n, s
 {
     const struct tt_layout *l = tt_engine_layout(v->engine);
     const struct tt_unit *unit = &l->units[first];
-    int64_t shard = unit->shard_elements * (int64_t)tt_dtype_size(v->job.engine.shard_dtype);
+    int64_t shard = unit->shard_elements *
+                    (int64_t)tt_dtype_size(tt_state_unit_dtype(TT_STATE_PARAM, unit, v->job.engine.shard_dtype));
     char count[32], whole[32], part[32];
     struct tt_text name = {0};
 

@@ -216,6 +216,32 @@ static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
                     cfg->lora.rank);
 }
 
+static void base_is_frozen(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->lora.base_dtype != TT_BASE_DEFAULT && !cfg->lora.rank)
+        tt_text_add(why, "only frozen weights can be packed, and with lora.rank 0 all weights are trained\n"
+                         "help: set lora.rank, or lora.base_dtype to default");
+}
+
+/* Rows of packed weights stay whole, and this divides some weights by columns. */
+static void base_is_in_rows(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->lora.base_dtype != TT_BASE_DEFAULT && cfg->parallelism.tensor_parallel_degree > 1)
+        tt_text_add(why,
+                    "tensor parallelism cannot cut rows of packed weights\nhelp: share the model with "
+                    "parallelism.data_parallel_shard_degree or pipeline_parallel_degree, or set lora.base_dtype to "
+                    "default");
+}
+
+/* A checkpoint without the frozen weights is no source for this export. */
+static void base_is_exported(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->lora.base_dtype != TT_BASE_DEFAULT && cfg->checkpoint.last_save_in_hf)
+        tt_text_add(why,
+                    "checkpoints of packed weights hold only the adapters\nhelp: leave last_save_in_hf off, and export "
+                    "the adapters with titan ckpt consolidate");
+}
+
 /* What initial_load_path contains is known only when it is read. */
 static void weights_are_loaded(const struct tt_config *cfg, struct tt_text *why)
 {
@@ -310,6 +336,9 @@ static const struct {
     RULE(batch_multiple, TT_KEY(training.global_batch_size), TT_KEY(training.local_batch_size)),
     RULE(epochs_repeat, TT_KEY(training.epochs), TT_KEY(dataloader.repeat)),
     RULE(lora_has_modules, TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
+    RULE(base_is_frozen, TT_KEY(lora.base_dtype), TT_KEY(lora.rank)),
+    RULE(base_is_in_rows, TT_KEY(lora.base_dtype), TT_KEY(parallelism.tensor_parallel_degree)),
+    RULE(base_is_exported, TT_KEY(checkpoint.last_save_in_hf), TT_KEY(lora.base_dtype)),
     RULE(new_rows_are_trained, TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)),
     RULE(weights_are_loaded, TT_KEY(checkpoint.initial_load_extend_vocabulary),
          TT_KEY(checkpoint.initial_load_leave_out)),

@@ -92,6 +92,8 @@ int64_t tt_value_elements(const struct tt_value *value)
 
 int64_t tt_value_bytes(const struct tt_value *value)
 {
+    if (value->packing)
+        return tt_value_rows(value) * tt_packing_row_bytes(value->packing, tt_value_width(value));
     return tt_value_elements(value) * (int64_t)tt_dtype_size(value->dtype);
 }
 

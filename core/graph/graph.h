@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/dtype.h"
+#include "core/math/packing.h"
 
 /**
  * A graph: the work of one microbatch as ops on values. Values have names and shapes; the memory plan assigns storage
@@ -51,7 +52,8 @@ struct tt_value {
     int producer;  /* node that writes it, or TT_NONE */
     bool constant; /* inputs, tables, frozen parameters, and values that depend only on these: they need no gradient */
     bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
-    enum tt_param_tp tp; /* for PARAM */
+    enum tt_param_tp tp;     /* for PARAM */
+    enum tt_packing packing; /* for PARAM: how its rows are stored; products read them as elements of dtype */
 };
 
 /*
@@ -266,7 +268,7 @@ static inline const struct tt_rope *tt_graph_rope_of(const struct tt_graph *grap
 /** The first output of a node. */
 int tt_graph_out(const struct tt_graph *graph, int node);
 
-/** Elements and bytes of a value. */
+/** Elements and bytes of a value, as it is stored. */
 int64_t tt_value_elements(const struct tt_value *value);
 int64_t tt_value_bytes(const struct tt_value *value);
 

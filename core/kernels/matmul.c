@@ -12,6 +12,7 @@
 #include "core/math/tree.h"
 
 enum {
+    LINE = 16,                    /* floats of a cache line */
     TILE_MIN = 384,               /* of the dimension that is cut */
     HALF_MIN = 256,               /* a dimension of this size is cut in two even if its halves are below TILE_MIN */
     SERIAL_FLOPS = 2 * 1000000,   /* a smaller product is cheaper than waking the team */
@@ -160,7 +161,12 @@ struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt
     part.n = at->columns;
     part.k = k;
     part.a = element(p->a, p->bf16, p->trans_a ? at->row + begin * p->lda : at->row * p->lda + begin);
-    part.b = element(p->b, p->bf16, p->trans_b ? at->column * p->ldb + begin : at->column + begin * p->ldb);
+    if (p->b_packing) {
+        part.b_row += p->trans_b ? at->column : begin;
+        part.b_column += p->trans_b ? begin : at->column;
+    } else {
+        part.b = element(p->b, p->bf16, p->trans_b ? at->column * p->ldb + begin : at->column + begin * p->ldb);
+    }
     part.acc = element(p->acc, p->c_bf16, first);
     part.c = element(p->c, p->c_bf16, first);
     return part;
@@ -182,9 +188,93 @@ void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride
     }
 }
 
+/*
+ * A packed b. A part of its columns, or of its rows if it is transposed, is unpacked into the scratch, multiplied, and
+ * then the next one. Kernels pack A once for as many columns, so that they pack it no more often than without. An
+ * element of c is a sum over all of k in one call of the kernel, and has the bits of a product with the unpacked b,
+ * unless the kernel's bits depend on the shape.
+ */
+enum { UNPACK_COLUMNS = TT_BGEMM_COLUMNS, UNPACK_AT_ONCE = 1024 };
+
+/* Whether b is elements as they are, in rows that are one after the other. */
+static bool is_plain(const struct tt_matmul *product)
+{
+    return product->bf16 && product->b_packing == TT_PACKING_BF16;
+}
+
+static int64_t unpacked_columns(const struct tt_matmul *product)
+{
+    return product->n < UNPACK_COLUMNS ? product->n : UNPACK_COLUMNS;
+}
+
+static int64_t unpacked_floats(const struct tt_matmul *product)
+{
+    int64_t elements = product->b_packing && !is_plain(product) ? unpacked_columns(product) * product->k : 0;
+
+    return tt_round_up(product->bf16 ? tt_div_up(elements, 2) : elements, LINE);
+}
+
+/* Elements [column, column + n) of a row of b. */
+static void unpack_row(const struct tt_matmul *product, int64_t row, int64_t column, int64_t n, void *to)
+{
+    const char *from = (const char *)product->b + row * tt_packing_row_bytes(product->b_packing, product->b_width);
+    float some[UNPACK_AT_ONCE];
+
+    if (!product->bf16)
+        tt_unpack(product->b_packing, from, product->b_width, column, n, to);
+    else
+        for (int64_t i = 0, have; i < n; i += have) {
+            have = n - i < UNPACK_AT_ONCE ? n - i : UNPACK_AT_ONCE;
+            tt_unpack(product->b_packing, from, product->b_width, column + i, have, some);
+            tt_kernels()->bf16_round((tt_bf16 *)to + i, some, have);
+        }
+}
+
+static void multiply(const struct tt_matmul *product);
+
+static void multiply_packed(const struct tt_matmul *product)
+{
+    const struct tt_matmul *p = product;
+    int64_t most = unpacked_columns(p);
+
+    for (int64_t at = 0, n; at < p->n; at += n) {
+        struct tt_matmul part = *p;
+        int64_t rows, width;
+
+        n = p->n - at < most ? p->n - at : most;
+        rows = p->trans_b ? n : p->k;
+        width = p->trans_b ? p->k : n;
+        for (int64_t r = 0; r < rows; r++)
+            unpack_row(p, p->b_row + r + (p->trans_b ? at : 0), p->b_column + (p->trans_b ? 0 : at), width,
+                       element(p->scratch, p->bf16, r * width));
+        part.n = n;
+        part.b = p->scratch;
+        part.b_packing = TT_PACKING_NONE;
+        part.ldb = width;
+        part.next_b = NULL;
+        part.scratch = p->scratch + unpacked_floats(p);
+        part.acc = element(p->acc, p->c_bf16, at);
+        part.c = element(p->c, p->c_bf16, at);
+        multiply(&part);
+    }
+}
+
 /* On the calling thread, without grains. */
 static void multiply(const struct tt_matmul *product)
 {
+    struct tt_matmul plain = *product;
+
+    if (is_plain(product)) {
+        plain.b = (const tt_bf16 *)product->b + product->b_row * product->b_width + product->b_column;
+        plain.ldb = product->b_width;
+        plain.b_packing = TT_PACKING_NONE;
+        multiply(&plain);
+        return;
+    }
+    if (product->b_packing) {
+        multiply_packed(product);
+        return;
+    }
     if (product->bf16)
         tt_kernels()->bgemm(product);
     else
@@ -264,7 +354,7 @@ static void multiply_grains(const struct tt_matmul *product, const struct tt_rec
 
 int64_t tt_matmul_scratch_floats(const struct tt_matmul *product)
 {
-    int64_t most = product->bf16 ? tt_bgemm_scratch(product) : tt_sgemm_scratch(product);
+    int64_t most = (product->bf16 ? tt_bgemm_scratch(product) : tt_sgemm_scratch(product)) + unpacked_floats(product);
 
     for (int j = 0; j < product->n_more; j++) {
         int64_t floats = tt_matmul_scratch_floats(&product->more[j]);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/math/packing.h"
 #include "core/os/team.h"
 
 /**
@@ -22,6 +23,12 @@ struct tt_matmul {
     bool of_many; /* one of many products that the team runs at once: larger tiles, which pack less; without grains */
     int64_t m, n, k;
     const void *a, *b;
+    /*
+     * How b is stored, in rows of b_width elements: only with NONE as elements. The product reads the part of b from
+     * row b_row and column b_column on, and ldb says nothing. Parts of b become elements in the scratch.
+     */
+    enum tt_packing b_packing;
+    int64_t b_width, b_row, b_column;
     const void *acc; /* NULL: nothing is added */
     void *c;
     int64_t lda, ldb, ldc;

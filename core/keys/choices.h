@@ -20,6 +20,9 @@
     X(TT_LONG_TRUNCATE, "truncate") X(TT_LONG_DROP, "drop") X(TT_LONG_ERROR, "error")
 #define TT_DTYPE_CHOICES(X, ALIAS) \
     X(TT_DTYPE_FLOAT32, "float32") X(TT_DTYPE_BFLOAT16, "bfloat16")
+#define TT_BASE_CHOICES(X, ALIAS) \
+    X(TT_BASE_DEFAULT, "default") X(TT_BASE_BFLOAT16, "bfloat16") X(TT_BASE_INT8, "int8") X(TT_BASE_NF4, "nf4") \
+    X(TT_BASE_Q4_0, "q4_0") X(TT_BASE_Q8_0, "q8_0")
 #define TT_EXPORT_CHOICES(X, ALIAS) \
     X(TT_EXPORT_FLOAT32, "float32") X(TT_EXPORT_BFLOAT16, "bfloat16") X(TT_EXPORT_FLOAT16, "float16")
 #define TT_SYNC_CHOICES(X, ALIAS) \
@@ -92,6 +95,7 @@
 /* All sets: S(set, list). */
 #define TT_CHOICE_SETS(S) \
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
+    S(base, TT_BASE_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
     S(order, TT_ORDER_CHOICES) S(context, TT_CONTEXT_CHOICES) S(balance, TT_BALANCE_CHOICES) S(ac, TT_AC_CHOICES) \
     S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \

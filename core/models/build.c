@@ -196,6 +196,7 @@ static int find_param(struct tt_build *b, const char *layer, const char *which, 
                            name, model->params[i].ndim, model->params[i].shape);
         b->graph->values[value].constant = model->params[i].frozen;
         b->graph->values[value].tp = model->params[i].tp;
+        b->graph->values[value].packing = model->params[i].packing;
         b->next_param = i;
     }
     if (value == TT_NONE) {

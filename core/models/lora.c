@@ -160,6 +160,19 @@ static void add_adapted(struct tt_model *model, const struct tt_param *of)
     add_b(model, of);
 }
 
+/* Packs the weight of a layer. */
+static int pack(struct tt_param *param, enum tt_packing packing)
+{
+    param->packing = packing;
+    if (param->shape[1] % tt_packing_block(packing) == 0)
+        return 0;
+    return tt_fail_key(TT_EUSAGE, TT_KEY(lora.base_dtype),
+                       "rows of %s have %lld elements, which are not whole blocks of %lld, as %s needs\n"
+                       "help: use %s=int8 or bfloat16",
+                       param->name, (long long)param->shape[1], (long long)tt_packing_block(packing),
+                       tt_packing_name(packing), TT_KEY_NAME(lora.base_dtype));
+}
+
 int tt_lora_add(struct tt_model *model)
 {
     struct tt_param *base = model->params;
@@ -179,6 +192,8 @@ int tt_lora_add(struct tt_model *model)
                              "%s has only some parts of %s, which is one layer of %s\nhelp: name %s, or all its parts",
                              TT_KEY_NAME(lora.target_modules), layer->name, model->row->name, layer->name);
         base[p].frozen = true;
+        if (layer && rc == 0)
+            rc = pack(&base[p], model->dims.lora.packing);
         n_adapted += wanted != 0;
         if (wanted)
             add_adapted(model, &base[p]);

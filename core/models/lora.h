@@ -26,8 +26,10 @@ int tt_lora_layers(const struct tt_model *model, const char **ret_names);
 
 /**
  * Freezes all parameters of the model and inserts an adapter, A and B, after each weight of dims.lora.modules. Weights
- * that are parts of one tensor in Hugging Face's files share A, as there. Does nothing if dims.lora.rank is 0.
- * TT_EUSAGE: the modules are only some parts of a tensor, or the model has none of them.
+ * that are parts of one tensor in Hugging Face's files share A, as there. The weights of all layers that may have an
+ * adapter get dims.lora.packing. Does nothing if dims.lora.rank is 0.
+ * TT_EUSAGE: the modules are only some parts of a tensor, or the model has none of them; rows that are not whole blocks
+ * of the packing.
  */
 int tt_lora_add(struct tt_model *model) TT_MUST_CHECK;
 

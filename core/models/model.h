@@ -20,7 +20,8 @@
 struct tt_lora {
     int64_t rank; /* 0: none */
     double alpha;
-    unsigned modules; /* which linear layers have one: bits of tt_lora_modules */
+    unsigned modules;        /* which linear layers have one: bits of tt_lora_modules */
+    enum tt_packing packing; /* of the frozen weights of the blocks' linear layers */
 };
 
 /* How many layers a set of bits can name. */
@@ -140,9 +141,10 @@ struct tt_param {
     bool no_decay;              /* without weight decay */
     enum tt_optim_choice optim; /* which trains it: AdamW, unless tt_param_groups_set_optim says something else */
     enum tt_param_tp tp;
-    bool frozen;  /* not trained: it has neither a gradient nor moments */
-    bool buffer;  /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
-    bool adapted; /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
+    bool frozen;             /* not trained: it has neither a gradient nor moments */
+    bool buffer;             /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
+    enum tt_packing packing; /* of a frozen matrix: how a run keeps its rows */
+    bool adapted;            /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
     int lora_a, lora_b;
     bool adapter;    /* A or B of an adapter */
     bool of_experts; /* dimension 0 is the experts of a layer */

@@ -80,6 +80,8 @@ static struct tt_matmul linear_product_of(const struct tt_graph *graph, const st
                                      .m_grain = out,
                                      .n_grain = in,
                                      .k_grain = rows};
+    product.b_packing = b->packing;
+    product.b_width = k;
     product.bf16 = tt_op_is_bf16(graph, node);
     product.c_bf16 = product.bf16 && node->op != TT_OP_LINEAR_BWD_W && !attr->partial;
     return product;
@@ -200,7 +202,7 @@ static void linear_run(const struct tt_call *call)
     product.partial = call->scratch;
     product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
     /* a token of generation: reading w limits the speed, and a matrix product would copy w first */
-    if (call->node->op == TT_OP_LINEAR && product.m == 1 && call->node->attr.rows.whole <= 1)
+    if (call->node->op == TT_OP_LINEAR && product.m == 1 && !product.b_packing && call->node->attr.rows.whole <= 1)
         tt_gemv(call->team, &(struct tt_gemv){.bf16 = product.bf16,
                                               .y_bf16 = product.bf16,
                                               .w = product.b,
@@ -238,6 +240,7 @@ const struct tt_op_row tt_op_linear = {
     .cuts = TT_CUT_ANY,
     .part = TT_PART_GEMM,
     .weight = TT_WEIGHT_MATMUL,
+    .unpacks = 1U << 1,
     .infer = linear_infer,
     .backward = linear_backward,
     .gradients = {{TT_OP_LINEAR_BWD_X, 0, 1, {TT_DY0, TT_X1, TT_DX0}},
@@ -249,6 +252,7 @@ const struct tt_op_row tt_op_linear = {
 
 const struct tt_op_row tt_op_linear_bwd_x = {
     .name = "linear_bwd_x",
+    .unpacks = 1U << 1,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ANY,
@@ -262,6 +266,7 @@ const struct tt_op_row tt_op_linear_bwd_x = {
 
 const struct tt_op_row tt_op_linears_bwd_x = {
     .name = "linears_bwd_x",
+    .unpacks = 1U << 1 | 1U << 3 | 1U << 5 | 1U << 7,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
            TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},

@@ -136,6 +136,7 @@ struct tt_op_row {
     int remakes;
     enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
+    unsigned unpacks;  /* bits of the inputs that may be packed (tt_value.packing) */
     unsigned computes; /* the types in which run can compute (TT_TYPE_COMPUTE); 0: float32 and bfloat16 */
     /*
      * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes. If

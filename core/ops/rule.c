@@ -112,6 +112,18 @@ static int check_types(const struct tt_graph *graph, const struct tt_node *node)
     return 0;
 }
 
+/* Only products read packed rows. */
+static int check_packing(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_op_row *row = tt_op_row(node->op);
+
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] != TT_NONE && graph->values[node->in[i]].packing && !(row->unpacks & 1U << i))
+            return tt_fail(TT_EINTERNAL, "%s cannot read input %d ('%s') as %s", row->name, i,
+                           graph->values[node->in[i]].name, tt_packing_name(graph->values[node->in[i]].packing));
+    return 0;
+}
+
 static int check_cuts(const struct tt_node *node)
 {
     const struct tt_op_row *row = tt_op_row(node->op);
@@ -135,6 +147,7 @@ int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
         return tt_fail(TT_EINTERNAL, "%s wants %d input%s, found %d", row->name, wanted, wanted == 1 ? "" : "s",
                        node->n_in);
     TT_TRY(check_types(graph, node));
+    TT_TRY(check_packing(graph, node));
     TT_TRY(check_cuts(node));
     TT_TRY(row->infer(graph, node, name));
 out:

@@ -106,6 +106,7 @@ static void copy_sequence_leaf(struct sequence_pass *p, int id)
         copy = tt_graph_value(p->graph, v->kind, v->dtype, v->name, v->ndim, v->shape);
     p->graph->values[copy].constant = v->constant;
     p->graph->values[copy].tp = v->tp;
+    p->graph->values[copy].packing = v->packing;
     p->copies[id] = copy;
 }
 
@@ -405,6 +406,7 @@ static int copy_leaf(struct pass *p, int id)
               : tt_graph_value(p->graph, value->kind, value->dtype, value->name, value->ndim, shape);
     p->graph->values[copy->value].constant = value->constant;
     p->graph->values[copy->value].tp = value->tp;
+    p->graph->values[copy->value].packing = value->packing;
     note_place(p, id, copy->value);
     return 0;
 }

@@ -40,6 +40,7 @@ static int copy_value(const struct cut *cut, int stage, int value)
     graph->values[id].constant = from->constant;
     graph->values[id].partial = from->partial;
     graph->values[id].tp = from->tp;
+    graph->values[id].packing = from->packing;
     for (int i = 0; i < 7; i++)
         if (value == places[i])
             *to[i] = id;

@@ -241,6 +241,8 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value
             if (value->kind != TT_VALUE_PARAM)
                 continue;
             unit = layout->unit_of[value->param];
+            if (layout->units[unit].packing) /* packed weights are finite */
+                continue;
             place = tt_layout_param(layout, value->param);
             if (!tt_running_all_finite(tt_state_unit_dtype(TT_STATE_PARAM, &layout->units[unit], ex->state->dtype),
                                        tt_state_at(ex->state, TT_STATE_PARAM, unit, place->offset),

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/math/box.h"
+#include "core/math/packing.h"
 #include "core/optim/optim.h"
 
 /** Groups of ranks; parallel/layout/mesh.h decides their members. */
@@ -53,8 +54,8 @@ struct tt_placement {
  */
 struct tt_unit_param {
     int param;         /* index in the model */
-    int64_t offset;    /* offset of its part in the unit's flat shard, in elements */
-    int64_t chunk;     /* elements of a padded part */
+    int64_t offset;    /* of its part in the unit's flat shard, in elements; in bytes if the unit is packed */
+    int64_t chunk;     /* elements of a padded part; bytes if the unit is packed */
     struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
     int64_t rows;      /* rows of the gathered parameter; its columns are those of box */
     int64_t width;     /* elements in a row of the whole parameter */
@@ -104,6 +105,7 @@ struct tt_unit {
     int shared_pp;              /* the place of that rank in TT_GROUP_PP */
     int64_t grad_elements;      /* sum of the gradients' chunks */
     bool reshard_after_forward; /* whether to free the unsharded parameters between forward and backward */
+    enum tt_packing packing;    /* of its parameters, which are frozen; a shard is an array of bytes, of whole rows */
     bool buffers; /* its parameters are tt_param.buffer: in F32, whole on this rank, never gathered or trained */
     /* with reshard_after_forward: n > 1 neighbouring shard ranks keep 1/n each; 0: no rank keeps a part */
     int keep_degree;

@@ -38,6 +38,8 @@ enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype)
 
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)
 {
+    if (unit->packing)
+        return TT_U8;
     return unit->buffers ? TT_F32 : tt_state_dtype(array, dtype);
 }
 

@@ -105,13 +105,13 @@ static int new_gather(struct tt_transfers *t, int i)
     const struct tt_instr *instr = &t->program->instrs[i];
     const struct tt_segment_list *receive = members(t, i);
     const struct tt_group *group = group_of(t, instr);
+    bool rounds = instr->collective.dtype != t->program->shard_dtype && instr->collective.dtype != TT_U8;
     int first_kept = receive[0].n;
     size_t chunks = (size_t)(t->program->layout->groups[instr->collective.group].n / group->n);
     struct tt_segment_list send = instr->n_operands > first_kept
                                       ? flat(t, i, first_kept, chunks * tt_dtype_size(instr->collective.dtype))
-                                  : instr->collective.dtype != t->program->shard_dtype
-                                      ? receive[group->index]
-                                      : flat(t, i, TT_NONE, tt_dtype_size(t->program->shard_dtype));
+                                  : rounds ? receive[group->index]
+                                           : flat(t, i, TT_NONE, tt_dtype_size(instr->collective.dtype));
 
     return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }

@@ -11,6 +11,7 @@
 #include "core/base/mem.h"
 #include "core/graph/graph.h"
 #include "core/kernels/kernels.h"
+#include "core/math/packing.h"
 #include "core/math/round.h"
 #include "parallel/layout/patterns.h"
 
@@ -131,10 +132,25 @@ static int64_t unit_bytes(const struct tt_model *model, const struct tt_unit *un
     return n * (int64_t)sizeof(float);
 }
 
+/* What tt_pack needs of a packed parameter: all of it, or this rank's rows. */
+static int64_t floats_to_pack(const struct tt_param *param, const struct tt_unit_param *place)
+{
+    struct tt_box whole = whole_of(param);
+
+    return tt_box_volume(tt_packing_needs_whole(param->packing) ? &whole : &place->box);
+}
+
 int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init_choice how)
 {
     int64_t bytes = 0;
 
+    for (int p = 0; p < layout->n_params && how == TT_INIT_META; p++) {
+        int64_t part = 0;
+
+        if (tt_layout_has(layout, p) && model->params[p].packing)
+            part = floats_to_pack(&model->params[p], tt_layout_param(layout, p)) * (int64_t)sizeof(float);
+        bytes = part > bytes ? part : bytes;
+    }
     for (int u = 0; u < layout->n_units && how != TT_INIT_META; u++) {
         int64_t unit = unit_bytes(model, &layout->units[u]);
 
@@ -230,6 +246,20 @@ static void fill_unit(struct tt_team *team, const struct tt_model *model, const 
     }
 }
 
+/* Fills and packs this rank's rows. */
+static void fill_packed(struct tt_team *team, const struct tt_param *param, uint64_t seed,
+                        const struct tt_unit_param *place, float *buffer, void *rows)
+{
+    struct tt_box whole = whole_of(param);
+    bool all = tt_packing_needs_whole(param->packing);
+    const struct tt_box *part = all ? &whole : &place->box;
+
+    fill(team, param, seed, part, TT_F32, buffer);
+    if (tt_box_volume(&place->box) > 0)
+        tt_pack(param->packing, buffer, part->shape[0], param->shape[1], all ? place->box.offset[0] : 0,
+                place->box.shape[0], rows);
+}
+
 /* Copies a rank's parts from a whole unit. */
 static void copy_own_parts(const struct tt_model *model, const struct tt_unit *unit, const float *whole,
                            enum tt_dtype dtype, void *shard)
@@ -238,12 +268,15 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
         const struct tt_unit_param *place = &unit->params[i];
         struct tt_box box = whole_of(&model->params[place->param]);
         int64_t run = tt_box_run(&place->box, &box), n = tt_box_volume(&place->box);
-        bool rounds = dtype == TT_BF16 && !unit->buffers;
+        bool rounds = dtype == TT_BF16 && !unit->buffers && !unit->packing;
 
+        if (unit->packing && n > 0)
+            tt_pack(unit->packing, whole, box.shape[0], box.shape[1], place->box.offset[0], place->box.shape[0],
+                    (char *)shard + place->offset);
         for (int64_t at = 0; rounds && at < n; at += run)
             tt_kernels()->bf16_round((tt_bf16 *)shard + place->offset + at,
                                      whole + tt_box_position(&place->box, at, &box), run);
-        if (!rounds)
+        if (!rounds && !unit->packing)
             tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
         whole += elements(model, place);
     }
@@ -262,24 +295,29 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
                            "parameter %s of %s has no rule for its first value\nhelp: give it one in the model's "
                            "add_params, or load the weights from a checkpoint",
                            model->params[p].name, model->row->name));
+    buffer = bytes ? tt_map(bytes) : NULL;
+    if (bytes && !buffer) {
+        rc = tt_fail(TT_EFIT,
+                     "the system refused %zu bytes for the initial weights\nhelp: use %s=meta, or fewer processes",
+                     bytes, TT_KEY_NAME(training.init));
+        goto out;
+    }
     for (int p = 0; p < layout->n_params && how == TT_INIT_META; p++) {
         const struct tt_unit_param *place;
-        enum tt_dtype stored = model->params[p].buffer ? TT_F32 : dtype;
+        enum tt_dtype stored = model->params[p].packing ? TT_U8 : model->params[p].buffer ? TT_F32 : dtype;
 
         if (!tt_layout_has(layout, p))
             continue;
         place = tt_layout_param(layout, p);
-        fill(team, &model->params[p], seed, &place->box, stored,
-             (char *)param[layout->unit_of[p]] + place->offset * (int64_t)tt_dtype_size(stored));
+        if (model->params[p].packing)
+            fill_packed(team, &model->params[p], seed, place, buffer,
+                        (char *)param[layout->unit_of[p]] + place->offset);
+        else
+            fill(team, &model->params[p], seed, &place->box, stored,
+                 (char *)param[layout->unit_of[p]] + place->offset * (int64_t)tt_dtype_size(stored));
     }
     if (how == TT_INIT_META)
         goto out;
-    buffer = tt_map(bytes);
-    if (!buffer) {
-        rc = tt_fail(TT_EFIT, "the system refused %zu bytes for the initial weights\nhelp: use %s=meta", bytes,
-                     TT_KEY_NAME(training.init));
-        goto out;
-    }
     for (int pass = 0; pass < (how == TT_INIT_FULL ? 2 : 1); pass++) { /* full: fill the whole model first */
         float *whole = buffer;
 

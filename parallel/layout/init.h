@@ -10,9 +10,9 @@
 
 /**
  * Initial values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
- * methods give the same bits. They differ in the memory that a rank needs in addition to its shards: none (meta); 4
- * bytes per parameter of the whole model, from which this rank's parts are copied (full); or 4 bytes per parameter of
- * the largest unit (layerwise).
+ * ways give the same bits. They differ in the memory that a rank needs in addition to its shards: none, or 4 bytes per
+ * element of the largest matrix that is packed (meta); 4 bytes per parameter of the whole model, from which this rank's
+ * parts are copied (full); or 4 bytes per parameter of the largest unit (layerwise).
  */
 enum { TT_INIT_MODES = TT_INIT_LAYERWISE + 1 };
 
@@ -21,9 +21,9 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
 
 /**
  * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, whose dtype is TT_F32 or TT_BF16
- * (the same values, rounded to the nearest). The threads of `team` share the work (NULL: the calling thread does it).
- * Not collective. TT_EINTERNAL, before anything is written, names a parameter without a rule. TT_EFIT if the system
- * refuses the buffer.
+ * (the same values, rounded to the nearest); a packed unit's has packed rows. The threads of `team` share the work (NULL:
+ * the calling thread does it). Not collective. TT_EINTERNAL, before anything is written, names a parameter without a
+ * rule. TT_EFIT if the system refuses the buffer.
  */
 int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                    enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;

@@ -251,7 +251,7 @@ static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model
     count = tt_calloc((size_t)n + 1, sizeof *count);
     for (int p = 0; p < model->n_params; p++)
         if (model->params[p].block >= 0 && !model->params[p].buffer && !is_shared(mesh, model, p))
-            count[model->params[p].block]++;
+            count[model->params[p].block] += !model->params[p].packing;
     return count;
 }
 
@@ -268,6 +268,8 @@ static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model,
         n_params += !model->params[p].buffer;
     if (unit->buffers)
         return tt_strdup("buffers");
+    if (unit->packing && is_block(model, unit, block, unit->n_params))
+        return tt_format("layers.%d.base", block);
     if (is_shared(mesh, model, unit->params[0].param) && is_block(model, unit, block, unit->n_params))
         return tt_format("layers.%d.experts", block);
     if (block >= 0 && is_block(model, unit, block, block_params[block]))
@@ -356,6 +358,12 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .no_decay = p->no_decay,
         .block = p->block,
     };
+    if (p->packing) { /* rows stay whole, so a part is as many of them */
+        struct tt_unit_param *place = &unit->params[unit->n_params - 1];
+
+        place->chunk = place->chunk / width * tt_packing_row_bytes(p->packing, width);
+    }
+    unit->packing = p->packing;
     unit->buffers = p->buffer;
     unit->shard_elements += unit->params[unit->n_params - 1].chunk;
     if (p->frozen)
@@ -454,6 +462,7 @@ static int turn_of(const struct tt_param *param)
 }
 
 static const int64_t BEYOND_KEYS = (int64_t)1 << 50; /* larger than any key of a wrap policy */
+static const int64_t PACKED_KEYS = (int64_t)1 << 51; /* larger than the keys of shared experts */
 
 /* Units are numbered in the order of their first parameters. */
 static int make_units(struct tt_layout *layout, const struct tt_model *model, const struct tt_mesh *mesh, int rank,
@@ -474,6 +483,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         if (model->params[p].buffer)
             keys[p] = INT64_MAX; /* buffers are a separate unit under every policy */
         keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;
+        keys[p] += model->params[p].packing ? PACKED_KEYS : 0; /* packed weights are units of bytes */
     }
     leader = find_leaders(keys, stages, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);

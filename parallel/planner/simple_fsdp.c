@@ -196,7 +196,7 @@ static void measure_units(const struct tt_lowering *lowering, struct tt_step_fac
         const struct tt_unit *of = &layout->units[unit];
 
         for (int k = 0; gathers && k < of->n_params; k++) {
-            int64_t bytes = whole_bytes(layout, unit, of->params[k].chunk, lowering->param_dtype);
+            int64_t bytes = whole_bytes(layout, unit, of->params[k].chunk, of->packing ? TT_U8 : lowering->param_dtype);
 
             f->param_bytes[of->params[k].param] = bytes;
             f->unit_bytes[unit] += bytes;
@@ -523,10 +523,12 @@ static bool travels(const struct walk *b, enum tt_purpose purpose, int unit)
     return tt_collective_travels(&desc);
 }
 
-/* Units share a collective only if the same ranks share them. */
+/* Units share a collective only if the same ranks share them, and in the same type. */
 static bool same_ranks(const struct walk *b, int unit, int other)
 {
-    return b->u->layout->units[unit].shard_group == b->u->layout->units[other].shard_group;
+    const struct tt_unit *x = &b->u->layout->units[unit], *y = &b->u->layout->units[other];
+
+    return x->shard_group == y->shard_group && !x->packing == !y->packing;
 }
 
 /* Puts a transfer into its lane. Returns the time at which it ends. */

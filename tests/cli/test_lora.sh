@@ -18,6 +18,64 @@ tune() {
         --metrics.peak_flops=1e9 --metrics.log_freq=1 --job.dump_folder="$2" "${@:3}"
 }
 
+# packed RANKS FOLDER OPTION...: as `tune`, from the GGUF file of the golden weights in q8_0.
+packed() {
+    if [ ! -e base.gguf ]; then
+        run ckpt convert "$golden/llama3" base
+        run ckpt consolidate base base.gguf --format gguf --type q8_0
+        expect_ok
+    fi
+    tune "$1" "$2" --model.hf_assets_path=base.gguf --lora.base_dtype=q8_0 "${@:3}"
+}
+
+# The weights are q8_0 in the file already, so packing them changes nothing: a packed run has the bits of one that keeps
+# them in float32, on any ranks, and its checkpoints hold only the adapters.
+case_packed_weights_have_the_bits_of_their_elements() {
+    packed 1 plain --lora.base_dtype=default
+    expect_ok
+    packed 1 packed
+    expect_ok
+    packed 2 shared --training.steps=2 --lr_scheduler.total_steps=4
+    expect_ok
+    packed 2 shared --parallelism.fsdp_engine=planned
+    expect_ok
+    run ckpt diff packed/checkpoint/step-4 shared/checkpoint/step-4
+    expect_ok
+    expect_out "^EQUAL"
+    run ckpt consolidate packed packed-adapter --adapter
+    expect_ok
+    run ckpt consolidate plain plain-adapter --adapter
+    expect_ok
+    expect_same packed-adapter/adapter_model.safetensors plain-adapter/adapter_model.safetensors
+    run ckpt consolidate packed merged --format hf
+    expect_error 3 "has only the adapters of a run with packed weights, which began from 'base.gguf'"
+    run ckpt inspect packed/checkpoint/step-4
+    refuse_out "feed_forward.w1.weight"
+}
+
+case_a_base_that_changed_is_refused() {
+    packed 1 run --training.steps=2
+    expect_ok
+    mv base.gguf same.gguf
+    run ckpt consolidate base base.gguf --format gguf --type q4_0
+    expect_ok
+    packed 1 run --training.steps=3
+    expect_error 3 "the adapters were trained on other weights from base.gguf: '.*' has digest .*, this run's has "
+    packed 1 run --model.hf_assets_path=same.gguf --training.steps=3 --lora.base_dtype=q4_0
+    expect_error 3 "lora.base_dtype q8_0; this run has base_dtype q4_0"
+}
+
+case_packed_weights_have_limits() {
+    tune 1 x --lora.base_dtype=nf4
+    expect_error 2 "rows of layers.0.feed_forward.w2.weight have 160 elements, which are not whole blocks of 64"
+    tune 1 x --lora.base_dtype=int8 --lora.rank=0
+    expect_error 2 "only frozen weights can be packed"
+    tune 2 x --lora.base_dtype=int8 --parallelism.tensor_parallel_degree=2
+    expect_error 2 "tensor parallelism cannot cut rows of packed weights"
+    tune 1 x --lora.base_dtype=int8 --checkpoint.last_save_in_hf
+    expect_error 2 "checkpoints of packed weights hold only the adapters"
+}
+
 case_adapters_are_trained_merged_and_exported() {
     tune 1 alone
     expect_ok

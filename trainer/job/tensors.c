@@ -40,8 +40,9 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engi
 {
     const struct tt_model *model = options->model;
     int n = model->n_params;
-    struct tt_job_tensors t = {.state = {.n_model = n}};
+    struct tt_job_tensors t = {.whole = {.n_model = n}};
 
+    t.whole.model = tt_calloc((size_t)n, sizeof *t.whole.model);
     t.state.model = tt_calloc((size_t)n, sizeof *t.state.model);
     t.state.optim = tt_calloc((TT_STATE_ARRAYS - 1) * (size_t)n, sizeof *t.state.optim);
     t.names = tt_calloc((TT_STATE_ARRAYS - 1) * (size_t)n, sizeof *t.names);
@@ -51,12 +52,15 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engi
                                       .dtype = param->buffer ? TT_F32 : options->shard_dtype,
                                       .ndim = param->ndim,
                                       .placement = tt_param_placement(&options->mesh, options->places, model, p),
-                                      .optional = param->adapter || param->buffer};
+                                      .optional = (param->adapter && !model->dims.lora.packing) || param->buffer,
+                                      .packing = param->packing};
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         if (engine)
             place(engine, p, TT_STATE_PARAM, &chunk);
-        t.state.model[p] = chunk;
+        t.whole.model[p] = chunk;
+        if (!tt_job_base_is_apart(model) || !param->frozen || param->buffer)
+            t.state.model[t.state.n_model++] = chunk;
         for (enum tt_state_array k = TT_STATE_MOMENT; k < TT_STATE_ARRAYS; k++) {
             if (!tt_engine_has(options, k) || !moment_name(param, k))
                 continue;
@@ -76,6 +80,7 @@ void tt_job_tensors_release(struct tt_job_tensors *t)
     for (int i = 0; i < t->state.n_optim; i++)
         tt_free(t->names[i]);
     tt_free(t->names);
+    tt_free(t->whole.model);
     tt_free(t->state.model);
     tt_free(t->state.optim);
     *t = (struct tt_job_tensors){0};

@@ -11,8 +11,17 @@
  */
 struct tt_job_tensors {
     struct tt_ckpt_state state;
+    /* The parameters of the model, in its order, to be loaded. If frozen weights are packed, `state` leaves all of them
+     * out: a run loads them from where it began. */
+    struct tt_ckpt_state whole;
     char **names; /* [n_optim] of moments and averages */
 };
+
+/** Whether the checkpoints of a run leave its frozen weights out, because it keeps them packed. */
+static inline bool tt_job_base_is_apart(const struct tt_model *model)
+{
+    return model->dims.lora.packing != TT_PACKING_NONE;
+}
 
 /**
  * Describes the tensors. With an engine that was made with these options and has been allocated (tt_engine_allocate),

@@ -159,11 +159,11 @@ static json_t *describe(const struct tt_saver *saver, const struct tt_train_prog
         (void)json_array_append_new(list, json_integer(loads[i]));
     for (int d = 0; d < TT_MESH_DEGREES; d++)
         (void)json_object_set_new(mesh, tt_mesh_dim_name((enum tt_mesh_dim)d), json_integer(s->job.mesh.size[d]));
-    (void)json_object_update_new(meta,
-                                 json_pack("{s:o*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", list, "model",
-                                           s->job.model->row->name, "/", s->job.model->flavor, "mesh", mesh, "data",
-                                           data_json(s->cfg, saver->data), "line", saver->line, "kernels",
-                                           tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
+    (void)json_object_update_new(meta, json_pack("{s:o*, s:O*, s:s++, s:o, s:o, s:O*, s:o, s:o}", "expert_loads", list,
+                                                 "base", saver->base, "model", s->job.model->row->name, "/",
+                                                 s->job.model->flavor, "mesh", mesh, "data",
+                                                 data_json(s->cfg, saver->data), "line", saver->line, "kernels",
+                                                 tt_setup_kernels_json(s), "config", tt_config_to_json(s->cfg, false)));
     return meta;
 }
 
@@ -203,6 +203,7 @@ void tt_saver_close(struct tt_saver *saver)
     release_assets(&saver->assets);
     tt_job_tensors_release(&saver->tensors);
     json_decref(saver->line);
+    json_decref(saver->base);
     *saver = (struct tt_saver){.saved_step = -1};
 }
 

@@ -42,6 +42,7 @@ struct tt_saver {
     struct tt_ckpt_saving *saving; /* the save that is under way; only with a writer */
     int64_t saving_step;
     int64_t saved_step; /* the last step of this run's line that it published or from which it continues, or -1 */
+    json_t *base;       /* of frozen weights that checkpoints leave out (trainer/start/base.h); else NULL */
     json_t *line;       /* line of the steps that this process saves (checkpoint/steps/line.h) */
 };
 

@@ -19,6 +19,7 @@
 #include "trainer/data/data.h"
 #include "trainer/job/tensors.h"
 #include "trainer/run/folder.h"
+#include "trainer/start/base.h"
 #include "trainer/start/changed.h"
 
 /* --- a run that continues --- */
@@ -276,6 +277,8 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
         saver->line = tt_line_new(run_id, NULL, &request.line);
         goto out;
     }
+    if (saver->base)
+        TT_TRY(tt_comm_agree(s->comm, tt_base_check(saver->base, found.meta)));
     TT_TRY(tt_comm_agree(s->comm, restore(s->cfg, saver->data, found.meta, found.skip, at)));
     /* if a checkpoint does not contain the loads of experts, they count as even */
     loads = found.skip & TT_SKIP_TRAIN_STATE ? NULL : json_object_get(found.meta, "expert_loads");
@@ -376,6 +379,36 @@ static struct tt_hf_options hf_options(const struct tt_config *cfg)
                                   .extend_vocabulary = cfg->checkpoint.initial_load_extend_vocabulary};
 }
 
+/* Frozen weights are packed while they are read, which only the readers of these formats do. */
+static int check_base(const struct tt_setup *s)
+{
+    const struct tt_config *cfg = s->cfg;
+
+    if (!tt_job_base_is_apart(s->job.model) || !initial_path(cfg) || cfg->checkpoint.initial_load_in_hf)
+        return 0;
+    return tt_fail_key(TT_EUSAGE, TT_KEY(lora.base_dtype),
+                       "with %s the weights come from a Hugging Face folder or a GGUF file, and '%s' is neither\n"
+                       "help: titan ckpt consolidate %s FOLDER --format hf makes one",
+                       TT_KEY_NAME(lora.base_dtype), initial_path(cfg), initial_path(cfg));
+}
+
+/* Loads the weights that checkpoints leave out, whether or not the run continues from one. Adapters get their first
+ * values. Collective. */
+static int load_base(struct tt_saver *saver)
+{
+    const struct tt_setup *s = saver->setup;
+    const struct tt_hf_options options = hf_options(s->cfg);
+    int rc = 0;
+
+    TT_TRY(tt_comm_agree(s->comm, check_base(s)));
+    TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed)));
+    if (initial_path(s->cfg))
+        TT_TRY(tt_hf_load(s->comm, initial_path(s->cfg), &options, s->job.model, &saver->tensors.whole));
+    rc = tt_base_describe(s, &saver->tensors, initial_path(s->cfg), &saver->base);
+out:
+    return rc;
+}
+
 static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
 {
     const struct tt_setup *s = saver->setup;
@@ -389,7 +422,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     if (s->job.model->dims.lora.rank) /* the adapters, which the weights to start from may lack */
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
-        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, state));
+        TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, &saver->tensors.whole));
     } else {
         TT_TRY(initial_skip(cfg, &skip));
         TT_TRY(
@@ -431,19 +464,27 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
     const struct tt_config *cfg = saver->setup->cfg;
     struct tt_engine *engine = saver->setup->engine;
     char *folder = tt_run_folder_checkpoints(cfg);
-    bool resumed = false;
+    bool resumed = false, apart = tt_job_base_is_apart(saver->setup->job.model);
     int rc = 0;
 
     *ret_start = (struct tt_start){.since.step = -1};
+    if (apart)
+        TT_TRY(load_base(saver));
     if (cfg->checkpoint.enable)
         TT_TRY(resume(saver, folder, run_id, at, ret_start, &resumed));
     if (resumed)
         goto out;
+    if (apart && initial_path(cfg)) {
+        tt_state_start_averages(tt_engine_state(engine), tt_engine_layout(engine));
+        describe_initial(cfg, ret_start);
+        goto out;
+    }
     if (initial_path(cfg)) {
         rc = load_initial(saver, at, ret_start);
         goto out;
     }
-    TT_TRY(tt_comm_agree(saver->setup->comm, tt_engine_init_params(engine, (uint64_t)cfg->debug.seed)));
+    if (!apart)
+        TT_TRY(tt_comm_agree(saver->setup->comm, tt_engine_init_params(engine, (uint64_t)cfg->debug.seed)));
     tt_state_start_averages(tt_engine_state(engine), tt_engine_layout(engine));
     TT_TRY(warn_random(saver->setup));
     describe_random(cfg, ret_start);
@@ -472,6 +513,8 @@ static int examine(void *arg)
     unsigned skip = peek->skip;
     int rc = 0;
 
+    if (!peek->step)
+        TT_TRY(check_base(s));
     if (!peek->step && s->cfg->checkpoint.initial_load_in_hf)
         return tt_hf_examine(path, &options, s->job.model);
     if (!peek->step)

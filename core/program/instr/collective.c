@@ -60,6 +60,8 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     struct tt_collective_desc desc = {.op = row->op, .dtype = carried[row->carries]};
 
     desc.group = row->among == TT_AMONG_REPLICAS ? of->replicate_group : of->shard_group;
+    if (row->carries == TT_CARRIES_PARAMS && of->packing)
+        desc.dtype = TT_U8;
     if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
         desc.dtype = TT_F32; /* sums over rows of several ranks, which were rounded before the addition */
     if (row->among == TT_AMONG_MATRIX && lowering->layout->groups[TT_GROUP_TP].n > 1)
@@ -78,6 +80,8 @@ static bool happens(const struct tt_lowering *lowering, enum tt_purpose purpose,
 {
     bool of_params = tt_purpose_row(purpose)->carries == TT_CARRIES_PARAMS;
 
+    if (of_params && desc->dtype == TT_U8) /* packed rows are never rounded */
+        return tt_collective_travels(desc);
     return tt_collective_travels(desc) || desc->dtype != (of_params ? lowering->shard_dtype : TT_F32);
 }
 

@@ -19,7 +19,6 @@
 static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
-    int64_t size = (int64_t)tt_dtype_size(w->in.param_dtype);
     int kept = 0;
     const struct tt_bucket of = tt_instr_units(w->program->buckets, from);
 
@@ -31,6 +30,7 @@ static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
     for (int i = 0; i < of.n; i++)
         for (int k = 0; k < layout->units[of.units[i]].n_params; k++) {
             const struct tt_unit_param *param = &layout->units[of.units[i]].params[k];
+            int64_t size = (int64_t)tt_dtype_size(layout->units[of.units[i]].packing ? TT_U8 : w->in.param_dtype);
             int whole = tt_lower_made(w, TT_MEMORY_UNSHARDED, tt_unit_whole(layout, of.units[i], param->chunk) * size);
 
             w->program->buffers[whole].unit = of.units[i];
@@ -51,7 +51,7 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
     int operand = 0;
     const struct tt_bucket of = tt_instr_units(ex->program->buckets, begin);
 
-    if (begin->collective.dtype == ex->program->shard_dtype)
+    if (begin->collective.dtype == ex->program->shard_dtype || begin->collective.dtype == TT_U8)
         return;
     for (int u = 0; u < of.n; u++) {
         const struct tt_unit *unit = &layout->units[of.units[u]];
@@ -72,7 +72,7 @@ static void cost_of_rounding(const struct tt_program *program, const struct tt_i
     const struct tt_bucket of = tt_instr_units(program->buckets, begin);
     struct tt_step_call round = {.op = TT_STEP_ROUND};
 
-    if (begin->collective.dtype == program->shard_dtype)
+    if (begin->collective.dtype == program->shard_dtype || begin->collective.dtype == TT_U8)
         return;
     for (int u = 0; u < of.n; u++)
         round.n += program->layout->units[of.units[u]].shard_elements;
@@ -155,12 +155,13 @@ static int run_keep(struct tt_executor *ex, int i, struct tt_step *step)
     const struct tt_unit *unit = &p->layout->units[instr->unit];
     struct tt_place shard = tt_unit_shard(p->layout, instr->unit);
     int64_t chunks = shard.n / unit->keep_degree, part = shard.index % unit->keep_degree;
+    size_t size = tt_dtype_size(unit->packing ? TT_U8 : p->param_dtype);
     void *const *address = tt_running_address(ex, instr);
     char *kept = address[unit->n_params];
 
     (void)step;
     for (int k = 0; k < unit->n_params; k++) {
-        int64_t bytes = chunks * unit->params[k].chunk * (int64_t)tt_dtype_size(p->param_dtype);
+        int64_t bytes = chunks * unit->params[k].chunk * (int64_t)size;
 
         tt_device_copy(ex->stream, kept, (const char *)address[k] + part * bytes, (size_t)bytes);
         kept += bytes;

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Matrices in fewer bits. Scales are computed and rounded as bitsandbytes and ggml do it, so that their bits are equal.
+ */
+#include "core/math/packing.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/mem.h"
+#include "core/math/bf16.h"
+#include "core/math/f16.h"
+#include "core/math/round.h"
+
+static const struct {
+    const char *name;
+    int64_t block;
+} table[TT_PACKINGS] = {[TT_PACKING_NONE] = {"none", 1},
+#define X(packing, text, elements) [packing] = {text, elements},
+                        TT_PACKING_MAP(X)
+#undef X
+};
+
+const char *tt_packing_name(enum tt_packing packing)
+{
+    return table[packing].name;
+}
+
+int64_t tt_packing_block(enum tt_packing packing)
+{
+    return table[packing].block;
+}
+
+/* --- blocks of GGUF --- */
+
+enum { BLOCK = 32, SCALE_BYTES = 2, Q4_BYTES = SCALE_BYTES + BLOCK / 2, Q8_BYTES = SCALE_BYTES + BLOCK };
+
+static void put_scale(float scale, uint8_t *to)
+{
+    uint16_t half = tt_f16_from_float(scale);
+
+    to[0] = (uint8_t)half;
+    to[1] = (uint8_t)(half >> 8);
+}
+
+static float get_scale(const uint8_t *from)
+{
+    return tt_f16_to_float((uint16_t)(from[0] | from[1] << 8));
+}
+
+/* The format has no infinite values, but they must do no harm. */
+static uint8_t to_byte(float x)
+{
+    return fabsf(x) < 127.5F ? (uint8_t)(int8_t)roundf(x) : 0;
+}
+
+/* The scale is stored as float16, but elements are divided by the float, as in ggml. */
+static void pack_q8_0(const float *x, uint8_t *to)
+{
+    float most = 0.0F, scale, inverse;
+
+    for (int i = 0; i < BLOCK; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    scale = most / 127.0F;
+    inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
+    put_scale(scale, to);
+    for (int i = 0; i < BLOCK; i++)
+        to[SCALE_BYTES + i] = to_byte(x[i] * inverse);
+}
+
+/* A value from 0 to 15, where 8 means zero. */
+static uint8_t nibble(float x)
+{
+    return x > -8.5F ? (uint8_t)(x < 6.5F ? x + 8.5F : 15.0F) : 0;
+}
+
+/* The element of the largest magnitude becomes -8, so it has the sign of -scale. */
+static void pack_q4_0(const float *x, uint8_t *to)
+{
+    float largest = 0.0F, scale, inverse;
+
+    for (int i = 0; i < BLOCK; i++)
+        if (fabsf(x[i]) > fabsf(largest))
+            largest = x[i];
+    scale = largest / -8.0F;
+    inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
+    put_scale(scale, to);
+    for (int i = 0; i < BLOCK / 2; i++)
+        to[SCALE_BYTES + i] = (uint8_t)(nibble(x[i] * inverse) | nibble(x[i + BLOCK / 2] * inverse) << 4);
+}
+
+static void unpack_q8_0(const uint8_t *from, float *to)
+{
+    float scale = get_scale(from);
+
+    for (int i = 0; i < BLOCK; i++)
+        to[i] = scale * (float)(int8_t)from[SCALE_BYTES + i];
+}
+
+static void unpack_q4_0(const uint8_t *from, float *to)
+{
+    float scale = get_scale(from);
+
+    for (int i = 0; i < BLOCK / 2; i++) {
+        to[i] = scale * (float)((from[SCALE_BYTES + i] & 15) - 8);
+        to[i + BLOCK / 2] = scale * (float)((from[SCALE_BYTES + i] >> 4) - 8);
+    }
+}
+
+/* Elements [begin, begin + n) of a row of blocks, some of which may be needed in part only. */
+static void unpack_blocks(enum tt_packing packing, const uint8_t *row, int64_t begin, int64_t n, float *to)
+{
+    void (*unpack)(const uint8_t *from, float *to) = packing == TT_PACKING_Q8_0 ? unpack_q8_0 : unpack_q4_0;
+    int64_t bytes = packing == TT_PACKING_Q8_0 ? Q8_BYTES : Q4_BYTES;
+
+    for (int64_t end = begin + n, some; begin < end; begin += some, to += some) {
+        int64_t at = begin % BLOCK;
+        float block[BLOCK];
+
+        some = BLOCK - at < end - begin ? BLOCK - at : end - begin;
+        unpack(row + begin / BLOCK * bytes, some == BLOCK ? to : block);
+        if (some < BLOCK)
+            memcpy(to, block + at, (size_t)some * sizeof *to);
+    }
+}
+
+/* --- int8 --- */
+
+static void pack_int8(const float *x, int64_t width, uint8_t *to)
+{
+    float most = 0.0F, inverse;
+
+    for (int64_t i = 0; i < width; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    inverse = most > 0.0F ? 1.0F / most * 127.0F : 0.0F; /* as torch divides a number by a tensor */
+    memcpy(to, &most, sizeof most);
+    for (int64_t i = 0; i < width; i++) {
+        float q = rintf(x[i] * inverse);
+
+        to[(int64_t)sizeof most + i] = fabsf(q) <= 127.0F ? (uint8_t)(int8_t)q : 0;
+    }
+}
+
+void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to)
+{
+    const float of_127 = 7.874015718698502e-3F; /* 1 / 127, as bitsandbytes has it */
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)values[i] * largest * of_127;
+}
+
+/* --- nf4 --- */
+
+enum { NF4_BLOCK = 64, GROUP = 256 /* blocks */ };
+
+/* The quantiles of a normal distribution, scaled to -1 and 1. */
+static const float nf4[TT_NF4_VALUES] = {
+    -1.0F,
+    -0.6961928009986877F,
+    -0.5250730514526367F,
+    -0.39491748809814453F,
+    -0.28444138169288635F,
+    -0.18477343022823334F,
+    -0.09105003625154495F,
+    0.0F,
+    0.07958029955625534F,
+    0.16093020141124725F,
+    0.24611230194568634F,
+    0.33791524171829224F,
+    0.44070982933044434F,
+    0.5626170039176941F,
+    0.7229568362236023F,
+    1.0F,
+};
+
+/* The numbers of 8 bits by which blocks' factors are stored: a sign, an exponent and a fraction of variable lengths. */
+static const float dynamic[TT_NF4_FACTORS] = {
+    -0.992968738F,    -0.978906274F,    -0.96484375F,     -0.950781226F,
+    -0.936718762F,    -0.922656238F,    -0.908593774F,    -0.89453125F,
+    -0.880468726F,    -0.866406262F,    -0.852343738F,    -0.838281274F,
+    -0.82421875F,     -0.810156226F,    -0.796093762F,    -0.782031238F,
+    -0.767968774F,    -0.75390625F,     -0.739843786F,    -0.725781262F,
+    -0.711718738F,    -0.697656274F,    -0.68359375F,     -0.669531286F,
+    -0.655468762F,    -0.641406238F,    -0.627343774F,    -0.61328125F,
+    -0.599218786F,    -0.585156262F,    -0.571093738F,    -0.557031274F,
+    -0.54296875F,     -0.528906226F,    -0.514843762F,    -0.500781238F,
+    -0.486718714F,    -0.47265625F,     -0.458593726F,    -0.444531232F,
+    -0.430468738F,    -0.416406214F,    -0.40234375F,     -0.388281226F,
+    -0.374218762F,    -0.360156238F,    -0.346093714F,    -0.33203125F,
+    -0.317968726F,    -0.303906262F,    -0.289843738F,    -0.275781244F,
+    -0.26171875F,     -0.247656241F,    -0.233593747F,    -0.219531253F,
+    -0.205468744F,    -0.19140625F,     -0.177343741F,    -0.163281247F,
+    -0.149218753F,    -0.135156244F,    -0.12109375F,     -0.107031256F,
+    -0.0985937491F,   -0.0957812592F,   -0.0929687545F,   -0.0901562497F,
+    -0.0873437524F,   -0.0845312476F,   -0.0817187577F,   -0.078906253F,
+    -0.0760937557F,   -0.0732812509F,   -0.0704687461F,   -0.0676562563F,
+    -0.0648437515F,   -0.0620312504F,   -0.0592187531F,   -0.0564062484F,
+    -0.0535937548F,   -0.05078125F,     -0.047968749F,    -0.0451562479F,
+    -0.0423437469F,   -0.0395312496F,   -0.0367187522F,   -0.0339062475F,
+    -0.0310937501F,   -0.0282812472F,   -0.0254687499F,   -0.0226562507F,
+    -0.0198437497F,   -0.0170312505F,   -0.0142187504F,   -0.0114062503F,
+    -0.00971874967F,  -0.00915624946F,  -0.00859375019F,  -0.00803124998F,
+    -0.00746874977F,  -0.00690625003F,  -0.00634375028F,  -0.00578125007F,
+    -0.00521875033F,  -0.00465624966F,  -0.00409374991F,  -0.00353124971F,
+    -0.00296874996F,  -0.00240624999F,  -0.00184375001F,  -0.00128124992F,
+    -0.000943750085F, -0.000831249985F, -0.00071875006F,  -0.000606250076F,
+    -0.000493749976F, -0.000381249993F, -0.000268750038F, -0.000156250011F,
+    -8.87499991e-05F, -6.62500024e-05F, -4.37499984e-05F, -2.12499981e-05F,
+    -7.7499999e-06F,  -3.25000019e-06F, -5.50000038e-07F, 0.0F,
+    5.50000038e-07F,  3.25000019e-06F,  7.7499999e-06F,   2.12499981e-05F,
+    4.37499984e-05F,  6.62500024e-05F,  8.87499991e-05F,  0.000156250011F,
+    0.000268750038F,  0.000381249993F,  0.000493749976F,  0.000606250076F,
+    0.00071875006F,   0.000831249985F,  0.000943750085F,  0.00128124992F,
+    0.00184375001F,   0.00240624999F,   0.00296874996F,   0.00353124971F,
+    0.00409374991F,   0.00465624966F,   0.00521875033F,   0.00578125007F,
+    0.00634375028F,   0.00690625003F,   0.00746874977F,   0.00803124998F,
+    0.00859375019F,   0.00915624946F,   0.00971874967F,   0.0114062503F,
+    0.0142187504F,    0.0170312505F,    0.0198437497F,    0.0226562507F,
+    0.0254687499F,    0.0282812472F,    0.0310937501F,    0.0339062475F,
+    0.0367187522F,    0.0395312496F,    0.0423437469F,    0.0451562479F,
+    0.047968749F,     0.05078125F,      0.0535937548F,    0.0564062484F,
+    0.0592187531F,    0.0620312504F,    0.0648437515F,    0.0676562563F,
+    0.0704687461F,    0.0732812509F,    0.0760937557F,    0.078906253F,
+    0.0817187577F,    0.0845312476F,    0.0873437524F,    0.0901562497F,
+    0.0929687545F,    0.0957812592F,    0.0985937491F,    0.107031256F,
+    0.12109375F,      0.135156244F,     0.149218753F,     0.163281247F,
+    0.177343741F,     0.19140625F,      0.205468744F,     0.219531253F,
+    0.233593747F,     0.247656241F,     0.26171875F,      0.275781244F,
+    0.289843738F,     0.303906262F,     0.317968726F,     0.33203125F,
+    0.346093714F,     0.360156238F,     0.374218762F,     0.388281226F,
+    0.40234375F,      0.416406214F,     0.430468738F,     0.444531232F,
+    0.458593726F,     0.47265625F,      0.486718714F,     0.500781238F,
+    0.514843762F,     0.528906226F,     0.54296875F,      0.557031274F,
+    0.571093738F,     0.585156262F,     0.599218786F,     0.61328125F,
+    0.627343774F,     0.641406238F,     0.655468762F,     0.669531286F,
+    0.68359375F,      0.697656274F,     0.711718738F,     0.725781262F,
+    0.739843786F,     0.75390625F,      0.767968774F,     0.782031238F,
+    0.796093762F,     0.810156226F,     0.82421875F,      0.838281274F,
+    0.852343738F,     0.866406262F,     0.880468726F,     0.89453125F,
+    0.908593774F,     0.922656238F,     0.936718762F,     0.950781226F,
+    0.96484375F,      0.978906274F,     0.992968738F,     1.0F,
+};
+
+/* The parts of a row, by their offsets in bytes: the offset; the number of its first block in its group; the factors of
+ * its groups; the numbers of its blocks; its elements. */
+struct nf4_row {
+    int64_t blocks, groups; /* how many; a row may begin and end inside a group */
+    int64_t factors, numbers, elements, bytes;
+};
+
+static struct nf4_row nf4_row_of(int64_t width)
+{
+    struct nf4_row row = {.blocks = width / NF4_BLOCK, .factors = 2 * (int64_t)sizeof(float)};
+
+    row.groups = GROUP % row.blocks == 0   ? 1
+                 : row.blocks % GROUP == 0 ? row.blocks / GROUP
+                                           : (row.blocks + GROUP - 2) / GROUP + 1;
+    row.numbers = row.factors + row.groups * (int64_t)sizeof(float);
+    row.elements = row.numbers + row.blocks;
+    row.bytes = tt_round_up(row.elements + width / 2, sizeof(float));
+    return row;
+}
+
+/* The number of the nearest of n ascending numbers; of two, the lower one. */
+static int nearest(const float *numbers, int n, float x)
+{
+    int low = 0, high = n - 1;
+
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+
+        if (numbers[middle] <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return fabsf(numbers[high] - x) < fabsf(numbers[low] - x) ? high : low;
+}
+
+/* Packs a block: of each element the number of the nearest of the 16, which is how many midpoints between them it
+ * exceeds. */
+static void pack_nf4_block(const float *x, float inverse, uint8_t *to)
+{
+    float scaled[NF4_BLOCK];
+    int32_t number[NF4_BLOCK] = {0};
+
+    for (int i = 0; i < NF4_BLOCK; i++)
+        scaled[i] = x[i] * inverse;
+    for (int k = 0; k + 1 < TT_NF4_VALUES; k++) {
+        float middle = (nf4[k] + nf4[k + 1]) / 2.0F;
+
+        for (int i = 0; i < NF4_BLOCK; i++)
+            number[i] += scaled[i] > middle;
+    }
+    for (int i = 0; i < NF4_BLOCK; i += 2)
+        to[i / 2] = (uint8_t)(number[i] << 4 | number[i + 1]);
+}
+
+static float largest_of(const float *x, int64_t n)
+{
+    float most = 0.0F;
+
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    return most;
+}
+
+/* What the rows of a matrix have in common. */
+struct nf4_scales {
+    float *absmax;   /* of all blocks */
+    float *of_group; /* the largest magnitude of absmax - offset in each group */
+    float offset;
+};
+
+static struct nf4_scales nf4_scales_of(const float *x, int64_t blocks)
+{
+    struct nf4_scales s = {.absmax = tt_calloc((size_t)blocks, sizeof *s.absmax)};
+    int64_t groups = tt_div_up(blocks, GROUP);
+    double sum = 0.0;
+
+    for (int64_t b = 0; b < blocks; b++) {
+        s.absmax[b] = largest_of(x + b * NF4_BLOCK, NF4_BLOCK);
+        sum += (double)s.absmax[b];
+    }
+    s.offset = (float)(sum / (double)blocks);
+    s.of_group = tt_calloc((size_t)groups, sizeof *s.of_group);
+    for (int64_t b = 0; b < blocks; b++)
+        s.of_group[b / GROUP] = fmaxf(s.of_group[b / GROUP], fabsf(s.absmax[b] - s.offset));
+    return s;
+}
+
+/* Packs a row, whose first block has the number `first` in the matrix. */
+static void pack_nf4(const struct nf4_scales *s, const float *x, int64_t width, int64_t first, uint8_t *to)
+{
+    struct nf4_row row = nf4_row_of(width);
+    uint32_t in_group = (uint32_t)(first % GROUP);
+    int64_t group = first / GROUP, last = (first + row.blocks - 1) / GROUP;
+
+    memset(to, 0, (size_t)row.bytes);
+    memcpy(to, &s->offset, sizeof s->offset);
+    memcpy(to + sizeof s->offset, &in_group, sizeof in_group);
+    memcpy(to + row.factors, s->of_group + group, (size_t)(last - group + 1) * sizeof(float));
+    for (int64_t b = 0; b < row.blocks; b++) {
+        float absmax = s->absmax[first + b], of_group = s->of_group[(first + b) / GROUP];
+
+        to[row.numbers + b] =
+            (uint8_t)nearest(dynamic, TT_NF4_FACTORS, of_group > 0.0F ? (absmax - s->offset) / of_group : 0.0F);
+        pack_nf4_block(x + b * NF4_BLOCK, 1.0F / fmaxf(absmax, 1e-38F), to + row.elements + b * NF4_BLOCK / 2);
+    }
+}
+
+void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float *numbers, int64_t block,
+                    const float *factors, float *to)
+{
+    int64_t byte = first / 2, of_first = first / block;
+
+    for (int64_t i = first, end = first + n, some; i < end; i += some) {
+        float factor = factors[i / block - of_first], scaled[TT_NF4_VALUES];
+
+        some = block - i % block < end - i ? block - i % block : end - i;
+        for (int k = 0; k < TT_NF4_VALUES; k++)
+            scaled[k] = numbers[k] * factor;
+        for (int64_t j = i; j < i + some; j++) {
+            uint8_t pair = values[j / 2 - byte];
+
+            *to++ = scaled[j % 2 ? pair & 15 : pair >> 4];
+        }
+    }
+}
+
+static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_t n, float *to)
+{
+    struct nf4_row row = nf4_row_of(width);
+    uint32_t in_group;
+    float offset;
+
+    memcpy(&offset, from, sizeof offset);
+    memcpy(&in_group, from + sizeof offset, sizeof in_group);
+    for (int64_t end = begin + n, some; begin < end; begin += some, to += some) {
+        int64_t block = begin / NF4_BLOCK;
+        float of_group, factor;
+
+        some = NF4_BLOCK - begin % NF4_BLOCK < end - begin ? NF4_BLOCK - begin % NF4_BLOCK : end - begin;
+        memcpy(&of_group, from + row.factors + ((int64_t)in_group + block) / GROUP * (int64_t)sizeof of_group,
+               sizeof of_group);
+        factor = tt_unpack_factor(dynamic, from[row.numbers + block], of_group, offset);
+        tt_unpack_4bit(from + row.elements + begin / 2, begin % NF4_BLOCK, some, nf4, NF4_BLOCK, &factor, to);
+    }
+}
+
+/* --- rows --- */
+
+int64_t tt_packing_row_bytes(enum tt_packing packing, int64_t width)
+{
+    switch (packing) {
+    case TT_PACKING_BF16:
+        return width * (int64_t)sizeof(tt_bf16);
+    case TT_PACKING_INT8:
+        return tt_round_up((int64_t)sizeof(float) + width, 2);
+    case TT_PACKING_NF4:
+        return nf4_row_of(width).bytes;
+    case TT_PACKING_Q4_0:
+        return width / BLOCK * Q4_BYTES;
+    case TT_PACKING_Q8_0:
+        return width / BLOCK * Q8_BYTES;
+    default:
+        return width * (int64_t)sizeof(float);
+    }
+}
+
+static void pack_row(enum tt_packing packing, const float *x, int64_t width, uint8_t *to)
+{
+    if (packing == TT_PACKING_INT8)
+        pack_int8(x, width, to);
+    for (int64_t i = 0; packing == TT_PACKING_Q8_0 && i < width; i += BLOCK, to += Q8_BYTES)
+        pack_q8_0(x + i, to);
+    for (int64_t i = 0; packing == TT_PACKING_Q4_0 && i < width; i += BLOCK, to += Q4_BYTES)
+        pack_q4_0(x + i, to);
+    for (int64_t i = 0; packing == TT_PACKING_BF16 && i < width; i++, to += sizeof(tt_bf16)) {
+        tt_bf16 element = tt_bf16_from_float(x[i]);
+
+        memcpy(to, &element, sizeof element);
+    }
+}
+
+void tt_pack(enum tt_packing packing, const float *x, int64_t rows, int64_t width, int64_t row, int64_t n, void *to)
+{
+    int64_t bytes = tt_packing_row_bytes(packing, width);
+    struct nf4_scales scales = {0};
+
+    if (n <= 0)
+        return;
+    if (packing == TT_PACKING_NF4)
+        scales = nf4_scales_of(x, rows * (width / NF4_BLOCK));
+    for (int64_t r = row; r < row + n; r++) {
+        uint8_t *at = (uint8_t *)to + (r - row) * bytes;
+
+        if (packing == TT_PACKING_NF4)
+            pack_nf4(&scales, x + r * width, width, r * (width / NF4_BLOCK), at);
+        else
+            pack_row(packing, x + r * width, width, at);
+    }
+    tt_free(scales.absmax);
+    tt_free(scales.of_group);
+}
+
+void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, float *to)
+{
+    const uint8_t *from = row;
+    float largest;
+
+    switch (packing) {
+    case TT_PACKING_BF16:
+        for (int64_t i = 0; i < n; i++) {
+            tt_bf16 element;
+
+            memcpy(&element, from + (begin + i) * (int64_t)sizeof element, sizeof element);
+            to[i] = tt_bf16_to_float(element);
+        }
+        break;
+    case TT_PACKING_INT8:
+        memcpy(&largest, from, sizeof largest);
+        tt_unpack_int8((const int8_t *)from + sizeof largest + begin, largest, n, to);
+        break;
+    case TT_PACKING_NF4:
+        unpack_nf4(from, width, begin, n, to);
+        break;
+    case TT_PACKING_Q4_0:
+    case TT_PACKING_Q8_0:
+        unpack_blocks(packing, from, begin, n, to);
+        break;
+    default:
+        memcpy(to, (const float *)row + begin, (size_t)n * sizeof *to);
+    }
+}
