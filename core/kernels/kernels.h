@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/math/bf16.h"
+#include "core/math/packing.h"
 #include "core/os/machine.h"
 
 /**
@@ -59,7 +60,9 @@
  *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w [+ b];
  *                       b NULL: none; y may be x. |x| below 1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; db NULL: none; acc NULL, dx
- *                       or other memory; with groups, row r has the weights r % groups
+ *                       or other memory
+ *   lookup_4bit         blocks of TT_NF4_BLOCK elements: y = the element of the block's table of 16 that 4 bits number;
+ *                       two elements a byte, the first in the high bits
  *   mix_rows            y[r] = [acc[r] +] the sum of gates[i] * x[places[i]] over the k slots i = r k.. of row r, in
  *                       order; gates NULL: 1; acc NULL, y or other memory
  *   mix_rows_bwd        of slot i of row r: dx[places[i]] = gates[i] * dy[r], dgates[i] = the dot product of dy[r] and

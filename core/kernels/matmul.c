@@ -214,6 +214,27 @@ static int64_t unpacked_floats(const struct tt_matmul *product)
     return tt_round_up(product->bf16 ? tt_div_up(elements, 2) : elements, LINE);
 }
 
+/* The whole blocks of nf4 of part of a row, in bfloat16. Returns how many elements that is. */
+static int64_t unpack_nf4(const struct tt_matmul *product, const void *row, int64_t column, int64_t n, tt_bf16 *to)
+{
+    enum { BLOCKS = UNPACK_AT_ONCE / TT_NF4_BLOCK };
+    int64_t first = column / TT_NF4_BLOCK, blocks = n / TT_NF4_BLOCK;
+    float tables[BLOCKS * TT_NF4_VALUES];
+    tt_bf16 rounded[BLOCKS * TT_NF4_VALUES];
+
+    if (product->b_packing != TT_PACKING_NF4 || column % TT_NF4_BLOCK)
+        return 0;
+    for (int64_t b = 0, some; b < blocks; b += some) {
+        const uint8_t *numbers;
+
+        some = blocks - b < BLOCKS ? blocks - b : BLOCKS;
+        numbers = tt_nf4_tables(row, product->b_width, first + b, some, tables);
+        tt_kernels()->bf16_round(rounded, tables, some * TT_NF4_VALUES);
+        tt_kernels()->lookup_4bit(to + b * TT_NF4_BLOCK, numbers, rounded, some);
+    }
+    return blocks * TT_NF4_BLOCK;
+}
+
 /* Elements [column, column + n) of a row of b. */
 static void unpack_row(const struct tt_matmul *product, int64_t row, int64_t column, int64_t n, void *to)
 {
@@ -223,7 +244,7 @@ static void unpack_row(const struct tt_matmul *product, int64_t row, int64_t col
     if (!product->bf16)
         tt_unpack(product->b_packing, from, product->b_width, column, n, to);
     else
-        for (int64_t i = 0, have; i < n; i += have) {
+        for (int64_t i = unpack_nf4(product, from, column, n, to), have; i < n; i += have) {
             have = n - i < UNPACK_AT_ONCE ? n - i : UNPACK_AT_ONCE;
             tt_unpack(product->b_packing, from, product->b_width, column + i, have, some);
             tt_kernels()->bf16_round((tt_bf16 *)to + i, some, have);

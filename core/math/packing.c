@@ -151,7 +151,7 @@ void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to)
 
 /* --- nf4 --- */
 
-enum { NF4_BLOCK = 64, GROUP = 256 /* blocks */ };
+enum { NF4_BLOCK = TT_NF4_BLOCK, GROUP = 256 /* blocks */ };
 
 /* The quantiles of a normal distribution, scaled to -1 and 1. */
 static const float nf4[TT_NF4_VALUES] = {
@@ -368,23 +368,39 @@ void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float
     }
 }
 
-static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_t n, float *to)
+const uint8_t *tt_nf4_tables(const void *from, int64_t width, int64_t first, int64_t n, float *tables)
 {
+    const uint8_t *bytes = from;
     struct nf4_row row = nf4_row_of(width);
     uint32_t in_group;
     float offset;
 
-    memcpy(&offset, from, sizeof offset);
-    memcpy(&in_group, from + sizeof offset, sizeof in_group);
-    for (int64_t end = begin + n, some; begin < end; begin += some, to += some) {
-        int64_t block = begin / NF4_BLOCK;
+    memcpy(&offset, bytes, sizeof offset);
+    memcpy(&in_group, bytes + sizeof offset, sizeof in_group);
+    for (int64_t b = first; b < first + n; b++, tables += TT_NF4_VALUES) {
         float of_group, factor;
 
-        some = NF4_BLOCK - begin % NF4_BLOCK < end - begin ? NF4_BLOCK - begin % NF4_BLOCK : end - begin;
-        memcpy(&of_group, from + row.factors + ((int64_t)in_group + block) / GROUP * (int64_t)sizeof of_group,
+        memcpy(&of_group, bytes + row.factors + ((int64_t)in_group + b) / GROUP * (int64_t)sizeof of_group,
                sizeof of_group);
-        factor = tt_unpack_factor(dynamic, from[row.numbers + block], of_group, offset);
-        tt_unpack_4bit(from + row.elements + begin / 2, begin % NF4_BLOCK, some, nf4, NF4_BLOCK, &factor, to);
+        factor = tt_unpack_factor(dynamic, bytes[row.numbers + b], of_group, offset);
+        for (int k = 0; k < TT_NF4_VALUES; k++)
+            tables[k] = nf4[k] * factor;
+    }
+    return bytes + row.elements + first * NF4_BLOCK / 2;
+}
+
+static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_t n, float *to)
+{
+    for (int64_t end = begin + n; begin < end;) {
+        int64_t block = begin / NF4_BLOCK, next = (block + 1) * NF4_BLOCK < end ? (block + 1) * NF4_BLOCK : end;
+        float elements[TT_NF4_VALUES];
+        const uint8_t *numbers = tt_nf4_tables(from, width, block, 1, elements);
+
+        for (; begin < next; begin++) {
+            uint8_t pair = numbers[begin % NF4_BLOCK / 2];
+
+            *to++ = elements[begin % 2 ? pair & 15 : pair >> 4];
+        }
     }
 }
 

@@ -66,7 +66,7 @@ void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t 
 
 /* --- parts, for files that store them apart --- */
 
-enum { TT_NF4_VALUES = 16, TT_NF4_FACTORS = 256 };
+enum { TT_NF4_VALUES = 16, TT_NF4_FACTORS = 256, TT_NF4_BLOCK = 64 };
 
 /**
  * Elements [first, first + n) of 4 bits: numbers of a table of 16, times the factor of their block.
@@ -83,6 +83,12 @@ static inline float tt_unpack_factor(const float *table, uint8_t number, float o
 
     return product + offset;
 }
+
+/**
+ * The TT_NF4_VALUES elements that each of the blocks [first, first + n) of a row of nf4 may have, one block after the
+ * other. Returns the numbers of their elements.
+ */
+const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables);
 
 /** Elements of a row of int8. */
 void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to);

@@ -21,9 +21,9 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
 
 /**
  * Fills this rank's part of every parameter; param[unit] is the flat shard of a unit, whose dtype is TT_F32 or TT_BF16
- * (the same values, rounded to the nearest); a packed unit's has packed rows. The threads of `team` share the work (NULL:
- * the calling thread does it). Not collective. TT_EINTERNAL, before anything is written, names a parameter without a
- * rule. TT_EFIT if the system refuses the buffer.
+ * (the same values, rounded to the nearest); a packed unit's has packed rows. The threads of `team` share the work
+ * (NULL: the calling thread does it). Not collective. TT_EINTERNAL, before anything is written, names a parameter
+ * without a rule. TT_EFIT if the system refuses the buffer.
  */
 int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                    enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;

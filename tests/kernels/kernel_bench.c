@@ -75,6 +75,12 @@ static void run_bf16_round(const struct work *w)
     w->table->bf16_round((tt_bf16 *)(void *)w->x[1], w->x[0], w->n);
 }
 
+static void run_lookup_4bit(const struct work *w)
+{
+    w->table->lookup_4bit((tt_bf16 *)(void *)w->x[0], (const uint8_t *)w->x[1], (const tt_bf16 *)(const void *)w->x[2],
+                          w->n / TT_NF4_BLOCK);
+}
+
 static void run_bf16_widen(const struct work *w)
 {
     w->table->bf16_widen(w->x[1], (const tt_bf16 *)(const void *)w->x[0], w->n);
@@ -576,6 +582,7 @@ static const struct bench_case bench_cases[] = {
     {"bgemm", run_bgemm, 0.0, 1.0, 0, &matrices_bf16},
     {"bf16_round", run_bf16_round, 1.5, 0.0, 512, NULL},
     {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512, NULL},
+    {"lookup_4bit", run_lookup_4bit, 0.75, 0.0, 512, NULL}, /* 2 bytes, half a byte, and half a byte of tables */
     {"cross_entropy", run_cross_entropy, 1.0, 0.0, 4096, NULL},
     {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096, NULL},
     {"cross_entropy_grad_bf16", run_cross_entropy_grad_bf16, 1.5, 0.0, 4096, NULL},

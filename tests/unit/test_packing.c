@@ -83,22 +83,22 @@ static void must_be(struct digest *d, const json_t *of, const char *key)
     begin(d);
 }
 
-/* All elements, unpacked in pieces that do not end where blocks do. */
-static float *unpacked(enum tt_packing packing, const uint8_t *rows, int64_t piece)
+/* The elements of n rows, unpacked in pieces. */
+static float *unpacked(enum tt_packing packing, const uint8_t *rows, int64_t n, int64_t width, int64_t piece)
 {
-    int64_t bytes = tt_packing_row_bytes(packing, WIDTH);
+    int64_t bytes = tt_packing_row_bytes(packing, width);
     float *x = tt_calloc(N, sizeof *x);
 
-    for (int64_t r = 0; r < ROWS; r++)
-        for (int64_t at = 0; at < WIDTH; at += piece)
-            tt_unpack(packing, rows + r * bytes, WIDTH, at, at + piece < WIDTH ? piece : WIDTH - at,
-                      x + r * WIDTH + at);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t at = 0; at < width; at += piece)
+            tt_unpack(packing, rows + r * bytes, width, at, at + piece < width ? piece : width - at,
+                      x + r * width + at);
     return x;
 }
 
 static void check_unpacked(enum tt_packing packing, const uint8_t *rows, const json_t *of)
 {
-    float *x = unpacked(packing, rows, WIDTH), *in_pieces = unpacked(packing, rows, 37);
+    float *x = unpacked(packing, rows, ROWS, WIDTH, WIDTH), *in_pieces = unpacked(packing, rows, ROWS, WIDTH, 37);
     struct digest d;
 
     begin(&d);
@@ -218,35 +218,36 @@ static void not_finite_values_do_no_harm(void **state)
 
 /* --- products --- */
 
-/* The product with packed rows has the bits of the product with their elements, for any threads and grains. */
+/* The product with packed rows has the bits of the product with their elements, for any threads and grains. b has more
+ * columns than are unpacked at once, and tiles do not begin where blocks do. */
 static void products_have_the_bits_of_the_elements(void **state)
 {
-    enum { M = 37 };
-    float *x = matrix("random"), *a = tt_calloc((size_t)M * WIDTH, sizeof *a);
-    tt_bf16 *half_a = tt_calloc((size_t)M * WIDTH, sizeof *half_a), *half_b = tt_calloc(N, sizeof *half_b);
+    enum { M = 200, B_ROWS = 15, B_WIDTH = 1344 };
+    float *x = matrix("random"), *a = tt_calloc((size_t)M * B_WIDTH, sizeof *a);
+    tt_bf16 *half_a = tt_calloc((size_t)M * B_WIDTH, sizeof *half_a), *half_b = tt_calloc(N, sizeof *half_b);
 
-    for (int i = 0; i < M * WIDTH; i++) {
+    for (int i = 0; i < M * B_WIDTH; i++) {
         a[i] = x[(i * 7) % N] * 16.0F;
         half_a[i] = tt_bf16_from_float(a[i]);
     }
     for (int k = 0; k < (TT_PACKINGS - 1) * 16; k++) {
         enum tt_packing packing = (enum tt_packing)(1 + k / 16);
         bool trans = k & 1, bf16 = k & 2, grains = k & 4, grains_of_k = k & 8;
-        uint8_t *rows = tt_calloc(ROWS, (size_t)tt_packing_row_bytes(packing, WIDTH));
+        uint8_t *rows = tt_calloc(B_ROWS, (size_t)tt_packing_row_bytes(packing, B_WIDTH));
         float *b;
         struct tt_matmul g = {.bf16 = bf16,
                               .trans_b = trans,
                               .m = M,
-                              .n = trans ? ROWS : WIDTH,
-                              .k = trans ? WIDTH : ROWS,
-                              .lda = trans ? WIDTH : ROWS,
-                              .ldb = WIDTH,
-                              .ldc = trans ? ROWS : WIDTH};
+                              .n = trans ? B_ROWS : B_WIDTH,
+                              .k = trans ? B_WIDTH : B_ROWS,
+                              .lda = trans ? B_WIDTH : B_ROWS,
+                              .ldb = B_WIDTH,
+                              .ldc = trans ? B_ROWS : B_WIDTH};
         float *want = tt_calloc((size_t)(g.m * g.n), sizeof *want), *got = tt_calloc((size_t)(g.m * g.n), sizeof *got);
 
-        tt_pack(packing, x, ROWS, WIDTH, 0, ROWS, rows);
-        b = unpacked(packing, rows, WIDTH);
-        for (int i = 0; i < N; i++)
+        tt_pack(packing, x, B_ROWS, B_WIDTH, 0, B_ROWS, rows);
+        b = unpacked(packing, rows, B_ROWS, B_WIDTH, B_WIDTH);
+        for (int i = 0; i < B_ROWS * B_WIDTH; i++)
             half_b[i] = tt_bf16_from_float(b[i]);
         g.a = bf16 ? (const void *)half_a : a;
         g.b = bf16 ? (const void *)half_b : b;
@@ -269,7 +270,7 @@ static void products_have_the_bits_of_the_elements(void **state)
                          bf16, grains, grains_of_k, threads);
             g.b = rows;
             g.b_packing = packing;
-            g.b_width = WIDTH;
+            g.b_width = B_WIDTH;
         }
         tt_free(rows);
         tt_free(b);

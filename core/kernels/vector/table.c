@@ -48,6 +48,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(layernorm_bwd_bf16),
     SLOT(layernorm_fwd),
     SLOT(layernorm_fwd_bf16),
+    SLOT(lookup_4bit),
     SLOT(mix_rows),
     SLOT(mix_rows_bf16),
     SLOT(mix_rows_bwd),
