@@ -62,7 +62,7 @@ case_a_base_that_changed_is_refused() {
     packed 1 run --training.steps=3
     expect_error 3 "the adapters were trained on other weights from base.gguf: '.*' has digest .*, this run's has "
     packed 1 run --model.hf_assets_path=same.gguf --training.steps=3 --lora.base_dtype=q4_0
-    expect_error 3 "lora.base_dtype q8_0; this run has base_dtype q4_0"
+    expect_error 3 'lora.base_dtype "q8_0"; this run has lora.base_dtype "q4_0"'
 }
 
 case_packed_weights_have_limits() {
