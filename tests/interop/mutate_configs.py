@@ -57,6 +57,8 @@ BASES = {
     "llama_v4": {k: v for k, v in decoder("llama", rope_theta=500.0, rope_scaling={
         "type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16}).items() if k != "rope_parameters"},
+    "llama_dynamic": decoder("llama", max_position_embeddings=32,
+                             rope_parameters={"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}),
     "llama_tied": decoder("llama", tie_word_embeddings=True),
     "mistral": decoder("mistral", head_dim=16, sliding_window=24),
     "mistral_full": decoder("mistral", head_dim=16, sliding_window=None),
@@ -130,7 +132,8 @@ ADDED = {
     "per_layer_config": [{"1": {"intermediate_size": 40}}], "tie_encoder_decoder": [True], "moe_layer_freq": [2],
     "chunk_size_feed_forward": [16],
 }
-STRINGS = {"hidden_act": ["gelu", "swish", "relu"], "activation_function": ["relu", "gelu", "gelu_pytorch_tanh"],
+STRINGS = {"hidden_act": ["gelu", "swish", "relu", "gelu_python", "gelu_accurate", "gelu_new"],
+           "activation_function": ["relu", "gelu", "gelu_pytorch_tanh", "gelu_fast", "gelu_10"],
            "topk_method": ["greedy", "group_limited_greedy", "noaux_tc", "other"],
            "scoring_func": ["softmax", "sigmoid"], "rope_type": ["default", "linear", "yarn", "llama3", "other"],
            "type": ["default", "yarn"], "summary_type": ["last"]}
