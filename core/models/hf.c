@@ -929,7 +929,8 @@ static void write_windows(json_t *config, const struct tt_hf_class *class, const
 }
 
 /*
- * Token ids are null, since absent ones would get the defaults of transformers, which belong to another tokenizer. Keys
+ * Token ids are null, since absent ones would get the defaults of transformers, which belong to another tokenizer; and
+ * the row of a class's own id of padding would get no gradient there, or lie outside of the vocabulary. Keys
  * that transformers 5 renamed are written with their names in 4, which both versions read.
  */
 void *tt_model_hf_config(const struct tt_model *model)
@@ -937,9 +938,9 @@ void *tt_model_hf_config(const struct tt_model *model)
     const struct tt_model_row *row = model->row;
     const struct tt_hf_class *class = &row->classes[row->class_of ? row->class_of(&model->dims) : 0];
     json_t *config =
-        json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n}", "architectures", class->architecture, "model_type",
+        json_pack("{s:[s], s:s, s:s, s:I, s:b, s:n, s:n, s:n}", "architectures", class->architecture, "model_type",
                   class->type, "torch_dtype", "float32", "vocab_size", (json_int_t)model->dims.vocab_size,
-                  "tie_word_embeddings", model->dims.tied == 1, "bos_token_id", "eos_token_id");
+                  "tie_word_embeddings", model->dims.tied == 1, "bos_token_id", "eos_token_id", "pad_token_id");
 
     if (has_word(class->reads, "decoder"))
         write_decoder(config, class, model);

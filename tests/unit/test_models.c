@@ -560,6 +560,10 @@ static void check_hf_config(const struct tt_model *model)
     char *text = tt_json_text(config);
     struct tt_model *back = NULL;
 
+    if (!json_is_null(json_object_get(config, "bos_token_id")) ||
+        !json_is_null(json_object_get(config, "eos_token_id")) ||
+        !json_is_null(json_object_get(config, "pad_token_id"))) /* else they would be those of the class */
+        fail_msg("%s %s: ids of tokens in %s", model->row->name, model->flavor, text);
     if (model_of_json(model->row->name, text, &back) < 0)
         fail_msg("%s", tt_error_message());
     if (!dims_equal(&model->dims, &back->dims))

@@ -103,7 +103,6 @@ out:
     return rc;
 }
 
-/* The classes' own id of padding would keep the gradient of token 0 at zero. */
 static void write_hf_config(const struct tt_model *model, void *config)
 {
     double scale = model->dims.multipliers.logits;
@@ -111,7 +110,6 @@ static void write_hf_config(const struct tt_model *model, void *config)
     if (class_of(&model->dims) == COHERE)
         (void)json_object_set_new(config, "use_qk_norm", json_boolean(model->dims.head_norms));
     (void)json_object_set_new(config, "logit_scale", tt_json_number(scale != 0.0 ? scale : 1.0));
-    (void)json_object_set_new(config, "pad_token_id", json_null());
 }
 
 static const struct tt_decoder decoder = {.pairs_in_files = true, .hf_norms = {.before_attention = "input_layernorm"}};

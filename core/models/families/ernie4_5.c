@@ -40,11 +40,9 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     return rc;
 }
 
-/* The class's own id of padding would keep the gradient of token 0 at zero. */
 static void write_hf_config(const struct tt_model *model, void *config)
 {
     (void)json_object_set_new(config, "use_bias", json_boolean(model->dims.mlp_bias));
-    (void)json_object_set_new(config, "pad_token_id", json_null());
     (void)json_object_del(config, "attention_bias");
 }
 

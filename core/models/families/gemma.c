@@ -134,11 +134,11 @@ static void write_hf_config(const struct tt_model *model, void *config)
     double scalar = 1.0 / (d->multipliers.attention * d->multipliers.attention), whole = round(scalar);
 
     (void)json_object_update_new(
-        config, json_pack("{s:o, s:o, s:o, s:o, s:n}", "hidden_activation", tt_hf_activation(TT_ACTIVATION_GELU_TANH),
+        config, json_pack("{s:o, s:o, s:o, s:o}", "hidden_activation", tt_hf_activation(TT_ACTIVATION_GELU_TANH),
                           "query_pre_attn_scalar",
                           fabs(scalar - whole) < 1e-9 * scalar ? json_integer((json_int_t)whole) : json_real(scalar),
                           "attn_logit_softcapping", cap_or_null(d->score_cap), "final_logit_softcapping",
-                          cap_or_null(d->logit_cap), "pad_token_id"));
+                          cap_or_null(d->logit_cap)));
 }
 
 #define NORMS                                                                                \

@@ -49,13 +49,6 @@ static const struct tt_flavor flavors_4[] = {
 static const struct tt_hf_class classes[] = {CLASS("glm", "GlmForCausalLM")};
 static const struct tt_hf_class classes_4[] = {CLASS("glm4", "Glm4ForCausalLM")};
 
-/* The classes' own id of padding would lie outside of another vocabulary. */
-static void write_hf_config(const struct tt_model *model, void *config)
-{
-    (void)model;
-    (void)json_object_set_new(config, "pad_token_id", json_null());
-}
-
 #define FFN .hf_ffn = {"mlp.gate_up_proj", "mlp.down_proj", "mlp.gate_up_proj"}
 
 static const struct tt_decoder decoder = {.pairs_in_files = true, FFN};
@@ -72,7 +65,6 @@ const struct tt_model_row tt_model_glm = {
     .decoder = &decoder,
     .parts = &tt_decoder_parts,
     .adaptable = true,
-    .write_hf_config = write_hf_config,
 };
 
 const struct tt_model_row tt_model_glm4 = {
@@ -85,5 +77,4 @@ const struct tt_model_row tt_model_glm4 = {
     .decoder = &decoder_4,
     .parts = &tt_decoder_parts,
     .adaptable = true,
-    .write_hf_config = write_hf_config,
 };
