@@ -28,7 +28,7 @@ enum load { EQUAL, FALLING, ONE, N_LOADS };
 
 static const char *const load_names[] = {"equal", "falling", "one"};
 
-/* A layer's weight (M, K) of each expert, and the rows of all of them. */
+/* Each expert's weight (M, K) of one layer, and the rows of all experts. */
 struct layer {
     const char *name;
     int64_t experts, rows, m, k;

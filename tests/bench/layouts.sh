@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# Which way of dividing one model over two hosts is the fastest at a rate of the link between them, measured and
-# predicted. The hosts are those of hosts.sh. Runs the layouts in turn. A benchmark, never a test.
+# Which division of one model over two hosts is fastest at a given rate of the link between them, measured and
+# predicted. hosts.sh makes the hosts. Runs the layouts in turn. A benchmark, never a test.
 #
 #   layouts.sh TITAN [RATE ...] -- [titan train options]    e.g. layouts.sh build/titan 100mbit 1gbit --
 #                                                           --model.flavor=debugmodel

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# How much communication is hidden by compute, and what planning gains. Each of two ranks is on a "host" of its own, a
+# How much communication hides behind compute, and what planning gains. Each of two ranks is on a "host" of its own, a
 # network namespace; a veth pair with a token bucket on both ends joins them. Runs the same training with the eager and
 # the planned scheduler in turn, with and without a limited rate. A benchmark, never a test.
 #

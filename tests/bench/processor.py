@@ -7,12 +7,12 @@ on two ranks, a mixture of experts and generation in float32 and bfloat16, next 
         [--threads 2] [--only products,125M,debugmodel,fsdp,experts,generate] [--steps 4] [--skip WORD,...]
         [--out result.json]
 
-Each kind of work is done by all sides in turn, --rounds times; the numbers are medians of tokens per second. The last
-column is the number that counts: titan's type for this processor, that is, what its banner recommends, against the
-fastest of PyTorch's, whatever its type. Losses of training are compared, since speeds mean nothing if two sides do not
-compute the same thing. If the processor has several kernels for products of bfloat16, the steps run with each. --skip
-leaves out kernel variants and ways of PyTorch by name (compile, generic). Each result is also printed when it comes, on
-stderr.
+Each kind of work is done by all sides in turn, --rounds times; the numbers are medians of tokens per second. The
+last column is the number that counts: titan in the type that its banner recommends for this processor, compared with
+PyTorch's fastest side, whatever its type. Losses of training are compared, since speeds mean nothing if two sides do
+not compute the same thing. If the processor has several kernels for products of bfloat16, the steps run with each.
+--skip leaves out kernel variants and ways of PyTorch by name (compile, generic). Each result is also printed when it
+comes, on stderr.
 
 --quick: small models, tiny sizes, one round, a few minutes; it shows only that everything runs. A benchmark, never a
 test. It needs a quiet machine and prints the load.
@@ -127,7 +127,7 @@ def sides_of(a, ways):
 
 
 def check_losses(results, close):
-    """All against titan of the same type."""
+    """All sides compared with titan of the same type."""
     ours = {"float32": results["titan float32"], "bfloat16": results["titan bfloat16"]}
     for name, result in results.items():
         dtype = name.split()[1]
@@ -207,7 +207,7 @@ def generate(a):
 # --- the table ---
 
 def best_of(rates, start):
-    """The fastest of the sides whose names begin so: name, median."""
+    """The fastest side whose name begins with this text: its name and its median."""
     return max(((name, statistics.median(r)) for name, r in rates.items() if name.startswith(start)),
                key=lambda x: x[1])
 

@@ -9,7 +9,7 @@
 #   on_both COMMAND...       the command as two ranks; its output goes to $dir/log and is printed if it fails
 #   on_one JOB COMMAND...    the command as job 1 or 2 of two that run at once, independently
 
-# program USAGE PATH: sets titan, or says how the script is used.
+# program USAGE PATH: sets titan, or prints the usage.
 program() {
     if [ "${2-}" = --help ]; then
         echo "usage: $1"

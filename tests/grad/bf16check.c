@@ -3,11 +3,12 @@
  * bf16check
  *
  * Every graph of cases.c in bfloat16, against the same graph in float on the same leaves. The bits are the same on 1, 2
- * and 3 threads and with outputs that take over memory. Losses and gradients, with every variant of the kernels, are as
- * near to those in float as rounding explains. Its effect is measured: float runs in which each element of each value
- * that would be bfloat16 is off by ROUNDING, up or down at random. The deviation may be the largest of TRIALS such
- * runs, and for what ops round inside THREE_ROUNDINGS of the value. These are the gradient of logits, and in attention
- * the probabilities, in both passes, and the gradient of scores. Sizes are root mean squares over a tensor.
+ * and 3 threads and with outputs that take over memory. Losses and gradients, with every variant of the kernels, differ
+ * from the float ones by no more than rounding explains. The test measures the effect of rounding: in float runs, each
+ * element of each value that would be bfloat16 is off by ROUNDING, up or down at random. The deviation may be as large
+ * as the largest of TRIALS such runs. Values that ops round internally may be off by THREE_ROUNDINGS: the gradient of
+ * logits, and in attention the probabilities, in both passes, and the gradient of scores. Sizes are root mean squares
+ * over a tensor.
  */
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ struct test {
     struct side half, wide;
     struct interp_draw draw;
     double *allowed; /* by value: of token_loss and of gradients */
-    double worst;    /* deviation as a part of what is allowed */
+    double worst;    /* deviation as a share of the allowed one */
     int failures;
 };
 
@@ -82,7 +83,7 @@ static struct side make_side(void (*build)(struct tt_graph *), bool bf16)
     return side;
 }
 
-/* The leaves in float are those in bfloat16. */
+/* The float leaves equal the bfloat16 ones. */
 static void copy_leaves(struct test *test)
 {
     for (int v = 0; v < test->wide.leaves; v++) {
@@ -99,7 +100,7 @@ static void copy_leaves(struct test *test)
     }
 }
 
-/* The value of `side` that is compared for leaf v: its gradient; for the loss itself. TT_NONE: nothing. */
+/* The value of `side` that leaf v is compared by: its gradient, or the loss itself. TT_NONE: nothing. */
 static int compared(const struct side *side, int v)
 {
     if (v == side->graph->token_loss)
@@ -180,7 +181,7 @@ static void compare_variants(struct test *test, struct tt_team *team)
 
 static void compare_bits(struct test *test)
 {
-    for (int k = 0; k < 6; k++) { /* 1, 2, 3 threads; without and with taking over memory */
+    for (int k = 0; k < 6; k++) { /* 1, 2, 3 threads; with outputs in their own memory and in that of inputs */
         struct interp *run = interp_new(test->half.graph, k >= 3);
         struct tt_team *team = team_of(1 + k % 3);
         int differs;

@@ -2,7 +2,7 @@
 #ifndef TT_GRAD_BUILD_H
 #define TT_GRAD_BUILD_H
 
-/** What the graphs of the gradient check are made of. */
+/** Helpers to build the graphs of the gradient check. */
 
 #include <stdio.h>
 
@@ -11,8 +11,8 @@
 
 enum { VOCAB = 11 };
 
-/* The next parameter, of shape (rows, width), or (width) if rows is 0. "w" is a weight, "x" takes the part of an
- * activation, "f" is float32 whatever nodes compute in. */
+/* The next parameter, of shape (rows, width), or (width) if rows is 0. "w" is a weight, "x" represents an
+ * activation, "f" is float32 whatever the nodes compute in. */
 static inline int named(struct tt_graph *graph, char kind, int64_t rows, int64_t width)
 {
     int64_t shape[2] = {rows, width};
@@ -31,7 +31,7 @@ static inline int param(struct tt_graph *graph, int64_t rows, int64_t width)
     return named(graph, 'w', rows, width);
 }
 
-/* The weights of experts: a matrix each. */
+/* The weights of experts: one matrix each. */
 static inline int matrices(struct tt_graph *graph, int64_t experts, int64_t rows, int64_t width)
 {
     int value = named(graph, 'w', experts * rows, width);

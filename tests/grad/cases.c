@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graphs of the gradient check: every op alone, every op whose gradients are added to what other ops contributed,
+ * The graphs of the gradient check: every op alone, every op whose gradients are added to gradients from other ops,
  * then models like llama.
  */
 #include "tests/grad/cases.h"
@@ -36,7 +36,7 @@ static void add_z_loss(struct tt_graph *graph, float coefficient)
         abort();
 }
 
-/* So low a cap that it bends many logits. */
+/* A cap so low that it bends many logits. */
 static void cap_logits(struct tt_graph *graph)
 {
     graph->nodes[graph->values[graph->token_loss].producer].attr.soft_cap = 1.0F;
@@ -55,7 +55,7 @@ static void build_head_capped_z_loss(struct tt_graph *graph)
     add_z_loss(graph, 0.25F);
 }
 
-/* So large a coefficient that a third of the gradient is the z-loss's. */
+/* A coefficient so large that the z-loss gives a third of the gradient. */
 static void build_head_z_loss(struct tt_graph *graph)
 {
     build_head(graph);
@@ -95,7 +95,7 @@ static void build_head_phases_slices(struct tt_graph *graph)
     use_phases(graph);
 }
 
-/* The gradient of w is a tree over grains of rows, each of two chunks. */
+/* The gradient of w is a tree over grains of rows; each grain has two chunks. */
 static void build_head_phases_rows(struct tt_graph *graph)
 {
     inputs(graph, 1, 1602);
@@ -174,7 +174,7 @@ static void build_embedding(struct tt_graph *graph)
     head(graph, op(graph, TT_OP_EMBEDDING, NULL, graph->tokens, param(graph, VOCAB, 70), TT_NONE), TT_NONE);
 }
 
-/* The second of two peers: its rows are those of the second half of the tokens. */
+/* The second of two peers: its rows are the second half of the tokens. */
 static void build_pick_rows(struct tt_graph *graph)
 {
     const int64_t tokens[2] = {2, 7}, labels[2] = {1, 7};
@@ -195,7 +195,7 @@ static void build_embedding_tied(struct tt_graph *graph)
     head(graph, op(graph, TT_OP_LINEAR, NULL, x, param(graph, 6, 6), TT_NONE), w);
 }
 
-/* More rows than a block of dw. */
+/* More rows than one block of dw. */
 static void build_rmsnorm(struct tt_graph *graph)
 {
     int x;
@@ -353,7 +353,7 @@ static void build_layernorm_plain_again(struct tt_graph *graph)
     head(graph, layernorm(graph, x, w, TT_NONE), TT_NONE);
 }
 
-/* A row has three heads of 6 with weights of their own, which are used twice. */
+/* A row has three heads of 6, each with its own weights, which are used twice. */
 static void build_layernorm_heads(struct tt_graph *graph)
 {
     int x, w;
@@ -540,7 +540,7 @@ static void build_attention_documents_long(struct tt_graph *graph)
     build_attention_of(graph, 1, 530, 3, 1, 4);
 }
 
-/* Heads of values that are narrower than those of keys, or wider, and scores with a scale of their own. */
+/* Heads whose values are narrower or wider than their keys, and scores with their own scale. */
 static void build_attention_widths(struct tt_graph *graph, int64_t batch, int64_t seq_len, struct tt_attr attr)
 {
     int64_t rows = batch * seq_len;
@@ -585,7 +585,7 @@ static void build_rope_beginning(struct tt_graph *graph)
     head(graph, op(graph, TT_OP_ROPE, &attr, activation(graph, 14, 18), graph->rope_table, TT_NONE), TT_NONE);
 }
 
-/* Two heads in two parts each, which change places; or only one of which is read. */
+/* Two heads in two parts each, which change places; or only one part is read. */
 static void build_split(struct tt_graph *graph)
 {
     struct tt_attr attr = {.heads = 2, .head_dim = 5, .prefix = 2}, back = {.heads = 2, .head_dim = 5, .prefix = 3};
@@ -715,7 +715,7 @@ static void build_scale_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_SCALE, &attr, x, TT_NONE, TT_NONE), x), TT_NONE);
 }
 
-/* Only the first weight is trained. All ops after it whose weights have gradients have frozen ones. */
+/* Only the first weight is trained. Of the later ops that can train weights, all have frozen ones. */
 static void build_frozen(struct tt_graph *graph)
 {
     struct tt_attr norm = {.eps = 1e-5F}, positions = {.seq_len = 7};
@@ -732,7 +732,7 @@ static void build_frozen(struct tt_graph *graph)
     head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
 }
 
-/* Two layers with low-rank adapters, the second of which reads what the first one's adapter gives. */
+/* Two layers with low-rank adapters; the second layer reads the first adapter's result. */
 static void build_adapters(struct tt_graph *graph)
 {
     struct tt_attr attr = {.scale = 1.5F};
@@ -750,8 +750,8 @@ static void build_adapters(struct tt_graph *graph)
     head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
 }
 
-/* Columns become blocks of rows, then the rows of two pieces of three sequences those of whole sequences; x is read
- * again. */
+/* Columns become blocks of rows; then the rows of two pieces of three sequences become rows of whole sequences; x is
+ * read again. */
 static void build_reorder(struct tt_graph *graph)
 {
     struct tt_attr blocks = {.reorder = {12, 2, 24}}, sequences = {.reorder = {2, 3, 24}};

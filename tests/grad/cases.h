@@ -6,7 +6,7 @@
 
 /**
  * Graphs whose gradients are checked. Every input of the op under test is a parameter, so autodiff gives its gradient.
- * The op's output goes to the head op, and the central differences are those of its loss.
+ * The op's output goes to the head op, and central differences are taken of its loss.
  */
 struct grad_case {
     const char *name;

@@ -8,7 +8,7 @@
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
 
-/* The weights of a layer of experts of width M. */
+/* The weights of an expert layer of width M. */
 struct experts {
     struct tt_attr attr;
     int gate, w1, w2, w3, bias;
@@ -25,7 +25,7 @@ static struct experts experts_of(struct tt_graph *graph, int64_t dim, int64_t wi
     return e;
 }
 
-/* One node if there is a window, which it does not use here. */
+/* One node if there is a window, which the graph does not use. */
 static int feed_forwards(struct tt_graph *graph, const struct experts *e, int x, int ends)
 {
     int in[5] = {x, ends, e->w1, e->w3, e->w2}, h;
@@ -119,7 +119,7 @@ void build_experts_biased(struct tt_graph *graph)
                                     .group_rule = TT_GROUP_TWO_BEST});
 }
 
-/* Of two sequences. */
+/* Losses of two sequences. */
 static void build_with_losses(struct tt_graph *graph, struct tt_router router, struct tt_router_losses losses)
 {
     struct experts e;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graphs with what gpt-oss and Gemma 2 have: sliding windows, sinks, soft caps, clamped experts with biases
- * (cases.h).
+ * Graphs for gpt-oss and Gemma 2: sliding windows, sinks, soft caps, clamped experts with biases (cases.h).
  */
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
@@ -33,7 +32,7 @@ void build_attention_window(struct tt_graph *graph)
                     false);
 }
 
-/* So low a cap that it bends many scores. */
+/* A cap so low that it bends many scores. */
 void build_attention_capped(struct tt_graph *graph)
 {
     build_attention(graph, 2,
@@ -88,7 +87,7 @@ void build_attention_sinks_again(struct tt_graph *graph)
     head(graph, add(graph, attend(graph, &attr, x, x, x, sinks), x), TT_NONE);
 }
 
-/* Of each kind some are clamped. A small step, since the slope jumps there. */
+/* Some elements of each kind are clamped. A small step, since the slope jumps there. */
 void build_swiglu_clamped(struct tt_graph *graph)
 {
     struct tt_attr wide = {.scale = 6.0F};
@@ -112,7 +111,7 @@ void build_swiglu_clamped_again(struct tt_graph *graph)
          TT_NONE);
 }
 
-/* The weights of a layer of experts with biases. */
+/* The weights of an expert layer with biases. */
 struct experts {
     struct tt_attr attr;
     int gate, gate_bias, w1, b1, w2, b2;

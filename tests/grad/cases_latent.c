@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graphs of attention of latents (cases.h), as the builder of DeepSeek's models writes them.
+ * Graphs of latent attention (cases.h), as the builder of DeepSeek's models writes them.
  */
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
 
-/* The names by which interp_fill and interp_use_bf16 know what takes which part. */
+/* Names that tell interp_fill and interp_use_bf16 which role a leaf has. */
 static void rename_params(struct tt_graph *graph)
 {
     int n = 0;

@@ -4,7 +4,7 @@
  *
  * Divides the graphs of models among 1, 2, 4 and 8 ranks, in 8 grains, and runs the ranks in one process, node by node;
  * exchanges are done here, in the order of core/math/tree.h. The outputs and the gradients of all parameters must have
- * the same bits for every number of ranks, and be those of the undivided graph up to rounding.
+ * the same bits for every number of ranks, and equal those of the undivided graph up to rounding.
  */
 #include <math.h>
 #include <stdio.h>
@@ -126,7 +126,7 @@ static size_t size_of(const struct tt_value *value)
     return tt_dtype_size(value->dtype);
 }
 
-/* Where element i of rank r's part is in the whole value, if the part is smaller in one of its dimensions. */
+/* Where element i of rank r's part lies in the whole value, if the part is smaller in one dimension. */
 static int64_t place(const struct tt_value *whole, const struct tt_value *part, int64_t first_row, int r, int64_t i)
 {
     int64_t width = tt_value_width(part);
@@ -138,7 +138,7 @@ static int64_t place(const struct tt_value *whole, const struct tt_value *part, 
     return i;
 }
 
-/* The first row of each rank's part: the parts may have unequal lengths. */
+/* The first row of each rank's part, since parts may differ in length. */
 static int64_t first_row(const struct side *side, int r, int value)
 {
     int64_t row = 0;
@@ -165,7 +165,7 @@ static void store(struct interp *interp, int value, int64_t i, float x)
         ((float *)interp->data[value])[i] = x;
 }
 
-/* Weights such that activations have about the same size everywhere; gradients that come from elsewhere. */
+/* Weights that give activations about the same size everywhere; likewise gradients that come from outside. */
 static void fill_whole(struct side *side, struct interp_draw *draw)
 {
     struct interp *interp = side->interps[0];
@@ -183,7 +183,7 @@ static void fill_whole(struct side *side, struct interp_draw *draw)
     }
 }
 
-/* Copies the parts of what the whole graph's nodes do not make. */
+/* Copies the parts of the values that no node of the whole graph makes. */
 static void fill_side(struct side *side, const struct side *whole)
 {
     for (int r = 0; r < ranks_of(side); r++) {
@@ -203,7 +203,7 @@ static void fill_side(struct side *side, const struct side *whole)
     }
 }
 
-/* The whole of a value, as doubles, from the parts of all ranks. `differ` is set if ranks have different copies. */
+/* The whole of a value, as doubles, from the parts of all ranks. Sets `differ` if ranks hold different copies. */
 static double *assemble(const struct side *side, const int *values, const struct tt_value *whole, bool *ret_differ)
 {
     int64_t n = tt_value_elements(whole);
@@ -267,7 +267,7 @@ static void exchange_sum(struct side *side, const struct tt_node *node, bool sca
     }
 }
 
-/* Block b of rank r goes to block r of rank b; in a gather every rank has one block, which all get. */
+/* Block b of rank r goes to block r of rank b; in a gather every rank has one block, which all ranks get. */
 static void exchange_blocks(struct side *side, const struct tt_node *node, bool gather)
 {
     const struct tt_value *in = &side->graphs[0]->values[node->in[0]];
@@ -332,7 +332,7 @@ static void compare(struct test *test, const struct side *sides, int s, int (*va
         size = fmax(size, fabs(all[0][i]));
         error = fmax(error, fabs(all[2][i] - all[0][i]));
     }
-    if (strstr(name, "wk.bias")) /* softmax does not depend on it: its gradient is nothing but rounding */
+    if (strstr(name, "wk.bias")) /* softmax does not depend on it, so its gradient is only rounding error */
         error = 0.0;
     /* The gradients of adapters are small sums of large terms: 1.4e-5 and 2.5e-5 of error, by the kernels. */
     if (!(size > 0.0) || !(error <= (test->of->bf16 ? 6e-2 : 1e-4) * size)) {
@@ -392,7 +392,7 @@ static bool run_case(const struct model_case *of, int threads)
     return test.failures == 0;
 }
 
-/* --- graphs that cannot be divided, and what follows a division --- */
+/* --- graphs that cannot be divided, and the effects of a division --- */
 
 static bool refused(const char *model, const struct tt_model_dims *dims, struct tt_divisions divisions,
                     const char *wanted)

@@ -2,8 +2,8 @@
  *
  * gradcheck [--bench [THREADS]]
  *
- * Checks every graph of cases.c. It must give the same bits on 1, 2 and 3 threads, with outputs in memory of their own
- * and in the memory of inputs. It must give the same gradients up to rounding with every variant of the kernels. The
+ * Checks every graph of cases.c. Its bits must be the same on 1, 2 and 3 threads, with outputs in their own memory and
+ * in the memory of inputs. Its gradients must be the same up to rounding with every variant of the kernels. The
  * gradient of every parameter is compared with central differences of the loss, element by element (a sample of large
  * parameters) and along a random direction.
  *
@@ -25,7 +25,7 @@
 
 enum { MAX_PARAMS = 64, SAMPLES = 24, MESSAGES = 4 };
 
-/* Roundings of a loss: of its logits, of their sum of exponentials, of the loss itself, of its auxiliary losses. */
+/* Rounding steps of a loss: its logits, their sum of exponentials, the loss itself, its auxiliary losses. */
 enum { LOSS_ROUNDINGS = 4 };
 
 struct test {
@@ -38,7 +38,7 @@ struct test {
     int param[MAX_PARAMS], grad[MAX_PARAMS];
     int failures;
     double step;  /* of the central differences */
-    double loss;  /* of the graph as it was filled */
+    double loss;  /* loss of the graph as it was filled */
     double worst; /* the largest error, as a share of the tolerance */
 };
 
@@ -73,8 +73,8 @@ static double difference(struct test *test, float *data, const float *saved, con
 }
 
 /*
- * A difference divides the rounding errors of four losses by the step, in which they count 8, 8, 1 and 1 twelfths; how
- * large they are depends on the kernels.
+ * A difference divides the rounding errors of four losses by the step, in which they count 8, 8, 1 and 1 twelfths;
+ * their size depends on the kernels.
  */
 static double rounding_of_difference(const struct test *test)
 {
@@ -111,7 +111,7 @@ static void check_param(struct test *test, int p)
     double along = 0.0, size;
     char what[64];
 
-    (void)interp_run(test->interp, test->team, INTERP_ALL); /* the head's gradients are those of the last run */
+    (void)interp_run(test->interp, test->team, INTERP_ALL); /* the head's gradients come from the last run */
     memcpy(saved, data, (size_t)n * sizeof *data);
     memcpy(grad, test->interp->data[test->grad[p]], (size_t)n * sizeof *grad);
     size = root_mean_square(grad, n);
@@ -278,7 +278,7 @@ static bool check_all_covered(void)
     return good;
 }
 
-/* A non-finite weight shows in the loss, whichever parameter it is in. */
+/* A non-finite weight shows in the loss, whatever parameter contains it. */
 static bool check_nonfinite(void)
 {
     bool good = true;
@@ -317,8 +317,8 @@ static enum tt_dtype right_type(enum tt_op_type type, enum tt_dtype compute)
 }
 
 /*
- * Whether the op refuses these inputs with a message that begins with its name and has `found` in it, and leaves the
- * graph as it was. Inputs are (4, 6) and (5, 7) in turn. All have the right type except input `wrong`.
+ * Whether the op refuses these inputs, with a message that begins with its name and contains `found`, and leaves the
+ * graph unchanged. Inputs are (4, 6) and (5, 7) in turn. All have the right type except input `wrong`.
  */
 static bool refuses(enum tt_op_id op, int n_in, enum tt_dtype compute, int wrong, const char *found)
 {
@@ -369,7 +369,7 @@ static void build_debugmodel(struct tt_graph *graph)
     build_llama(graph, &(struct llama){8, 256, 6, 256, 16, 16, 16, 768, 2048, false, false});
 }
 
-/* Prints the shortest time of each op over some steps, since other work on the machine can only add to it. */
+/* Prints the shortest time of each op over several steps, since other work on the machine can only add time. */
 static void bench(int threads)
 {
     struct test test = {.name = "bench", .draw.rng = tt_rng_make(5, "bench")};

@@ -4,8 +4,8 @@
  *
  * Compares graphs whose dimensions have two grains with the same graphs cut in two. Each half has half of the local
  * shape and the same logical extents. The results of the halves must be the parts of the whole's results, to the bit.
- * Where the cut dimension is summed over, the whole must be the sum of the two. First rows are cut, then heads and the
- * width of the FFN, then the vocabulary.
+ * If the op sums over the cut dimension, the whole must be the sum of the two halves. First rows are cut, then heads
+ * and the width of the FFN, then the vocabulary.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 enum { WHOLE = 2, MESSAGES = 6 }; /* sides 0 and 1 are the halves */
 
-static bool rows_cut[TT_OPS]; /* whether a graph has had a node of the op whose rows are cut */
+static bool rows_cut[TT_OPS]; /* whether some graph contained the op with cut rows */
 
 struct side {
     struct tt_graph *graph;
@@ -40,7 +40,7 @@ static void must(int rc)
     }
 }
 
-/* --- a value of the whole, and of a half --- */
+/* --- a value of the whole graph, and of a half --- */
 
 enum relation { SAME, PART_OF_ROWS, PART_OF_COLUMNS, TERM_OF_SUM };
 
@@ -53,7 +53,7 @@ static enum relation relation_of(const struct test *test, int v)
     return whole->shape[0] != half->shape[0] ? PART_OF_ROWS : PART_OF_COLUMNS;
 }
 
-/* The index in the whole of element i of half `h`. */
+/* The index, in the whole value, of element i of half `h`. */
 static int64_t place(const struct test *test, int v, int h, int64_t i)
 {
     const struct tt_value *half = &test->sides[h].graph->values[v];
@@ -295,7 +295,7 @@ static void build_products_rows(struct tt_graph *graph, int64_t batch)
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, y, add_param(graph, VOCAB, 96), graph->labels);
 }
 
-/* A router; its gates are what follows depends on. */
+/* A router; later values depend on its gates. */
 static void build_router_rows(struct tt_graph *graph, int64_t batch)
 {
     int64_t tokens[2] = {batch, SEQ_LEN};

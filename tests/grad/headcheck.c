@@ -2,9 +2,9 @@
  *
  * headcheck
  *
- * The head in phases on 1, 2 and 4 ranks, each of which has a part of the vocabulary. The ranks run side by side in
- * one process, and the test exchanges what they gather and sum. The losses on every rank, the rows of dx that a rank
- * has and its rows of dw must have the bits of one rank. One rank must agree with the head in one op up to rounding.
+ * The head in phases on 1, 2 and 4 ranks, each of which has a part of the vocabulary. The ranks run side by side in one
+ * process, and the test exchanges what they gather and sum. The losses on every rank, a rank's rows of dx and its rows
+ * of dw must have the bits of one rank. One rank must agree with the head in one op up to rounding.
  */
 #include <math.h>
 #include <stdio.h>
@@ -211,7 +211,7 @@ static void fill(struct world *one)
     }
 }
 
-/* Every rank gets its part of what one rank has. */
+/* Every rank gets its part of one rank's values. */
 static void copy_parts(struct world *to, const struct world *one)
 {
     const struct shape *s = to->shape;
@@ -252,7 +252,7 @@ static void compare_bits(const struct world *world, const struct world *one)
     }
 }
 
-/* The elements of two values agree up to `tolerance` of their root mean square. */
+/* Whether the elements of two values agree up to `tolerance` of their root mean square. */
 static bool near(const struct interp *a, int value_a, const struct interp *b, int value_b, double tolerance)
 {
     int64_t n = tt_value_elements(&a->graph->values[value_a]);
@@ -282,7 +282,7 @@ static void compare_near(const struct world *one, const struct world *fused)
 
 /* --- the cases --- */
 
-/* The largest logit of some row is in each grain, or the test would not see a wrong maximum. */
+/* Each grain contains the largest logit of some row; otherwise the test would not notice a wrong maximum. */
 static void check_maxima(const struct world *one)
 {
     const struct shape *s = one->shape;
@@ -341,7 +341,7 @@ static bool check(const struct shape *shape)
     return failures == before;
 }
 
-/* A weight that is not finite shows in every rank's losses of all tokens that count; one of -inf does not. */
+/* A weight that is not finite shows in every rank's losses of all tokens that count; -inf does not. */
 static bool check_nonfinite(float bad)
 {
     const struct shape shape = {.name = "a weight that is not finite", .tokens = 12, .vocab = 30, .width = 3};

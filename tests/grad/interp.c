@@ -172,7 +172,7 @@ static void fill_positions(struct interp_draw *draw, const struct tt_value *valu
     }
 }
 
-/* Rows of the table that tokens index. */
+/* The rows of a table that tokens select. */
 static int64_t vocabulary(const struct tt_graph *graph)
 {
     int n = graph->token_loss == TT_NONE ? 0 : graph->values[graph->token_loss].producer;
@@ -297,7 +297,7 @@ bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pa
     return inside;
 }
 
-/* Of all routers of the forward pass. */
+/* The losses of all routers of the forward pass. */
 static double router_losses(const struct interp *interp)
 {
     double sum = 0.0;

@@ -23,18 +23,18 @@ struct interp {
     struct tt_graph *graph;
     void **data; /* by value */
     bool *owned; /* data[v] is v's own memory */
-    bool *gone;  /* its memory now has another value */
+    bool *gone;  /* another value now uses its memory */
     struct tt_scalars scalars;
-    double perturbation; /* what nodes make in the type that they compute in is off by this part of it, up or down */
+    double perturbation; /* results in the nodes' compute type are off by this share, up or down */
     struct interp_draw signs;
     double op_seconds[TT_OPS]; /* time spent, by op */
     double op_flops[TT_OPS];
 };
 
 /**
- * Makes a forward graph compute in bfloat16. What stands for an activation in cases.c (its name begins with x) becomes
- * one without a producer, so that its gradient is bfloat16 too; a table of embeddings stays a parameter, and what is
- * float32 in any case (f) stays so.
+ * Makes a forward graph compute in bfloat16. A leaf that represents an activation in cases.c (its name begins with x)
+ * becomes an activation without a producer, so that its gradient is bfloat16 too; a table of embeddings stays a
+ * parameter, and leaves that are always float32 (f) stay float32.
  */
 void interp_use_bf16(struct tt_graph *graph);
 
@@ -55,7 +55,7 @@ double interp_normal(struct interp_draw *draw);
  * embedding. */
 void interp_fill(struct interp *interp, struct interp_draw *draw);
 
-/* Which nodes run. */
+/* The nodes to run. */
 enum interp_pass { INTERP_ALL, INTERP_FORWARD, INTERP_BACKWARD };
 
 /** Runs nodes in order. Scratch has exactly the size that the op asks for, with guards around it, and is filled with

@@ -3,10 +3,10 @@
  * sequencecheck
  *
  * Divides the sequences of models among 1, 2 and 4 ranks, in 4 grains, alone and with layers that are divided among 1
- * and 2 ranks. In attention ranks exchange heads, or gather keys and values. The ranks run in one process, node by
+ * and 2 ranks. In attention, ranks exchange heads or gather keys and values. The ranks run in one process, node by
  * node, and exchanges are done here. The losses of all tokens, and the gradients of all parameters, added over the
- * ranks of a sequence as a tree, must have the same bits for every number of ranks and both ways, and be those of the
- * undivided graph up to rounding.
+ * ranks of a sequence as a tree, must have the same bits for every number of ranks and both methods, and equal those of
+ * the undivided graph up to rounding.
  */
 #include <math.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ struct model_case {
     int64_t seq_len; /* 0: SEQ_LEN */
 };
 
-/* One division. Rank i * tp + j is the place i of a sequence and j of a layer. cp 0: the undivided graph. */
+/* One division. Rank i * tp + j is place i of a sequence and place j of a layer. cp 0: the undivided graph. */
 struct side {
     int tp, cp;
     bool gathers;
@@ -133,8 +133,8 @@ static int64_t piece_at(const struct test *test, int64_t place)
     return place % 2 ? 2 * GRAINS - 1 - place / 2 : place / 2;
 }
 
-/* The place among all tokens [sequence][position] of token i of a rank, whose tokens are [piece][sequence][position].
- */
+/* The place of a rank's token i among all tokens [sequence][position]; the rank's tokens are
+ * [piece][sequence][position]. */
 static int64_t token_of(const struct test *test, const struct side *side, int r, int64_t i)
 {
     int64_t pieces = test->of->contiguous ? GRAINS : 2 * GRAINS, length = length_of(test) / pieces;
@@ -155,7 +155,7 @@ static int64_t first_row(const struct side *side, int r, int value)
     return row;
 }
 
-/* Where element i of a rank's part of a parameter is in the whole. */
+/* Where element i of a rank's part lies in the whole parameter. */
 static int64_t place(const struct side *side, int r, int value, const struct tt_value *whole, int64_t i)
 {
     const struct tt_value *part = &side->graphs[r]->values[value];
@@ -183,7 +183,7 @@ static void store(struct interp *interp, int value, int64_t i, float x)
         ((float *)interp->data[value])[i] = x;
 }
 
-/* Weights such that activations have about the same size everywhere. */
+/* Weights that give activations about the same size everywhere. */
 static void fill_whole(struct side *side, struct interp_draw *draw)
 {
     struct interp *interp = side->interps[0];
@@ -263,7 +263,7 @@ static void exchange(struct interp *const *ranks, int n, const struct tt_node *n
     }
 }
 
-/* Every group of ranks that differ in their place of the axis alone. */
+/* Every group of ranks that differ only in their place on the axis. */
 static void exchange_all(const struct side *side, const struct tt_node *node)
 {
     bool tp = node->attr.peers.axis == TT_AXIS_TP;
@@ -372,7 +372,7 @@ static void compare_sides(struct test *test, const struct side *sides, int n_sid
     tt_free(one);
 }
 
-/* The undivided graph, one rank, and the ways of dividing it that are possible. Returns how many. */
+/* The undivided graph, one rank, and the possible divisions. Returns their number. */
 static int choose_sides(const struct test *test, struct side *sides)
 {
     static const struct {

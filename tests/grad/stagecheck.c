@@ -64,7 +64,7 @@ static bool is_leaf(const struct tt_value *value)
     return value->kind == TT_VALUE_PARAM || value->kind == TT_VALUE_INPUT || value->kind == TT_VALUE_CONST;
 }
 
-/* The parameter, input or constant of the whole graph of which this is a copy. */
+/* The parameter, input or constant of the whole graph that this is a copy of. */
 static int original(const struct test *test, const struct tt_value *copy)
 {
     int v = 0;
@@ -228,7 +228,7 @@ static bool refused(int rc, const char *text)
     return good;
 }
 
-/* Refused are a stage that reads what a later one makes, a stage that does not exist, a graph that is already
+/* Refuses a stage that reads a later stage's result, a stage that does not exist, a graph that is already
  * differentiated, and two seeds for one value. */
 static bool check_errors(void)
 {

@@ -15,21 +15,21 @@
 /* With fewer rows only the share of products is fitted. */
 enum { ROWS_FOR_ALL = 6, COARSE = 40, FINE = 6 };
 
-/* Shares that are tried. Traffic inside a step is at least a third of what collectives reach alone. */
+/* The shares that are tried. Inside a step, traffic reaches at least a third of its rate alone. */
 static const double attention[] = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3}, link[] = {0.35, 0.5, 0.7, 1.0};
 static const double low = 0.5, high = 1.3;
 
-/* One bad row counts no more than an error of so much. */
+/* One bad row counts no more than an error of this size. */
 static const double most_error = 0.3;
 
 struct fit {
     const struct tt_cluster_run **run;
     int n;
     bool experts_only;             /* all rows are models with experts: only the share of their products is fitted */
-    struct tt_cluster_stack stack; /* with the numbers that are tried */
+    struct tt_cluster_stack stack; /* predicted with the numbers that are tried */
 };
 
-/* The rows: dense ones that are scored for time, or all; of a stack with sweeps only, every third layout. */
+/* The rows: dense ones that are scored for time, or all; for a stack with sweeps alone, every third layout. */
 static void choose(const struct tt_backtest *t, const struct tt_cluster_stack *stack, struct fit *f)
 {
     int n_layouts = 0;
@@ -71,7 +71,7 @@ static double sum_of_errors(const struct fit *f)
     return sum;
 }
 
-/* The mean error of the rows; what is far from the hardware's own numbers has to pay for it. */
+/* The mean error of the rows, plus a penalty for numbers far from the hardware's. */
 static double cost(struct fit *f, double gemm, double attention_share, double link_share)
 {
     f->stack.number[TT_S_GEMM].value = gemm;
@@ -106,7 +106,7 @@ static double best_gemm(struct fit *f, double attention_share, double link_share
     return found;
 }
 
-/* Leaves the fitted numbers in the stack. */
+/* Stores the fitted numbers in the stack. */
 static void fit_dense(struct fit *f)
 {
     bool all = f->n >= ROWS_FOR_ALL;

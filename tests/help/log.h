@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 
-/** What was logged since log_catch. */
+/** The notes and warnings logged since log_catch. */
 static struct caught_log {
     int notes, warnings;
     char last[512]; /* text of the last one, "" before the first */

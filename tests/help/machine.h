@@ -4,7 +4,7 @@
 
 #include "parallel/planner/cost.h"
 
-/* A struct tt_machine of the numbers that every machine file has, for initializers. */
+/* A struct tt_machine with the numbers that every machine file contains, for initializers. */
 #define TT_MACHINE(label, sgemm, bgemm, memory, call, message, link)                                     \
     {                                                                                                    \
         .name = label, .sgemm_flops = (sgemm), .bgemm_flops = (bgemm), .memory_bytes_per_sec = (memory), \

@@ -143,7 +143,7 @@ static const char *value_name(const struct tt_program *p, int stage, int value, 
     return text;
 }
 
-/* The name of a microbatch's final gradient, which is what the last node that writes it gives. It is the gradient of a
+/* The name of a microbatch's final gradient, which comes from the last node that writes it. It is the gradient of a
  * parameter, or of one of the two uses of a tied one. */
 static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
 {
@@ -245,7 +245,7 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
     }
 }
 
-/* The sum in operand `at`, a whole gradient: "1", or "(0+1)" if those of several microbatches were added. */
+/* The sum in operand `at`, a whole gradient: "1", or "(0+1)" if it adds several microbatches. */
 static const char *whole_sum(const struct machine *m, int at, const struct tt_unit_grad *grad)
 {
     static char text[NAME_BYTES];
@@ -380,7 +380,7 @@ static void fold(struct machine *m, const struct tt_instr *instr)
     put(m, operand(m, instr->n_operands - 1), sum);
 }
 
-/* Each whole gradient of the unit: that of the microbatch, and its neighbours in the tree. */
+/* Each whole gradient of the unit: the microbatch's, and its neighbours in the tree. */
 static void add_whole(struct machine *m, const struct tt_instr *instr)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
@@ -572,7 +572,7 @@ static void inputs(struct machine *m, bool check)
         }
 }
 
-/* Two collectives that are under way at once must have different tags. */
+/* Two collectives under way at the same time must have different tags. */
 static void tags_tell_collectives_apart(const struct tt_program *p)
 {
     enum { TAGS = 256 };

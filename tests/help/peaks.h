@@ -5,7 +5,7 @@
 #include "parallel/pipeline/schedule.h"
 
 /**
- * By formulas: the most chunks of a rank whose activations are kept at once. A chunk is one microbatch in one stage.
+ * The peak number of a rank's chunks whose activations are kept, by formula. A chunk is one microbatch in one stage.
  *   chunks        stages of a rank
  *   until_weight  a chunk is kept until its weight part is done, otherwise until its input part is
  * -1: there is no formula for these numbers.

@@ -15,7 +15,8 @@ enum { SWEEP_SANITIZED = 0 };
 /**
  * A sweep takes one of sweep_stride() values, and begins at another value each time. With TITAN_SWEEPS=whole in the
  * environment, which `quickstart test --long` sets, it takes every value; but fewer under a sanitizer, which takes ten
- * times as long and finds faults that rarely depend on a particular value. Primes, since parities choose engines.
+ * times as long and finds faults that rarely depend on a particular value. Strides are primes, since parities choose
+ * engines.
  */
 static inline int sweep_stride(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks are threads. A message is copied once, directly from the sender's segments to the receiver's, by the side
- * that comes second.
+ * Ranks are threads. A message is copied once, directly from the sender's segments to the receiver's, by whichever side
+ * comes second.
  *
  * A transfer lives in a pool of its rank. While it waits for its counterpart it is in the list of the receiving rank,
  * in the order of posting, under the world's lock: that gives first-in-first-out by (source, destination, tag).
@@ -40,7 +40,7 @@ struct rank {
     struct transfer **pool; /* transfers are allocated once and reused */
     int n_pool, cap_pool;
     struct transfer *unused;
-    struct transfer *waiting; /* sends to this rank and its receives that have no counterpart yet */
+    struct transfer *waiting; /* this rank's receives, and sends to it, that have no counterpart yet */
     atomic_bool left;
     pthread_rwlock_t memory; /* read lock: others read this rank's memory; write lock: this rank leaves */
     int (*fn)(struct tt_comm *comm, void *arg);
@@ -54,7 +54,7 @@ struct world {
     bool *reachable; /* [size] all true */
     atomic_bool aborted;
     int aborted_by;
-    int rc; /* of the first rank that failed */
+    int rc; /* the code of the rank that failed first */
     char message[TT_ERROR_MESSAGE_BYTES];
 };
 
@@ -91,7 +91,7 @@ static void transfer_drop(struct rank *me, struct transfer *t)
     me->unused = t;
 }
 
-/* Removes the oldest counterpart of t from the receiver's list, or appends t to it. Call it with the lock held. */
+/* Removes the oldest counterpart of t from the receiver's list, or appends t to it. The caller holds the lock. */
 static struct transfer *match(struct world *world, struct transfer *t)
 {
     struct transfer **link = &world->ranks[t->send ? t->peer : t->rank].waiting;
@@ -234,7 +234,7 @@ static int read_peer(struct tt_comm *comm, int peer, uint64_t address, void *int
     return error;
 }
 
-/* Keeps the first failure as the result of the run. Call it with the lock held. */
+/* Keeps the first failure as the result of the run. The caller holds the lock. */
 static void note_failure(struct world *world, int rc, const char *message)
 {
     if (rc >= 0 || world->rc < 0)

@@ -4,7 +4,7 @@
 
 #include "core/math/tree.h"
 
-/** Sums n arrays of count floats in the order of the tree. The sum is in leaves[0]; the others are used up. */
+/** Sums n arrays of count floats in the order of the tree. leaves[0] gets the sum; the others are overwritten. */
 static inline void fold_tree(float *const *leaves, int64_t n, int64_t count)
 {
     struct tt_tree_walk walk = tt_tree_walk_make(n);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Chat data that titan packed, against transformers' apply_chat_template.
+"""Chat data that titan packed, compared with transformers' apply_chat_template.
 
     chat_with_transformers.py make LINES SEED           conversations with random texts, one a line
     chat_with_transformers.py compare LINES FOLDER FILE  FILE is what `titan data pack` made of LINES with the tokenizer

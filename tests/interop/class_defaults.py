@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What transformers' classes take where a config.json says nothing but its model_type.
+"""The defaults of transformers' classes: what they take if a config.json contains only its model_type.
 
     class_defaults.py TYPE...            prints the table of these model_types; tests/unit/data/hf_classes.json is what
                                          transformers 5.24 said of all that titan reads
@@ -25,7 +25,7 @@ VERSIONED = {"transformers_version", "_name_or_path", "id2label", "label2id"}
 
 
 def first(config, *names):
-    """The first of these that the class has, whatever its value is."""
+    """The first of these attributes that the class has, whatever its value is."""
     for name in names:
         if hasattr(config, name):
             return getattr(config, name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""titan's pipeline schedules against those of torch.distributed.pipelining, turn by turn.
+"""titan's pipeline schedules compared with torch.distributed.pipelining's, turn by turn.
 
     compare_orders_with_torch.py ORDERS
 
@@ -21,7 +21,7 @@ except ImportError as reason:
 
 
 class Stage:
-    """A stage that computes and sends nothing, and notes its turns. What else a schedule calls gives an empty list."""
+    """A stage that computes and sends nothing, and notes its turns. Any other call of a schedule gets an empty list."""
 
     def __init__(self, index, rank, ranks, stages):
         self.stage_index, self.group_rank, self.group_size, self.num_stages = index, rank, ranks, stages
@@ -40,7 +40,7 @@ class Stage:
 
 
 def letters(action):
-    """The turns of an action of torch's, as titan writes them."""
+    """The turns of one of torch's actions, in titan's notation."""
     if action is None:
         return []
     if getattr(action, "sub_actions", None):

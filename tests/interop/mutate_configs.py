@@ -96,7 +96,7 @@ BASES = {
              "summary_type": "cls_index", "use_cache": True, "bos_token_id": 1, "eos_token_id": 2},
 }
 
-# A class of which there is no base has the configuration of its golden run.
+# A class without a base uses the configuration of its golden run.
 for path in sorted((pathlib.Path(__file__).parent.parent / "golden/data").glob("*/config.json")):
     made = json.loads(path.read_text())
     if made["model_type"] not in {base["model_type"] for base in BASES.values()}:
@@ -104,7 +104,7 @@ for path in sorted((pathlib.Path(__file__).parent.parent / "golden/data").glob("
                                    if key not in ("architectures", "dtype", "transformers_version")}
         BASES[path.parent.name]["vocab_size"] = VOCAB
 
-# Keys that a base does not have: of other families, and of older spellings.
+# Keys that a base lacks: keys of other families, and older spellings.
 ADDED = {
     "use_sliding_window": [False, True], "sliding_window": [24, None], "max_window_layers": [1, 0],
     "layer_types": [["full_attention"] * 3, ["sliding_attention"] * 3, ["full_attention", "sliding_attention"] * 2],
@@ -140,7 +140,7 @@ STRINGS = {"hidden_act": ["gelu", "swish", "relu", "gelu_python", "gelu_accurate
 
 
 def changed(key, value):
-    """Other values of the same kind."""
+    """Other values of the same type."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
@@ -193,7 +193,7 @@ def mutations(base):
 
 
 def randomize(model):
-    """Weights with which every key has an effect: embeddings so small that eps counts, the rest large."""
+    """Weights for which every key matters: embeddings so small that eps counts, the rest large."""
     random = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -237,13 +237,13 @@ def loss_of_titan(titan, folder, data):
 
 
 def compare(titan, folder, data, tokens, config):
-    """The outcome, and what to say about it."""
+    """The outcome, and the text to print about it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     try:
         theirs = loss_of_transformers(folder, tokens)
-    except Exception as reason:  # of any kind: transformers has no one error for what it cannot read
+    except Exception as reason:  # of any type: transformers has no single error for a file that it cannot read
         return "not by transformers", f"{type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else ''}"
     ours, messages = loss_of_titan(titan, folder, data)
     if ours is None:

@@ -20,7 +20,7 @@ static void print_order(const struct tt_pipeline *p, int rank)
     (void)printf("\n");
 }
 
-/* Numbers that the schedule cannot have are passed over. */
+/* Skips numbers that the schedule does not allow. */
 static void print_schedule(enum tt_pipeline_schedule schedule, int ranks)
 {
     for (int chunks = 1; chunks <= MAX_CHUNKS; chunks++)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""random_tokenizers.py TITAN [N [SEED]]: tokenizers of random parts encode random text, against `tokenizers`.
+"""random_tokenizers.py TITAN [N [SEED]]: tokenizers of random parts encode random text as `tokenizers` does.
 
-Needs the package tokenizers (no downloads; a minute for 100). Each tokenizer is trained on random text, with a random
-normalizer, pre-tokenizer, model options and added tokens. `titan data pack` gives the same ids, or refuses the file;
-the refusals are counted by their messages, so that one can see whether they are those of parts that titan lacks.
+Needs the package tokenizers (no downloads; a minute for 100). Each tokenizer is trained on random text, with a
+random normalizer, pre-tokenizer, model options and added tokens. `titan data pack` gives the same ids, or refuses
+the file; the refusals are counted by their messages, which show whether they concern parts that titan lacks.
 """
 import collections
 import json
@@ -39,7 +39,7 @@ def choose_normalizer(draw, depth=0):
 
 
 def choose_pre_tokenizer(draw):
-    """The pre-tokenizer, and whether words are spelt in bytes."""
+    """The pre-tokenizer, and whether it spells words in bytes."""
     steps = []
     for _ in range(draw.randrange(0, 3)):
         kind = draw.randrange(4)

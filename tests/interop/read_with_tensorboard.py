@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The events of a run, read with TensorBoard's own EventAccumulator, against its metrics.jsonl.
+"""The events of a run, read with TensorBoard's own EventAccumulator and compared with its metrics.jsonl.
 
     read_with_tensorboard.py EVENTS RUN
 

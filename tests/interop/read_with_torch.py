@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Reads a checkpoint of titan's with PyTorch and compares.
+"""Reads one of titan's checkpoints with PyTorch and compares it.
 
     read_with_torch.py STEP_FOLDER CONSOLIDATED_FOLDER
 
@@ -90,7 +90,7 @@ def main():
     with tempfile.TemporaryDirectory() as out:
         consolidate_safetensors_files(os.path.join(step, "model"), out,
                                       {name: 1 for name in wanted if wanted[name].dim()})
-        # PyTorch's consolidation turns a scalar into zero, which is a bug of PyTorch's; titan's models have no scalars.
+        # PyTorch's consolidation turns a scalar into zero, which is its bug; titan's models have no scalars.
         compare("consolidate_safetensors_files", load_folder(out), {n: t for n, t in wanted.items() if t.dim()})
 
 

@@ -58,13 +58,13 @@ def make_folder(folder, tokenizer, template):
 def expected(tokenizer, messages, marks):
     try:
         out = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=marks)
-    except Exception:  # whatever a template does
+    except Exception:  # whatever the template does
         return None
     return out["input_ids"], out["assistant_masks"] if marks else None
 
 
 def pack(titan, folder, conversations):
-    """The documents that titan makes, or why it does not."""
+    """The documents that titan makes, or why it makes none."""
     (folder / "lines.jsonl").write_text("".join(json.dumps({"messages": row}) + "\n" for row in conversations))
     done = subprocess.run([titan, "data", "pack", "--dataset", "jsonl_sft", "--dataset-path", folder / "lines.jsonl",
                            "--tokenizer", folder, "--out", folder / "out.tokens"], capture_output=True, text=True)

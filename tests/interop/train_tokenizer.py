@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A tokenizer that titan trained against one that the `tokenizers` library trains on the same text.
+"""Compares a tokenizer that titan trained with one that the `tokenizers` library trains on the same text.
 
     train_tokenizer.py FOLDER CORPUS VOCAB PATTERN
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""unicode_with_tokenizers.py TITAN: token ids of every character, alone and beside others, against `tokenizers`.
+"""unicode_with_tokenizers.py TITAN: token ids of every character, alone and beside others, compared with `tokenizers`.
 
 Needs the package tokenizers (no downloads; some minutes). For the patterns of known models, for normal forms and for
 other parts of a tokenizer that ask what a character is, `titan data pack` and the library encode every assigned
@@ -50,7 +50,7 @@ def beside(c):
 
 
 def assigned():
-    """The characters of the library's version of Unicode, but for private ones, and every 50th code point."""
+    """The characters of the library's version of Unicode, except private ones, and every 50th code point."""
     every = "".join(c for c in map(chr, range(0x110000)) if not 0xd800 <= ord(c) < 0xe000)
     known = normalizers.Replace(Regex(r"\p{Cn}|\p{Co}"), "").normalize_str(every)
     return sorted(set(known) | set(every[::50]))
@@ -142,7 +142,7 @@ def sizes(patterns, text):
 
 
 def record(file):
-    """For every set of patterns a checksum of the sizes of all words around many characters."""
+    """For every set of patterns, a checksum of the sizes of all words around many characters."""
     rows = []
     for name, patterns in PATTERNS.items():
         check = 0

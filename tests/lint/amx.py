@@ -22,12 +22,12 @@ SOURCE = "core/kernels/vector/amx.c"
 DOTS = {"6 4 0", "7 4 1", "6 5 2", "7 5 3"}
 LOADS = {"4", "5", "6", "7"}
 
-# All else that a step may do: compute addresses, count, and jump back.
+# Everything else that a step may do: compute addresses, count, and jump back.
 OTHERS = re.compile(r"(lea|add|sub|inc|dec|cmp|test|mov|j[a-z]+)[a-z]*$")
 
 
 def instructions(listing):
-    """Of each function, a list of (address, mnemonic, operands)."""
+    """For each function, a list of (address, mnemonic, operands)."""
     functions = []
     for line in listing.splitlines():
         if re.match(r"[0-9a-f]+ <.*>:$", line):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every kernel compiles for 64-bit Arm as a package does, at -O3, where compilers have failed: `arm.py`.
+"""Every kernel compiles for 64-bit Arm as packages compile it, at -O3, where compilers have failed: `arm.py`.
 
 Needs aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu); without it the test is skipped.
 """

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Sizes and circles of the source tree: `count.py [PREFIX...]`, run from anywhere.
 
-One row for each layer, or for each PREFIX: lines and files of C (.c, .h, .def), functions that headers export, static
-functions that are called once. Then the circles: rooms (folders of a layer) that include each other, and files of one
-name (a.c and a.h are one) that do. A circle is printed as the set of its members.
+One row for each layer, or for each PREFIX: lines and files of C (.c, .h, .def), functions that headers export,
+static functions that are called once. Then the circles: rooms (folders of a layer) that include each other, and
+files that do (a.c and a.h count as one). A circle is printed as the set of its members.
 """
 import collections
 import re

@@ -63,7 +63,7 @@ MEMORY_OWNER = "core/base/mem.c"
 MAX_LINES = 1000
 MAX_COLUMNS = 120
 
-# What people write, as opposed to tables of measurements and data.
+# Text that people write, as opposed to tables of measurements and data.
 PROSE_AND_CODE = (".c", ".h", ".def", ".S", ".py", ".sh", ".scd", ".md", ".build")
 
 # Words that mean "not finished", spelled in two halves so that this file does not contain them.
@@ -86,7 +86,7 @@ def library_files():
 
 
 def without_comments_and_strings(text):
-    """The same text with comments and string contents blanked, line numbers kept."""
+    """The same text with comments and the contents of strings blanked; line numbers do not change."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
 
@@ -116,12 +116,12 @@ def room_of(path):
 
 
 def unit_of(path):
-    """A source and its header are one."""
+    """A source and its header count as one."""
     return path.rsplit(".", 1)[0]
 
 
 def inclusions(paths):
-    """path, number of the line, file of a layer that it includes."""
+    """Yields path, line number, and the file of a layer that the line includes."""
     for path in paths:
         for number, line in tree.lines(path):
             match = INCLUDE.match(line)
@@ -314,8 +314,8 @@ def libraries_neither_assert_print_nor_exit():
                 yield f"{path}:{number}: {match.group(0).strip('( ')} in library code: return an error instead"
 
 
-# What these print on standard output is not text of others, or is what was asked for: colours and moving lines, the
-# text of a model, the bytes of a file.
+# The standard output of these files is not foreign text, or it is what the user asked for: colours and moving lines, a
+# model's text, the bytes of a file.
 PRINTERS = {
     "cli/run/screen.c", "cli/cli.c", "cli/main.c", "cli/train/screen.c", "cli/commands/status.c",
     "cli/commands/generate.c", "cli/generate/conversation.c", "cli/commands/export.c",
@@ -324,7 +324,7 @@ PRINTERS = {
 
 
 def screens_print_what_is_shown():
-    """Text of files must not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/utf8.h)."""
+    """Text of files may not steer the terminal: tt_print, tt_screen_put and messages escape it (core/base/utf8.h)."""
     call = re.compile(r"(?<![\w.>])(v?printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b")
     screen = re.compile(r"tt_screen_put\(std|tt_screen_columns\(file == stderr |fflush\(std|"
                         r"ferror\(std|tt_describe_run\(|fprintf\(stderr, *$")
@@ -428,7 +428,7 @@ def only_devices_run_ops():
                 yield f"{path}:{number}: calls a kernel: make it a step op (core/ops/step/step.def)"
 
 
-# What a row of schema.def begins with.
+# The beginning of a row of schema.def.
 KEY_ROW = r"TT_(?:BOOL|MAYBE|INT|AUTO|REAL|TEXT|ENUM|WORD|WORDS|DATA|MAP|ALIAS)"
 
 
@@ -446,10 +446,10 @@ def config_keys_are_unique():
             seen[key] = number
 
 
-# Files whose words are those of torchtitan's files, some of which are keys of titan's too.
+# Files that use torchtitan's words, some of which are titan's keys too.
 FOREIGN_KEYS = re.compile(r"^(core/config|estimate/formats)/")
 
-# Layers that are above the configuration and write texts about it.
+# Layers above the configuration that write texts about it.
 ABOVE_CONFIG = ("cli/", "estimate/", "trainer/")
 
 
@@ -504,7 +504,7 @@ def words_of(path):
 
 
 def readers():
-    """Files whose code may use what a header declares: tables, too, whose rows are expanded in a source."""
+    """Files that may use what a header declares: tables included, whose rows a source expands."""
     return tree.c_files() + [path for path in tree.files() if path.endswith(".def") and layer_of(path) is not None]
 
 
@@ -523,7 +523,7 @@ def exports_are_used():
 
 
 def members_of(body):
-    """The names that the members of a struct's body have, each with its offset in the body."""
+    """The names of the members that a struct's body declares, each with its offset in the body."""
     for match in re.finditer(r"[^;{}]+;", body):
         member = re.sub(r"\[[^\]]*\]", "", match.group(0))
         pointer = re.search(r"\(\*(\w+)\)", member)
@@ -573,7 +573,7 @@ def tests_do_not_mention_state():
 
 
 def the_book_marks_every_block():
-    """tests/cli/type_book.py says what the marks mean. A block that is not typed says why, so readers see it."""
+    """tests/cli/type_book.py documents the marks. A block that is not typed says why, so that readers see it."""
     known = re.compile(r"sh( exits \d+)?|text( differs)?|python|console")
     for path in tree.files():
         if not re.match(r"docs/[^/]*\.md$", path):

@@ -9,7 +9,7 @@ import sys
 
 import tree
 
-# What users run or copy. Scripts of tests use words and variables in ways that shellcheck warns about.
+# Scripts that users run or copy. Test scripts use words and variables in ways that shellcheck warns about.
 FOR_USERS = ("quickstart", ".ci/", "tools/", "packaging/")
 
 
@@ -19,7 +19,7 @@ def is_shell(path):
 
 
 def fault_of(path, shellcheck):
-    """What is wrong with the file; empty if nothing."""
+    """The faults of the file; empty if there are none."""
     if path.endswith(".py"):
         try:
             compile(tree.text(path), path, "exec")

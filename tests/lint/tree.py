@@ -48,7 +48,7 @@ def c_files():
 
 
 def text_files():
-    """Everything that people write."""
+    """Every file that people write."""
     return [path for path in files() if not is_data(path)]
 
 
@@ -59,5 +59,5 @@ def text(path):
 
 
 def lines(path):
-    """(number, line) from 1."""
+    """Yields (number, line), from 1."""
     return enumerate(text(path).splitlines(), 1)

@@ -1,7 +1,6 @@
 #!/bin/sh
-# SPDX-License-Identifier: MIT
-# Runs a command. Its exit code must be CODE, and a line of its output (both streams) must have TEXT in it. At most one
-# rank may report that it waited for another.
+# SPDX-License-Identifier: MIT Runs a command. Its exit code must be CODE, and a line of its output (both streams) must
+# contain TEXT. At most one rank may report that it waited for another.
 #   expect.sh CODE TEXT COMMAND...
 code=$1
 text=$2

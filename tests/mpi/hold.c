@@ -4,8 +4,8 @@
  *
  *     TITAN_HOLD=CALL:PART:RANK:SECONDS LD_PRELOAD=libhold.so titan train ...
  *
- * The first CALL (pread, fsync) of rank RANK on a file whose path has PART in it takes SECONDS. With 0 the process
- * stops there, as by SIGSTOP. A line on stderr says so. With start:-:RANK:0 the start of MPI never returns.
+ * The first CALL (pread, fsync) of rank RANK on a file whose path contains PART takes SECONDS. With 0 the process stops
+ * there, as by SIGSTOP. A line on stderr says so. With start:-:RANK:0 the start of MPI never returns.
  */
 #include <limits.h>
 #include <signal.h>

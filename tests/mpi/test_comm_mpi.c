@@ -165,7 +165,7 @@ static int poll_until(void *arg, bool *ret_done, int *ret_peer)
  */
 static int run_released(struct tt_comm *comm)
 {
-    enum { BYTES = 2048, TAG = 20, RELEASED_TAG }; /* MPI copies so short a message itself, without the kernel */
+    enum { BYTES = 2048, TAG = 20, RELEASED_TAG }; /* MPI copies such a short message itself, without the kernel */
     char *bytes = tt_map(BYTES), byte = 0;
     struct tt_segment segment = {bytes, BYTES}, told = {&byte, 1};
     struct tt_request message = {{0}}, released = {{0}};

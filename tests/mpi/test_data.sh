@@ -8,7 +8,7 @@ apart() {
     printf 'mpirun -n 2, one in folder a, one in folder b: titan' >command
     printf " '%s'" "$@" >>command
     mkdir -p a b
-    # Not mpirun's own --wdir for each of two programs: that of Open MPI 5.0.7 crashes when it is given two.
+    # mpirun could get two programs, each with its own --wdir, but Open MPI 5.0.7 crashes on that.
     cat >in_a_folder <<'END'
 #!/bin/bash
 folders=(a b)
@@ -23,7 +23,7 @@ losses_of() {
     grep -o '"loss": *[0-9.e-]*' "$1/metrics.jsonl"
 }
 
-# Makes the corpus, which is shared, and the losses that ranks with common files have.
+# Makes the corpus, which is shared, and the losses of ranks with common files.
 make_shared_corpus_and_losses() {
     make_corpus
     run_ranks 2 train $tiny --job.dump_folder=together

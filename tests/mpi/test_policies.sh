@@ -118,7 +118,7 @@ case_once_a_step() {
     expect_err 'equal to other layouts only up to rounding'
 }
 
-# need SYNC: the KiB that a rank of eight needs, rounded down.
+# need SYNC: prints the KiB that a rank of eight needs, rounded down.
 need() {
     run_ranks 8 train $base --job.dump_folder=none --training.gradient_sync="$1" --parallelism.memory_limit=1
     expect_code 6
@@ -142,7 +142,7 @@ case_auto() {
     expect_err 'sync last_microbatch'
     train 1 fast --training.steps=9
     expect_err 'was trained with gradient_sync last_microbatch, this run continues with every_microbatch'
-    # memory for only one of the two, which on many ranks is the one with sharded gradients
+    # memory for only one of the two, which on many ranks is the setting with sharded gradients
     last=$(need last_microbatch)
     every=$(need every_microbatch)
     [ "$every" -lt "$last" ] || not_as "every_microbatch needs $every KiB, last_microbatch $last"

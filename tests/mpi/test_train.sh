@@ -34,7 +34,8 @@ digests() {
         "$1/checkpoint/step-$2/manifest.json" | sort
 }
 
-# must_equal STEP REFERENCE FOLDER: up to STEP, the curve, validation losses, weights and moments are the same.
+# must_equal STEP REFERENCE FOLDER: checks that up to STEP the curve, validation losses, weights and moments are the
+# same.
 must_equal() {
     numbers "$2" step loss grad_norm lr ntokens_seen >wanted.step
     numbers "$3" step loss grad_norm lr ntokens_seen >found.step

@@ -14,7 +14,7 @@ held() {
     grep -q '^held up: ' err || not_as "no rank was held up"
 }
 
-# one_error PATTERN...: the job ended with code 4 and one error message.
+# one_error PATTERN...: checks that the job ended with code 4 and one error message.
 one_error() {
     expect_code 4
     [ "$(grep -c 'titan: error:' err)" = 1 ] || not_as "expected one error message"
