@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of families use: parameters are appended to a model's list, and layers to its graph; and the graphs
- * of a row's parts.
+ * Functions for the files of families, which append parameters to a model's list and layers to its graph; and the
+ * graphs that consist of a row's parts.
  */
 #include <math.h>
 #include <stdio.h>
@@ -143,7 +143,7 @@ void tt_params_add(struct tt_model *m)
 
 /* --- layers --- */
 
-/* The elements of a head that are rotated. */
+/* The number of elements of a head that are rotated. */
 static int64_t rope_dim(const struct tt_model_dims *dims)
 {
     return dims->mla.kv_rank ? dims->mla.rope_dim : dims->rotary_dim ? dims->rotary_dim : dims->head_dim;
@@ -178,7 +178,8 @@ void tt_build_block(struct tt_build *b, int block)
         (void)snprintf(b->prefix, sizeof b->prefix, "layers.%d.", block);
 }
 
-/* The value of the parameter "<prefix><name>.<which>" for the output, or for all others, which are one part. */
+/* The value of the parameter "<prefix><name>.<which>": of the part for the output, or of the part for all other
+ * uses. */
 static int find_param(struct tt_build *b, const char *layer, const char *which, bool output)
 {
     const struct tt_model *model = b->model;
@@ -272,7 +273,7 @@ int tt_build_norm(struct tt_build *b, const char *name, int x)
                : tt_build_rmsnorm_of(b, name, x, b->model->dims.norm_eps);
 }
 
-/* x times a constant, of which 0 means 1. */
+/* x times a constant; a constant of 0 stands for 1. */
 static int scaled(struct tt_build *b, const char *name, int x, double by)
 {
     struct tt_attr attr = {.scale = (float)by};
@@ -280,7 +281,7 @@ static int scaled(struct tt_build *b, const char *name, int x, double by)
     return by == 0.0 || by == 1.0 ? x : node(b, TT_OP_SCALE, name, &x, 1, &attr);
 }
 
-/* A node "<name>.<suffix>" of x and perhaps a weight. */
+/* A node "<name>.<suffix>" that reads x and perhaps a weight. */
 static int part(struct tt_build *b, enum tt_op_id op, const char *name, const char *suffix, int x, int w,
                 const struct tt_attr *attr)
 {
@@ -290,7 +291,7 @@ static int part(struct tt_build *b, enum tt_op_id op, const char *name, const ch
     return out;
 }
 
-/* The narrow product is scaled, which is cheaper than to scale the wide one. Parts of one tensor share it. */
+/* Scales the narrow product, which is cheaper than scaling the wide one. Parts of one tensor share it. */
 static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
 {
     struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
@@ -447,15 +448,15 @@ static int norm_if(struct tt_build *b, const char *wanted, const char *name, int
     return wanted ? tt_build_norm(b, name, x) : x;
 }
 
-/* x plus what a part of a block, `y`, adds to it. */
+/* x plus `y`, the output of a part of a block. */
 static int add_residual(struct tt_build *b, const char *name, const char *scaled_name, int x, int y)
 {
     return tt_build_add(b, name, x, scaled(b, scaled_name, y, b->model->dims.multipliers.residual));
 }
 
 /*
- * A copy of x for attention, if the feed-forward reads x too. With tensor parallelism each of the two parts adds up its
- * own gradient of its input over grains, so they need inputs of their own.
+ * A copy of x for attention, if the feed-forward reads x too. With tensor parallelism, each of the two parts sums the
+ * gradient of its input over grains, so each needs its own input.
  */
 static int apart(struct tt_build *b, const char *name, int x)
 {

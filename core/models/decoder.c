@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What Llama-like models share: parameters named as in torchtitan, initialised by its rules (the same for all), and
- * mapped to Hugging Face's names; the graph of a block, with grouped-query attention or with multi-head latent
- * attention.
+ * The parts that Llama-like models share: parameters named as in torchtitan, initialised by its rules (the same for
+ * all), and mapped to Hugging Face's names; the graph of a block, with grouped-query attention or with multi-head
+ * latent attention.
  */
 #include <math.h>
 #include <string.h>
@@ -19,16 +19,16 @@ static void add_matrix(struct tt_model *m, int l, const char *name, const char *
 
 /* --- multi-head latent attention --- */
 
-/* Of the norms of latents: transformers has it whatever the configuration says. */
+/* Epsilon of the norms of latents: transformers uses it whatever the configuration says. */
 static const float latent_eps = 1e-6F;
 
-/* Elements of a head of keys that are not rotated. */
+/* The number of elements in a head of keys that are not rotated. */
 static int64_t plain_dim(const struct tt_model_dims *d)
 {
     return d->head_dim - d->mla.rope_dim;
 }
 
-/* Adds the parameters that take the place of wq, wk and wv in block l, and wo. `deep`: the init rule of wo. */
+/* Adds the parameters that replace wq, wk and wv in block l, and wo. `deep`: the init rule of wo. */
 static void add_latent_attention(struct tt_model *m, int l, struct tt_normal deep)
 {
     const struct tt_model_dims d = m->dims;
@@ -106,7 +106,7 @@ static struct tt_attr attention_attr(const struct tt_build *b, int64_t kv_heads,
                             .scale = (float)(tt_rope_score_scale(&d->rope) / sqrt((double)d->head_dim))};
 }
 
-/* Keys and values of all heads, and attention among them. */
+/* Makes the keys and values of all heads, and attends to them. */
 static int expanded(struct tt_build *b, int q, int latent, int rotated)
 {
     const struct tt_model_dims *d = &b->model->dims;
@@ -158,8 +158,8 @@ static int on_latents(struct tt_build *b, int q, int latent, int rotated)
 }
 
 /*
- * What attention makes of x (N, D), from the heads of queries to wo. In a decode graph the only cache has the latents
- * with the rotated keys, and the heads' part of wkv_b is applied to queries and results instead of to every latent.
+ * The attention of x (N, D), from the heads of queries to wo. In a decode graph, the only cache holds the latents with
+ * the rotated keys, and the heads' part of wkv_b is applied to queries and results instead of to every latent.
  */
 static int latent_attention(struct tt_build *b, int x)
 {
@@ -177,7 +177,7 @@ static int latent_attention(struct tt_build *b, int x)
 
 /* --- blocks --- */
 
-/* Names of Hugging Face's where the decoder has none of its own. */
+/* Hugging Face's names, for layers to which the decoder gives none. */
 static const char *const llama_heads[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                                           "self_attn.o_proj"};
 static const char *const llama_ffn[] = {"mlp.gate_proj", "mlp.down_proj", "mlp.up_proj"};
@@ -198,8 +198,8 @@ bool tt_model_is_gated(const struct tt_model_row *row)
 }
 
 /*
- * A linear layer (rows, columns), perhaps with a bias, that tensor parallelism cuts by `tp`. Returns its weight, the
- * last parameter or the one before.
+ * A linear layer (rows, columns), perhaps with a bias, that tensor parallelism cuts as `tp` says. Returns its weight:
+ * the last parameter or the one before.
  */
 static struct tt_param *add_layer(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t rows,
                                   int64_t columns, struct tt_normal normal, bool bias, enum tt_param_tp tp)
@@ -212,7 +212,7 @@ static struct tt_param *add_layer(struct tt_model *m, int l, const char *name, c
     return p;
 }
 
-/* Says for the parameters from `first` on, in the order in which they are there, which of them are one tensor. */
+/* Marks which of the parameters from `first` on, in order, are parts of one tensor. */
 static void join_parts(struct tt_model *m, int first)
 {
     for (int i = first; i < m->n_params; i++) {
@@ -235,7 +235,7 @@ static void join_parts(struct tt_model *m, int first)
 }
 
 /*
- * Adds q, k or v. Files for rotating halves have the rows of each head in a different order from that for pairs.
+ * Adds q, k or v. In files for rotating halves, the rows of each head are in another order than for pairs.
  *   is_whole   every rank that shares the layer has all of it
  */
 static void add_heads(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads, bool is_rotated,
@@ -299,7 +299,8 @@ static void add_attention(struct tt_model *m, int l, struct tt_normal deep)
     add_layer(m, l, "attention.wo", hf[3], d.dim, d.n_heads * d.head_dim, deep, d.out_bias, TT_TP_COLUMNS);
 }
 
-/* torchtitan's order and init rules: the router begins as small as what is added to the residual. */
+/* torchtitan's order and init rules: the router's initial weights are as small as those of layers that add to the
+ * residual. */
 static void add_experts(struct tt_model *m, int l, struct tt_normal deep)
 {
     const struct tt_decoder *of = m->row->decoder;
@@ -355,7 +356,7 @@ static void add_block(struct tt_model *m, int l)
     add_norm(m, l, "ffn_post_norm", norms->after_ffn);
 }
 
-/* The product with a layer, which has a bias if `bias`. */
+/* The product with a layer, including its bias if `bias` is set. */
 static int product(struct tt_build *b, const char *name, const char *layer, int x, bool bias)
 {
     return bias ? tt_build_affine(b, name, layer, x) : tt_build_linear(b, name, layer, x);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a model consists of, for people: the parts of its blocks by its family's description and its sizes, and the
- * parameters of a block with their names in Hugging Face's files.
+ * Describes a model for people: the parts of its blocks, from its family's description and its sizes, and the
+ * parameters of a block, with their names in Hugging Face's files.
  */
 #include "core/models/explain.h"
 
@@ -11,7 +11,7 @@
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
-/* A line: its title, and what `fmt` gives. */
+/* A line: its title, and the text that `fmt` gives. */
 #define LINE(text, title, ...)              \
     do {                                    \
         tt_text_add(text, "%-14s ", title); \
@@ -167,7 +167,7 @@ static void add_multipliers(struct tt_text *t, const struct tt_multipliers *m)
             LINE(t, n++ == 0 ? "multipliers" : "", "%s %g", each[i].of, each[i].by);
 }
 
-/* The parameters of block 0 and of the last one if that has others, and those outside of blocks. */
+/* The parameters of block 0 (and of the last block, if its parameters differ), and those outside the blocks. */
 static void add_params(struct tt_text *t, const struct tt_model *model)
 {
     LINE(t, "parameters", "those of block 0, and outside of the blocks, with their names in Hugging Face's files");

@@ -229,7 +229,7 @@ static int fail_type(const char *key, const char *wanted, const char *where)
     return tt_fail(TT_EDATA, "%s: %s must be %s", where, key, wanted);
 }
 
-/* A key that has two names in a class: *ret_key is the one that the file has. */
+/* A key that has two names in a class: *ret_key is the name in the file. */
 static int find_name(const json_t *config, const char *key, const char *other, const char *where, const char **ret_key)
 {
     const json_t *a = tt_hf_member(config, key), *b = tt_hf_member(config, other);
@@ -379,7 +379,8 @@ int tt_hf_must_equal(const json_t *config, const char *key, double wanted, const
     return rc;
 }
 
-/* Mistral's and Mixtral's classes do not read use_sliding_window: a window that the file switches off would count. */
+/* Mistral's and Mixtral's classes do not read use_sliding_window: a window that the file switches off would still
+ * count. */
 static int check_use(const json_t *config, const char *where, int64_t window)
 {
     if (!window || !json_object_get(config, "use_sliding_window") ||
@@ -402,7 +403,7 @@ static int read_window(const json_t *config, const struct tt_hf_windows *of, con
 
     if (!of->any || of->needs_use)
         TT_TRY(tt_hf_bool(config, "use_sliding_window", used, where, &used));
-    if (value && (used || json_integer_value(value) != 0)) /* Qwen2-MoE's class writes 0 where it has none */
+    if (value && (used || json_integer_value(value) != 0)) /* Qwen2-MoE's class writes 0 if there is none */
         TT_TRY(tt_hf_int(config, "sliding_window", 0, where, &window));
     *ret_window = used ? window : 0;
     if (of->any && !of->needs_use)
@@ -450,7 +451,7 @@ static int check_layer_types(const json_t *config, const char *where)
     return 0;
 }
 
-/* The command that writes files which are not quantized, for methods that have one. */
+/* The command that writes unquantized files, for methods that have one. */
 static const char *conversion_of(const char *method)
 {
     static const struct {
@@ -470,7 +471,7 @@ static const char *conversion_of(const char *method)
     return "use the model's float32, bfloat16 or float16 files";
 }
 
-/* Older files of bitsandbytes' do not name it. */
+/* Older files of bitsandbytes do not name it. */
 static bool is_bitsandbytes(const json_t *quantization, const char *method)
 {
     return method ? strcmp(method, "bitsandbytes") == 0
@@ -571,7 +572,7 @@ int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d
         TT_HF_KEY("hidden_size", NULL, SIZE, dim),
         TT_HF_KEY("num_hidden_layers", NULL, SIZE, n_layers),
         TT_HF_KEY("num_attention_heads", NULL, SIZE, n_heads),
-        TT_HF_KEY("num_key_value_heads", NULL, NULLABLE, n_kv_heads), /* null: as many as heads */
+        TT_HF_KEY("num_key_value_heads", NULL, NULLABLE, n_kv_heads), /* null: the same number as heads */
         TT_HF_KEY("intermediate_size", NULL, SIZE, ffn_dim),
         TT_HF_KEY("vocab_size", NULL, SIZE, vocab_size),
         TT_HF_KEY("max_position_embeddings", NULL, SIZE, max_positions),
@@ -583,7 +584,7 @@ int tt_hf_sizes(const json_t *config, const char *where, struct tt_model_dims *d
 
     TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
     TT_TRY(tt_hf_read(config, &eps, 1, where, d));
-    if (d->n_layers > TT_MOST_LAYERS) /* others may be looked at one by one */
+    if (d->n_layers > TT_MOST_LAYERS) /* the others may be examined one by one */
         return tt_fail(TT_EDATA, "%s: num_hidden_layers is %lld; at most %d is supported", where,
                        (long long)d->n_layers, TT_MOST_LAYERS);
     TT_TRY(tt_hf_read_rope(config, where, d));
@@ -600,7 +601,8 @@ static bool is_listed(const json_t *layers, int64_t layer)
     return false;
 }
 
-/* A layer is dense if mlp_only_layers has it, or if its number from 1 on is not a multiple of decoder_sparse_step. */
+/* A layer is dense if mlp_only_layers contains it, or if its number, from 1 on, is not a multiple of
+ * decoder_sparse_step. */
 static int read_dense_layers(const json_t *config, const char *where, int64_t layers, struct tt_moe *moe)
 {
     const json_t *listed = tt_hf_member(config, "mlp_only_layers");
@@ -643,7 +645,7 @@ int tt_hf_router_logits(const json_t *config, const char *where)
     return rc;
 }
 
-/* Of Qwen3's class, or of Mixtral's and OLMoE's, whose experts are as wide as the feed-forward. */
+/* For Qwen3's class, or for Mixtral's and OLMoE's, whose experts are as wide as the feed-forward. */
 static int read_experts(const json_t *config, const char *where, struct tt_model_dims *d)
 {
     static const struct tt_hf_key keys[] = {
@@ -708,7 +710,7 @@ out:
     return rc;
 }
 
-/* Whether weights were trained with dropout or without it, they are as good without. */
+/* Weights trained with dropout and weights trained without it are equally usable without it. */
 static int read_dropout(const json_t *config, const struct tt_hf_class *class, const char *where)
 {
     static const char *const keys[] = {"attention_dropout",
@@ -752,7 +754,7 @@ int tt_hf_must_be_activation(const json_t *config, const char *key, enum tt_acti
                    (int)strcspn(activations[activation], " "), activations[activation]);
 }
 
-/* Whether a hidden_act is GELU's tanh form, of a decoder that has the exact one too. */
+/* Whether a hidden_act is GELU's tanh form, for a decoder that has the exact form too. */
 static bool is_tanh_gelu(const struct tt_decoder *decoder, const json_t *name)
 {
     return decoder->activation == TT_ACTIVATION_GELU && is_activation(TT_ACTIVATION_GELU_TANH, name);
@@ -765,7 +767,7 @@ static int read_activation(const json_t *config, const struct tt_decoder *decode
     return d->tanh_gelu ? 0 : tt_hf_must_be_activation(config, "hidden_act", decoder->activation, where);
 }
 
-/* Refuses what Llama's blocks do not have. Windows are refused if the class has none. */
+/* Refuses features that Llama's blocks lack. Windows are refused if the class has none. */
 static int read_decoder(const json_t *config, const struct tt_decoder *decoder, const char *where,
                         struct tt_model_dims *d)
 {
@@ -773,7 +775,7 @@ static int read_decoder(const json_t *config, const struct tt_decoder *decoder, 
 
     TT_TRY(read_activation(config, decoder, where, d));
     TT_TRY(read_biases(config, decoder, where, d));
-    if (!d->mla.kv_rank) /* else it is that of what is rotated, */
+    if (!d->mla.kv_rank) /* otherwise it is the size of the rotated part */
         TT_TRY(tt_hf_int(config, "head_dim", d->head_dim, where, &d->head_dim));
     TT_TRY(tt_hf_sizes(config, where, d));
     TT_TRY(read_windows(config, where, d));
@@ -795,7 +797,7 @@ static bool is_refused(const struct tt_decoder *decoder, const struct tt_hf_clas
            json_number_value(value) != 1.0;
 }
 
-/* How many keys of a file would not have their effect with a class of `row`; list may be NULL. */
+/* The number of keys of a file that would not have their effect with a class of `row`; list may be NULL. */
 static int list_differences(const json_t *config, const struct tt_model_row *row, const struct tt_hf_class *class,
                             struct tt_text *list)
 {
@@ -881,7 +883,7 @@ json_t *tt_hf_float(float value)
     return tt_json_number(tt_hf_decimal(value));
 }
 
-/* The sizes whose keys are Llama's, and RoPE in the spelling of transformers 4, which 5 converts. */
+/* Writes the sizes that have Llama's keys, and RoPE in the spelling of transformers 4, which 5 converts. */
 static void write_decoder(json_t *config, const struct tt_hf_class *class, const struct tt_model *model)
 {
     static const struct tt_decoder plain = {0};

@@ -44,9 +44,9 @@
 void tt_dims_override(struct tt_model_dims *dims, const struct tt_model_dims *with);
 
 /**
- * Functions for writing a row's add_block. What they return is valid until the next call, because model->params may
- * move. In block `block`, names are relative: titan's get the prefix "layers.<block>.", and Hugging Face's the row's
- * hf_blocks and the number. Outside of the blocks (TT_BLOCK_*) names are complete.
+ * Functions for writing a row's add_block. The pointers that they return are valid until the next call, because
+ * model->params may move. In block `block`, names are relative: titan's get the prefix "layers.<block>.", and Hugging
+ * Face's the row's hf_blocks and the number. Outside of the blocks (TT_BLOCK_*) names are complete.
  */
 struct tt_normal {
     double std, cut, depth; /* as in struct tt_param; if depth is given, std follows from it */
@@ -73,7 +73,7 @@ void tt_params_norm(struct tt_model *model, int block, const char *name, const c
 /** Lists all parameters of a new model: the embeddings, the blocks by the row's add_block, the last norm, the head. */
 void tt_params_add(struct tt_model *model);
 
-/** A vector of zeros that is a buffer. hf_name NULL: Hugging Face's class does not have it. */
+/** A buffer: a vector of zeros. hf_name NULL: Hugging Face's class does not have it. */
 struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
 
 /**
@@ -84,11 +84,11 @@ struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char 
 struct tt_build {
     const struct tt_model *model;
     struct tt_graph *graph;
-    enum tt_dtype dtype; /* of parameters and activations: the graph's */
-    int64_t seq_len;     /* of the context: T, or cache_len */
+    enum tt_dtype dtype; /* type of parameters and activations: the graph's */
+    int64_t seq_len;     /* length of the context: T, or cache_len */
     int layer;           /* the block, or TT_NONE */
     char prefix[32];
-    int next_param;        /* where the search for a parameter by name begins: after the one found last */
+    int next_param;        /* where the search for a parameter by name begins: after the last one found */
     int narrow, narrow_of; /* the scaled product with A of the last adapter, and A's parameter */
 };
 
@@ -140,11 +140,11 @@ int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64
 /** The value of the parameter "<layer>.<which>". */
 int tt_build_param(struct tt_build *b, const char *layer, const char *which);
 
-/** A node; ret_out takes its first n outputs. The first has the name `name`. */
+/** A node; ret_out gets its first n outputs. The first one has the name `name`. */
 void tt_build_node(struct tt_build *b, enum tt_op_id op, const char *name, const int *in, int n_in,
                    const struct tt_attr *attr, int n, int *ret_out);
 
-/** The feed-forwards of all experts, applied to rows that are sorted by expert; ends: where those of each end. */
+/** The feed-forwards of all experts, applied to rows that are sorted by expert; ends: the end of each expert's rows. */
 typedef int (*tt_expert_fn)(struct tt_build *b, int rows, int ends, const struct tt_attr *attr);
 
 /** The weighted sum of the outputs of each token's experts. Parameters "moe.router.gate"; the sizes are the model's. */
@@ -165,16 +165,18 @@ enum tt_qk_norm {
     TT_QK_EACH,  /* every head by itself, each with weights of its own (Command R+) */
 };
 
-/** A Hugging Face name for each norm of a block. One that is NULL does not exist, but if all are, they are Llama's. */
+/**
+ * A Hugging Face name for each norm of a block. If one is NULL, the norm does not exist; if all are, they are Llama's.
+ */
 struct tt_norm_names {
     const char *before_attention, *after_attention, *before_ffn, *after_ffn;
 };
 
 /**
- * Llama-style decoders: blocks of grouped-query attention with RoPE and a feed-forward. The members are what differs
- * between architectures; with all of them 0 they are Llama's: norms before both, a SwiGLU feed-forward, no biases.
- * What the configurations of one architecture may choose are sizes (struct tt_model_dims): windows, layers without
- * RoPE, multipliers, further biases, a parallel residual, experts.
+ * Llama-style decoders: blocks of grouped-query attention with RoPE and a feed-forward. The members describe the
+ * differences between architectures; if all of them are 0, the blocks are Llama's: norms before both, a SwiGLU
+ * feed-forward, no biases. The choices of a configuration within an architecture are sizes (struct tt_model_dims):
+ * windows, layers without RoPE, multipliers, further biases, a parallel residual, experts.
  *
  * Hugging Face's names of linear layers are without ".weight". Neighbours of the same name are parts of one tensor, one
  * after the other.
@@ -182,19 +184,19 @@ struct tt_norm_names {
 struct tt_decoder {
     bool qkv_bias; /* q, k and v always have biases (Qwen2) */
     enum tt_qk_norm qk_norm;
-    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1). Files have these too if `pairs_in_files`;
-     * else the rows are permuted there. */
+    /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1). If `pairs_in_files` is set, files are in
+     * the same order; otherwise their rows are permuted. */
     bool rotate_half, pairs_in_files;
-    bool heads_in_turn; /* q, k and v are one tensor there, which has the rows of each head from all three in turn */
+    bool heads_in_turn; /* q, k and v are one tensor there, which holds the rows of each head from all three in turn */
     enum tt_activation activation;
-    bool scaled_embeddings; /* times sqrt(D) (Gemma) */
+    bool scaled_embeddings; /* multiplies embeddings by sqrt(D) (Gemma) */
     struct tt_norm_names hf_norms;
-    const char *hf_heads[4]; /* of q, k, v and of the product with their result; NULL: Llama's */
-    const char *hf_ffn[3];   /* of w1, w2 and w3; NULL: Llama's, but without w3 if there is a w1 */
+    const char *hf_heads[4]; /* names of q, k, v and of the product with their result; NULL: Llama's */
+    const char *hf_ffn[3];   /* names of w1, w2 and w3; NULL: Llama's, but without w3 if there is a w1 */
     const char *hf_bias; /* Hugging Face's name of the biases of experts, of routers with sigmoids; NULL: its class has
                           * none */
     const char *hf_shared[3];   /* of w1, w2 and w3 of the experts that see all tokens; NULL: its class has none */
-    const char *hf_shared_gate; /* and of what their output is times the sigmoid of, if there is shared_dim */
+    const char *hf_shared_gate; /* and of the gate whose sigmoid multiplies their output, if there is shared_dim */
     const char *hf_experts[4];  /* Hugging Face's names of the router, and of w1, w2 and w3 of expert *; NULL: none */
 };
 

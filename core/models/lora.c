@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of adapters. They are initialised as PEFT does it, and have its names in its files.
+ * The parameters of adapters. They are initialised as in PEFT, and have PEFT's names in its files.
  */
 #include "core/models/lora.h"
 
@@ -13,7 +13,7 @@
 const char *const tt_lora_modules[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 const int tt_lora_n_modules = (int)(sizeof tt_lora_modules / sizeof tt_lora_modules[0]);
 
-/* The layers in Hugging Face's classes, and the modules that they are. Some classes have several as one layer. */
+/* The layers in Hugging Face's classes, and their modules. Some classes combine several modules in one layer. */
 #define BIT(module) (1U << TT_MODULE_##module)
 static const struct layer {
     const char *name;
@@ -50,7 +50,7 @@ unsigned tt_lora_module(const char *name)
     return 0;
 }
 
-/* The layer whose weight a parameter is: "model.layers.0.self_attn.q_proj.weight"; NULL: none that has adapters. */
+/* The layer to which a weight belongs: "model.layers.0.self_attn.q_proj.weight"; NULL: no layer that has adapters. */
 static const struct layer *layer_of(const struct tt_param *param)
 {
     size_t size = param->hf_name ? strlen(param->hf_name) : 0, end = sizeof weight - 1;
@@ -111,7 +111,7 @@ static struct tt_param *add(struct tt_model *model, const struct tt_param *of, c
     return p;
 }
 
-/* A as torch.nn.Linear does it: Kaiming's uniform numbers with a = sqrt(5). */
+/* A, initialised as torch.nn.Linear does it: Kaiming's uniform numbers with a = sqrt(5). */
 static void add_a(struct tt_model *model, const struct tt_param *of)
 {
     double bound = 1.0 / sqrt((double)of->shape[1]);
@@ -125,7 +125,7 @@ static void add_a(struct tt_model *model, const struct tt_param *of)
     p->tp = of->tp == TT_TP_COLUMNS ? TT_TP_COLUMNS : TT_TP_WHOLE; /* A is cut like the weight's columns */
 }
 
-/* The rows of B are those of the weight. */
+/* The rows of B are the weight's rows. */
 static void add_b(struct tt_model *model, const struct tt_param *of)
 {
     struct tt_param *p = add(model, of, "lora_b", "lora_B");
@@ -142,7 +142,7 @@ static void add_b(struct tt_model *model, const struct tt_param *of)
     p->hf_rows = of->hf_rows;
 }
 
-/* Adds a weight and its adapter. Weights that are parts of one tensor come one after the other, and share A. */
+/* Adds a weight and its adapter. Weights that are parts of one tensor must come one after the other; they share A. */
 static void add_adapted(struct tt_model *model, const struct tt_param *of)
 {
     struct tt_param *p = &TT_PUSH(model->params, model->n_params, model->cap_params);

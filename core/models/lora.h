@@ -5,9 +5,9 @@
 #include "core/models/model.h"
 
 /**
- * Low-rank adapters (Hu et al. 2022). A linear layer with weight W, which is frozen, gets two small matrices that are
- * trained: y = x W^T + (alpha / rank) (x A^T) B^T, with A (rank, in) and B (out, rank). B is 0 at first, so training
- * begins with the model as it was.
+ * Low-rank adapters (Hu et al. 2022). A linear layer with a frozen weight W gets two small trained matrices:
+ * y = x W^T + (alpha / rank) (x A^T) B^T, with A (rank, in) and B (out, rank). B is 0 at first, so training begins with
+ * the unchanged model.
  */
 
 /** The layers that may have an adapter, by their names in most of Hugging Face's models: bits of tt_lora.modules. */
@@ -20,7 +20,7 @@ extern const int tt_lora_n_modules;
  */
 unsigned tt_lora_module(const char *name);
 
-/** Hugging Face's names of the layers of a model that have adapters; returns how many. Static. */
+/** Hugging Face's names of those layers of a model that have adapters; returns their number. Static. */
 enum { TT_LORA_LAYERS = 16 };
 int tt_lora_layers(const struct tt_model *model, const char **ret_names);
 
@@ -36,7 +36,7 @@ int tt_lora_add(struct tt_model *model) TT_MUST_CHECK;
 /** Whether a tensor has the name of a matrix of an adapter, titan's or PEFT's. */
 bool tt_lora_is_name(const char *name);
 
-/** What the product of A and B is multiplied by. */
+/** The factor of the product of A and B. */
 static inline double tt_lora_scale(const struct tt_lora *lora)
 {
     return lora->alpha / (double)lora->rank;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a model's parameters and sizes say: counts, flops, initial weights. Everything here is arithmetic on shapes,
- * except that tt_param_fill writes weights into the caller's memory.
+ * Numbers that follow from a model's parameters and sizes: counts, flops, initial weights. Everything here is
+ * arithmetic on shapes, except that tt_param_fill writes weights into the caller's memory.
  */
 #include "core/models/model.h"
 
@@ -62,7 +62,7 @@ int64_t tt_model_n_active(const struct tt_model *model)
     return tt_model_n_elements(model) - of_experts + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
 }
 
-/* The elements of parameters in a token's matrix products; an embedding counts if it is also the head. */
+/* The number of elements in a token's matrix products; an embedding counts if it is also the head. */
 static int64_t counted_elements(const struct tt_model *model)
 {
     const struct tt_model_dims *d = &model->dims;
@@ -84,7 +84,8 @@ static int64_t frozen_elements(const struct tt_model *model)
     return n + (moe->experts ? of_experts * moe->top_k / moe->experts : 0);
 }
 
-/* 6: a multiplication and an addition, once in forward and twice in backward; once in backward if it is frozen. */
+/* 6 per element: a multiplication and an addition, once in forward and twice in backward; if it is frozen, only once in
+ * backward. */
 static double flops_per_token(const struct tt_model *model, double keys_per_query, double keys_of_window)
 {
     const struct tt_model_dims *d = &model->dims;

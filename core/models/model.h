@@ -27,7 +27,7 @@ struct tt_lora {
 /* How many layers a set of bits can name. */
 #define TT_LAYER_BITS 62
 
-/* Far more layers than any model has. */
+/* More layers than any model has. */
 #define TT_MOST_LAYERS 16384
 
 /* The feed-forward layers of experts: a router gives each token to top_k of them. */
@@ -35,18 +35,18 @@ struct tt_moe {
     int64_t experts; /* 0: none, all layers are dense */
     int64_t top_k;
     int64_t ffn_dim;            /* width of an expert; 0 in overrides and flavors: as tt_model_dims.ffn_dim */
-    int64_t shared;             /* experts that see all tokens, as one feed-forward that is `shared` times as wide */
+    int64_t shared;             /* experts that see all tokens, as one feed-forward `shared` times as wide */
     int64_t shared_dim;         /* or one of this width, times the sigmoid of a product with the token (Qwen2-MoE) */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
-    int64_t dense_set;          /* more of these: bit l is layer l; no layer from TT_LAYER_BITS on */
-    bool gates_as_scored;       /* a token's gates are not divided by their sum */
+    int64_t dense_set;          /* more such layers: bit l is layer l; no layer from TT_LAYER_BITS on */
+    bool gates_as_scored;       /* the gates of a token are not divided by their sum */
     bool biased;                /* each layer has biases of its experts, which only choose (tt_params_buffer) */
     bool balanced;              /* debugging: experts get tokens in turn, whatever the router says */
-    enum tt_router_score score; /* what the router makes of its logits */
-    int64_t groups;             /* of neighbouring experts; 0: none */
-    int64_t kept_groups;        /* that a token's experts are in */
+    enum tt_router_score score; /* how the router turns logits into scores */
+    int64_t groups;             /* groups of neighbouring experts; 0: none */
+    int64_t kept_groups;        /* number of groups from which a token's experts come */
     enum tt_group_rule group_rule;
-    double route_scale; /* gates are multiplied by it; 0: 1 */
+    double route_scale; /* factor of the gates; 0: 1 */
 };
 
 /*
@@ -55,24 +55,24 @@ struct tt_moe {
  * of which the last rope_dim are rotated.
  */
 struct tt_mla {
-    int64_t kv_rank; /* of the latent of keys and values; 0: none, attention is Llama's */
-    int64_t q_rank;  /* of a latent of queries; 0: there is none */
+    int64_t kv_rank; /* width of the latent of keys and values; 0: none, attention is Llama's */
+    int64_t q_rank;  /* width of a latent of queries; 0: there is none */
     int64_t rope_dim;
     int64_t value_dim; /* of a head */
 };
 
-/* Some layers: every n-th (n - 1, 2 n - 1, ...), or those of bits that are 1 (bit l is layer l < TT_LAYER_BITS). */
+/* Some layers: every n-th (n - 1, 2 n - 1, ...), or the layers given by bits (bit l is layer l < TT_LAYER_BITS). */
 struct tt_layers {
-    int64_t every; /* 0: the bits say it */
+    int64_t every; /* 0: the bits decide */
     int64_t bits;
 };
 
 /* Constant factors; 0 is 1. */
 struct tt_multipliers {
-    double embedding; /* of the embeddings */
-    double residual;  /* of what attention and feed-forward add to the residual */
-    double attention; /* of the scores; 0: 1 / sqrt(head_dim) */
-    double logits;    /* of the logits */
+    double embedding; /* factor of the embeddings */
+    double residual;  /* factor of the outputs of attention and feed-forward that are added to the residual */
+    double attention; /* factor of the scores; 0: 1 / sqrt(head_dim) */
+    double logits;    /* factor of the logits */
 };
 
 /* Sizes of a model; in overrides 0 (or rope.theta 0, norm_eps 0, tied -1) means "from the flavor". */
@@ -87,13 +87,13 @@ struct tt_model_dims {
     int64_t window_from;    /* layers with a window: 0: layers 0, 2, 4, ...; n: all layers from n - 1 on */
     struct tt_layers full;  /* if this is not empty: exactly these layers have no window */
     struct tt_layers unrotated; /* layers without RoPE */
-    int64_t rotary_dim;         /* the first elements of a head, which alone are rotated; 0: all of them */
+    int64_t rotary_dim;         /* the number of first elements of a head that are rotated; 0: all of them */
     double local_theta;         /* RoPE's base in layers with a window, which then is not scaled; 0: as in others */
     bool qkv_bias, out_bias,
-        mlp_bias;    /* linear layers that have biases, besides the family's own (struct tt_decoder) */
+        mlp_bias;    /* the linear layers that have biases, besides the family's own (struct tt_decoder) */
     bool parallel;   /* attention and feed-forward read the same x, and both are added to it */
     bool head_norms; /* q and k have a norm of each head, with weights of its own (Command R+) */
-    bool tanh_gelu;  /* GELU in its tanh form, where the family's is the exact one */
+    bool tanh_gelu;  /* GELU in its tanh form, if the family's is the exact one */
     struct tt_multipliers multipliers;
     double score_cap, logit_cap; /* soft caps of the scores of attention and of the logits; 0: none */
     struct tt_mla mla;
@@ -123,7 +123,7 @@ enum tt_hf_transform {
     TT_HF_ROPE_PAIRS,        /* rows inside each head: ours 2i+c, theirs c*(E/2)+i (llama q and k) */
     TT_HF_TRANSPOSE,         /* theirs is [in, out] (gpt2) */
     TT_HF_EXPERTS,           /* theirs is a tensor for each expert, with its number in place of the * in hf_name */
-    TT_HF_HEADS_IN_TURN,     /* theirs has the rows of each head from every part in turn (gpt_neox's q, k and v) */
+    TT_HF_HEADS_IN_TURN,     /* theirs holds the rows of each head from every part in turn (gpt_neox's q, k and v) */
     TT_HF_EXPERTS_TRANSPOSE, /* theirs is one tensor, with the matrix of each expert as [in, out] (gpt-oss) */
 };
 
@@ -137,7 +137,7 @@ struct tt_param {
     double std, cut;            /* TT_PARAM_NORMAL; cut is absolute, 0: none */
     double depth;               /* if not 0, std is TT_INIT_STD / depth */
     double low, high;           /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
-    double lr_factor;           /* the learning rate is multiplied by it */
+    double lr_factor;           /* factor of the learning rate */
     bool no_decay;              /* without weight decay */
     enum tt_optim_choice optim; /* which trains it: AdamW, unless tt_param_groups_set_optim says something else */
     enum tt_param_tp tp;
@@ -152,8 +152,8 @@ struct tt_param {
     char *hf_name;   /* NULL: Hugging Face's class does not have it */
     enum tt_hf_transform hf_transform;
     int hf_heads;            /* heads along dimension 0, for TT_HF_ROPE_PAIRS and TT_HF_HEADS_IN_TURN */
-    int hf_part, hf_parts;   /* their tensor has hf_parts parameters along dimension 0; 0: only this one */
-    int64_t hf_row, hf_rows; /* of their tensor: where this one begins there, and how many it has in all; 0: as ours */
+    int hf_part, hf_parts;   /* their tensor contains hf_parts parameters along dimension 0; 0: only this one */
+    int64_t hf_row, hf_rows; /* rows of their tensor: where this parameter begins, and the number of all; 0: as ours */
 };
 
 /** Whether dimension 0 of a parameter is the experts of a layer. */
@@ -167,7 +167,7 @@ struct tt_model_row;
 struct tt_model {
     const struct tt_model_row *row;
     char *flavor;
-    char *title; /* for people: "llama3 8B"; "llama3" if nothing of a flavor is left */
+    char *title; /* for people: "llama3 8B"; "llama3" if nothing remains of a flavor */
     struct tt_model_dims dims;
     struct tt_param *params; /* in the order of the forward pass; a tied weight once, as tok_embeddings.weight */
     int n_params, cap_params;
@@ -201,16 +201,16 @@ struct tt_model_parts {
     int (*feed_forward)(struct tt_build *b, int layer, int x);
 };
 
-/** A family: all that titan knows of it. */
+/** A family: everything that titan knows about it. */
 struct tt_model_row {
     const char *name; /* "llama3" */
     const struct tt_flavor *flavors;
     int n_flavors;
-    const struct tt_hf_class *classes; /* that its config.json may be of (core/models/hf.h) */
+    const struct tt_hf_class *classes; /* the classes that its config.json may have (core/models/hf.h) */
     int n_classes;
     const char *hf_blocks;               /* the text before a block's number in Hugging Face's names */
     const char *hf_embeddings, *hf_norm; /* Hugging Face's names of tok_embeddings.weight, and of the last norm */
-    const char *hf_head;                 /* and of output.weight; NULL: lm_head.weight */
+    const char *hf_head;                 /* and name of output.weight; NULL: lm_head.weight */
     const char *hf_prefix;               /* a prefix of names that some files leave out; may be NULL */
     /* The architectures of llama.cpp that compute it (core/models/gguf.h), and its tensors' names that are not Llama's.
      */
@@ -221,19 +221,20 @@ struct tt_model_row {
     enum tt_norm_kind norm;
     bool learned_positions; /* max_positions rows of them, and a key and value head for each query head */
     bool adaptable;         /* it can have low-rank adapters: its linear layers are tt_lora_modules */
-    bool plain_embeddings;  /* they and the head are initialised as other matrices; else by torchtitan's rules */
-    bool undivided;         /* ranks divide neither its layers, nor its sequences, nor its experts */
+    bool plain_embeddings;  /* embeddings and head are initialised like other matrices; else by torchtitan's rules */
+    bool undivided;         /* ranks can divide neither its layers, nor its sequences, nor its experts */
     const struct tt_decoder *decoder; /* if its blocks are Llama's: how they differ */
     /*
-     * Reads from a parsed config.json (json_t *) what the common reader leaves out. That has filled dims with the
-     * defaults of the class and, if the row has a decoder, with the sizes under Llama's keys. NULL: nothing is left.
+     * Reads the keys of a parsed config.json (json_t *) that the common reader leaves out. The common reader has filled
+     * dims with the defaults of the class and, if the row has a decoder, with the sizes under Llama's keys. NULL: there
+     * are no other keys.
      */
     int (*read_hf_config)(const void *json, const char *where, struct tt_model_dims *dims);
     /* The number of the class that writes a model of these sizes; NULL: 0. */
     int (*class_of)(const struct tt_model_dims *dims);
     /*
-     * The reverse: adds to a new config.json (json_t *), which has Llama's keys if the class reads them, what
-     * transformers 4 and 5 need besides to load the exported weights. NULL: nothing.
+     * The reverse: adds the keys that transformers 4 and 5 need to load the exported weights to a new config.json
+     * (json_t *), which already has Llama's keys if the class reads them. NULL: there are no other keys.
      */
     void (*write_hf_config)(const struct tt_model *model, void *json);
     const struct tt_model_parts *parts;
@@ -247,12 +248,12 @@ struct tt_flavor {
 extern const struct tt_model_row *const tt_model_rows[];
 extern const int tt_model_n_rows;
 
-/** Receives one fault: the keys whose values it is about, ended by TT_KEY_NONE, and the message. */
+/** Receives one fault: the keys that it is about, ended by TT_KEY_NONE, and the message. */
 typedef void (*tt_model_fault_fn)(void *arg, const enum tt_key *keys, const char *message);
 
 /**
- * Reports to fn everything that is wrong with the arguments of tt_model_new. If nothing is wrong, ret_model (may be
- * NULL) is the model. Returns 0, or the code of a fault.
+ * Reports every fault in the arguments of tt_model_new to fn. If there is none, ret_model (may be NULL) is the model.
+ * Returns 0, or the code of a fault.
  */
 int tt_model_check(const char *name, const char *flavor, const struct tt_model_dims *overrides, const char *hf_folder,
                    tt_model_fault_fn fn, void *arg, struct tt_model **ret_model) TT_MUST_CHECK;
@@ -266,7 +267,7 @@ int tt_model_new(const char *name, const char *flavor, const struct tt_model_dim
                  struct tt_model **ret_model) TT_MUST_CHECK;
 void tt_model_free(struct tt_model *model);
 
-/** The same with all dims given (flavor is a name only): the model of a checkpoint. */
+/** The same with all dims given (flavor is only a name): for the model of a checkpoint. */
 int tt_model_from_dims(const char *name, const char *flavor, const struct tt_model_dims *dims,
                        struct tt_model **ret_model) TT_MUST_CHECK;
 
@@ -285,13 +286,13 @@ int tt_model_hf_name(const char *folder, const char **ret_name) TT_MUST_CHECK;
 /** The model of a Hugging Face folder or a GGUF file; errors are as above. */
 int tt_model_from_hf(const char *folder, struct tt_model **ret_model) TT_MUST_CHECK;
 
-/** The elements of all parameters but buffers. */
+/** The elements of all parameters except buffers. */
 int64_t tt_model_n_elements(const struct tt_model *model);
 
 /** The elements of the parameters that are not frozen. */
 int64_t tt_model_n_trained(const struct tt_model *model);
 
-/** The elements that a token uses: of experts, the share top_k / experts. */
+/** The elements that a token uses; for experts, the share top_k / experts. */
 int64_t tt_model_n_active(const struct tt_model *model);
 
 /**
@@ -313,9 +314,9 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len, bool d
 /**
  * A new forward graph (caller frees) whose parameters and activations are of type dtype, TT_F32 or TT_BF16. With
  * documents it has the input graph->positions, and tokens attend only within their own documents. TRAIN also
- * differentiates the loss: ret_param_grad[p] is the value of parameter p's whole gradient, of a tied one the
- * embedding's part, TT_NONE if nothing reads the parameter or it is frozen; else it is NULL. Fails as
- * tt_model_check_seq_len does.
+ * differentiates the loss: ret_param_grad[p] is the value of parameter p's whole gradient (for a tied one, the
+ * embedding's part), or TT_NONE if nothing reads the parameter or it is frozen; otherwise ret_param_grad is NULL. Fails
+ * as tt_model_check_seq_len does.
  */
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
                    int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
@@ -355,22 +356,22 @@ static inline bool tt_model_has_experts(const struct tt_model_dims *dims, int64_
            !(layer < TT_LAYER_BITS && moe->dense_set & INT64_C(1) << layer);
 }
 
-/** The width of what sees all tokens in layers of experts; 0: there is no such thing. */
+/** The width of the feed-forward that sees all tokens in layers of experts; 0: there is none. */
 static inline int64_t tt_moe_shared_width(const struct tt_moe *moe)
 {
     return moe->shared_dim ? moe->shared_dim : moe->shared * moe->ffn_dim;
 }
 
-/** Whether a feed-forward has a gate, w3; else it has two matrices. */
+/** Whether a feed-forward has a gate, w3; otherwise it has two matrices. */
 bool tt_model_is_gated(const struct tt_model_row *row);
 
-/** How many layers of a model with experts have none. */
+/** The number of layers without experts in a model with experts. */
 int64_t tt_model_dense_layers(const struct tt_model_dims *dims);
 
-/** What YaRN multiplies the scores of attention by, with 1 / sqrt(E); 1 without YaRN. */
+/** YaRN's factor of the scores of attention, in addition to 1 / sqrt(E); 1 without YaRN. */
 double tt_rope_score_scale(const struct tt_rope *rope);
 
-/** What YaRN and LongRoPE multiply cos and sin by, as in transformers; else 1. */
+/** The factor of cos and sin with YaRN and LongRoPE, as in transformers; otherwise 1. */
 double tt_rope_table_scale(const struct tt_rope *rope);
 
 /** Whether the scaling is LongRoPE's. */
@@ -385,7 +386,10 @@ static inline bool tt_rope_is_long(const struct tt_rope *rope)
  */
 struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t head_dim, int64_t context);
 
-/** By how much pair i of head_dim rotated elements turns from one position to the next (LongRoPE: by short_factor). */
+/**
+ * The angle by which pair i of head_dim rotated elements turns from one position to the next (LongRoPE: with
+ * short_factor).
+ */
 double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i);
 
 /** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sizes of a model as a table, by which the model of a checkpoint is written and read, and sizes replace others.
+ * The sizes of a model as a table: by it, titan writes and reads the model of a checkpoint, and replaces sizes.
  */
 #include "core/models/model_json.h"
 
@@ -15,16 +15,16 @@
 #include "core/models/lora.h"
 #include "core/os/file.h"
 
-/* norm_eps is a float, tied an int (FLAG), a WORD an enum, a LIST TT_ROPE_PAIRS floats up to the first that is 0; the
- * rest is int64_t, bool or double. */
+/* norm_eps is a float, tied an int (FLAG), a WORD an enum, a LIST TT_ROPE_PAIRS floats that end at the first 0; the
+ * others are int64_t, bool or double. */
 enum kind { INT, FLAG, BOOL, FLOAT, REAL, WORD, LIST };
 
 /* Whether a member is in the file: always; always, but files of older versions lack it (0); or only if it is not 0. */
 enum presence { NEEDED, WRITTEN, IF_SET };
 
 /*
- * The sizes of a model, each with its place in the file: "object.key", or a key of the file itself. An object is there
- * if its first member is not 0.
+ * The sizes of a model, each with its place in the file: "object.key", or a key of the file itself. An object exists if
+ * its first member is not 0.
  */
 static const struct field {
     const char *object, *key;

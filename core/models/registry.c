@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The registry: finds a model's row and flavor, settles and checks its sizes, and lists its parameters.
+ * The registry: finds a model's row and flavor, completes and checks its sizes, and lists its parameters.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ int64_t tt_model_dense_layers(const struct tt_model_dims *dims)
     return n;
 }
 
-/* --- what is wrong with sizes --- */
+/* --- faults in sizes --- */
 
 /* Receives the faults, and notes whether there were any. */
 struct check {
@@ -77,7 +77,7 @@ static void check_not_llamas(struct check *c, const struct tt_rope *rope, const 
               TT_KEY_NAME(model.rope_scaling.low_freq_factor), TT_KEY_NAME(model.rope_scaling.high_freq_factor), type);
 }
 
-/* YaRN's own numbers, which are not keys. Both betas of Kimi-K2 are 1. */
+/* YaRN's own numbers, which are not keys. (Kimi-K2 sets both betas to 1.) */
 static void check_yarn(struct check *c, const struct tt_rope *rope)
 {
     const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
@@ -99,7 +99,7 @@ static int64_t rotated_pairs(const struct tt_model_dims *d)
     return (d->mla.kv_rank ? d->mla.rope_dim : d->rotary_dim ? d->rotary_dim : d->head_dim) / 2;
 }
 
-/* The first training's length of `dynamic` is max_position_embeddings itself. */
+/* For `dynamic`, the original training length is max_position_embeddings itself. */
 static void check_dynamic(struct check *c, const struct tt_model_dims *d)
 {
     check_not_llamas(c, &d->rope, "rope_type dynamic");
@@ -130,7 +130,7 @@ static void check_long(struct check *c, const struct tt_model_dims *d)
         fault(c, about, "LongRoPE's original length is %g; it must be more than 1", d->rope.original_max);
 }
 
-/* Scaling by a factor of 1 changes nothing, but for some kinds. */
+/* Scaling by a factor of 1 changes nothing, except for some kinds. */
 static bool is_scaled(const struct tt_rope *rope)
 {
     return rope->factor != 0.0 && (rope->factor != 1.0 || rope->dynamic || tt_rope_is_long(rope));
@@ -243,7 +243,8 @@ static void check_heads(struct check *c, struct tt_model_dims *d)
               (long long)(d->n_heads * d->head_dim), MAX_DIM);
 }
 
-/* Groups of experts: of two at least, since two best experts may speak for a group; and room for a token's experts. */
+/* Checks groups of experts: each contains at least two, since two best experts may represent a group; together the kept
+ * groups have room for a token's experts. */
 static void check_groups(struct check *c, const struct tt_moe *moe)
 {
     const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
@@ -277,7 +278,7 @@ static void check_groups(struct check *c, const struct tt_moe *moe)
               (long long)moe->top_k, kept, each, kept * each);
 }
 
-/* Not keys of titan's, but for the last two: they come from a flavor or from the folder of the model. */
+/* These are not keys of titan, except the last two: they come from a flavor or from the folder of the model. */
 static void check_experts(struct check *c, const struct tt_model_row *row, struct tt_model_dims *d)
 {
     const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
@@ -329,7 +330,7 @@ static void check_experts(struct check *c, const struct tt_model_row *row, struc
             TT_KEY_NAME(lora.target_modules));
 }
 
-/* Not keys of titan's, but for the heads: they come from a flavor or from the folder of the model. */
+/* These are not keys of titan, except the heads: they come from a flavor or from the folder of the model. */
 static void check_mla(struct check *c, const struct tt_model_dims *d)
 {
     const enum tt_key *about = TT_KEY_LIST(TT_KEY(model.hf_assets_path), TT_KEY(model.flavor));
@@ -404,7 +405,7 @@ static int check_dims(const struct tt_model_row *row, struct tt_model_dims *d, t
     return c.failed ? TT_EUSAGE : 0;
 }
 
-/* The first fault, which sets the error message. One about sizes of a folder says where they are. */
+/* The first fault, which sets the error message. A fault in a folder's sizes says where they are. */
 struct first_fault {
     const char *folder; /* NULL: sizes are not a folder's */
     bool has_one;
@@ -516,7 +517,7 @@ static int fail_type(const char *where, const char *type, const json_t *config)
     return TT_EDATA;
 }
 
-/* The dims of a GGUF file, which takes the place of a folder. */
+/* The dims of a GGUF file, which stands in for a folder. */
 static int read_gguf_dims(const struct tt_model_row *row, const char *path, struct tt_model_dims *ret_dims)
 {
     struct tt_gguf file = {0};
@@ -570,7 +571,7 @@ out:
     return rc;
 }
 
-/* A flavor of which nothing is left but its name is not part of the model's. */
+/* If nothing of a flavor remains except its name, the name is not part of the model's. */
 static void name_without_flavor(struct tt_model *model, const struct tt_model_dims *over)
 {
     const struct tt_model_row *row = model->row;
@@ -586,7 +587,7 @@ static void name_without_flavor(struct tt_model *model, const struct tt_model_di
     }
 }
 
-/* Makes a model after settling and checking the dims. Takes ownership of nothing. */
+/* Makes a model after completing and checking the dims. Takes ownership of nothing. */
 static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
                       struct tt_model **ret_model)
 {
@@ -609,7 +610,7 @@ out:
     return rc;
 }
 
-/* The dims from name, flavor and folder. A fault is reported to fn with its keys and the message that is set. */
+/* The dims from name, flavor and folder. Reports a fault to fn, with its keys and the error message. */
 static int find_dims(const char *name, const char *flavor, const char *hf_folder, tt_model_fault_fn fn, void *arg,
                      const struct tt_model_row **ret_row, struct tt_model_dims *ret_dims)
 {

@@ -6,11 +6,11 @@
  * The table of rotary position embeddings (Su et al. 2021): pair i of a head turns by t * theta^(-2i/E) at position t.
  * Llama 3.1 stretches the slow pairs for longer sequences: pairs whose wave is longer than original_max /
  * low_freq_factor turn slower by `factor`, pairs with a wave shorter than original_max / high_freq_factor stay
- * unchanged, and those between are interpolated. YaRN does so too, but between pairs, whose numbers are whole
- * unless the table is fractional. Linear scaling slows all pairs, and LongRoPE each pair by a factor that was searched
- * for: the length of the context decides between two lists of them. Dynamic scaling takes a larger base for a context
- * that is longer than the first training's. Angles are computed in double, since float loses
- * whole digits of them at large t.
+ * unchanged, and pairs in between are interpolated. YaRN interpolates between two pairs, whose numbers are whole unless
+ * the table is fractional. Linear scaling slows all pairs. LongRoPE slows each pair by a factor that its authors
+ * searched for; the length of the context decides between two lists of factors. Dynamic scaling takes a larger base for
+ * a context that is longer than the first training's. Angles are computed in double, since float loses whole digits of
+ * them at large t.
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* The pair, as a fraction, that turns so often within the first training's length. */
+/* The number of the pair, as a fraction, that turns this often within the original training length. */
 static double pair_of_turns(const struct tt_rope *rope, int64_t dim, double turns)
 {
     return (double)dim * tt_log(rope->original_max / (turns * 2.0 * pi)) / (2.0 * tt_log(rope->theta));
@@ -33,7 +33,7 @@ static double yarn(const struct tt_rope *rope, int64_t dim, int64_t i, double fr
     double first = pair_of_turns(rope, dim, rope->beta_fast), last = pair_of_turns(rope, dim, rope->beta_slow);
     double low = fmax(rope->fractional ? first : floor(first), 0.0);
     double high = fmin(rope->fractional ? last : ceil(last), (double)dim - 1.0);
-    /* as in transformers, also where high is below low, which tiny original lengths give */
+    /* as in transformers, even if high is below low, which happens with tiny original lengths */
     double ramp = ((double)i - low) / (high != low ? high - low : 0.001);
 
     ramp = ramp < 0.0 ? 0.0 : fmin(ramp, 1.0);
@@ -70,7 +70,7 @@ double tt_rope_score_scale(const struct tt_rope *rope)
 
 static double scaled(const struct tt_rope *rope, double frequency)
 {
-    double waves = rope->original_max * frequency / (2.0 * pi); /* turns within the first training's length */
+    double waves = rope->original_max * frequency / (2.0 * pi); /* turns within the original training length */
     double kept;
 
     if (rope->factor == 0.0 || rope->dynamic)

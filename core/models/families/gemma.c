@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Gemma 2 (Gemma Team 2024) and the language models of Gemma 3 (2025): blocks with norms before and after both parts,
- * whose weights are 1 + w, a feed-forward gated by GELU, embeddings times sqrt(D), and a scale of scores of their own.
- * Gemma 2 caps scores and logits; its layers have a window in turn. Gemma 3 norms the heads of q and k; five of six
- * layers have a window and RoPE of their own. RoPE rotates halves and the layout is that of Hugging Face's files.
- * torchtitan has no such models; parameters have its names and init rules.
+ * whose weights are 1 + w, a feed-forward gated by GELU, embeddings times sqrt(D), and their own scale of scores. Gemma
+ * 2 caps scores and logits; every other layer has a window. Gemma 3 normalises the heads of q and k; five of six layers
+ * have a window and their own RoPE. RoPE rotates halves and the layout is the same as in Hugging Face's files.
+ * torchtitan has no such models, but the parameters follow its names and init rules.
  */
 #include <math.h>
 
@@ -74,7 +74,7 @@ static const struct tt_hf_class classes_3[] = {
      .window = {.absent = 4096, .any = true, .by_layers = true, .every = 6}},
 };
 
-/* A cap, of which null means that there is none. */
+/* A cap; null means that there is none. */
 static int read_cap(const json_t *config, const char *key, const char *where, double *cap)
 {
     int rc = 0;
@@ -106,7 +106,7 @@ out:
     return rc;
 }
 
-/* Older files have the period of layers without a window, and the RoPE of the others, under names of their own. */
+/* Older files store the period of layers without a window, and the RoPE of the others, under other names. */
 static int read_hf_config_3(const void *config, const char *where, struct tt_model_dims *d)
 {
     const json_t *newer = tt_hf_member(tt_hf_member(config, "rope_parameters"), "sliding_attention");
@@ -154,7 +154,7 @@ static const struct tt_decoder decoder_3 = {.rotate_half = true,
                                             .qk_norm = TT_QK_HEADS,
                                             NORMS};
 
-/* The scale of scores, which follows from the sizes there; the 27B of both have another rule than the others. */
+/* In GGUF files the scale of scores follows from the sizes; the 27B models of both families have another rule. */
 static double scale_by_width(const struct tt_model_dims *d, int64_t layers)
 {
     return 1.0 / sqrt((double)(d->n_layers == layers ? d->dim / d->n_heads : d->head_dim));

@@ -4,8 +4,8 @@
  * positions and a head that is the token embedding. torchtitan has no such model, so the parameters are named in its
  * style. Hugging Face's files keep matrices as [in, out] and q, k, v in one tensor, c_attn.
  *
- * Init is that of the original: normal 0.02, divided by sqrt(2 L) for what is added to the residual, and
- * 0.01 for positions.
+ * The initialization is the original's: normal 0.02, divided by sqrt(2 L) for layers that add to the residual, and 0.01
+ * for positions.
  */
 #include <math.h>
 
@@ -81,13 +81,13 @@ static void write_hf_config(const struct tt_model *model, void *config)
                                                    "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0));
 }
 
-/* Where a tensor of theirs holds one of our layers: all of it, or part `part` of three. */
+/* The place of our layer in a tensor of theirs: all of it, or part `part` of three. */
 struct place {
     const char *hf_name;
     int part, parts;
 };
 
-/* A layer `name` with weight (rows, columns), which tensor parallelism cuts by `tp`, and bias (rows). */
+/* A layer `name` with weight (rows, columns), which tensor parallelism cuts as `tp` says, and bias (rows). */
 static void add_affine(struct tt_model *m, int l, const char *name, struct place place, int64_t rows, int64_t columns,
                        double depth, enum tt_param_tp tp)
 {
@@ -108,7 +108,7 @@ static void add_affine(struct tt_model *m, int l, const char *name, struct place
 static void add_block(struct tt_model *m, int l)
 {
     const struct tt_model_dims *d = &m->dims;
-    double deep = sqrt(2.0 * (double)d->n_layers); /* divides weights whose product is added to the residual */
+    double deep = sqrt(2.0 * (double)d->n_layers); /* divides the weights of layers that add to the residual */
 
     tt_params_norm(m, l, "attention_norm", "ln_1", d->dim);
     add_affine(m, l, "attention.wq", (struct place){"attn.c_attn", 0, 3}, d->dim, d->dim, 1.0, TT_TP_ROWS);

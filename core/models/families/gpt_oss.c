@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * gpt-oss (OpenAI 2025): Llama's blocks with biases everywhere, attention with sinks, of which every other layer sees a
- * window only, and experts in all layers. Experts have their gate and their factor in one matrix, in turn, and both are
- * clamped (SWIGLU_CLAMPED). RoPE rotates halves and the layout is that of Hugging Face's files, but for the matrices of
- * experts, which are transposed there. Parameters have torchtitan's names and init rules.
+ * gpt-oss (OpenAI 2025): Llama's blocks with biases everywhere, attention with sinks (in every other layer limited to a
+ * window), and experts in all layers. An expert's gate and factor alternate in one matrix, and both are clamped
+ * (SWIGLU_CLAMPED). RoPE rotates halves, and the layout is the same as in Hugging Face's files, except that the
+ * matrices of experts are transposed there. Parameters have torchtitan's names and init rules.
  */
 #include <math.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static const char *layer_type(int64_t layer)
     return layer % 2 == 0 ? "sliding_attention" : "full_attention";
 }
 
-/* Absent, the layers have these types too. */
+/* If the key is absent, the layers have these types too. */
 static int check_layer_types(const json_t *config, const char *where, int64_t layers)
 {
     const json_t *types = json_object_get(config, "layer_types");
@@ -94,7 +94,7 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
     TT_TRY(tt_hf_router_logits(config, where));
     TT_TRY(tt_hf_sizes(config, where, d));
     TT_TRY(tt_hf_read(config, keys, sizeof keys / sizeof *keys, where, d));
-    TT_TRY(tt_hf_must_equal(config, "experts_per_token", (double)d->moe.top_k, where)); /* of the first files */
+    TT_TRY(tt_hf_must_equal(config, "experts_per_token", (double)d->moe.top_k, where)); /* key in the first files */
     TT_TRY(check_layer_types(config, where, d->n_layers));
 out:
     return rc;
@@ -107,7 +107,7 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
     for (int64_t l = 0; l < d->n_layers; l++)
         (void)json_array_append_new(types, json_string(layer_type(l)));
-    if (d->rope.factor == 0.0) /* the class has YaRN where nothing is said */
+    if (d->rope.factor == 0.0) /* the class uses YaRN if nothing is said */
         (void)json_object_set_new(config, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
     (void)json_object_update_new(
         config, json_pack("{s:b, s:I, s:I, s:I, s:o, s:o, s:o, s:b}", "attention_bias", true, "num_local_experts",
@@ -118,7 +118,7 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
 /* --- parameters --- */
 
-/* Elements are as the weights beside them. */
+/* Elements have the type of the weights beside them. */
 static void set_normal(struct tt_param *p, double depth)
 {
     p->init = TT_PARAM_NORMAL;
@@ -212,7 +212,8 @@ static int expert(struct tt_build *b, int rows, int ends, const struct tt_attr *
     return expert_layer(b, "moe.down", "mlp2_weight", "mlp2_bias", rows, ends, attr);
 }
 
-/* A softmax over the logits of a token's experts is one over all logits, divided by the sum of theirs. */
+/* A softmax over the logits of a token's experts equals a softmax over all logits, divided by the sum over these
+ * experts. */
 static int feed_forward(struct tt_build *b, int layer, int x)
 {
     (void)layer;
