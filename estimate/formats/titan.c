@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan's own keys as a job on a cluster: what is trained, and in which types.
+ * titan's own keys as a job on a cluster: the trained parameters, and the types.
  */
 #include <string.h>
 

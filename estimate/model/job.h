@@ -78,7 +78,7 @@ enum tt_cluster_optimizer {
 };
 enum { TT_CLUSTER_OPTIMIZERS = TT_OPT_SGD + 1 };
 
-/* The state that is in the host's memory instead of the device's. */
+/* State that is in the host's memory instead of the device's. */
 enum tt_cluster_offload {
     TT_OFFLOAD_NONE,
     TT_OFFLOAD_OPTIMIZER, /* as ZeRO-Offload: master weights and moments; the host updates them */
@@ -104,7 +104,7 @@ struct tt_cluster_job {
     bool sequence_parallel;       /* tp also splits the activations outside the GEMMs */
     double virtual_stages;        /* stages per rank; 1: not interleaved */
     bool split_known;             /* the next three members are known; otherwise layers are split evenly */
-    double first_less, last_less; /* the number of layers as which embeddings and output count in the split */
+    double first_less, last_less; /* the number of layers for which embeddings and output count in the split */
     const double *stage_layers;   /* [pp x virtual_stages] layers of each stage; NULL: by the rule of torchtitan */
     enum tt_cluster_order order;
     double micro_batch; /* sequences in a microbatch of a data-parallel rank */
@@ -127,10 +127,10 @@ struct tt_cluster_job {
     bool balanced;       /* every expert gets the same number of tokens, as benchmarks may force */
     bool expert_overlap; /* the all-to-all overlaps another microbatch */
 
-    /* What is trained, and in which types. */
+    /* The trained parameters, and the types. */
     double lora_rank;      /* rank of trained adapters of frozen weights; 0: all weights are trained */
     unsigned lora_targets; /* bits of tt_cluster_target; 0: all */
-    double base_bits;      /* of a frozen weight; 0: 16; 4 means NF4 with double quantisation, 4.127 bits */
+    double base_bits;      /* bits of a frozen weight; 0: 16; 4 means NF4 with double quantisation, 4.127 bits */
     enum tt_cluster_optimizer optimizer;
     enum tt_cluster_offload offload;
     /* bytes of the weight that the optimizer updates, of its gradient in memory, and of a moment; 0: the stack's */
@@ -141,7 +141,7 @@ struct tt_cluster_job {
     double logit_bytes;    /* live bytes of the loss, per token and vocabulary entry; 0: the stack's */
 };
 
-/* Seconds of a step by kind of work, with their sum; bytes of the rank that needs most. */
+/* Seconds of a step by kind of work, with their sum; bytes of the rank that needs the most. */
 struct tt_cluster_time {
     double gemm, attention, memory, host, tensor, context, expert, data, pipeline, bubble, optimizer, noise;
     double total;
@@ -153,7 +153,7 @@ struct tt_cluster_memory {
     double host;      /* offloaded state, in the host's memory; not part of the total */
     double total;
     double usable; /* memory of the device that a job can use */
-    int stage;     /* the stage of the pipeline that needs most */
+    int stage;     /* the pipeline stage that needs the most */
 };
 
 /* A part of that memory, by its name in text and JSON. A short text adds up the parts that are `other`. */
@@ -176,8 +176,9 @@ extern const char *const tt_cluster_optimizer_words[], *const tt_cluster_offload
 /** The sizes of a published model by its name, ignoring case; false: unknown. */
 bool tt_cluster_shape_find(const char *name, struct tt_cluster_shape *ret_shape);
 
-/** Appends all of these names, separated by blanks; returns the name that the user probably meant by `meant`, or
- * NULL. */
+/**
+ * Appends all of these names, separated by blanks; returns the name that the user probably meant by `meant`, or NULL.
+ */
 const char *tt_cluster_shape_names(const char *meant, struct tt_text *out);
 
 /** Modules by Megatron's names, "core_attn layernorm", as bits of tt_cluster_module; skips other names. */
@@ -246,7 +247,7 @@ double tt_cluster_expert_tp(const struct tt_cluster_job *job);
 double tt_cluster_expert_shards(const struct tt_cluster_job *job);
 double tt_cluster_expert_copies(const struct tt_cluster_job *job);
 
-/** The layers of the rank with most layers, if they are split evenly. */
+/** The number of layers on the rank with the most layers, if they are split evenly. */
 double tt_cluster_stage_layers(const struct tt_cluster_job *job);
 
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
@@ -266,11 +267,12 @@ double tt_cluster_part_sec(const struct tt_cluster_time *time, const struct tt_c
 /** The part of the step that takes longest. */
 const struct tt_cluster_part *tt_cluster_dominant(const struct tt_cluster_time *time);
 
-/** Predict the memory of a rank in one stage of the pipeline, and of the rank that needs most. */
+/** Predicts the memory of a rank: in one pipeline stage, and of the rank that needs the most. */
 void tt_cluster_stage_peak(const struct tt_cluster_job *job, int stage, struct tt_cluster_memory *m);
 void tt_cluster_peak(const struct tt_cluster_job *job, struct tt_cluster_memory *ret_memory);
 
-/* Memory of a rank that only generates: weights, and keys and values of micro_batch sequences of seq_len tokens. */
+/* Memory of a rank that only generates: the weights, and the keys and values of micro_batch sequences of seq_len
+ * tokens. */
 struct tt_cluster_inference {
     double weights, cache;
     double total; /* with the context and a communicator */
@@ -290,14 +292,14 @@ enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *memory);
 int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape) TT_MUST_CHECK;
 
 /**
- * The schedules of pipelines: how long ranks wait and how much they hold, by formulas for the orders in
+ * The schedules of pipelines: how long ranks wait and how much memory they hold, by formulas for the orders in
  * parallel/pipeline, or by its simulator.
  */
 
 /* Seconds of a microbatch in all stages of a rank. */
 struct tt_cluster_passes {
     double forward;
-    double input;  /* the part of backward for which other stages wait, with recomputation */
+    double input;  /* the part of backward, with recomputation, for which other stages wait */
     double weight; /* the part of backward for the gradients of weights */
 };
 
@@ -326,7 +328,7 @@ double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
 /** Whether a rank holds the output layer: it is the last rank, or the first if the stages come back to it. */
 bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank);
 
-/** Seconds in which a rank waits in a step, if all ranks have equal work. */
+/** Seconds for which a rank waits in a step, if all ranks have equal work. */
 double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass);
 
 /* Activations that a rank keeps for backward, in units of one microbatch in all layers of the rank. */
@@ -343,7 +345,7 @@ struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int ran
 struct tt_cluster_lanes {
     struct tt_pipeline *pipeline;
     struct tt_pipeline_run run;
-    struct tt_cluster_passes pass; /* of a rank with the mean work */
+    struct tt_cluster_passes pass; /* seconds of a rank with the mean work */
     /* microbatches that are simulated; fewer than the job's if these would make too many turns */
     int microbatches;
 };

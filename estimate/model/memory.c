@@ -81,7 +81,7 @@ static double repeated_bytes(const struct tt_cluster_job *job, double scores)
     if (m & TT_MODULE_NORMS)
         bytes += 4 * s->dim * norm;
     if ((m & TT_MODULE_LATENT_UP) && s->score_dim > 0)
-        bytes += 6 * s->dim / t; /* the bytes that are otherwise counted for them */
+        bytes += 6 * s->dim / t; /* the bytes that other code counts for them */
     if (m & TT_MODULE_FFN)
         bytes += (1 - moe) * act * (s->gated ? 1 : 0.5) * s->ffn;
     if (m & TT_MODULE_EXPERTS)
@@ -91,22 +91,22 @@ static double repeated_bytes(const struct tt_cluster_job *job, double scores)
     return bytes + (m & TT_MODULE_EXPERT_ACT ? moe * 2 * s->active * s->moe_ffn / t : 0);
 }
 
-/* Bytes per token that attention's heads save, in stacks that do not count them with the other values of width dim: for
- * backward of the kernel queries, keys, values and the output, with which the output's GEMM shares its input unless it
- * is float8. */
+/* Bytes per token that attention's heads save, in stacks that do not count them with the other values of width dim:
+ * the kernel's backward needs queries, keys, values and the output. The output's GEMM shares this output as its
+ * input, unless it is float8. */
 static double heads_bytes(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
     double each = stack_number(job, TT_S_ACT_HEADS), width = tt_cluster_score_width(s);
 
-    if (s->score_dim > 0) /* keys are as many as queries, and latents are saved beside them */
+    if (s->score_dim > 0) /* there are as many keys as queries, and latents are saved beside them */
         return (each * 4 * width + (job->float8 ? each / 2 * width : 0)) / job->tp;
     return each * s->head_dim * (2 * s->heads + 2 * s->kv_heads + (job->float8 ? s->heads / 2 : 0)) / job->tp;
 }
 
-/* Bytes per token that a layer need not save. TransformerEngine keeps the inputs of float8 GEMMs (two of width dim, and
- * one of the feed-forward part) in float8 only. With frozen weights, a GEMM needs its input only for an adapter, of
- * which the smaller product is saved, too; the kernel of attention keeps the input of the output's GEMM in any case. */
+/* Bytes per token that a layer need not save. TransformerEngine keeps the inputs of float8 GEMMs (two of width dim,
+ * and one of the feed-forward part) in float8 only. With frozen weights, a GEMM needs its input only for an adapter,
+ * whose smaller product is saved, too; the kernel of attention keeps the input of the output's GEMM in any case. */
 static double unsaved_bytes(const struct tt_cluster_job *job, double norm, double ff)
 {
     double bytes = 0, wide = 2 * tt_cluster_widened(job), d = job->shape.dim * norm;
@@ -127,7 +127,7 @@ static double unsaved_bytes(const struct tt_cluster_job *job, double norm, doubl
 
 /* Bytes per token of the sorted copies that a layer with experts saves: the input of the first GEMM and, for the
  * gradient of the scores, the output of the last one, which torchtitan (token_dispatcher.py) multiplies by them in
- * float32. Megatron multiplies inside the activation, and keeps fewer copies, since published runs with it fit. */
+ * float32. Megatron multiplies inside the activation, and keeps fewer copies (published runs with it fit). */
 static double copies_bytes(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
@@ -151,7 +151,7 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     double gathered =
         job->sequence_parallel && stack_number(job, TT_S_KEEPS_GATHERED) > 0 ? 4 * s->dim * (1 - norm) : 0;
 
-    /* of the values of width dim, tensor parallelism does not split ten bytes */
+    /* among the values of width dim, tensor parallelism does not split ten bytes */
     full = wide * (fmin(act, 10) * s->dim * norm + fmax(act - 10, 0) * s->dim / t +
                    stack_number(job, TT_S_ACT_FF) * (s->gated ? 1 : 0.5) * ff / t) +
            heads_bytes(job) + scores - unsaved_bytes(job, norm, ff);
@@ -223,7 +223,7 @@ struct state {
 static struct state state_of_param(const struct tt_cluster_job *job)
 {
     double whole = stack_number(job, TT_S_STATE_WHOLE), shard = stack_number(job, TT_S_STATE_SHARD);
-    bool has_copy = whole > 0; /* of the weights, in bfloat16, beside those that the optimizer updates */
+    bool has_copy = whole > 0; /* bytes of the weights in bfloat16, beside those that the optimizer updates */
     double divided = shard > 0 ? 12 : 0, in_whole = has_copy ? whole - 2 - (12 - divided) : 0; /* gradients there */
     double in_shard = shard - divided, bytes = job->state_gradient_bytes;
     double update = (job->weight_bytes > 0 ? job->weight_bytes : 4) + tt_cluster_moment_bytes(job);

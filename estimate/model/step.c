@@ -9,7 +9,7 @@
 
 /* --- GEMMs by shape: tiles, waves, and the roofline --- */
 
-/* Tiles that libraries choose from, and the rate of each against the best one. */
+/* The tiles that libraries choose from, and each one's rate, relative to the best. */
 static const struct {
     double m, n, rate;
 } tiles[] = {{128, 256, 1.0}, {256, 128, 1.0}, {128, 128, 0.93}, {64, 128, 0.80}, {64, 64, 0.62}};
@@ -48,9 +48,9 @@ static double product_sec(const struct tt_cluster_machine *machine, const struct
     return fmax(best / p->gain, moved);
 }
 
-/* The additional time of a GEMM, as a share, if rows of an operand do not begin at multiples of 128 bytes: a tile reads
- * 128 bytes of a row at a time, which then are five sectors of 32 bytes instead of four. Each operand has half of the
- * sectors. */
+/* The additional time of a GEMM, as a share, if rows of an operand do not begin at multiples of 128 bytes: a tile
+ * reads 128 bytes of a row at a time, which then touch five sectors of 32 bytes instead of four. Each operand
+ * accounts for half of the sectors. */
 static double misaligned(const struct tt_cluster_product *p, double row)
 {
     bool is_real = floor(row) == row; /* sizes that stand for those of latent attention are not */
@@ -85,7 +85,7 @@ static const double norm_bytes = 80;
  * their parts. layer_bytes_per_dim counts those of a Llama block, 1.5 x dim. */
 static const double latent_bytes = 6;
 
-/* Attention with context parallelism: smaller blocks, uneven masks, partial results to merge. Fitted to five runs of
+/* Attention with context parallelism: smaller blocks, uneven masks, merging of partial results. Fitted to five runs of
  * torchtitan and Llama 3. */
 static const double ring_work = 1.3;
 
@@ -142,7 +142,7 @@ static double device_sec(const struct tt_cluster_work *w)
     return w->gemm + w->attention + w->memory + w->tensor + w->context + w->expert;
 }
 
-/* Seconds of the work: those of the device with its waits, or those of the host if these are more. */
+/* Seconds of the work: the device's, including its waits, or the host's if these are more. */
 static double work_sec(const struct tt_cluster_work *w)
 {
     return fmax(device_sec(w) + w->stall, w->host);
@@ -160,7 +160,7 @@ double tt_cluster_widened(const struct tt_cluster_job *job)
 
 /* --- products --- */
 
-/* The time of GEMMs in the job's type, divided by that in bfloat16. */
+/* The time of GEMMs in the job's type, divided by their time in bfloat16. */
 static double slower(const struct tt_cluster_job *job)
 {
     if (!job->float32)
@@ -267,7 +267,7 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
 
 /* --- attention --- */
 
-/* Seconds of a forward or backward pass over the scores of sequences of `length` tokens; the mask keeps half of the
+/* Seconds of a forward or backward pass over the scores of sequences of `length` tokens; the mask leaves half of the
  * scores. */
 static double scores(const struct tt_cluster_job *job, double length, bool backward)
 {
@@ -485,8 +485,9 @@ static double expert_host(const struct tt_cluster_job *job)
 }
 
 /* Seconds for which the device waits for the host in a layer with experts, given the device's forward time up to the
- * router, and how often forward is recomputed. The host waits until it knows how many rows each expert gets, so it is
- * not ahead of the device after the router, nor up to the next router. In backward it knows these numbers. */
+ * router, and the number of times that forward is recomputed. The host waits until it knows the number of rows of
+ * each expert, so from the router on, up to the next one, it is not ahead of the device. In backward it knows these
+ * numbers. */
 static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluster_work *work, double router,
                         double again)
 {
@@ -660,8 +661,8 @@ static double trained_share(const struct tt_cluster_job *job)
     return job->lora_rank > 0 ? tt_cluster_trained(job) / tt_cluster_params(&job->shape) : 1;
 }
 
-/* Seconds of an all-reduce of gradients. If the optimizer's state is divided over some of the copies only, these
- * scatter and gather, and the others with the same part reduce it. */
+/* Seconds of an all-reduce of gradients. If only some of the copies share the optimizer's state, these scatter and
+ * gather it, and the others with the same part reduce that part. */
 static double reduce_sec(const struct tt_cluster_job *job, struct tt_cluster_group g, double bytes)
 {
     double ranks = tt_cluster_state_ranks(job, g.n);
@@ -718,7 +719,7 @@ static double reduce_exposed(const struct tt_cluster_job *job, double busy, doub
  */
 static const double host_updates = 4e9;
 
-/* The parameters of a rank that it updates. */
+/* The number of a rank's parameters that the rank itself updates. */
 static double own_params(const struct tt_cluster_job *job)
 {
     bool divides = tt_cluster_stack_is_megatron(job->stack) && stack_number(job, TT_S_STATE_SHARD) > 0;
@@ -819,7 +820,7 @@ static double optimizer_sec(const struct tt_cluster_job *job)
     return sec + (job->optimizer == TT_OPT_MUON && !(job->lora_rank > 0) ? orthogonal_sec(job) : 0);
 }
 
-/* Every step waits for the slowest node. Its delay is that of the largest of `nodes` normal deviates, and perhaps that
+/* Every step waits for the slowest node. Its delay is the largest of `nodes` normal deviates, and perhaps the delay
  * of a slow node. */
 static double noise_share(const struct tt_cluster_job *job)
 {
