@@ -152,6 +152,10 @@ case_typed_1_how_many_h100_for_a_run_in_a_time() {
     hours=$(number 'GPU-hours')
     dollars=$(head -4 out | tr '\n' ' ' | sed -nE 's/.*[$]([0-9,]+).*/\1/p' | tr -d ,)
     is "abs($dollars / ($hours * 2.5) - 1) < 0.01 and $hours <= 30 * 24 * $devices"
+    # one node less would take longer
+    run estimate llama3.1-70b --gpus $((devices - 8))xh100 --days 30 --tokens 1T --json
+    expect_ok
+    answers 'j["devices"] % 8 == 0 and 30 < j["run"]["days"] < 31'
     asks "titan estimate llama3.1-70b --gpus h100 --days 15 --tokens 1T"
     is "$(sed -nE '1s/^([0-9]+) x.*/\1/p' out) > $devices"
     run estimate llama3.1-70b --gpus 64xh100 --days 30 --tokens 1T
