@@ -398,6 +398,7 @@ static const struct tt_gguf_name names[] = {
     {.ours = "moe.experts.w1", .theirs = "ffn_gate_exps.weight"},
     {.ours = "moe.experts.w2", .theirs = "ffn_down_exps.weight"},
     {.ours = "moe.experts.w3", .theirs = "ffn_up_exps.weight"},
+    {.ours = "moe.shared_experts.gate.weight", .theirs = "ffn_gate_inp_shexp.weight", .layout = TT_GGUF_ROW},
     {.ours = "moe.shared_experts.w1.weight", .theirs = "ffn_gate_shexp.weight"},
     {.ours = "moe.shared_experts.w2.weight", .theirs = "ffn_down_shexp.weight"},
     {.ours = "moe.shared_experts.w3.weight", .theirs = "ffn_up_shexp.weight"},
@@ -449,6 +450,11 @@ static void set_shape(const struct tt_model *model, const struct tt_param *param
     memcpy(part->shape, param->shape, sizeof part->shape);
     if (part->layout == TT_GGUF_EVEN || part->layout == TT_GGUF_ODD)
         part->shape[1] /= 2;
+    if (part->layout == TT_GGUF_ROW) {
+        part->ndim = 1;
+        part->shape[0] = param->shape[1];
+        part->shape[1] = 0;
+    }
     if (part->layout != TT_GGUF_KEYS && part->layout != TT_GGUF_VALUES)
         return;
     part->ndim = 3;
@@ -501,7 +507,9 @@ static void add_part(const struct tt_model *model, int p, const struct tt_gguf_n
 /* A tensor of RoPE factors, one per pair. */
 static struct tt_gguf_part factors_part(const struct tt_model *model, const char *name, enum tt_gguf_layout layout)
 {
-    struct tt_gguf_part part = {.layout = layout, .ndim = 1, .shape = {model->dims.head_dim / 2}, .stays_wide = true};
+    const struct tt_model_dims *d = &model->dims;
+    struct tt_gguf_part part = {
+        .layout = layout, .ndim = 1, .shape = {(d->rotary_dim ? d->rotary_dim : d->head_dim) / 2}, .stays_wide = true};
 
     (void)snprintf(part.name, sizeof part.name, "%s", name);
     return part;
@@ -556,6 +564,18 @@ static int add_number(int number, float plus, tt_hf_read_fn read, void *arg, int
 
     for (int64_t i = 0; i < n && rc == 0; i++) /* norms have one dimension */
         data[i] += plus;
+    return rc;
+}
+
+/* Elements [first, first + n) of a parameter that is one row of `width` elements. */
+static int take_part(int number, int64_t width, tt_hf_read_fn read, void *arg, int64_t first, int64_t n, float *data)
+{
+    float *whole = tt_calloc_for((size_t)width, sizeof *whole, "a row");
+    int rc = whole ? read(arg, number, 0, 1, whole) : TT_ENOMEM;
+
+    if (rc == 0)
+        memcpy(data, whole + first, (size_t)n * sizeof *data);
+    tt_free(whole);
     return rc;
 }
 
@@ -624,6 +644,8 @@ int tt_gguf_export(const struct tt_model *model, const struct tt_gguf_part *part
         return take_head(model, part, read, arg, row, n, data);
     case TT_GGUF_OFFSET:
         return add_number(part->param[0], 1.0F, read, arg, row, n, data);
+    case TT_GGUF_ROW:
+        return take_part(part->param[0], part->shape[0], read, arg, row, n, data);
     case TT_GGUF_FACTORS:
         for (int64_t i = 0; i < n; i++)
             data[i] = tt_gguf_rope_factor(model, row + i);
@@ -707,6 +729,8 @@ int tt_gguf_import(const struct tt_model *model, const struct tt_gguf_part *part
         return read(arg, number[0], first + row, n, data);
     case TT_GGUF_OFFSET:
         return add_number(number[0], -1.0F, read, arg, row, n, data);
+    case TT_GGUF_ROW: /* elements of the vector are its rows */
+        return read(arg, number[0], row * p->shape[1], n * p->shape[1], data);
     case TT_GGUF_PAIRS:
         return order_heads(model->dims.head_dim, tt_row_width(p->ndim, p->shape), number[0], read, arg, row, n, false,
                            data);

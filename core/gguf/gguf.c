@@ -138,13 +138,15 @@ int tt_gguf_int(const struct tt_gguf *file, const char *key, const int64_t *abse
     return 0;
 }
 
-int tt_gguf_bool(const struct tt_gguf *file, const char *key, bool absent, bool *ret_value)
+int tt_gguf_bool(const struct tt_gguf *file, const char *key, const bool *absent, bool *ret_value)
 {
     const struct tt_gguf_value *v = tt_gguf_find(file, key);
 
+    if (!v && !absent)
+        return fail_missing(file, key);
     if (v && v->kind != TT_GGUF_BOOL)
         return fail_kind(file, key, "true or false");
-    *ret_value = v ? v->data[0] != 0 : absent;
+    *ret_value = v ? v->data[0] != 0 : *absent;
     return 0;
 }
 

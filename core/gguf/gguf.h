@@ -111,7 +111,7 @@ const struct tt_gguf_tensor *tt_gguf_find_tensor(const struct tt_gguf *file, con
  */
 int tt_gguf_int(const struct tt_gguf *file, const char *key, const int64_t *absent, int64_t *ret_value) TT_MUST_CHECK;
 int tt_gguf_real(const struct tt_gguf *file, const char *key, const double *absent, double *ret_value) TT_MUST_CHECK;
-int tt_gguf_bool(const struct tt_gguf *file, const char *key, bool absent, bool *ret_value) TT_MUST_CHECK;
+int tt_gguf_bool(const struct tt_gguf *file, const char *key, const bool *absent, bool *ret_value) TT_MUST_CHECK;
 
 /** A new string, which the caller frees; NULL if the key is missing. */
 int tt_gguf_string(const struct tt_gguf *file, const char *key, char **ret_text) TT_MUST_CHECK;

@@ -69,7 +69,7 @@ static const struct key_row {
     {"logit_scale", NULL, UNIT},
     {"residual_scale", NULL, UNIT},
     {"embedding_scale", NULL, UNIT},
-    {"use_parallel_residual", NULL, OFF},
+    {"use_parallel_residual", NULL, OFF}, /* where it is not a size */
 };
 
 static const struct key_row *find_key(const char *arch, const char *rest)
@@ -90,7 +90,7 @@ static int check_key_value(const struct tt_gguf *file, const struct tt_gguf_valu
     if (row->harmless == ANY)
         return 0;
     if (value->kind == TT_GGUF_BOOL) {
-        TT_TRY(tt_gguf_bool(file, value->key, false, &flag));
+        TT_TRY(tt_gguf_bool(file, value->key, NULL, &flag));
         real = flag;
     } else {
         TT_TRY(tt_gguf_real(file, value->key, &none, &real));
@@ -149,11 +149,19 @@ out:
 static const struct tt_gguf_arch *arch_of(const struct tt_model *model)
 {
     const struct tt_model_row *row = model->row;
+    const struct tt_layers *bare = &model->dims.unrotated;
+    bool windows = model->dims.sliding_window > 0 || bare->every || bare->bits;
 
     for (int i = 0; i < row->n_archs; i++)
-        if (row->archs[i].experts == (model->dims.moe.experts > 0))
+        if (row->archs[i].experts == (model->dims.moe.experts > 0) && !(row->archs[i].windowless && windows))
             return &row->archs[i];
     return NULL;
+}
+
+/* The elements of a head that RoPE turns. */
+static int64_t rotated(const struct tt_model_dims *d)
+{
+    return d->rotary_dim ? d->rotary_dim : d->head_dim;
 }
 
 /* --- what llama.cpp does not compute --- */
@@ -288,8 +296,16 @@ static int check_attention(const struct tt_model *model, const struct tt_gguf_ar
     double plain = 1.0 / sqrt((double)d->head_dim), own = d->multipliers.attention;
     double scale = own != 0.0 ? own : plain, theirs = arch->score_scale ? arch->score_scale(d) : plain;
 
-    if (d->rotary_dim)
+    if (d->rotary_dim && !arch->part_rotated)
         return fail(model, "only a part of each head is rotated here");
+    if (d->parallel != arch->parallel && !is_size(arch, "use_parallel_residual"))
+        return fail(model, arch->parallel ? "attention and feed-forward read the same x there"
+                                          : "the feed-forward reads the sum with attention there");
+    if (arch->most_layers && d->n_layers > arch->most_layers)
+        return fail(model, "with so many layers it has norms of queries and keys there");
+    if (arch->tanh_gelu && !d->tanh_gelu)
+        tt_note("llama.cpp computes GELU in its tanh form, and %s %s in the exact one: its logits differ a little",
+                model->row->name, model->flavor);
     if (arch->full_heads && d->n_heads * d->head_dim != d->dim)
         return fail(model, "its heads are together as wide as the model there");
     if (arch->equal_heads && d->n_kv_heads != d->n_heads)
@@ -328,12 +344,22 @@ static void put_f32(const struct putting *p, const char *rest, double value)
     tt_free(key);
 }
 
+static void put_bool(const struct putting *p, const char *rest, bool value)
+{
+    char *key = tt_format("%s.%s", p->arch->name, rest);
+
+    tt_gguf_put_bool(p->values, key, value);
+    tt_free(key);
+}
+
 static void put_size(const struct putting *p, const struct tt_gguf_size *row, const struct tt_model_dims *dims)
 {
     const void *at = (const char *)dims + row->at;
 
     if (row->kind == TT_GGUF_SIZE_INT)
         put_u32(p, row->key, *(const int64_t *)at);
+    else if (row->kind == TT_GGUF_SIZE_BOOL)
+        put_bool(p, row->key, *(const bool *)at);
     else if (row->kind == TT_GGUF_SIZE_DIVISOR)
         put_f32(p, row->key, *(const double *)at != 0.0 ? 1.0 / *(const double *)at : 1.0);
     else
@@ -373,18 +399,15 @@ static void put_rope(const struct putting *p, const struct tt_rope *rope)
 /* What the rows of sizes do not say. */
 static void put_deepseek(const struct putting *p, const struct tt_model_dims *d)
 {
-    char *norm = tt_format("%s.expert_weights_norm", p->arch->name);
-
     put_u32(p, "attention.head_count_kv", 1); /* llama.cpp attends on the latents */
     put_u32(p, "attention.key_length", d->mla.kv_rank + d->mla.rope_dim);
     put_u32(p, "attention.value_length", d->mla.kv_rank);
     put_u32(p, "expert_gating_func", d->moe.score == TT_SCORE_SIGMOID ? 2 : 1);
-    tt_gguf_put_bool(p->values, norm, !d->moe.gates_as_scored);
+    put_bool(p, "expert_weights_norm", !d->moe.gates_as_scored);
     if (d->moe.groups > 1 && d->moe.kept_groups < d->moe.groups) {
         put_u32(p, "expert_group_count", d->moe.groups);
         put_u32(p, "expert_group_used_count", d->moe.kept_groups);
     }
-    tt_free(norm);
 }
 
 /* The model as the file has it: adapters are merged into the weights. */
@@ -425,6 +448,7 @@ static int64_t context_of(const struct tt_model *model, const struct tt_gguf_arc
 static void set_as_written(const struct tt_gguf_arch *arch, struct tt_model_dims *d)
 {
     d->moe.route_scale = d->moe.route_scale > 0.0 ? d->moe.route_scale : 1.0;
+    d->rotary_dim = rotated(d);
     if (arch->ffn_is_expert)
         d->ffn_dim = d->moe.ffn_dim;
 }
@@ -491,8 +515,8 @@ float tt_gguf_rope_factor(const struct tt_model *model, int64_t i)
     struct tt_rope plain = model->dims.rope;
 
     plain.factor = 0.0;
-    return (float)(tt_rope_frequency(&plain, model->dims.head_dim, i) /
-                   tt_rope_frequency(&model->dims.rope, model->dims.head_dim, i));
+    return (float)(tt_rope_frequency(&plain, rotated(&model->dims), i) /
+                   tt_rope_frequency(&model->dims.rope, rotated(&model->dims), i));
 }
 
 /* --- reading --- */
@@ -593,6 +617,7 @@ static int get_size(const struct reading *r, const struct tt_gguf_size *row, str
     char *at = (char *)dims + row->at, *key = tt_format("%s.%s", r->arch->name, row->key);
     const int64_t no_int = 0;
     const double no_real = 0.0;
+    const bool no_flag = false;
     int64_t count = 0;
     double real = 0.0;
     int rc = 0;
@@ -605,6 +630,10 @@ static int get_size(const struct reading *r, const struct tt_gguf_size *row, str
             rc = tt_fail(TT_EDATA, "'%s': '%s' is %lld, and %lld is wanted for this model", r->file->path, key,
                          (long long)count, (long long)*to);
         *to = count ? count : *to;
+        goto out;
+    }
+    if (row->kind == TT_GGUF_SIZE_BOOL) {
+        TT_TRY(tt_gguf_bool(r->file, key, row->may_lack ? &no_flag : NULL, (bool *)at));
         goto out;
     }
     TT_TRY(tt_gguf_real(r->file, key, row->may_lack ? &no_real : NULL, &real));
@@ -634,9 +663,9 @@ static int read_factors(const struct reading *r, struct tt_model_dims *d)
                        "'%s' has factors of RoPE, 'rope_freqs.weight', and scales it by %g too, which titan does "
                        "not do",
                        r->file->path, d->rope.factor);
-    if (t->type->type != TT_GGML_F32 || t->ndim != 1 || t->shape[0] != d->head_dim / 2)
+    if (t->type->type != TT_GGML_F32 || t->ndim != 1 || t->shape[0] != rotated(d) / 2)
         return tt_fail(TT_EDATA, "'%s' is damaged: tensor '%s' is not %lld floats", r->file->path, t->name,
-                       (long long)d->head_dim / 2);
+                       (long long)rotated(d) / 2);
     for (size_t k = 0; k < sizeof published / sizeof *published; k++) {
         const struct tt_gguf_value factors = {.data = r->file->bytes + t->begin};
         bool same = true;
@@ -685,8 +714,8 @@ static int read_long(const struct reading *r, struct tt_model_dims *d)
     int64_t original = 0;
     int rc = 0;
 
-    TT_TRY(read_list(r, short_factors, d->head_dim / 2, d->rope.short_factor));
-    TT_TRY(read_list(r, long_factors, d->head_dim / 2, d->rope.long_factor));
+    TT_TRY(read_list(r, short_factors, rotated(d) / 2, d->rope.short_factor));
+    TT_TRY(read_list(r, long_factors, rotated(d) / 2, d->rope.long_factor));
     if (!tt_rope_is_long(&d->rope) && d->rope.long_factor[0] == 0.0F)
         return 0;
     TT_TRY(get_int(r, "rope.scaling.original_context_length", d->max_positions, &original));
@@ -776,7 +805,7 @@ static int read_deepseek(const struct reading *r, struct tt_model_dims *d)
     if (score != 1 && score != 2)
         return tt_fail(TT_EDATA, "'%s': experts are chosen in a way that titan does not know (%lld)", r->file->path,
                        (long long)score);
-    TT_TRY(tt_gguf_bool(r->file, "deepseek2.expert_weights_norm", false, &normalized));
+    TT_TRY(tt_gguf_bool(r->file, "deepseek2.expert_weights_norm", &normalized, &normalized));
     TT_TRY(get_int(r, "expert_group_count", 0, &d->moe.groups));
     TT_TRY(get_int(r, "expert_group_used_count", 0, &d->moe.kept_groups));
     if (d->moe.groups <= 1)
@@ -830,12 +859,15 @@ static int settle(const struct reading *r, struct tt_model_dims *d)
     int rc = 0;
 
     if (r->row->decoder && !arch->latents) {
-        d->qkv_bias = !r->row->decoder->qkv_bias && tt_gguf_find_tensor(r->file, "blk.0.attn_q.bias");
+        d->qkv_bias = !r->row->decoder->qkv_bias && (tt_gguf_find_tensor(r->file, "blk.0.attn_q.bias") ||
+                                                     tt_gguf_find_tensor(r->file, "blk.0.attn_qkv.bias"));
         d->out_bias = tt_gguf_find_tensor(r->file, "blk.0.attn_output.bias") != NULL;
         d->mlp_bias = tt_gguf_find_tensor(r->file, "blk.0.ffn_down.bias") != NULL;
     }
     d->unrotated.every = arch->unrotated_every;
     d->tied = arch->tied ? 1 : d->tied;
+    d->parallel = arch->parallel || d->parallel;
+    d->tanh_gelu = arch->tanh_gelu;
     if (!arch->latents)
         d->moe.gates_as_scored = arch->gates_as_scored;
     if (arch->score_scale)
@@ -864,7 +896,9 @@ static bool agrees(const struct reading *r, const struct tt_model_dims *own)
         const char *a = (const char *)&wanted + row->at, *b = (const char *)&found + row->at;
 
         same = get_size(r, row, &found) == 0; /* which compares integers */
-        if (row->kind == TT_GGUF_SIZE_FLOAT)
+        if (row->kind == TT_GGUF_SIZE_BOOL)
+            same = same && *(const bool *)a == *(const bool *)b;
+        else if (row->kind == TT_GGUF_SIZE_FLOAT)
             same = same && *(const float *)(const void *)a == *(const float *)(const void *)b;
         else if (row->kind == TT_GGUF_SIZE_DIVISOR)
             same = same &&
@@ -903,6 +937,18 @@ out:
     return rc;
 }
 
+/* The elements of a head that are rotated: all, or in some architectures the first ones. */
+static int settle_rotated(const struct reading *r, struct tt_model_dims *d)
+{
+    int64_t found = d->rotary_dim;
+
+    d->rotary_dim = found == d->head_dim ? 0 : found;
+    return d->rotary_dim && !r->arch->part_rotated
+               ? tt_fail(TT_EDATA, "'%s': '%s.rope.dimension_count' is %lld, and %lld is wanted for this model",
+                         r->file->path, r->arch->name, (long long)found, (long long)d->head_dim)
+               : 0;
+}
+
 int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims)
 {
     const struct tt_gguf_tensor *embedding = tt_gguf_find_tensor(file, "token_embd.weight");
@@ -924,6 +970,7 @@ int tt_gguf_read_dims(const struct tt_gguf *file, struct tt_model_dims *ret_dims
     TT_TRY(get_int(&r, "context_length", 0, &d.max_positions));
     if (!d.head_dim && d.n_heads > 0)
         d.head_dim = d.dim / d.n_heads;
+    TT_TRY(settle_rotated(&r, &d));
     if (d.moe.experts && !d.moe.ffn_dim)
         d.moe.ffn_dim = d.ffn_dim;
     if (!d.ffn_dim)

@@ -17,6 +17,7 @@ struct tt_gguf_size {
         TT_GGUF_SIZE_FLOAT,
         TT_GGUF_SIZE_REAL,
         TT_GGUF_SIZE_DIVISOR, /* files have 1 / it */
+        TT_GGUF_SIZE_BOOL,
     } kind;
     bool may_lack;
 };
@@ -26,17 +27,18 @@ struct tt_gguf_size {
         key, offsetof(struct tt_model_dims, member), TT_GGUF_SIZE_##kind, may_lack \
     }
 
-/** The sizes of any blocks; of blocks like Llama's; of their experts. */
+/** The sizes of any blocks; of blocks like Llama's, with RMSNorm or LayerNorm; of their experts. */
 #define TT_GGUF_BLOCKS                                                                                    \
     TT_GGUF_SIZE("block_count", INT, n_layers, false), TT_GGUF_SIZE("embedding_length", INT, dim, false), \
         TT_GGUF_SIZE("feed_forward_length", INT, ffn_dim, true),                                          \
         TT_GGUF_SIZE("attention.head_count", INT, n_heads, false)
-#define TT_GGUF_DECODER TT_GGUF_ATTENTION, TT_GGUF_SIZE("attention.layer_norm_rms_epsilon", FLOAT, norm_eps, false)
+#define TT_GGUF_DECODER    TT_GGUF_ATTENTION, TT_GGUF_SIZE("attention.layer_norm_rms_epsilon", FLOAT, norm_eps, false)
+#define TT_GGUF_LAYER_NORM TT_GGUF_ATTENTION, TT_GGUF_SIZE("attention.layer_norm_epsilon", FLOAT, norm_eps, false)
 #define TT_GGUF_ATTENTION                                                           \
     TT_GGUF_BLOCKS, TT_GGUF_SIZE("attention.head_count_kv", INT, n_kv_heads, true), \
         TT_GGUF_SIZE("attention.key_length", INT, head_dim, true),                  \
         TT_GGUF_SIZE("attention.value_length", INT, head_dim, true),                \
-        TT_GGUF_SIZE("rope.dimension_count", INT, head_dim, true),                  \
+        TT_GGUF_SIZE("rope.dimension_count", INT, rotary_dim, true),                \
         TT_GGUF_SIZE("rope.freq_base", REAL, rope.theta, true)
 #define TT_GGUF_WINDOW TT_GGUF_SIZE("attention.sliding_window", INT, sliding_window, true)
 #define TT_GGUF_EXPERTS \
@@ -51,6 +53,7 @@ struct tt_gguf_arch {
     bool experts;
     bool rope_factors;    /* it reads rope_freqs.weight, which Llama 3.1's scaling needs */
     bool long_factors;    /* it reads the two tensors of LongRoPE's factors */
+    bool part_rotated;    /* RoPE may turn only the first elements of a head */
     bool latents;         /* DeepSeek's: latent attention, its routers, dense first layers */
     bool exact_yarn;      /* YaRN's limits are not rounded */
     bool own_head;        /* the output is a tensor, although it may be a copy of the embedding */
@@ -58,6 +61,10 @@ struct tt_gguf_arch {
     bool ffn_is_expert;   /* feed_forward_length is the width of an expert */
     bool full_heads;      /* all heads of queries are as wide as the model */
     bool equal_heads;     /* n_kv_heads must equal n_heads */
+    bool parallel;        /* attention and feed-forward read the same x, unless a size says which */
+    bool tanh_gelu;       /* it computes GELU in its tanh form */
+    bool windowless;      /* it computes the family's models without windows; another architecture, those with them */
+    int most_layers;      /* deeper models have norms of q and k there; 0: none has */
     bool gates_as_scored; /* a token's gates are not divided by their sum */
     int window_period;    /* all layers but every n-th have a window; 0: none has */
     bool needs_window;    /* it has one even where the file says nothing */
@@ -78,6 +85,7 @@ enum tt_gguf_layout {
     TT_GGUF_KEYS,    /* of wkv_b, the rows of each head that make keys, transposed */
     TT_GGUF_VALUES,  /* of wkv_b, the rows that make values */
     TT_GGUF_OFFSET,  /* 1 + the parameter, a norm's weights (Gemma) */
+    TT_GGUF_ROW,     /* the only row of the parameter, as a vector */
     TT_GGUF_FACTORS, /* no parameter: the factors of RoPE; of LongRoPE for short contexts, and for long ones */
     TT_GGUF_SHORT_FACTORS,
     TT_GGUF_LONG_FACTORS,
@@ -105,7 +113,7 @@ int tt_gguf_put_model(const struct tt_model *model, int64_t context, struct tt_g
 /** Whether the file has the embedding once more as its head, where the model's is tied. */
 bool tt_gguf_copies_head(const struct tt_model *model);
 
-/** Whether the file has a tensor of RoPE's factors, rope_freqs.weight, of head_dim / 2 floats; and factor i. */
+/** Whether the file has a tensor of RoPE's factors, rope_freqs.weight, with a float for each pair; and factor i. */
 bool tt_gguf_has_rope_factors(const struct tt_model *model);
 float tt_gguf_rope_factor(const struct tt_model *model, int64_t i);
 

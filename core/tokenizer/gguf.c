@@ -450,7 +450,7 @@ static int sentencepiece(const struct tokens *t, json_t **ret_json)
         if (type_of(t, id) == TT_GGUF_NORMAL && t->size[id] > TOKEN_BYTES_MOST)
             return tt_fail(TT_EDATA, "'%s': token %lld has %zu bytes, wanted at most %d", t->file->path, (long long)id,
                            t->size[id], TOKEN_BYTES_MOST);
-    TT_TRY(tt_gguf_bool(t->file, "tokenizer.ggml.add_space_prefix", true, &prefix));
+    TT_TRY(tt_gguf_bool(t->file, "tokenizer.ggml.add_space_prefix", &prefix, &prefix));
     TT_TRY(tt_gguf_int(t->file, "tokenizer.ggml.unknown_token_id", &none, &unknown));
     *ret_json = json_pack(
         "{s:s, s:o, s:o, s:n, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s}, {s:s}, {s:s, s:s, s:i, s:i}]}, "
@@ -520,7 +520,7 @@ static int read_begins(const struct tt_gguf *file, bool *ret_begins)
     TT_TRY(tt_gguf_string(file, "tokenizer.ggml.model", &model));
     TT_TRY(tt_gguf_string(file, "tokenizer.ggml.pre", &pre));
     unsaid = model && (strcmp(model, "llama") == 0 || (strcmp(model, "gpt2") == 0 && pre && begins_by_name(pre)));
-    TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", unsaid, ret_begins));
+    TT_TRY(tt_gguf_bool(file, "tokenizer.ggml.add_bos_token", &unsaid, ret_begins));
 out:
     tt_free(model);
     tt_free(pre);

@@ -67,7 +67,7 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(count, 3);
     assert_int_equal(tt_gguf_real(&file, "a.real", NULL, &real), 0);
     assert_true(real == 0.5);
-    assert_int_equal(tt_gguf_bool(&file, "a.flag", false, &flag), 0);
+    assert_int_equal(tt_gguf_bool(&file, "a.flag", NULL, &flag), 0);
     assert_true(flag);
     assert_int_equal(tt_gguf_string(&file, "a.text", &text), 0);
     assert_string_equal(text, "word");
@@ -322,6 +322,7 @@ static void tensors_come_back_the_same(void **state)
     struct tt_model_dims latent = {.mla = {.q_rank = 24}, .tied = -1};
     struct tt_model_dims sigmoid = {.moe = {.score = TT_SCORE_SIGMOID, .biased = true}, .tied = -1};
     struct tt_model_dims tied = {.tied = 1};
+    struct tt_model_dims windowless = {.dim = 64, .n_layers = 2, .vocab_size = 96, .ffn_dim = 96, .tied = -1};
 
     for (int i = 0; i < tt_model_n_rows; i++)
         if (tt_model_rows[i]->n_archs > 0)
@@ -329,6 +330,8 @@ static void tensors_come_back_the_same(void **state)
     check_round_trip(small("deepseek_v3", &latent));
     check_round_trip(small("deepseek_v3", &sigmoid));
     check_round_trip(small("gpt_oss", &tied));
+    check_round_trip(small("gpt_neox", &tied));
+    check_round_trip(make_of("cohere2", "aya-8B", &windowless));
     check_round_trip(make_of("qwen3", "debugmodel_moe", &(struct tt_model_dims){.n_layers = 1, .tied = -1}));
 }
 
@@ -337,7 +340,8 @@ static void tensors_come_back_the_same(void **state)
 /* The metadata of a model as a file; without titan's own keys, as llama.cpp's converter writes it. */
 static void file_of(const struct tt_model *model, bool own, struct tt_text *bytes, struct tt_gguf *file)
 {
-    struct tt_gguf_tensor tensor[6] = {{.name = (char *)"token_embd.weight",
+    static const char *const lists[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    struct tt_gguf_tensor tensor[8] = {{.name = (char *)"token_embd.weight",
                                         .type = tt_gguf_type_of(TT_GGML_F16),
                                         .ndim = 2,
                                         .shape = {model->dims.vocab_size, model->dims.dim}}};
@@ -347,9 +351,10 @@ static void file_of(const struct tt_model *model, bool own, struct tt_text *byte
     } biases[] = {{"blk.0.attn_q.bias", &model->dims.qkv_bias},
                   {"blk.0.attn_output.bias", &model->dims.out_bias},
                   {"blk.0.ffn_down.bias", &model->dims.mlp_bias}};
+    int64_t size = 0, turned = model->dims.rotary_dim ? model->dims.rotary_dim : model->dims.head_dim;
+    const struct tt_rope *rope = &model->dims.rope;
     int n = 1, factors = -1;
     struct tt_gguf_values values = {0};
-    int64_t size = 0;
     char *at;
 
     if (tt_gguf_put_model(model, 0, &values) < 0)
@@ -366,12 +371,22 @@ static void file_of(const struct tt_model *model, bool own, struct tt_text *byte
         tensor[n++] = (struct tt_gguf_tensor){.name = (char *)"rope_freqs.weight",
                                               .type = tt_gguf_type_of(TT_GGML_F32),
                                               .ndim = 1,
-                                              .shape = {model->dims.head_dim / 2}};
+                                              .shape = {turned / 2}};
+    }
+    for (int i = 0; tt_rope_is_long(rope) && i < 2; i++) {
+        factors = n - i; /* of the short ones */
+        tensor[n++] = (struct tt_gguf_tensor){.name = (char *)(uintptr_t)lists[i],
+                                              .type = tt_gguf_type_of(TT_GGML_F32),
+                                              .ndim = 1,
+                                              .shape = {turned / 2}};
     }
     tt_gguf_layout(&values, tensor, n, bytes, &size);
     while ((int64_t)bytes->size < size)
         tt_text_add_bytes(bytes, "", 1);
-    for (int64_t i = 0; factors >= 0 && i < model->dims.head_dim / 2; i++) {
+    for (int i = 0; tt_rope_is_long(rope) && i < 2; i++)
+        memcpy(bytes->text + tensor[factors + i].begin, i ? rope->long_factor : rope->short_factor,
+               (size_t)turned / 2 * sizeof(float));
+    for (int64_t i = 0; tt_gguf_has_rope_factors(model) && i < turned / 2; i++) {
         float factor = tt_gguf_rope_factor(model, i);
 
         memcpy(bytes->text + tensor[factors].begin + 4 * i, &factor, sizeof factor);
@@ -418,7 +433,10 @@ static void check_dims(struct tt_model *model, bool own)
 static void sizes_come_back_the_same(void **state)
 {
     struct tt_model_dims scaled = {.rope = {.factor = 32.0}, .tied = 1};
+    struct tt_model_dims windowless = {.dim = 64, .n_layers = 2, .vocab_size = 96, .ffn_dim = 96, .tied = -1};
     struct tt_model_dims linear = {.rope = {.factor = 4.0, .linear = true}, .tied = -1};
+    struct tt_model_dims partial = {
+        .rope = {.factor = 2.0, .original_max = 2048.0}, .rotary_dim = 8, .sliding_window = 8192, .tied = 1};
     struct tt_model_dims sigmoid = {.moe = {.score = TT_SCORE_SIGMOID,
                                             .groups = 4,
                                             .kept_groups = 2,
@@ -427,16 +445,24 @@ static void sizes_come_back_the_same(void **state)
                                     .mla = {.q_rank = 24},
                                     .tied = -1};
 
+    for (int i = 0; i < 4; i++) {
+        partial.rope.short_factor[i] = 1.25F + (float)i;
+        partial.rope.long_factor[i] = 2.5F * (float)(i + 1);
+    }
     for (int own = 0; own < 2; own++) {
         for (int i = 0; i < tt_model_n_rows; i++) {
             const struct tt_model_row *row = tt_model_rows[i];
-            struct tt_model_dims equal = {.n_kv_heads = row->flavors[0].dims.n_heads, .tied = -1};
+            struct tt_model_dims equal = {.n_kv_heads = row->flavors[0].dims.n_heads,
+                                          .tanh_gelu = row->archs && row->archs[0].tanh_gelu,
+                                          .tied = -1};
 
             if (row->n_archs > 0)
                 check_dims(small(row->name, row->archs[0].equal_heads ? &equal : NULL), own);
         }
         check_dims(small("llama3", &scaled), own);
         check_dims(small("qwen3", &linear), own);
+        check_dims(small("phi3", &partial), own);
+        check_dims(make_of("cohere2", "aya-8B", &windowless), own);
         check_dims(small("deepseek_v3", &sigmoid), own);
         check_dims(make_of("qwen3", "debugmodel_moe", NULL), own);
     }
@@ -465,6 +491,11 @@ static void what_llama_cpp_does_not_compute_is_refused(void **state)
     refuse("deepseek_v3", (struct tt_model_dims){.rope = {.mscale = 0.5}}, "equal mscale");
     refuse("deepseek_v3", (struct tt_model_dims){.n_layers = 27, .mla = {.q_rank = 24}}, "no latent of queries");
     refuse("mixtral", (struct tt_model_dims){.moe = {.gates_as_scored = true}}, "norm_topk_prob");
+    refuse("qwen2_moe", (struct tt_model_dims){.moe = {.dense_layers = 1}}, "all its layers have experts");
+    refuse("qwen2_moe", (struct tt_model_dims){.out_bias = true}, "only q, k and v have biases");
+    refuse("cohere2", (struct tt_model_dims){.qkv_bias = true, .out_bias = true}, "no biases there");
+    refuse("qwen2", (struct tt_model_dims){.rotary_dim = 8}, "only a part of each head");
+    refuse("qwen2", (struct tt_model_dims){.parallel = true}, "reads the sum");
     refuse("olmoe", (struct tt_model_dims){.n_kv_heads = 4}, "as many heads of keys");
     refuse("seed_oss", (struct tt_model_dims){.out_bias = true}, "only q, k and v have biases");
     refuse("olmo2", (struct tt_model_dims){.qkv_bias = true}, "no biases there");

@@ -6,6 +6,7 @@
  * with weights of each head's own. Logits are scaled. RoPE turns pairs (2i, 2i+1), in Hugging Face's files too.
  * torchtitan has no such models; parameters have its names and init rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -114,9 +115,22 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
 static const struct tt_decoder decoder = {.pairs_in_files = true, .hf_norms = {.before_attention = "input_layernorm"}};
 
+#define GGUF_ARCH(name_, sizes_)                                                                             \
+    .name = (name_), .size = (sizes_), .n_sizes = TT_COUNT(sizes_), .biases = TT_GGUF_NO_BIAS, .tied = true, \
+    .parallel = true, .full_heads = true
+
+static const struct tt_gguf_size sizes_1[] = {TT_GGUF_LAYER_NORM,
+                                              TT_GGUF_SIZE("logit_scale", REAL, multipliers.logits, true)};
+static const struct tt_gguf_size sizes_2[] = {TT_GGUF_LAYER_NORM, TT_GGUF_WINDOW,
+                                              TT_GGUF_SIZE("logit_scale", REAL, multipliers.logits, false)};
+static const struct tt_gguf_arch archs[] = {
+    {GGUF_ARCH("command-r", sizes_1), .windowless = true, .most_layers = 63},
+    {GGUF_ARCH("cohere2", sizes_2), .window_period = 4, .needs_window = true, .unrotated_every = 4},
+};
+
 const struct tt_model_row tt_model_cohere2 = {
     .name = "cohere2",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
     TT_MODEL_LLAMA_NAMES,
     .norm = TT_NORM_LAYER_PLAIN,
     .decoder = &decoder,

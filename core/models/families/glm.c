@@ -6,6 +6,7 @@
  * in the first half of each head, in the files too. torchtitan has no such models; parameters have its names and init
  * rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -58,9 +59,22 @@ static const struct tt_decoder decoder_4 = {
     .hf_norms = {"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"},
     FFN};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+
+#define ARCH .size = sizes, .n_sizes = TT_COUNT(sizes), .part_rotated = true, .biases = TT_GGUF_QKV_BIAS
+
+static const struct tt_gguf_arch archs[] = {{.name = "chatglm", ARCH, .full_heads = true}};
+static const struct tt_gguf_arch archs_4[] = {{.name = "glm4", ARCH}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "feed_forward.w1.weight", .theirs = "ffn_up.weight", .parts = 2},
+    {.ours = "feed_forward.w3.weight", .theirs = "ffn_up.weight", .part = 1, .parts = 2},
+};
+
 const struct tt_model_row tt_model_glm = {
     .name = "glm",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,
@@ -73,6 +87,10 @@ const struct tt_model_row tt_model_glm4 = {
     .n_flavors = TT_COUNT(flavors_4),
     .classes = classes_4,
     .n_classes = TT_COUNT(classes_4),
+    .archs = archs_4,
+    .n_archs = TT_COUNT(archs_4),
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder_4,
     .parts = &tt_decoder_parts,

@@ -7,6 +7,7 @@
  * begin as zeros.
  */
 #include "core/base/error.h"
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -77,9 +78,33 @@ static const struct tt_decoder decoder = {.rotate_half = true,
                                                        "attention.query_key_value", "attention.dense"},
                                           .hf_ffn = {"mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_LAYER_NORM,
+                                            TT_GGUF_SIZE("use_parallel_residual", BOOL, parallel, false)};
+static const struct tt_gguf_arch archs[] = {{.name = "gptneox",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .biases = TT_GGUF_ALL_BIASES,
+                                             .part_rotated = true,
+                                             .own_head = true,
+                                             .full_heads = true,
+                                             .equal_heads = true,
+                                             .tanh_gelu = true}};
+static const struct tt_gguf_name names[] = {
+    {.ours = "attention.wq.weight", .theirs = "attn_qkv.weight", .parts = 3},
+    {.ours = "attention.wq.bias", .theirs = "attn_qkv.bias", .parts = 3},
+    {.ours = "attention.wk.weight", .theirs = "attn_qkv.weight", .part = 1, .parts = 3},
+    {.ours = "attention.wk.bias", .theirs = "attn_qkv.bias", .part = 1, .parts = 3},
+    {.ours = "attention.wv.weight", .theirs = "attn_qkv.weight", .part = 2, .parts = 3},
+    {.ours = "attention.wv.bias", .theirs = "attn_qkv.bias", .part = 2, .parts = 3},
+    {.ours = "feed_forward.w1.weight", .theirs = "ffn_up.weight"},
+    {.ours = "feed_forward.w1.bias", .theirs = "ffn_up.bias"},
+};
+
 const struct tt_model_row tt_model_gpt_neox = {
     .name = "gpt_neox",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
+    .gguf_names = names,
+    .n_gguf_names = TT_COUNT(names),
     .hf_blocks = "gpt_neox.layers.",
     .hf_embeddings = "gpt_neox.embed_in.weight",
     .hf_norm = "gpt_neox.final_layer_norm",

@@ -60,6 +60,7 @@ static const struct tt_gguf_arch archs[] = {{.name = "phi3",
                                              .size = sizes,
                                              .n_sizes = TT_COUNT(sizes),
                                              .biases = TT_GGUF_NO_BIAS,
+                                             .part_rotated = true,
                                              .full_heads = true,
                                              .long_factors = true}};
 static const struct tt_gguf_name names[] = {

@@ -5,6 +5,7 @@
  * Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
 #include "core/base/error.h"
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -105,9 +106,21 @@ static const struct tt_decoder decoder = {
     .hf_experts = {"mlp.gate.weight", "mlp.experts.*.gate_proj.weight", "mlp.experts.*.down_proj.weight",
                    "mlp.experts.*.up_proj.weight"}};
 
+static const struct tt_gguf_size sizes[] = {
+    TT_GGUF_DECODER, TT_GGUF_EXPERTS, TT_GGUF_EXPERT_WIDTH,
+    TT_GGUF_SIZE("expert_shared_feed_forward_length", INT, moe.shared_dim, false)};
+static const struct tt_gguf_arch archs[] = {{.name = "qwen2moe",
+                                             .size = sizes,
+                                             .n_sizes = TT_COUNT(sizes),
+                                             .experts = true,
+                                             .biases = TT_GGUF_QKV_BIAS,
+                                             .own_head = true,
+                                             .full_heads = true,
+                                             .gates_as_scored = true}};
+
 const struct tt_model_row tt_model_qwen2_moe = {
     .name = "qwen2_moe",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,

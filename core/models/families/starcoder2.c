@@ -62,8 +62,7 @@ static void write_hf_config(const struct tt_model *model, void *config)
 static const struct tt_decoder decoder = {
     .rotate_half = true, .activation = TT_ACTIVATION_GELU_TANH, .hf_ffn = {"mlp.c_fc", "mlp.c_proj"}};
 
-static const struct tt_gguf_size sizes[] = {TT_GGUF_ATTENTION, TT_GGUF_WINDOW,
-                                            TT_GGUF_SIZE("attention.layer_norm_epsilon", FLOAT, norm_eps, false)};
+static const struct tt_gguf_size sizes[] = {TT_GGUF_LAYER_NORM, TT_GGUF_WINDOW};
 static const struct tt_gguf_arch archs[] = {{.name = "starcoder2",
                                              .size = sizes,
                                              .n_sizes = TT_COUNT(sizes),
