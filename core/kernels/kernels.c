@@ -58,10 +58,11 @@ struct known {
 /*
  * From the slowest instruction set to the fastest, except for `blas`, whose bits are its own. If a slot is NULL, base's
  * kernel is used, and if that is NULL too, the loops. Variants that widen bfloat16 to float32 while they pack it are
- * used wherever they run, the last one first. The others replace only the products of bfloat16 of their base; one of
- * them is used if its gain is the largest and above WORTH. If the processor is not known, the variant must first
- * multiply small matrices right, and its gain is measured. So it is for AMX: only one processor has been seen, where
- * the gain was measured as 1.9 to 5.8, since others used its host.
+ * used wherever they run, the last one first. The others replace only the products and the attention of bfloat16 of
+ * their base; one of them is used if its gain is the largest and above WORTH. If the processor is not known, the
+ * variant must first multiply small matrices right and agree with its base about attention, and its gain is measured.
+ * So it is for AMX: only one processor has been seen, where the gain was measured as 1.9 to 5.8, since others used its
+ * host.
  *
  * Sources: AMD: measured on two EPYCs, one of family 26 (BENCHMARKS.md); Intel: measured on family 6, model 207.
  */
@@ -172,7 +173,8 @@ static void choose(void)
         variants[v] = complete(&sources[i]);
         gains[v] = known_gain(&sources[i], &cpu);
         measured[v] = gains[v] == 0.0;
-        wrong[i] = measured[v] && !tt_bgemm_is_right(variants[v].bgemm);
+        wrong[i] = measured[v] &&
+                   !(tt_bgemm_is_right(variants[v].bgemm) && tt_attention_is_right(&variants[v], sources[i].base));
         if (wrong[i]) {
             tt_warn("products of bfloat16 by %s are wrong on this processor: titan does not use its %s kernels",
                     sources[i].instructions, sources[i].name);

@@ -107,11 +107,12 @@ enum {
 };
 
 enum {
-    TT_ATTENTION_ROWS = 96,  /* rows of a forward tile */
-    TT_ATTENTION_PANEL = 48, /* ranges of keys are multiples of this */
-    TT_ATTENTION_KEYS = 512, /* keys of a tile of the portable kernel */
-    TT_ATTENTION_BLOCK = 64, /* vector kernels: keys (forward) or rows (backward) between two changes of operands */
-    TT_ATTENTION_STRIP = 480 /* vector kernels: rows whose q, do and dq are packed */
+    TT_ATTENTION_ROWS = 96,      /* rows of a forward tile */
+    TT_ATTENTION_PANEL = 48,     /* ranges of keys are multiples of this */
+    TT_ATTENTION_KEYS = 512,     /* keys of a tile of the portable kernel */
+    TT_ATTENTION_BLOCK = 64,     /* vector kernels: keys (forward) or rows (backward) between two changes of operands */
+    TT_ATTENTION_STRIP = 480,    /* vector kernels: rows whose q, do and dq are packed */
+    TT_ATTENTION_TILE_KEYS = 128 /* AMX: keys of a forward block */
 };
 
 enum {
@@ -281,6 +282,9 @@ bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm)) TT_MUST_CHEC
 
 struct tt_kernels;
 
+/** Whether attention of bfloat16 gives about the same results in two tables, for a small sequence of two heads. */
+bool tt_attention_is_right(const struct tt_kernels *kernels, const struct tt_kernels *like) TT_MUST_CHECK;
+
 /**
  * The rate of products of bfloat16, as a multiple of float32's, in about a millisecond. The operands are 0, which takes
  * as long as any other number.
@@ -326,8 +330,8 @@ extern const struct tt_kernels tt_kernels_generic;
 extern const struct tt_kernels tt_kernels_avx2;
 extern const struct tt_kernels tt_kernels_avx512;
 extern const struct tt_kernels tt_kernels_neon;
-extern const struct tt_kernels tt_kernels_avx512_bf16; /* if a slot is NULL, avx512's is used */
-extern const struct tt_kernels tt_kernels_amx;         /* the same; it contains bgemm only */
+extern const struct tt_kernels tt_kernels_avx512_bf16; /* where a slot is NULL, avx512's is used */
+extern const struct tt_kernels tt_kernels_amx;         /* the same */
 
 /**
  * The kernels in use: the variant that TITAN_CPU names, otherwise the fastest one for this processor. Instructions for

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests product kernels that few processors run. For correctness, it multiplies small matrices of whole numbers, whose
- * sums are exact in any order; every product has rows, columns and steps of k that do not fill a tile, and more than
- * one block of k. For speed, it measures processor time.
+ * Trials of kernels that few processors run. Whether products are right: small matrices of whole numbers, whose sums
+ * are exact in any order. Every product has rows, columns and steps of k that fill no tile, and more than one block of
+ * k. Whether attention is right: another kernel computes the same. How fast they are: processor time.
  */
 #include <math.h>
 #include <string.h>
@@ -108,6 +108,75 @@ bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
     tt_free(trial.want);
     tt_free(trial.scratch);
     return right_always;
+}
+
+/* --- attention --- */
+
+/* Of a sequence whose rows, keys and heads fill no tile; o and do have heads of V elements. */
+enum { T = 150, HEADS = 2, E = 40, V = 33 };
+
+/* A part of what attention computes, by the kernels on trial and by others. */
+struct outcome {
+    tt_bf16 o[T * HEADS * V];
+    float lse[T * HEADS];
+    float dq[T * HEADS * E], dk[T * E], dv[T * V];
+};
+
+static const struct tt_attention_shape trial_shape = {
+    .seq_len = T, .heads = HEADS, .kv_heads = 1, .head_dim = E, .value_dim = V};
+
+static void attend(const struct tt_kernels *kernels, const tt_bf16 *some, struct outcome *out, float *scratch)
+{
+    const tt_bf16 *q = some, *k = q + 5, *v = q + 11, *dout = q + 13;
+
+    for (int h = 0; h < HEADS; h++)
+        for (int row = 0; row < T; row += TT_ATTENTION_ROWS)
+            kernels->attention_fwd_bf16(out->o + h * V, out->lse + h, q + h * E, k, v, &trial_shape, row,
+                                        T - row < TT_ATTENTION_ROWS ? T - row : TT_ATTENTION_ROWS, scratch);
+    kernels->attention_bwd_bf16(
+        &(struct tt_attention_bf16_grads){out->dq, out->dk, out->dv, dout, q, k, v, out->o, out->lse}, &trial_shape,
+        HEADS, 0, T, scratch);
+}
+
+/* Kernels may round weights and the gradients of scores to bfloat16, each by a part in 2^9. */
+static bool are_near(const float *a, const float *b, int n, float near)
+{
+    bool all = true;
+
+    for (int i = 0; i < n; i++)
+        all = all && fabsf(a[i] - b[i]) <= near; /* false for NaN */
+    return all;
+}
+
+static bool outputs_are_near(const tt_bf16 *a, const tt_bf16 *b)
+{
+    bool all = true;
+
+    for (int i = 0; i < T * HEADS * V; i++)
+        all = all && fabsf(tt_bf16_to_float(a[i]) - tt_bf16_to_float(b[i])) <= 0x1p-6F;
+    return all;
+}
+
+bool tt_attention_is_right(const struct tt_kernels *kernels, const struct tt_kernels *like)
+{
+    int64_t forward = tt_attention_fwd_scratch(&trial_shape, true);
+    int64_t backward = tt_attention_bwd_scratch(&trial_shape, T, true);
+    float *scratch = tt_calloc((size_t)(forward > backward ? forward : backward), sizeof *scratch);
+    tt_bf16 *some = tt_calloc(T * HEADS * E + 13, sizeof *some); /* q, and a little later k, v and do */
+    struct outcome *got = tt_calloc(2, sizeof *got), *want = got + 1;
+    bool agree;
+
+    for (int i = 0; i < T * HEADS * E + 13; i++)
+        some[i] = tt_bf16_from_float((float)(left(i, i / 7) + right(i / 3, i)) / 8.0F);
+    attend(kernels, some, got, scratch);
+    attend(like, some, want, scratch);
+    agree = outputs_are_near(got->o, want->o) && are_near(got->lse, want->lse, T * HEADS, 0x1p-12F) &&
+            are_near(got->dq, want->dq, T * HEADS * E, 0x1p-4F) && are_near(got->dk, want->dk, T * E, 0x1p-4F) &&
+            are_near(got->dv, want->dv, T * V, 0x1p-4F);
+    tt_free(some);
+    tt_free(got);
+    tt_free(scratch);
+    return agree;
 }
 
 /* --- the rate --- */

@@ -257,6 +257,8 @@ const struct tt_kernels *kernels_amx_emulated(void)
     table = *tt_kernels_variant(last);
     table.name = "amx_emulated";
     table.bgemm = tt_kernels_amx_emulated.bgemm;
+    table.attention_fwd_bf16 = tt_kernels_amx_emulated.attention_fwd_bf16;
+    table.attention_bwd_bf16 = tt_kernels_amx_emulated.attention_bwd_bf16;
     return &table;
 }
 

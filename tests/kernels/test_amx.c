@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products of bfloat16 by AMX. The test compares a tile product with Intel's description by hand, the kernel on
- * emulated tiles with sums that this file makes in the order that amx.c states, and the compiled instructions,
- * executed one by one, with the emulation.
+ * The products and the attention of bfloat16 by AMX. What a tile product computes is compared with Intel's description
+ * by hand, the products over emulated tiles with sums that this file makes in the order that amx.c states, attention
+ * with itself in other calls (kernelcheck compares it with a reference), and the compiled instructions, carried out one
+ * by one, with the emulation.
  */
 #define TT_AMX_EMULATED
 #include <setjmp.h>
@@ -254,6 +255,124 @@ static void compare_with_emulation(const struct tt_kernels *kernels, const struc
     release(&y);
 }
 
+/* --- attention --- */
+
+/* Heads, rows, documents and calls of which nothing fills whole tiles. */
+static const struct tt_attention_shape attentions[] = {
+    {.seq_len = 150, .heads = 2, .kv_heads = 1, .head_dim = 40, .value_dim = 33},
+    {.seq_len = 200, .heads = 1, .kv_heads = 1, .head_dim = 16, .soft_cap = 2.0F},
+    {.seq_len = 133, .heads = 1, .kv_heads = 1, .head_dim = 7, .window = 50},
+};
+enum { N_ATTENTIONS = sizeof attentions / sizeof *attentions };
+
+struct attention {
+    struct tt_attention_shape shape;
+    int32_t *positions;
+    int64_t nq, nk, no, nv; /* elements */
+    tt_bf16 *q, *k, *v, *dout, *o;
+    float *lse, *dq, *dk, *dv, *scratch;
+};
+
+static tt_bf16 *numbers(int64_t stream, int64_t n)
+{
+    tt_bf16 *x = tt_calloc((size_t)n, sizeof *x);
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = tt_bf16_from_float(4.0F * number(stream, i));
+    return x;
+}
+
+static struct attention make_attention(const struct tt_attention_shape *shape, bool documents)
+{
+    struct attention x = {.shape = *shape};
+    int64_t T = shape->seq_len, width = tt_attention_value_dim(shape), forward, backward;
+
+    x.positions = tt_calloc((size_t)T, sizeof *x.positions);
+    for (int64_t i = 1; i < T; i++)
+        x.positions[i] = i % 71 == 0 ? 0 : x.positions[i - 1] + 1;
+    x.shape.positions = documents ? x.positions : NULL;
+    x.nq = T * shape->heads * shape->head_dim;
+    x.nk = T * shape->kv_heads * shape->head_dim;
+    x.no = T * shape->heads * width;
+    x.nv = T * shape->kv_heads * width;
+    x.q = numbers(0, x.nq);
+    x.k = numbers(1, x.nk);
+    x.v = numbers(2, x.nv);
+    x.dout = numbers(3, x.no);
+    x.o = numbers(4, x.no);
+    x.lse = tt_calloc((size_t)(T * shape->heads), sizeof(float));
+    x.dq = tt_calloc((size_t)x.nq, sizeof(float));
+    x.dk = tt_calloc((size_t)x.nk, sizeof(float));
+    x.dv = tt_calloc((size_t)x.nv, sizeof(float));
+    forward = tt_attention_fwd_scratch(shape, true);
+    backward = tt_attention_bwd_scratch(shape, T, true);
+    x.scratch = tt_calloc((size_t)(forward > backward ? forward : backward), sizeof(float));
+    return x;
+}
+
+static void release_attention(struct attention *x)
+{
+    void *arrays[] = {x->positions, x->q, x->k, x->v, x->dout, x->o, x->lse, x->dq, x->dk, x->dv, x->scratch};
+
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        tt_free(arrays[i]);
+}
+
+/* Rows [begin, end), forward in calls of `step` rows, and backward. */
+static void attend(const struct tt_kernels *kernels, struct attention *x, int64_t begin, int64_t end, int64_t step)
+{
+    struct tt_attention_shape of = x->shape;
+    int64_t heads = of.heads, width = tt_attention_value_dim(&of), at = begin * heads;
+
+    of.begin = begin;
+    of.end = end;
+    of.positions = of.positions ? of.positions + begin : NULL;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t row = begin; row < end; row += step)
+            kernels->attention_fwd_bf16(x->o + (at + h) * width, x->lse + at + h, x->q + (at + h) * of.head_dim, x->k,
+                                        x->v, &of, row, end - row < step ? end - row : step, x->scratch);
+    kernels->attention_bwd_bf16(&(struct tt_attention_bf16_grads){x->dq + at * of.head_dim, x->dk, x->dv,
+                                                                  x->dout + at * width, x->q + at * of.head_dim, x->k,
+                                                                  x->v, x->o + at * width, x->lse + at},
+                                &of, heads, 0, of.seq_len, x->scratch);
+}
+
+static void assert_same_rows(const struct attention *x, const struct attention *y)
+{
+    assert_memory_equal(x->o, y->o, (size_t)x->no * sizeof *x->o);
+    assert_memory_equal(x->lse, y->lse, (size_t)(x->shape.seq_len * x->shape.heads) * sizeof(float));
+    assert_memory_equal(x->dq, y->dq, (size_t)x->nq * sizeof(float));
+}
+
+static void a_row_of_attention_has_the_same_bits_in_every_call(void **state)
+{
+    for (int i = 0; i < 2 * N_ATTENTIONS; i++) {
+        struct attention x = make_attention(&attentions[i / 2], i % 2), y = make_attention(&attentions[i / 2], i % 2);
+
+        attend(kernels_amx_emulated(), &x, 0, x.shape.seq_len, TT_ATTENTION_ROWS);
+        attend(kernels_amx_emulated(), &y, 0, 45, 19);
+        attend(kernels_amx_emulated(), &y, 45, x.shape.seq_len, 37);
+        assert_same_rows(&x, &y);
+        release_attention(&x);
+        release_attention(&y);
+    }
+}
+
+static void compare_attention_with_emulation(const struct tt_kernels *kernels)
+{
+    for (int i = 0; i < 2 * N_ATTENTIONS; i++) {
+        struct attention x = make_attention(&attentions[i / 2], i % 2), y = make_attention(&attentions[i / 2], i % 2);
+
+        attend(kernels, &x, 0, x.shape.seq_len, TT_ATTENTION_ROWS);
+        attend(kernels_amx_emulated(), &y, 0, x.shape.seq_len, TT_ATTENTION_ROWS);
+        assert_same_rows(&x, &y);
+        assert_memory_equal(x.dk, y.dk, (size_t)x.nk * sizeof(float));
+        assert_memory_equal(x.dv, y.dv, (size_t)x.nv * sizeof(float));
+        release_attention(&x);
+        release_attention(&y);
+    }
+}
+
 #if defined(TT_HAS_AMX_TRAPPED)
 
 /* amx.c for processors with AVX2, under another name */
@@ -279,6 +398,10 @@ static void the_compiled_instructions_give_the_same_bits(void **state)
     counts = amx_trap_end();
     assert_int_equal(counts.dots, 2 * 3 * 5 * 4);
     assert_int_equal(counts.loads, 2 * 3 * 5 * 4);
+
+    amx_trap_begin();
+    compare_attention_with_emulation(&tt_kernels_amx_trapped);
+    (void)amx_trap_end();
 }
 
 #endif
@@ -295,6 +418,7 @@ static void a_processor_with_amx_gives_the_same_bits(void **state)
     for (int s = 0; s < N_SHAPES; s++)
         for (int flags = 0; flags < 16; flags++)
             compare_with_emulation(amx, &shapes[s], flags);
+    compare_attention_with_emulation(amx);
 }
 
 /* --- trust --- */
@@ -338,6 +462,8 @@ static void only_a_kernel_that_multiplies_right_is_trusted(void **state)
     assert_false(tt_bgemm_is_right(forgets_what_is_added));
     assert_false(tt_bgemm_is_right(forgets_the_last_of_k));
     assert_false(tt_bgemm_is_right(is_off_in_one_element));
+    for (int v = 0; tt_kernels_variant(v); v++)
+        assert_true(tt_attention_is_right(kernels_amx_emulated(), tt_kernels_variant(v)));
 }
 
 int main(void)
@@ -348,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_tile_product_takes_denormals_as_zero),
         cmocka_unit_test(a_tile_product_keeps_what_is_not_finite),
         cmocka_unit_test(an_element_depends_on_its_row_and_column_only),
+        cmocka_unit_test(a_row_of_attention_has_the_same_bits_in_every_call),
 #if defined(TT_HAS_AMX_TRAPPED)
         cmocka_unit_test(the_compiled_instructions_give_the_same_bits),
 #endif

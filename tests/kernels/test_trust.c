@@ -25,13 +25,21 @@
 /* amx.c under another name */
 extern const struct tt_kernels tt_kernels_amx_emulated;
 
-static bool broken;
+static bool broken, attention_broken;
 
 static void bgemm(const struct tt_matmul *gemm)
 {
     tt_kernels_amx_emulated.bgemm(gemm);
     if (broken && !gemm->c_bf16)
         ((float *)gemm->c)[gemm->n - 1] += 1.0F;
+}
+
+static void attention_bwd(const struct tt_attention_bf16_grads *group, const struct tt_attention_shape *shape,
+                          int64_t heads, int64_t first_key, int64_t keys, float *scratch)
+{
+    tt_kernels_amx_emulated.attention_bwd_bf16(group, shape, heads, first_key, keys, scratch);
+    if (attention_broken)
+        group->dk[keys - 1] += 0.5F;
 }
 
 /* The processor and the AMX table that kernels.c sees. */
@@ -43,7 +51,7 @@ struct tt_cpu test_cpu_read(void)
     return (struct tt_cpu){"", 0, 0, TT_CPU_AVX2 | TT_CPU_AVX512 | TT_CPU_AMX};
 }
 
-const struct tt_kernels test_kernels_amx = {.name = "amx", .bgemm = bgemm};
+const struct tt_kernels test_kernels_amx = {.name = "amx", .attention_bwd_bf16 = attention_bwd, .bgemm = bgemm};
 
 static char said[512];
 
@@ -80,15 +88,26 @@ static bool right_kernel(void)
     return true;
 }
 
-static bool wrong_kernel(void)
+static bool leaves_it_out(void)
 {
-    broken = true;
     (void)unsetenv("TITAN_CPU");
     EXPECT(tt_kernels_check() == 0);
     EXPECT(tt_kernels()->bgemm != bgemm && strcmp(tt_kernels_products(), "widened") == 0);
     EXPECT(!is_a_variant("amx"));
     EXPECT(strstr(said, "warning: products of bfloat16 by tdpbf16ps are wrong on this processor"));
     return true;
+}
+
+static bool wrong_kernel(void)
+{
+    broken = true;
+    return leaves_it_out();
+}
+
+static bool wrong_attention(void)
+{
+    attention_broken = true;
+    return leaves_it_out();
 }
 
 static bool wrong_kernel_by_name(void)
@@ -128,6 +147,7 @@ static void a_kernel_that_multiplies_right_is_used(void **state)
 static void a_kernel_that_multiplies_wrong_is_left_out_with_a_warning(void **state)
 {
     in_a_process(wrong_kernel);
+    in_a_process(wrong_attention);
 }
 
 static void a_kernel_that_multiplies_wrong_cannot_be_forced(void **state)

@@ -13,141 +13,21 @@
  * On an Intel Xeon of family 6, model 207, products had the bits of the emulated tiles, and ran at a third of the rate
  * at which tiles can be loaded and multiplied: packing and storing take the rest. There it was slower to store tiles
  * to c directly, and no faster to fetch tiles of A into the first cache.
- *
- * Packing and storing are plain C with vectors of the compiler, so that tests run them on every processor: over
- * emulated tiles, and over intrinsics whose instructions a signal handler carries out.
  */
 #include <string.h>
 
 #include "core/kernels/kernels.h"
 #include "core/kernels/matmul.h"
-#include "core/kernels/vector/amx_tile.h"
+#include "core/kernels/vector/amx_pack.h"
 #include "core/kernels/vector/fetch.h"
 #include "core/math/round.h"
 
-/* 64 bits, like the indices that they are multiplied with */
-#define LINES  ((int64_t)TILE_LINES)
-#define STEP   INT64_C(32)    /* elements of k in a tile */
-#define TILE   (LINES * STEP) /* elements */
-#define SIDE   (2 * LINES)    /* of a square of sums */
-#define DEPTH  INT64_C(512)   /* 32 KiB of B */
-#define TURN   INT64_C(4)     /* steps between two fetches */
+#define DEPTH  INT64_C(512) /* 32 KiB of B */
+#define TURN   INT64_C(4)   /* steps between two fetches */
 #define STRIDE ((int64_t)sizeof(float) * SIDE)
 _Static_assert(DEPTH <= TT_BGEMM_DEPTH && DEPTH % STEP == 0 && TT_BGEMM_PANEL >= SIDE, "scratch");
 
-#define INLINE static inline __attribute__((always_inline))
-
-static int64_t up_to(int64_t n, int64_t most)
-{
-    return n < most ? n : most;
-}
-
-/* --- packing --- */
-
-typedef uint32_t pairs __attribute__((vector_size(64), may_alias));
-typedef uint16_t halves __attribute__((vector_size(64), may_alias));
-typedef float floats __attribute__((vector_size(64), may_alias));
-
-#if defined(__clang__)
-#define PICK(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define PICK(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
-#endif
-
-/* Lane l of the two vectors after an exchange of squares of s lanes. */
-#define LOWER(l, s) ((l) & (s) ? LINES + (l) - (s) : (l))
-#define UPPER(l, s) ((l) & (s) ? LINES + (l) : (l) + (s))
-#define LANES(f, s)                                                                                               \
-    f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s), f(8, s), f(9, s), f(10, s), f(11, s), \
-        f(12, s), f(13, s), f(14, s), f(15, s)
-
-/* Lane l, or lane 16 + l, of each of two vectors of halves. */
-#define BESIDE(l, s) (s) + (l), 32 + (s) + (l)
-/* The upper halves of two vectors of floats. */
-#define ODD(l, s) 2 * ((s) + (l)) + 1
-
-/* Swaps the upper right and the lower left one of each four squares of s x s lanes. */
-#define EXCHANGE(x, s)                                         \
-    _Pragma("GCC unroll 16") for (int i = 0; i < LINES; i++)   \
-    {                                                          \
-        if (!(i & (s))) {                                      \
-            pairs a = (x)[i], b = (x)[i + (s)];                \
-                                                               \
-            (x)[i] = PICK(pairs, a, b, LANES(LOWER, s));       \
-            (x)[i + (s)] = PICK(pairs, a, b, LANES(UPPER, s)); \
-        }                                                      \
-    }
-
-/* Transposes the 16 x 16 pairs of a tile. */
-INLINE void transpose(pairs *x)
-{
-    EXCHANGE(x, 8)
-    EXCHANGE(x, 4)
-    EXCHANGE(x, 2)
-    EXCHANGE(x, 1)
-}
-
-static void transpose_tile(tt_bf16 *tile)
-{
-    pairs x[LINES];
-
-    memcpy(x, tile, sizeof x);
-    transpose(x);
-    memcpy(tile, x, sizeof x);
-}
-
-/* A tile of 16 lines of k elements, one after the other. Callers pass `transposed` as a constant. */
-INLINE void pack_along(tt_bf16 *tile, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k, bool transposed)
-{
-    pairs x[LINES];
-
-    if (lines < LINES || k < STEP) {
-        memset(tile, 0, sizeof x);
-        for (int64_t i = 0; i < up_to(lines, LINES); i++)
-            memcpy(tile + i * STEP, from + i * stride, (size_t)up_to(k, STEP) * sizeof *tile);
-        if (transposed)
-            transpose_tile(tile);
-        return;
-    }
-    _Pragma("GCC unroll 16") for (int64_t i = 0; i < LINES; i++) memcpy(&x[i], from + i * stride, sizeof x[i]);
-    if (transposed)
-        transpose(x);
-    _Pragma("GCC unroll 16") for (int64_t i = 0; i < LINES; i++) memcpy(tile + i * STEP, &x[i], sizeof x[i]);
-}
-
-/* Two neighbours of k of 32 lines, side by side. */
-INLINE void interleave(void *first, void *second, const halves *low, const halves *high)
-{
-    halves x = PICK(halves, *low, *high, LANES(BESIDE, 0)), y = PICK(halves, *low, *high, LANES(BESIDE, 16));
-
-    memcpy(first, &x, sizeof x);
-    memcpy(second, &y, sizeof y);
-}
-
-/* k rows of an element of each line, for a tile and the next 16 lines, which share the cache lines that are read. */
-INLINE void pack_across(tt_bf16 *tile, tt_bf16 *next, const tt_bf16 *from, int64_t stride, int64_t lines, int64_t k)
-{
-    for (int64_t p = 0; p < STEP; p += 2, tile += STEP, next += STEP, from += 2 * stride) {
-        halves row[2] = {{0}};
-
-        if (lines >= SIDE && k >= STEP) {
-            memcpy(&row[0], from, sizeof row[0]);
-            memcpy(&row[1], from + stride, sizeof row[1]);
-        } else {
-            for (int64_t i = 0; i < 2 && p + i < k; i++)
-                memcpy(&row[i], from + i * stride, (size_t)up_to(lines, SIDE) * sizeof *from);
-        }
-        interleave(tile, next, &row[0], &row[1]);
-    }
-}
-
-/* One operand of a product: its lines are rows of A or columns of B. */
-struct operand {
-    const tt_bf16 *from;
-    int64_t stride;
-    bool along; /* the elements of a line are neighbours, otherwise those of a step of k */
-    bool pairs; /* packed as pairs along k, otherwise line by line */
-};
+/* --- operands --- */
 
 static struct operand operand_a(const struct tt_matmul *gemm)
 {
@@ -157,36 +37,6 @@ static struct operand operand_a(const struct tt_matmul *gemm)
 static struct operand operand_b(const struct tt_matmul *gemm)
 {
     return (struct operand){gemm->b, gemm->ldb, gemm->trans_b, true};
-}
-
-/* Packs [begin, begin + k) of the lines from `line` on: 16 lines after the other, steps of k within. */
-static void pack(tt_bf16 *to, const struct operand *x, int64_t line, int64_t lines, int64_t begin, int64_t k)
-{
-    int64_t size = tt_round_up(k, STEP) * LINES; /* of 16 lines */
-
-    for (int64_t i = 0; x->along && i < lines; i += LINES) {
-        const tt_bf16 *from = x->from + (line + i) * x->stride + begin;
-
-        for (int64_t p = 0; p < k; p += STEP, to += TILE) {
-            if (x->pairs)
-                pack_along(to, from + p, x->stride, lines - i, k - p, true);
-            else
-                pack_along(to, from + p, x->stride, lines - i, k - p, false);
-        }
-    }
-    for (int64_t i = 0; !x->along && i < lines; i += 2 * LINES, to += 2 * size) {
-        const tt_bf16 *from = x->from + begin * x->stride + line + i;
-
-        for (int64_t p = 0; p < k; p += STEP) {
-            tt_bf16 none[TILE], *tile = to + p * LINES, *next = lines - i > LINES ? tile + size : none;
-
-            pack_across(tile, next, from + p * x->stride, x->stride, lines - i, k - p);
-            if (!x->pairs)
-                transpose_tile(tile);
-            if (!x->pairs && lines - i > LINES)
-                transpose_tile(next);
-        }
-    }
 }
 
 /* What pack will read, in `turns` turns. */
@@ -236,21 +86,8 @@ INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, in
         int64_t end = up_to(steps * TILE, at + TURN * TILE);
 
         fetch_both(next);
-        for (; at < end; at += TILE) {
-            TILE_LOAD(6, b + at);
-            if (columns > 1)
-                TILE_LOAD(7, right + at);
-            TILE_LOAD(4, a + at);
-            TILE_DOT(0, 4, 6);
-            if (columns > 1)
-                TILE_DOT(1, 4, 7);
-            if (rows > 1) {
-                TILE_LOAD(5, lower + at);
-                TILE_DOT(2, 5, 6);
-            }
-            if (rows > 1 && columns > 1)
-                TILE_DOT(3, 5, 7);
-        }
+        for (; at < end; at += TILE)
+            multiply_step(a + at, lower + at, b + at, right + at, rows, columns);
     }
     TILE_STORE(0, sum, STRIDE);
     if (columns > 1)
@@ -316,12 +153,12 @@ static struct target target_of(const struct block *block, int64_t row, int64_t c
 }
 
 /* Rounds as tt_bf16_from_float does, in the upper halves. */
-INLINE void round_floats(floats *sum)
+INLINE void round_floats(v_floats *sum)
 {
-    pairs x, nan;
+    v_pairs x, nan;
 
     memcpy(&x, sum, sizeof x);
-    nan = (pairs)((x & 0x7fffffffU) > 0x7f800000U);
+    nan = (v_pairs)((x & 0x7fffffffU) > 0x7f800000U);
     x = ((x + 0x7fffU + (x >> 16 & 1U)) & ~nan) | ((x | 0x400000U) & nan);
     memcpy(sum, &x, sizeof x);
 }
@@ -329,8 +166,8 @@ INLINE void round_floats(floats *sum)
 /* 32 sums of row i. */
 INLINE void store_row(const struct target *x, int64_t i, const float *row)
 {
-    floats sum[2], other[2];
-    halves acc, zeros = {0}, c;
+    v_floats sum[2], other[2];
+    v_halves acc, zeros = {0}, c;
 
     memcpy(sum, row, sizeof sum);
     if (x->add) {
@@ -350,7 +187,7 @@ INLINE void store_row(const struct target *x, int64_t i, const float *row)
     }
     round_floats(&sum[0]);
     round_floats(&sum[1]);
-    c = PICK(halves, (halves)sum[0], (halves)sum[1], LANES(ODD, 0), LANES(ODD, 16));
+    c = PICK(v_halves, (v_halves)sum[0], (v_halves)sum[1], LANES(ODD, 0), LANES(ODD, 16));
     memcpy(x->c + i * x->c_stride, &c, sizeof c);
 }
 
@@ -456,9 +293,8 @@ static void bgemm(const struct tt_matmul *gemm)
     tile_release();
 }
 
-/* Tests compile this file under other names. */
-#if !defined(TT_AMX_TABLE)
-#define TT_AMX_TABLE tt_kernels_amx
-#endif
-
-const struct tt_kernels TT_AMX_TABLE = {.name = "amx", .bgemm = bgemm};
+/* Tests compile these files under other names. */
+const struct tt_kernels TT_ISA(tt_kernels) = {.name = "amx",
+                                              .attention_fwd_bf16 = TT_ISA(tt_attention_fwd_bf16),
+                                              .attention_bwd_bf16 = TT_ISA(tt_attention_bwd_bf16),
+                                              .bgemm = bgemm};

@@ -65,32 +65,32 @@ static inline void tile_release(void)
 static _Thread_local struct {
     bool configured;
     uint8_t bytes[8][TILE_LINES * TILE_BYTES];
-} tiles;
+} tile_registers;
 
 static inline void tile_configure(void)
 {
-    memset(&tiles, 0, sizeof tiles);
-    tiles.configured = true;
+    memset(&tile_registers, 0, sizeof tile_registers);
+    tile_registers.configured = true;
 }
 
 static inline void tile_release(void)
 {
-    tiles.configured = false;
+    tile_registers.configured = false;
 }
 
 static inline void tile_load(unsigned tile, const void *from, int64_t stride)
 {
     for (int64_t i = 0; i < TILE_LINES; i++)
-        memcpy(tiles.bytes[tile] + i * TILE_BYTES, (const char *)from + i * stride, TILE_BYTES);
+        memcpy(tile_registers.bytes[tile] + i * TILE_BYTES, (const char *)from + i * stride, TILE_BYTES);
 }
 
 /* Without a configuration the processor would raise an exception; here sums become NaN. */
 static inline void tile_store(unsigned tile, void *to, int64_t stride)
 {
-    if (!tiles.configured)
-        memset(tiles.bytes[tile], 0xff, sizeof tiles.bytes[tile]);
+    if (!tile_registers.configured)
+        memset(tile_registers.bytes[tile], 0xff, sizeof tile_registers.bytes[tile]);
     for (int64_t i = 0; i < TILE_LINES; i++)
-        memcpy((char *)to + i * stride, tiles.bytes[tile] + i * TILE_BYTES, TILE_BYTES);
+        memcpy((char *)to + i * stride, tile_registers.bytes[tile] + i * TILE_BYTES, TILE_BYTES);
 }
 
 /* Denormals become 0. */
@@ -117,7 +117,7 @@ static inline void tile_widen(float *to, unsigned tile, int64_t row)
 {
     tt_bf16 from[2 * TILE_LINES];
 
-    memcpy(from, tiles.bytes[tile] + row * TILE_BYTES, sizeof from);
+    memcpy(from, tile_registers.bytes[tile] + row * TILE_BYTES, sizeof from);
     for (int i = 0; i < 2 * TILE_LINES; i++)
         to[i] = tile_flushed(tt_bf16_to_float(from[i]));
 }
@@ -136,14 +136,14 @@ static inline void tile_dot(unsigned to, unsigned a, unsigned b)
             for (int j = 0; j < 2 * TILE_LINES; j++)
                 part[j] = tile_fma(left[2 * k + j % 2], right[k][j], part[j]);
         }
-        memcpy(sum, tiles.bytes[to] + i * TILE_BYTES, sizeof sum);
+        memcpy(sum, tile_registers.bytes[to] + i * TILE_BYTES, sizeof sum);
         for (int64_t j = 0; j < TILE_LINES; j++)
             sum[j] = tile_flushed(tile_flushed(sum[j]) + tile_flushed(part[2 * j] + part[2 * j + 1]));
-        memcpy(tiles.bytes[to] + i * TILE_BYTES, sum, sizeof sum);
+        memcpy(tile_registers.bytes[to] + i * TILE_BYTES, sum, sizeof sum);
     }
 }
 
-#define TILE_ZERO(tile)              memset(tiles.bytes[tile], 0, sizeof tiles.bytes[tile])
+#define TILE_ZERO(tile)              memset(tile_registers.bytes[tile], 0, sizeof tile_registers.bytes[tile])
 #define TILE_LOAD(tile, from)        tile_load(tile, from, TILE_BYTES)
 #define TILE_STORE(tile, to, stride) tile_store(tile, to, stride)
 #define TILE_DOT(sum, a, b)          tile_dot(sum, a, b)

@@ -234,6 +234,14 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* For the kernel on AMX tiles (vector/amx_attention.c), whose matrices consist of whole squares of 32. */
+static int64_t fwd_tiles_scratch(const struct tt_attention_shape *shape)
+{
+    int64_t widest = tt_round_up(tt_attention_widest(shape), 32);
+
+    return TT_ATTENTION_ROWS * (3 * widest / 2 + 17) + TT_ATTENTION_TILE_KEYS * (widest + 48) + 16;
+}
+
 /* For bfloat16, includes room for widened rows of q, k, v and o. */
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf16)
 {
@@ -242,9 +250,9 @@ int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf
 
     if (!bf16)
         return larger(TT_ATTENTION_ROWS * tile, TT_ATTENTION_PANEL * (2 * widest + TT_ATTENTION_BLOCK + 3));
-    return larger(TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim,
-                  TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) +
-                      INT64_C(2) * TT_ATTENTION_BLOCK * dim);
+    return larger(
+        larger(TT_ATTENTION_ROWS * tile + (INT64_C(2) * TT_ATTENTION_ROWS + tile) * dim, fwd_tiles_scratch(shape)),
+        TT_ATTENTION_PANEL * (3 * dim + INT64_C(2) * TT_ATTENTION_BLOCK) + INT64_C(2) * TT_ATTENTION_BLOCK * dim);
 }
 
 /*
@@ -484,6 +492,16 @@ static int64_t longest_range(int64_t seq_len, int64_t n)
     return most;
 }
 
+/* For the kernel on AMX tiles, as in forward. */
+static int64_t bwd_tiles_scratch(const struct tt_attention_shape *shape, int64_t keys)
+{
+    int64_t widest = tt_round_up(tt_attention_widest(shape), 32), rows = tt_round_up(shape->seq_len, 32);
+    int64_t strip = rows < TT_ATTENTION_STRIP ? rows : TT_ATTENTION_STRIP;
+
+    return strip * (3 * widest + 2) + TT_ATTENTION_BLOCK * (2 * widest + INT64_C(2) * TT_ATTENTION_BLOCK) +
+           2 * tt_round_up(keys, 32) * widest;
+}
+
 /* For bfloat16, includes room for widened rows of q, do, k and v, or for pairs of them. */
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
 {
@@ -497,7 +515,8 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
                                                         TT_ATTENTION_PANEL * (2 * widest + dim) +
                                                         INT64_C(2) * TT_ATTENTION_BLOCK * TT_ATTENTION_PANEL +
                                                         2 * panels * TT_ATTENTION_PANEL * widest);
-    return larger(INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim,
+    return larger(larger(INT64_C(2) * TT_ATTENTION_ROWS * tile + 2 * (TT_ATTENTION_ROWS + tile) * dim,
+                         bwd_tiles_scratch(shape, keys)),
                   strip * (3 * dim + 2) +
                       TT_ATTENTION_PANEL * (4 * dim + INT64_C(4) * TT_ATTENTION_BLOCK + 2 * panels * dim));
 }
