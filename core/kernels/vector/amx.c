@@ -10,9 +10,10 @@
  *
  * Meanwhile the processor fetches what is packed next from memory.
  *
- * On an Intel Xeon of family 6, model 207, products had the bits of the emulated tiles, and ran at a third of the rate
- * at which tiles can be loaded and multiplied: packing and storing take the rest. There it was slower to store tiles
- * to c directly, and no faster to fetch tiles of A into the first cache.
+ * On an Intel Xeon of family 6, model 207, products have the bits of the emulated tiles, and run at a fifth to a third
+ * of the rate at which tiles can be loaded and multiplied: packing and storing take the rest. There it is faster to
+ * fetch a little at every step than more at every fourth, and to store whole squares directly to the sums that stay in
+ * the cache, but not to a c in memory. Fetching tiles of A into the first cache gains nothing.
  */
 #include <string.h>
 
@@ -22,9 +23,7 @@
 #include "core/kernels/vector/fetch.h"
 #include "core/math/round.h"
 
-#define DEPTH  INT64_C(512) /* 32 KiB of B */
-#define TURN   INT64_C(4)   /* steps between two fetches */
-#define STRIDE ((int64_t)sizeof(float) * SIDE)
+#define DEPTH INT64_C(768) /* 48 KiB of B */
 _Static_assert(DEPTH <= TT_BGEMM_DEPTH && DEPTH % STEP == 0 && TT_BGEMM_PANEL >= SIDE, "scratch");
 
 /* --- operands --- */
@@ -67,13 +66,14 @@ __attribute__((noinline)) static void fetch_both(struct ahead *next)
 }
 
 /*
- * sum (32, 32) = a b over `steps` steps of k. Callers pass the numbers of tiles of rows and of columns, 1 or 2, as
- * constants; what they leave out of `sum` is not written.
+ * sum (32, 32), with rows `stride` floats apart, = a b over `steps` steps of k. Callers pass the numbers of tiles of
+ * rows and of columns, 1 or 2, as constants; what they leave out of `sum` is not written.
  */
 INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, int rows, int columns, float *sum,
-                           struct ahead *next)
+                           int64_t stride, struct ahead *next)
 {
     const tt_bf16 *lower = a + steps * TILE, *right = b + steps * TILE;
+    int64_t bytes = stride * (int64_t)sizeof *sum;
 
     TILE_ZERO(0);
     if (columns > 1)
@@ -82,33 +82,30 @@ INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, in
         TILE_ZERO(2);
     if (rows > 1 && columns > 1)
         TILE_ZERO(3);
-    for (int64_t at = 0; at < steps * TILE;) {
-        int64_t end = up_to(steps * TILE, at + TURN * TILE);
-
+    for (int64_t at = 0; at < steps * TILE; at += TILE) {
         fetch_both(next);
-        for (; at < end; at += TILE)
-            multiply_step(a + at, lower + at, b + at, right + at, rows, columns);
+        multiply_step(a + at, lower + at, b + at, right + at, rows, columns);
     }
-    TILE_STORE(0, sum, STRIDE);
+    TILE_STORE(0, sum, bytes);
     if (columns > 1)
-        TILE_STORE(1, sum + LINES, STRIDE);
+        TILE_STORE(1, sum + LINES, bytes);
     if (rows > 1)
-        TILE_STORE(2, sum + LINES * SIDE, STRIDE);
+        TILE_STORE(2, sum + LINES * stride, bytes);
     if (rows > 1 && columns > 1)
-        TILE_STORE(3, sum + LINES * SIDE + LINES, STRIDE);
+        TILE_STORE(3, sum + LINES * stride + LINES, bytes);
 }
 
 static void multiply_square(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, int64_t rows, int64_t columns,
-                            float *sum, struct ahead *next)
+                            float *sum, int64_t stride, struct ahead *next)
 {
     if (rows > LINES && columns > LINES)
-        multiply_tiles(a, b, steps, 2, 2, sum, next);
+        multiply_tiles(a, b, steps, 2, 2, sum, stride, next);
     else if (rows > LINES)
-        multiply_tiles(a, b, steps, 2, 1, sum, next);
+        multiply_tiles(a, b, steps, 2, 1, sum, stride, next);
     else if (columns > LINES)
-        multiply_tiles(a, b, steps, 1, 2, sum, next);
+        multiply_tiles(a, b, steps, 1, 2, sum, stride, next);
     else
-        multiply_tiles(a, b, steps, 1, 1, sum, next);
+        multiply_tiles(a, b, steps, 1, 1, sum, stride, next);
 }
 
 /* A block of c at (row, column), and of k. */
@@ -249,7 +246,7 @@ static struct fetch next_block(const struct block *block, int64_t turns)
 static void multiply_block(const struct block *block)
 {
     struct operand a = operand_a(block->gemm), b = operand_b(block->gemm);
-    int64_t steps = tt_div_up(block->k, STEP), turns = tt_div_up(block->rows, SIDE) * tt_div_up(steps, TURN);
+    int64_t steps = tt_div_up(block->k, STEP), turns = tt_div_up(block->rows, SIDE) * steps;
     struct ahead next = {.a = next_block(block, tt_div_up(block->columns, SIDE) * turns)};
     float sum[SIDE * SIDE] __attribute__((aligned(64)));
 
@@ -263,7 +260,12 @@ static void multiply_block(const struct block *block)
             int64_t rows = up_to(block->rows - row, SIDE);
             struct target to = target_of(block, row, column);
 
-            multiply_square(block->a + row * steps * STEP, block->b, steps, rows, columns, sum, &next);
+            /* into the sums of the block, which are in the cache */
+            if (block->gemm->c_bf16 && to.to && !to.add && rows == SIDE && columns == SIDE) {
+                multiply_square(block->a + row * steps * STEP, block->b, steps, rows, columns, to.to, to.stride, &next);
+                continue;
+            }
+            multiply_square(block->a + row * steps * STEP, block->b, steps, rows, columns, sum, SIDE, &next);
             store_square(&to, sum, rows, columns);
         }
     }
