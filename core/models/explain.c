@@ -170,7 +170,7 @@ static void add_multipliers(struct tt_text *t, const struct tt_multipliers *m)
 /* The parameters of block 0 (and of the last block, if its parameters differ), and those outside the blocks. */
 static void add_params(struct tt_text *t, const struct tt_model *model)
 {
-    LINE(t, "parameters", "those of block 0, and outside of the blocks, with their names in Hugging Face's files");
+    LINE(t, "parameters", "in block 0 and outside the blocks, with their names in Hugging Face's files");
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
         struct tt_text shape = {0};

@@ -149,10 +149,10 @@ static int fail_effect(const struct known_key *key, const json_t *value, const c
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
     char *help = !*owner ? tt_strdup("")
                          : tt_format("It is a key of model_type %s%s. ", owner,
-                                     tt_hf_find_class(owner, &row) ? "" : ", which titan does not have");
+                                     tt_hf_find_class(owner, &row) ? "" : ", which titan does not support");
 
     (void)tt_fail(TT_EDATA,
-                  "%s: %s %.*s%s changes what a model computes, and models of model_type %s have no such thing\n"
+                  "%s: %s %.*s%s changes what a model computes, but models of model_type %s do not support it\n"
                   "help: is model_type right? %sIf the weights were trained without it, remove the key",
                   where, key->name, MOST, text, strlen(text) > MOST ? "..." : "", type, help);
     free(text);
@@ -238,7 +238,7 @@ static int find_name(const json_t *config, const char *key, const char *other, c
     if (!a || !b || json_equal(a, b))
         return 0;
     return tt_fail(TT_EDATA,
-                   "%s: %s and %s are two names of one size, and differ\n"
+                   "%s: %s and %s are two names of one size, but their values differ\n"
                    "help: remove the wrong one; transformers takes %s",
                    where, key, other, other);
 }
@@ -250,7 +250,7 @@ static int read_int(const json_t *config, const char *key, int64_t least, int64_
     const json_t *value = json_object_get(config, key);
 
     if (json_is_null(value) && absent > 0)
-        return tt_fail(TT_EDATA, "%s: %s is null, which is no size\nhelp: give a number; without the key it is %lld",
+        return tt_fail(TT_EDATA, "%s: %s is null, which is not a size\nhelp: give a number; without the key it is %lld",
                        where, key, (long long)absent);
     if ((!value || json_is_null(value)) && absent < 0)
         return tt_fail(TT_EDATA, "%s: missing key '%s'", where, key);
@@ -431,7 +431,8 @@ int tt_hf_layers(const json_t *list, int64_t n, bool (*is_in)(const json_t *memb
     for (int64_t l = TT_LAYER_BITS; l < n && !is_period; l++)
         if (is_in(json_array_get(list, (size_t)l)))
             return tt_fail(TT_EDATA,
-                           "%s: %s is not supported: from layer %d on, it can only say the same of every n-th layer",
+                           "%s: %s is not supported: from layer %d on, titan can only treat every n-th layer "
+                           "differently",
                            where, key, TT_LAYER_BITS);
     return 0;
 }
@@ -624,8 +625,8 @@ static int read_dense_layers(const json_t *config, const char *where, int64_t la
             moe->dense_set |= INT64_C(1) << l;
         else
             return tt_fail(TT_EDATA,
-                           "%s: layer %lld has no experts by decoder_sparse_step %lld or mlp_only_layers, and an "
-                           "earlier layer has; this is supported for the first %d layers only",
+                           "%s: layer %lld has no experts (decoder_sparse_step %lld or mlp_only_layers), but an "
+                           "earlier layer has; titan supports this only in the first %d layers",
                            where, (long long)l, (long long)step, TT_LAYER_BITS);
     }
 out:

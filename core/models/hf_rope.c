@@ -154,8 +154,10 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
         json_object_foreach((json_t *)(uintptr_t)newer, key, value)
         {
             if (!json_is_object(value) && !json_is_null(value))
-                return tt_fail(TT_EDATA, "%s: '%s' of rope_parameters must be in the object of a kind of layers", where,
-                               key);
+                return tt_fail(TT_EDATA,
+                               "%s: '%s' of rope_parameters must be inside the object for a kind of "
+                               "layers",
+                               where, key);
         }
         json_object_foreach((json_t *)(uintptr_t)(rope == newer ? NULL : rope), key, value)
         {
@@ -169,7 +171,7 @@ static int find_rope(const json_t *config, const char *where, bool kinds, const 
     json_object_foreach((json_t *)(uintptr_t)rope, key, value)
     {
         if (json_is_object(value))
-            return tt_fail(TT_EDATA, "%s: RoPE of its own for layers of one type ('%s') is not supported", where, key);
+            return tt_fail(TT_EDATA, "%s: a separate RoPE for one type of layers ('%s') is not supported", where, key);
     }
     *ret_rope = rope;
     return 0;
@@ -233,7 +235,7 @@ static int read_rotated(const json_t *from, const struct tt_hf_class *class, con
         return tt_hf_must_equal(from, "partial_rotary_factor", 1.0, where);
     TT_TRY(tt_hf_either(from, "partial_rotary_factor", class->rotated_key, class->rotated, where, &part));
     if (!(part > 0.0) || part > 1.0)
-        return tt_fail(TT_EDATA, "%s: %s %g must lie above 0, and not above 1", where, key, part);
+        return tt_fail(TT_EDATA, "%s: %s %g must be above 0 and at most 1", where, key, part);
     dims->rotary_dim = part < 1.0 ? (int64_t)((double)head * part) : 0;
     if (part < 1.0 && (dims->rotary_dim < 2 || dims->rotary_dim % 2 != 0))
         return tt_fail(TT_EDATA, "%s: %s %g rotates %lld of the %lld elements of a head; RoPE rotates pairs", where,

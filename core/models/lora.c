@@ -167,7 +167,7 @@ static int pack(struct tt_param *param, enum tt_packing packing)
     if (param->shape[1] % tt_packing_block(packing) == 0)
         return 0;
     return tt_fail_key(TT_EUSAGE, TT_KEY(lora.base_dtype),
-                       "rows of %s have %lld elements, which are not whole blocks of %lld, as %s needs\n"
+                       "rows of %s have %lld elements, not a multiple of the block size %lld that %s needs\n"
                        "help: use %s=int8 or bfloat16",
                        param->name, (long long)param->shape[1], (long long)tt_packing_block(packing),
                        tt_packing_name(packing), TT_KEY_NAME(lora.base_dtype));

@@ -238,7 +238,7 @@ static int read_word(const json_t *value, const struct field *field, const char 
             return 0;
         }
     }
-    return tt_fail(TT_EDATA, "'%s': '%s' has a value that is not known", where, field->key);
+    return tt_fail(TT_EDATA, "'%s': '%s' has an unknown value", where, field->key);
 }
 
 static int read_list(const json_t *value, const struct field *field, const char *where, float *list)

@@ -73,7 +73,7 @@ static void check_not_llamas(struct check *c, const struct tt_rope *rope, const 
 {
     if (rope->low_freq_factor != 0.0 || rope->high_freq_factor != 0.0)
         fault(c, TT_KEY_LIST(TT_KEY(model.rope_scaling.low_freq_factor), TT_KEY(model.rope_scaling.high_freq_factor)),
-              "%s and %s are of Llama 3.1's scaling, and the model has %s",
+              "%s and %s belong to Llama 3.1's scaling, but the model has %s",
               TT_KEY_NAME(model.rope_scaling.low_freq_factor), TT_KEY_NAME(model.rope_scaling.high_freq_factor), type);
 }
 
@@ -84,7 +84,7 @@ static void check_yarn(struct check *c, const struct tt_rope *rope)
 
     check_not_llamas(c, rope, "YaRN's");
     if (!(rope->beta_slow > 0.0) || !(rope->beta_fast >= rope->beta_slow) || !isfinite(rope->beta_fast))
-        fault(c, about, "YaRN's beta_fast %g and beta_slow %g must be positive, the slow one not above the fast one",
+        fault(c, about, "YaRN's beta_fast %g and beta_slow %g must be positive, and beta_slow at most beta_fast",
               rope->beta_fast, rope->beta_slow);
     if (!isfinite(rope->mscale) || !isfinite(rope->mscale_all_dim) || rope->mscale < 0.0 || rope->mscale_all_dim < 0.0)
         fault(c, about, "YaRN's mscale %g and mscale_all_dim %g must not be negative", rope->mscale,
@@ -174,7 +174,7 @@ static void check_full_heads(struct check *c, const struct tt_model_row *row, co
 {
     if (d->n_kv_heads != d->n_heads)
         fault(c, TT_KEY_LIST(TT_KEY(model.n_kv_heads), TT_KEY(model.n_heads)),
-              "%s is %lld; %s has as many as query heads (%lld)", TT_KEY_NAME(model.n_kv_heads),
+              "%s is %lld; in %s it must equal the number of query heads (%lld)", TT_KEY_NAME(model.n_kv_heads),
               (long long)d->n_kv_heads, row->name, (long long)d->n_heads);
     if (d->head_dim > 0 && d->head_dim * d->n_heads != d->dim)
         fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.dim), TT_KEY(model.n_heads)),
@@ -201,7 +201,7 @@ static void check_rotated(struct check *c, struct tt_model_dims *d)
               TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
     if (d->rotary_dim < 0 || d->rotary_dim % 2 != 0 || d->rotary_dim > d->head_dim)
         fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
-              "%lld elements of each head are rotated, of %lld (%s); they must be even, and not more",
+              "%lld of %lld elements of each head are rotated (%s); the number must be even, and at most all",
               (long long)d->rotary_dim, (long long)d->head_dim, TT_KEY_NAME(model.head_dim));
     check_positions(c, d->max_positions, 0);
     if (!(d->rope.theta > 0.0) || !isfinite(d->rope.theta))
@@ -273,8 +273,8 @@ static void check_groups(struct check *c, const struct tt_moe *moe)
               kept, groups, groups);
     else if (moe->top_k > kept * each)
         fault(c, about,
-              "%lld experts for each token, and %lld groups of %lld experts have %lld\nhelp: correct "
-              "num_experts_per_tok or topk_group in the model's config.json",
+              "%lld experts for each token, but %lld groups of %lld experts have only %lld\n"
+              "help: correct num_experts_per_tok or topk_group in the model's config.json",
               (long long)moe->top_k, kept, each, kept * each);
 }
 
@@ -301,8 +301,8 @@ static void check_experts(struct check *c, const struct tt_model_row *row, struc
               (long long)moe->experts, MAX_EXPERTS);
     if (moe->top_k < 1 || moe->top_k > moe->experts)
         fault(c, about,
-              "%lld experts for each token, of %lld; there must be 1..%lld\nhelp: correct num_experts_per_tok "
-              "or the number of experts in the model's config.json",
+              "%lld of %lld experts for each token; the number must lie in 1..%lld\n"
+              "help: correct num_experts_per_tok or the number of experts in the model's config.json",
               (long long)moe->top_k, (long long)moe->experts, (long long)moe->experts);
     else
         check_groups(c, moe);
@@ -323,11 +323,10 @@ static void check_experts(struct check *c, const struct tt_model_row *row, struc
         fault(c, about, "a layer without experts is not among the first %d layers", TT_LAYER_BITS);
     if (row->adaptable && d->lora.rank &&
         d->lora.modules & (tt_lora_module("gate_proj") | tt_lora_module("up_proj") | tt_lora_module("down_proj")))
-        fault(
-            c, TT_KEY_LIST(TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
-            "%s has gate_proj, up_proj or down_proj, and experts have no adapters\nhelp: choose among q_proj, k_proj, "
-            "v_proj and o_proj",
-            TT_KEY_NAME(lora.target_modules));
+        fault(c, TT_KEY_LIST(TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
+              "%s contains gate_proj, up_proj or down_proj, but experts have no adapters\n"
+              "help: choose among q_proj, k_proj, v_proj and o_proj",
+              TT_KEY_NAME(lora.target_modules));
 }
 
 /* These are not keys of titan, except the heads: they come from a flavor or from the folder of the model. */
@@ -343,14 +342,14 @@ static void check_mla(struct check *c, const struct tt_model_dims *d)
               (long long)mla->kv_rank, (long long)mla->q_rank, MAX_DIM);
     if (mla->rope_dim < 2 || mla->rope_dim % 2 != 0 || mla->rope_dim >= d->head_dim)
         fault(c, TT_KEY_LIST(TT_KEY(model.head_dim), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
-              "%lld elements of each head are rotated, of %lld (%s); they must be even, and fewer",
+              "%lld of %lld elements of each head are rotated (%s); the number must be even, and less than all",
               (long long)mla->rope_dim, (long long)d->head_dim, TT_KEY_NAME(model.head_dim));
     if (mla->value_dim < 1 || mla->value_dim > MAX_DIM || d->n_heads * mla->value_dim > MAX_DIM)
         fault(c, about, "%lld heads of values of %lld elements; they must have 1..%d in all", (long long)d->n_heads,
               (long long)mla->value_dim, MAX_DIM);
     if (d->n_kv_heads != d->n_heads)
         fault(c, TT_KEY_LIST(TT_KEY(model.n_kv_heads), TT_KEY(model.n_heads)),
-              "%s is %lld; attention with a latent has as many as %s (%lld)", TT_KEY_NAME(model.n_kv_heads),
+              "%s is %lld; with latent attention it must equal %s (%lld)", TT_KEY_NAME(model.n_kv_heads),
               (long long)d->n_kv_heads, TT_KEY_NAME(model.n_heads), (long long)d->n_heads);
 }
 
@@ -508,7 +507,7 @@ static int fail_type(const char *where, const char *type, const json_t *config)
                   "help: supported are %s",
                   where, type, class ? " (" : "", class ? class : "", class ? ")" : "", nearest->type,
                   nearest->architecture, TT_KEY_NAME(model.name), near->name,
-                  differences.text ? "Settings of this file that it does not have: "
+                  differences.text ? "Settings of this file that it lacks: "
                                    : "It has all settings of this file, so only the code of both classes shows how "
                                      "they differ",
                   differences.text ? differences.text : "", text.text);
@@ -545,7 +544,7 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
 
     if (!folder || !folder[0]) {
         return tt_fail(TT_EUSAGE,
-                       "%s hf takes the dims from a Hugging Face folder, and none is given\n"
+                       "%s hf takes the dims from a Hugging Face folder, but none is given\n"
                        "help: set %s to a folder that has config.json",
                        TT_KEY_NAME(model.flavor), TT_KEY_NAME(model.hf_assets_path));
     }

@@ -351,7 +351,8 @@ static int check_model(const struct tt_config *cfg, const char *model, bool toml
             titan_has = titan_has || (strcmp(tt_model_rows[i]->name, family) == 0 &&
                                       strcmp(tt_model_rows[i]->flavors[k].name, flavor) == 0);
     if (toml && !by_name && (model || sizes(NULL, cfg) > 0))
-        return tt_fail(TT_EUSAGE, "estimate: the model has sizes of its own, which torchtitan's files cannot express\n"
+        return tt_fail(TT_EUSAGE, "estimate: the model's sizes differ from every flavor's, which torchtitan's files "
+                                  "cannot express\n"
                                   "help: use a flavor, or --emit titan");
     if (!toml && model && !titan_has)
         return tt_fail(TT_EUSAGE,
@@ -371,7 +372,10 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
     int rc;
 
     if (strcmp(form, "titan") != 0 && strcmp(form, "torchtitan") != 0 && strcmp(form, "megatron") != 0)
-        return tt_fail(TT_EUSAGE, "estimate: --emit '%s' is not a form\nhelp: use titan, torchtitan or megatron", form);
+        return tt_fail(TT_EUSAGE,
+                       "estimate: --emit '%s' is not a known format\n"
+                       "help: use titan, torchtitan or megatron",
+                       form);
     if (whole != (strcmp(form, "megatron") == 0))
         return tt_fail(TT_EUSAGE,
                        "estimate: a layout of the stack %s cannot be a configuration of %s: they divide weights and "
@@ -382,9 +386,8 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
         return tt_fail(TT_EUSAGE, "estimate: Megatron has no flag for what activation_checkpoint.mode=selective "
                                   "recomputes\nhelp: set the mode to none or full, or add --search");
     if (whole && job->shape.score_dim > 0 && !(job->shape.latent.key_rank > 0))
-        return tt_fail(TT_EUSAGE,
-                       "estimate: the sizes of latent attention are not known in the form of Megatron's flags\n"
-                       "help: print the layout, without --emit");
+        return tt_fail(TT_EUSAGE, "estimate: titan cannot write the sizes of latent attention as Megatron's flags\n"
+                                  "help: print the layout, without --emit");
     if (!whole && job->again == TT_AGAIN_MODULES)
         return tt_fail(TT_EUSAGE, "estimate: only Megatron recomputes parts of a layer by name\nhelp: add --search, or "
                                   "leave --recompute-modules out");
@@ -394,8 +397,8 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
         return tt_fail(TT_EUSAGE, "estimate: titan has no float8");
     if (strcmp(form, "titan") != 0 && job->lora_rank > 0)
         return tt_fail(TT_EUSAGE,
-                       "estimate: %s's configurations have no adapters of low rank here\nhelp: use --emit "
-                       "titan, or print the layout without --emit",
+                       "estimate: titan cannot write low-rank adapters in the format of %s\n"
+                       "help: use --emit titan, or print the layout without --emit",
                        form);
     tt_text_add(out, "# titan estimate: %.0f x %s, stack %s; %s\n", tt_cluster_devices(job), job->machine->name,
                 job->stack->name, tt_cluster_layout_text(text, sizeof text, job));

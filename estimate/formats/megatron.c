@@ -141,7 +141,7 @@ static void take_unknown(struct tt_megatron_flags *f, const char *name, const ch
         if (near)
             tt_text_add(&f->unknown, " (did you mean --%s?)", near);
     } else if (!is_free(name))
-        note(f, name, value, "it is not known here, and taken not to matter");
+        note(f, name, value, "titan does not know it, and assumes that it does not matter");
 }
 
 static bool is_ignored(struct tt_megatron_flags *f, const char *name, const char *value)
@@ -321,8 +321,8 @@ static int pattern(const struct tt_megatron_flags *f, enum tt_megatron_flag flag
     at += *at == ')';
     if (*at || all != layers)
         return tt_fail(TT_EUSAGE,
-                       "estimate: --%s '%s' is not understood, or not of %.0f layers\nhelp: for instance "
-                       "[0]*3+[1]*%.0f",
+                       "estimate: --%s '%s' cannot be parsed, or does not describe %.0f layers\n"
+                       "help: for instance [0]*3+[1]*%.0f",
                        names[flag], f->value[flag], layers, fmax(1, layers - 3));
     return 0;
 }
@@ -382,7 +382,7 @@ static int windows(const struct tt_megatron_flags *f, struct tt_cluster_shape *s
     text += *text == '(';
     s->window = strtod(text, &end);
     if (end == text || (*end && *end != ',') || !(s->window > 0) || !(s->window < 1e9))
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not understood\nhelp: for instance 128,0",
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --%s '%s' cannot be parsed\nhelp: for instance 128,0",
                        names[TT_FLAG_WINDOW], f->value[TT_FLAG_WINDOW]));
     s->window_layers = s->layers;
     if (skip && strchr(skip, '['))
@@ -493,8 +493,9 @@ static int layout(const struct tt_megatron_flags *f, struct tt_cluster_foreign *
     m->job.expert_tp = given(f, TT_FLAG_EXPERTS) ? expert_tp : tp;
     if (given(f, TT_FLAG_EXPERTS) && expert_tp != tp && expert_tp != 1)
         return tt_fail(TT_EUSAGE,
-                       "estimate: --%s %.0f is not modelled: experts are cut as the other matrices, by %.0f, or not at "
-                       "all\nhelp: leave the flag out, or give 1",
+                       "estimate: --%s %.0f is not modelled: experts are cut like the other matrices, by %.0f, or not "
+                       "at all\n"
+                       "help: leave the flag out, or give 1",
                        names[TT_FLAG_EXPERT_TP], expert_tp, tp);
     return pp > 1 ? stages(f, m, pp, micro) : 0;
 }
@@ -678,7 +679,7 @@ int tt_cluster_megatron_read(const char *path, const struct tt_cluster_given *gi
     tt_text_make_printable(&f.unknown);
     if (f.unknown.size)
         TT_TRY(tt_fail(TT_EUSAGE,
-                       "estimate: flags of Megatron that are not known here, and that might change the cost: %s\n"
+                       "estimate: titan does not know these flags of Megatron, which might change the cost: %s\n"
                        "help: take them out, or give --ignore-flag NAME for each one that the prediction should leave "
                        "out",
                        f.unknown.text));

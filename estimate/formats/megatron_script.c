@@ -238,7 +238,7 @@ static void take_mark(struct gather *g, const char *word, struct tt_cluster_note
     struct tt_script_words one = {.word = &word, .n = 1};
 
     if (u->why == TT_WHY_UNSET || u->why == TT_WHY_ARGUMENT)
-        tt_cluster_note(notes, readable(g, word), "", "nothing sets it, and it is taken as empty");
+        tt_cluster_note(notes, readable(g, word), "", "nothing sets it, so titan takes it as empty");
     else if (matters(g, &one, 0))
         need(g, mark, u->name ? u->name : "flags");
 }
@@ -324,7 +324,8 @@ static int fail_several(struct gather *g, const struct tt_script_command *a, con
     if (!name && under >= 0)
         name = g->script->unknown[decider(g, under)].name;
     return tt_fail(TT_EUSAGE,
-                   "estimate: %s starts Megatron more than once, with other flags, in lines %d and %d\nhelp: %s%s%s",
+                   "estimate: %s starts Megatron more than once, with different flags, in lines %d and %d\n"
+                   "help: %s%s%s",
                    g->path, a->line, b->line, name ? "choose one with --set " : "leave one of them in the script",
                    name ? name : "", name ? "=VALUE" : "");
 }
@@ -410,15 +411,15 @@ int tt_megatron_flags_script(struct tt_megatron_flags *f, const char *path, cons
         TT_TRY(find_variables(&g, &found));
     if (found.n == 0)
         TT_TRY(tt_fail(TT_EUSAGE,
-                       "estimate: %s gives Megatron-LM none of the flags that are read\nhelp: give the script that has "
-                       "the command with --num-layers, --hidden-size and so on",
+                       "estimate: %s passes Megatron-LM none of the flags that titan reads\n"
+                       "help: give the script that has the command with --num-layers, --hidden-size and so on",
                        path));
     take(&g, &found, &words, f->notes);
     if (g.n_needs > 0)
         TT_TRY(fail_needs(&g));
     for (int i = 0; i < script.assumed.n; i++)
         tt_cluster_note(f->notes, keep(&g, tt_format("$%s", script.assumed.word[i])), "",
-                        "the script tests it, nothing sets it, and it is taken as not set");
+                        "the script tests it, but nothing sets it, so titan takes it as unset");
     if (script.source)
         tt_cluster_note(f->notes, "source", readable(&g, script.source), "the file is not read");
     rc = tt_megatron_flags_words(f, words.n, words.item);

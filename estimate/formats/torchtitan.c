@@ -304,7 +304,9 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
             continue;
         if (class == TT_RECIPE_UNKNOWN) {
             if (*pair->value && !tt_text_is_listed(pair->value, "false|null|none|0")) /* it is not switched off */
-                tt_cluster_note(notes, pair->was, pair->value, "it is not known here, and taken not to matter");
+                tt_cluster_note(notes, pair->was, pair->value,
+                                "titan does not know it, and assumes that it does not "
+                                "matter");
             continue;
         }
         near = tt_text_nearest(pair->key, known_keys, (int)(sizeof known_keys / sizeof *known_keys));
@@ -317,7 +319,7 @@ static int check_unknown(const struct pairs *pairs, struct tt_cluster_notes *not
         return 0;
     tt_text_make_printable(&all);
     rc = tt_fail(TT_EUSAGE,
-                 "estimate: %s: keys that are not known here, and that might change the cost: %s\n"
+                 "estimate: %s: titan does not know these keys, which might change the cost: %s\n"
                  "help: take them out, or give --ignore-flag KEY for each one that the prediction should leave out",
                  where, all.text);
     tt_text_release(&all);

@@ -241,8 +241,8 @@ static int take_ramp(const struct reader *r, const char *path, const json_t *val
             share > 1 || (i > 0 && bytes <= ramp->point[i - 1].bytes))
             return tt_fail(
                 TT_EDATA,
-                "%s: %s has to be a list of at most %d pairs [bytes, share], by ascending bytes, both above 0, and a "
-                "share at most 1",
+                "%s: %s has to be a list of at most %d pairs [bytes, share], sorted by bytes, with both above 0 and "
+                "shares of at most 1",
                 r->file, path, TT_RAMP_POINTS);
         ramp->point[ramp->n].bytes = bytes;
         ramp->point[ramp->n++].share = share;

@@ -550,10 +550,12 @@ static int read_shape(const json_t *file, const json_t *config, const struct cla
     read_windows(config, class, &s);
     read_experts(config, class->type, &s);
     if (s.active > s.experts)
-        return tt_fail(TT_EDATA, "%s: a token uses %.0f experts, and there are %.0f", where, s.active, s.experts);
+        return tt_fail(TT_EDATA, "%s: a token uses %.0f experts, but there are only %.0f", where, s.active, s.experts);
     if (s.experts > 0 && !(s.active > 0 && s.moe_ffn > 0))
-        return tt_fail(TT_EDATA, "%s has %.0f experts, but not how many a token uses or how wide they are", where,
-                       s.experts);
+        return tt_fail(TT_EDATA,
+                       "%s says that there are %.0f experts, but not how many of them a token uses, or how "
+                       "wide they are",
+                       where, s.experts);
     *ret_shape = s;
     return 0;
 }

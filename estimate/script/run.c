@@ -632,7 +632,7 @@ static int command(struct run *r)
 
     r->sh->line = token(r)->line;
     if (++r->deep > DEEPEST)
-        fail(r, "fewer commands inside of each other");
+        fail(r, "fewer nested commands");
     if (token(r)->kind == TT_SHELL_ARITHMETIC) {
         if (is_live(r))
             status = tt_shell_arithmetic(r->sh, token(r)->text, &value) ? value != 0 : -1;

@@ -220,13 +220,13 @@ case_what_cannot_be_emitted_is_refused() {
     expect_err "cannot be a configuration of megatron"
     run estimate $model_70b --machine h100-sxm --ranks 256 --emit jax
     expect_code 2
-    expect_err "'jax' is not a form"
+    expect_err "'jax' is not a known format"
     run estimate $model_70b --machine h100-sxm --ranks 256,512 --emit titan
     expect_code 2
     expect_err "prints one configuration"
     run estimate $model_70b --machine h100-sxm --ranks 256 --emit torchtitan --model.n_layers=40
     expect_code 2
-    expect_err "sizes of its own"
+    expect_err "sizes differ from every flavor's"
 }
 
 case_machines_are_files_too() {

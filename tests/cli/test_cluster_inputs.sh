@@ -124,7 +124,7 @@ END
     check_json out 'json.load(open("less.json"))["jobs"][0]["step_s"] < 0.99 * j["step_s"]'
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml -- --parallelism.tensor_paralel_degree 4
     expect_code 2
-    expect_err "that might change the cost: 'parallelism.tensor_paralel_degree'"
+    expect_err "which might change the cost: 'parallelism.tensor_paralel_degree'"
     run estimate --machine h100-sxm --ranks 256 --torchtitan run.toml --emit torchtitan
     expect_ok
     expect_out '^flavor = "8B"$'
@@ -203,7 +203,7 @@ enable_fsdp_float8_all_gather = false
 END
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml
     expect_code 2
-    expect_err "that might change the cost: 'optimizer.cpu_offload'.*, 'lora.rank'.*, 'experimental.foo_degree'"
+    expect_err "which might change the cost: 'optimizer.cpu_offload'.*, 'lora.rank'.*, 'experimental.foo_degree'"
     expect_err "help: take them out, or give --ignore-flag KEY"
     run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml --json --ignore-flag optimizer.cpu_offload \
         --ignore-flag lora.rank --ignore-flag experimental.foo_degree
@@ -337,7 +337,7 @@ case_flags_of_megatron_have_experts() {
     done
     run estimate --machine h100-sxm --ranks 64 -- $flags --moe-layer-freq '([0]*2+[1]*40)'
     expect_code 2
-    expect_err "is not understood, or not of 48 layers"
+    expect_err "cannot be parsed, or does not describe 48 layers"
 }
 
 case_flags_of_megatron_that_are_not_modelled_are_refused() {
@@ -354,7 +354,7 @@ case_flags_of_megatron_that_are_not_modelled_are_refused() {
     expect_err "did you mean --tensor-model-parallel-size"
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --use-torch-fsdp2
     expect_code 2
-    expect_err "are not known here, and that might change the cost: --use-torch-fsdp2"
+    expect_err "does not know these flags of Megatron, which might change the cost: --use-torch-fsdp2"
     # all of them at once, with and without a name of the same form as known ones
     run estimate --machine a100-80 --ranks 8 -- $flags --bf16 --zero-stage 3 --spam-rate 2 --lora-rank 8 \
         --data-parallel-sharding-strategy optim_grads_params --optimizer_offload_policy p --fp8-amax-history-len 4
@@ -402,9 +402,9 @@ case_values_of_flags_that_mean_nothing_are_refused() {
 --ffn-hidden-size 0|--ffn-hidden-size has to be above 0
 --kv-channels 0|--kv-channels has to be above 0
 --tensor-model-parallel-size 0|--tensor-model-parallel-size has to be above 0
---num-experts 8 --moe-router-topk 16|a token uses 16 experts, and there are 8
+--num-experts 8 --moe-router-topk 16|a token uses 16 experts, but there are only 8
 --num-experts 8 --moe-layer-freq 0|--moe-layer-freq has to be above 0
---window-size inf|--window-size 'inf' is not understood
+--window-size inf|--window-size 'inf' cannot be parsed
 --fp8-format none|--fp8-format 'none' is neither hybrid nor e4m3
 --fp16|--bf16 and --fp16 are both given
 --mtp-num-layers 100000|--mtp-num-layers 100000 is more than --num-layers 32
@@ -495,7 +495,7 @@ case_models_of_megatron_have_all_their_sizes() {
     done
     run estimate --machine b300 --ranks 256 --megatron flags.sh -- --window-size many
     expect_code 2
-    expect_err "'many' is not understood"
+    expect_err "'many' cannot be parsed"
     run estimate --machine b300 --ranks 256 --megatron flags.sh --json -- --window-size 128,0 \
         --window-attn-skip-freq "([1]*24+[0]*24)"
     cp out half.json

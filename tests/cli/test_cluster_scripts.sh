@@ -185,7 +185,7 @@ case_branches_of_scripts_that_nothing_chooses_are_refused() {
     printf 'python train.py --epochs 3\n' >other.sh
     run estimate --machine h100-sxm --ranks 8 --megatron other.sh
     expect_code 2
-    expect_err "other.sh gives Megatron-LM none of the flags that are read"
+    expect_err "other.sh passes Megatron-LM none of the flags that titan reads"
 }
 
 # Lists, functions, loops, here-documents and tests, as in Megatron-LM's own examples.

@@ -119,7 +119,7 @@ with_config() {
 
 case_folders_with_impossible_experts_are_refused() {
     with_config 's/"num_experts_per_tok": 3/"num_experts_per_tok": 9/'
-    expect_error 2 "hf/config.json: 9 experts for each token, of 8; there must be 1..8"
+    expect_error 2 "hf/config.json: 9 of 8 experts for each token; the number must lie in 1..8"
     with_config 's/"num_experts_per_tok": 3/"num_experts_per_tok": 0/'
     expect_error 3 "hf/config.json: num_experts_per_tok must be a positive integer"
     with_config 's/"num_local_experts": 8/"num_local_experts": 0/'

@@ -67,7 +67,7 @@ case_a_base_that_changed_is_refused() {
 
 case_packed_weights_have_limits() {
     tune 1 x --lora.base_dtype=nf4
-    expect_error 2 "rows of layers.0.feed_forward.w2.weight have 160 elements, which are not whole blocks of 64"
+    expect_error 2 "rows of layers.0.feed_forward.w2.weight have 160 elements, not a multiple of the block size 64"
     tune 1 x --lora.base_dtype=int8 --lora.rank=0
     expect_error 2 "only frozen weights can be packed"
     tune 2 x --lora.base_dtype=int8 --parallelism.tensor_parallel_degree=2

@@ -49,8 +49,8 @@ static void impossible_experts_are_refused(void **state)
         struct tt_model_dims dims;
         const char *message;
     } wanted[] = {
-        {{.moe = {.top_k = 65}, .tied = -1}, "65 experts for each token, of 64; there must be 1..64"},
-        {{.moe = {.top_k = -1}, .tied = -1}, "-1 experts for each token, of 64; there must be 1..64"},
+        {{.moe = {.top_k = 65}, .tied = -1}, "65 of 64 experts for each token; the number must lie in 1..64"},
+        {{.moe = {.top_k = -1}, .tied = -1}, "-1 of 64 experts for each token; the number must lie in 1..64"},
         {{.moe = {.experts = 1 << 20}, .tied = -1}, "the model has 1048576 experts; there must be 1..16384"},
         {{.moe = {.ffn_dim = -3}, .tied = -1}, "experts are -3 wide"},
         {{.moe = {.dense_layers = 9}, .tied = -1}, "9 layers without experts, of 8 layers"},
@@ -59,7 +59,7 @@ static void impossible_experts_are_refused(void **state)
         {{.moe = {.groups = 65}, .tied = -1}, "experts are in 65 groups; there must be 1..64"},
         {{.moe = {.groups = 8}, .tied = -1}, "a token's experts are in 0 of 8 groups; there must be 1..8"},
         {{.moe = {.groups = 32, .kept_groups = 3}, .tied = -1},
-         "8 experts for each token, and 3 groups of 2 experts have 6"},
+         "8 experts for each token, but 3 groups of 2 experts have only 6"},
         {{.moe = {.route_scale = -1.0}, .tied = -1}, "the gates of experts are multiplied by -1"},
         {{.lora = {.rank = 2, .alpha = 1.0, .modules = 1U << 6}, .tied = -1}, "experts have no adapters"},
     };
@@ -143,11 +143,11 @@ static void hf_config_of_experts(void **state)
     tt_model_free(model);
     model = NULL;
     assert_fails(model_of_json("qwen3", MANY_LAYERS, &model), TT_EDATA,
-                 "layer 80 has no experts by decoder_sparse_step 1 or mlp_only_layers");
+                 "layer 80 has no experts (decoder_sparse_step 1 or mlp_only_layers");
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_fails(model_of_json("qwen3", wanted[i].json, &model), TT_EDATA, wanted[i].message);
     assert_fails(model_of_json("qwen3", MOE_CONFIG ",\"num_experts\":1}", &model), TT_EUSAGE,
-                 "2 experts for each token, of 1");
+                 "2 of 1 experts for each token");
     assert_null(model);
 }
 
@@ -201,11 +201,11 @@ static void impossible_latents_are_refused(void **state)
         struct tt_model_dims dims;
         const char *message;
     } wanted[] = {
-        {{.mla = {.rope_dim = 63}, .tied = -1}, "63 elements of each head are rotated, of 192"},
-        {{.head_dim = 64, .tied = -1}, "64 elements of each head are rotated, of 64 (model.head_dim)"},
+        {{.mla = {.rope_dim = 63}, .tied = -1}, "63 of 192 elements of each head are rotated"},
+        {{.head_dim = 64, .tied = -1}, "64 of 64 elements of each head are rotated (model.head_dim)"},
         {{.mla = {.kv_rank = -1}, .tied = -1}, "the latents of attention have -1"},
         {{.mla = {.value_dim = 1 << 20}, .tied = -1}, "16 heads of values of 1048576 elements"},
-        {{.n_kv_heads = 4, .tied = -1}, "n_kv_heads is 4; attention with a latent has as many"},
+        {{.n_kv_heads = 4, .tied = -1}, "n_kv_heads is 4; with latent attention it must equal"},
         {{.moe = {.shared = -1}, .tied = -1}, "-1 shared experts"},
         {{.rope = {.low_freq_factor = 1.0}, .tied = -1}, "the model has YaRN's"},
         {{.rope = {.beta_slow = 40.0}, .tied = -1}, "beta_fast 32 and beta_slow 40"},

@@ -377,7 +377,7 @@ static void gpt2_refuses_what_it_does_not_have(void **state)
         struct tt_model_dims overrides;
         const char *message;
     } wanted[] = {
-        {{.n_kv_heads = 4, .tied = -1}, "model.n_kv_heads is 4; gpt2 has as many as query heads (16)"},
+        {{.n_kv_heads = 4, .tied = -1}, "model.n_kv_heads is 4; in gpt2 it must equal the number of query heads (16)"},
         {{.head_dim = 32, .tied = -1}, "model.head_dim is 32; gpt2 has model.dim 256 / model.n_heads 16"},
         {{.rope = {.theta = 1e4}, .tied = -1}, "have no meaning for gpt2"},
         {{.rope = {.factor = 8.0}, .tied = -1}, "have no meaning for gpt2"},
@@ -495,7 +495,7 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {"{\"model_type\":\"mamba\",\"architectures\":[\"MambaForCausalLM\"],\"hidden_act\":\"silu\","
          "\"rms_norm_eps\":1e-5,\"num_key_value_heads\":2,\"clip_qkv\":8.0}",
          "'mamba' (MambaForCausalLM) is not supported\nhelp: the nearest family is llama (LlamaForCausalLM, "
-         "model.name llama3). Settings of this file that it does not have: \"clip_qkv\" 8.0\n"},
+         "model.name llama3). Settings of this file that it lacks: \"clip_qkv\" 8.0\n"},
         {"{\"model_type\":\"persimmon\",\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-5,\"partial_rotary_factor\":0.5,"
          "\"attention_bias\":true}",
          "the nearest family is glm (GlmForCausalLM, model.name glm). It has all settings"},
@@ -658,7 +658,7 @@ static void linear_and_dynamic_scaling_are_read(void **state)
     overrides.rope.factor = 2.0;
     model = NULL;
     assert_fails(tt_model_new("llama3", "debugmodel", &overrides, NULL, &model), TT_EUSAGE,
-                 "and the model has rope_type linear");
+                 "but the model has rope_type linear");
 }
 
 static void hf_configs_are_written_and_read_back(void **state)
