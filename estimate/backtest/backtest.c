@@ -112,7 +112,7 @@ static bool is_smaller(const struct tt_cluster_run *a, const struct tt_cluster_r
     return devices != 0 ? devices < 0 : work != 0 ? work < 0 : a < b;
 }
 
-/* Whether the step mostly waits for the host, and so says little about GEMMs. */
+/* Whether the step mostly waits for the host, and so shows little about GEMMs. */
 static bool says_little(const struct tt_cluster_time *time)
 {
     return time->host > 0.3 * time->total;
@@ -161,8 +161,8 @@ static bool same_table(const char *a, const char *b)
     return n == strcspn(b, "-") && strncmp(a, b, n) == 0;
 }
 
-/* How far a run is from a job: 0, the same stack and machine; 1, one of the two; 2, neither; -1, it says nothing, since
- * only one of them has experts. */
+/* How far a run is from a job: 0, the same stack and machine; 1, one of the two; 2, neither; -1, they cannot be
+ * compared, since only one of them has experts. */
 static int distance(const struct tt_cluster_run *run, const struct tt_cluster_job *job)
 {
     if (run->excluded || run->layout_of_sweep || (run->job.shape.experts > 0) != (job->shape.experts > 0))
@@ -527,7 +527,7 @@ void tt_backtest_release(struct tt_backtest *t)
 
 /* --- calibration: the log of a run of torchtitan --- */
 
-/* The least number of steps that must follow the first quarter of a log, in which the job warms up. */
+/* The smallest number of steps that must follow the first quarter of a log, during which the job warms up. */
 enum { LEAST_STEPS = 5 };
 
 struct values {
@@ -581,7 +581,7 @@ static double settled(struct values *v)
     if (n < LEAST_STEPS)
         return 0;
     (void)tt_median(v->item + skip, n);
-    return v->item[skip + n / 2]; /* of two middle values, the larger one */
+    return v->item[skip + n / 2]; /* the larger of two middle values */
 }
 
 int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,

@@ -24,7 +24,7 @@ void tt_csv_release(struct tt_csv *csv);
 
 /* A row of a table of measured runs: the job, and the measurements. titan-predictions(7) describes the columns. */
 struct tt_cluster_run {
-    const char *id;     /* of the row, or of its sweep; points into the table */
+    const char *id;     /* name of the row, or of its sweep; points into the table */
     const char *source; /* points into the table, too */
     struct tt_cluster_job job;
     double sec;           /* measured time of a step; 0: not measured */
@@ -32,11 +32,11 @@ struct tt_cluster_run {
     bool layout_of_sweep; /* the row is from a table of sweeps (lists of measured layouts of one job) */
     bool oom, failed;     /* it ran out of memory; it ended with another error */
     bool ac_stated;       /* the source says which activations are recomputed */
-    bool four_bits;       /* 4-bit GEMMs, which are predicted as if they had 8 bits */
+    bool four_bits;       /* 4-bit GEMMs, which are predicted as if they used 8 bits */
     bool stack_assumed;   /* the source does not say which software ran */
     bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
     const char *excluded; /* why the row does not count in the score for time; NULL: it counts */
-    /* why its peak does not count in the score for memory, as the row says; "": no reason */
+    /* why its peak does not count in the score for memory, as the row states; "": no reason */
     const char *memory_excluded;
 };
 
@@ -80,11 +80,11 @@ struct tt_backtest_row {
 
 struct tt_backtest_sweep {
     const char *id, *source;
-    int n, n_oom, n_failed; /* rows that ran; that ran out of memory; that failed otherwise */
+    int n, n_oom, n_failed; /* numbers of rows that ran; that ran out of memory; that failed otherwise */
     double kendall_tau;
-    /* the measured time of the layout that is predicted to be fastest, divided by the best measured time */
+    /* the measured time of the layout predicted to be fastest, divided by the best measured time */
     double pick_over_best;
-    /* the same among layouts that are predicted to fit with the margin; NaN: that layout ran out of memory */
+    /* the same among layouts that are predicted to fit with the margin; NaN: the chosen layout ran out of memory */
     double pick_that_fits;
     struct tt_score time;
 };
@@ -95,13 +95,13 @@ struct tt_backtest {
     int n;
     struct tt_backtest_sweep *sweep;
     int n_sweeps, cap_sweeps;
-    bool sweeps_only; /* there are no other rows than sweeps, so `plain` is about them */
-    /* of rows that are dense, 16 bits, below 128k tokens; of fp8, experts, longer sequences */
+    bool sweeps_only; /* there are only sweeps, so `plain` is about them */
+    /* of rows that are dense, 16 bits, below 128k tokens; of rows with fp8, experts or longer sequences */
     struct tt_score plain, special;
     struct tt_score left_out, one_row, foreign; /* of plain rows */
     struct tt_score memory;
     int fits[2][2];     /* [predicted to fit][did fit] */
-    int false_fits_far; /* rows predicted to fit with more than 5 % to spare that did not fit */
+    int false_fits_far; /* rows that were predicted to fit with more than 5 % to spare but did not fit */
     /* published runs; how many of them are predicted not to fit, which is an error of the model; and of these, those
      * whose source does not say what is recomputed */
     int ran, ran_refused, ran_unstated;
@@ -152,7 +152,7 @@ void tt_backtest_evidence_release(struct tt_backtest_evidence *evidence);
 
 /**
  * The GEMM share (stack key gemm_share) with which a job's step takes sec seconds, limited to 0.2 to 2.5, since no
- * hardware is beyond that.
+ * hardware lies beyond that.
  */
 double tt_cluster_fit(const struct tt_cluster_job *job, double sec);
 
@@ -169,7 +169,7 @@ struct tt_cluster_calibration {
 
 /**
  * Fits the GEMM share of a stack to a log of torchtitan; `where` names the log. TT_EDATA: there are too few steps, the
- * step mostly waits for the host, or the log is that of another job.
+ * step mostly waits for the host, or the log belongs to another job.
  */
 int tt_cluster_calibrate(const char *log, const char *where, const struct tt_cluster_job *job,
                          struct tt_cluster_stack *stack, struct tt_cluster_calibration *ret) TT_MUST_CHECK;

@@ -268,7 +268,7 @@ enum {
     MIX_STEP = MIX_VECTORS * VF_LANES
 };
 
-/* What is added up for one row of y, and the places of the next row; NULL: there is none. */
+/* The rows to add for one row of y, and the places of the next row's; NULL: there is none. */
 struct mix {
     const element *x;
     const int32_t *places, *next;

@@ -14,8 +14,8 @@
  */
 
 /*
- * Philox4x32-10: numbers index, index + 1, ... of a stream. Each lane has one of the four 32-bit words of a counter in
- * its lower half; what is above is of no account, since products read the lower halves only.
+ * Philox4x32-10: numbers index, index + 1, ... of a stream. Each lane holds one of the four 32-bit words of a counter
+ * in its lower half; the upper half does not matter, since products read only lower halves.
  */
 VF_INLINE vw philox(uint64_t seed, uint64_t stream, uint64_t index)
 {

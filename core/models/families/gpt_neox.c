@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * GPT-NeoX (Black et al. 2022) and Pythia: blocks whose attention and feed-forward read the same x, each through a
- * LayerNorm of its own; or, as the configuration says, one after the other. Biases everywhere, GELU in its exact form,
- * RoPE in the first part of each head, which rotates halves. In Hugging Face's files q, k and v are one tensor, which
- * has the rows of each head in turn. torchtitan has no such model; parameters have its names and init rules, and biases
+ * GPT-NeoX (Black et al. 2022) and Pythia: blocks whose attention and feed-forward read the same x, each through its
+ * own LayerNorm; or, as the configuration says, one after the other. Biases everywhere, GELU in its exact form, RoPE in
+ * the first part of each head, which rotates halves. In Hugging Face's files q, k and v are one tensor, which holds the
+ * rows of one head after another. torchtitan has no such model; parameters have its names and init rules, and biases
  * begin as zeros.
  */
 #include "core/base/error.h"

@@ -39,7 +39,7 @@ static const struct tt_hf_class classes[] = {
      .window = {.any = true}},
 };
 
-/* The class of transformers 4 wants the first training's length outside of the object, which then has 3 members. */
+/* The class of transformers 4 expects the original training length outside the object, which then has 3 members. */
 static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_rope *rope = &model->dims.rope;
