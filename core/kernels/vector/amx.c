@@ -6,9 +6,9 @@
  * (amx_tile.h); lines and elements that do not exist are 0. The block of A stays in the second cache. B is packed two
  * tiles of columns at a time, just before they are multiplied by all rows of the block, and stays in the first cache.
  * Four tiles hold a square of 32 x 32 sums over a block of k; the sums over blocks of k are added in order. So the bits
- * of an element depend on k only. They differ from the bits of the other kernels: a tile sums in an order of its own.
+ * of an element depend on k only. They differ from the bits of the other kernels, because a tile sums in its own order.
  *
- * Meanwhile the processor fetches what is packed next from memory.
+ * Meanwhile the processor fetches the data to be packed next from memory.
  *
  * On an Intel Xeon of family 6, model 207, products have the bits of the emulated tiles, and run at a fifth to a third
  * of the rate at which tiles can be loaded and multiplied: packing and storing take the rest. There it is faster to
@@ -38,7 +38,7 @@ static struct operand operand_b(const struct tt_matmul *gemm)
     return (struct operand){gemm->b, gemm->ldb, gemm->trans_b, true};
 }
 
-/* What pack will read, in `turns` turns. */
+/* The lines that pack will read, in `turns` turns. */
 static struct fetch fetch_of(const struct operand *x, int64_t line, int64_t lines, int64_t begin, int64_t k,
                              int64_t turns)
 {
@@ -53,7 +53,7 @@ static struct fetch fetch_of(const struct operand *x, int64_t line, int64_t line
 
 /* --- the product --- */
 
-/* What is fetched meanwhile: a panel of B and a part of a block of A. */
+/* The data that is fetched meanwhile: a panel of B and a part of a block of A. */
 struct ahead {
     struct fetch a, b;
 };
@@ -116,7 +116,7 @@ struct block {
     float *sums;    /* (rows, columns) over the blocks of k so far, for a c of bfloat16 */
 };
 
-/* What happens to the sums of a square: `add` is added to them, then `acc`, and they are stored as `to`, else as c. */
+/* The use of a square's sums: `add` is added to them, then `acc`, and they are stored in `to`, or else in c. */
 struct target {
     const float *add; /* NULL: nothing */
     float *to;        /* NULL: c */

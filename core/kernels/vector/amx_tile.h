@@ -14,9 +14,10 @@
  *
  * There are two implementations. One is the compiler's intrinsics. The other, with TT_AMX_EMULATED, is plain C after
  * Intel's description (Software Developer's Manual, volume 2, TDPBF16PS), for tests on processors without AMX. By this
- * description a TILE_DOT sums the even and the odd elements of an element of `sum` separately, each from 0 in order of
- * k by fused multiply-adds, then adds the second sum to the first, and the result to `sum`. Every step rounds to
- * nearest even. Denormal inputs count as 0 and denormal results become 0, with their sign, whatever MXCSR says.
+ * description, for each element of `sum`, a TILE_DOT sums the products of even and of odd elements separately, each
+ * from 0 in order of k by fused multiply-adds, then adds the second sum to the first, and the result to `sum`. Every
+ * step rounds to nearest even. Denormal inputs count as 0 and denormal results become 0, with their sign, whatever
+ * MXCSR says.
  */
 #include <stdint.h>
 
@@ -26,12 +27,12 @@ enum { TILE_LINES = 16, TILE_BYTES = 64 /* of a row */ };
 
 #include <immintrin.h>
 
-/* The intrinsics of gcc 12 do not say what memory they read, so it must have been written before. */
+/* The intrinsics of gcc 12 do not declare which memory they read, so this memory must have been written before. */
 #define TILE_WRITTEN __asm__ volatile("" ::: "memory")
 
 static inline void tile_configure(void)
 {
-    /* palette 1; from byte 16 on the bytes of a row of each tile, from byte 48 on its rows */
+    /* palette 1; from byte 16 on, the bytes per row of each tile; from byte 48 on, its number of rows */
     static const uint8_t sizes[64] __attribute__((aligned(64))) = {
         1,         [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64, [28] = 64, [30] = 64,
         [48] = 16, [49] = 16, [50] = 16, [51] = 16, [52] = 16, [53] = 16, [54] = 16, [55] = 16};

@@ -7,7 +7,7 @@
 #define SLOT(name) .name = TT_ISA(tt_##name)
 
 const struct tt_kernels TT_ISA(tt_kernels) = {
-#if defined(__AVX512BF16__) /* only what differs from AVX-512's table */
+#if defined(__AVX512BF16__) /* only the differences from AVX-512's table */
     .name = "avx512_bf16",
     SLOT(attention_fwd_bf16),
     SLOT(attention_bwd_bf16),
