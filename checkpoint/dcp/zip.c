@@ -94,7 +94,7 @@ out:
     return rc;
 }
 
-/* The 64-bit numbers of an entry, in the order of those fields whose bits are all ones. */
+/* Reads the 64-bit numbers of an entry: one for each field whose bits are all 1, in the order of the fields. */
 static bool read_extra(const uint8_t *extra, int64_t size, int64_t *stored, int64_t *bytes, int64_t *header)
 {
     int64_t *const field[] = {bytes, stored, header};

@@ -332,7 +332,7 @@ static void add_end(struct making *m)
     else if (eos >= 0 && !has_token(m, "eos_token"))
         name_token(m, "eos_token", eos);
     add_stop(m);
-    (void)json_object_del(m->generation, "_from_model_config"); /* the file now says more than config.json does */
+    (void)json_object_del(m->generation, "_from_model_config"); /* the file no longer follows from config.json alone */
     if (!json_is_integer(json_object_get(m->generation, "pad_token_id")) && named_token(m, "pad_token") >= 0)
         (void)json_object_set_new(m->generation, "pad_token_id", json_integer(named_token(m, "pad_token")));
 }
@@ -529,7 +529,7 @@ static json_t *make_config(const struct tt_source *source, const struct tt_model
                                                             : "float32"));
     if (kept)
         add_kept(config, kept);
-    if (!model->row->learned_positions && !tt_rope_is_long(&model->dims.rope) && /* its scale follows from it */
+    if (!model->row->learned_positions && !tt_rope_is_long(&model->dims.rope) && /* LongRoPE's scale follows from it */
         (seq_len > json_integer_value(json_object_get(config, "max_position_embeddings")) ||
          is_as_long_as_trained(source, model, kept)))
         (void)json_object_set_new(config, "max_position_embeddings", json_integer(seq_len));

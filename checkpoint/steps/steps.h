@@ -147,7 +147,7 @@ int tt_parent_sweep(const char *folder) TT_MUST_CHECK;
  */
 struct tt_leftover {
     const char *kind; /* "temporary", "replaced" or "trash"; static */
-    bool is_step;     /* otherwise an export in a step */
+    bool is_step;     /* a step's folder; false: the folder of an export in a step */
     const char *name; /* name of the step or export, of `size` bytes */
     size_t size;
 };

@@ -142,7 +142,7 @@ static void print_summary(const struct tt_backtest *t)
     print_score("the first, products fitted to one row", &t->one_row);
     print_score("the first, products of other stacks", &t->foreign);
     if (!isnan(t->held))
-        tt_print_broken(4, "  80 %% intervals from other tables hold %.0f %% of the rows\n", 100 * t->held);
+        tt_print_broken(4, "  80 %% intervals from other tables contain %.0f %% of the rows\n", 100 * t->held);
     if (t->memory.n > 0)
         tt_print("\npeak memory\n");
     print_score("of the framework's allocator", &t->memory);

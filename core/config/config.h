@@ -111,7 +111,7 @@ struct tt_config_input {
     void *check_arg;
 };
 
-/** The same with earlier errors and an additional check of the values, all reported in one message. */
+/** As tt_config_load, with earlier errors and an additional check of the values, all reported in one message. */
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
 
 /**
@@ -123,8 +123,8 @@ void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, con
                      ...) TT_PRINTF(4, 5);
 
 /**
- * The same about one entry of a key's list, at the position of that entry ("my.yaml:14:5"). The other entries may have
- * errors too.
+ * As tt_config_fault, about one entry of a key's list, and reported at the place of that entry ("my.yaml:14:5"). Other
+ * entries may have errors of their own.
  */
 void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, enum tt_key key, int entry,
                            const char *fmt, ...) TT_PRINTF(5, 6);

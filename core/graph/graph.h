@@ -221,7 +221,7 @@ struct tt_graph {
     int n_param_values, cap_param_values;
     enum tt_dtype dtype; /* types of parameters, as nodes read them, and of activations, while models are built */
     int block;           /* transformer block of the nodes added next, or TT_NONE */
-    bool documents;      /* build models with positions */
+    bool documents;      /* models are built with positions */
     int tokens, labels;  /* TT_VALUE_INPUT (B, T) I32; labels may be TT_NONE (generation) */
     /* TT_VALUE_INPUT (B, T) I32: the position of each token in its document; TT_NONE: documents do not matter */
     int positions;

@@ -42,7 +42,7 @@ struct tt_swap_list {
 struct tt_exchange {
     void *ctx;
     int (*begin)(void *ctx, int instr); /* instr is a TT_BEGIN */
-    int (*wait)(void *ctx, int instr);  /* of the same instr */
+    int (*wait)(void *ctx, int instr);  /* for the collective that `begin` began with this instr */
     int (*progress)(void *ctx);         /* advances the collectives that are under way; never blocks */
     void (*poll)(void *ctx);            /* the same, called between tiles; progress returns its failure */
     /* begins an exchange among the ranks that share experts, and waits for it; rows that stay on a rank are not

@@ -231,7 +231,7 @@ static bool is_word(const struct run *r, const char *text)
     return token(r)->kind == TT_SHELL_WORD && strcmp(token(r)->text, text) == 0;
 }
 
-/* Whether commands are followed, or only read. */
+/* Whether commands take effect, or are only parsed. */
 static bool is_live(const struct run *r)
 {
     return r->skip == 0 && r->rc == 0 && r->sh->state.stop == TT_STOP_NONE;

@@ -20,7 +20,7 @@ struct tt_peer_memory {
 
 /**
  * Collective over comm: ranks of the same host try to read a random number from each other's memory. reachable[r] is
- * true if both sides can, so both sides see the same. The environment variable TITAN_PEER_MEMORY=off makes no rank
+ * true if both sides can, so both sides agree. The environment variable TITAN_PEER_MEMORY=off makes no rank
  * reachable.
  */
 int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory) TT_MUST_CHECK;

@@ -370,7 +370,7 @@ struct tt_engine {
     struct tt_engine_options options;
     struct tt_comm *comm;
     int rank;
-    bool lends_schedule; /* to ranks that share its layers (plan_like_first) */
+    bool lends_schedule; /* gives its schedule to ranks that share its layers (plan_like_first) */
     struct tt_layout *layout;
     struct track train, validate;
     struct tt_state state;

@@ -327,7 +327,7 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
     int counts[MOST_COUNTS];
     int dp = tt_mesh_size(mesh, TT_GROUP_BATCH);
     int n = rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
-    int64_t share = global_batch % dp ? 0 : global_batch / dp; /* of a data-parallel rank */
+    int64_t share = global_batch % dp ? 0 : global_batch / dp; /* samples of a data-parallel rank */
     int64_t smaller = share < local_batch ? share : local_batch;
     int rc;
 

@@ -32,7 +32,7 @@ enum tt_mesh_dim {
 struct tt_mesh {
     int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
     int n_ranks;               /* the product of the dimensions */
-    int tp_grains, cp_grains;  /* how many: of a layer's dimensions, a multiple of tp; of a sequence, of cp */
+    int tp_grains, cp_grains;  /* grains of a layer's dimensions, a multiple of tp; of a sequence, of cp */
     bool cp_mirrored, cp_gathers; /* the split of sequences: tt_divisions */
 };
 

@@ -585,7 +585,7 @@ static void build_rope_beginning(struct tt_graph *graph)
     head(graph, op(graph, TT_OP_ROPE, &attr, activation(graph, 14, 18), graph->rope_table, TT_NONE), TT_NONE);
 }
 
-/* Two heads in two parts each, which change places; or only one part is read. */
+/* Two heads, each in two parts that swap places; or only one of the parts is read. */
 static void build_split(struct tt_graph *graph)
 {
     struct tt_attr attr = {.heads = 2, .head_dim = 5, .prefix = 2}, back = {.heads = 2, .head_dim = 5, .prefix = 3};

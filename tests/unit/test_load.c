@@ -137,7 +137,7 @@ static void without_a_quiet_round_the_peak_is_in_processor_time(void **state)
     const struct tt_peak_round busy[] = {round_of(5.0, 1.1, true), round_of(3.0, 1.0, true), round_of(9.0, 1.3, true)};
     const struct tt_peak_round uneven[] = {round_of(1.0, 1.0, false)}; /* one of two threads waited for the other */
 
-    assert_true(fabs(tt_peak_of(busy, 3, 2) - 200e9) < 1.0); /* by the clock it would be 33 */
+    assert_true(fabs(tt_peak_of(busy, 3, 2) - 200e9) < 1.0); /* by the clock it would be 33e9 */
     assert_true(fabs(tt_peak_of(uneven, 1, 2) - 200e9) < 1.0);
     assert_true(tt_peak_of(busy, 0, 2) == 0.0);
 }

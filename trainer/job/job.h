@@ -115,7 +115,7 @@ struct tt_job {
     int64_t staging_bytes;
     /* memory of the generator that rank 0 holds while it samples a text; 0: no text is sampled */
     int64_t sampling_bytes;
-    struct tt_stage_places *places; /* of the pipeline, with the orders of one run below; NULL: there is no pipeline */
+    struct tt_stage_places *places; /* places of the pipeline, with the orders of one run; NULL: no pipeline */
     struct tt_pipeline *pipeline;
     /* the published model's longest sequence, if the run's sequences are longer and raise the limit; else 0 */
     int64_t told_positions;

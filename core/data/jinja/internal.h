@@ -235,7 +235,7 @@ enum tt_jnode_kind {
     TT_JN_IF,  /* a: test; body; other: else or TT_JN_ELIF */
     TT_JN_ELIF,
     TT_JN_SET,      /* a = b, or a = the output of body */
-    TT_JN_MACRO,    /* name(list b of names and defaults a) */
+    TT_JN_MACRO,    /* name; b: list of parameters, each a name with default a */
     TT_JN_FILTERED, /* filter a over body */
     TT_JN_GENERATION,
     TT_JN_BREAK,
