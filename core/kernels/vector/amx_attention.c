@@ -4,15 +4,15 @@
  * (attention_fwd.c, attention_bwd.c): weights and the gradients of scores are rounded to bfloat16 for the products,
  * their sums are not, and everything else is float32. The lanes of a vector are keys in both passes.
  *
- * All matrices are arrays of tiles. Where a product sums over keys or rows, it adds steps of 32 in order, beginning at
- * keys that are multiples of KEYS, or at the first key of the call. What a row does not see adds 0. So the bits of a
- * row of o, lse and dq, and of a key of dk and dv, do not depend on how the rows are divided into calls or blocks.
+ * All matrices are arrays of tiles. A product that sums over keys or rows adds steps of 32 in order, beginning at keys
+ * that are multiples of KEYS, or at the first key of the call. Keys that a row does not see add 0. So the bits of a row
+ * of o, lse and dq, and of a key of dk and dv, do not depend on how the rows are divided into calls or blocks.
  *
  * Forward: a block of keys goes through scores = q k^T, weights = 2^(scores - maximum), o += weights v.
  *
- * Backward: a block of rows and a panel of keys go through p = 2^(q k^T - lse), ds = p (do v^T - dot(do, o)),
- * dv^T += do^T p, dk^T += q^T ds, dq += ds k, where p and ds are computed in squares of 32 x 32. A strip of rows is
- * packed for all panels, along the heads and along the rows.
+ * Backward: a block of rows and a panel of keys go through p = 2^(q k^T - lse), ds = p (do v^T - dot(do, o)), dv^T +=
+ * do^T p, dk^T += q^T ds, dq += ds k, where p and ds are computed in squares of 32 x 32. A strip of rows is packed once
+ * for all panels, both along the heads and along the rows.
  */
 #include <float.h>
 #include <math.h>
@@ -31,8 +31,8 @@ static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
 /* A head of q and k, or of v and o. */
 struct width {
-    int64_t dim, tiles; /* elements, and tiles of 16 of them */
-    int64_t steps;      /* of 32, where a product sums over them */
+    int64_t dim, tiles; /* elements, and the number of tiles of 16 of them */
+    int64_t steps;      /* number of steps of 32, in a product that sums over the elements */
 };
 
 static struct width width_of(int64_t dim)
@@ -53,13 +53,13 @@ static void *take_tiles(float **scratch, int64_t tiles)
     return take(scratch, tiles * TILE / 2);
 }
 
-/* Of scores in powers of 2, or of what tanh reads if they have a cap. */
+/* The factor that turns scores into powers of 2 or, if they have a cap, into arguments of tanh. */
 static float score_scale(const struct tt_attention_shape *shape)
 {
     return shape->soft_cap > 0.0F ? tt_attention_scale(shape) / shape->soft_cap : tt_attention_scale(shape) * LOG2_E;
 }
 
-/* Which of the keys from `key` on a row sees, and not more than n of them: [begin, end). */
+/* The keys that a row sees, among at most n keys from `key` on: [begin, end). */
 struct seen {
     int64_t begin, end;
 };
@@ -69,7 +69,7 @@ static struct seen seen_by(const struct tt_attention_shape *shape, int64_t row, 
     return (struct seen){tt_attention_start(shape, row) - key, up_to(row + 1 - key, n)};
 }
 
-/* x where the row sees the keys from `at` on, else y. */
+/* x for keys from `at` on that the row sees, else y. */
 VF_INLINE vs where_seen(struct seen seen, int64_t at, vs x, vs y)
 {
     return vs_select_first(seen.begin - at, y, vs_select_first(seen.end - at, x, y));
@@ -95,7 +95,7 @@ VF_INLINE vs vs_tanh(vs a)
     return a;
 }
 
-/* 32 floats as bfloat16. Results that are denormal may be 0, as products take them. */
+/* 32 floats as bfloat16. Denormal results may become 0, since products treat them as 0. */
 VF_INLINE v_halves rounded(vs low, vs high)
 {
 #if defined(__AVX512BF16__)
@@ -116,7 +116,7 @@ VF_INLINE v_halves rounded(vs low, vs high)
 
 /* --- products --- */
 
-/* Tiles of an operand: `line` elements after a tile are the next 16 lines, `step` after it the next step of k. */
+/* The tiles of an operand: the next 16 lines are `line` elements after a tile, the next step of k `step` elements. */
 struct side {
     const tt_bf16 *tiles;
     int64_t line, step;
@@ -193,7 +193,7 @@ static void pack_rows(tt_bf16 *to, const tt_bf16 *from, int64_t stride, int64_t 
         memset(to + tiles * width->steps * TILE, 0, (size_t)(width->steps * TILE) * sizeof *to);
 }
 
-/* The same rows, where a product sums over them: their elements are the lines. */
+/* The same rows for a product that sums over them: the lines are their elements. */
 static void pack_columns(tt_bf16 *to, const tt_bf16 *from, int64_t stride, int64_t rows, const struct width *width,
                          bool as_pairs)
 {
@@ -209,21 +209,21 @@ _Static_assert(MOST_ROWS % 32 == 0, "whole squares");
 
 struct forward {
     const struct tt_attention_shape *shape;
-    struct width q, v; /* of heads of q and k, and of v and o */
-    int64_t row, rows; /* of the sequence, of the call */
-    float scale, cap;  /* of scores in powers of 2; cap 0: none */
+    struct width q, v; /* widths of heads of q and k, and of v and o */
+    int64_t row, rows; /* the first row, in the sequence, and the number of rows of the call */
+    float scale, cap;  /* factor of the scores, see score_scale; cap 0: none */
     tt_bf16 *queries;  /* (tiles of rows, steps of a head) */
     tt_bf16 *keys;     /* (tiles of keys, steps of a head), pairs */
     tt_bf16 *values;   /* (tiles of a head, steps of keys), pairs */
     float *scores;     /* (2, tiles of keys) */
     tt_bf16 *weights;  /* (2, steps of keys) */
     float *o;          /* (tiles of rows, tiles of a head) */
-    float *sums;       /* 16 of each row, which are added at the end */
-    float *largest;    /* of each row, in powers of 2 */
-    float *shrink;     /* of the 16 rows of a tile */
+    float *sums;       /* 16 partial sums of each row, which are added at the end */
+    float *largest;    /* largest score of each row, in powers of 2 */
+    float *shrink;     /* factors of the 16 rows of a tile */
 };
 
-/* The largest element of each of 16 rows of tiles that lie side by side, without NaN; the lanes are rows. */
+/* The largest element, ignoring NaN, of each of 16 rows of tiles that lie side by side; the lanes are rows. */
 VF_INLINE vs row_largest(const float *s, int64_t tiles)
 {
     vs largest;
@@ -236,7 +236,7 @@ VF_INLINE vs row_largest(const float *s, int64_t tiles)
 
             x[i] = vf_set(-INFINITY);
             for (int64_t j = 0; j < tiles; j++)
-                for (int64_t v = 0; v < LINES; v += VF_LANES) /* vf_max passes over a NaN in its first operand */
+                for (int64_t v = 0; v < LINES; v += VF_LANES) /* vf_max ignores a NaN in its first operand */
                     x[i] = vf_max(vf_load(row + j * SUMS + v), x[i]);
         }
         vf_transpose(x);
@@ -258,7 +258,7 @@ static void rescale(float *o, int64_t n_tiles, const float *factors)
     }
 }
 
-/* 16 rows of scores become weights, the sum of those so far and o shrink where the maximum grows. at: in the call. */
+/* Turns 16 rows of scores into weights. If the maximum grows, the earlier sums and o shrink. at: in the call. */
 static void softmax(struct forward *w, int64_t at, const float *s, tt_bf16 *weights, int64_t steps)
 {
     float *most = w->largest + at, *sums = w->sums + at * VS_LANES, *shrink = w->shrink;
@@ -286,7 +286,7 @@ static void softmax(struct forward *w, int64_t at, const float *s, tt_bf16 *weig
         rescale(w->o + at / LINES * w->v.tiles * SUMS, w->v.tiles, w->shrink);
 }
 
-/* Hides the scores of n keys from `key` on from the 16 rows from `row` on that do not see them. */
+/* Hides scores from 16 rows, from `row` on: of n keys from `key` on, those that a row does not see. */
 static void mask(struct forward *w, float *s, int64_t row, int64_t key, int64_t n)
 {
     int64_t last = w->row + w->rows - 1;
@@ -303,7 +303,7 @@ static void mask(struct forward *w, float *s, int64_t row, int64_t key, int64_t 
     }
 }
 
-/* n rows from `at` on, 32 or fewer, and the keys from `key` on of which they see some. */
+/* n rows from `at` on, at most 32, and the keys from `key` on, of which the rows see some. */
 static void square_rows(struct forward *w, int64_t at, int64_t n, int64_t key, int64_t packed)
 {
     int64_t first = w->row + at, last = first + n - 1, steps = tt_div_up(up_to(last + 1 - key, KEYS), STEP);
@@ -326,7 +326,7 @@ static void square_rows(struct forward *w, int64_t at, int64_t n, int64_t key, i
     multiply(w->o + at / LINES * w->v.tiles * SUMS, w->v.tiles * SUMS, weights, v, tiles, w->v.tiles, steps, true);
 }
 
-/* All rows and the keys from `key` on, a multiple of KEYS. */
+/* All rows, and the block of keys from `key` on; `key` is a multiple of KEYS. */
 static void block_of_keys(struct forward *w, const tt_bf16 *k, const tt_bf16 *v, int64_t key)
 {
     int64_t end = w->row + w->rows, keys = up_to(end - key, KEYS), stride = tt_attention_value_stride(w->shape);
@@ -341,7 +341,7 @@ static void block_of_keys(struct forward *w, const tt_bf16 *k, const tt_bf16 *v,
     }
 }
 
-/* The results of n rows, 16 or fewer, from `at` on. */
+/* Stores the results of n rows, at most 16, from `at` on. */
 static void store_rows(struct forward *w, int64_t at, int64_t n, tt_bf16 *o, float *lse)
 {
     int64_t stride = w->shape->heads * w->v.dim;
@@ -349,7 +349,7 @@ static void store_rows(struct forward *w, int64_t at, int64_t n, tt_bf16 *o, flo
     for (int64_t r = at; r < at + n; r++) {
         float sum = vs_sum(vs_load(w->sums + r * VS_LANES)), largest = w->largest[r], share = 1.0F;
 
-        if (w->shape->sinks) { /* the maximum and the sum include it */
+        if (w->shape->sinks) { /* the maximum and the sum include the sink */
             float sink = LOG2_E * w->shape->sinks[0], before = largest;
 
             largest = largest > sink ? largest : sink;
@@ -410,13 +410,13 @@ struct backward {
     const struct tt_attention_shape *shape;
     struct width q, v;
     int64_t q_stride, k_stride, o_stride, v_stride;
-    int64_t row, rows;           /* the strip */
-    int64_t missing;             /* rows of the strip before those that are there; fewer than 32 */
-    float scale, cap;            /* of the scores in powers of 2 */
+    int64_t row, rows;           /* the strip: its first row, and the number of rows */
+    int64_t missing;             /* rows of the strip that precede the given rows; fewer than 32 */
+    float scale, cap;            /* factor of the scores, see score_scale */
     tt_bf16 *queries, *dout;     /* (tiles of rows, steps of a head) */
     tt_bf16 *queries_t, *dout_t; /* (steps of rows, tiles of a head) */
     float *dq;                   /* (tiles of rows, tiles of a head) */
-    float *lse, *delta;          /* of rows; lse in powers of 2 */
+    float *lse, *delta;          /* of each row; lse in powers of 2 */
     tt_bf16 *keys, *values;      /* (tiles of keys, steps of a head), pairs */
     tt_bf16 *keys_across;        /* (tiles of a head, steps of keys), pairs */
     float *p, *ds;               /* (2, 2): a square */
@@ -426,12 +426,12 @@ struct backward {
     float *dk, *dv;              /* (squares of keys, tiles of a head, 2) */
 };
 
-/* Pairs of elements of two rows of 32, of four neighbours of each eight. */
+/* Takes pairs of elements from two rows of 32: four neighbours of every eight. */
 #define QUADS(l, s) (l) / 4 * 8 + (l) % 4 + (s), 32 + (l) / 4 * 8 + (l) % 4 + (s)
-#define QUAD_KEY(c) ((c) / 4 * 8 + (c) % 4) /* of column c of the first one of two tiles of such pairs */
-#define QUAD_SECOND 4                       /* more in the second one */
+#define QUAD_KEY(c) ((c) / 4 * 8 + (c) % 4) /* key of column c in the first of two tiles of such pairs */
+#define QUAD_SECOND 4                       /* added to it in the second tile */
 
-/* One instruction each, but the columns change places. */
+/* One instruction each, but the columns are reordered. */
 VF_INLINE void store_pairs(tt_bf16 *first, tt_bf16 *second, const v_halves *low, const v_halves *high)
 {
     v_halves x = PICK(v_halves, *low, *high, LANES(QUADS, 0)),
@@ -441,7 +441,7 @@ VF_INLINE void store_pairs(tt_bf16 *first, tt_bf16 *second, const v_halves *low,
     memcpy(second, &y, sizeof y);
 }
 
-/* n rows of a strip, 32 or fewer, of which the first `missing` are not there and become 0. */
+/* n rows of a strip, at most 32; the first `missing` of them are not given and become 0. */
 static void load_rows(struct backward *w, tt_bf16 *along, tt_bf16 *across, const tt_bf16 *from, int64_t stride,
                       int64_t n, int64_t missing, const struct width *width)
 {
@@ -492,14 +492,15 @@ static void load_panel(struct backward *w, int64_t key, int64_t keys)
     pack_columns(w->keys_across, k, w->k_stride, keys, &w->q, true);
 }
 
-/* A square of 32 rows from `at` on in the strip, r in the block, and of 32 keys, c in the panel. */
+/* A square of 32 rows and 32 keys: rows from `at` on in the strip (square r of the block), keys from square c of the
+ * panel. */
 struct square {
     int64_t at, r, c;
-    int64_t key, keys; /* its first, and how many there are of the panel from there on */
+    int64_t key, keys; /* the first key, and the number of keys from there to the end of the panel */
     bool masked;
 };
 
-/* p and ds of a square as bfloat16. */
+/* Computes p and ds of a square in bfloat16. */
 VF_INLINE void softmax_of(struct backward *w, const struct square *square, bool masked, bool capped)
 {
     const vs cap = vs_set(w->cap), scale = vs_set(w->scale), one = vs_set(1.0F), zero = vs_zero();
@@ -562,7 +563,8 @@ static void square_products(struct backward *w, const struct square *square)
         softmax_of(w, square, false, false);
 }
 
-/* n rows from `at` on in the strip, and a panel of keys, which is `square` squares behind the first key of the call. */
+/* n rows from `at` on in the strip, and a panel of keys that begins `square` squares after the first key of the
+ * call. */
 static void block_of_rows(struct backward *w, int64_t at, int64_t n, int64_t key, int64_t keys, int64_t square)
 {
     int64_t squares = tt_div_up(keys, STEP), first[PANEL / 32] = {0}, end[PANEL / 32] = {0};
@@ -605,7 +607,7 @@ static void block_of_rows(struct backward *w, int64_t at, int64_t n, int64_t key
 
 static void strip_panel(struct backward *w, int64_t key, int64_t keys, int64_t square)
 {
-    /* Rows before the panel see nothing. Both begin a multiple of 32 behind the first key. */
+    /* Rows before the panel see nothing of it. Both begin a multiple of 32 after the first key. */
     for (int64_t at = key > w->row ? key - w->row : 0; at < w->rows; at += BLOCK) {
         if (tt_attention_start(w->shape, w->row + at) >= key + keys)
             break;
@@ -640,7 +642,7 @@ static void head_bwd(struct backward *w, int64_t first_key, int64_t keys)
     }
 }
 
-/* Sums of squares of keys, times factor, into rows of keys. */
+/* Stores sums that are squares of keys, times factor, as rows of keys. */
 static void store_keys(float *to, int64_t stride, const float *sums, const struct width *width, int64_t keys,
                        float factor)
 {
