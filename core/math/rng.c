@@ -59,7 +59,10 @@ static double ratio(const double *a, const double *b, double x)
     return p / q;
 }
 
-static double inverse_normal(double u)
+/* The inverse of the normal distribution's function at 1/2 + q, |q| <= CENTER; a number without meaning beyond. */
+static const double CENTER = 0.425;
+
+static double inverse_in_center(double q)
 {
     static const double a[8] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
                                 1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
@@ -72,6 +75,13 @@ static double inverse_normal(double u)
                                 3.9307895800092710610e4,
                                 2.8729085735721942674e4,
                                 5.2264952788528545610e3};
+
+    return q * ratio(a, b, 0.180625 - q * q);
+}
+
+/* The same at u, beyond the center. */
+static double inverse_in_tail(double u)
+{
     static const double c[8] = {1.42343711074968357734e0,  4.63033784615654529590e0, 5.76949722146069140550e0,
                                 3.64784832476320460504e0,  1.27045825245236838258e0, 2.41780725177450611770e-1,
                                 2.27238449892691845833e-2, 7.74545014278341407640e-4};
@@ -94,12 +104,9 @@ static double inverse_normal(double u)
                                 1.84631831751005468180e-5,
                                 1.42151175831644588870e-7,
                                 2.04426310338993978564e-15};
-    double q = u - 0.5, r, x;
+    double q = u - 0.5, r = sqrt(-tt_log(q < 0.0 ? u : 1.0 - u));
+    double x = r <= 5.0 ? ratio(c, d, r - 1.6) : ratio(e, f, r - 5.0);
 
-    if (fabs(q) <= 0.425)
-        return q * ratio(a, b, 0.180625 - q * q);
-    r = sqrt(-tt_log(q < 0.0 ? u : 1.0 - u));
-    x = r <= 5.0 ? ratio(c, d, r - 1.6) : ratio(e, f, r - 5.0);
     return q < 0.0 ? -x : x;
 }
 
@@ -109,30 +116,48 @@ static double below_cut(double cut)
     return cut > 0.0 ? 0.5 * tt_erfc(cut / sqrt(2.0)) : 0.0;
 }
 
-static double normal(const struct tt_rng *rng, uint64_t index, double below)
+/* u without what is cut off on both sides. */
+static double truncated(double u, double below)
 {
-    double u = tt_rng_uniform(rng, index);
-
-    return inverse_normal(below > 0.0 ? below + u * (1.0 - 2.0 * below) : u);
+    return below > 0.0 ? below + u * (1.0 - 2.0 * below) : u;
 }
 
 double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut)
 {
     static _Thread_local double last_cut, last_below; /* callers draw many numbers with one cut, and erfc is slow */
+    double u;
 
     if (cut != last_cut) {
         last_cut = cut;
         last_below = below_cut(cut);
     }
-    return normal(rng, index, last_below);
+    u = truncated(tt_rng_uniform(rng, index), last_below);
+    return fabs(u - 0.5) <= CENTER ? inverse_in_center(u - 0.5) : inverse_in_tail(u);
 }
 
+/* In loops that the compiler turns into vectors; only the seventh of all numbers that is in a tail goes one by one. */
 void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double std, double cut, float *to)
 {
-    double below = below_cut(cut);
+    enum { AT_ONCE = 256 };
+    double below = below_cut(cut), u[AT_ONCE], x[AT_ONCE];
+    int tail[AT_ONCE];
 
-    for (int64_t i = 0; i < n; i++)
-        to[i] = (float)(std * normal(rng, first + (uint64_t)i, below));
+    for (int64_t begin = 0; begin < n; begin += AT_ONCE) {
+        int some = n - begin < AT_ONCE ? (int)(n - begin) : AT_ONCE, tails = 0;
+
+        for (int i = 0; i < some; i++)
+            u[i] = truncated(tt_rng_uniform(rng, first + (uint64_t)(begin + i)), below);
+        for (int i = 0; i < some; i++)
+            x[i] = inverse_in_center(u[i] - 0.5);
+        for (int i = 0; i < some; i++) { /* no branch: nobody can predict it */
+            tail[tails] = i;
+            tails += fabs(u[i] - 0.5) > CENTER;
+        }
+        for (int i = 0; i < tails; i++)
+            x[tail[i]] = inverse_in_tail(u[tail[i]]);
+        for (int i = 0; i < some; i++)
+            to[begin + i] = (float)(std * x[i]);
+    }
 }
 
 void tt_rng_permutation(const struct tt_rng *rng, int64_t n, int64_t *order)

@@ -124,11 +124,33 @@ static void results_have_recorded_bits(void **state)
         fail_msg("the hash of the results is 0x%llx", (unsigned long long)hash);
 }
 
+/* Many numbers at once, from any first one on, with tails and without. */
+static void normal_numbers_have_the_same_bits_in_arrays(void **state)
+{
+    enum { N = 3000 };
+    static const double cuts[] = {0.0, 0.2, 3.0};
+    static float x[N];
+
+    rng = tt_rng_make(1, "arrays");
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        for (int first = 0, n = 1; first + n <= N; first += n, n = 2 * n + 1)
+            tt_rng_normals(&rng, (uint64_t)first + 7, n, 0.02, cuts[c], x + first);
+        for (int i = 0; i < N / 2; i++)
+            if (x[i] != (float)(0.02 * tt_rng_normal(&rng, (uint64_t)i + 7, cuts[c])))
+                fail_msg("number %d with cut %g", i, cuts[c]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logarithm), cmocka_unit_test(exponential),    cmocka_unit_test(sine_and_cosine),
-        cmocka_unit_test(power),     cmocka_unit_test(error_function), cmocka_unit_test(results_have_recorded_bits),
+        cmocka_unit_test(logarithm),
+        cmocka_unit_test(exponential),
+        cmocka_unit_test(sine_and_cosine),
+        cmocka_unit_test(power),
+        cmocka_unit_test(error_function),
+        cmocka_unit_test(results_have_recorded_bits),
+        cmocka_unit_test(normal_numbers_have_the_same_bits_in_arrays),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
