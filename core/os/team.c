@@ -25,11 +25,9 @@
 #include "core/os/file.h"
 #include "core/os/machine.h"
 
-enum {
-    /* some tenths of a millisecond: longer than the time between two runs, too short to matter otherwise */
-    SPINS = 20000,
-    SPINS_BETWEEN_POLLS = 2000
-};
+/* How long a thread spins: longer than the time between two runs, too short to matter otherwise; and between polls. */
+static const double spin_sec = 300e-6;
+enum { POLLS_IN_SPINS = 10 };
 
 static const uint64_t closed = UINT64_C(0xffffffff); /* in place of the next tile */
 
@@ -86,6 +84,23 @@ static void relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("isb"); /* `yield` does nothing on most processors */
 #endif
+}
+
+/* The spins that last spin_sec: a pause takes 40 cycles on one processor and 140 on another. */
+static int count_spins(void)
+{
+    enum { TRIALS = 3, SPINS = 200 };
+    double least = spin_sec; /* of a trial that nothing interrupted */
+
+    for (int i = 0; i < TRIALS; i++) {
+        double start = tt_clock_sec(), sec;
+
+        for (int spin = 0; spin < SPINS; spin++)
+            relax();
+        sec = tt_clock_sec() - start;
+        least = sec > 0.0 && sec < least ? sec : least;
+    }
+    return (int)(SPINS * spin_sec / least);
 }
 
 /* Returns when the value is no longer `old`, or earlier. longest: the longest sleep, NULL for no limit. */
@@ -154,7 +169,7 @@ int tt_team_new(int threads, struct tt_team **ret_team)
 
     team->threads = 1;
     team->workers = tt_calloc((size_t)threads, sizeof *team->workers);
-    team->spins = SPINS;
+    team->spins = count_spins();
     tt_team_share(team, 1);
     atomic_store(&team->ticket, closed);
     for (int i = 1; i < threads; i++) {
@@ -248,7 +263,7 @@ void tt_team_run(struct tt_team *team, int64_t n_tiles, tt_tile_fn fn, void *arg
         bool polls = team->poll != NULL;
         int spins = team->spins;
 
-        wait_for_change(&team->done, done, polls && spins ? SPINS_BETWEEN_POLLS : spins, polls ? &poll_every : NULL);
+        wait_for_change(&team->done, done, polls ? spins / POLLS_IN_SPINS : spins, polls ? &poll_every : NULL);
         poll_at_times(team);
     }
     team->running = false;
