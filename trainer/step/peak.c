@@ -16,12 +16,19 @@
 #include "core/math/bf16.h"
 #include "core/os/file.h"
 
-enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_ROUNDS = 40 };
-static const double ALL_ROUNDS_SEC = 0.15;
+enum { ROWS_PER_THREAD = 512, COLUMNS = 512, DEPTH = 512, MOST_ROUNDS = 40, ENOUGH = 12 /* undisturbed ones */ };
+static const double ENOUGH_SEC = 0.03, ALL_ROUNDS_SEC = 0.15;
+
+/* Whether the threads computed all the time, so that the clock measures the processor. */
+static bool is_undisturbed(const struct tt_peak_round *round, int threads)
+{
+    static const double busy = 0.9; /* share of the time that the threads computed */
+
+    return !round->is_preempted && round->processor_sec >= busy * round->wall_sec * threads;
+}
 
 double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads)
 {
-    static const double busy = 0.9; /* share of the time that the threads computed */
     double by_clock = 0.0, by_processor = 0.0;
 
     for (int i = 0; i < n; i++) {
@@ -30,7 +37,7 @@ double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads)
         if (r->wall_sec <= 0.0 || r->processor_sec <= 0.0)
             continue;
         by_processor = fmax(by_processor, r->flops / r->processor_sec * threads);
-        if (!r->is_preempted && r->processor_sec >= busy * r->wall_sec * threads)
+        if (is_undisturbed(r, threads))
             by_clock = fmax(by_clock, r->flops / r->wall_sec);
     }
     return by_clock > 0.0 ? by_clock : by_processor;
@@ -70,12 +77,12 @@ static long preemptions(void)
 
 static double best_rate(struct tt_team *team, const struct tt_matmul *product)
 {
-    int threads = tt_team_threads(team), n = 0;
+    int threads = tt_team_threads(team), n = 0, undisturbed = 0;
     struct timed timed = {product, tt_calloc((size_t)(threads * APART), sizeof *timed.sec)};
     struct tt_peak_round rounds[MOST_ROUNDS];
     double start = tt_clock_sec();
 
-    while (n < MOST_ROUNDS && tt_clock_sec() - start < ALL_ROUNDS_SEC) {
+    while (n < MOST_ROUNDS && tt_clock_sec() - start < (undisturbed < ENOUGH ? ALL_ROUNDS_SEC : ENOUGH_SEC)) {
         struct tt_peak_round *r = &rounds[n++];
         double begin = tt_clock_sec();
         long before = preemptions();
@@ -87,6 +94,7 @@ static double best_rate(struct tt_team *team, const struct tt_matmul *product)
                                     .is_preempted = preemptions() != before};
         for (int t = 0; t < threads; t++)
             r->processor_sec += timed.sec[t * APART];
+        undisturbed += is_undisturbed(r, threads);
     }
     tt_free(timed.sec);
     return tt_peak_of(rounds, n, threads);

@@ -24,8 +24,8 @@ struct tt_peak_round {
 double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads);
 
 /**
- * Measures the peak in products of TT_F32 or TT_BF16, in many rounds within about a tenth of a second. All ranks
- * measure at the same time, since they share the machine when they train.
+ * Measures the peak in products of TT_F32 or TT_BF16, in rounds for 0.03 seconds, or up to 0.15 if other programs
+ * disturb them. All ranks measure at the same time, since they share the machine when they train.
  */
 double tt_peak_measure(struct tt_team *team, enum tt_dtype dtype);
 
