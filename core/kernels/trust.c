@@ -15,17 +15,8 @@
 enum { ROWS = 37, COLUMNS = 45, DEPTH = TT_BGEMM_DEPTH + 71, AWAY = 3 /* elements between rows */ };
 enum { A = (ROWS + AWAY) * (DEPTH + AWAY), B = (COLUMNS + AWAY) * (DEPTH + AWAY), C = ROWS * COLUMNS };
 
-static int left(int i, int p)
-{
-    return (5 * i + 3 * p) % 17 - 8;
-}
-
-static int right(int p, int j)
-{
-    return (7 * j + 11 * p) % 13 - 6;
-}
-
 struct trial {
+    short *left, *right; /* the numbers of A and of the transpose of B (ROWS, DEPTH), (COLUMNS, DEPTH) */
     tt_bf16 *a, *b, *c;
     float *sums, *scratch, *want; /* the sums and their expected values (ROWS, COLUMNS) */
 };
@@ -39,9 +30,11 @@ static void fill(const struct trial *trial, const struct tt_matmul *gemm)
         trial->b[i] = 0x7fc0;
     for (int p = 0; p < DEPTH; p++) {
         for (int i = 0; i < ROWS; i++)
-            trial->a[gemm->trans_a ? p * gemm->lda + i : i * gemm->lda + p] = tt_bf16_from_float((float)left(i, p));
+            trial->a[gemm->trans_a ? p * gemm->lda + i : i * gemm->lda + p] =
+                tt_bf16_from_float(trial->left[i * DEPTH + p]);
         for (int j = 0; j < COLUMNS; j++)
-            trial->b[gemm->trans_b ? j * gemm->ldb + p : p * gemm->ldb + j] = tt_bf16_from_float((float)right(p, j));
+            trial->b[gemm->trans_b ? j * gemm->ldb + p : p * gemm->ldb + j] =
+                tt_bf16_from_float(trial->right[j * DEPTH + p]);
     }
 }
 
@@ -79,10 +72,32 @@ static bool multiplies(const struct trial *trial, void (*bgemm)(const struct tt_
     return true;
 }
 
+/* Every start of the program waits for this, so each number is computed once. */
+static void set_numbers(const struct trial *trial)
+{
+    for (int i = 0; i < ROWS; i++)
+        for (int p = 0; p < DEPTH; p++)
+            trial->left[i * DEPTH + p] = (short)((5 * i + 3 * p) % 17 - 8);
+    for (int j = 0; j < COLUMNS; j++)
+        for (int p = 0; p < DEPTH; p++)
+            trial->right[j * DEPTH + p] = (short)((7 * j + 11 * p) % 13 - 6);
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < COLUMNS; j++) {
+            int sum = 0;
+
+            for (int p = 0; p < DEPTH; p++)
+                sum += trial->left[i * DEPTH + p] * trial->right[j * DEPTH + p];
+            trial->want[i * COLUMNS + j] = (float)sum;
+        }
+    }
+}
+
 bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
 {
     const struct tt_matmul sizes = {.bf16 = true, .c_bf16 = true, .m = ROWS, .n = COLUMNS, .k = DEPTH};
-    struct trial trial = {.a = tt_calloc(A, sizeof(tt_bf16)),
+    struct trial trial = {.left = tt_calloc(ROWS * DEPTH, sizeof(short)),
+                          .right = tt_calloc(COLUMNS * DEPTH, sizeof(short)),
+                          .a = tt_calloc(A, sizeof(tt_bf16)),
                           .b = tt_calloc(B, sizeof(tt_bf16)),
                           .c = tt_calloc(C, sizeof(tt_bf16)),
                           .sums = tt_calloc(C, sizeof(float)),
@@ -90,17 +105,11 @@ bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
                           .scratch = tt_calloc((size_t)tt_bgemm_scratch(&sizes), sizeof(float))};
     bool right_always = true;
 
-    for (int i = 0; i < ROWS; i++) {
-        for (int j = 0; j < COLUMNS; j++) {
-            int sum = 0;
-
-            for (int p = 0; p < DEPTH; p++)
-                sum += left(i, p) * right(p, j);
-            trial.want[i * COLUMNS + j] = (float)sum;
-        }
-    }
+    set_numbers(&trial);
     for (int flags = 0; flags < 8 && right_always; flags++)
         right_always = multiplies(&trial, bgemm, flags);
+    tt_free(trial.left);
+    tt_free(trial.right);
     tt_free(trial.a);
     tt_free(trial.b);
     tt_free(trial.c);
