@@ -70,13 +70,16 @@ VF_INLINE void copy_rows(float *to, const element *from, int64_t n)
         vf_store_few(to + i, element_load_n(from + i, n - i), ROWS - i < VF_LANES ? ROWS - i : VF_LANES);
 }
 
-/* Up to VF_LANES rows of k elements: element p of the first goes to to + p step. */
+/* Up to VF_LANES of the rows, which have k elements: element p of the first goes to to + p step. The next VF_LANES rows
+ * are fetched meanwhile. */
 static void pack_rows(float *to, int64_t step, int64_t other, const element *from, int64_t stride, int64_t rows,
                       int64_t k)
 {
     for (int64_t p = 0; p < k; p += VF_LANES) {
         vf columns[VF_LANES];
 
+        for (int64_t i = VF_LANES; i < 2 * VF_LANES && i < rows; i++)
+            __builtin_prefetch(from + i * stride + p, 0, 2);
         transpose_rows(columns, from + p, stride, rows, k - p);
         VF_UNROLL
         for (int64_t i = 0; i < VF_LANES; i++) {
@@ -87,15 +90,18 @@ static void pack_rows(float *to, int64_t step, int64_t other, const element *fro
     }
 }
 
-/* From k rows of a's transpose, LINE rows at a time. */
-static void pack_a_trans(float *to, const element *from, int64_t stride, int64_t rows, int64_t k)
+/* From k rows of a's transpose, LINE rows at a time; meanwhile the next ones, of which `more` exist, are fetched. */
+static void pack_a_trans(float *to, const element *from, int64_t stride, int64_t rows, int64_t k, int64_t more)
 {
     for (int64_t begin = 0; begin < k; begin += LINE) {
-        int64_t end = begin + up_to(k - begin, LINE);
+        int64_t end = begin + up_to(k - begin, LINE), ahead = begin + 2 * LINE <= k + more ? LINE : 0;
 
-        for (int64_t i = 0; i < rows; i += ROWS)
-            for (int64_t p = begin; p < end; p++)
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            for (int64_t p = begin; p < end; p++) {
+                __builtin_prefetch(from + (p + ahead) * stride + i, 0, 2);
                 copy_rows(to + i * k + p * ROWS, from + p * stride + i, rows - i);
+            }
+        }
     }
 }
 
@@ -104,7 +110,7 @@ static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t
     const element *a = gemm->a;
 
     if (gemm->trans_a) {
-        pack_a_trans(to, a + begin * gemm->lda + row, gemm->lda, rows, k);
+        pack_a_trans(to, a + begin * gemm->lda + row, gemm->lda, rows, k, gemm->k - begin - k);
         return;
     }
     for (int64_t i = 0; i < rows; i += GROUP)
