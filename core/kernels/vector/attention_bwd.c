@@ -331,8 +331,10 @@ static void softmax(struct work *work, int64_t key, int64_t first, int64_t n, in
 {
     if (work->shape->soft_cap > 0.0F)
         softmax_of(work, key, first, n, keys, diagonal, true);
+    else if (diagonal)
+        softmax_of(work, key, first, n, keys, true, false);
     else
-        softmax_of(work, key, first, n, keys, diagonal, false);
+        softmax_of(work, key, first, n, PANEL, false, false); /* the compiler unrolls this */
 }
 
 /* Rows first..first + n - 1 of the strip, n <= BLOCK, against the first `keys` of the panel. */

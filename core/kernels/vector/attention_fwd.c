@@ -20,8 +20,8 @@
 #include "core/kernels/vector/tanh.h"
 #include "core/math/elementary.h"
 
-enum { KEYS = TT_ATTENTION_BLOCK };
-_Static_assert(TT_ATTENTION_ROWS % PANEL == 0, "tiles");
+enum { KEYS = TT_ATTENTION_BLOCK, VECTORS = 3 /* of rows at a time */ };
+_Static_assert(TT_ATTENTION_ROWS % PANEL == 0 && PANEL % (VECTORS * VF_LANES) == 0, "tiles");
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
@@ -101,19 +101,29 @@ VF_INLINE void pack_weights(struct panel *panel, int64_t key, int64_t n, int64_t
 
 #endif
 
-/* The largest of n scores of the rows of one vector and of `first`. */
-static vf column_max(const float *s, int64_t n, vf scale, vf first)
+/* The largest of n scores of each row of `vectors` vectors and of `largest`, which it becomes: two chains of maxima for
+ * each vector, which wait for each other's results less if there are several vectors. */
+VF_INLINE void column_max(vf *largest, int vectors, const float *s, int64_t n, vf scale)
 {
-    vf a = first, b = first;
+    vf other[VECTORS];
     int64_t j = 0;
 
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        other[v] = largest[v];
     for (; j + 2 <= n; j += 2, s += 2 * PANEL) {
-        a = vf_max(a, scaled(s, scale));
-        b = vf_max(b, scaled(s + PANEL, scale));
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++) {
+            largest[v] = vf_max(largest[v], scaled(s + v * VF_LANES, scale));
+            other[v] = vf_max(other[v], scaled(s + PANEL + v * VF_LANES, scale));
+        }
     }
-    if (j < n)
-        a = vf_max(a, scaled(s, scale));
-    return vf_max(a, b);
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        if (j < n)
+            largest[v] = vf_max(largest[v], scaled(s + v * VF_LANES, scale));
+        largest[v] = vf_max(largest[v], other[v]);
+    }
 }
 
 /* Scores of one vector of rows into weights; returns their sum. */
@@ -140,17 +150,24 @@ static vf column_weights(float *s, int64_t n, vf scale, vf largest)
     return vf_add(a, b);
 }
 
-/* The vector of rows from `at` on sees the first n keys of the block. When the maximum grows, the sums so far
+/* The `vectors` vectors of rows from `at` on see the first n keys of the block. When the maximum grows, the sums so far
  * shrink. */
-static void softmax(struct panel *panel, int64_t at, int64_t n)
+VF_INLINE void softmax(struct panel *panel, int64_t at, int vectors, int64_t n)
 {
-    vf before = vf_load(panel->largest + at), scale = vf_set(panel->cap > 0.0F ? 1.0F : panel->scale);
-    vf largest = column_max(panel->weights + at, n, scale, before);
-    vf shrink = vf_exp2_low(vf_sub(before, largest)), sum = column_weights(panel->weights + at, n, scale, largest);
+    vf scale = vf_set(panel->cap > 0.0F ? 1.0F : panel->scale), largest[VECTORS];
 
-    vf_store(panel->largest + at, largest);
-    vf_store(panel->sum + at, vf_fma(vf_load(panel->sum + at), shrink, sum));
-    vf_store(panel->shrink + at, shrink);
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        largest[v] = vf_load(panel->largest + at + v * VF_LANES);
+    column_max(largest, vectors, panel->weights + at, n, scale);
+    for (int v = 0; v < vectors; v++, at += VF_LANES) {
+        vf shrink = vf_exp2_low(vf_sub(vf_load(panel->largest + at), largest[v]));
+        vf sum = column_weights(panel->weights + at, n, scale, largest[v]);
+
+        vf_store(panel->largest + at, largest[v]);
+        vf_store(panel->sum + at, vf_fma(vf_load(panel->sum + at), shrink, sum));
+        vf_store(panel->shrink + at, shrink);
+    }
 }
 
 static void rescale(struct panel *panel)
@@ -203,8 +220,8 @@ static void block_below(struct panel *panel, const product_type *k, const produc
     if (panel->cap > 0.0F)
         cap_scores(panel, 0, keys, 0);
     mask_documents(panel, key, 0, keys);
-    for (int64_t at = 0; at < PANEL; at += VF_LANES)
-        softmax(panel, at, keys);
+    for (int64_t at = 0; at < PANEL; at += VECTORS * VF_LANES)
+        softmax(panel, at, VECTORS, keys);
     if (key > panel->first_key)
         rescale(panel);
     pack_weights(panel, 0, keys, 0);
@@ -239,7 +256,7 @@ static void block_diagonal(struct panel *panel, const product_type *k, const pro
     for (int64_t at = 0; at < PANEL; at += VF_LANES) {
         int64_t seen = at / GROUP * GROUP + GROUP;
 
-        softmax(panel, at, seen < panel->rows ? seen : panel->rows);
+        softmax(panel, at, 1, seen < panel->rows ? seen : panel->rows);
     }
     if (panel->row > panel->first_key)
         rescale(panel);

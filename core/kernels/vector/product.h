@@ -33,6 +33,7 @@ enum { PRODUCT_STEP = 1 };
 #endif
 
 enum { PRODUCT_ROWS = VF_REGISTERS == 32 ? 8 : 4, PRODUCT_VECTORS = 3 };
+enum { PRODUCT_ROWS_OF_ONE = 2 * PRODUCT_ROWS }; /* of one vector: fewer would wait for each other's sums */
 
 /* The bits of attention depend on where its panels begin and on what part of a diagonal is masked: both are counted in
  * lanes that do not depend on the processor. */
@@ -50,7 +51,7 @@ struct product {
 /* Callers pass n and nv as constants. */
 VF_INLINE void product_registers(const struct product *x, int64_t row, int n, int nv, bool add)
 {
-    vf sum[PRODUCT_ROWS][PRODUCT_VECTORS];
+    vf sum[PRODUCT_ROWS_OF_ONE][PRODUCT_VECTORS];
     const product_type *a = x->a + row * x->a_row * PRODUCT_STEP, *b = x->b;
     float *c = x->c + row * x->c_row;
     int64_t a_row = x->a_row * PRODUCT_STEP, a_step = x->a_step * PRODUCT_STEP, b_step = x->b_step * PRODUCT_STEP;
@@ -88,6 +89,8 @@ VF_INLINE void product_all_rows(const struct product *x, int64_t n, int nv, bool
 {
     int64_t row = 0;
 
+    for (; nv == 1 && row + PRODUCT_ROWS_OF_ONE <= n; row += PRODUCT_ROWS_OF_ONE)
+        product_registers(x, row, PRODUCT_ROWS_OF_ONE, 1, add);
     for (; row + PRODUCT_ROWS <= n; row += PRODUCT_ROWS)
         product_registers(x, row, PRODUCT_ROWS, nv, add);
     if (PRODUCT_ROWS > 4 && row + 4 <= n) {
