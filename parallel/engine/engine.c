@@ -725,6 +725,15 @@ int tt_engine_init_params(struct tt_engine *e, uint64_t seed)
                                    e->state.array[TT_STATE_PARAM]);
 }
 
+int tt_engine_init_trained(struct tt_engine *e, uint64_t seed)
+{
+    int rc = tt_engine_synchronize(e);
+
+    if (rc == 0)
+        tt_init_trained(e->team, e->layout, e->options.model, seed, e->state.dtype, e->state.array[TT_STATE_PARAM]);
+    return rc;
+}
+
 int64_t tt_engine_init_bytes(const struct tt_engine *e, enum tt_init_choice how)
 {
     struct tt_engine_memory memory = tt_engine_memory(e);

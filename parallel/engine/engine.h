@@ -120,6 +120,9 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 /** Fills this rank's part of every parameter by its init rule, with the same bits on every mesh. See tt_init_params. */
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
+/** The same for what a run trains; its frozen weights are loaded. See tt_init_trained. */
+int tt_engine_init_trained(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
+
 /** Bytes of one rank while tt_engine_init_params runs with `how`: everything except the step region, and the buffer
  * that `how` needs. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init_choice how);

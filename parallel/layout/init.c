@@ -282,6 +282,33 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
     }
 }
 
+/* Fills this rank's part of parameter p, if it has one. buffer: of tt_init_buffer_bytes, for a packed one. */
+static void fill_own(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, int p,
+                     uint64_t seed, enum tt_dtype dtype, float *buffer, void *const *param)
+{
+    const struct tt_param *of = &model->params[p];
+    enum tt_dtype stored = of->packing ? TT_U8 : of->buffer ? TT_F32 : dtype;
+    const struct tt_unit_param *place;
+    void *data;
+
+    if (!tt_layout_has(layout, p))
+        return;
+    place = tt_layout_param(layout, p);
+    data = (char *)param[layout->unit_of[p]] + place->offset * (int64_t)tt_dtype_size(stored);
+    if (of->packing)
+        fill_packed(team, of, seed, place, buffer, data);
+    else
+        fill(team, of, seed, &place->box, stored, data);
+}
+
+void tt_init_trained(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, uint64_t seed,
+                     enum tt_dtype dtype, void *const *param)
+{
+    for (int p = 0; p < layout->n_params; p++)
+        if (!model->params[p].frozen || model->params[p].buffer)
+            fill_own(team, layout, model, p, seed, dtype, NULL, param);
+}
+
 int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                    enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param)
 {
@@ -302,20 +329,8 @@ int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const s
                      bytes, TT_KEY_NAME(training.init));
         goto out;
     }
-    for (int p = 0; p < layout->n_params && how == TT_INIT_META; p++) {
-        const struct tt_unit_param *place;
-        enum tt_dtype stored = model->params[p].packing ? TT_U8 : model->params[p].buffer ? TT_F32 : dtype;
-
-        if (!tt_layout_has(layout, p))
-            continue;
-        place = tt_layout_param(layout, p);
-        if (model->params[p].packing)
-            fill_packed(team, &model->params[p], seed, place, buffer,
-                        (char *)param[layout->unit_of[p]] + place->offset);
-        else
-            fill(team, &model->params[p], seed, &place->box, stored,
-                 (char *)param[layout->unit_of[p]] + place->offset * (int64_t)tt_dtype_size(stored));
-    }
+    for (int p = 0; p < layout->n_params && how == TT_INIT_META; p++)
+        fill_own(team, layout, model, p, seed, dtype, buffer, param);
     if (how == TT_INIT_META)
         goto out;
     for (int pass = 0; pass < (how == TT_INIT_FULL ? 2 : 1); pass++) { /* full: fill the whole model first */

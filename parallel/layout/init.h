@@ -10,9 +10,9 @@
 
 /**
  * Initial values of the parameters. Every element is a function of the seed, the parameter's name and its index, so all
- * ways give the same bits. They differ in the memory that a rank needs in addition to its shards: none, or 4 bytes per
- * element of the largest matrix that is packed (meta); 4 bytes per parameter of the whole model, from which this rank's
- * parts are copied (full); or 4 bytes per parameter of the largest unit (layerwise).
+ * methods give the same bits. They differ in the memory that a rank needs in addition to its shards: none, or 4 bytes
+ * per element of the largest matrix that is packed (meta); 4 bytes per parameter of the whole model, from which this
+ * rank's parts are copied (full); or 4 bytes per parameter of the largest unit (layerwise).
  */
 enum { TT_INIT_MODES = TT_INIT_LAYERWISE + 1 };
 
@@ -27,6 +27,10 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
  */
 int tt_init_params(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model,
                    enum tt_init_choice how, uint64_t seed, enum tt_dtype dtype, void *const *param) TT_MUST_CHECK;
+
+/** The same for trained parameters and buffers only, for a run whose other weights are loaded. All have rules. */
+void tt_init_trained(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, uint64_t seed,
+                     enum tt_dtype dtype, void *const *param);
 
 /**
  * Initial values that replace the family's. A rule is "regex=what". The regular expression is searched for in

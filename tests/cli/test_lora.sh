@@ -35,6 +35,7 @@ case_packed_weights_have_the_bits_of_their_elements() {
     expect_ok
     packed 1 packed
     expect_ok
+    expect_err "lora +rank 3, alpha 6 on [0-9]+ layers, frozen weights in q8_0; "
     packed 2 shared --training.steps=2 --lr_scheduler.total_steps=4
     expect_ok
     packed 2 shared --parallelism.fsdp_engine=planned

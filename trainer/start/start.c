@@ -401,10 +401,13 @@ static int load_base(struct tt_saver *saver)
     int rc = 0;
 
     TT_TRY(tt_comm_agree(s->comm, check_base(s)));
-    TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed)));
+    rc = initial_path(s->cfg) ? tt_engine_init_trained(s->engine, (uint64_t)s->cfg->debug.seed)
+                              : tt_engine_init_params(s->engine, (uint64_t)s->cfg->debug.seed);
+    TT_TRY(tt_comm_agree(s->comm, rc));
     if (initial_path(s->cfg))
         TT_TRY(tt_hf_load(s->comm, initial_path(s->cfg), &options, s->job.model, &saver->tensors.whole));
-    rc = tt_base_describe(s, &saver->tensors, initial_path(s->cfg), &saver->base);
+    if (s->cfg->checkpoint.enable)
+        rc = tt_base_describe(s, &saver->tensors, initial_path(s->cfg), &saver->base);
 out:
     return rc;
 }
