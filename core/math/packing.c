@@ -368,10 +368,10 @@ void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float
     }
 }
 
-const uint8_t *tt_nf4_tables(const void *from, int64_t width, int64_t first, int64_t n, float *tables)
+const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables)
 {
-    const uint8_t *bytes = from;
-    struct nf4_row row = nf4_row_of(width);
+    const uint8_t *bytes = row;
+    struct nf4_row parts = nf4_row_of(width);
     uint32_t in_group;
     float offset;
 
@@ -380,13 +380,13 @@ const uint8_t *tt_nf4_tables(const void *from, int64_t width, int64_t first, int
     for (int64_t b = first; b < first + n; b++, tables += TT_NF4_VALUES) {
         float of_group, factor;
 
-        memcpy(&of_group, bytes + row.factors + ((int64_t)in_group + b) / GROUP * (int64_t)sizeof of_group,
+        memcpy(&of_group, bytes + parts.factors + ((int64_t)in_group + b) / GROUP * (int64_t)sizeof of_group,
                sizeof of_group);
-        factor = tt_unpack_factor(dynamic, bytes[row.numbers + b], of_group, offset);
+        factor = tt_unpack_factor(dynamic, bytes[parts.numbers + b], of_group, offset);
         for (int k = 0; k < TT_NF4_VALUES; k++)
             tables[k] = nf4[k] * factor;
     }
-    return bytes + row.elements + first * NF4_BLOCK / 2;
+    return bytes + parts.elements + first * NF4_BLOCK / 2;
 }
 
 static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_t n, float *to)

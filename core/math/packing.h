@@ -73,7 +73,7 @@ enum { TT_NF4_VALUES = 16, TT_NF4_FACTORS = 256, TT_NF4_BLOCK = 64 };
  *   values   the byte of element `first`, two elements a byte
  *   factors  of the block of element `first`, and of those after it
  */
-void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float *table, int64_t block,
+void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float *numbers, int64_t block,
                     const float *factors, float *to);
 
 /** The factor of a block: a number of a table of 256, times the factor of its group, plus the offset. */
