@@ -8,13 +8,14 @@
  * dot(do, o)), dv^T += do^T p, dk^T += q^T ds, dq += ds k. log2(e) times the scale of the scores is multiplied into
  * k^T, the scale into dq and dk at the end.
  *
- * AVX512-BF16 multiplies pairs of bfloat16 (product.h), so what a product sums over is in pairs: q and do along the
- * head and along the rows, p along the rows, ds along the rows and along the keys, k along the keys. p and ds are
- * rounded to bfloat16 for the products; everything else is float32. The other instruction sets widen bfloat16.
+ * AVX512-BF16 multiplies pairs of bfloat16 (product.h), so the summed dimension of each product is stored in pairs: q
+ * and do along the head and along the rows, p along the rows, ds along the rows and along the keys, k along the keys. p
+ * and ds are rounded to bfloat16 for the products; everything else is float32. The other instruction sets widen
+ * bfloat16.
  *
  * Order of the sums: heads, strips of rows, panels of keys, blocks of rows. A strip's q and do are packed, because the
  * rows of a matrix with a power of two of columns would share few sets of the cache. Strips begin where panels do. If
- * the rows that are there begin later, the first strip has others before them, whose q and do are 0.
+ * the present rows begin later, the first strip contains earlier rows too, whose q and do are 0.
  */
 #include <math.h>
 #include <string.h>
@@ -48,7 +49,7 @@ struct work {
     int64_t q_stride, k_stride, o_stride, v_stride, lse_stride, seq_len;
     const struct tt_attention_shape *shape;
     int64_t row, rows; /* the strip */
-    int64_t missing;   /* rows of the strip before those that are there */
+    int64_t missing;   /* rows of the strip before the first one that is present */
     float scale;
     product_type *q_rows, *dout;          /* (STRIP, depth) */
     product_type *q_across, *dout_across; /* q and dout, or pairs of rows of them (STRIP / 2, across) */
@@ -255,7 +256,7 @@ static void load_panel(struct work *work, int64_t key, int64_t keys)
 
 VF_INLINE vf score_of(const float *s, vf scale)
 {
-    (void)scale; /* it is in the keys */
+    (void)scale; /* it is already in the keys */
     return vf_load(s);
 }
 
@@ -357,13 +358,14 @@ static void block(struct work *work, int64_t panel, int64_t key, int64_t first, 
                      wq->wide, keys / PRODUCT_STEP);
 }
 
-/* Whether row `first` of the strip, and so every later one, has a document that begins after the panel. */
+/* Whether the document of row `first` of the strip, and so of every later row, begins after the panel. */
 static bool is_hidden(const struct work *work, int64_t key, int64_t first)
 {
     return tt_attention_start(work->shape, work->row + first) >= key + PANEL;
 }
 
-/* The strip's rows against a panel of keys: rows above it see nothing, the square on the diagonal goes by groups. */
+/* Multiplies the strip's rows with a panel of keys: rows above it see nothing; the square on the diagonal is done in
+ * groups. */
 static void strip_panel(struct work *work, int64_t panel, int64_t key)
 {
     int64_t first = key > work->row ? key - work->row : 0;

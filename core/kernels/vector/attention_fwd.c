@@ -8,8 +8,9 @@
  * The lanes of a vector are query rows: a panel is PANEL rows of a head. With q transposed once per panel, both
  * products read k and v one element at a time, and maximum, sum and rescaling need no operation across lanes. A block
  * of keys goes through scores^T = k q^T, weights^T = 2^(scores - maximum), o^T += v^T weights^T; the scale and log2(e)
- * are multiplied into q, or into the scores of bfloat16. Keys beyond a vector's last row are not visited, nor those
- * before the documents of all rows; only the square on the diagonal is masked, and keys before the last row's document.
+ * are multiplied into q, or into the scores of bfloat16. Keys beyond a vector's last row are skipped, and so are keys
+ * before the documents of all rows. Only the square on the diagonal, and keys before the last row's document, are
+ * masked.
  */
 #include <float.h>
 #include <math.h>
@@ -50,7 +51,7 @@ struct panel {
     float *largest, *sum, *shrink; /* PANEL: the maximum in powers of 2 */
 };
 
-/* Before the first keys. A finite maximum stays one if a row sees no key of a block. */
+/* The maximum before the first keys. It is finite, and stays so if a row sees no key of a block. */
 static void panel_begin(struct panel *panel)
 {
     panel->first_key = tt_attention_start(panel->shape, panel->row);
@@ -126,7 +127,7 @@ VF_INLINE void column_max(vf *largest, int vectors, const float *s, int64_t n, v
     }
 }
 
-/* Scores of one vector of rows into weights; returns their sum. */
+/* Turns the scores of one vector of rows into weights; returns their sum. */
 static vf column_weights(float *s, int64_t n, vf scale, vf largest)
 {
     vf a = vf_zero(), b = vf_zero();
@@ -213,7 +214,7 @@ static void cap_scores(struct panel *panel, int64_t at, int64_t n, int64_t first
             vf_store(s + v, vf_mul(cap, vf_tanh(scaled(s + v, scale))));
 }
 
-/* Keys from `key` on that no row of the panel is above; k and v: their first elements. */
+/* Keys from `key` on that come after no row of the panel; k and v: their first elements. */
 static void block_below(struct panel *panel, const product_type *k, const product_type *v, int64_t key, int64_t keys)
 {
     product_rows(panel->weights, PANEL, k, panel->depth, panel->qt, PANEL, keys, PANEL, panel->depth);
@@ -240,7 +241,7 @@ static void mask(struct panel *panel, int64_t at, int64_t n)
     }
 }
 
-/* The keys of the panel's own rows: a group of keys is seen by the same group of rows and the later ones. */
+/* The keys of the panel's own rows: the same group of rows and later ones see a group of keys. */
 static void block_diagonal(struct panel *panel, const product_type *k, const product_type *v)
 {
     for (int64_t at = 0; at < panel->rows; at += GROUP) {
@@ -270,8 +271,8 @@ static void block_diagonal(struct panel *panel, const product_type *k, const pro
     }
 }
 
-/* The sink of the head: the maximum and the sum include it. Returns what the weights of the vector of rows from `at` on
- * are multiplied by. */
+/* The sink of the head: the maximum and the sum include it. Returns the factor for the weights of the vector of rows
+ * from `at` on. */
 static vf add_sink(struct panel *panel, int64_t at)
 {
     vf before = vf_load(panel->largest + at), sink = vf_set(LOG2_E * panel->shape->sinks[0]);
@@ -283,7 +284,7 @@ static vf add_sink(struct panel *panel, int64_t at)
     return vf_div(shrink, sum);
 }
 
-/* o^T as the result, and the rows' lse. */
+/* Writes o^T as the result, and the rows' lse. */
 static void panel_end(struct panel *panel, float *lse, int64_t lse_stride)
 {
     for (int64_t at = 0; at < PANEL; at += VF_LANES) {
@@ -324,7 +325,7 @@ static const float *floats_of(float *to, const element *from, int64_t stride, in
     return to;
 }
 
-/* The distance of the rows that floats_of gives. */
+/* The stride of the rows that floats_of returns. */
 VF_INLINE int64_t stride_of_floats(int64_t stride, int64_t dim)
 {
     (void)stride;

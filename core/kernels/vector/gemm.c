@@ -25,7 +25,7 @@
 #else
 #define ROWS       (VF_LANES == 8 ? INT64_C(6) : INT64_C(4))
 #define VECTORS    INT64_C(2)
-#define BLOCK_ROWS INT64_C(192) /* processors with AVX2 have less of the second cache */
+#define BLOCK_ROWS INT64_C(192) /* processors with AVX2 have a smaller second-level cache */
 #endif
 #define GROUP (ROWS < VF_LANES && 2 * ROWS != VF_LANES ? ROWS : VF_LANES) /* rows of A that are packed at once */
 #define PANEL (VECTORS * VF_LANES)
