@@ -206,7 +206,7 @@ static int open_foreign(struct tt_copying *c, int k)
     if (source->kind == TT_PATH_DCP)
         rc = tt_source_model(source, told, &c->model[k]);
     else if (told->model || told->assets)
-        rc = tt_fail(TT_EUSAGE, "'%s' already says which model it is\nhelp: leave out --%s", source->path,
+        rc = tt_fail(TT_EUSAGE, "'%s' already names its model\nhelp: leave out --%s", source->path,
                      told->assets ? "assets" : "model");
     else
         rc = tt_model_from_hf(assets, &c->model[k]);

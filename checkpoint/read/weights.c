@@ -82,7 +82,7 @@ int tt_source_model(struct tt_source *source, const struct tt_told *told, struct
         rc = tt_fail(TT_EUSAGE, "'%s' is already a %s\nhelp: titan ckpt convert makes a titan checkpoint of it",
                      source->path, is_hf ? "Hugging Face folder" : "GGUF file");
     } else if (exists && (told->assets || told->model)) {
-        rc = tt_fail(TT_EUSAGE, "'%s' already says which model it is\nhelp: leave out --%s", source->path,
+        rc = tt_fail(TT_EUSAGE, "'%s' already names its model\nhelp: leave out --%s", source->path,
                      told->assets ? "assets" : "model");
     } else if (exists) {
         rc = tt_model_json_load(path, ret_model);

@@ -378,8 +378,9 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
                        form);
     if (whole != (strcmp(form, "megatron") == 0))
         return tt_fail(TT_EUSAGE,
-                       "estimate: a layout of the stack %s cannot be a configuration of %s: they divide weights and "
-                       "optimizer in different ways\nhelp: choose a --stack of that trainer",
+                       "estimate: a layout of the stack %s cannot be written as a configuration of %s: they divide "
+                       "weights and optimizer in different ways\n"
+                       "help: choose a --stack of that trainer",
                        job->stack->name, form);
     if (whole &&
         (job->again == TT_AGAIN_OP || (job->again == TT_AGAIN_LAYERS && fmod(job->again_layers, job->pp) != 0)))

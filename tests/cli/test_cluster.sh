@@ -217,7 +217,7 @@ case_layouts_become_configurations() {
 case_what_cannot_be_emitted_is_refused() {
     run estimate $model_70b --machine h100-sxm --ranks 256 --emit megatron
     expect_code 2
-    expect_err "cannot be a configuration of megatron"
+    expect_err "cannot be written as a configuration of megatron"
     run estimate $model_70b --machine h100-sxm --ranks 256 --emit jax
     expect_code 2
     expect_err "'jax' is not a known format"

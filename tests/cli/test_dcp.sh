@@ -115,11 +115,11 @@ case_a_model_that_is_not_that_of_the_folder_is_refused() {
     run ckpt convert "$golden" base --assets assets
     expect_ok
     run ckpt convert base hf --assets assets
-    expect_error 2 "'base' already says which model it is"
+    expect_error 2 "'base' already names its model"
     run ckpt convert base hf
     expect_ok
     run ckpt convert hf again --assets assets
-    expect_error 2 "'hf' already says which model it is"
+    expect_error 2 "'hf' already names its model"
 }
 
 case_a_checkpoint_becomes_a_folder_of_pytorch() {
