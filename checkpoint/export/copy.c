@@ -243,17 +243,24 @@ static bool any_name(const char *name)
     return true;
 }
 
-/* Writes the assets or, in a folder for PyTorch, a description of the model if the source has no assets. */
+/*
+ * Writes the assets or, in a folder for PyTorch, a description of the model if the source has no assets; and beside
+ * consolidated weights what is known of their run.
+ */
 static int put_assets(struct tt_copying *c)
 {
     char *assets = tt_source_assets(c->source[0]);
+    char *run = c->format == TT_FORMAT_TITAN ? tt_run_file_text(c->source[0]->manifest.meta) : NULL;
     int rc = 0;
 
     if (c->source[0]->kind == TT_PATH_STEP)
         rc = tt_output_copy(&c->output, assets, any_name);
     else if (c->format == TT_FORMAT_DCP && c->model[0])
         rc = tt_hf_folder_keep(c, "");
+    if (rc == 0 && run)
+        rc = tt_durable_put(c->output.folder, TT_RUN_FILE, run, strlen(run));
     tt_free(assets);
+    tt_free(run);
     return rc;
 }
 

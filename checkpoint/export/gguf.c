@@ -147,7 +147,9 @@ static void find_turn(const struct tt_hf_texts *texts, int32_t eos, int32_t *ret
 static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *values)
 {
     struct tt_tokenizer *tokenizer = NULL;
-    struct tt_gguf_ends ends = {.turn = -1};
+    const char *path = c->copy->destination, *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    char *name = tt_strndup(file, strlen(file) - strlen(".gguf"));
+    struct tt_gguf_ends ends = {.name = name, .turn = -1};
     struct tt_hf_texts texts = {0};
     int rc = 0;
 
@@ -165,6 +167,7 @@ static int put_tokenizer(const struct tt_copying *c, struct tt_gguf_values *valu
     rc = tt_gguf_put_tokenizer(tokenizer, &ends, c->model[0]->dims.vocab_size, values);
 out:
     tt_tokenizer_free(tokenizer);
+    tt_free(name);
     tt_hf_texts_release(&texts);
     return rc;
 }
@@ -182,14 +185,12 @@ static uint32_t file_type(const struct tt_copying *c, const struct tt_gguf_tenso
 /* Adds all values except the checksums, which come last. */
 static int put_values(const struct tt_copying *c, const struct tt_gguf_tensor *tensor, struct tt_gguf_values *values)
 {
-    const char *path = c->copy->destination, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     int64_t context = 0;
     int rc = 0;
 
     TT_TRY(tt_hf_positions(c->source[0], c->model[0], &context));
     TT_TRY(tt_gguf_put_model(c->model[0], context, values));
     tt_gguf_put_string(values, "general.type", "model", 5);
-    tt_gguf_put_string(values, "general.name", name, strlen(name) - strlen(".gguf"));
     tt_gguf_put_u32(values, "general.file_type", file_type(c, tensor));
     tt_gguf_put_u32(values, "general.quantization_version", QUANTIZATION_VERSION);
     TT_TRY(put_tokenizer(c, values));
@@ -214,6 +215,7 @@ static void make_header(struct job *job, struct tt_text *header)
     struct tt_gguf_values all = {.n = job->values.n};
 
     tt_text_add_bytes(&all.text, job->values.text.text, job->values.text.size);
+    tt_gguf_put_u32(&all, TT_GGUF_VALUES_CHECKSUM, tt_crc32c(0, all.text.text, all.text.size));
     tt_gguf_put_array(&all, TT_GGUF_CHECKSUMS, TT_GGUF_I32, job->c->weights->n + 1);
     for (int i = 0; i < job->c->weights->n; i++)
         tt_gguf_add_i32(&all, (int32_t)job->crc[i]);

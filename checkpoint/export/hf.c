@@ -496,7 +496,7 @@ static void add_kept(json_t *config, const json_t *kept)
 static bool travels_to_hf(const char *name)
 {
     return !tt_text_ends(name, ".safetensors") &&
-           !tt_text_is_one_of(name, "model.json|hf_config.json|hf_generation_config.json|config.json|"
+           !tt_text_is_one_of(name, "model.json|" TT_RUN_FILE "|hf_config.json|hf_generation_config.json|config.json|"
                                     "generation_config.json|model.safetensors.index.json");
 }
 

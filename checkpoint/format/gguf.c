@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/format/cast.h"
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/math/packing.h"
 
@@ -37,6 +38,34 @@ int tt_gguf_checksums(const struct tt_gguf *file, const struct tt_gguf_value **r
         ((*ret_crc)->n != n + 1 || (uint32_t)tt_gguf_i32_at(*ret_crc, n) != tt_gguf_crc_of_tensors(file->tensor, n)))
         *ret_crc = NULL;
 out:
+    return rc;
+}
+
+int tt_gguf_check_values(const char *path)
+{
+    enum { HEADER_BYTES = 24, LENGTH_BYTES = 8, KIND_BYTES = 4 };
+    const struct tt_gguf_value *crc = NULL, *value;
+    const uint8_t *begin;
+    struct tt_gguf file = {0};
+    uint32_t found, wanted;
+    int rc = 0;
+
+    TT_TRY(tt_gguf_open(path, &file));
+    TT_TRY(tt_gguf_checksums(&file, &crc));
+    value = tt_gguf_find(&file, TT_GGUF_VALUES_CHECKSUM);
+    if (!crc || !value || value->kind != TT_GGUF_U32)
+        goto out;
+    begin = file.bytes + HEADER_BYTES;
+    found = tt_crc32c(0, begin, (size_t)(value->data - KIND_BYTES - strlen(value->key) - LENGTH_BYTES - begin));
+    wanted = (uint32_t)tt_gguf_i32_at(value, 0);
+    if (found != wanted)
+        rc = tt_fail(TT_EDATA,
+                     "'%s': the values (sizes, tokenizer, chat template) have checksum %08x, %08x expected: another "
+                     "program changed them, or the file is damaged\n"
+                     "help: write the file again with titan ckpt consolidate, or keep it if the change was meant",
+                     path, found, wanted);
+out:
+    tt_gguf_release(&file);
     return rc;
 }
 

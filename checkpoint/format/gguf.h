@@ -11,6 +11,9 @@
 /** The key of the checksums that titan writes: one for each tensor, and then tt_gguf_crc_of_tensors. */
 #define TT_GGUF_CHECKSUMS "titan.crc32c"
 
+/** The key of the checksum of the bytes of all values before it. */
+#define TT_GGUF_VALUES_CHECKSUM "titan.crc32c.values"
+
 /**
  * Describes a GGUF file as a manifest: its tensors, under the file's names, with their bytes. Tensors that are packed
  * in blocks have type U8. Only files that titan wrote have checksums.
@@ -22,6 +25,12 @@ int tt_gguf_scan(const char *path, struct tt_manifest *ret_manifest) TT_MUST_CHE
  * with other tensors or types.
  */
 int tt_gguf_checksums(const struct tt_gguf *file, const struct tt_gguf_value **ret_crc) TT_MUST_CHECK;
+
+/**
+ * Compares the values of a file that titan wrote (sizes, tokenizer, chat template) with their checksum: TT_EDATA if
+ * they are others. 0 for files without one, and if another program made the file of one of titan's.
+ */
+int tt_gguf_check_values(const char *path) TT_MUST_CHECK;
 
 /**
  * Elements in the types of a GGUF file, rounded as in ggml, so that the files have the same bits. Blocks are packed as

@@ -128,6 +128,19 @@ int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kin
 /** The text of manifest.json, including its checksum; the caller frees. */
 char *tt_manifest_text(const struct tt_manifest *manifest);
 
+/**
+ * titan.json, beside the weights that `consolidate --format titan` writes: what the manifest of their step says of the
+ * run ("config", "data", "step", "ntokens_seen", "run_id"), without which a later export knows neither the chat template
+ * nor the length of training. A folder without weights of a run has none.
+ */
+#define TT_RUN_FILE "titan.json"
+
+/** The text of the file, which the caller frees; NULL: the manifest's meta does not know the run. */
+char *tt_run_file_text(const json_t *meta);
+
+/** Reads the file of a folder. ret_meta is NULL if there is none; TT_EDATA if it is damaged. */
+int tt_run_file_read(const char *folder, json_t **ret_meta) TT_MUST_CHECK;
+
 /* Functions that fill a manifest overwrite ret_manifest, and leave it empty after a failure. */
 
 /** Reads folder/manifest.json and checks its form, its own checksum and every number in it, but not the coverage. */

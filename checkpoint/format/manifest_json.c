@@ -577,6 +577,50 @@ out:
     return rc;
 }
 
+/* --- the file beside consolidated weights --- */
+
+static const char *const run_keys[] = {"config", "data", "step", "ntokens_seen", "run_id"};
+
+char *tt_run_file_text(const json_t *meta)
+{
+    json_t *kept = json_object();
+    char *text = NULL;
+
+    for (size_t i = 0; i < sizeof run_keys / sizeof *run_keys; i++)
+        if (json_object_get(meta, run_keys[i]))
+            (void)json_object_set(kept, run_keys[i], json_object_get(meta, run_keys[i]));
+    if (json_object_size(json_object_get(kept, "config")) > 0) /* a conversion has an empty one */
+        text = tt_json_text(kept);
+    json_decref(kept);
+    return text;
+}
+
+int tt_run_file_read(const char *folder, json_t **ret_meta)
+{
+    char *path = tt_format("%s/" TT_RUN_FILE, folder);
+    json_t *meta = NULL;
+    bool exists = false;
+    int rc = 0;
+
+    *ret_meta = NULL;
+    TT_TRY(tt_path_exists(path, &exists));
+    if (!exists)
+        goto out;
+    TT_TRY(tt_json_load(path, &meta));
+    if (!json_is_object(json_object_get(meta, "config")))
+        TT_TRY(tt_fail(TT_EDATA,
+                       "'%s' is not what titan writes there: it has no object 'config'\n"
+                       "help: remove it, and titan takes the weights as those of an unknown run",
+                       path));
+    TT_TRY(check_types(meta, path));
+    TT_TRY(check_int(json_object_get(meta, "data"), "seq_len", "data.seq_len", 1, SIZE_MOST * 16, path));
+    *ret_meta = json_incref(meta);
+out:
+    json_decref(meta);
+    tt_free(path);
+    return rc;
+}
+
 /* Checks every other value: counters, sizes, types, files listed twice. */
 static int check_values(const struct tt_manifest *manifest, const char *where)
 {

@@ -61,7 +61,8 @@ int tt_source_check_forms(const struct tt_source *source, bool optimizer)
     return 0;
 }
 
-/* Takes over the manifest if it has been read already; otherwise its meta is NULL. */
+/* Takes over the manifest if it has been read already; otherwise its meta is NULL. What consolidated weights say of
+ * their run becomes the meta of their description. */
 static int open_described(const char *path, enum tt_path_kind kind, struct tt_manifest *manifest,
                           struct tt_source **ret_source)
 {
@@ -80,6 +81,10 @@ static int open_described(const char *path, enum tt_path_kind kind, struct tt_ma
     } else {
         TT_TRY(tt_source_describe(path, kind, &source->manifest, NULL));
         TT_TRY(tt_manifest_check_cover(&source->manifest));
+        if (source->is_folder && kind == TT_PATH_PLAIN)
+            TT_TRY(tt_run_file_read(path, &source->manifest.meta));
+        if (tt_source_is_gguf(source) && tt_gguf_check_values(path) < 0)
+            tt_note("%s", tt_error_message()); /* they may have been changed on purpose */
     }
     source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, path);
     TT_TRY(source->open ? 0 : TT_ENOMEM);

@@ -9,6 +9,7 @@
 
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"
+#include "checkpoint/format/gguf.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/read/source.h"
 #include "checkpoint/steps/steps.h"
@@ -306,6 +307,8 @@ static int verify_path(struct report *report, const char *path, enum tt_path_kin
         TT_TRY(note(report, rc, fault));
     else
         TT_TRY(verify_source(report, source));
+    if (source->manifest.n_files && tt_source_is_gguf(source))
+        TT_TRY(note(report, tt_gguf_check_values(path), "crc"));
 out:
     tt_source_free(source);
     return rc;

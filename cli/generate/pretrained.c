@@ -45,6 +45,12 @@ static int read_titan_model(struct tt_pretrained *w)
     return rc;
 }
 
+static void keep_run(struct tt_pretrained *w, const json_t *meta)
+{
+    w->trained_seq_len = (int64_t)json_integer_value(json_object_get(json_object_get(meta, "data"), "seq_len"));
+    w->config = json_incref(json_object_get(meta, "config"));
+}
+
 /* A manifest records the settings of training. */
 static int open_step(struct tt_pretrained *w)
 {
@@ -56,9 +62,7 @@ static int open_step(struct tt_pretrained *w)
     TT_TRY(tt_assets_check(w->path, &manifest));
     if (w->averages)
         TT_TRY(tt_manifest_use_averages(&manifest, w->path));
-    w->trained_seq_len =
-        (int64_t)json_integer_value(json_object_get(json_object_get(manifest.meta, "data"), "seq_len"));
-    w->config = json_incref(json_object_get(manifest.meta, "config"));
+    keep_run(w, manifest.meta);
     TT_TRY(read_titan_model(w));
 out:
     tt_manifest_release(&manifest);
@@ -85,8 +89,15 @@ static int open_plain(struct tt_pretrained *w)
     TT_TRY(has(w->assets, "model.json", &is_titan));
     if (w->is_hf)
         return tt_model_from_hf(w->assets, &w->model);
-    if (is_titan)
-        return read_titan_model(w);
+    if (is_titan) {
+        json_t *meta = NULL;
+
+        TT_TRY(read_titan_model(w));
+        TT_TRY(tt_run_file_read(w->assets, &meta));
+        keep_run(w, meta);
+        json_decref(meta);
+        goto out;
+    }
     rc = tt_fail(TT_EDATA,
                  "'%s' has weights but does not say of which model: neither config.json (Hugging Face) nor model.json "
                  "(titan)\nhelp: name a run, a checkpoint, the output of titan ckpt consolidate, or a folder from "

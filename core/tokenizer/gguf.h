@@ -17,13 +17,14 @@ struct tt_tokenizer;
 
 /** Facts that a tokenizer's files do not state. */
 struct tt_gguf_ends {
+    const char *name;          /* of the model: general.name, by which llama.cpp decides what some tokens do */
     const char *chat_template; /* NULL: there is none */
     bool begins;               /* a text begins with BOS, if the tokenizer has one */
     int32_t turn;              /* the token that ends a turn, if it is not EOS; -1: none */
 };
 
 /**
- * Adds the values: tokens, merges or scores, special tokens, the name of llama.cpp's pre-tokenizer, the chat template.
+ * Adds the values: the model's name, tokens, merges or scores, special tokens, the name of llama.cpp's pre-tokenizer, the chat template.
  * TT_EDATA if llama.cpp would cut text in another way, or the model has fewer rows than there are tokens.
  *   tokenizer   NULL: the file has none, and llama.cpp takes ids
  *   vocab_size  rows of the model's embedding; a row without a token gets a name of its own

@@ -371,6 +371,36 @@ static void put_ends(const struct vocabulary *v, const struct tt_gguf_ends *ends
         tt_gguf_put_string(values, "tokenizer.chat_template", ends->chat_template, strlen(ends->chat_template));
 }
 
+/* llama.cpp takes models by that name for Phi-3, looks these tokens up, and refuses the file if there is none. */
+static const char *missing_of_phi3(const struct vocabulary *v, const char *name)
+{
+    static const char *const wanted[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
+    const char *missing = NULL;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && (strcasestr(name, "phi3") || strcasestr(name, "phi-3"));
+         i++) {
+        bool found = false;
+
+        for (int64_t id = 0; id < v->n && !found; id++)
+            found = strcmp(v->token[id].text, wanted[i]) == 0;
+        missing = found ? missing : wanted[i];
+    }
+    return missing;
+}
+
+static void put_name(const struct vocabulary *v, const char *name, struct tt_gguf_values *values)
+{
+    const char *missing = v ? missing_of_phi3(v, name) : NULL;
+
+    if (missing)
+        tt_note(
+            "the file has no general.name: with '%s' llama.cpp would look for the tokens of Phi-3, and this tokenizer "
+            "has no %s",
+            name, missing);
+    else
+        tt_gguf_put_string(values, "general.name", name, strlen(name));
+}
+
 int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_gguf_ends *ends, int64_t vocab_size,
                           struct tt_gguf_values *values)
 {
@@ -380,6 +410,7 @@ int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_
     int rc = 0;
 
     if (!tokenizer) {
+        put_name(NULL, ends->name, values);
         tt_gguf_put_string(values, "tokenizer.ggml.model", "none", 4);
         return 0;
     }
@@ -395,6 +426,7 @@ int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_
     TT_TRY(tt_json_parse(info->json, info->json_size, v.where, &v.root));
     bytes = is_byte_level(json_object_get(v.root, "pre_tokenizer"));
     TT_TRY(read_tokens(&v, !bytes));
+    put_name(&v, ends->name, values);
     TT_TRY(bytes ? put_byte_level(&v, values) : put_sentencepiece(&v, values));
     put_tokens(&v, values);
     put_ends(&v, ends, values);

@@ -189,6 +189,15 @@ case_consolidated_weights_start_a_run() {
     run train $tiny --job.dump_folder=second --checkpoint.initial_load_path=weights
     expect_ok
     expect_err "weights"
+    # what is known of the run is there too, so that an export is that of the step, BOS and context included
+    run ckpt consolidate run/checkpoint/step-4 direct --format hf
+    expect_ok
+    run ckpt consolidate weights later --format hf
+    expect_ok
+    diff -r direct later >found || not_as "the exports differ: $(head -5 found)"
+    echo '{"config": 3}' >weights/titan.json
+    run generate weights --prompt x
+    expect_error 3 "'weights/titan.json' is not what titan writes there: it has no object 'config'" "help: remove it"
 }
 
 # The float32 values of each tensor in files that consolidate or average wrote.

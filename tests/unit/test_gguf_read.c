@@ -501,11 +501,14 @@ static void tokens_of_any_length_are_refused(void **state)
 
 /* --- tokenizers that are written --- */
 
+static const char *name = "m"; /* of the model */
+static bool has_name;          /* whether the values have it */
+
 static int put_json(const char *normalizer, const char *flags)
 {
     struct tt_gguf_values values = {0};
     struct tt_tokenizer *tokenizer = NULL;
-    struct tt_gguf_ends ends = {.turn = -1};
+    struct tt_gguf_ends ends = {.name = name, .turn = -1};
     char *json = tt_format("{\"added_tokens\": [{\"id\": 2, \"content\": \"<s>\", \"special\": true, \"normalized\": "
                            "false%s}], \"normalizer\": %s, \"post_processor\": null, "
                            "\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": \"BPE\", \"byte_fallback\": true, "
@@ -518,6 +521,7 @@ static int put_json(const char *normalizer, const char *flags)
     if (tt_tokenizer_parse(json, strlen(json), NULL, 0, "t", &tokenizer) < 0)
         fail_msg("%s", tt_error_message());
     rc = tt_gguf_put_tokenizer(tokenizer, &ends, 8, &values);
+    has_name = memmem(values.text.text, values.text.size, "general.name", 12) != NULL;
     tt_log_set_sink(NULL, NULL);
     tt_tokenizer_free(tokenizer);
     tt_text_release(&values.text);
@@ -551,6 +555,19 @@ static void spaces_beside_added_tokens_are_named(void **state)
     assert_non_null(strstr(said, "lstrip"));
 }
 
+/* llama.cpp takes a model of that name for Phi-3, and does not load it if the tokens of Phi-3 are missing. */
+static void a_name_that_llama_cpp_misreads_is_left_out(void **state)
+{
+    static const char *const names[] = {"my-llama", "Phi-3-mine", "PHI3"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        name = names[i];
+        assert_int_equal(put_json(STEPS(PREPEND ", " REPLACE), ""), 0);
+        assert_int_equal(strstr(said, "has no general.name") != NULL, i > 0);
+        assert_int_equal(has_name, i == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +584,7 @@ int main(void)
         cmocka_unit_test(tokens_of_any_length_are_refused),
         cmocka_unit_test(normalizers_that_llama_cpp_lacks_are_refused),
         cmocka_unit_test(spaces_beside_added_tokens_are_named),
+        cmocka_unit_test(a_name_that_llama_cpp_misreads_is_left_out),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
