@@ -2,32 +2,100 @@
 # SPDX-License-Identifier: MIT
 """GGUF files that titan writes, in llama.cpp and in the reader of the gguf package.
 
-    with_llama_cpp.py check < LINES    LINES: FAMILY MOST SPELLS, where a folder has FAMILY-TYPE.gguf of the types f32,
-                                       bf16, q8_0 and q4_0, hf-FAMILY for transformers, and FAMILY.tokens: the greedy
-                                       tokens that titan makes of the f32 file after IDS
+    with_llama_cpp.py make TOKENIZERS  makes small models of transformers' with random weights, each in a folder of its
+                                       name, and prints the names; TOKENIZERS: a folder with folders of tokenizers
+    with_llama_cpp.py ids              prints IDS
+    with_llama_cpp.py check < NAMES    where a folder has NAME-TYPE.gguf of the types f32, bf16, q8_0 and q4_0, hf-NAME
+                                       for transformers, and NAME.tokens: the greedy tokens that titan makes of the f32
+                                       file after IDS
     with_llama_cpp.py chat FILE TEXT   prints the answer to TEXT
 
-Of each family: every value and tensor is read by the gguf package, and the bytes of Q8_0 and Q4_0 are those that it
-makes of F32's; the logits of llama.cpp after IDS are those of transformers: the largest difference, over their
-standard deviation, is at most MOST (of Q8_0, a tenth); the greedy tokens of llama.cpp are titan's; and, if SPELLS is
-yes, texts and a conversation become the same tokens as by transformers. Exit code 77 (skipped) when llama_cpp, gguf or
-transformers cannot be imported.
+There is a model of each class that titan reads, with the settings that llama.cpp computes, and one of each form that a
+class has in two. Of each model: every value and tensor is read by the gguf package, and the bytes of Q8_0 and Q4_0 are
+those that it makes of F32's; the logits of llama.cpp after IDS are those of transformers: the largest difference, over
+their standard deviation, is at most MOST (of Q8_0, a fifth); the greedy tokens of llama.cpp are titan's; and texts and
+a conversation become the same tokens as by transformers. Exit code 77 (skipped) when llama_cpp, gguf or transformers
+cannot be imported.
 """
+import ctypes
+import importlib.util
+import pathlib
 import sys
 
+
+def preload():
+    """Loads llama.cpp's libraries by their paths, in the order in which they need each other: a library that was built
+    by hand does not know where they lie."""
+    package = importlib.util.find_spec("llama_cpp")
+    for name in ("ggml-base", "ggml-cpu", "ggml", "llama"):
+        path = pathlib.Path(package.origin).parent / "lib" / f"lib{name}.so" if package else pathlib.Path()
+        if path.is_file():
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
 try:
+    preload()
     import gguf
     import llama_cpp
     import numpy
     import torch
     import transformers
-except ImportError as reason:
+except (ImportError, OSError) as reason:
     print(f"skipped: {reason}")
     sys.exit(77)
 
+from mutate_configs import LLAMA3, THETA, YARN
+from with_transformers import first_bases, save
+
+torch.set_num_threads(1)
 F32 = 0  # of the caches of keys and values: float16 would be the largest error
 IDS = [5, 17, 3, 29, 11, 2, 40, 8]
 TEXTS = ["In the beginning", " It's 12345\n\n\tna\u00efve  x", "A\u00e9\U0001f642 we'll, 3.3 a  b", "x"]
+YARN_THERE = {**YARN, "beta_fast": 32.0, "beta_slow": 1.0}
+MLA_THERE = {"rms_norm_eps": 1e-6, "rope_parameters": {**YARN_THERE, "mscale": 0.7, "mscale_all_dim": 0.7}}
+PARTIAL = {"head_dim": 16, "rope_parameters": {**THETA, "partial_rotary_factor": 0.5}}
+LONG = {"rope_type": "longrope", "rope_theta": 500.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1.0, 1.1, 1.3, 1.9, 2.8, 4.1], "long_factor": [1.0, 1.6, 3.25, 7.5, 9.0, 12.5]}
+
+
+def long_rope(first, most):
+    """As in Phi-4-mini. llama.cpp rounds the context up to 256, and decides by that which of the factors count."""
+    return {"sliding_window": None, "tie_word_embeddings": True, "original_max_position_embeddings": first,
+            "rope_parameters": {**LONG, "original_max_position_embeddings": first}, "max_position_embeddings": most}
+
+
+# What the first base of a class has and llama.cpp computes otherwise, or not at all.
+AS_THERE = {
+    "deepseek_v2": {"topk_method": "greedy", **MLA_THERE}, "deepseek_v3": MLA_THERE,
+    "gpt_oss": {"rope_parameters": {**YARN_THERE, "truncate": True}},
+    "smollm3": {"no_rope_layers": [1, 1, 1, 0]}, "olmoe": {"num_key_value_heads": 4},
+    "olmo3": {"rope_parameters": {"full_attention": {**YARN_THERE, "attention_factor": None},
+                                  "sliding_attention": THETA}},
+    "gemma2": {"query_pre_attn_scalar": 12},
+    "gemma3_text": {"query_pre_attn_scalar": 12, "num_hidden_layers": 6,
+                    "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+                    "rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e5, "factor": 4.0},
+                                        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "phi3": {"sliding_window": 32}, "starcoder2": {"sliding_window": 32}, # the context ends with the window
+    "glm": PARTIAL, "glm4": PARTIAL, "cohere2": {"head_dim": 16}, "cohere": {"attention_bias": False},
+    "gpt_neox": {"rope_parameters": {**THETA, "partial_rotary_factor": 0.25}},
+    "qwen2_moe": {"mlp_only_layers": [], "use_sliding_window": False, "layer_types": ["full_attention"] * 3},
+}
+
+# Other forms: name, class, settings.
+FORMS = {
+    "llama_scaled": ("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    "glm4_plain": ("glm4", {"head_dim": 12, "attention_bias": False, "tie_word_embeddings": True}),
+    "gpt_neox_sequential": ("gpt_neox", {"use_parallel_residual": False, "hidden_act": "gelu_new",
+                                         "tie_word_embeddings": True, "rope_parameters": THETA}),
+    "phi3_partial": ("phi3", {"sliding_window": None, "tie_word_embeddings": True,
+                              "rope_parameters": {**THETA, "partial_rotary_factor": 0.75}}),
+    "phi3_short": ("phi3", long_rope(256, 512)), "phi3_long": ("phi3", long_rope(4, 128)),
+}
+
+# Of the f32 file. llama.cpp takes GELU from a table of float16, and float16 for the products of some operations.
+MOST = {"gpt2": 5e-3, "gpt_neox": 5e-3, "starcoder2": 5e-3, "gemma2": 5e-3, "gemma3": 5e-3, "gpt_oss": 1e-3}
+TOKENIZERS = {"llama": "llama3", "mistral": "mistral_nemo", "qwen": "qwen3"}
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who made the light?"}]
 
 
@@ -104,21 +172,31 @@ def chat(path, text):
     print(out["choices"][0]["finish_reason"])
 
 
+def by_prefix(table, name, otherwise):
+    return next((value for prefix, value in table.items() if name.startswith(prefix)), otherwise)
+
+
+def make(tokenizers):
+    bases = {family: {**base, **AS_THERE.get(family, {})} for family, base in first_bases().items()}
+    bases |= {name: {**bases[family], **settings} for name, (family, settings) in FORMS.items()}
+    for name, base in bases.items():
+        save(base, pathlib.Path(tokenizers) / by_prefix(TOKENIZERS, name, "gpt2"), name)
+        print(name)
+
+
 def check():
-    for line in sys.stdin:
-        family, most, spells = line.split()
+    for family in sys.stdin.read().split():
         for kind in ("f32", "bf16", "q8_0", "q4_0"):
             read(f"{family}-{kind}.gguf", f"{family}-f32.gguf")
         wanted = reference(f"hf-{family}")
-        model, off = logits(f"{family}-f32.gguf", wanted, float(most))
+        model, off = logits(f"{family}-f32.gguf", wanted, by_prefix(MOST, family, 1e-4))
         ours = [int(token) for token in open(f"{family}.tokens").read().split(",")]
         found = greedy(model, IDS)
         assert found == ours, f"{family}: greedy tokens differ: {found} and {ours}"
-        _, narrow = logits(f"{family}-q8_0.gguf", wanted, 0.1)
-        if spells == "yes":
-            tokens(f"{family}-f32.gguf", f"hf-{family}")
+        _, narrow = logits(f"{family}-q8_0.gguf", wanted, 0.2)
+        tokens(f"{family}-f32.gguf", f"hf-{family}")
         print(f"{family}: off by {off:.1e}, in Q8_0 by {narrow:.1e}", flush=True)
 
 
 if __name__ == "__main__":
-    {"check": check, "chat": chat}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "ids": lambda: print(*IDS, sep=","), "check": check, "chat": chat}[sys.argv[1]](*sys.argv[2:])

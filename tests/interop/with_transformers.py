@@ -30,27 +30,38 @@ from mutate_configs import BASES
 MESSAGES = [{"role": "user", "content": "Who made the light?"}]
 
 
-def config_of(family, tokenizer):
-    """The first base of the class, with the tokenizer's tokens, and as wide as blocks of quantized weights need."""
-    base = next(base for base in BASES.values() if base["model_type"] == family)
-    wide = {"n_embd": 64} if family == "gpt2" else {"hidden_size": 64, "intermediate_size": 128}
+def first_bases():
+    """The first base of each class."""
+    found = {}
+    for base in BASES.values():
+        found.setdefault(base["model_type"], base)
+    return found
+
+
+def config_of(base, tokenizer):
+    """The base with the tokenizer's tokens, and as wide as blocks of quantized weights need."""
+    wide = {"n_embd": 64} if base["model_type"] == "gpt2" else {"hidden_size": 64, "intermediate_size": 128}
     return transformers.AutoConfig.for_model(**{**base, **wide, "vocab_size": len(tokenizer), "pad_token_id": None,
                                                 "eos_token_id": tokenizer.eos_token_id,
                                                 "bos_token_id": tokenizer.bos_token_id})
 
 
 def classes():
-    print(*{base["model_type"]: 0 for base in BASES.values()}, sep="\n")
+    print(*first_bases(), sep="\n")
 
 
-def make(family, tokenizer_folder, folder):
+def save(base, tokenizer_folder, folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(config_of(family, tokenizer))
+    model = transformers.AutoModelForCausalLM.from_config(config_of(base, tokenizer))
     model.generation_config.top_k = 17
     model.generation_config.do_sample = True
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def make(family, tokenizer_folder, folder):
+    save(first_bases()[family], tokenizer_folder, folder)
 
 
 def compare(source, export, prompt):
