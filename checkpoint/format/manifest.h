@@ -130,8 +130,8 @@ char *tt_manifest_text(const struct tt_manifest *manifest);
 
 /**
  * titan.json, beside the weights that `consolidate --format titan` writes: what the manifest of their step says of the
- * run ("config", "data", "step", "ntokens_seen", "run_id"), without which a later export knows neither the chat template
- * nor the length of training. A folder without weights of a run has none.
+ * run ("config", "data", "step", "ntokens_seen", "run_id"), without which a later export knows neither the chat
+ * template nor the length of training. A folder without weights of a run has none.
  */
 #define TT_RUN_FILE "titan.json"
 

@@ -148,6 +148,12 @@ out:
     return rc;
 }
 
+/* bnb_4bit_quant_storage: the bytes of pairs may be called numbers of another type, which FSDP of PyTorch can shard. */
+static bool is_storage(enum tt_dtype dtype)
+{
+    return dtype == TT_U8 || dtype == TT_BF16 || dtype == TT_F16 || dtype == TT_F32;
+}
+
 static int find_four_bit(struct tt_source *source, struct tt_bnb *bnb)
 {
     const char *name = bnb->values->name;
@@ -159,9 +165,11 @@ static int find_four_bit(struct tt_source *source, struct tt_bnb *bnb)
     TT_TRY(read_state(source, name, &json));
     TT_TRY(read_sizes(json, name, bnb));
     blocks = tt_div_up(bnb->shape[0] * bnb->shape[1], bnb->block);
-    if (bnb->values->dtype != TT_U8 || elements_of(bnb->values) != tt_div_up(bnb->shape[0] * bnb->shape[1], 2) ||
-        bnb->values->ndim < 1)
-        TT_TRY(fail_tensor(bnb->values, "two elements of its matrix in each U8 (bnb_4bit_quant_storage uint8)"));
+    if (!is_storage(bnb->values->dtype) || bnb->values->ndim < 1 ||
+        elements_of(bnb->values) * (int64_t)tt_dtype_size(bnb->values->dtype) !=
+            tt_div_up(bnb->shape[0] * bnb->shape[1], 2))
+        TT_TRY(fail_tensor(bnb->values, "two elements of its matrix in each byte, as U8, BF16, F16 or F32 "
+                                        "(bnb_4bit_quant_storage)"));
     TT_TRY(read_map(source, name, ".quant_map", TT_NF4_VALUES, bnb->map));
     if (!json_object_get(json, "nested_blocksize")) {
         rc = need(source, name, ".absmax", TT_F32, blocks, &bnb->absmax);
@@ -270,16 +278,17 @@ static void round_to(enum tt_dtype dtype, int64_t n, float *data)
 static int read_four_bit(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, float *data)
 {
     int64_t begin = row * bnb->shape[1], end = begin + n * bnb->shape[1];
-    int64_t byte = begin / 2, bytes = (end + 1) / 2 - byte;
+    int64_t item = (int64_t)tt_dtype_size(bnb->values->dtype), place = begin / 2 / item, byte = place * item;
+    int64_t items = tt_div_up((end + 1) / 2, item) - place;
     int64_t first = begin / bnb->block, blocks = (end - 1) / bnb->block + 1 - first;
-    uint8_t *values = tt_calloc_for((size_t)bytes, 1, bnb->values->name);
+    uint8_t *values = tt_calloc_for((size_t)items, (size_t)item, bnb->values->name);
     float *factors = tt_calloc_for((size_t)blocks, sizeof *factors, bnb->values->name);
     int rc = values && factors ? 0 : TT_ENOMEM;
 
     TT_TRY(rc);
-    TT_TRY(read_run(source, bnb->values, byte, bytes, values));
+    TT_TRY(read_run(source, bnb->values, place, items, values));
     TT_TRY(read_factors(source, bnb, first, blocks, factors));
-    tt_unpack_4bit(values, begin, end - begin, bnb->map, bnb->block, factors, data);
+    tt_unpack_4bit(values + (begin / 2 - byte), begin, end - begin, bnb->map, bnb->block, factors, data);
     round_to(bnb->dtype, end - begin, data);
 out:
     tt_free(values);

@@ -12,11 +12,11 @@
  * How bitsandbytes (Dettmers et al. 2022, 2023) stores a matrix NAME.weight:
  *
  *   int8   NAME.weight (I8) and NAME.SCB (F32): the largest magnitude of each row, stored as 127
- *   4 bit  NAME.weight (U8): two elements a byte, the first in the high bits; each is a number of a table of 16,
- *          NAME.weight.quant_map. Blocks of elements, one after the other over all rows, share a factor,
- *          NAME.weight.absmax: a float, or by double quantization a number of a table of 256 (nested_quant_map) times
- *          a factor of a block of blocks (nested_absmax), plus an offset. The sizes are JSON, in
- *          NAME.weight.quant_state.bitsandbytes__nf4 (or __fp4)
+ *   4 bit  NAME.weight (U8; or BF16, F16, F32, whose bytes count): two elements a byte, the first in the high bits;
+ *          each is a number of a table of 16, NAME.weight.quant_map. Blocks of elements, one after the other over all
+ *          rows, share a factor, NAME.weight.absmax: a float, or by double quantization a number of a table of 256
+ *          (nested_quant_map) times a factor of a block of blocks (nested_absmax), plus an offset. The sizes are JSON,
+ *          in NAME.weight.quant_state.bitsandbytes__nf4 (or __fp4)
  *
  * As in bitsandbytes, the products are computed in float32, and 4-bit weights are rounded to the type that the sizes
  * state.

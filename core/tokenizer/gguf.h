@@ -24,8 +24,9 @@ struct tt_gguf_ends {
 };
 
 /**
- * Adds the values: the model's name, tokens, merges or scores, special tokens, the name of llama.cpp's pre-tokenizer, the chat template.
- * TT_EDATA if llama.cpp would cut text in another way, or the model has fewer rows than there are tokens.
+ * Adds the values: the model's name, tokens, merges or scores, special tokens, the name of llama.cpp's pre-tokenizer,
+ * the chat template. TT_EDATA if llama.cpp would cut text in another way, or the model has fewer rows than there are
+ * tokens.
  *   tokenizer   NULL: the file has none, and llama.cpp takes ids
  *   vocab_size  rows of the model's embedding; a row without a token gets a name of its own
  */

@@ -2,8 +2,8 @@
 PACKED, matrices are packed as in published folders, in FP8 blocks or, for gpt-oss's experts, in MXFP4; PLAIN holds
 their values in bfloat16, computed as DeepSeek's and OpenAI's scripts do. The elements are random bits; the rest of the
 weights is copied. METHOD is fp8 (blocks of 128), fp8-small (of 16 by 8), fp8-bf16 (scales in bfloat16), fp8-e8m0
-(exponents), fp8-one (one scale for a matrix), mxfp4, or bitsandbytes' nf4 (factors quantized too), nf4-plain, or int8,
-which means float32."""
+(exponents), fp8-one (one scale for a matrix), mxfp4, or bitsandbytes' nf4 (factors quantized too), nf4-f32 (its bytes
+stored as float32), nf4-plain, or int8, which means float32."""
 import json, math, os, random, struct, sys
 
 folder, method, packed, plain = sys.argv[1:]
@@ -97,7 +97,7 @@ def four_bit(name, rows, columns):
     table = sorted(f32(rng.uniform(-1, 1)) for _ in range(16))
     state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [rows, columns]}
     more = {}
-    if method == "nf4":
+    if method != "nf4-plain":
         numbers, map_ = bytes(rng.randrange(256) for _ in range(blocks)), [f32(rng.uniform(-1, 1)) for _ in range(256)]
         large = [f32(rng.uniform(0.1, 0.2)) for _ in range(-(-blocks // outer))]
         offset = f32(0.15)
@@ -111,7 +111,8 @@ def four_bit(name, rows, columns):
     text = json.dumps(state).encode()
     numbers = [bits[i // 2] & 15 if i % 2 else bits[i // 2] >> 4 for i in range(n)]
     values = [bf16(f32(table[numbers[i]] * absmax[i // block])) for i in range(n)]
-    made = {name: ("U8", [len(bits), 1], bits), name + ".quant_map": ("F32", [16], floats(table)),
+    storage, item = ("F32", 4) if method == "nf4-f32" else ("U8", 1)  # bnb_4bit_quant_storage
+    made = {name: (storage, [len(bits) // item, 1], bits), name + ".quant_map": ("F32", [16], floats(table)),
             name + ".quant_state.bitsandbytes__nf4": ("U8", [len(text)], text)}
     return {**made, **{name + end: t for end, t in more.items()}}, values
 
@@ -126,7 +127,7 @@ def int8(name, rows, columns):
             layer + "weight_format": ("U8", [], bytes(1))}, values
 
 
-is_bnb = method in ("nf4", "nf4-plain", "int8")
+is_bnb = method in ("nf4", "nf4-plain", "nf4-f32", "int8")
 tensors, few, many = load(folder + "/model.safetensors"), {}, {}
 config = json.load(open(folder + "/config.json"))
 if method == "mxfp4":  # rows of whole blocks: all sizes of gpt_oss but the vocabulary and the experts, times 8 / 5

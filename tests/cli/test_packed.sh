@@ -28,6 +28,7 @@ case_converted_weights_are_those_of_bfloat16() {
         expect_ok
         expect_out "^EQUAL"
     done <<'EOF2'
+llama3 nf4-f32
 llama3 fp8
 llama3 fp8-small
 llama3_tied_scaled fp8-e8m0
@@ -112,7 +113,8 @@ mxfp4|del t["${down}_scales"]|lack tensor '${down}_scales'
 mxfp4|t["${down}_scales"][0] = "I8"|wanted 16 bytes in the last dimension
 nf4|del t["${q}.nested_absmax"]|lack tensor '${q}.nested_absmax'
 nf4|del t["${q}.quant_state.bitsandbytes__nf4"]|tables other than nf4 and fp4 are not supported
-nf4|t["$q"][0] = "I8"|'$q' is I8 .*; wanted two elements of its matrix in each U8
+nf4|t["$q"][0] = "I8"|'$q' is I8 .*; wanted two elements of its matrix in each byte
+nf4|t["$q"][1] = [1, 7]; t["$q"][2] = bytes(7)|'$q' is U8 .*; wanted two elements of its matrix in each byte
 nf4|t["${q}.absmax"] = t["${q}.quant_map"]|'${q}.absmax' is F32 .*; wanted [0-9]* elements of U8
 int8|t["${q%weight}SCB"] = ["F32", [2], bytes(8)]|SCB' is F32 .*; wanted a float for each row
 EOF2
