@@ -301,8 +301,9 @@ static int check_attention(const struct tt_model *model, const struct tt_gguf_ar
     if (d->parallel != arch->parallel && !is_size(arch, "use_parallel_residual"))
         return fail(model, arch->parallel ? "attention and feed-forward read the same x there"
                                           : "the feed-forward reads the sum with attention there");
-    if (arch->most_layers && d->n_layers > arch->most_layers)
-        return fail(model, "with so many layers it has norms of queries and keys there");
+    if (d->head_norms != (arch->plain_layers && d->n_layers > arch->plain_layers))
+        return fail(model,
+                    d->head_norms ? "q and k have no norms there" : "with so many layers q and k have norms there");
     if (arch->tanh_gelu && !d->tanh_gelu)
         tt_note("llama.cpp computes GELU in its tanh form, and %s %s in the exact one: its logits differ a little",
                 model->row->name, model->flavor);
@@ -435,6 +436,12 @@ static int64_t context_of(const struct tt_model *model, const struct tt_gguf_arc
 
     if (model->row->learned_positions)
         return d->max_positions;
+    if (d->rope.dynamic && (double)most > d->rope.original_max) {
+        tt_note(
+            "llama.cpp has no dynamic scaling of RoPE: the file's context is %g, up to which there is none here either",
+            d->rope.original_max);
+        most = (int64_t)d->rope.original_max;
+    }
     if (d->sliding_window && !arch->window_period && most > d->sliding_window) {
         tt_note("llama.cpp has no sliding window in %s: the file's context is %lld, the window, within which there is "
                 "no difference",

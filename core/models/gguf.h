@@ -64,7 +64,7 @@ struct tt_gguf_arch {
     bool parallel;        /* attention and feed-forward read the same x, unless a size says which */
     bool tanh_gelu;       /* it computes GELU in its tanh form */
     bool windowless;      /* it computes the family's models without windows; another architecture, those with them */
-    int most_layers;      /* deeper models have norms of q and k there; 0: none has */
+    int plain_layers;     /* deeper models have norms of each head of q and k; 0: none has */
     bool gates_as_scored; /* a token's gates are not divided by their sum */
     int window_period;    /* all layers but every n-th have a window; 0: none has */
     bool needs_window;    /* it has one even where the file says nothing */

@@ -85,6 +85,7 @@ AS_THERE = {
 # Other forms: name, class, settings.
 FORMS = {
     "llama_scaled": ("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    "cohere_plus": ("cohere", {"num_hidden_layers": 64, "use_qk_norm": True}),
     "glm4_plain": ("glm4", {"head_dim": 12, "attention_bias": False, "tie_word_embeddings": True}),
     "gpt_neox_sequential": ("gpt_neox", {"use_parallel_residual": False, "hidden_act": "gelu_new",
                                          "tie_word_embeddings": True, "rope_parameters": THETA}),

@@ -494,6 +494,7 @@ static void what_llama_cpp_does_not_compute_is_refused(void **state)
     refuse("qwen2_moe", (struct tt_model_dims){.moe = {.dense_layers = 1}}, "all its layers have experts");
     refuse("qwen2_moe", (struct tt_model_dims){.out_bias = true}, "only q, k and v have biases");
     refuse("cohere2", (struct tt_model_dims){.qkv_bias = true, .out_bias = true}, "no biases there");
+    refuse("cohere2", (struct tt_model_dims){.head_norms = true}, "q and k have no norms there");
     refuse("qwen2", (struct tt_model_dims){.rotary_dim = 8}, "only a part of each head");
     refuse("qwen2", (struct tt_model_dims){.parallel = true}, "reads the sum");
     refuse("olmoe", (struct tt_model_dims){.n_kv_heads = 4}, "as many heads of keys");
@@ -504,6 +505,24 @@ static void what_llama_cpp_does_not_compute_is_refused(void **state)
     refuse("gemma2", (struct tt_model_dims){.multipliers = {.attention = 0.5}}, "by another number");
     refuse("gemma3", (struct tt_model_dims){.logit_cap = 30.0}, "soft caps");
     refuse("gemma3", (struct tt_model_dims){.n_layers = 6, .full = {.every = 3}}, "the layers with a window");
+}
+
+/* Beyond the first training's length the base of dynamic scaling grows with the context, which llama.cpp lacks. */
+static void the_context_ends_where_dynamic_scaling_begins(void **state)
+{
+    struct tt_model_dims dims = {
+        .rope = {.factor = 2.0, .original_max = 64.0, .dynamic = true}, .max_positions = 64, .tied = -1};
+    struct tt_model *model = small("qwen2", &dims);
+    struct tt_text bytes = {0};
+    struct tt_gguf file = {0};
+    int64_t context = 0;
+
+    file_of(model, true, &bytes, &file);
+    assert_int_equal(tt_gguf_int(&file, "qwen2.context_length", NULL, &context), 0);
+    assert_int_equal(context, 64);
+    tt_gguf_release(&file);
+    tt_text_release(&bytes);
+    tt_model_free(model);
 }
 
 /* --- tokenizers --- */
@@ -578,10 +597,15 @@ static void pre_tokenizers_have_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),       cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(messages_say_what_is_wrong),    cmocka_unit_test(blocks_are_within_half_a_step),
-        cmocka_unit_test(blocks_have_the_bytes_of_ggml), cmocka_unit_test(tensors_come_back_the_same),
-        cmocka_unit_test(sizes_come_back_the_same),      cmocka_unit_test(what_llama_cpp_does_not_compute_is_refused),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(damaged_files_are_refused),
+        cmocka_unit_test(messages_say_what_is_wrong),
+        cmocka_unit_test(blocks_are_within_half_a_step),
+        cmocka_unit_test(blocks_have_the_bytes_of_ggml),
+        cmocka_unit_test(tensors_come_back_the_same),
+        cmocka_unit_test(sizes_come_back_the_same),
+        cmocka_unit_test(what_llama_cpp_does_not_compute_is_refused),
+        cmocka_unit_test(the_context_ends_where_dynamic_scaling_begins),
         cmocka_unit_test(pre_tokenizers_have_names),
     };
 

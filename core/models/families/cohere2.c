@@ -124,7 +124,7 @@ static const struct tt_gguf_size sizes_1[] = {TT_GGUF_LAYER_NORM,
 static const struct tt_gguf_size sizes_2[] = {TT_GGUF_LAYER_NORM, TT_GGUF_WINDOW,
                                               TT_GGUF_SIZE("logit_scale", REAL, multipliers.logits, false)};
 static const struct tt_gguf_arch archs[] = {
-    {GGUF_ARCH("command-r", sizes_1), .windowless = true, .most_layers = 63},
+    {GGUF_ARCH("command-r", sizes_1), .windowless = true, .plain_layers = 63},
     {GGUF_ARCH("cohere2", sizes_2), .window_period = 4, .needs_window = true, .unrotated_every = 4},
 };
 
