@@ -14,6 +14,7 @@
 
 enum { ROWS = 37, COLUMNS = 45, DEPTH = TT_BGEMM_DEPTH + 71, AWAY = 3 /* elements between rows */ };
 enum { A = (ROWS + AWAY) * (DEPTH + AWAY), B = (COLUMNS + AWAY) * (DEPTH + AWAY), C = ROWS * COLUMNS };
+enum { LEFT = ROWS * DEPTH, RIGHT = COLUMNS * DEPTH };
 
 struct trial {
     short *left, *right; /* the numbers of A and of the transpose of B (ROWS, DEPTH), (COLUMNS, DEPTH) */
@@ -95,8 +96,8 @@ static void set_numbers(const struct trial *trial)
 bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
 {
     const struct tt_matmul sizes = {.bf16 = true, .c_bf16 = true, .m = ROWS, .n = COLUMNS, .k = DEPTH};
-    struct trial trial = {.left = tt_calloc(ROWS * DEPTH, sizeof(short)),
-                          .right = tt_calloc(COLUMNS * DEPTH, sizeof(short)),
+    struct trial trial = {.left = tt_calloc(LEFT, sizeof(short)),
+                          .right = tt_calloc(RIGHT, sizeof(short)),
                           .a = tt_calloc(A, sizeof(tt_bf16)),
                           .b = tt_calloc(B, sizeof(tt_bf16)),
                           .c = tt_calloc(C, sizeof(tt_bf16)),
