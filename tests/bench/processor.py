@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The speed of titan on this host's processor, as one table: products by every kernel variant, and training steps, FSDP
-on two ranks, a mixture of experts and generation in float32 and bfloat16, next to PyTorch in all its ways.
+"""The speed of titan on this host's processor, as one Markdown table: products of matrices by every kernel variant,
+training steps, FSDP on two ranks, a mixture of experts and generation in float32 and bfloat16, next to PyTorch.
 
-    tests/bench/processor.py --titan build/titan --python PYTHON_WITH_TRANSFORMERS [--quick] [--rounds 3]
-        [--threads 2] [--only products,125M,debugmodel,fsdp,experts,generate] [--steps 4] [--skip WORD,...]
+    tests/bench/processor.py --titan build/titan --python PYTHON_WITH_TRANSFORMERS [--quick | --long] [--rounds 1]
+        [--threads 2] [--only products,125M,debugmodel,fsdp,experts,generate] [--steps 3] [--skip WORD,...]
         [--out result.json]
 
-Each kind of work is done by all sides in turn, --rounds times; the numbers are medians of tokens per second. The
-last column is the number that counts: titan in the type that its banner recommends for this processor, compared with
-PyTorch's fastest side, whatever its type. Losses of training are compared, since speeds mean nothing if two sides do
-not compute the same thing. If the processor has several kernels for products of bfloat16, the steps run with each.
---skip leaves out kernel variants and ways of PyTorch by name (compile, generic). Each result is also printed when it
-comes, on stderr.
+Each kind of work is done by all sides in turn, --rounds times; the numbers are medians, of tokens per second where
+nothing else is said. The last column is the number that counts: titan's type for this processor, that is, what its
+banner recommends, against the fastest of PyTorch's, whatever its type. Losses of training are compared, since speeds
+mean nothing if two sides do not compute the same thing. Each result is also printed when it comes, on stderr; --out has
+all of them.
 
---quick: small models, tiny sizes, one round, a few minutes; it shows only that everything runs. A benchmark, never a
-test. It needs a quiet machine and prints the load.
+On two cores this takes about seven minutes. --long: half an hour or more: three rounds, more layers and texts,
+PyTorch's slower ways too, and bfloat16 by each of titan's kernels. --quick: small models, tiny sizes, a few minutes; it
+shows only that everything runs. --skip leaves out kernel variants and ways of PyTorch by name (pure, generic). A
+benchmark, never a test. It needs a quiet machine and prints the load.
 """
 import argparse
 import contextlib
@@ -26,17 +27,35 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import against_pytorch
 import experts_against_pytorch
 import generate_against_pytorch
 
 WORKS = ("products", "125M", "debugmodel", "fsdp", "experts", "generate")
-# PyTorch's ways of the kinds of work, by type.
+# PyTorch's ways of the kinds of work, by type, the usually fastest one first.
 TRAINING = {"float32": ("eager", "compile"), "bfloat16": ("autocast", "pure")}
 FSDP = {"float32": ("fsdp2",), "bfloat16": ("fsdp2_bf16",)}
-EXPERTS = {"float32": ("eager", "grouped_mm"),
-           "bfloat16": ("eager-autocast", "grouped_mm-autocast", "eager-pure", "grouped_mm-pure")}
+EXPERTS = {"float32": ("grouped_mm", "eager"),
+           "bfloat16": ("grouped_mm-autocast", "grouped_mm-pure", "eager-autocast", "eager-pure")}
+
+# The fastest of some products x w^T in each type; prints one JSON line of GF/s.
+TORCH_PRODUCTS = """
+import json, sys, time, torch
+threads, seconds, shapes = int(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3])
+torch.set_num_threads(threads)
+best = {"float32": 0.0, "bfloat16": 0.0}
+for name in best:
+    for m, n, k in shapes:
+        x, w = (torch.randn(rows, k).to(getattr(torch, name)) for rows in (m, n))
+        end = time.perf_counter() + seconds / len(shapes) / 2
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            x @ w.T
+            best[name] = max(best[name], 2e-9 * m * n * k / (time.perf_counter() - start))
+print(json.dumps(best))
+"""
 
 
 @contextlib.contextmanager
@@ -99,20 +118,25 @@ def chosen(titan):
 
 # --- products ---
 
-def products(a, here):
-    rows = []
-    for name in here:
+def products(a, here, kernels):
+    """Rows of the table: the variant that titan chooses, against PyTorch, then the others."""
+    rows, shapes = [], []
+    for name in [kernels] + [name for name in here if name != kernels]:
         with variant(name):
             runs = [json.loads(output([a.titan, "bench", "--only", "sgemm", "--seconds", str(a.product_seconds),
                                        "--json", f"--parallelism.threads_per_rank={a.threads}"]))
                     for _ in range(a.rounds)]
-        rows.append({"variant": name, "blas": runs[0]["blas"],
-                     "float32": max(r["sgemm_gflops"] for r in runs),
-                     "bfloat16": max(r["bgemm_gflops"] for r in runs)})
-    print("| products, GF/s | float32 | bfloat16 |\n|---|---|---|")
-    for r in rows:
-        by = f"{r['variant']}, {r['blas']}" if r["variant"] == "blas" else r["variant"]
-        print(f"| {by} | {r['float32']:.1f} | {r['bfloat16']:.1f} |")
+        shapes = [[row[side] for side in "mnk"] for row in runs[0]["sgemm"] if row["threads"] == a.threads]
+        rates = {"titan float32": [r["sgemm_gflops"] for r in runs],
+                 "titan bfloat16": [r["bgemm_gflops"] for r in runs]}
+        by = f"{name}, {runs[0]['blas']}" if name == "blas" else name
+        rows.append((f"products, GF/s, {by}", rates))
+        print(rows[-1], file=sys.stderr, flush=True)
+    for _ in range(a.rounds):
+        found = json.loads(output([a.python, "-c", TORCH_PRODUCTS, str(a.threads), str(a.product_seconds),
+                                   json.dumps(shapes)]))
+        for dtype, rate in found.items():
+            rows[0][1].setdefault(f"PyTorch {dtype} mm", []).append(rate)
     return rows
 
 
@@ -162,8 +186,8 @@ def train(a, flavor, ranks):
     a = copy.copy(a)
     a.seq, a.batch, a.titan_options = *a.sizes[flavor], []
     ways = TRAINING if ranks == 1 else FSDP
-    if a.quick and ranks == 1:
-        ways = {"float32": ("eager",), "bfloat16": ("autocast",)}
+    if not a.long:
+        ways = ways | {"float32": ways["float32"][:1]}
     threads = a.threads if ranks == 1 else 1
     with tempfile.TemporaryDirectory() as work:
         output([a.python, "-c", against_pytorch.WRITE_MODEL, json.dumps(llama(flavor)), work,
@@ -176,7 +200,7 @@ def train(a, flavor, ranks):
 def experts(a):
     a = copy.copy(a)
     a.seq, a.batch, a.titan_options = *a.sizes["experts"][:2], []
-    ways = {"float32": ("eager",), "bfloat16": ("eager-autocast",)} if a.quick else EXPERTS
+    ways = EXPERTS if a.long else {dtype: ways[:1] for dtype, ways in EXPERTS.items()}
     ours = {"float32": "eager", "bfloat16": "eager-autocast"}  # titan's type goes by the name of a way
     config = experts_against_pytorch.CONFIG | {"num_hidden_layers": a.sizes["experts"][2]}
     if a.quick:
@@ -207,24 +231,35 @@ def generate(a):
 # --- the table ---
 
 def best_of(rates, start):
-    """The fastest side whose name begins with this text: its name and its median."""
-    return max(((name, statistics.median(r)) for name, r in rates.items() if name.startswith(start)),
-               key=lambda x: x[1])
+    """The fastest of the sides whose names begin so: its median, and the rest of its name. None: there is none."""
+    return max(((statistics.median(r), name[len(start):].strip()) for name, r in rates.items()
+                if name.startswith(start)), default=None)
 
 
-def table(works, picks):
-    print("\n| tokens/s | side | median | smallest | largest |\n|---|---|---|---|---|")
-    for work, rates in works.items():
-        for name, r in rates.items():
-            print(f"| {work} | {name} | {statistics.median(r):.1f} | {min(r):.1f} | {max(r):.1f} |")
-    print("\n| ratio | float32 | bfloat16 | titan's bfloat16 / float32 | titan's choice / PyTorch's fastest |\n"
-          "|---|---|---|---|---|")
-    for work, rates in works.items():
-        titan = {dtype: statistics.median(rates[f"titan {dtype}"]) for dtype in ("float32", "bfloat16")}
-        torch = {dtype: best_of(rates, f"PyTorch {dtype}")[1] for dtype in titan}
-        name, fastest = best_of(rates, "PyTorch")
-        print(f"| {work} | {titan['float32'] / torch['float32']:.2f} | {titan['bfloat16'] / torch['bfloat16']:.2f} | "
-              f"{titan['bfloat16'] / titan['float32']:.2f} | {titan[picks] / fastest:.2f} ({picks}; {name[8:]}) |")
+def ratio(over, under):
+    return f"{over[0] / under[0]:.2f}" if over and under else ""
+
+
+def number(found):
+    if not found:
+        return ""
+    return f"{found[0]:,.{0 if found[0] >= 1000 else 1}f}" + (f" ({found[1]})" if found[1] else "")
+
+
+def table(rows, picks):
+    """titan's numbers are those of the kernels that it chooses."""
+    print("| tokens/s | titan float32 | titan bfloat16 | PyTorch float32 | PyTorch bfloat16 | float32 ratio | "
+          "bfloat16 ratio | titan's choice / PyTorch's fastest |\n|---|---|---|---|---|---|---|---|")
+    for work, rates in rows:
+        titan = {dtype: (statistics.median(rates[f"titan {dtype}"]), "") for dtype in ("float32", "bfloat16")}
+        torch = {dtype: best_of(rates, f"PyTorch {dtype}") for dtype in titan}
+        last = ratio(titan[picks], best_of(rates, "PyTorch"))
+        print(f"| {work} | {number(titan['float32'])} | {number(titan['bfloat16'])} | {number(torch['float32'])} | "
+              f"{number(torch['bfloat16'])} | {ratio(titan['float32'], torch['float32'])} | "
+              f"{ratio(titan['bfloat16'], torch['bfloat16'])} | {f'**{last}**' if last else ''} |")
+        for name, r in rates.items():  # --long
+            if name.startswith("titan bfloat16 "):
+                print(f"| {work}, {name.split()[2]} | | {statistics.median(r):,.1f} | | | | | |")
 
 
 def main():
@@ -233,10 +268,12 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--steps", type=int, help="of training, of which the first does not count (default 4)")
+    parser.add_argument("--steps", type=int, help="of training, of which the first does not count (default 3)")
     parser.add_argument("--only", default=",".join(WORKS))
     parser.add_argument("--skip", default="")
-    parser.add_argument("--quick", action="store_true")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true")
+    length.add_argument("--long", action="store_true")
     parser.add_argument("--out")
     a = parser.parse_args()
     for word in a.only.split(","):
@@ -249,40 +286,42 @@ def main():
                            "print('PyTorch', torch.__version__ + ', transformers', transformers.__version__)"]).strip()
     except OSError:
         parser.error(f"no program '{a.python}'")
-    a.rounds = a.rounds or (1 if a.quick else 3)
-    a.steps = a.steps or (2 if a.quick else 4)
+    began = time.monotonic()
+    a.rounds = a.rounds or (3 if a.long else 1)
+    a.steps = a.steps or (2 if a.quick else 4 if a.long else 3)
     a.skip = a.skip.split(",")
-    a.product_seconds = 0.5 if a.quick else 10
-    a.sizes = ({"125M": (64, 2), "debugmodel": (64, 2), "experts": (64, 2, 1), "generate": ("debugmodel", 1, 8, 8)}
-               if a.quick else
-               {"125M": (1024, 2), "debugmodel": (2048, 2), "experts": (1024, 2, 8), "generate": ("125M", 10, 64, 64)})
+    a.product_seconds = 0.5 if a.quick else 10 if a.long else 2
+    a.sizes = {"125M": (1024, 2), "debugmodel": (2048, 2), "experts": (1024, 2, 8 if a.long else 3),
+               "generate": ("125M", 10 if a.long else 4, 64, 64)}
+    if a.quick:
+        a.sizes = {"125M": (64, 2), "debugmodel": (64, 2), "experts": (64, 2, 1), "generate": ("debugmodel", 1, 8, 8)}
 
     here = [name for name in variants_here(a.titan) if name not in a.skip]
     kernels, words = chosen(a.titan)
     picks = "float32" if "widened" in words else "bfloat16"
     # the other ways to multiply bfloat16 with the same float32 kernels
     wide = [name for name in here if name not in ("blas", "generic", "avx2", "neon")]
-    a.others = [name for name in wide if name != kernels and kernels in wide]
+    a.others = [name for name in wide if a.long and name != kernels and kernels in wide]
     print(f"{cpu_lines()}; {a.threads} threads; titan's choice: {words}; {versions}; {load()}"
           f"{'; --quick: these numbers mean nothing' if a.quick else ''}\n")
-    result = {"cpu": cpu_lines(), "kernels": kernels, "products": [], "tokens_per_s": {}}
-    flavor = "debugmodel" if a.quick else "125M"
+    rows, flavor = [], "debugmodel" if a.quick else "125M"
     for word in a.only.split(","):
         if word == "products":
-            result["products"] = products(a, here)
+            rows += products(a, here, kernels)
         elif word == "experts":
-            result["tokens_per_s"]["Qwen3 mixture of experts"] = experts(a)
+            rows.append((f"Qwen3 mixture of experts, {a.sizes['experts'][2]} layers", experts(a)))
         elif word == "generate":
-            result["tokens_per_s"]["generate " + a.sizes["generate"][0]] = generate(a)
+            rows.append((f"generate, {a.sizes['generate'][0]}", generate(a)))
         elif word == "fsdp":
-            result["tokens_per_s"][flavor + ", FSDP on two ranks"] = train(a, flavor, 2)
+            rows.append((f"{flavor}, FSDP on two ranks", train(a, flavor, 2)))
         else:
-            result["tokens_per_s"][flavor if word == "125M" else word] = train(a, flavor if word == "125M" else word, 1)
-    table(result["tokens_per_s"], picks)
-    print(f"\n{load()} at the end")
+            word = flavor if word == "125M" else word
+            rows.append((word, train(a, word, 1)))
+    table(rows, picks)
+    print(f"\n{load()} at the end; {time.monotonic() - began:.0f} s; rounds of {a.steps} steps: {a.rounds}")
     if a.out:
         with open(a.out, "w") as f:
-            json.dump(result, f, indent=1)
+            json.dump({"cpu": cpu_lines(), "kernels": kernels, "rates": dict(rows)}, f, indent=1)
 
 
 if __name__ == "__main__":
