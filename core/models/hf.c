@@ -761,11 +761,21 @@ static bool is_tanh_gelu(const struct tt_decoder *decoder, const json_t *name)
     return decoder->activation == TT_ACTIVATION_GELU && is_activation(TT_ACTIVATION_GELU_TANH, name);
 }
 
+/* Gemma's first files say gelu and mean its tanh form. */
+static bool is_called_gelu(const struct tt_hf_class *class, const json_t *name)
+{
+    return class->gelu_is_tanh && is_activation(TT_ACTIVATION_GELU, name);
+}
+
 static int read_activation(const json_t *config, const struct tt_decoder *decoder, const char *where,
                            struct tt_model_dims *d)
 {
-    d->tanh_gelu = is_tanh_gelu(decoder, json_object_get(config, "hidden_act"));
-    return d->tanh_gelu ? 0 : tt_hf_must_be_activation(config, "hidden_act", decoder->activation, where);
+    const json_t *name = json_object_get(config, "hidden_act");
+
+    d->tanh_gelu = is_tanh_gelu(decoder, name);
+    if (d->tanh_gelu || is_called_gelu(tt_hf_class(config), name))
+        return 0;
+    return tt_hf_must_be_activation(config, "hidden_act", decoder->activation, where);
 }
 
 /* Refuses features that Llama's blocks lack. Windows are refused if the class has none. */
@@ -791,7 +801,8 @@ static bool is_refused(const struct tt_decoder *decoder, const struct tt_hf_clas
                        const json_t *value)
 {
     if (decoder && strcmp(name, "hidden_act") == 0)
-        return json_is_string(value) && !is_activation(decoder->activation, value) && !is_tanh_gelu(decoder, value);
+        return json_is_string(value) && !is_activation(decoder->activation, value) && !is_tanh_gelu(decoder, value) &&
+               !is_called_gelu(class, value);
     if (decoder && strcmp(name, "attention_bias") == 0)
         return json_is_true(value) && class->attention_bias == TT_HF_BIAS_NONE && !decoder->qkv_bias;
     return strcmp(name, "partial_rotary_factor") == 0 && class->rotated == 0.0 && json_is_number(value) &&

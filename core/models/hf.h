@@ -26,7 +26,8 @@ struct tt_hf_class {
     const char *theta_key, *rotated_key; /* further names of rope_theta and partial_rotary_factor; may be NULL */
     /* The layers with biases if attention_bias is true; NONE: the key must then agree with the family. */
     enum { TT_HF_BIAS_NONE, TT_HF_BIAS_IGNORED, TT_HF_BIAS_QKV, TT_HF_BIAS_ALL } attention_bias;
-    bool mlp_bias; /* the key mlp_bias says whether the feed-forward has biases; else it must be false */
+    bool gelu_is_tanh; /* its hidden_act "gelu" is the tanh form as well */
+    bool mlp_bias;     /* the key mlp_bias says whether the feed-forward has biases; else it must be false */
     struct tt_hf_windows {
         int64_t absent; /* the window if the key is absent; 0: none */
         bool any;       /* its layers may have one */

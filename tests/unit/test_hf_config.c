@@ -468,6 +468,8 @@ static void activations_have_several_names(void **state)
         OF("starcoder2", ",\"hidden_act\":\"gelu_new\""),
         OF("starcoder2", ",\"hidden_act\":\"gelu_accurate\""),
         OF("gemma2", ",\"hidden_activation\":\"gelu_python_tanh\""),
+        OF("gemma", ",\"hidden_act\":\"gelu\",\"hidden_activation\":null"),
+        OF("gemma", ",\"hidden_act\":\"gelu_new\",\"hidden_activation\":\"gelu_pytorch_tanh\""),
         "{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_pytorch_tanh\"}",
         "{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_fast\"}",
     };
