@@ -73,15 +73,26 @@ static bool multiplies(const struct trial *trial, void (*bgemm)(const struct tt_
     return true;
 }
 
+/* Small whole numbers. */
+static int left(int i, int p)
+{
+    return (5 * i + 3 * p) % 17 - 8;
+}
+
+static int right(int j, int p)
+{
+    return (7 * j + 11 * p) % 13 - 6;
+}
+
 /* Every start of the program waits for this, so each number is computed once. */
 static void set_numbers(const struct trial *trial)
 {
     for (int i = 0; i < ROWS; i++)
         for (int p = 0; p < DEPTH; p++)
-            trial->left[i * DEPTH + p] = (short)((5 * i + 3 * p) % 17 - 8);
+            trial->left[i * DEPTH + p] = (short)left(i, p);
     for (int j = 0; j < COLUMNS; j++)
         for (int p = 0; p < DEPTH; p++)
-            trial->right[j * DEPTH + p] = (short)((7 * j + 11 * p) % 13 - 6);
+            trial->right[j * DEPTH + p] = (short)right(j, p);
     for (int i = 0; i < ROWS; i++) {
         for (int j = 0; j < COLUMNS; j++) {
             int sum = 0;
