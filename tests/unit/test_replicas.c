@@ -29,16 +29,24 @@ static int compare(struct tt_comm *comm, void *arg)
     const struct fault *fault = arg;
     float bias[EXPERTS] = {0.5F, -0.25F, 0.0F, 1.0F, 2.0F, -1.0F}, shard[EXPERTS] = {(float)comm->rank};
     /* a matrix that is divided over ranks, and biases on the last place of the pipeline */
-    struct tt_ckpt_chunk chunks[TENSORS] = {
-        {"layers.0.w", TT_F32, 1, {EXPERTS}, {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0}, {0}, false, shard},
-        {"layers.0.moe.expert_bias",
-         TT_F32,
-         1,
-         {EXPERTS},
-         {1, {{TT_GROUP_SELF, 0, 0}}, TT_GROUP_STAGE, fault->pipe - 1},
-         {0},
-         false,
-         bias}};
+    struct tt_ckpt_chunk chunks[TENSORS] = {{"layers.0.w",
+                                             TT_F32,
+                                             1,
+                                             {EXPERTS},
+                                             {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0},
+                                             {0},
+                                             false,
+                                             TT_PACKING_NONE,
+                                             shard},
+                                            {"layers.0.moe.expert_bias",
+                                             TT_F32,
+                                             1,
+                                             {EXPERTS},
+                                             {1, {{TT_GROUP_SELF, 0, 0}}, TT_GROUP_STAGE, fault->pipe - 1},
+                                             {0},
+                                             false,
+                                             TT_PACKING_NONE,
+                                             bias}};
     const struct tt_ckpt_state state = {TENSORS, chunks, 0, NULL};
     struct tt_mesh mesh;
     int rc = 0;
