@@ -152,7 +152,7 @@ void tt_bf16_widen_loops(float *to, const tt_bf16 *from, int64_t n)
 void tt_lookup_4bit_loops(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tables, int64_t blocks)
 {
     for (int64_t b = 0; b < blocks; b++, tables += TT_NF4_VALUES, pairs += TT_NF4_BLOCK / 2, y += TT_NF4_BLOCK)
-        for (int i = 0; i < TT_NF4_BLOCK / 2; i++) {
+        for (int64_t i = 0; i < TT_NF4_BLOCK / 2; i++) {
             y[2 * i] = tables[pairs[i] >> 4];
             y[2 * i + 1] = tables[pairs[i] & 15];
         }

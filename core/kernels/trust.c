@@ -150,7 +150,7 @@ static void attend(const struct tt_kernels *kernels, const tt_bf16 *some, struct
 {
     const tt_bf16 *q = some, *k = q + 5, *v = q + 11, *dout = q + 13;
 
-    for (int h = 0; h < HEADS; h++)
+    for (int64_t h = 0; h < HEADS; h++)
         for (int row = 0; row < T; row += TT_ATTENTION_ROWS)
             kernels->attention_fwd_bf16(out->o + h * V, out->lse + h, q + h * E, k, v, &trial_shape, row,
                                         T - row < TT_ATTENTION_ROWS ? T - row : TT_ATTENTION_ROWS, scratch);
