@@ -242,7 +242,7 @@ case_biases_of_experts_continue_on_other_ranks() {
     expect_ok
     expect_err "layers.0.moe.expert_bias and the like are not exported"
     run train $moe --training.steps=7 --training.load_balance_coeff=null --job.dump_folder=parts
-    expect_error 3 "set training.load_balance_coeff as it was"
+    expect_error 3 "set training.load_balance_coeff to its old value"
     run train $tiny --training.load_balance_coeff=0.01
     expect_error 2 "training.load_balance_coeff.*is for models with experts"
     run train $moe --training.load_balance_coeff=1.5

@@ -20,7 +20,8 @@ KERNELS, TYPED, VECTOR = "core/kernels/", "core/kernels/typed/", "core/kernels/v
 NEON = ["-DTT_KERNEL_SET=neon", '-DTT_KERNEL_SET_NAME="neon"']
 
 # OpenBLAS's headers are those of the processor that compiles; the others are for x86-64.
-SKIPPED = {"core/kernels/blas.c", "core/kernels/vector/bgemm.c", "core/kernels/vector/amx.c"}
+SKIPPED = {"core/kernels/blas.c", "core/kernels/vector/bgemm.c", "core/kernels/vector/amx.c",
+           "core/kernels/vector/amx_attention.c"}
 
 
 def compile_one(job):
