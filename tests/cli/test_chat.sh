@@ -371,7 +371,7 @@ case_a_full_context_forgets_the_oldest_turns() {
     converse --max-seq-len 20 --ignore-eos
     expect_err 'titan: the context is full; read [0-9]+, wrote [0-9]+ at [0-9]+ tokens/s; context 20/20$'
     converse --max-seq-len 5
-    expect_error 2 'standard input, line 1: with this message the model would have to read [0-9]+ tokens, and the context holds 5' \
+    expect_error 2 'standard input, line 1: with this message the model would have to read [0-9]+ tokens, but the context holds 5' \
         'help: say less, or set --max-seq-len'
 }
 

@@ -610,7 +610,7 @@ case_what_is_not_read_is_named_and_not_called_damaged() {
         for what in "consolidate $forms/$folder weights" "convert $forms/$folder weights --format dcp" \
             "diff $forms/$folder $forms/read"; do
             run ckpt $what
-            expect_error 3 "$folder': titan does not read '[a-z.]+', which (is the conj|has|was saved)" "help: "
+            expect_error 3 "$folder': titan does not read '[a-z.]+', which (is stored as its conj|has|was saved)" "help: "
         done
         refuse_file weights
     done

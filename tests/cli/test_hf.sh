@@ -606,7 +606,7 @@ case_an_index_may_name_the_head_of_a_tied_model() {
         exported/model.safetensors.index.json
     run ckpt convert exported again
     expect_ok
-    expect_err "names 'lm_head.weight', which no file has"
+    expect_err "names 'lm_head.weight', which no file contains"
     run ckpt diff again step
     expect_ok
     sed -i 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' exported/config.json
