@@ -288,8 +288,13 @@ case_during_the_start() {
     refuse_err "error:"
 }
 
+titan_runs() {
+    [ "$(readlink "/proc/$job/exe")" = "$(readlink -f "$TITAN")" ]
+}
+
 case_during_the_start_of_launch() {
     start launch $long
+    until_true titan_runs # the shell's child still ignores SIGINT
     kill -INT $job
     ended
     # before launch has a handler, a signal ends it like any process
