@@ -610,7 +610,7 @@ int tt_run_file_read(const char *folder, json_t **ret_meta)
     if (!json_is_object(json_object_get(meta, "config")))
         TT_TRY(tt_fail(TT_EDATA,
                        "'%s' is not what titan writes there: it has no object 'config'\n"
-                       "help: remove it, and titan takes the weights as those of an unknown run",
+                       "help: remove it, and titan reads the weights without the settings of their run",
                        path));
     TT_TRY(check_types(meta, path));
     TT_TRY(check_int(json_object_get(meta, "data"), "seq_len", "data.seq_len", 1, SIZE_MOST * 16, path));

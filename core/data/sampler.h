@@ -160,8 +160,8 @@ int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, 
                    int32_t *positions) TT_MUST_CHECK;
 
 /**
- * The order of an epoch's documents, as many as tt_sampler_documents returns; valid until the next call; NULL: file
- * order. For a dataset with a mask, the order of its samples.
+ * The order of an epoch's documents (tt_sampler_documents entries), or of its samples if the dataset has a mask. Valid
+ * until the next call. NULL: file order.
  */
 const int64_t *tt_sampler_order(struct tt_sampler *sampler, int64_t epoch);
 

@@ -189,9 +189,9 @@ void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride
 }
 
 /*
- * A packed b. A part of its columns, or of its rows if it is transposed, is unpacked into the scratch, multiplied, and
- * then the next one. Kernels pack A once for as many columns, so that they pack it no more often than without. An
- * element of c is a sum over all of k in one call of the kernel, and has the bits of a product with the unpacked b,
+ * A product with a packed b unpacks UNPACK_COLUMNS columns of b (rows, if b is transposed) into the scratch, multiplies
+ * them, and goes on with the next columns. Kernels pack A again after the same number of columns, so this costs no more
+ * packing. One call of the kernel sums over all of k, so an element of c has the bits of a product with the unpacked b,
  * unless the kernel's bits depend on the shape.
  */
 enum { UNPACK_COLUMNS = TT_BGEMM_COLUMNS, UNPACK_AT_ONCE = 1024 };

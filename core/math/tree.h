@@ -30,8 +30,8 @@ bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *re
 
 /**
  * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches). Push leaf
- * `index` (from 0), then add the top of the stack to the entry below it as many times as this function returns. After
- * the last leaf, continue until one entry is left. The sums are the same as the walk's.
+ * `index` (from 0); this function returns how often to add the top of the stack to the entry below it. After the last
+ * leaf, continue until one entry is left. The sums are the same as the walk's.
  */
 int tt_tree_carries(int64_t index);
 

@@ -299,8 +299,8 @@ static void add_attention(struct tt_model *m, int l, struct tt_normal deep)
     add_layer(m, l, "attention.wo", hf[3], d.dim, d.n_heads * d.head_dim, deep, d.out_bias, TT_TP_COLUMNS);
 }
 
-/* torchtitan's order and init rules: the router's initial weights are as small as those of layers that add to the
- * residual. */
+/* torchtitan's order and init rules: the router and the layers that add to the residual have the same small initial
+ * weights. */
 static void add_experts(struct tt_model *m, int l, struct tt_normal deep)
 {
     const struct tt_decoder *of = m->row->decoder;

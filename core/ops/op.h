@@ -46,7 +46,7 @@ struct tt_cost {
     double flops; /* multiplications and additions; for causal attention, only those that the mask leaves */
     double bytes; /* read or written at least once */
     double inner; /* length of the sums in these products; 0: unknown, or no products */
-    bool bf16;    /* the flops are those of products, or of attention, in bfloat16 */
+    bool bf16;    /* its flops are products or attention in bfloat16 */
 };
 
 /* The cost of running an op twice, compared with keeping its outputs (core/passes/recompute.h). */

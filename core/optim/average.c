@@ -50,9 +50,9 @@ const struct tt_step_row tt_step_op_average = {
     .name = "average", .run = average_run, .cost = tt_step_cost, .numbers = 1.0, .floats = 2.0};
 
 /*
- * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. The biases of experts with
- * less than the mean load grow by balance_coeff, and those of experts with more shrink by it; then the mean of these
- * changes is subtracted from each.
+ * BALANCE: moves the biases of a layer's experts towards an even load, as torchtitan does. An expert's bias grows by
+ * balance_coeff if its load is below the mean, and shrinks by it if its load is above; then the mean of these changes
+ * is subtracted from each.
  *   in   n int64, the loads of the experts      out   n floats, the biases, which are added to
  *   scalars balance_coeff
  *

@@ -75,24 +75,12 @@ INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, in
     const tt_bf16 *lower = a + steps * TILE, *right = b + steps * TILE;
     int64_t bytes = stride * (int64_t)sizeof *sum;
 
-    TILE_ZERO(0);
-    if (columns > 1)
-        TILE_ZERO(1);
-    if (rows > 1)
-        TILE_ZERO(2);
-    if (rows > 1 && columns > 1)
-        TILE_ZERO(3);
+    zero_sums(rows, columns);
     for (int64_t at = 0; at < steps * TILE; at += TILE) {
         fetch_both(next);
         multiply_step(a + at, lower + at, b + at, right + at, rows, columns);
     }
-    TILE_STORE(0, sum, bytes);
-    if (columns > 1)
-        TILE_STORE(1, sum + LINES, bytes);
-    if (rows > 1)
-        TILE_STORE(2, sum + LINES * stride, bytes);
-    if (rows > 1 && columns > 1)
-        TILE_STORE(3, sum + LINES * stride + LINES, bytes);
+    store_sums(sum, LINES * stride, LINES, bytes, rows, columns);
 }
 
 static void multiply_square(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, int64_t rows, int64_t columns,

@@ -137,13 +137,7 @@ INLINE void multiply_tiles(float *c, int64_t c_row, struct side a, struct side b
         if (rows > 1 && columns > 1)
             TILE_LOAD(3, c + c_row + SUMS);
     } else {
-        TILE_ZERO(0);
-        if (columns > 1)
-            TILE_ZERO(1);
-        if (rows > 1)
-            TILE_ZERO(2);
-        if (rows > 1 && columns > 1)
-            TILE_ZERO(3);
+        zero_sums(rows, columns);
     }
     for (; steps > 0; steps--) {
         multiply_step(a.tiles, lower, b.tiles, right, rows, columns);
@@ -152,13 +146,7 @@ INLINE void multiply_tiles(float *c, int64_t c_row, struct side a, struct side b
         b.tiles += b.step;
         right += b.step;
     }
-    TILE_STORE(0, c, TILE_BYTES);
-    if (columns > 1)
-        TILE_STORE(1, c + SUMS, TILE_BYTES);
-    if (rows > 1)
-        TILE_STORE(2, c + c_row, TILE_BYTES);
-    if (rows > 1 && columns > 1)
-        TILE_STORE(3, c + c_row + SUMS, TILE_BYTES);
+    store_sums(c, c_row, SUMS, TILE_BYTES, rows, columns);
 }
 
 /* c = [c +] a b; rows and columns in tiles, c_row floats between rows of tiles. */

@@ -144,7 +144,7 @@ INLINE void pack_across(tt_bf16 *tile, tt_bf16 *next, const tt_bf16 *from, int64
 struct operand {
     const tt_bf16 *from;
     int64_t stride;
-    bool along; /* the elements of a line are neighbours, otherwise those of a step of k */
+    bool along; /* neighbours in memory belong to one line; otherwise, to one step of k */
     bool pairs; /* packed as pairs along k, otherwise line by line */
 };
 
@@ -177,6 +177,31 @@ static __attribute__((unused)) void pack(tt_bf16 *to, const struct operand *x, i
                 transpose_tile(next);
         }
     }
+}
+
+/* The sums of a square, in tiles 0 to 3: rows, then columns. Callers pass the numbers of tiles of rows and of columns,
+ * 1 or 2, as constants. */
+INLINE void zero_sums(int rows, int columns)
+{
+    TILE_ZERO(0);
+    if (columns > 1)
+        TILE_ZERO(1);
+    if (rows > 1)
+        TILE_ZERO(2);
+    if (rows > 1 && columns > 1)
+        TILE_ZERO(3);
+}
+
+/* lower, right: the floats from a tile to the next one in each direction; bytes: between rows. */
+INLINE void store_sums(float *c, int64_t lower, int64_t right, int64_t bytes, int rows, int columns)
+{
+    TILE_STORE(0, c, bytes);
+    if (columns > 1)
+        TILE_STORE(1, c + right, bytes);
+    if (rows > 1)
+        TILE_STORE(2, c + lower, bytes);
+    if (rows > 1 && columns > 1)
+        TILE_STORE(3, c + lower + right, bytes);
 }
 
 /*

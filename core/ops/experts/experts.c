@@ -450,9 +450,9 @@ static int sums_after(int sources)
 }
 
 /*
- * Adds the gradients for the rows of one source to those of earlier sources. The grains of the same tokens are a power
- * of two of sources, so their sum is complete after a fixed number of additions and may be rounded then. The very last
- * addition writes directly into the result, unless that is rounded.
+ * Adds the gradients for the rows of one source to the sums over earlier sources. The grains of the same tokens are a
+ * power of two of sources, so their sum is complete after a fixed number of additions and may be rounded then. The very
+ * last addition writes directly into the result, unless that is rounded.
  */
 static void add_source(const struct gradients *g, int source, int64_t from, int64_t end)
 {

@@ -63,7 +63,7 @@ struct tt_pairs {
     int grains;          /* number of these sources that are grains of the same tokens */
 };
 
-/** The pairs of a node: those of this rank's experts. */
+/** The number of a node's pairs whose expert this rank holds. */
 int64_t tt_pairs_count(const struct tt_attr *attr);
 
 /**
