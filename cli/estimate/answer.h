@@ -74,4 +74,7 @@ extern const size_t tt_cluster_page_text_size;
 int tt_cluster_page_save(const struct tt_cluster_question *question, const struct tt_cluster_answer *answer,
                          const char *path) TT_MUST_CHECK;
 
+/** The layout, its microbatches and recomputation in words: a line of the screen, and of the page. */
+void tt_cluster_answer_layout(const struct tt_cluster_answer *answer, struct tt_text *out);
+
 #endif

@@ -37,29 +37,26 @@ static void add_memory(const struct tt_cluster_memory *m, struct tt_text *out)
 {
     static const char *const color[TT_CLUSTER_MEMORY_PARTS] = {"#4472c4", "#ed7d31", "#70ad47", "#ffd966",
                                                                "#7030a0", "#a5a5a5", "#d9a5c5"};
-    enum { LETTER = 6, PAD = 30, BAR = 34 };
-    double most = fmax(m->total, m->usable), scale = WIDE / (1.02 * most), x = 0, legend = 0;
+    enum { TOP = 6, BAR = 34, BELOW = 6 };
+    double most = fmax(m->total, m->usable), scale = WIDE / (1.02 * most), x = 0;
+    struct tt_text legend = {0};
     char text[120];
 
     tt_text_add(out, "<section class=\"wide\"><h2>Memory of the device that needs most</h2>\n");
-    begin_svg(WIDE, 76, out);
+    begin_svg(WIDE, TOP + BAR + BELOW, out);
     for (int i = 0; i < TT_CLUSTER_MEMORY_PARTS; i++) {
         double bytes = tt_cluster_memory_part_bytes(m, &tt_cluster_memory_parts[i]);
 
         (void)snprintf(text, sizeof text, "%s %.1f GiB", tt_cluster_memory_parts[i].name, bytes / gib);
-        rect(x, 14, bytes * scale, BAR, color[i], text, out);
+        rect(x, TOP, bytes * scale, BAR, color[i], text, out);
         x += bytes * scale;
-        if (bytes < 0.05 * gib)
-            continue;
-        rect(legend, 59, 10, 10, color[i], text, out);
-        tt_svg_text(out, legend + 15, 68, "start", "class=\"strong\"", text);
-        legend += LETTER * (double)strlen(text) + PAD;
+        if (bytes >= 0.05 * gib)
+            tt_text_add(&legend, "<li><i style=\"background:%s\"></i>%s</li>\n", color[i], text);
     }
-    tt_text_add(out, "<line class=\"limit\" x1=\"%.1f\" x2=\"%.1f\" y1=\"2\" y2=\"54\"/>\n", m->usable * scale,
-                m->usable * scale);
-    (void)snprintf(text, sizeof text, "usable %.1f GiB", m->usable / gib);
-    tt_svg_text(out, m->usable * scale - 5, 10, "end", "", text);
-    tt_text_add(out, "</svg></section>\n");
+    tt_text_add(out, "<line class=\"limit\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/>\n", m->usable * scale,
+                m->usable * scale, TOP + BAR + BELOW);
+    tt_text_add(out, "</svg><ul>%s<li>dashed: usable %.1f GiB</li></ul></section>\n", legend.text, m->usable / gib);
+    tt_text_release(&legend);
 }
 
 /* --- the step --- */
@@ -184,6 +181,14 @@ static void add_cell(struct tt_text *out, double value, const char *format, ...)
     tt_text_add(out, "<td data-v=\"%.9g\">%s</td>", value, text);
 }
 
+/* "1,255" */
+static void add_count(struct tt_text *out, double value)
+{
+    char text[32];
+
+    add_cell(out, value, "%s", tt_text_count(text, sizeof text, llround(value)));
+}
+
 static void add_row(const struct tt_cluster_answer *a, const char *what, const struct tt_cluster_layout *l,
                     struct tt_text *out)
 {
@@ -199,14 +204,11 @@ static void add_row(const struct tt_cluster_answer *a, const char *what, const s
     tt_text_add_xml(out, tt_cluster_layout_brief(text, sizeof text, &l->job));
     tt_text_add(out, "; %.0f x %.0f, recompute %s%s</td>", l->job.n_micro, l->job.micro_batch,
                 tt_cluster_again_words[l->job.again], l->job.float8 ? ", float8" : "");
-    add_cell(out, tt_cluster_devices(&l->job), "%.0f", tt_cluster_devices(&l->job));
-    add_cell(out, l->tokens_per_sec, "%.0f", l->tokens_per_sec);
+    add_count(out, tt_cluster_devices(&l->job));
+    add_count(out, l->tokens_per_sec);
     add_cell(out, mfu, "%.1f %%", 100 * mfu);
     add_cell(out, c.days, "%.3g", c.days);
-    if (price > 0)
-        add_cell(out, c.device_hours * price, "%.0f", c.device_hours * price);
-    else
-        add_cell(out, c.device_hours, "%.0f", c.device_hours);
+    add_count(out, c.device_hours * (price > 0 ? price : 1));
     add_cell(out, l->memory.total, "%.1f", l->memory.total / gib);
     tt_text_add(out, "<td>%s</td></tr>\n", tt_cluster_fit_words[fit]);
 }
@@ -245,14 +247,13 @@ static void add_head(const struct tt_cluster_answer *a, struct tt_text *out)
     const struct tt_cluster_view *v = &a->view;
     const struct tt_cluster_job *job = &v->layout.job;
     struct tt_text verdict = {0}, about = {0};
-    char text[200];
 
     tt_cluster_answer_verdict(a, &verdict);
     tt_text_add(out, "<header><h1 class=\"%s\">", v->fit == TT_FIT_NO ? "no" : "yes");
     tt_text_add_xml(out, verdict.text);
-    tt_text_add(&about, "%s, %.3gB parameters, on %.0f x %s, stack %s; %s; %.0f tokens a step", v->model,
-                tt_cluster_params(&job->shape) / 1e9, tt_cluster_devices(job), job->machine->name, job->stack->name,
-                tt_cluster_layout_text(text, sizeof text, job), tt_cluster_tokens(job));
+    tt_text_add(&about, "%s, %.3gB parameters, on %.0f x %s, %s; ", v->model, tt_cluster_params(&job->shape) / 1e9,
+                tt_cluster_devices(job), job->machine->name, job->stack->name);
+    tt_cluster_answer_layout(a, &about);
     tt_text_add(out, "</h1><p>");
     tt_text_add_xml(out, about.text);
     tt_text_add(out, "</p><p>Step %.3g s, in 8 of 10 cases %.3g to %.3g s. ", v->layout.time.total,

@@ -130,24 +130,30 @@ static void print_job(const struct tt_cluster_answer *a)
     end(&line);
 }
 
-static void print_layout(const struct tt_cluster_answer *a)
+void tt_cluster_answer_layout(const struct tt_cluster_answer *a, struct tt_text *out)
 {
     static const char *const again[] = {
         [TT_AGAIN_NONE] = "recompute nothing",         [TT_AGAIN_OP] = "recompute cheap operations",
         [TT_AGAIN_LAYERS] = "recompute some layers",   [TT_AGAIN_ATTENTION] = "recompute attention",
         [TT_AGAIN_MODULES] = "recompute some modules", [TT_AGAIN_FULL] = "recompute everything"};
     const struct tt_cluster_job *job = &a->view.layout.job;
-    struct tt_text line = {0};
     char text[100], tokens[TEXT], tried[TEXT];
 
-    begin(&line, "layout");
-    tt_text_add(&line, "%s; %s tokens a step, %.0f microbatch%s of %.0f x %.0f, %s%s%s",
+    tt_text_add(out, "%s; %s tokens a step, %.0f microbatch%s of %.0f x %.0f, %s%s%s",
                 tt_cluster_layout_brief(text, sizeof text, job), tokens_text(tokens, tt_cluster_tokens(job)),
                 job->n_micro, job->n_micro == 1 ? "" : "es", job->micro_batch, job->seq_len, again[job->again],
                 job->keep_gathered ? ", parameters stay gathered" : "", job->float8 ? ", float8" : "");
     if (a->is_pick)
-        tt_text_add(&line, "; %s of %s (--search)", a->view.fit == TT_FIT_NO ? "the smallest" : "the search's pick",
+        tt_text_add(out, "; %s of %s (--search)", a->view.fit == TT_FIT_NO ? "the smallest" : "the search's pick",
                     whole(tried, (double)a->n_tried));
+}
+
+static void print_layout(const struct tt_cluster_answer *a)
+{
+    struct tt_text line = {0};
+
+    begin(&line, "layout");
+    tt_cluster_answer_layout(a, &line);
     end(&line);
 }
 
