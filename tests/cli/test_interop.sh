@@ -205,7 +205,8 @@ case_apply_chat_template_gives_the_same_tokens() {
 }
 
 # A user's own tokenizer, a model trained from nothing, then adapters on conversations, merged. The base model has seen
-# no turns, so their tokens mean nothing until the adapters are trained.
+# no turns, so their tokens mean nothing until the adapters are trained. llama.cpp, where it is installed, gives the
+# same answer from the run's GGUF file.
 case_transformers_and_titan_give_the_same_answers() {
     need_torch
     "$python" -c 'import transformers' 2>/dev/null || skip "no transformers in $python"
@@ -245,6 +246,13 @@ for key in theirs:
     assert found[key] == theirs[key], (key, found, theirs)
 assert found['text'].endswith('the ark of ark') and found['finish'] == 'eos', found"
         done
+        "$python" "$interop/with_llama_cpp.py" ids >/dev/null 2>&1 || continue
+        run ckpt consolidate $template $template.gguf --format gguf --type q8_0
+        expect_ok
+        "$python" "$interop/with_llama_cpp.py" chat $template.gguf ark >answer.txt 2>&1 ||
+            not_as "$template: $(tail -5 answer.txt)"
+        grep -q 'the ark of ark$' answer.txt && [ "$(tail -1 answer.txt)" = stop ] ||
+            not_as "$template: llama.cpp answers '$(cat answer.txt)'"
     done
 }
 

@@ -113,8 +113,8 @@ def read(path, plain):
         assert numpy.array_equal(found, bytes_wanted.view(numpy.uint8).ravel()), tensor.name
 
 
-def load(path):
-    return llama_cpp.Llama(path, n_ctx=64, n_batch=64, logits_all=True, verbose=False, n_threads=1, n_gpu_layers=0,
+def load(path, n_ctx=64):
+    return llama_cpp.Llama(path, n_ctx=n_ctx, n_batch=64, logits_all=True, verbose=False, n_threads=1, n_gpu_layers=0,
                            type_k=F32, type_v=F32, flash_attn=False)
 
 
@@ -167,8 +167,8 @@ def tokens(path, folder):
 
 
 def chat(path, text):
-    model = load(path)
-    out = model.create_chat_completion([{"role": "user", "content": text}], max_tokens=24, temperature=0.0)
+    model = load(path, 128)
+    out = model.create_chat_completion([{"role": "user", "content": text}], max_tokens=64, temperature=0.0)
     print(out["choices"][0]["message"]["content"])
     print(out["choices"][0]["finish_reason"])
 
