@@ -304,7 +304,7 @@ static void print_prediction(struct tt_text *out, const struct tt_reporter *r, i
 static void print_others(struct tt_text *out, const struct tt_reporter *r)
 {
     if (r->others[0])
-        tt_text_add(out, "  machine  %s; peak, mfu and predictions are too low\n", r->others);
+        tt_text_add(out, "  machine  %s; peak and mfu too low\n", r->others);
 }
 
 /* The degrees of one kind of parallelism that give the same bits. */

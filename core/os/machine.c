@@ -491,8 +491,7 @@ void tt_load_text(const struct tt_load *before, const struct tt_load *now, int o
         tt_text_add(out, "load %.0f on %d CPU%s: others use this machine", now->average, now->cpus,
                     now->cpus == 1 ? "" : "s");
     else if (total > 0.0 && stolen >= theft * total && stolen > 1.0)
-        tt_text_add(out, "%.0f %% of its processor time is stolen: other virtual machines use this host",
-                    100.0 * stolen / total);
+        tt_text_add(out, "%.0f %% of processor time is stolen by other VMs", 100.0 * stolen / total);
 }
 
 /* ---- reading the memory of other processes: Yama, a security module, or a container's filter can forbid it ---- */

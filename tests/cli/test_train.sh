@@ -597,7 +597,7 @@ case_a_busy_machine_is_named_at_the_start() {
     load_of 13.20 14
     run train $tiny --overwrite
     expect_ok
-    expect_err "^  machine  load 13 on 2 CPUs: others use this machine; peak, mfu and predictions are too low$"
+    expect_err "^  machine  load 13 on 2 CPUs: others use this machine; peak and mfu too low$"
 }
 
 case_a_long_run_can_be_watched() {

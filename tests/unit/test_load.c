@@ -70,7 +70,7 @@ static void says_that_time_is_stolen(void **state)
     now.stolen = 4.0;
     expect_text(&idle, &now, 2, "");
     now.stolen = 12.0;
-    expect_text(&idle, &now, 2, "12 % of its processor time is stolen: other virtual machines use this host");
+    expect_text(&idle, &now, 2, "12 % of processor time is stolen by other VMs");
     now.total = idle.total + 10.0; /* a single tick is chance */
     now.stolen = 1.0;
     expect_text(&idle, &now, 2, "");
