@@ -35,8 +35,8 @@ static char *buffer_address(const struct tt_executor *ex, int buffer)
     }
 }
 
-/* The parts of a gathered matrix, one rank's part after another's: where each part begins, and its place in the
- * matrix. NULL: the matrix need not be assembled. */
+/* The parts of a gathered matrix, stored rank after rank: where each part begins, and its place in the matrix. NULL:
+ * the matrix need not be assembled. */
 static struct tt_rows *parts_of(const struct tt_layout *layout, const struct tt_unit_param *place)
 {
     int tp = layout->groups[TT_GROUP_TP].n, n = layout->groups[TT_GROUP_MATRIX].n;
@@ -91,7 +91,7 @@ static void bind_rows(struct tt_executor *ex)
     }
 }
 
-/* Allocates room for the largest node whose experts are shared by ranks. */
+/* Allocates the tables for the largest node whose experts are spread over ranks. */
 static void make_routing(struct tt_executor *ex)
 {
     const struct tt_program *p = ex->program;
@@ -241,7 +241,7 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value
             if (value->kind != TT_VALUE_PARAM)
                 continue;
             unit = layout->unit_of[value->param];
-            if (layout->units[unit].packing) /* packed weights are finite */
+            if (layout->units[unit].packing) /* packed weights are always finite */
                 continue;
             place = tt_layout_param(layout, value->param);
             if (!tt_running_all_finite(tt_state_unit_dtype(TT_STATE_PARAM, &layout->units[unit], ex->state->dtype),
@@ -261,9 +261,9 @@ void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
 }
 
 /*
- * At a few places of the step (tt_program_asks), asks whether to abandon the step. Before each of these places, all
- * ranks have begun the same exchanges (parallel/engine/agree.h). A step is not abandoned after the ranks have decided
- * about the update, since parameters change then.
+ * At a few points of the step (tt_program_asks), asks the ranks whether to abandon it. All ranks have begun the same
+ * exchanges before each of these points (parallel/engine/agree.h). Once the ranks have decided to update, the step
+ * cannot be abandoned, since parameters change from then on.
  */
 static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *decided)
 {
@@ -279,7 +279,7 @@ static int ask(struct tt_executor *ex, const struct tt_step *step, int i, bool *
         TT_TRY(ex->exchange.most(ex->exchange.ctx, &most));
     if (most <= 0.0)
         return 0;
-    for (int w = i; w < p->n_instrs; w++) /* until then, nothing may write to memory any more */
+    for (int w = i; w < p->n_instrs; w++) /* no transfer may still write to the arena afterwards */
         if (tt_instr_row(&p->instrs[w])->waits && p->instrs[w].begin < i)
             TT_TRY(tt_running_wait(ex, p->instrs[w].begin));
     rc = -(int)most;

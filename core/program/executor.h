@@ -13,10 +13,10 @@
  * parameters and moments, kept between steps), a region of constants per program, and one step region that the programs
  * of a job share. A run allocates nothing, opens nothing and decides nothing.
  *
- * The arena is memory of a device, and all work on it goes to one stream. tt_executor_run returns when the stream has
- * got the whole program, which may be before the program has run. The executor waits when the host needs a result, and
- * before a collective begins, since the host then reads and writes the arena. All other code must wait before it
- * touches the arena.
+ * The arena is memory of a device, and all work on it goes to one stream. tt_executor_run returns when the whole
+ * program is in the stream's queue, perhaps before the program has run. The executor waits when the host needs a
+ * result, and before a collective begins, since the host then reads and writes the arena. All other code must wait
+ * before it touches the arena.
  */
 
 struct tt_executor;
@@ -24,13 +24,13 @@ struct tt_executor;
 /**
  * Binds a program to memory and fills in its constants. Free it with tt_executor_free. const_region and step_region
  * must have at least the program's const_bytes and step_bytes, and be 64-byte aligned. All arguments must outlive the
- * executor except the stream, which must be freed first, since it may still contain work of the executor.
+ * executor except the stream, which must be freed first, since its queue may still contain the executor's work.
  */
 struct tt_executor *tt_executor_new(const struct tt_program *program, struct tt_state *state, void *const_region,
                                     void *step_region, struct tt_team *team, struct tt_device_stream *stream);
 void tt_executor_free(struct tt_executor *executor);
 
-/** Installs the collectives. Not needed if there is one rank. */
+/** Installs the collectives. A single rank needs none. */
 void tt_executor_set_exchange(struct tt_executor *executor, const struct tt_exchange *exchange);
 
 /** The address of an operand. The exchange builds its segment lists from these before the first step. */
@@ -60,14 +60,14 @@ struct tt_tick {
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */
-    int64_t tokens;            /* in: tokens of the global batch, without padding; 0: there is no padding */
+    int64_t tokens;            /* in: tokens of the global batch that are not padding; 0: there is no padding */
     /* in: called on every rank at the same few places of the step, before any state changes. If it returns a negative
-     * code on some rank, all ranks give up the step with that code. NULL: the step is never given up */
+     * code on some rank, all ranks abandon the step with that code. NULL: steps are never abandoned */
     int (*asked_to_stop)(void);
     struct tt_tick tick; /* in */
     double loss;         /* out: the same for the z-losses; 0 if the graph has none */
     double z_loss;       /* out: the same for the z-losses; 0 if the graph has none */
-    /* out: the same for the auxiliary losses of routers, for which all tokens count; 0 if the graph has none */
+    /* out: the same for the auxiliary losses of routers, which count all tokens; 0 if the graph has none */
     double router_losses[TT_ROUTER_LOSSES];
     struct tt_exact loss_sum; /* out: the global sum of token losses, exact */
     double local_loss_sum;    /* out: this rank's sum of token losses */
@@ -84,9 +84,9 @@ struct tt_step {
 int tt_executor_run(struct tt_executor *executor, struct tt_step *step) TT_MUST_CHECK;
 
 /**
- * Whether a step asks before this instruction if it should be given up. It never asks after the instruction that
- * decides (instr.h). All ranks ask together. Since the ranks of a pipeline are at different places in different
- * programs, they ask only between the runs of a step, when no transfer is under way between them.
+ * Whether the ranks ask, before this instruction, if they should abandon the step. They never ask after the
+ * instruction that decides (instr.h), and they ask together. Since the ranks of a pipeline are at different places in
+ * different programs, they ask only between two runs of a step, when no transfer between them is under way.
  */
 static inline bool tt_program_asks(const struct tt_program *program, int instr)
 {
@@ -103,7 +103,7 @@ struct tt_bad_value {
     char name[256]; /* "parameter layers.0.attention.wq.weight", "layers.3.attention.o of microbatch 2"; "": there is
                        none */
     /* Its place in the computation, comparable between the ranks of a pipeline: by microbatch, then forward from the
-     * first stage to the last, then backward. The smallest is the cause of the others. */
+     * first stage to the last, then backward. The value with the smallest place caused the others. */
     int64_t order;
 };
 
@@ -117,15 +117,15 @@ void tt_executor_bad_parameter(const struct tt_executor *executor, struct tt_bad
 int tt_executor_explain(struct tt_executor *executor, struct tt_step *step, struct tt_bad_value *ret_bad) TT_MUST_CHECK;
 
 /**
- * The loads of experts in the last step, layout.blocks x layout.experts, 0 before the first step. The next step's loss
+ * The expert loads of the last step, layout.blocks x layout.experts; 0 before the first step. The next step's loss
  * depends on them (tt_scalars.loads), so a caller that continues a run sets them.
  */
 int64_t *tt_executor_loads(struct tt_executor *executor, int64_t *ret_n);
 
 /**
- * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]. The time between two of them is the
- * progress of collectives. Spans are always recorded, which takes two readings of the clock per instruction. After a
- * run that stopped early, the remaining spans are those of the previous run.
+ * When each instruction of the last run began and ended (tt_clock_sec), [n_instrs]. Between two instructions, the
+ * thread advances collectives. Spans are always recorded; this costs two clock reads per instruction. After a run that
+ * stopped early, the remaining spans are those of the previous run.
  */
 const struct tt_span *tt_executor_spans(const struct tt_executor *executor);
 

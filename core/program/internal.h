@@ -14,25 +14,25 @@
 struct tt_walk {
     struct tt_lowering in;
     struct tt_program *program;
-    int at; /* index of the schedule's instruction that is being lowered */
+    int at; /* index in the schedule of the instruction that is being lowered */
     /* gradients are carried from one microbatch to the next, either in all stages or in none */
     bool carries;
-    int n_values;            /* of all stages together */
+    int n_values;            /* number of values of all stages together */
     int *first_value;        /* stage -> the number of its first value among them */
     int *same_as;            /* number of a value -> number of the value whose buffer it uses, usually its own */
-    int *last_reader;        /* slot -> index of the schedule's instruction that reads it last, TT_NONE if none */
+    int *last_reader;        /* slot -> index in the schedule of its last reader, or TT_NONE */
     int *value_buffer;       /* slot -> its buffer */
     int **grad_buffer;       /* microbatch * n_units + unit -> whole gradients, by their index in the unit */
     int *unit_grad;          /* microbatch * n_units + unit -> its flat gradient, if nothing is reduced */
     int *param_shard;        /* unit -> state buffer of its parameter shard */
     int *unsharded;          /* param -> gathered buffer, TT_NONE if it is resharded */
-    int *update;             /* param -> gathered update of Muon, TT_NONE if nothing is gathered */
+    int *update;             /* param -> gathered Muon update, TT_NONE if nothing is gathered */
     int *kept;               /* unit -> kept part; TT_NONE if nothing is kept */
-    int *begun[TT_PURPOSES]; /* by purpose in the schedule: unit -> its TT_BEGIN that has not been awaited yet */
+    int *begun[TT_PURPOSES]; /* by purpose in the schedule: unit -> its TT_BEGIN without a wait so far */
     int *transfer_begun;     /* the same for transfers: (microbatch * n_stages + stage) * TT_PURPOSES + purpose */
     bool *tag_taken;         /* tag -> whether a collective under way uses it */
     int n_tags, cap_tags;
-    int *exchanging; /* TT_BEGINs of exchanges inside a layer that have not been awaited yet */
+    int *exchanging; /* TT_BEGINs of exchanges inside a layer for which no wait has been added yet */
     int n_exchanging, cap_exchanging;
     int n_exchanges[TT_AXES]; /* number of exchanges that have begun so far */
     int block;                /* number of microbatches whose gradients are added before they are reduced, at least 1 */
@@ -66,7 +66,7 @@ static inline int64_t tt_lower_slot(const struct tt_walk *w, int mb, int stage, 
     return (int64_t)mb * w->n_values + w->same_as[w->first_value[stage] + value];
 }
 
-/** The TT_BEGIN of a transfer between stages that has not been awaited yet, or TT_NONE. */
+/** The TT_BEGIN of a transfer between stages for which no wait has been added yet, or TT_NONE. */
 static inline int *tt_lower_transfer_begun(struct tt_walk *w, const struct tt_instr *from)
 {
     return &w->transfer_begun[((int64_t)from->microbatch * w->in.n_stages + from->stage) * TT_PURPOSES +
@@ -99,7 +99,7 @@ int tt_lower_made(struct tt_walk *w, enum tt_memory_kind kind, int64_t bytes);
 /** The buffer of a value in the microbatch and stage of an instruction; TT_NONE if there is none. */
 int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value);
 
-/** The buffer that output k of an instruction's node writes: a new one, or that of an input without a later reader. */
+/** The buffer for output k of an instruction's node: a new one, or the buffer of an input that nothing reads later. */
 int tt_lower_output(struct tt_walk *w, const struct tt_instr *from, int k);
 
 /** A new buffer for a value of the microbatch and stage of an instruction, which the newest instruction writes. */
@@ -126,7 +126,8 @@ int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHE
 int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
 /**
- * Waits for the exchanges inside a layer that make inputs of an instruction's node, or send data that it overwrites.
+ * Waits for the exchanges inside a layer that produce inputs of an instruction's node, or send data that the node
+ * overwrites.
  */
 void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
 
@@ -136,11 +137,12 @@ void tt_lower_await_inputs(struct tt_walk *w, const struct tt_instr *from);
 int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
 /**
- * Waits for the exchange inside a layer that writes a buffer and, if it is `overwritten`, for exchanges that read it.
+ * Waits for the exchange inside a layer that writes a buffer and, if the buffer is `overwritten`, for exchanges that
+ * read it.
  */
 void tt_lower_await(struct tt_walk *w, int buffer, bool overwritten);
 
-/** Waits for the collectives that make gradients of the instruction's units and microbatch. */
+/** Waits for the collectives that produce gradients of the instruction's units and microbatch. */
 void tt_lower_await_grads(struct tt_walk *w, const struct tt_instr *from);
 
 /** Waits for all exchanges and collectives that are under way. */
@@ -153,7 +155,7 @@ void tt_lower_note_crossing(struct tt_walk *w, const struct tt_instr *from, int 
  * buffer of the other sum. */
 int tt_lower_exchange_tied(struct tt_walk *w, const struct tt_instr *from, int own);
 
-/** Begins a TT_BEGIN for a purpose: the purpose of `from`, or one that replaces it. The caller adds the operands. */
+/** Adds a TT_BEGIN for a purpose: the purpose of `from`, or one that replaces it. The caller adds the operands. */
 void tt_lower_collective(struct tt_walk *w, const struct tt_instr *from, enum tt_purpose purpose);
 
 /** The collective of these units, without a tag. */
@@ -189,8 +191,8 @@ struct tt_executor {
     struct tt_exact *none;   /* zeros, the same number of words as the sums */
     int64_t *loads;          /* loads of experts in the last complete step, 0 before the first; NULL: there are none */
     struct tt_span *spans;   /* [instruction] times of the last run */
-    /* in explain, otherwise NULL: the first bad value so far; its name is "" if it came from another rank, which
-     * names it */
+    /* in explain, otherwise NULL: the first bad value so far; its name is "" if another rank produced it and will name
+     * it */
     struct tt_bad_value *bad;
 };
 
@@ -212,7 +214,8 @@ void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
 /** The run of an instruction's node, with operands as for TT_RUN. */
 struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step);
 
-/** In explain: notes the first output of a node with a value that is not finite. The stream must have run the node. */
+/** In explain: notes the node's first output that contains a value that is not finite. The stream must have run the
+ * node. */
 void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call);
 
 /** The place of an instruction's node in the step (struct tt_bad_value). */

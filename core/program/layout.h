@@ -38,7 +38,7 @@ struct tt_placement {
     struct {
         enum tt_group_id group;
         int dim;
-        /* the cut is on borders of this many equal grains, a multiple of the ranks; 0: one grain per rank */
+        /* number of equal grains, which are never split; a multiple of the number of ranks; 0: one grain per rank */
         int grains;
     } cut[TT_PLACEMENT_CUTS];
     enum tt_group_id copies; /* the ranks that hold the same part */
@@ -54,34 +54,34 @@ struct tt_placement {
  */
 struct tt_unit_param {
     int param;         /* index in the model */
-    int64_t offset;    /* of its part in the unit's flat shard, in elements; in bytes if the unit is packed */
+    int64_t offset;    /* place of its part in the unit's flat shard, in elements; in bytes if the unit is packed */
     int64_t chunk;     /* elements of a padded part; bytes if the unit is packed */
-    struct tt_box box; /* this rank's part; its elements are packed at the beginning of the chunk; may be empty */
+    struct tt_box box; /* this rank's part, stored without gaps at the beginning of the chunk; may be empty */
     int64_t rows;      /* rows of the gathered parameter; its columns are those of box */
     int64_t width;     /* elements in a row of the whole parameter */
     int64_t height;    /* rows of the whole parameter */
-    /* For a matrix that is updated as a whole under tensor parallelism: the block at each place of TT_GROUP_TP, which
-     * is then sharded over TT_GROUP_FSDP like all blocks; empty if an earlier place holds the same block. */
+    /* For a matrix that is updated as a whole under tensor parallelism: the block at each place of TT_GROUP_TP; empty
+     * if an earlier place holds the same block. TT_GROUP_FSDP shards these blocks as usual. */
     struct tt_box *blocks;
     int64_t grain;              /* number of columns whose squares form one term of the norm */
     bool adds_squares;          /* no rank before this one holds the same gradient */
     uint64_t stream;            /* stream of the parameter's random numbers (core/math/rng.h) */
     enum tt_optim_choice optim; /* the optimizer that trains it */
-    double lr_factor;           /* the parameter's, for the optimizer */
+    double lr_factor;           /* the parameter's factor of the learning rate */
     bool no_decay;              /* the parameter has no weight decay */
     int block;                  /* for a buffer: the transformer block whose loads change it */
 };
 
 /*
- * A gradient that a unit's ranks reduce. A tied weight has two, one for each of its uses. Each is summed over all
- * microbatches and ranks, and the two sums are added once, at the end of a step, so the uses may be in different stages
- * of a pipeline. If these stages are on different ranks, both ranks hold the weight, in a unit with only the gradient
- * of their own use. The ranks exchange their sums, and both update the weight.
+ * A gradient that the ranks of a unit reduce. A tied weight has two gradients, one for each of its uses. Each is summed
+ * over all microbatches and ranks, and the two sums are added once, at the end of a step, so the uses may be in
+ * different stages of a pipeline. If these stages are on different ranks, both ranks hold the weight, each in a unit
+ * with only the gradient of its own use. The ranks exchange their sums, and both update the weight.
  */
 struct tt_unit_grad {
     int param;
     int part;       /* tt_value.part */
-    int64_t offset; /* in the unit's flat gradient shard, in elements; for part 0 the parameter's own offset */
+    int64_t offset; /* place in the unit's flat gradient shard, in elements; for part 0 the parameter's own offset */
     int64_t chunk;
 };
 
@@ -98,16 +98,16 @@ struct tt_unit {
     int64_t shard_elements;                    /* sum of the chunks */
     int64_t trained_elements;                  /* elements of the first n_trained parameters */
     int64_t matrices_begin;                    /* where the first of the matrices begins in the shard */
-    int64_t moment_elements[TT_OPTIM_MOMENTS]; /* of the parameters with a first moment; with a second moment */
+    int64_t moment_elements[TT_OPTIM_MOMENTS]; /* of the parameters with a first, or second, moment */
     struct tt_unit_grad *grads;                /* one per trained parameter, in their order, then second parts */
     int n_grads;
     int shared_grad;            /* the gradient of a tied weight whose other use is on another rank; -1: none */
     int shared_pp;              /* the place of that rank in TT_GROUP_PP */
     int64_t grad_elements;      /* sum of the gradients' chunks */
     bool reshard_after_forward; /* whether to free the unsharded parameters between forward and backward */
-    enum tt_packing packing;    /* of its parameters, which are frozen; a shard is an array of bytes, of whole rows */
-    bool buffers; /* its parameters are tt_param.buffer: in F32, whole on this rank, never gathered or trained */
-    /* with reshard_after_forward: n > 1 neighbouring shard ranks keep 1/n each; 0: no rank keeps a part */
+    enum tt_packing packing;    /* of its frozen parameters; a shard is an array of bytes, of whole rows */
+    bool buffers; /* it consists of tt_param.buffer: in F32, whole on this rank, never gathered or trained */
+    /* with reshard_after_forward: n > 1 neighbouring shard ranks each keep 1/n; 0: no rank keeps a part */
     int keep_degree;
 };
 
@@ -135,7 +135,7 @@ static inline const struct tt_unit_param *tt_layout_param(const struct tt_layout
     return &layout->units[layout->unit_of[param]].params[layout->slot_of[param]];
 }
 
-/** The index in its unit of part `part` of a parameter's gradient. */
+/** The index, within its unit, of part `part` of a parameter's gradient. */
 static inline int tt_layout_grad(const struct tt_layout *layout, int param, int part)
 {
     const struct tt_unit *unit = &layout->units[layout->unit_of[param]];
@@ -157,7 +157,7 @@ static inline struct tt_place tt_unit_replica(const struct tt_layout *layout, in
     return layout->groups[layout->units[unit].replicate_group];
 }
 
-/** Elements of a whole gradient, or of a gathered parameter, with parts of `chunk` elements. */
+/** Elements of a whole gradient, or of a gathered parameter, if each part has `chunk` elements. */
 static inline int64_t tt_unit_whole(const struct tt_layout *layout, int unit, int64_t chunk)
 {
     return chunk * tt_unit_shard(layout, unit).n;

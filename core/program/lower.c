@@ -2,12 +2,13 @@
  *
  * Lowering: from a schedule of nodes and collectives to instructions on buffers with lifetimes.
  *
- * Lowering is one walk over the schedule. A value gets its buffer where it is produced. An output takes the memory of
- * an input if the op's row allows it and nothing reads that input later. Reading a buffer extends its life to the
- * reader. The buffers of a collective live until its wait. Gradients of parameters are identified by microbatch and
- * parameter, not by value, since all contributions accumulate in one place. If the graph carries gradients from one
- * microbatch to the next, all microbatches share that place, and the sum after the last one is the only leaf of the
- * tree. If blocks of microbatches are added before they are reduced, the sum of a block has the place of one of them.
+ * Lowering walks over the schedule once. A value gets its buffer where it is produced. An output takes the memory of an
+ * input if the op's row allows it and nothing reads that input later. Reading a buffer extends its life to the reader.
+ * The buffers of a collective live until its wait. A gradient of a parameter is identified by microbatch and parameter,
+ * not by value, since all contributions accumulate in one buffer. If the graph carries gradients from one microbatch to
+ * the next, all microbatches share that buffer, and the sum after the last microbatch is the only leaf of the tree. If
+ * the gradients of a block of microbatches are added before they are reduced, their sum is in the buffer of one of
+ * these microbatches.
  *
  * Each instruction's row lowers it; the functions here join the stages and make the buffers.
  */
@@ -45,8 +46,8 @@ static int check_neighbours(const struct tt_lowering *in)
     return 0;
 }
 
-/* Checks that only one stage makes each gradient, since it accumulates in one place, where a second stage would
- * overwrite it. */
+/* Checks that only one stage produces each gradient: a second stage would overwrite the buffer in which it
+ * accumulates. */
 static int check_gradients(const struct tt_lowering *in)
 {
     int *made_in = tt_calloc(2 * (size_t)in->layout->n_params, sizeof *made_in); /* 2 * param + part -> 1 + stage */
@@ -97,7 +98,7 @@ static int join_stages(struct tt_walk *w)
     for (int v = 0; v < w->n_values; v++)
         w->same_as[v] = v;
     for (int s = 1; s < in->n_stages; s++)
-        for (int first = s - 1; first >= 0; first--) { /* the first stage that has an input or a constant shares it */
+        for (int first = s - 1; first >= 0; first--) { /* an input or a constant is shared from its first stage */
             const struct tt_graph *graph = stages[s].graph, *before = stages[first].graph;
 
             join(w, s, graph->tokens, first, before->tokens);
@@ -218,7 +219,7 @@ int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
     return *slot;
 }
 
-/* The buffer to which a value that is a gradient of a parameter is written. */
+/* The buffer for a value that is a gradient of a parameter. */
 static int grad_of(struct tt_walk *w, int mb, const struct tt_value *value)
 {
     int unit = w->in.layout->unit_of[value->param];
@@ -243,7 +244,7 @@ int tt_lower_input(struct tt_walk *w, const struct tt_instr *from, int value)
     }
 }
 
-/* The slot of the input whose memory output k of a node may take, or TT_NONE. */
+/* The slot of the input whose memory output k of a node may take over, or TT_NONE. */
 static int64_t overwritable_input(const struct tt_walk *w, const struct tt_instr *from, int k)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);
@@ -364,8 +365,8 @@ static void release(struct tt_walk *w)
     tt_free(w->partial);
 }
 
-/* Adds the buffer of a value that no node makes, unless an earlier stage has the same value. mb: the microbatch of the
- * value, or TT_NONE. */
+/* Adds the buffer of a value that no node produces, unless an earlier stage has the same value. mb: the microbatch of
+ * the value, or TT_NONE. */
 static int given_buffer(struct tt_walk *w, enum tt_memory_kind kind, int stage, int value, int mb)
 {
     int *buffer = &w->value_buffer[tt_lower_slot(w, mb == TT_NONE ? 0 : mb, stage, value)];
@@ -459,7 +460,7 @@ static struct tt_schedule *copy_schedule(const struct tt_schedule *from)
     return copy;
 }
 
-/* Marks the instructions with which further runs through a pipeline begin. */
+/* Marks the first instruction of each further run through the pipeline. */
 static void mark_runs(struct tt_walk *w)
 {
     int run = 0;

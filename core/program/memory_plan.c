@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory plan: offsets in one arena for buffers whose lifetimes are known. The minimal peak is NP-hard to find, so
- * heuristics are tried and the best result is kept:
+ * The memory plan: offsets in one arena for buffers whose lifetimes are known. Finding the minimal peak is NP-hard, so
+ * several heuristics run and the best result is kept:
  *   in the order of time, each buffer in the tightest free gap, as malloc would do;
  *   in an order of importance, each at the lowest offset that is free for its whole life (better, but quadratic);
  *   the same again with the buffer that reached highest put first, for one order of importance after another, while
@@ -16,10 +16,10 @@
 #include "core/program/program.h"
 
 /*
- * --- the placed buffers of an arena, with their lives, in which to find room for the next buffer ---
+ * --- the buffers that are already placed, with their lives, to find room for the next one ---
  *
  * A step is cut into blocks of instructions, each with a list of the buffers that live in it. So a buffer with a short
- * life is compared with few others, and a buffer with a long life with all others.
+ * life is compared with few others; only a long life needs all of them.
  */
 
 enum {
@@ -118,7 +118,7 @@ static int compare_items(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Merges the late ones, from the end. */
+/* Merges `late` into `all`, from the end. */
 static void merge_late(struct placed *p)
 {
     struct list *all = &p->all;
@@ -150,9 +150,9 @@ static void placed_add(struct placed *p, struct item item)
 /* --- looking for room --- */
 
 /*
- * The lowest offset from `low` on that is free: it is occupied neither by buffers before *at, nor by later buffers that
- * live at the same time. Planning a large model spends most of its time in this loop, and only few of many buffers live
- * at the same time. They are found without a branch, so that the compiler can use vectors.
+ * The lowest free offset from `low` on: no buffer before *at occupies it, and no later buffer that lives at the same
+ * time. Planning a large model spends most of its time in this loop, and only few of many buffers live at the same
+ * time. The loop finds them without a branch, so that the compiler can vectorize it.
  */
 static int64_t lowest_of(const struct list *list, int *at, const struct item *wanted, int64_t low)
 {
@@ -200,13 +200,13 @@ static int64_t placed_lowest(struct placed *p, struct item wanted)
 }
 
 enum {
-    QUADRATIC_LIMIT = 20000, /* with more buffers, only the plan in time order is made */
+    QUADRATIC_LIMIT = 20000, /* with more buffers, only the heuristic in the order of time runs */
     CLOSE = 100,             /* a plan within 1 % of the bound is good enough */
     MOST_ROUNDS = 64,
     PATIENCE = 12,          /* rounds without a better plan */
-    LONGEST_LIFE = 1 << 20, /* if lives are the second criterion, longer lives count as equal */
+    LONGEST_LIFE = 1 << 20, /* as the second criterion, all longer lives count as equal */
     PEAK_INSTRS = 64,       /* number of instructions for which one maximum is stored */
-    MOST_WORK = 200000000,  /* pairs of buffers to examine, which takes some tenths of a second */
+    MOST_WORK = 200000000,  /* pairs of buffers to examine; they take a few tenths of a second */
 };
 
 /* The bytes in use at each instruction. The caller frees the array. */
@@ -239,7 +239,7 @@ static int64_t *peaks_of(const int64_t *live, int n_instrs)
 /* --- in an order of importance --- */
 
 struct ranked {
-    int64_t key; /* larger first; then larger buffers first */
+    int64_t key; /* larger keys first; among equal keys, larger buffers first */
     int64_t bytes;
     int index;
 };
@@ -349,7 +349,7 @@ static int64_t take(struct gaps *gaps, int64_t bytes)
     for (int i = 0; i < gaps->n && (best < 0 || gaps->gap[best].bytes != bytes); i++)
         if (gaps->gap[i].bytes >= bytes && (best < 0 || gaps->gap[i].bytes < gaps->gap[best].bytes))
             best = i;
-    if (best < 0) { /* extend the arena, from the last gap on if that is at its end */
+    if (best < 0) { /* extend the arena, starting with the last gap if it is at the end */
         struct gap *last = gaps->n ? &gaps->gap[gaps->n - 1] : NULL;
 
         offset = last && last->offset + last->bytes == gaps->high ? last->offset : gaps->high;
@@ -440,7 +440,7 @@ static int64_t plan_in_time_order(struct tt_buffer *buffers, int n, int n_instrs
 struct search {
     struct tt_buffer *buffers;
     int n;       /* buffers */
-    int n_roots; /* buffers that are not part of another buffer */
+    int n_roots; /* the buffers that are not part of another buffer */
     const int64_t *live, *peaks;
     struct ranked *order;
     struct placed *placed;
@@ -458,8 +458,8 @@ static void keep_if_better(struct search *s, int64_t high)
 }
 
 /*
- * Tries every order of importance. Then it repeats each of them with the buffer that reached the highest address in
- * first place, until the plan is within one part in `CLOSE` of the bound, or the limit of work is reached.
+ * Tries every order of importance. Then repeats each of them with the buffer that reached the highest address placed
+ * first, until the plan is within 1/CLOSE of the bound or the work limit is reached.
  */
 static void search(struct search *s, int64_t live_bytes)
 {

@@ -74,8 +74,8 @@ static bool came(const struct pass_over *p, struct tt_turn turn)
     return *passes_of(p, p->done, &turn) & 1U << turn.pass;
 }
 
-/* Checks that a turn comes after the turns that it needs: the previous pass, and the same pass of the stage from which
- * its values come, if that stage is on this rank. */
+/* Checks that a turn comes after the turns that it depends on: the previous pass, and the same pass of the stage that
+ * sends its values, if that stage is on this rank. */
 static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
 {
     struct tt_turn own = *turn, neighbour = *turn;
@@ -98,7 +98,7 @@ static int check_turn(const struct pass_over *p, const struct tt_turn *turn)
     return 0;
 }
 
-/* The number of a node's outputs that are gradients of parameters. */
+/* How many of a node's outputs are gradients of parameters. */
 static int param_grads(const struct tt_graph *graph, const struct tt_node *node)
 {
     int n = 0;

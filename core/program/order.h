@@ -18,11 +18,12 @@
  */
 enum tt_pass {
     TT_PASS_FORWARD,
-    TT_PASS_BACKWARD, /* all of backward, or all except the weight part if the order has that as a separate turn */
+    TT_PASS_BACKWARD, /* all of backward, but without the weight part if that is a separate turn */
     TT_PASS_WEIGHTS,  /* the nodes of backward that write only gradients of parameters */
 };
 
-/* The transfers that are under way at once between two stages belong to at most this many consecutive microbatches. */
+/* Transfers that are under way between two stages at the same time belong to at most this many consecutive
+ * microbatches. */
 enum { TT_PIPELINE_OVERTAKING = 63 };
 
 /* One pass of one microbatch through one stage. */
@@ -55,15 +56,15 @@ struct tt_order tt_order_accumulate(int microbatches, int n_stages, bool trains)
 void tt_order_add(struct tt_order *order, int microbatch, int stage, enum tt_pass pass);
 void tt_order_release(struct tt_order *order);
 
-/** Whether a backward node belongs to the weight part: it makes only gradients of parameters. */
+/** Whether a backward node belongs to the weight part, that is, produces only gradients of parameters. */
 bool tt_order_is_weight_part(const struct tt_graph *graph, const struct tt_node *node);
 
 /**
- * The nodes of all turns in order. The caller frees *ret_positions with tt_free. Within a microbatch, a stage's forward
- * needs the previous stage's forward. A backward needs its own forward and the next stage's backward, and a weight part
- * needs its own backward. If gradients are carried from one microbatch to the next, the microbatches must be in order
- * at every node that makes a parameter's gradient. Errors: TT_EINTERNAL if a turn occurs twice, comes before one that
- * it needs, is missing, or names a stage that does not exist.
+ * The nodes of all turns in order. The caller frees *ret_positions with tt_free. Within a microbatch, a stage's
+ * forward needs the previous stage's forward. A backward needs its own forward and the next stage's backward, and a
+ * weight part needs its own backward. If gradients are carried from one microbatch to the next, the microbatches must
+ * be in order at every node that produces a parameter's gradient. Errors: TT_EINTERNAL if a turn occurs twice, comes
+ * before one that it needs, is missing, or names a stage that does not exist.
  */
 int tt_order_positions(const struct tt_order *order, const struct tt_stage *stages, int n_stages,
                        struct tt_position **ret_positions, int *ret_n) TT_MUST_CHECK;

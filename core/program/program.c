@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Schedules, names and sizes of programs. lower.c lowers them, memory_plan.c gives offsets, and executor.c runs them.
+ * Schedules, names and sizes of programs. lower.c lowers schedules, memory_plan.c assigns offsets, and executor.c runs
+ * programs.
  */
 #include "core/program/program.h"
 

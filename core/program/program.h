@@ -18,7 +18,7 @@
  *
  * A scheduler (parallel/fsdp/fsdp.c) writes the schedule: which node or collective comes when, for all microbatches.
  * tt_program_new lowers it. Every value of every microbatch becomes a buffer with a first and a last instruction,
- * gradients become sums in the order of the balanced tree over microbatches, and the memory plan gives offsets. The
+ * gradients are summed in the order of the balanced tree over microbatches, and the memory plan assigns offsets. The
  * executor runs the result and decides nothing; `titan plan` prints it.
  */
 enum tt_instr_kind {
@@ -61,17 +61,17 @@ enum tt_collective_op {
 struct tt_collective_desc {
     enum tt_collective_op op;
     enum tt_group_id group;
-    int ranks;           /* all of the group, or neighbours in it */
+    int ranks;           /* number of ranks: the whole group, or neighbours in it */
     int peer;            /* for a send or a receive: the place of the other rank in the group */
     enum tt_dtype dtype; /* type in which the data travels */
     int64_t shard_bytes; /* bytes of one rank's flat shards of the units, in that type */
     /* a rank's input to an all-gather, or its output from a reduce-scatter; the values of an all-reduce; a rank's
      * block for each other rank in an all-to-all; the data of a send */
     int64_t bytes;
-    int tag; /* from 0 on; no other collective under way uses the same tag */
+    int tag; /* 0 or more; no other collective under way uses the same tag */
 };
 
-/** Whether any data travels. This is the only definition of that. */
+/** Whether any data travels. Nothing else decides this. */
 static inline bool tt_collective_travels(const struct tt_collective_desc *desc)
 {
     return desc->ranks > 1;
@@ -92,7 +92,7 @@ struct tt_instr {
     int node;
     int unit;        /* for a bucket its first unit; TT_RUN, TT_LOSS, TT_COUNT, TT_CLIP, transfers: TT_NONE */
     int bucket;      /* collectives of several units: index into buckets; TT_NONE: only `unit` */
-    int begin;       /* TT_WAIT: the TT_BEGIN that it completes; else TT_NONE */
+    int begin;       /* TT_WAIT: the TT_BEGIN that it waits for; else TT_NONE */
     bool starts_run; /* the first instruction of a further run through the pipeline (tt_lowering.run_microbatches) */
     int operands;    /* index of the first operand in tt_program.operands; see below */
     int n_operands;
@@ -158,7 +158,7 @@ static inline bool tt_memory_is_of_step(enum tt_memory_kind kind)
 struct tt_buffer {
     enum tt_memory_kind kind;
     int64_t bytes;
-    int first, last; /* its life: the first and the last instruction that use it */
+    int first, last; /* its life: the first and the last instruction that uses it */
     int root;        /* the buffer whose memory contains it, or itself */
     int64_t offset;  /* in bytes, within the root, or within its region (step, constants, the unit's parameter shard) */
     int value;       /* its graph value, or TT_NONE */
@@ -172,15 +172,15 @@ struct tt_schedule;
 struct tt_program {
     struct tt_schedule *schedule;  /* a copy of its schedule, if tt_lowering.keeps_schedule; else NULL */
     bool frees_early;              /* tt_lowering.free_early */
-    const struct tt_stage *stages; /* this rank's, ascending: graphs of one microbatch; not owned */
+    const struct tt_stage *stages; /* this rank's stages, ascending: graphs of one microbatch; not owned */
     int n_stages;
-    bool is_piped;                  /* it exchanges values with other ranks of a pipeline */
+    bool is_piped;                  /* the program exchanges values with other ranks of a pipeline */
     const struct tt_layout *layout; /* not owned */
     int microbatches;
     int threads;                             /* threads of the team; scratch sizes depend on it */
     int muon_steps;                          /* Newton-Schulz iterations */
     enum tt_dtype shard_dtype;               /* type of parameters and moments in the state: TT_F32 or TT_BF16 */
-    enum tt_dtype param_dtype, reduce_dtype; /* of gathered parameters; of gradients in reductions: TT_F32 or TT_BF16 */
+    enum tt_dtype param_dtype, reduce_dtype; /* of gathered parameters; of reduced gradients: TT_F32 or TT_BF16 */
     struct tt_instr *instrs;
     int n_instrs, cap_instrs;
     struct tt_bucket *buckets;
@@ -211,11 +211,12 @@ struct tt_schedule {
     int n_buckets, cap_buckets;
 };
 
-/** Adds the run of a node of a stage; after a node that makes the token losses, also adds their sum, and after a router
- * the count of its experts. */
+/** Adds an instruction that runs a node of a stage. After a node that produces the token losses it adds their sum too,
+ * and after a router the count of its experts. */
 void tt_schedule_run(struct tt_schedule *schedule, const struct tt_stage *stages, int microbatch, int stage, int node);
 
-/** Adds an instruction that neither runs a node nor belongs to a collective. microbatch: 0 if it belongs to none. */
+/** Adds an instruction that neither runs a node nor belongs to a collective. microbatch: 0 for an instruction that
+ * belongs to none. */
 void tt_schedule_add(struct tt_schedule *schedule, enum tt_instr_kind kind, int microbatch, int unit);
 
 /** A copy of a bucket, with its own units (tt_free). */
@@ -258,10 +259,10 @@ struct tt_lowering {
     int n_stages;
     const struct tt_layout *layout;
     int microbatches;
-    /* microbatches in one run through the pipeline, which ends before the next run begins; 0: no pipeline */
+    /* microbatches of one run through the pipeline; runs do not overlap; 0: no pipeline */
     int run_microbatches;
-    /* Consecutive microbatches whose gradients are added before they are reduced, a divisor of their number; 0 or 1:
-     * each is reduced. */
+    /* How many consecutive microbatches are added before their gradients are reduced, a divisor of the number of
+     * microbatches; 0 or 1: each is reduced by itself. */
     int block;
     int threads;
     int muon_steps;                          /* Newton-Schulz iterations */
@@ -278,9 +279,9 @@ struct tt_lowering {
 struct tt_collective_desc tt_node_collective(const struct tt_graph *graph, int node);
 
 /**
- * The bytes that a node sends to the ranks that share its experts, if every expert gets the same number of rows; 0 for
- * other nodes. The actual number is known only when the step runs. TT_ROUTED_CALLS: the number of its exchanges in a
- * round, which follow one another.
+ * The bytes that a node sends to the ranks that share its experts if every expert gets the same number of rows; 0 for
+ * other nodes. The actual number is known only when the step runs. TT_ROUTED_CALLS: the number of exchanges in a round,
+ * one after another.
  */
 int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node);
 enum { TT_ROUTED_CALLS = 3 };
@@ -288,24 +289,25 @@ enum { TT_ROUTED_CALLS = 3 };
 /* The worst case of such a node: all tokens choose the experts of one rank. */
 struct tt_routed_most {
     int64_t bytes;          /* bytes that a rank sends: all its rows, and all results for the other ranks */
-    double rows;            /* rows of the busiest rank, as a multiple of the rows under equal loads */
-    double calls, messages; /* number of its exchanges; more rows need more rounds */
-    double link_bytes;      /* bytes that it sends and receives, one after the other */
+    double rows;            /* rows of the busiest rank, divided by its rows under equal loads */
+    double calls, messages; /* number of its exchanges; more rows take more rounds */
+    double link_bytes;      /* bytes that it sends and receives, not at the same time */
 };
 
 /** All 0 for a node that sends no rows. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node);
 
-/** The same for a whole run of a program, including the messages with the numbers of rows. ret_most: the worst case. */
+/** The same for a whole run of a program, including the messages that announce numbers of rows. ret_most: the worst
+ * case. */
 int64_t tt_program_routed_bytes(const struct tt_program *program, int64_t *ret_most);
 
-/** Whether the sum of a TT_SUM_VALUES is rounded afterwards; then it arrives in this rank's block of the input. */
+/** Whether the sum of a TT_SUM_VALUES is rounded afterwards. Such a sum arrives in this rank's block of the input. */
 bool tt_exchange_rounds(const struct tt_program *program, const struct tt_instr *begin);
 
 /**
- * For a collective with this purpose: the number of elements of a unit's flat shard that it carries; the number of
- * pieces that these form; the number of elements in piece k. A piece is a parameter, a gradient (a tied weight has two,
- * a frozen parameter none), or the update of a Muon matrix.
+ * For a collective with this purpose: how many elements of a unit's flat shard it carries, how many pieces they form,
+ * and how many elements piece k has. A piece is a parameter, a gradient (a tied weight has two, a frozen parameter
+ * none), or the update of a Muon matrix.
  */
 int64_t tt_purpose_elements(const struct tt_unit *unit, enum tt_purpose purpose);
 int tt_purpose_pieces(const struct tt_unit *unit, enum tt_purpose purpose);
@@ -317,19 +319,18 @@ int64_t tt_purpose_chunk(const struct tt_unit *unit, enum tt_purpose purpose, in
 struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lowering, enum tt_purpose purpose, int unit,
                                                  int64_t elements);
 
-/** Whether a unit's parameters are gathered, because there are several shards, or because nodes read another type. */
+/** Whether a unit's parameters are gathered: there are several shards, or nodes read another type. */
 bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit);
 
-/** Whether a unit's gradients are whole until they are reduced. Otherwise they are written directly where they are
- * summed. */
+/** Whether a unit's gradients stay whole until they are reduced. Otherwise nodes write them directly into the sum. */
 bool tt_lowering_reduces(const struct tt_lowering *lowering, int unit);
 
 /**
  * Lowers a schedule. With one shard, TT_UNSHARD, TT_RESHARD and TT_REDUCE vanish: the shards are the parameters, and
- * gradients are written where they accumulate. bfloat16 is an exception: parameters are copies unless the shards are
+ * nodes write gradients directly into the sum. bfloat16 is an exception: parameters are copies unless the shards are
  * bfloat16 too, and TT_REDUCE rounds gradients in place. The caller frees the program with tt_program_free; lowering's
  * stages and layout must outlive it. Errors: TT_EINTERNAL for an impossible schedule, for a stage that exchanges values
- * with a stage on no rank, and if two stages make the same gradient of a parameter.
+ * with a stage on no rank, and if two stages produce the same gradient of a parameter.
  */
 int tt_program_new(const struct tt_lowering *lowering, const struct tt_schedule *schedule,
                    struct tt_program **ret_program) TT_MUST_CHECK;
@@ -341,14 +342,14 @@ void tt_program_memory_at(const struct tt_program *program, int instr, int64_t b
 /**
  * Checks a program independently of how it was made: no two live buffers overlap, every operand is used within its
  * buffer's life, and no buffer reaches beyond its region. TT_EINTERNAL names the instruction and the buffers. Takes
- * time quadratic in the buffers that live at once. For tests and debug.check_plan.
+ * time quadratic in the number of buffers that live at once. For tests and debug.check_plan.
  */
 int tt_program_check(const struct tt_program *program) TT_MUST_CHECK;
 
 /**
  * Assigns offsets to n buffers so that no two buffers that live at the same time overlap. Returns the high-water mark
  * in bytes. Reads bytes, first, last and root (only buffers that are their own root are placed), and writes offset.
- * *ret_live_bytes is the lower bound of the result, which is reached at instruction *ret_peak.
+ * *ret_live_bytes is the lower bound of the result: the live bytes at instruction *ret_peak.
  */
 int64_t tt_memory_plan(struct tt_buffer *buffers, int n, int n_instrs, int64_t *ret_live_bytes, int *ret_peak);
 

@@ -14,7 +14,7 @@ static struct tt_swap_list list_of(int segments, int ranks)
                                  tt_calloc((size_t)ranks + 1, sizeof(int))};
 }
 
-/* A rank sends rows to at most one pair per end, and receives at most that many blocks of pairs. */
+/* A rank sends rows to at most one pair per end, and receives no more blocks of pairs than that. */
 void tt_routing_init(struct tt_routing *r, int most_ends, int most_ranks)
 {
     int segments = MOST_KINDS * most_ends > most_ranks ? MOST_KINDS * most_ends : most_ranks;

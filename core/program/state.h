@@ -42,7 +42,7 @@ static inline size_t tt_sums_bytes(const struct tt_layout *layout)
     return (size_t)tt_sums_words(layout) * sizeof(int64_t);
 }
 
-/** The number of words of the sums that ranks add: without experts, the words up to the squares. */
+/** The number of words that the ranks add: without experts, only the words up to the squares. */
 static inline int tt_sums_shared_words(const struct tt_layout *layout)
 {
     return layout->experts ? tt_sums_words(layout) : TT_SUM_ROUTER * TT_EXACT_WORDS;
@@ -87,7 +87,7 @@ static inline void *tt_state_at(const struct tt_state *state, enum tt_state_arra
 /** The bytes that an array takes in an arena. */
 int64_t tt_state_bytes(enum tt_state_array array, const struct tt_layout *layout, enum tt_dtype dtype);
 
-/** Adds to state an array that begins at `at`. Returns the address after it. state->dtype must be set. */
+/** Adds an array that begins at `at` to the state. Returns the address after it. state->dtype must be set. */
 char *tt_state_add(struct tt_state *state, enum tt_state_array array, const struct tt_layout *layout, char *at);
 
 /** Copies the weights to their averages, for a run that had no averages so far. No effect if the state has no

@@ -63,7 +63,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     if (row->carries == TT_CARRIES_PARAMS && of->packing)
         desc.dtype = TT_U8;
     if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
-        desc.dtype = TT_F32; /* sums over rows of several ranks, which were rounded before the addition */
+        desc.dtype = TT_F32; /* sums over the rows of several ranks, which the ranks rounded before the addition */
     if (row->among == TT_AMONG_MATRIX && lowering->layout->groups[TT_GROUP_TP].n > 1)
         desc.group = TT_GROUP_MATRIX;
     desc.ranks = lowering->layout->groups[desc.group].n;
@@ -153,7 +153,7 @@ static int run_begin(struct tt_executor *ex, int i, struct tt_step *step)
         row->before(ex, instr);
     if (!tt_collective_travels(&instr->collective) || !ex->exchange.begin)
         goto out;
-    /* all earlier work must be complete: it produces the data to send, and may use the memory that receives data */
+    /* wait for all earlier work: it produces the data to send, and may use the memory into which data arrives */
     TT_TRY(tt_device_synchronize(ex->stream));
     rc = ex->exchange.begin(ex->exchange.ctx, i);
 out:
@@ -336,11 +336,11 @@ static void begin_transfer(struct tt_walk *w, struct tt_instr begin, int peer, e
 
 static int lower_transfer(struct tt_walk *w, const struct tt_instr *from)
 {
-    enum { MICROBATCHES = TT_PIPELINE_OVERTAKING, BOUNDARIES = 128 }; /* so that all tags are below TT_TAG_TIED */
+    enum { MICROBATCHES = TT_PIPELINE_OVERTAKING, BOUNDARIES = 128 }; /* keeps all tags below TT_TAG_TIED */
     const struct tt_value *values = tt_lower_graph(w, from)->values;
     struct crossing c = crossing_of(&w->in.stages[from->stage], from->purpose);
     bool sends = tt_purpose_row(from->purpose)->op == TT_SEND;
-    /* if two transfers between two ranks are under way at once, they differ in microbatch, boundary or direction */
+    /* two transfers that are under way between the same ranks differ in microbatch, boundary or direction */
     int tag = 2 * (from->microbatch % MICROBATCHES * BOUNDARIES + c.number % BOUNDARIES) + c.grads;
     int64_t bytes = 0;
 
@@ -370,7 +370,7 @@ static int begin_tied(struct tt_walk *w, const struct tt_instr *from, enum tt_pu
 {
     const struct tt_unit *unit = &w->in.layout->units[from->unit];
     bool is_last = unit->grads[unit->shared_grad].part == 1;
-    /* a receiver may use the tag of what it receives for its answer */
+    /* a receiver may answer with the tag of the message that it received */
     int from_last = (purpose == TT_SEND_TIED) == is_last;
     struct tt_instr begin = *from;
 
@@ -417,8 +417,8 @@ const struct tt_purpose_row tt_purpose_receive_tied = {OF_STAGES("receive tied",
  * begins a collective in its place, and waits for it before the first instruction that reads the result or overwrites
  * the data that is sent. Instructions in between overlap the collective.
  *
- * Operands are the node's inputs, its output, and staging. A sum overwrites this rank's term, so no other node may read
- * that value later.
+ * The operands are the node's inputs, its output, and staging. A sum overwrites this rank's term, so no node may read
+ * the term later.
  */
 
 static const struct kind {
@@ -488,8 +488,8 @@ int tt_lower_exchange(struct tt_walk *w, const struct tt_instr *from)
     begin.kind = TT_BEGIN;
     begin.purpose = kind->purpose;
     begin.collective = tt_node_collective(graph, from->node);
-    /* Tags are used in turn. All ranks begin the exchanges in the same order, but may wait for them at different
-     * places, since ranks that share a sequence plan independently. */
+    /* Exchanges take the tags in turn. All ranks begin the exchanges in the same order, but may wait for them at
+     * different points, since ranks that share a sequence plan independently. */
     begin.collective.tag =
         TT_TAG_EXCHANGE - TT_TAG_COLLECTIVE + w->n_exchanges[node->attr.peers.axis]++ % TT_TAG_EXCHANGES;
     tt_lower_begin(w, &begin);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * TT_EXPERTS: a node on the rows of all ranks that share experts. The ranks tell each other the number of their rows
- * for each expert and grain. Then, round by round (core/program/routing.h), rows go to the ranks of their experts, the
- * node runs on the rows that have arrived, and its output returns to their origins.
+ * TT_EXPERTS: a node on the rows of all ranks that share experts. Each rank tells the others how many rows it has for
+ * each expert and grain. Then, round by round (core/program/routing.h), rows go to the ranks of their experts, the node
+ * runs on the rows that have arrived, and its output returns to the ranks that sent the rows.
  *
- * Operands as for TT_RUN. Scratch begins with the windows, one for each input that travels; the node's output takes the
- * first window. All ranks of a group run these instructions in the same order, so one tag suffices.
+ * The operands are those of TT_RUN. Scratch begins with the windows, one for each input that travels; the output takes
+ * the first window. All ranks of a group run these instructions in the same order, so one tag suffices.
  */
 #include "core/ops/experts/experts.h"
 
@@ -77,8 +77,9 @@ int64_t tt_node_routed_bytes(const struct tt_graph *graph, int node)
     return (routed.n_in + 1) * tt_value_bytes(&graph->values[of->in[0]]) / of->attr.peers.n * (of->attr.peers.n - 1);
 }
 
-/* In the worst case all rows of this rank leave it, and all tokens of the other ranks choose experts of this rank.
- * Two successive rounds together carry more rows than a window, since a round ends when the next pair does not fit. */
+/* In the worst case all rows of this rank leave it, and all tokens of the other ranks choose experts of this rank. Any
+ * two successive rounds together carry more rows than one window holds, since a round ends only when the next pair does
+ * not fit. */
 struct tt_routed_most tt_node_routed_most(const struct tt_graph *graph, int node)
 {
     const struct tt_node *of = &graph->nodes[node];
@@ -173,7 +174,7 @@ static int run_rounds(struct tt_executor *ex, const struct tt_instr *instr, stru
     call->out[routed->out] = out.window;
     call->scratch = scratch;
     tt_routing_begin(r, &ranks, node->attr.window);
-    for (int rank = 0; rank < ranks.n; rank++) { /* every rank gets the ends from all ranks */
+    for (int rank = 0; rank < ranks.n; rank++) { /* every rank gets the ends of all ranks */
         r->there.segments[rank] = (struct tt_segment){call->in[routed->ends], ends_bytes};
         r->back.segments[rank] = (struct tt_segment){r->ends + (int64_t)rank * n_ends, ends_bytes};
         r->there.n[rank] = r->back.n[rank] = 1;
@@ -315,7 +316,7 @@ static int lower_balance(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* The loads are on the host, where the ranks added them. */
+/* The loads are on the host, where they were summed over the ranks. */
 static int run_balance(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_layout *layout = ex->program->layout;

@@ -17,8 +17,8 @@ struct tt_executor; /* core/program/executor.h, like struct tt_step */
 struct tt_step;
 
 /**
- * The parts of the time of a step, on the thread that runs the program. Every moment of the step belongs to exactly one
- * part, so the parts add up to the step.
+ * The parts of the time of a step, on the thread that runs the program. Every moment of the step belongs to exactly
+ * one part, so the parts add up to its duration.
  */
 enum tt_split_part {
     TT_SPLIT_GEMM, /* GEMMs of the linear layers */
@@ -36,7 +36,7 @@ enum tt_split_part {
 enum tt_phase {
     TT_PHASE_FORWARD,
     TT_PHASE_BACKWARD,
-    TT_PHASE_SUMS, /* sums between and after forward and backward */
+    TT_PHASE_SUMS, /* sums between forward and backward, and after them */
     TT_PHASE_UPDATE,
     TT_PHASE_EXCHANGE, /* begins a collective; the picture shows the collective */
     TT_PHASE_WAIT,
@@ -46,7 +46,7 @@ enum tt_phase {
 /* The cost of an instruction on the computing thread. */
 struct tt_instr_cost {
     struct tt_cost work;    /* arithmetic or memory, whichever takes longer */
-    double calls, messages; /* number of calls, and of small messages that follow one another */
+    double calls, messages; /* number of calls, and of small messages that are sent one after another */
     double link_bytes;      /* bytes that it sends and waits for */
 };
 
@@ -55,17 +55,17 @@ struct tt_instr_row {
     enum tt_split_part part;
     enum tt_phase phase;
     bool of_units;      /* uses instr.unit and instr.bucket */
-    bool of_microbatch; /* uses instr.microbatch, and shows it */
-    bool quiet;         /* does nothing that is worth showing in a trace */
+    bool of_microbatch; /* uses instr.microbatch; names and plans show it */
+    bool quiet;         /* takes too little time to be worth showing in a trace */
     bool begins, waits; /* begins a collective; waits for the one that instr.begin began */
     bool decides;       /* decides whether the step stops here: state changes only afterwards */
-    /* For instructions whose part and phase depend on the node; NULL: `part` and `phase` apply. */
+    /* For instructions whose part and phase depend on their node. NULL: `part` and `phase` apply. */
     enum tt_split_part (*part_of)(const struct tt_program *program, const struct tt_instr *instr);
     enum tt_phase (*phase_of)(const struct tt_program *program, const struct tt_instr *instr);
     const char *(*op_of)(const struct tt_program *program, const struct tt_instr *instr);
     /* Appends the text after the name; NULL: the units, if any. */
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-    /* The step op that the instruction runs, with the members on which its cost depends; NULL: see `cost`. */
+    /* Gives the step op that the instruction runs, with the members on which the cost depends. NULL: see `cost`. */
     struct tt_step_call (*step_of)(const struct tt_program *program, const struct tt_instr *instr);
     /* The cost, if step_of is NULL; NULL: negligible or, for TT_BEGIN, in the row of the purpose. */
     void (*cost)(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *ret_cost);
@@ -99,7 +99,7 @@ struct tt_purpose_row {
     bool rare; /* plans mention it only if it occurs */
     /* Appends the text after the name of a TT_BEGIN or a TT_WAIT; NULL: the units. */
     void (*subject)(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-    /* Adds the TT_BEGIN, if there is something to do. NULL: schedules do not contain it. */
+    /* Adds the TT_BEGIN, if there is anything to do. NULL: schedules do not contain this purpose. */
     int (*lower)(struct tt_walk *walk, const struct tt_instr *from);
     /* Adds the instructions that follow the TT_WAIT. begin: the TT_BEGIN, or TT_NONE if nothing travels. NULL: no
      * instruction follows. */
@@ -138,7 +138,7 @@ void tt_name_of_node(const struct tt_program *program, const struct tt_instr *in
 /** Appends " to stage 1" for a transfer between stages. */
 void tt_transfer_text(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
 
-/** Appends "layers.0+layers.1"; long lists are cut in the middle. */
+/** Appends "layers.0+layers.1"; shortens long lists in the middle. */
 void tt_units_text(const struct tt_program *program, const int *units, int n, struct tt_text *out);
 
 enum tt_phase tt_instr_phase(const struct tt_program *program, const struct tt_instr *instr);

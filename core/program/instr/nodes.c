@@ -47,7 +47,7 @@ static void cost_of_node(const struct tt_program *program, const struct tt_instr
     tt_op_cost(tt_instr_graph(program, instr), node, &cost->work);
 }
 
-/* Whether input i is absent: an optional input, or the carried gradients before the first microbatch. */
+/* Whether input i is absent: an optional input, or, in the first microbatch, a carried gradient. */
 static bool is_absent(const struct tt_walk *w, const struct tt_instr *from, int i)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);

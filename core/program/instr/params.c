@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Instructions for parameters, which gather them from shards or kept parts, free them, or keep a part; and for their
- * gradients, which reduce, add, and sum them over the replicas.
+ * Instructions on parameters (gather them from shards or kept parts, free them, keep a part) and on their gradients
+ * (reduce them, add them over microbatches, sum them over replicas).
  *
  * To gather float32 in bfloat16, a shard is rounded into its place in the whole parameter and sent from there. Nodes
- * use the whole as it arrives.
+ * read the gathered parameter as it arrives, in bfloat16.
  */
 #include "core/math/bf16.h"
 #include "core/math/tree.h"
@@ -15,7 +15,7 @@
 
 /* --- gathers --- */
 
-/* Gathers from kept parts if there are any, unknown to schedules. */
+/* Gathers from kept parts if there are any; schedules do not make this distinction. */
 static int lower_unshard(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_layout *layout = w->in.layout;
@@ -187,8 +187,8 @@ const struct tt_instr_row tt_instr_keep = {
  * their sum is reduced. Blocks of a power of two are complete subtrees, so the bits are the same.
  */
 
-/* The microbatch whose buffers contain the gradients to be reduced with microbatch mb: its own gradients, or its
- * block's sum. */
+/* The microbatch whose buffers contain the gradients that are reduced after microbatch mb: those of mb itself, or the
+ * sum of its block. */
 static int sum_owner(const struct tt_walk *w, int mb, int unit)
 {
     return w->block > 1 ? tt_tree_root(tt_lower_block_sums(w, mb, unit)) : mb;
@@ -255,8 +255,7 @@ static int add_leaves(struct tt_walk *w, const struct tt_instr *from, int begin)
     return 0;
 }
 
-/* Rounds gradients. If they travel, they are whole and have one operand each; otherwise there is one operand per
- * unit. */
+/* Rounds gradients. Gradients that travel are whole, with one operand each; otherwise there is one operand per unit. */
 static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     const struct tt_layout *layout = ex->program->layout;
@@ -277,7 +276,7 @@ static void narrow_grads(struct tt_executor *ex, const struct tt_instr *begin)
     }
 }
 
-/* Adds gradients in bfloat16, which have arrived unchanged, one member after another. */
+/* Adds the gradients, which arrived from the members of the group in bfloat16, in the order of the members. */
 static void fold_grads(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);
@@ -345,7 +344,7 @@ const struct tt_instr_row tt_instr_fold = {
 
 /* --- TT_ADD --- */
 
-/* The number of arrays for a unit's gradients in a microbatch: one per gradient, or one for all if nothing is
+/* The number of arrays that hold a unit's gradients of a microbatch: one per gradient, or a single one if nothing is
  * reduced. */
 static int n_arrays(const struct tt_layout *layout, int unit)
 {

@@ -9,8 +9,8 @@
 #include "core/program/instr/instr.h"
 #include "core/program/internal.h"
 
-/* Adds the finished sum of a unit's gradients as an operand; the instruction does not use the second parts of tied
- * weights, which follow the others. */
+/* Adds the finished sum of a unit's gradients as an operand. The instruction ignores the second parts of tied weights,
+ * at the end. */
 static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 {
     tt_lower_begin(w, from);
@@ -104,7 +104,7 @@ const struct tt_instr_row tt_instr_norm = {
 
 /* --- TT_CLIP --- */
 
-/* All sums travel together, up and down a tree over all ranks. With experts there are many sums. */
+/* All sums travel together, up and down a tree of all ranks. Models with experts have many of them. */
 static void cost_of_clip(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)
 {
     int ranks = program->layout->groups[TT_GROUP_WORLD].n;
@@ -127,15 +127,15 @@ static int lower_clip(struct tt_walk *w, const struct tt_instr *from)
     return 0;
 }
 
-/* Takes this rank's sums, except those that another rank adds too. Router losses and expert loads are always those of
- * the rank's own rows. */
+/* Takes this rank's sums, except those that another rank contributes as well. Router losses and expert loads always
+ * belong to the rank's own rows. */
 static int take_sums(struct tt_executor *ex, struct tt_step *step)
 {
     const struct tt_layout *layout = ex->program->layout;
     struct tt_exact *sums = ex->sums;
     int rc = 0;
 
-    if (ex->program->logits == TT_NONE) { /* generation has no sums, and need not wait */
+    if (ex->program->logits == TT_NONE) { /* generation has no sums to wait for */
         tt_device_copy(ex->stream, sums, ex->state->sums, tt_sums_bytes(layout));
         TT_TRY(tt_device_synchronize(ex->stream));
     }
@@ -149,7 +149,7 @@ out:
     return rc;
 }
 
-/* Sums loss, norm and loads over the ranks. Only here can a step stop. */
+/* Sums loss, norm and loads over the ranks. A step can stop only here. */
 static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
 {
     struct tt_exact *sums = ex->sums;
@@ -189,7 +189,8 @@ const struct tt_instr_row tt_instr_clip = {
 
 /* --- TT_OPTIMIZER --- */
 
-/* The update of the parameters from `first` on that share its optimizer; ret_end: the parameter after them. */
+/* The update of parameter `first` and those after it with the same optimizer; ret_end: the first parameter after
+ * them. */
 static struct tt_step_call update_of(const struct tt_program *program, const struct tt_unit *unit, int first,
                                      int *ret_end)
 {
@@ -295,7 +296,7 @@ const struct tt_purpose_row tt_purpose_gather_updates = {
 
 /* --- TT_MUON --- */
 
-/* Bytes of the matrix that is assembled at the beginning of the scratch memory; 0: it was gathered whole. */
+/* Bytes at the beginning of the scratch memory for the assembled matrix; 0: the gather made it whole. */
 static int64_t assembled_bytes(const struct tt_unit_param *param)
 {
     return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
