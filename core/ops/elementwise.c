@@ -27,7 +27,7 @@
  * SWIGLU_CLAMPED: h = (u + 1) g / (1 + exp(-1.702 g)), where x consists of pairs of a gate g and a factor u: (g, u) are
  * columns 2i and 2i + 1. First, g is clamped to at most 7, and u to -7..7 (gpt-oss).
  *   in   x (N, 2 F)      out  h (N, F)
- * SWIGLU_CLAMPED_BWD: 0 for what was clamped.
+ * SWIGLU_CLAMPED_BWD: 0 for clamped elements.
  *   in   dh (N, F), x (N, 2 F)      out  dx (N, 2 F), may take x's memory
  */
 #include <string.h>
@@ -37,7 +37,7 @@
 
 enum { TILE = 8192, LARGE_TILE = 16384 };
 
-/* The differences between the ops. A backward op reads the gradient of the output, then the inputs. */
+/* What differs between the ops. A backward op reads the gradient of the output, then the inputs. */
 struct kind {
     void (*run)(const struct tt_call *call,
                 struct tt_range part); /* runs on a range of elements, or of pairs of them */
@@ -45,7 +45,7 @@ struct kind {
     int64_t tile;
     const char *wanted;
     bool differentiates;
-    bool pairs; /* an element of h belongs to two of x */
+    bool pairs; /* each element of h comes from two elements of x */
 };
 
 #define IN(i)        tt_call_in_at(call, i, part.begin)
@@ -87,8 +87,8 @@ static const struct kind kinds[TT_OPS] = {
                                   .differentiates = true},
 };
 
-/* All inputs have the shape of x, the first input that is no gradient; with pairs, h and its gradient are half as
- * wide. A backward op has an output of x's shape for every input that is no gradient. */
+/* All inputs have the shape of x, the first input that is not a gradient; with pairs, h and its gradient are half as
+ * wide. A backward op has one output of x's shape for every input that is not a gradient. */
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct kind *kind = &kinds[node->op];
@@ -190,7 +190,8 @@ out:
     return rc;
 }
 
-/* The kernels for the rows of experts read this: the sigmoids of some rows; each row has one place, its own. */
+/* The kernels for rows of experts take gates and places: here the gates are the sigmoids of some rows, and each row's
+ * place is itself. */
 struct gates {
     int32_t places[GATED_ROWS];
     float sigmoids[GATED_ROWS];

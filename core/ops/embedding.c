@@ -19,7 +19,7 @@
 
 enum { EMBEDDING_TILE_ROWS = 64, TILE_COLUMNS = 64, LINE = 64 /* bytes */ };
 
-/* The number of tokens of every peer but the last, which may have fewer. */
+/* The number of tokens of every peer except the last, which may have fewer. */
 static int64_t tokens_of_peer(const struct tt_attr *attr)
 {
     return tt_grain_size(&attr->out) * (attr->out.grains / attr->peers.n);
@@ -31,7 +31,7 @@ static struct tt_range own_tokens(const struct tt_attr *attr, int64_t local)
     return (struct tt_range){attr->peers.n > 1 ? attr->peers.index * tokens_of_peer(attr) : 0, local};
 }
 
-/* The place of the peer that has a token's row. */
+/* The place of the peer that holds a token's row. */
 static int owner_of(const struct tt_attr *attr, int64_t token)
 {
     return attr->peers.n <= 1 ? 0 : (int)(token / tokens_of_peer(attr));
@@ -90,7 +90,7 @@ static int embedding_infer_bwd(struct tt_graph *graph, struct tt_node *node, con
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
-/* dw = [acc +] the rows [begin, begin + n) of dx, scattered. */
+/* dw = [acc +] rows [begin, begin + n) of dx, scattered. */
 struct part {
     const struct tt_call *call;
     float *dw;
@@ -268,7 +268,7 @@ static int pick_infer_bwd(struct tt_graph *graph, struct tt_node *node, const ch
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
-/* A tile is a range of the own rows; forward reads the blocks, backward writes them. */
+/* A tile is a range of this rank's rows; forward reads the blocks, backward writes them. */
 static void pick_run_tile(const struct tt_call *call, struct tt_range part)
 {
     bool back = call->node->op == TT_OP_PICK_ROWS_BWD;
@@ -335,7 +335,7 @@ const struct tt_op_row tt_op_pick_rows_bwd = {
  *   in   x (N, D), w (P, D) with P >= T, positions (N) or absent
  *   out  y (N, D), may take x's memory
  *   attr seq_len T, from_position, peers: x is this rank's part of the rows; positions are of all rows.
- *        If there are positions, the rows of a sequence need not lie together, and rows may be in grains
+ *        With positions, the rows of a sequence need not be contiguous, and rows may be in grains.
  *   With from_position, the N <= T rows are the newest of one sequence: row n gets row scalars->position + n of the
  *   table, and those beyond scalars->rows are passed on.
  *
@@ -352,7 +352,7 @@ enum {
     POSITION_TILE_ROWS = 16,
 };
 
-/* The case of ranks that each hold a part of the rows. */
+/* For ranks that each hold a part of the rows. */
 static int64_t parts_of(const struct tt_attr *attr)
 {
     return attr->peers.n > 1 ? attr->peers.n : 1;

@@ -5,12 +5,12 @@
  *
  * GATHER_ROWS: the rows of all peers, in the peers' order; rows of ids too.
  *   in   x (N, W)                                        out  y (n N, W)
- * SUM_ROWS: this rank's rows of the sum over the peers, rounded once to the type of the graph. It is GATHER_ROWS'
- *   gradient, and the other way round.
+ * SUM_ROWS: this rank's rows of the sum over the peers, rounded once to the type of the graph. It is the gradient of
+ * GATHER_ROWS, and vice versa.
  *   in   x (n N, W), partial                             out  y (N, W)
  * SUM_ALL: the whole sum over the peers, added to an earlier one.
  *   in   x F32, acc of the same shape or none            out  y = [acc +] sum, may take acc's memory
- * SWAP_BLOCKS: block b goes to peer b, and block b of the result is that of peer b. It is its own gradient.
+ * SWAP_BLOCKS: block b goes to peer b, and block b of the result comes from peer b. It is its own gradient.
  *   in   x (n N, W), in n blocks of rows                 out  y of the same shape
  *   attr peers
  */
@@ -105,7 +105,7 @@ const struct tt_op_row tt_op_swap_blocks = {
 };
 
 /*
- * ACCUMULATE: y = [acc +] x, a sum of gradients that continues an earlier one, which may be absent.
+ * ACCUMULATE: y = [acc +] x, which continues an earlier sum of gradients, if there is one.
  *   in   x, acc of one shape or none, in F32      out  y of that shape, may take acc's memory
  */
 
@@ -142,8 +142,8 @@ const struct tt_op_row tt_op_accumulate = {
 };
 
 /*
- * ADD_GRAINS: y = [acc +] the rows of x, added as a tree: the last part of a sum over grains of rows, after the ranks
- * have exchanged its terms one by one.
+ * ADD_GRAINS: y = [acc +] the rows of x, added as a tree. It ends a sum over grains of rows, after the ranks have
+ * exchanged the terms one by one.
  *   in   x (G, D), acc (D) or none, in F32      out  y (D), may take acc's memory
  */
 

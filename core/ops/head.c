@@ -4,10 +4,10 @@
  * replaces them, and two more products turn it into dx and dw.
  *
  * The product for dx has few elements and a long sum over the vocabulary: it is cut into slices of the vocabulary,
- * which are added in order. So both products of the gradient keep a whole team busy, and dx can take x's memory
- * although dw's product reads x at the same time. In bfloat16 the gradient fills half of each row of logits, and the
- * other half holds the slices of the row if it is long enough. If V has grains, each grain has its own slices, and dx
- * is a tree over the grains.
+ * which are added in order. So both products of the gradient keep a whole team busy, and dx can take over the memory of
+ * x although the product for dw reads x at the same time. In bfloat16 the gradient fills half of each row of logits,
+ * and the other half holds the row's slices, if it is long enough. If V has grains, each grain has its own slices, and
+ * dx is a tree over the grains.
  */
 #include <math.h>
 #include <string.h>
@@ -33,8 +33,8 @@ struct head {
     int64_t width, vocab;
     int64_t vocab_grain;
     int64_t slices;               /* slices of a grain of the vocabulary, over which dx is summed */
-    int64_t grad_stride;          /* elements from one row of the logits' gradient to the next */
-    bool in_rows;                 /* the slices lie in the halves of the rows of logits that the gradient leaves free */
+    int64_t grad_stride;          /* elements from one row of the gradient of the logits to the next */
+    bool in_rows;                 /* the slices use the half of each row of logits that the gradient leaves free */
     int64_t slice_step, row_step; /* floats from one slice of dx to the next, and from a row to the next */
     float cap;                    /* soft cap of the logits; 0: none */
 };
@@ -44,7 +44,7 @@ struct chunk {
     const struct head *head;
     struct tt_team *team;
     int64_t n;
-    const void *x, *w; /* this chunk's rows of x */
+    const void *x, *w; /* the rows of x in this chunk */
     float *logits;     /* (n, V); then their gradient, in the type of x */
     float *slices;     /* slice_floats */
     float *workers;    /* worker_floats for each */
@@ -56,7 +56,7 @@ struct chunk {
 
 /* --- how the products are cut --- */
 
-/* The products of a chunk of `rows`, without addresses: logits, dw, and dx of a part of the vocabulary. */
+/* The products of a chunk of `rows` rows, without addresses: logits, dw, and dx of a part of the vocabulary. */
 static struct tt_matmul logits_product(const struct head *head, int64_t rows)
 {
     return (struct tt_matmul){.bf16 = head->bf16,
@@ -99,7 +99,7 @@ static int64_t vocab_grains(const struct head *head)
     return tt_tiles(head->vocab, head->vocab_grain);
 }
 
-/* Floats of a row of logits that its gradient occupies in bfloat16. */
+/* How many floats of a row of logits its gradient occupies in bfloat16. */
 static int64_t half_row(const struct head *head)
 {
     return tt_round_up(tt_div_up(head->vocab, 2), LINE);
@@ -192,7 +192,7 @@ static struct tt_matmul chunk_dw(const struct chunk *chunk)
     return product;
 }
 
-/* Row `row` of slice i of dx: the slices of the first grain of the vocabulary, then of the next. */
+/* Row `row` of slice i of dx. Slices are numbered through all grains of the vocabulary. */
 static float *dx_slice(const struct chunk *chunk, int64_t i, int64_t row)
 {
     const struct head *head = chunk->head;
@@ -221,7 +221,7 @@ static int64_t dx_slices(const struct chunk *chunk)
     return vocab_grains(chunk->head) * chunk->head->slices;
 }
 
-/* The tiles of all slices. A slice of the last grain may have fewer than others. */
+/* The number of tiles in all slices. A slice of the last grain may have fewer than the others. */
 static int64_t dx_tiles(const struct chunk *chunk)
 {
     int64_t tiles = 0;
@@ -234,7 +234,8 @@ static int64_t dx_tiles(const struct chunk *chunk)
     return tiles;
 }
 
-/* The product that has this tile, and the tile's number in it. The tiles of dx come first, since they take longer. */
+/* The product to which this tile belongs, and the tile's number in it. The tiles of dx come first, since they take
+ * longer. */
 static struct tt_matmul product_of(const struct chunk *chunk, int64_t *tile)
 {
     for (int64_t i = 0; i < dx_slices(chunk); i++) {
@@ -253,7 +254,7 @@ static void grad_tile(void *arg, int64_t tile, int worker)
     const struct chunk *chunk = arg;
     struct tt_matmul product = product_of(chunk, &tile);
 
-    /* workers that run another product at the same time use other parts of the scratch */
+    /* workers that run different products at the same time use different parts of the scratch */
     product.scratch = chunk->workers + worker * (worker_floats(chunk->head) - tt_matmul_scratch_floats(&product));
     tt_matmul_tile(&product, tile, worker);
 }
@@ -310,13 +311,13 @@ static void multiply_grads(const struct chunk *chunk)
  *        if w is constant
  *
  * Logits exist for CHUNK tokens at a time, in scratch, as floats in any case. They become their gradient in place, in
- * the type of the node, and are never computed twice. The chunks depend on N only, and dw adds them in order. If N has
+ * the type of the node, and are never computed twice. The chunks depend only on N, and dw adds them in order. If N has
  * grains, each grain has its own chunks, and dw is a tree over the grains. If V has grains, tt_graph_phase_head
  * replaces the node (core/passes/phases.h): here the softmax is over the local rows of w.
  *   attr rows (N), out (V), z_loss, soft_cap (0: none): logits l become soft_cap tanh(l / soft_cap) (Gemma 2)
  */
 
-/* Output 0: the losses or, with a z-loss, the losses and the z-losses. */
+/* Output 0: the losses and, with a z-loss, the z-losses. */
 static int infer_losses(struct tt_graph *graph, struct tt_node *node, const char *name, int64_t tokens)
 {
     bool z = node->attr.z_loss > 0.0F;
@@ -402,7 +403,7 @@ static int64_t chunk_floats(const struct cuts *cuts)
     return cuts->head.rows * cuts->head.vocab + slice_floats(&cuts->head);
 }
 
-/* Entries of the stack of dw's sums over grains of rows, after them; none without dw. */
+/* Entries of the stack for the sums of dw over grains of rows; none without dw. */
 static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
 {
     if (node->op != TT_OP_HEAD_LOSS_GRAD || node->n_out < 3 || !tt_grain_size(&node->attr.rows))
@@ -427,8 +428,8 @@ static void write_losses(float *loss, float *z, float z_loss, const struct softm
 }
 
 /*
- * Turns n logits of a row into `scale` times the gradient of the losses, in the type of the node; grad may be logits.
- * label: index among these logits, or TT_NONE. In bfloat16 the second half of the row is undefined.
+ * Turns n logits of a row into `scale` times the gradient of the losses, in the type of the node; `grad` may be
+ * `logits`. label: index among these logits, or TT_NONE. In bfloat16 the second half of the row is undefined.
  */
 static void write_gradient(const struct head *head, float *grad, const float *logits, int64_t n, int64_t label,
                            const struct softmax *s, float scale, float z_loss)
@@ -520,7 +521,7 @@ static void run_part(struct part *p)
     multiply_grads(chunk);
 }
 
-/* Runs the chunks of a grain of rows. dw = [acc +] its gradient. */
+/* Runs the chunks of a grain of rows; dw = [acc +] the gradient of the grain. */
 static void run_grain(const struct cuts *cuts, int64_t grain, const float *acc, float *dw)
 {
     const struct tt_call *call = cuts->call;
@@ -613,8 +614,8 @@ const struct tt_op_row tt_op_head_loss_grad = {
 };
 
 /*
- * The head in phases, for a vocabulary in grains (attr out), which the peers share equally. A chunk of the
- * tokens has R rows, from attr.first_row on. core/passes/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
+ * The head in phases, for a vocabulary in grains (attr out), of which each peer holds an equal share. A chunk consists
+ * of R rows, starting at attr.first_row. core/passes/phases.c makes these nodes from HEAD_LOSS and HEAD_LOSS_GRAD.
  *
  * HEAD_LOGITS: the logits of this rank's part of the vocabulary, and the sums that the loss needs.
  *   in   x (N, D), w (V of this rank, D), labels (B, T) I32
@@ -628,7 +629,7 @@ const struct tt_op_row tt_op_head_loss_grad = {
  *
  * HEAD_CHUNK_GRAD: the same, and the gradients.
  *   in   logits, sums of all peers, x or none, w, labels, token_loss, dx of the chunks before or none, dw of the chunks
- *        before or none. Without x, dx holds the rows of x from this chunk on.
+ *        before or none. Without x, dx holds the rows of x for this and later chunks.
  *   out  token_loss; dx (N, D), which may take the earlier one's memory; the gradient of the logits, which may take the
  *        logits' memory, in the type of x: in bfloat16 it fills half of each row; dw = [dw +] the gradient, not if w is
  *        constant
@@ -744,7 +745,7 @@ static void cost_logits(const struct tt_graph *graph, const struct tt_node *node
 
 /* --- the softmax of a row --- */
 
-/* The weight of an exponential when the sums of two grains are added. */
+/* The factor of a grain's sum of exponentials when the sums of two grains are added. */
 static double share(double largest, double of_both)
 {
     return largest == of_both ? 1.0 : tt_exp(largest - of_both); /* both may be -inf */
@@ -828,7 +829,8 @@ static void row_tile(void *arg, int64_t tile, int worker)
     }
 }
 
-/* The content of output k before this chunk: the earlier chunks, in input i or already in place; 0 for none. */
+/* The content of output k before this chunk: the results of earlier chunks, from input i or already in place; zeros if
+ * there are none. */
 static void continue_from(const struct tt_call *call, int i, int k)
 {
     size_t bytes = (size_t)tt_value_bytes(tt_call_out(call, k));
@@ -944,7 +946,7 @@ out:
     return rc;
 }
 
-/* The products of dx and dw. For x and dx, only the rows of the chunk count as traffic. */
+/* The products of dx and dw. Of x and dx, only the rows of the chunk count as traffic. */
 static void cost_chunk_grad(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_value *logits = &graph->values[node->in[LOGITS]], *w = &graph->values[node->in[W]];

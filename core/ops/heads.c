@@ -69,7 +69,7 @@ static void sum_heads(const struct tt_call *call, const struct widths *w, const 
         tt_kernels()->sum_rows(to, NULL, (const float *)from, heads, w->whole, w->second);
 }
 
-/* Whether the sum needs no room of its own: it adds floats, in order. */
+/* Whether the sum needs no separate buffer: it adds floats, in order. */
 static bool is_in_place(const struct tt_graph *graph, const struct tt_node *node, const struct widths *w)
 {
     return w->grains == 1 && graph->values[node->out[1]].dtype == TT_F32;

@@ -7,7 +7,7 @@
  * LINEAR_BWD_W: in  dy, x, acc (M, K) or none             out  dw = [acc +] dy^T x, may take acc's memory
  *   attr rows (N), out (M), in (K); partial: y, or dx, is a term of a sum over ranks, in F32
  *
- * LINEARS_BWD_X: the gradient of an x that several products read, if their outputs have the same number of grains.
+ * LINEARS_BWD_X: the gradient of an x that several LINEAR nodes read, if their outputs have the same number of grains.
  *   in   dy (N, M), w (M, K), up to three more such pairs, or none      out  dx = the sum of dy w
  *   The pairs are added inside each grain of M, then the grains as a tree. attr as of the first pair.
  */
@@ -41,7 +41,7 @@ static struct tt_node pair_of(const struct tt_node *node, int i)
     return pair;
 }
 
-/* Whether output 0 is added to input 2, if that is present. */
+/* Whether input 2, if present, is added to output 0. */
 static bool has_acc(const struct tt_node *node)
 {
     return node->op == TT_OP_LINEAR_BWD_X || node->op == TT_OP_LINEAR_BWD_W;
@@ -126,8 +126,8 @@ static int linear_infer(struct tt_graph *graph, struct tt_node *node, const char
 }
 
 /*
- * If the outputs are in grains and x already has a gradient, adds a product to the node that made it. A separate node
- * that added to the earlier gradient would first add inside a rank, so the bits would depend on the number of ranks.
+ * If the outputs are in grains and x already has a gradient, adds a product to the node that computes this gradient. A
+ * separate node would first add its products inside a rank, so the bits would depend on the number of ranks.
  */
 static int add_pair(struct tt_graph *graph, const struct tt_node *forward, int dy, int grad)
 {
@@ -164,7 +164,7 @@ out:
     return rc;
 }
 
-/* All products, without addresses; `more` has room for those after the first. */
+/* All products, without addresses; `more` must have room for all but the first. */
 static struct tt_matmul products_of(const struct tt_graph *graph, const struct tt_node *node, struct tt_matmul *more)
 {
     struct tt_node first = pair_of(node, 0);
@@ -176,12 +176,12 @@ static struct tt_matmul products_of(const struct tt_graph *graph, const struct t
         struct tt_node pair = pair_of(node, i + 1);
 
         more[i] = linear_product_of(graph, &pair);
-        more[i].k_grain = product.k_grain * more[i].k / product.k; /* the number of grains is the first product's */
+        more[i].k_grain = product.k_grain * more[i].k / product.k; /* as in the first product */
     }
     return product;
 }
 
-/* Scratch: the partial sums, then each worker's own. */
+/* Scratch: the partial sums, then the scratch of each worker. */
 static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul *product)
 {
     return tt_round_up(tt_matmul_partial_floats(product, has_acc(node) && node->in[2] != TT_NONE), LINE);
@@ -201,7 +201,7 @@ static void linear_run(const struct tt_call *call)
     product.c = call->out[0];
     product.partial = call->scratch;
     product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
-    /* a token of generation: reading w limits the speed, and a matrix product would copy w first */
+    /* one token in generation: reading w limits the speed, and a matrix product would first copy w */
     if (call->node->op == TT_OP_LINEAR && product.m == 1 && !product.b_packing && call->node->attr.rows.whole <= 1)
         tt_gemv(call->team, &(struct tt_gemv){.bf16 = product.bf16,
                                               .y_bf16 = product.bf16,
@@ -292,7 +292,7 @@ const struct tt_op_row tt_op_linear_bwd_w = {
 };
 
 /*
- * HEAD_LINEAR: every head's product with its own rows of a weight, for generation with a cache of latents.
+ * HEAD_LINEAR: multiplies every head with its own rows of a weight, for generation with a cache of latents.
  *   in   x (N, H*prefix), w (H*E, R)      out  y (N, H*R): for head h, x times the first `prefix` of its E rows of w
  *   inverse: x (N, H*R)                   out  y (N, H*(E - prefix)): x times the transpose of the other rows
  *   attr heads, head_dim (E), prefix, inverse
@@ -392,14 +392,14 @@ const struct tt_op_row tt_op_head_linear = {
 };
 
 /*
- * LOGITS: the scores from which generation chooses the next token: the output projection of the last row that is a
- * token.
+ * LOGITS: the scores from which generation chooses the next token, that is, the output projection of the last row that
+ * is a token.
  *   in   x (N, D), w (V, D)      out  logits (1, V) of row scalars->rows - 1      attr  soft_cap (0: none)
  *
  * No backward: training has HEAD_LOSS.
  */
 
-enum { CAPPED = 4096 /* number of logits at a time */ };
+enum { CAPPED = 4096 /* number of logits in a tile */ };
 
 static int infer_logits(struct tt_graph *graph, struct tt_node *node, const char *name)
 {

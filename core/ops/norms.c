@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * RMSNORM: y = x / sqrt(mean(x^2) + eps) * w, each row alone (Zhang & Sennrich 2019, eq. 4).
+ * RMSNORM: y = x / sqrt(mean(x^2) + eps) * w, for each row (Zhang & Sennrich 2019, eq. 4).
  *   in   x (N, G*D), w (D)      out  y (N, G*D), rstd (N, G)      attr  eps, unit_offset: times 1 + w (Gemma)
- *   The G groups of a row are normalised separately: heads of q and k in Qwen3; otherwise G is 1. Below, a row is one
- *   of the N G rows of width D.
+ *   The G groups of a row are normalised separately: in Qwen3 these are the heads of q and k; otherwise G is 1. Below,
+ *   a row is one of the N G rows of width D.
  *
  * RMSNORM_BWD:
  *   in   dy (N, G*D), x, w, rstd, acc_dx (N, G*D) or none, acc_dw (D) or none
  *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dw (D) = [acc_dw +] ..., may take acc_dw's
  *   dw is summed over blocks of SUM_ROWS rows, then over the blocks (struct tt_row_sums).
  *   attr rows (N), out (G). With grains of both, dw is (grains of rows, D), without acc_dw: the ranks that share the
- *     groups add these one by one, and ADD_GRAINS ends the sum. So ranks that share the rows add the same terms.
+ *     groups add these grain by grain, and ADD_GRAINS ends the sum. So ranks that share the rows add the same terms.
  */
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
@@ -24,7 +24,7 @@ static bool extents_fit(const struct tt_node *node, int64_t rows, int64_t groups
     return tt_grain_fits(&attr->rows, rows) && tt_grain_fits(&attr->out, groups);
 }
 
-/* The grains of rows whose sums are separate; 0: dw is one sum. */
+/* The number of grains of rows with separate sums; 0: dw is one sum. */
 static int64_t sums_apart(const struct tt_node *node, int64_t rows)
 {
     int64_t grain = tt_grain_size(&node->attr.rows);
@@ -129,8 +129,8 @@ out:
     return rc;
 }
 
-/* Like tt_row_blocks_of, if the grains are groups of the `groups` that each of the `rows` has: a block is one grain of
- * a row. */
+/* Like tt_row_blocks_of, for grains that consist of some of the `groups` groups of each row: a block is one grain of a
+ * row. */
 static struct tt_row_blocks group_blocks_of(const struct tt_extent *extent, int64_t rows, int64_t groups)
 {
     int64_t grain = tt_grain_or(extent, groups);
@@ -152,8 +152,8 @@ static void rms_block(const struct tt_call *call, struct tt_range rows, float *t
                   tt_call_in_at(call, 3, rows.begin), rows.n, width);
 }
 
-/* The grains are made of rows, or of each row's groups (the heads of q and k). If both have grains, each grain of rows
- * has its own sum. */
+/* Grains consist of rows, or of groups inside each row (the heads of q and k). If both are in grains, each grain of
+ * rows has its own sum. */
 static struct tt_row_sums rms_sums(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_value *rstd = &graph->values[node->in[3]];
@@ -200,15 +200,16 @@ const struct tt_op_row tt_op_rmsnorm_bwd = {
 };
 
 /*
- * LAYERNORM: y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, each row alone (Ba et al. 2016); var is over D, not D - 1.
+ * LAYERNORM: y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, for each row (Ba et al. 2016); var divides by D, not by
+ * D - 1.
  *   in   x (N, D), w (D), b (D) or absent: 0      out  y (N, D), mean (N), rstd (N)      attr  eps
- *   If w and b are (G, D), x and y are (N, G*D), and mean and rstd (N, G): each of the G groups of a row, which are the
- *   heads of q and k in Command R+, is normalised alone and has weights of its own.
+ *   If w and b are (G, D), x and y are (N, G*D), and mean and rstd (N, G): each of the G groups of a row (the heads of
+ *   q and k in Command R+) is normalised separately, with its own weights.
  *
  * LAYERNORM_BWD:
  *   in   dy (N, D), x, w, mean, rstd, acc_dx (N, D) or none, acc_dw (D) or none, acc_db (D) or none
  *   out  dx, dw (D), db (D) unless there is no b, each = [its acc +] ... and may take its memory
- *   dw and db are summed like the dw of RMSNORM, but over blocks of SUM_ROWS of the N rows also if there are groups.
+ *   dw and db are summed like dw of RMSNORM, but always over blocks of SUM_ROWS of the N rows, even with groups.
  *   attr rows (N).
  */
 

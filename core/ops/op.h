@@ -13,18 +13,18 @@
 
 /* Numbers that change from step to step; ops and instructions read them by name. */
 struct tt_scalars {
-    float inv_valid_tokens; /* 1 / tokens of the global batch whose label counts */
+    float inv_valid_tokens; /* 1 / the number of tokens in the global batch whose label counts */
     float inv_tokens;       /* 1 / all tokens of the global batch; the engine sets it */
-    float clip;             /* factor of the gradients: min(1, max_norm / (norm + 1e-6)) */
+    float clip;             /* multiplies the gradients: min(1, max_norm / (norm + 1e-6)) */
     double lr;              /* double, because 1 - beta in float would lose digits that PyTorch keeps */
     double beta1, beta2, eps, weight_decay;
     double bias_correction1; /* 1 - beta1^step */
     double bias_correction2; /* 1 - beta2^step */
     double average_decay;    /* decay of the averages of weights */
-    float balance_coeff;     /* the step by which the biases of experts move */
+    float balance_coeff;     /* how far a step moves the biases of experts */
     const int64_t *loads;    /* experts' loads in the previous step, [block][expert]; NULL: even. The engine sets it */
     double momentum;         /* Muon's numbers (core/optim/muon.c); it uses the lr and weight_decay above */
-    enum tt_adjust_choice muon_lr; /* how the learning rate depends on the shape of a matrix */
+    enum tt_adjust_choice muon_lr; /* how the learning rate of a matrix depends on its shape */
     bool nesterov;
     uint64_t rounding_seed; /* tt_rng_seed_of_step: for weights and moments in bfloat16 */
     int64_t position;       /* generation: tokens in the cache, which is the position of this run's first row */
@@ -45,7 +45,7 @@ struct tt_call {
 struct tt_cost {
     double flops; /* multiplications and additions; for causal attention, only those that the mask leaves */
     double bytes; /* read or written at least once */
-    double inner; /* length of the sums in these products; 0: unknown, or no products */
+    double inner; /* number of terms in a sum of these products; 0: unknown, or no products */
     bool bf16;    /* its flops are products or attention in bfloat16 */
 };
 
@@ -76,8 +76,8 @@ enum tt_op_type {
 };
 
 /*
- * The exchange of a node with its peers (tt_attr.peers) in place of a computation: such a row has no `run`. A program
- * begins it as a collective, and waits for it before the first use of its output.
+ * The exchange with its peers (tt_attr.peers) that a node makes in place of a computation. Such a row has no `run`. A
+ * program begins it as a collective, and waits for it before the first use of its output.
  */
 enum tt_op_exchange {
     TT_EXCHANGE_NONE,
@@ -91,7 +91,7 @@ enum tt_op_exchange {
 enum { TT_CUT_ROWS = 1, TT_CUT_OUT = 2, TT_CUT_IN = 4, TT_CUT_ANY = 7 };
 
 /*
- * The inputs of a node that computes gradients, in terms of the differentiated node: the gradient of an output (DY), an
+ * An input of a node that computes gradients, in terms of the differentiated node: the gradient of an output (DY), an
  * input (X), an output (Y), or the earlier gradient of an input (DX), to which it adds its own.
  */
 enum tt_gradient_operand {
@@ -126,12 +126,12 @@ struct tt_op_row {
     const char *name;
     enum tt_op_weight weight;
     enum tt_op_part part;
-    enum tt_op_type in[TT_MAX_INPUTS]; /* types of all inputs, optional ones included; so it says how many there are */
+    enum tt_op_type in[TT_MAX_INPUTS]; /* types of all inputs, optional ones included, and so also their number */
     enum tt_op_type out[TT_MAX_OUTPUTS];
-    int may_lack; /* the number of last inputs that are optional: a node may lack them */
+    int may_lack; /* how many inputs, at the end, are optional */
     /*
-     * For a backward op: the number of last inputs that it computes itself if they are absent. Selective recomputation
-     * omits these instead of keeping them (core/passes/recompute.h).
+     * For a backward op: how many inputs, at the end, it recomputes if they are absent. Selective recomputation omits
+     * these instead of keeping them (core/passes/recompute.h).
      */
     int remakes;
     enum tt_op_exchange exchange;
@@ -140,14 +140,14 @@ struct tt_op_row {
     unsigned computes; /* the types in which run can compute (TT_TYPE_COMPUTE); 0: float32 and bfloat16 */
     /*
      * Checks input shapes and adds the outputs to graph (tt_op_output in rule.h); 0 or TT_EINTERNAL with the shapes. If
-     * the node already has its outputs (backward rules choose theirs: tt_rule_node in rule.h), compares them instead.
-     * Only tt_op_infer calls this, after checking the number of inputs and their types.
+     * the node already has its outputs (backward rules choose them: tt_rule_node in rule.h), checks their shapes
+     * instead. Only tt_op_infer calls this, after checking the number of inputs and their types.
      */
     int (*infer)(struct tt_graph *graph, struct tt_node *node, const char *name);
     /*
      * Appends the backward nodes of `node`. grad_out[k]: gradient of output k or TT_NONE. grad_in[i]: on entry the sum
-     * of the gradients that input i already has, or TT_NONE; on return the new sum (an op that can accumulate takes the
-     * old sum as an input). NULL: not differentiable (backward ops).
+     * of the gradients of input i so far, or TT_NONE; on return the new sum (an op that can accumulate takes the old
+     * sum as an input). NULL: not differentiable (backward ops).
      *
      * tt_rule_backward follows two members: the first `passes` inputs get the gradient of output 0 as it is, and the
      * nodes of `gradients` compute the gradients of other inputs. A node that no input needs is left out.
@@ -162,7 +162,8 @@ struct tt_op_row {
     int (*backward_of_loss)(struct tt_graph *graph, int node, int *grad_in);
     /* Computes the outputs. Cuts the work into tiles that depend on shapes only. Cannot fail. NULL: an exchange. */
     void (*run)(const struct tt_call *call);
-    /* Corrects the cost, which begins as `flops` for each element of the first input, and the bytes of all operands. */
+    /* Corrects the cost. Its initial value is `flops` for each element of the first input, and the bytes of all
+     * operands. */
     void (*cost)(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
     double flops;
     /* With tt_op_run_rows as `run`, the team calls `tile` for ranges of `tile_rows` rows of output `tiled`. */
@@ -173,7 +174,8 @@ struct tt_op_row {
     int64_t (*scratch_bytes)(const struct tt_graph *graph, const struct tt_node *node, int threads); /* NULL: none */
     /*
      * alias[k] - 1 is the input whose memory output k may take over when nobody reads that input later; 0: none. That
-     * input may be absent (TT_NONE: no alias). It has the output's size. Two outputs of a node never share one input.
+     * input may be absent (TT_NONE: no alias). Its size is that of the output. Two outputs of a node never share one
+     * input.
      */
     int alias[TT_MAX_OUTPUTS];
 };
@@ -186,8 +188,8 @@ struct tt_op_row {
 const struct tt_op_row *tt_op_row(enum tt_op_id op);
 
 /**
- * Checks the number, types and shapes of a node's inputs against the op's row, and adds its outputs to the graph, or
- * compares them if it already has them. 0, or TT_EINTERNAL with the expected and the actual inputs.
+ * Checks the number, types and shapes of a node's inputs against the op's row. Adds its outputs to the graph, or checks
+ * those that it already has. 0, or TT_EINTERNAL with the expected and the actual inputs.
  */
 int tt_op_infer(struct tt_graph *graph, struct tt_node *node, const char *name) TT_MUST_CHECK;
 
@@ -199,12 +201,12 @@ int tt_graph_node(struct tt_graph *graph, enum tt_op_id op, const char *name, co
                   const struct tt_attr *attr);
 
 /**
- * The same with a node that the caller has filled in except for its outputs. TT_EINTERNAL in cases where tt_graph_node
+ * The same for a node that the caller has filled in, except for its outputs. TT_EINTERNAL in cases where tt_graph_node
  * would end the process.
  */
 int tt_graph_try_node(struct tt_graph *graph, const struct tt_node *node, const char *name) TT_MUST_CHECK;
 
-/** The cost of a node; the caller must set ret_cost->inner and bf16 to zero, since most ops do not change them. */
+/** The cost of a node. The caller must first set ret_cost->inner and bf16 to zero, since most ops do not set them. */
 void tt_op_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost);
 
 /** Shapes of a call. */

@@ -102,7 +102,7 @@ static int check_types(const struct tt_graph *graph, const struct tt_node *node)
         enum tt_dtype wanted = operand_type(graph, row->in[i], compute);
 
         if (node->in[i] != TT_NONE && graph->values[node->in[i]].partial && row->in[i] == TT_TYPE_COMPUTE)
-            continue; /* an earlier term, which is F32 in any case */
+            continue; /* an earlier term, which is always F32 */
 
         if (node->in[i] != TT_NONE && graph->values[node->in[i]].dtype != wanted)
             return tt_fail(TT_EINTERNAL, "%s wants input %d ('%s') in %s, found %s", row->name, i,
@@ -235,7 +235,7 @@ bool tt_op_positions_fit(const struct tt_graph *graph, const struct tt_node *nod
     return node->in[i] == TT_NONE || tt_value_elements(&graph->values[node->in[i]]) == rows;
 }
 
-/* On each rank, the nodes that read gathered rows make one term of their gradient. */
+/* On each rank, the nodes that read gathered rows produce one term of the gradient of these rows. */
 static bool is_gathered(const struct tt_graph *graph, const struct tt_value *value)
 {
     return value->producer != TT_NONE && tt_op_row(graph->nodes[value->producer].op)->exchange == TT_EXCHANGE_GATHER;
@@ -283,7 +283,7 @@ out:
     return rc;
 }
 
-/* Is output k, the gradient of a value that `forward` reads, a term of a sum over the node's peers? */
+/* Whether output k, the gradient of a value that `forward` reads, is a term of a sum over the node's peers. */
 static bool is_term(const struct tt_graph *graph, enum tt_op_id op, int k, const struct tt_node *forward, int of)
 {
     const struct tt_value *value = &graph->values[of];

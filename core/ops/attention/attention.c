@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * ATTENTION: o = softmax(scale q k^T) v, causal inside each sequence of T rows, for every query head; query head h
- * reads key/value head h / (H / K). With positions, causal inside each document of a sequence.
+ * reads key/value head h / (H / K). With positions, attention is causal inside each document of a sequence.
  *   in   q (N, H*E), k (M, K*E), v (M, K*Ev), positions (N) or absent, sinks (H) or absent
  *   out  o (N, H*Ev), lse (N, H): log of the sum of exp of each row, including the head's sink
  *   attr seq_len, heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), soft_cap (0: none),
- *        sliding_window (0: none); rows (N), in grains of whole sequences; out (K); pieces: q has the rows of some
- *        grains of every sequence, k and v those of all, in the order of core/graph/pieces.h. Without grains N is M.
+ *        sliding_window (0: none); rows (N), in grains of whole sequences; out (K); pieces: q holds the rows of some
+ *        grains of every sequence, k and v the rows of all grains, in the order of core/graph/pieces.h. Without grains
+ *        N is M.
  *
  * With a soft cap a score s becomes soft_cap tanh(s / soft_cap) before the mask (Gemma 2).
  *
- * A sink is a score that takes its share of a row's softmax but has no value (Xiao et al. 2023). lse includes it, and
- * backward needs nothing else of it; SINKS_BWD computes its own gradient.
+ * A sink is a score that takes its share of a row's softmax but has no value (Xiao et al. 2023). lse includes the sink,
+ * so backward needs nothing else from it; SINKS_BWD computes the gradient of the sink itself.
  *
  * A tile is TT_ATTENTION_ROWS rows of a piece of a head.
  */
@@ -50,7 +51,7 @@ const float *tt_attention_sinks(const struct tt_call *call, int input, int64_t f
     return to;
 }
 
-/* If an ATTENTION has sinks that are trained, adds their gradient to the graph. */
+/* Adds the gradient of the sinks to the graph, if an ATTENTION has trained sinks. */
 static int sinks_backward(struct tt_graph *graph, const struct tt_node *forward, int grad_out, int *grad_in)
 {
     int sinks = forward->in[SINKS], rc = 0, grad;
@@ -112,12 +113,12 @@ const struct tt_op_row tt_op_sinks_bwd = {
 
 /* --- ATTENTION --- */
 
-/* The pieces of the sequences of a node that gets `keys` rows of keys. */
+/* The pieces of the sequences in a node with `keys` rows of keys. */
 struct pieces {
     struct tt_pieces of;
     int64_t sequences;
     int64_t length;     /* size of a piece */
-    int64_t first, own; /* the places of the queries' pieces */
+    int64_t first, own; /* the places of the pieces that the queries come from */
 };
 
 static struct pieces pieces_of(const struct tt_attr *attr, int64_t keys)
@@ -140,8 +141,8 @@ static bool pieces_fit(const struct tt_attr *attr, int64_t rows, int64_t keys)
            rows * tt_pieces_count(pieces) == keys * tt_pieces_own(pieces);
 }
 
-/* Do inputs q, q + 1 and q + 2 of the node have the shapes of q, k and v, and does input `positions`, if any, have its
- * own? */
+/* Whether inputs q, q + 1 and q + 2 of the node have the shapes of q, k and v, and input `positions`, if any, has the
+ * right one. */
 static bool attention_fits(const struct tt_graph *graph, const struct tt_node *node, int q, int positions)
 {
     const struct tt_attr *attr = &node->attr;
@@ -176,8 +177,8 @@ out:
 }
 
 /*
- * Gathers again the keys and values that forward gathered, so that a rank need not keep them until backward. They
- * travel while the gradients of weights are computed.
+ * Repeats the gather of keys and values from forward, so that a rank need not keep them until backward. They travel
+ * while gradients of weights are computed.
  */
 static int gather_again(struct tt_graph *graph, int grad_out, int *value)
 {
@@ -242,7 +243,7 @@ static int64_t fwd_tiles_scratch(const struct tt_attention_shape *shape)
     return TT_ATTENTION_ROWS * (3 * widest / 2 + 17) + TT_ATTENTION_TILE_KEYS * (widest + 48) + 16;
 }
 
-/* For bfloat16, includes room for widened rows of q, k, v and o. */
+/* In bfloat16, includes room for rows of q, k, v and o widened to float32. */
 int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf16)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
@@ -256,9 +257,9 @@ int64_t tt_attention_fwd_scratch(const struct tt_attention_shape *shape, bool bf
 }
 
 /*
- * The forward pass gathers k and v by heads first: every tile of rows reads all earlier keys, and rows of 16 floats
- * whose distance is a power of two share few sets of a cache. Scratch: k (B, K, T, E), v (B, K, T, Ev), then each
- * worker's own.
+ * The forward pass gathers k and v by heads first: every tile of rows reads all earlier keys, and rows of 16 floats at
+ * a power-of-two stride would share a few sets of the cache. Scratch: k (B, K, T, E), v (B, K, T, Ev), then the scratch
+ * of each worker.
  */
 static int64_t heads_bytes(const struct tt_graph *graph, const struct tt_node *node, int input)
 {
@@ -315,7 +316,7 @@ static void gather_heads(const struct tt_call *call)
     tt_team_run(call->team, tt_tiles(rows, GATHER_ROWS), gather_tile, (void *)call);
 }
 
-/* The place, among the own pieces, of the i-th one in descending order of the length of rows. */
+/* The place, among this rank's pieces, of the piece whose rows see the i-th most keys. */
 static int64_t by_length(const struct pieces *pieces, int64_t i)
 {
     if (tt_pieces_of_grain(&pieces->of) == 1)
@@ -330,7 +331,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     struct pieces pieces = pieces_of(&call->node->attr, tt_value_rows(tt_call_in(call, 1)));
     int64_t all = pieces.sequences * shape.heads, blocks = tt_tiles(pieces.length, TT_ATTENTION_ROWS);
     int64_t sequence = tile % all / shape.heads, head = tile % shape.heads;
-    /* the longest rows first, so that no thread is left with a long one */
+    /* the rows that see most keys first, so that no thread is left with one at the end */
     int64_t place = by_length(&pieces, tile / all / blocks);
     struct tt_range part = tt_tile_range(pieces.length, TT_ATTENTION_ROWS, blocks - 1 - tile / all % blocks);
     int64_t row = (place * pieces.sequences + sequence) * pieces.length;
@@ -384,8 +385,8 @@ static double pairs_of_piece(const struct tt_attr *attr, double begin, double le
 }
 
 /*
- * The number of pairs (row, key) that the causal mask leaves, over all heads. The plan of a step does not know where
- * documents begin; documents only make the step shorter than predicted.
+ * The number of pairs (row, key) that the causal mask leaves, over all heads. A plan does not know where documents
+ * begin; they can only make the step shorter than predicted.
  */
 static double pairs(const struct tt_graph *graph, const struct tt_node *node)
 {
@@ -398,7 +399,7 @@ static double pairs(const struct tt_graph *graph, const struct tt_node *node)
     return sum * (double)pieces.sequences * node->attr.heads;
 }
 
-/* Two products in forward; five in backward, of which two have the width of values. */
+/* Forward has two products. Backward has five, two of which have the width of the values. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
@@ -428,10 +429,10 @@ const struct tt_op_row tt_op_attention = {
  * ATTENTION_BWD: computes the probabilities again from lse, tile by tile.
  *   in   do, q, k, v, o, lse, positions or absent      out  dq, dk, dv      (shapes as above)
  *
- * A task is a key/value head of a sequence with some of its query heads and a range of its keys. The dk and dv of the
- * query heads after the first part, and the dq of the ranges after the first, are partial sums in scratch, added in
- * order at the end. Their number depends on the shape of a grain only: few enough to cost little, and enough to keep 16
- * threads busy. Sequences in grains are the work of run_pieces.
+ * A task is a key/value head of a sequence with some of its query heads and a range of its keys. Scratch holds partial
+ * sums, which are added in order at the end: dk and dv for the query heads after the first part, and dq for the ranges
+ * after the first. Their number depends only on the shape of a grain: small enough to cost little, and large enough to
+ * keep 16 threads busy. run_pieces handles sequences in grains.
  */
 
 enum {
@@ -469,7 +470,7 @@ static struct split split_of(const struct tt_attr *attr, const struct tt_attenti
     return split;
 }
 
-/* The first key of range i of n. Ranges have equal work, so they grow, because fewer rows see later keys. */
+/* The first key of range i of n. All ranges have equal work, so later ranges are longer: fewer rows see later keys. */
 static int64_t range_begin(int64_t seq_len, int64_t i, int64_t n)
 {
     double share = 1.0 - sqrt(1.0 - (double)i / (double)n);
@@ -502,7 +503,7 @@ static int64_t bwd_tiles_scratch(const struct tt_attention_shape *shape, int64_t
            2 * tt_round_up(keys, 32) * widest;
 }
 
-/* For bfloat16, includes room for widened rows of q, do, k and v, or for pairs of them. */
+/* In bfloat16, includes room for rows of q, do, k and v widened to float32, or for pairs of rows. */
 int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
 {
     int64_t tile = shape->seq_len < TT_ATTENTION_KEYS ? shape->seq_len : TT_ATTENTION_KEYS;
@@ -524,13 +525,13 @@ int64_t tt_attention_bwd_scratch(const struct tt_attention_shape *shape, int64_t
 /*
  * --- sequences in pieces ---
  *
- * Ranks may share a sequence by grains. A rank has the queries of some grains, but the keys and values of all grains.
- * The gradients of keys and values are sums over rows, with one term per grain. The terms are added as a tree, which
- * other ranks continue, so the bits do not depend on which rank has which grain.
+ * Ranks may divide the grains of a sequence among them. A rank then has the queries of some grains, but the keys and
+ * values of all grains. The gradients of keys and values are sums over rows, with one term per grain. The terms are
+ * added as a tree that other ranks continue, so the bits do not depend on which rank has which grain.
  *
  * A task is a key/value head of a sequence, with all its query heads, and a range of its keys. It computes the terms of
  * one grain after the other into a stack. dq of the ranges is added in order at the end. The number of ranges depends
- * on the whole sequence only, and not on the heads of this rank.
+ * only on the whole sequence, not on this rank's heads.
  */
 
 struct piece_work {
@@ -539,7 +540,7 @@ struct piece_work {
     struct pieces pieces;
     int64_t kv_heads, ranges;
     bool bf16;
-    bool dq_is_output; /* of range 0; else its place in scratch is the first */
+    bool dq_is_output; /* range 0 writes dq to the output; otherwise it is first in scratch */
     int64_t dq, term;  /* floats of dq, and of a term of dk and dv */
     int64_t values;    /* offset of dv in a term */
     int64_t widths[2]; /* width of a key and of a value */
@@ -590,7 +591,7 @@ struct task {
     float *kernel, *terms;
 };
 
-/* dk of a place of the stack (k 0), or dv (k 1). */
+/* dk (k 0) or dv (k 1) at one level of the stack. */
 static float *term_of(const struct task *task, int64_t place, int k)
 {
     return task->terms + place * task->run->term + k * task->run->values;
@@ -605,7 +606,7 @@ static void add_terms(const struct task *task, int64_t into, int64_t from)
     }
 }
 
-/* Multiplies the rows of the own piece at `place` with the keys of the range. */
+/* Multiplies the rows of this rank's piece at `place` with the keys of the range. */
 static void run_piece(const struct task *task, int64_t place, struct tt_attention_shape shape, int64_t to)
 {
     const struct piece_work *run = task->run;
@@ -703,7 +704,7 @@ static void piece_run_task(void *arg, int64_t tile, int worker)
     store_sums(&task);
 }
 
-/* Adds dq of the ranges that a row sees. */
+/* For each row, adds dq of all the ranges that the row sees. */
 static void piece_sum_task(void *arg, int64_t tile, int worker)
 {
     const struct piece_work *run = arg;
@@ -771,7 +772,7 @@ out:
 }
 
 /*
- * Scratch: dq of ranges 1.., dk of parts 1.., dv of parts 1.., and the scratch of each worker. In bfloat16, range 0 and
+ * Scratch: dq of ranges 1 and up, dk and dv of parts 1 and up, and the scratch of each worker. In bfloat16, range 0 and
  * part 0 are in scratch too, since the kernel's gradients are floats.
  */
 struct layout {

@@ -19,10 +19,10 @@
 
 enum {
     SINKS = 5 /* index of the input */,
-    LATENT_HEADS = 4 /* heads of a tile, if all heads share the keys: enough to read these once for several heads */
+    LATENT_HEADS = 4 /* heads of a tile, if all heads share the keys: enough to reuse each key for several heads */
 };
 
-/* For bfloat16, includes room for the heads' rows of q and o and a row of k or v as floats. */
+/* In bfloat16, includes room for the heads' rows of q and o, and for a row of k or v, as floats. */
 int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t keys, bool bf16)
 {
     int64_t floats = shape->heads / shape->kv_heads * keys;
@@ -86,7 +86,7 @@ static float *scratch_of(const struct tt_call *call, int worker)
     return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
 }
 
-/* The sinks of the heads of a tile; if widened, they lie behind the kernel's scratch. */
+/* The sinks of a tile's heads; widened sinks follow the kernel's scratch. */
 static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
 {
     return tt_attention_sinks(call, SINKS, first, n, scratch_of(call, worker) + kernel_floats(call->graph, call->node));
@@ -102,7 +102,7 @@ static struct tt_attention_shape shape_of(const struct tt_call *call)
     return shape;
 }
 
-/* The cached values, from a row of the caches of all key/value heads on. */
+/* The cached values of all key/value heads, beginning at a row of each head's cache. */
 static const void *values_at(const struct tt_call *call, const struct tt_attention_shape *shape, int64_t row)
 {
     return tt_call_in_at(call, call->in[2] ? 4 : 3, row * tt_attention_value_stride(shape));
@@ -131,7 +131,8 @@ static void append(const struct tt_call *call)
     }
 }
 
-/* The number of heads in a tile of a single row: all heads that share keys. If all heads share a latent: only a few. */
+/* The number of heads in a tile of a single row: all heads that share keys, but only a few if all heads share a
+ * latent. */
 static int64_t heads_of_tile(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
@@ -206,7 +207,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
 }
 
-/* The cost if the cache is full. */
+/* The cost with a full cache. */
 static void cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);

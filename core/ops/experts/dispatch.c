@@ -5,8 +5,8 @@
  *   in   x (N, D), ids (N, k) I32 of experts
  *   out  y (N k, D)
  *        places (N, k) I32: the row of y for each slot of ids
- *        ends (X G) I32: the end of the rows of each expert, and within it of each grain of tokens; they begin where
- *        those before them end
+ *        ends (X G) I32: the end of the rows of each expert and, within an expert, of each grain of tokens; they begin
+ *        where the previous rows end
  *   attr experts (X), parts (G grains; core/graph/pieces.h)
  *
  * DISPATCH_BWD: a token's gradient is the sum over its rows, in the order of its slots (ascending experts).
@@ -39,7 +39,7 @@ out:
 }
 
 /*
- * Counts in `next` the slots of each expert in each grain or, with `places`, gives each slot its next row.
+ * Counts in `next` the slots of each expert in each grain. With `places`, gives each slot its next row instead.
  */
 static void walk_slots(const struct tt_call *call, int32_t *next, int32_t *places)
 {
@@ -75,7 +75,7 @@ static void sort(const struct tt_call *call)
         next[i] = begin;
         begin += count;
     }
-    walk_slots(call, next, call->out[1]); /* at the end, these are the ends */
+    walk_slots(call, next, call->out[1]); /* after the pass, these are the ends */
 }
 
 static void copy_tile(const struct tt_call *call, struct tt_range part)
@@ -138,12 +138,12 @@ const struct tt_op_row tt_op_dispatch_bwd = {
 };
 
 /*
- * COMBINE: a token's sum over its experts' rows, each times its gate, in the order of the token's slots (ascending
+ * COMBINE: for each token, the sum of its experts' rows times their gates, in the order of the token's slots (ascending
  * experts), in float32.
  *   in   y (N k, D), gates (N, k) F32, places (N, k) I32 (DISPATCH)      out  out (N, D)
  *
  * COMBINE_BWD: dy[place] = gate * dout, and the gate's gradient is the dot product of y[place] and dout. So y is kept.
- * (A product with the experts' last weight could replace it, but with other bits.)
+ * (A product with the experts' last weight could recompute it, but with different bits.)
  *   in   dout (N, D), y, gates, places      out  dy (N k, D), may take y's memory; dgates (N, k) F32
  */
 
@@ -231,14 +231,14 @@ const struct tt_op_row tt_op_combine_bwd = {
 };
 
 /*
- * EXPERTS_BIAS: y = x + b, where each expert's rows have a bias of their own.
+ * EXPERTS_BIAS: y = x + b, with a separate bias for each expert's rows.
  *   in   x (R, M), b (X, M), ends (X) I32 (DISPATCH): expert e has rows [ends[e - 1], ends[e])
  *   out  y (R, M), may take x's memory
  *   attr experts (X)
  *
  * EXPERTS_BIAS_BWD: the gradient of b. The gradient of x is dy itself.
  *   in   dy (R, M), ends, acc (X, M) or none      out  db (X, M) = [acc +] the sum of each expert's rows
- *   An expert's rows are added in their order. An expert has the same rows on every layout, so db has the same bits.
+ *   The rows of an expert are added in order. They are the same rows on every layout, so db has the same bits.
  */
 
 enum { BIAS_TILE_ROWS = 64, SUM_COLUMNS = 64 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * EXPERTS: y = x w^T, where each expert's rows have a weight of their own.
+ * EXPERTS: y = x w^T, with a separate weight for each expert's rows.
  *   in   x (R, K), w (X, M, K), ends (X G) I32 (DISPATCH)      out  y (R, M)
  *   Grain g of the rows of expert e has rows [ends[i - 1], ends[i]), i = e G + g.
  *
@@ -9,9 +9,9 @@
  *   An expert without rows gets acc, or zeros. The gradients of grains are added in the order of core/math/tree.h.
  *   attr experts (X), parts (G)
  *
- * Each expert's rows of a grain are one product (experts.h). The team runs the tiles of all experts in one run, so an
- * expert with many rows does not keep the others waiting. An expert has the same rows of a grain on every layout, so
- * its product has the same shape, and the bits do not depend on the layout with any kernel.
+ * The rows of one expert and grain are one product (experts.h). The team runs the tiles of all experts together, so an
+ * expert with many rows does not keep the others waiting. An expert gets the same rows of a grain on every layout, so
+ * its product has the same shape, and the bits do not depend on the layout, whatever the kernel.
  */
 #include "core/ops/experts/experts.h"
 
@@ -29,7 +29,7 @@
 
 enum {
     LINE = 16,    /* floats of a cache line */
-    FEW_ROWS = 4, /* up to this number, rows are multiplied one by one, as vectors */
+    FEW_ROWS = 4, /* up to this number of rows, each row is a product of its own, as a vector */
     CLASSES = 64  /* classes of numbers of rows: none, and one for each power of two */
 };
 
@@ -70,7 +70,7 @@ static struct tt_gemv vector_of(const struct tt_experts_products *p, const struc
                             .width = p->k};
 }
 
-/* A part of the weight, times all rows, while it is in the cache. */
+/* Multiplies a part of the weight with all rows while the part is in the cache. */
 static void run_vectors(const struct tt_experts_products *p, const struct tt_expert_rows *of, int64_t tile)
 {
     for (int64_t row = 0; row < of->rows; row++) {
@@ -82,7 +82,7 @@ static void run_vectors(const struct tt_experts_products *p, const struct tt_exp
 
 /* --- tiles --- */
 
-/* The gradient that an expert without rows leaves. */
+/* The gradient of an expert without rows. */
 static void leave(const struct tt_experts_products *p, const struct tt_expert_rows *of)
 {
     size_t bytes = (size_t)(p->m * p->k) * sizeof(float);
@@ -130,7 +130,7 @@ struct products_run {
     int threads;
 };
 
-/* The weight that the thread will probably multiply with after the last tile of a product; NULL: unknown. */
+/* The weight that the thread will probably need after the last tile of a product; NULL: unknown. */
 static const void *next_weight(const struct products_run *run, int64_t place)
 {
     const struct tt_experts_products *p = run->products;
@@ -178,8 +178,8 @@ static int size_class(int64_t rows)
 }
 
 /*
- * The order in which products run: more rows first, up to a factor of two, because large tiles at the end would leave
- * the other threads idle.
+ * The order in which products run: by number of rows (compared as powers of two), largest first, because a large tile
+ * at the end would leave the other threads idle.
  */
 static void put_in_order(const struct tt_experts_products *p)
 {
@@ -219,7 +219,7 @@ int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, in
 
 /* --- products of pairs of an expert and a source --- */
 
-enum { LINE_BYTES = 64 /* bytes of a cache line */, TILE = 4096 /* floats of a sum that a thread adds */ };
+enum { LINE_BYTES = 64 /* bytes of a cache line */, TILE = 4096 /* floats of a sum that one thread adds at once */ };
 
 static bool is_shared(const struct tt_attr *attr)
 {
@@ -262,7 +262,7 @@ static const void *at(const void *x, bool bf16, int64_t i)
     return x ? (const char *)x + i * (int64_t)(bf16 ? sizeof(tt_bf16) : sizeof(float)) : NULL;
 }
 
-/* The rows of a pair, and where its operands begin. */
+/* The rows of a pair, and the addresses of its operands. */
 static struct tt_expert_rows rows_of(const struct tt_pairs *pairs, const struct tt_pair_products *p, int64_t pair)
 {
     int64_t begin = pair > pairs->first ? pairs->ends[pair - 1] : pairs->begin,
@@ -280,7 +280,7 @@ static struct tt_expert_rows rows_of(const struct tt_pairs *pairs, const struct 
 
 /* --- runs of the team --- */
 
-/* Scratch: the rows of each pair, then each worker's floats. */
+/* Scratch: the rows of each pair, then the floats of each worker. */
 static int64_t rows_bytes(int64_t pairs)
 {
     return tt_round_up(pairs * (int64_t)sizeof(struct tt_expert_rows), LINE_BYTES);
@@ -331,13 +331,13 @@ void tt_pairs_multiply(const struct tt_pairs_work *w, enum tt_op_id op, int64_t 
 /* --- gradients of weights, from several sources --- */
 
 /*
- * The gradients for one source are computed and added for several experts together: enough experts to give every thread
- * some tiles, but no more, since each needs room for its sums. One thread takes one expert, so that the sums stay in
- * its cache.
+ * For one source, the gradients of several experts are computed and added together: enough experts to give every thread
+ * some tiles, but no more, since each expert needs room for its sums. One thread takes one expert, so that the sums
+ * stay in its cache.
  */
 static int64_t experts_at_once(const struct tt_pair_products *products, int64_t experts, int threads)
 {
-    enum { TILES = 4 }; /* tiles of each thread */
+    enum { TILES = 4 }; /* tiles for each thread */
     struct tt_experts_products of = {.op = products->op, .bf16 = products->bf16, .m = products->m, .k = products->k};
     int64_t most = tt_div_up((int64_t)TILES * threads, tiles_of(&of, &(struct tt_expert_rows){.rows = 1}));
 
@@ -360,8 +360,7 @@ int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_pr
            products->k;
 }
 
-/* Everything needed for the gradients of a weight of all experts. A level of the sums holds one sum for each expert at
- * once. */
+/* Everything needed for the gradients of one weight of all experts. Each level of the sums holds one sum per expert. */
 struct gradients {
     const struct tt_call *call;
     const struct tt_pairs *pairs;
@@ -412,7 +411,7 @@ static void run_tiles(const struct gradients *g, struct addition *addition, void
     tt_team_run(g->call->team, tt_tiles(addition->floats, TILE), tile, addition);
 }
 
-/* The gradients of experts for the rows of one source. */
+/* Computes the gradients of several experts for the rows of one source. */
 static void make_leaves(const struct gradients *g, int source, int64_t from, int64_t end, float *to)
 {
     struct tt_experts_products run = pair_products_of(g->products, tt_pairs_count(&g->call->node->attr));
@@ -427,7 +426,7 @@ static void make_leaves(const struct gradients *g, int source, int64_t from, int
     tt_experts_run(g->call->team, &run);
 }
 
-/* Moves the finished sums of experts, a + b or a, to their places. */
+/* Writes the finished sums of experts, a + b or a, to their places. */
 static void store_sums(const struct gradients *g, int64_t from, int64_t end, float *a, const float *b)
 {
     for (int64_t e = from; e < end; e++, a += g->floats) {
@@ -450,9 +449,9 @@ static int sums_after(int sources)
 }
 
 /*
- * Adds the gradients for the rows of one source to the sums over earlier sources. The grains of the same tokens are a
- * power of two of sources, so their sum is complete after a fixed number of additions and may be rounded then. The very
- * last addition writes directly into the result, unless that is rounded.
+ * Adds the gradients for the rows of one source to the sums over earlier sources. The number of sources that are grains
+ * of the same tokens is a power of two, so their sum is complete after a fixed number of additions, and may then be
+ * rounded. The last addition of all writes directly into the result, unless the result is rounded.
  */
 static void add_source(const struct gradients *g, int source, int64_t from, int64_t end)
 {
@@ -482,7 +481,7 @@ static void add_source(const struct gradients *g, int source, int64_t from, int6
         store_sums(g, from, end, stores_sum ? sum - level : sum, stores_sum ? sum : NULL);
 }
 
-/* The first expert from `from` to `end` whose pair with a source is not before `pair`. */
+/* The first expert in [from, end) whose pair with a source is `pair` or a later one. */
 static int64_t expert_at(const struct tt_pairs *pairs, int64_t pair, int source, int64_t from, int64_t end)
 {
     int64_t e = (pair + pairs->sources - 1 - source) / pairs->sources;
@@ -576,7 +575,7 @@ static struct tt_pair_products experts_products_of(const struct tt_graph *graph,
         .op = node->op, .bf16 = tt_op_is_bf16(graph, node), .m = s.m, .k = s.k, .rows = s.rows};
 }
 
-/* Scratch: first the sums over grains, then the products' own. */
+/* Scratch: first the sums over grains, then the scratch of the products. */
 static int64_t sums_bytes(const struct tt_node *node, const struct tt_pair_products *products, int threads)
 {
     bool adds = node->op == TT_OP_EXPERTS_BWD_W;

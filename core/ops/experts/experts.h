@@ -9,29 +9,29 @@
 
 /**
  * The products of experts: each multiplies some rows with one expert's weight (M, K). The op EXPERTS runs one product
- * per expert. A rank that computes rows of other ranks runs one per expert and rank; with the same rows, a product has
- * the same bits there.
+ * per expert. A rank that computes rows of other ranks runs one per expert and rank; a product of the same rows has the
+ * same bits there.
  */
 
-/** The rows of one product, and where its operands begin. */
+/** The rows of one product, and the addresses of its operands. */
 struct tt_expert_rows {
-    int64_t rows; /* may be 0: then operands may be NULL, except EXPERTS_BWD_W's out, which gets acc or zeros */
+    int64_t rows; /* may be 0: then operands may be NULL, except `out` of EXPERTS_BWD_W, which gets acc or zeros */
     /* EXPERTS: x (rows, K), w (M, K); EXPERTS_BWD_X: dy (rows, M), w; EXPERTS_BWD_W: dy (rows, M), x (rows, K) */
     const void *in[2];
-    const void *acc; /* of out's type, or NULL; may be equal to out. EXPERTS does not read it */
+    const void *acc; /* of the type of `out`, or NULL; may be equal to `out`. EXPERTS does not read it */
     void *out;       /* EXPERTS: y (rows, M); EXPERTS_BWD_X: dx (rows, K); EXPERTS_BWD_W: dw (M, K) in float32 */
     /* written by tt_experts_run: the index of the product at this place in the order; the number of tiles up to it */
     int64_t order, tiles;
 };
 
-/** Products that the team runs at once. */
+/** Products that the team runs together. */
 struct tt_experts_products {
     enum tt_op_id op; /* TT_OP_EXPERTS, TT_OP_EXPERTS_BWD_X or TT_OP_EXPERTS_BWD_W */
     bool bf16;        /* operands are bfloat16, except the float32 ones above; else all are floats */
     int64_t m, k;     /* sizes of an expert's weight */
     struct tt_expert_rows *of;
-    int64_t n;              /* products */
-    float *scratch;         /* scratch of the team's first worker, aligned to 64 bytes; the others' follow */
+    int64_t n;      /* products */
+    float *scratch; /* scratch of the team's first worker, aligned to 64 bytes; the scratch of the others follows */
     int64_t scratch_floats; /* floats of each worker: tt_experts_scratch_floats for the most rows of a product */
 };
 
@@ -56,11 +56,11 @@ int64_t tt_experts_scratch_floats(const struct tt_experts_products *products, in
 /* The pairs to which the current rows belong. */
 struct tt_pairs {
     const int32_t *ends; /* [pair] the end of its rows, which begin at the end of the pair before it */
-    int64_t first, end;  /* the range of pairs whose rows these are */
-    int64_t begin;       /* where the rows of `first` begin: at 0, except for a part of the pairs */
+    int64_t first, end;  /* the range of pairs to which these rows belong */
+    int64_t begin;       /* where the rows of `first` begin: 0, unless these are a part of the pairs */
     int64_t before;      /* the rows of the pairs before `first` */
     int sources;         /* number of pairs of an expert */
-    int grains;          /* number of these sources that are grains of the same tokens */
+    int grains;          /* how many consecutive sources are grains of the same tokens */
 };
 
 /** The number of a node's pairs whose expert this rank holds. */
@@ -95,7 +95,7 @@ struct tt_pair_products {
 /** Bytes of scratch for the given number of pairs; reads op, bf16, m, k and rows. */
 int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs, int threads);
 
-/* The common description of the products of a node with rows and weights. */
+/* What the products of one node have in common. */
 struct tt_pairs_work {
     const struct tt_call *call;
     struct tt_pairs pairs;
@@ -129,20 +129,20 @@ void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs
 int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_products *products, int threads);
 
 /**
- * The feed-forwards of experts whose rows ranks exchange (ffn.c). A program runs such a node differently from others:
- * it fetches the rows of all ranks for this rank's experts, one window at a time, runs the node on each window, and
- * returns the rows of its output (core/program/instr/experts.c).
+ * The feed-forward op of experts that are spread over ranks, which exchange its rows (ffn.c). A program runs such a
+ * node differently: it fetches the rows of all ranks for this rank's experts, one window at a time, runs the node on
+ * each window, and returns the rows of its output (core/program/instr/experts.c).
  */
 
-/* The rows that a node sends to the ranks of the experts and receives back, as the indices of its inputs and of its
- * output. */
+/* The rows that a node sends to the ranks of the experts, and the rows that it gets back: indices of its inputs and of
+ * its output. */
 struct tt_routed {
     int n_in, in[2];
     int ends, out;
-    int n_whole; /* the first outputs are written whole; of the others, only the elements that backward reads */
+    int n_whole; /* outputs that are written whole; in the others, only the elements that backward reads */
 };
 
-/** Whether ranks share the experts of a node, and if so, what the node exchanges with them. */
+/** Whether a node's experts are spread over ranks and, if so, what the node exchanges with them. */
 bool tt_node_routes(const struct tt_graph *graph, int node, struct tt_routed *ret_routed);
 
 #endif

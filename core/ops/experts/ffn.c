@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, where each expert's rows have weights of their own. It has the same
- * bits as EXPERTS for w1 and w3, then SWIGLU, then EXPERTS for w2. It replaces these nodes if ranks share the experts:
- * the rows of gate, up and hidden then come from several ranks, and their number is known only when the step runs.
+ * EXPERTS_FFN: y = (silu(x w1^T) * (x w3^T)) w2^T, with separate weights for each expert's rows. It has the same bits
+ * as EXPERTS for w1 and w3, then SWIGLU, then EXPERTS for w2. It replaces these nodes if the experts are spread over
+ * ranks: gate, up and hidden then have rows from several ranks, and how many is known only when the step runs.
  *   in   x (R, D), ends (X G) I32 (DISPATCH), w1 (Y, M, D), w3 (Y, M, D), w2 (Y, D, M)
  *   out  y (R, D); gate, up (R, M): x w1^T and x w3^T, for backward
  *   attr experts (X), parts (G)
  *        peers: the n ranks that share the experts; each has Y = X / n. Without peers Y is X
- *        window: if there are peers, the most rows of all of them that this rank takes at once
+ *        window: with peers, the largest number of their rows that this rank takes at once
  *
- * With peers the node runs on windows (experts.h): x and y are then at most `window` rows of the pairs of an expert and
- * a source, and `ends` says which. y may be x. Gate and up hold the first pairs of this rank's experts whose rows fit
- * into R, and nothing is written beyond them. With an even load these are nearly all pairs; backward computes the
- * others again. So the memory is the same as for a rank that has all experts.
+ * With peers the node runs on windows (experts.h): x and y then hold at most `window` rows of pairs (expert, source),
+ * and `ends` says which. y may be x. Gate and up hold the first pairs of this rank's experts whose rows fit into R, and
+ * nothing is written beyond them. With an even load these are nearly all pairs; backward recomputes the others. So the
+ * memory is the same as for a rank that has all experts.
  *
  * EXPERTS_FFN_BWD: the gradients of EXPERTS_FFN. It reads the part of gate and up that EXPERTS_FFN kept, and computes
  * the rest and hidden again.
  *   in   dy (R, D), x (R, D), ends (X G) I32, w1, w3 (Y, M, D), w2 (Y, D, M), acc of w1, w3 and w2, or none; gate and
- *        up of EXPERTS_FFN, or none: then all of them are missing
+ *        up of EXPERTS_FFN, or none: then backward recomputes all of gate and up
  *   out  dx (R, D), may take dy's memory; dw1, dw3, dw2 = [acc +] gradient, may take acc's memory. If the weights are
  *        frozen only dx
  *   attr as EXPERTS_FFN; round_leaves: the gradient from each peer's rows is rounded to bfloat16 before the gradients
@@ -40,8 +40,9 @@ enum { Y, GATE, UP };         /* outputs */
 /* inputs of EXPERTS_FFN_BWD */
 enum { DY, BWD_X, BWD_ENDS, BWD_W1, BWD_W3, BWD_W2, ACC, BWD_GATE = ACC + WEIGHTS, BWD_UP };
 /*
- * Arrays in scratch: first the gate of pairs whose gate is not kept, then hidden; up in the same way, then its
- * gradient; the gradient of hidden, then of gate. EXPERTS_FFN uses the first two.
+ * Arrays in scratch, each of which holds two values in turn: gate (of the pairs for which it was not kept), then
+ * hidden; up (likewise), then its gradient; the gradient of hidden, then of gate. EXPERTS_FFN uses the first two
+ * arrays.
  */
 enum { H, DU, DG };
 
@@ -84,7 +85,7 @@ out:
     return rc;
 }
 
-/* The gradients of the weights are computed together, or not at all if the weights are frozen. */
+/* The gradients of all three weights are computed, or none if the weights are frozen. */
 static int backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
@@ -130,7 +131,7 @@ out:
 
 /* --- running --- */
 
-/* Gate and up of pairs, from row 0 of the window on: outputs or inputs of the node, or arrays in scratch. */
+/* Gate and up of pairs, starting at row 0 of the window: outputs or inputs of the node, or arrays in scratch. */
 struct hidden {
     struct tt_pairs pairs;
     char *gate, *up;
@@ -141,7 +142,7 @@ struct work {
     struct tt_pairs_work of;
     int64_t d, m, rows;
     const void *x, *w1, *w3;
-    char *sums[WEIGHTS], *hidden[HIDDEN]; /* in scratch, before the products' part */
+    char *sums[WEIGHTS], *hidden[HIDDEN]; /* in scratch, before the part of the products */
     struct hidden kept, other;
 };
 
@@ -174,8 +175,8 @@ static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *no
 }
 
 /*
- * Cuts pairs into two parts: the first pairs, whose rows are among the first `most` rows of all pairs, and the others.
- * The part of a pair does not depend on how the pairs are spread over calls.
+ * Cuts pairs into two parts: the pairs whose rows are among the first `most` rows of all pairs, and the rest. The part
+ * to which a pair belongs does not depend on how the pairs are distributed over calls.
  */
 static void cut_pairs(const struct tt_pairs *pairs, int64_t most, struct tt_pairs ret_parts[2])
 {
@@ -190,7 +191,8 @@ static void cut_pairs(const struct tt_pairs *pairs, int64_t most, struct tt_pair
     rest->before += tt_pairs_rows(first);
 }
 
-/* If a rank has `rows` rows for all experts, no pair has more: an expert gets a token of a grain once. */
+/* No pair has more rows than this, if a rank has `rows` rows for all experts: an expert gets each token at most
+ * once. */
 static int64_t most_rows_of_pairs(const struct tt_attr *attr, int64_t rows)
 {
     int64_t grain = tt_parts_grain_rows(&attr->parts, rows / (attr->top_k ? attr->top_k : 1));

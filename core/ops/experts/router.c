@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ROUTER: which experts see each token, and with which weights. All arithmetic after the product is in float32.
+ * ROUTER: chooses the experts of each token, and their weights. All arithmetic after the product is in float32.
  *   in   x (N, D), w (X, D), bias (X) F32 or none: added to the scores only for the choice of experts
  *        logit_bias (X) or none: added to x w^T
  *        labels (N, or the rows of several ranks) I32 or none: TT_LABEL_PADDING where there is no token
@@ -9,8 +9,9 @@
  *        scores (N, X) F32: softmax or sigmoid of the logits, x w^T [+ logit_bias]
  *        losses (5, N) F32: terms of the auxiliary losses and the logsumexp of the logits (router.h), if any
  *   attr top_k (k), router, losses, seq_len, pieces, rows (N), first_row
- *   The k experts are those with the largest scores, and of equal scores those with the smaller ids, so the choice is
- *   defined for all inputs. With groups, experts of the best kept_groups groups only; of equal groups, the first ones.
+ *   The k experts are those with the largest scores, and among equal scores those with the smaller ids, so the choice
+ *   is defined for all inputs. With groups, only experts of the best kept_groups groups; among equal groups, the first
+ *   ones.
  *   normalize: the gates of a token are divided by their sum, of sigmoids by their sum + 1e-20, since it may be 0.
  *   balanced: slot i of all N k slots gets expert i mod X instead, with its score (to measure speed without imbalance).
  *   The terms of padding are 0, and balance losses do not count padding as tokens.
@@ -44,7 +45,7 @@ static const float least_sum = 1e-20F; /* transformers' */
 
 enum { MOST_GROUPS = 64 };
 
-/* The choice depends on these: the token's scores, each plus the bias of its expert. */
+/* The scores that decide the choice: the token's scores, each plus the bias of its expert. */
 struct choice {
     const float *scores, *bias; /* (X); NULL: no bias */
 };
@@ -57,7 +58,7 @@ static void insert(int32_t *ids, int n, int32_t expert)
     ids[n] = expert;
 }
 
-/* Is `expert` among the n chosen ones? */
+/* Whether `expert` is among the n chosen ones. */
 static bool is_chosen(const int32_t *ids, int n, int64_t expert)
 {
     for (int i = 0; i < n; i++)
@@ -71,8 +72,7 @@ static float value_of(const struct choice *c, int64_t expert)
     return c->bias ? c->scores[expert] + c->bias[expert] : c->scores[expert];
 }
 
-/* The best of the experts from `from` to `end` that are not among the n chosen ones; the first one if no scores are
- * numbers. */
+/* The best expert in [from, end) that is not among the n chosen ones; the first one if all scores are NaN. */
 static int64_t best_of(const struct choice *c, const int32_t *chosen, int n, int64_t from, int64_t end)
 {
     int64_t best = TT_NONE;
@@ -91,7 +91,7 @@ static float group_value(const struct choice *c, enum tt_group_rule rule, int64_
     return rule == TT_GROUP_TWO_BEST ? best + value_of(c, best_of(c, &first, 1, from, end)) : best;
 }
 
-/* The groups from which a token's experts may come, as bits. */
+/* The groups from which a token's experts may come, as a bit mask. */
 static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, int64_t experts)
 {
     float value[MOST_GROUPS];
@@ -111,7 +111,7 @@ static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, i
     return kept;
 }
 
-/* Writes the ids of k experts, ascending. They are valid even if scores are not numbers; the loss will show that. */
+/* Writes the ids of k experts, ascending. They are valid even if scores are NaN; the loss will show the NaN. */
 static void choose(int32_t *ids, const struct choice *c, const struct tt_router *r, int k, int64_t experts)
 {
     int groups = r->groups > 1 ? r->groups : 1;
@@ -131,7 +131,8 @@ static void choose(int32_t *ids, const struct choice *c, const struct tt_router 
     }
 }
 
-/* The same without scores: slot i of all slots gets expert i mod X. row: the token's among those of all ranks. */
+/* The same without scores: slot i of all slots gets expert i mod X. row: the token's row among the rows of all
+ * ranks. */
 static void choose_in_turn(int32_t *ids, int64_t row, int k, int64_t experts)
 {
     for (int j = 0; j < k; j++)
@@ -153,7 +154,7 @@ static bool has_losses(const struct tt_attr *attr)
     return balances(attr) || attr->losses.z > 0.0F;
 }
 
-/* The rows of the microbatch, if a rank has `rows` of them. */
+/* The rows of the whole microbatch, if a rank has `rows` of them. */
 static int64_t all_rows_of(const struct tt_attr *attr, int64_t rows)
 {
     return attr->rows.grains > 1 ? attr->rows.whole : rows;
@@ -195,7 +196,7 @@ static bool losses_fit(const struct tt_attr *attr, int64_t rows)
            (l->z <= 0.0F || attr->router.score == TT_SCORE_SOFTMAX);
 }
 
-/* The tokens whose balance is one term: a sequence's, or all. */
+/* The number of tokens whose balance is one term: a sequence, or all. */
 static int64_t tokens_of(const struct tt_attr *attr, int64_t rows)
 {
     return attr->losses.sequence > 0.0F ? attr->seq_len : rows;
@@ -206,7 +207,8 @@ int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_
     return balances(attr) ? (rows / tokens_of(attr, rows) + 2) * experts : 0;
 }
 
-/* The index of the term of a row of the microbatch: its sequence, which has pieces (pieces.h), or the only term. */
+/* The index of the term for a row of the microbatch: its sequence, which may be in pieces (pieces.h), or the only
+ * term. */
 static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
 {
     int64_t piece = attr->seq_len / tt_pieces_count(&attr->pieces);
@@ -324,7 +326,7 @@ void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors fa
     losses[TT_ROUTER_LSE * rows + row] = token->lse;
 }
 
-/* Adds the gradient of a token's terms, times `scale`, to that of its logits. */
+/* Adds the gradient of a token's terms, times `scale`, to the gradient of its logits. */
 static void add_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
                           int64_t experts, float scale, float *dlogits)
 {
@@ -348,7 +350,7 @@ static void add_loss_grad(const struct tt_attr *attr, struct tt_token_factors fa
 
 /* --- ROUTER --- */
 
-/* Whether the options are possible with X experts: groups of at least two that have room for k experts. */
+/* Whether the options fit X experts: groups have at least two experts, and the kept groups at least k. */
 static bool options_fit(const struct tt_attr *attr, int64_t experts)
 {
     const struct tt_router *r = &attr->router;
@@ -361,7 +363,7 @@ static bool options_fit(const struct tt_attr *attr, int64_t experts)
            r->kept_groups <= r->groups && attr->top_k <= r->kept_groups * (experts / r->groups);
 }
 
-/* Labels are of this rank's rows, or of the rows of all ranks with the same sequences. */
+/* Labels belong to this rank's rows, or to the rows of all ranks with the same sequences. */
 static bool labels_fit(const struct tt_graph *graph, const struct tt_node *node, int64_t rows)
 {
     return node->n_in <= LABELS || node->in[LABELS] == TT_NONE ||
@@ -651,7 +653,7 @@ static void products_of(const struct tt_graph *graph, const struct tt_node *node
 }
 
 /*
- * The gradient of each expert's logit, through the gates of a token. A normalized gate depends on the scores of the
+ * The gradient of each expert's logit through the gates of a token. A normalized gate depends on the scores of the
  * other chosen experts too. A softmax depends on all logits; so the normalized gates of a softmax are a softmax of the
  * chosen logits.
  */
@@ -673,7 +675,7 @@ static void logits_grad(const struct tt_attr *attr, const float *dgates, const i
     }
 }
 
-/* Floats before the products' scratch: dlogits, and dlogits in bfloat16 if the products are. */
+/* Floats before the scratch of the products: dlogits and, if the products are in bfloat16, a copy in bfloat16. */
 static int64_t logits_floats(const struct tt_graph *graph, const struct tt_node *node)
 {
     int64_t n = tt_value_elements(&graph->values[node->in[3]]);

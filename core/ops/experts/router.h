@@ -11,36 +11,36 @@
 /**
  * Auxiliary losses of a router (struct tt_router_losses), which are added to the differentiated loss. Each is a sum of
  * terms of the tokens, divided by the number of tokens in the global batch; padding is no token. They depend only on
- * one microbatch and on the loads of the previous step, not on the layout. If ranks have parts of the microbatch's
- * rows, the loads still count all rows: the ranks gather the experts of all tokens, and the op ROUTER_LOSSES computes
- * the terms of balance losses (router.c).
+ * one microbatch and on the loads of the previous step, not on the layout. If each rank has only some of the
+ * microbatch's rows, the loads still count all rows: the ranks gather the experts of all tokens, and the op
+ * ROUTER_LOSSES computes the terms of balance losses (router.c).
  *
- * A balance loss of G tokens, which are a sequence or the microbatch: X sum_x f_x P_x (Switch Transformer, with f
- * divided by k too; DeepSeek-V3 uses it for each sequence). f_x is the share of the G k slots that expert x got, and
- * has no gradient; P_x is the mean of its scores, each divided by the sum of the token's scores. The loss of the global
- * batch uses the f_x of all slots of the previous step, or 1 / X if there is none: this step's are known only after its
- * last microbatch. The z-loss of a token is the square of the logsumexp of its logits, of a router with softmax.
+ * The balance loss of G tokens (a sequence, or the microbatch): X sum_x f_x P_x (Switch Transformer, with f divided by
+ * k too; DeepSeek-V3 uses it for each sequence). f_x is the share of the G k slots that expert x got, and has no
+ * gradient; P_x is the mean of its scores, each divided by the sum of the token's scores. The loss of the global batch
+ * uses the f_x of the previous step, or 1 / X in the first step: those of the current step are known only after its
+ * last microbatch. The z-loss of a token, for routers with softmax, is the square of the logsumexp of its logits.
  */
 enum {
     TT_ROUTER_SEQUENCE,
     TT_ROUTER_MICROBATCH,
     TT_ROUTER_Z,
     TT_ROUTER_GLOBAL_BATCH,
-    TT_ROUTER_LOSSES,                 /* rows of the router's output 3 with terms, coefficients included */
+    TT_ROUTER_LOSSES,                 /* rows of output 3 of the router that contain terms, coefficients included */
     TT_ROUTER_LSE = TT_ROUTER_LOSSES, /* one more row: the logsumexp of the logits */
     TT_ROUTER_LOSS_ROWS
 };
 
 /**
- * Whether there are losses of sequences or microbatches and other ranks have rows, so that ROUTER_LOSSES computes the
- * terms.
+ * Whether ROUTER_LOSSES computes the terms: there are losses of sequences or microbatches, and other ranks have some of
+ * the rows.
  */
 bool tt_router_losses_apart(const struct tt_attr *attr, int64_t rows);
 
-/* The index of the input of ROUTER_LOSSES that is output 0 of the router. */
+/* The index of the input of ROUTER_LOSSES that takes output 0 of the router. */
 enum { TT_COUNTED_IDS = 3 };
 
-/* The values of the graph that a step counts for a router. */
+/* The graph values from which a step counts the experts and losses of a router. */
 struct tt_router_counted {
     int ids, losses; /* losses: TT_NONE, if there are none */
 };
@@ -60,7 +60,7 @@ struct tt_loss_token {
     bool padding;
 };
 
-/** Floats of the factors of all `rows` tokens; 0 without balance losses. */
+/** The number of floats for the factors of all `rows` tokens; 0 without balance losses. */
 int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_t experts);
 
 /**

@@ -110,11 +110,11 @@ const struct tt_step_row tt_step_op_fold = {.name = "fold", .run = fold_run, .co
  * The conversions of mixed precision; see step.h.
  *   ROUND        in: n floats, out[0]: n bfloat16 elsewhere
  *   ROUND_HERE   out[0]: n floats, which stay floats and become what bfloat16 holds
- *   NARROW       out[0]: n floats, which become n bfloat16 in the upper half of their buffer
+ *   NARROW out[0]: n floats, which become n bfloat16 in the upper half of their buffer
  *   FOLD_HALVES  in: `parts` arrays of n bfloat16, `stride` elements apart, out[0]: n floats, the tree over them
  *
- * The conversion in place works in steps of doubling size: no step writes where elements remain to be read, so the
- * tiles of a step can run in any order.
+ * The conversion in place works in steps of doubling size: no step writes where unread elements are, so the tiles of a
+ * step can run in any order.
  *
  *   floats    |  first half of what is left  |  rest  |          bytes 4 begin ...
  *   bfloat16             in the upper half:  |..first..|.rest.|  bytes 2 n + 2 begin ...
@@ -196,7 +196,7 @@ static void round_elsewhere(const struct tt_step_call *call)
 
 enum { FOLD_TILE = 512, FOLD_DEPTH = 32 };
 
-/* The tree as a stack of partial sums, so that any number of leaves needs few rows. */
+/* The tree as a stack of partial sums: the number of rows grows only with the logarithm of the number of leaves. */
 static void fold_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;

@@ -35,7 +35,7 @@ struct tt_rows {
 
 /*
  * One execution of a step op, which uses the members that its file names. The op of an optimizer gets the gradient in
- * `in` and, if it replaces it, in out[3], the parameter in out[0] and its moments in out[1] and out[2].
+ * `in` (and in out[3], if the op replaces the gradient), the parameter in out[0] and its moments in out[1] and out[2].
  */
 struct tt_step_call {
     enum tt_step_op_id op;
@@ -45,7 +45,7 @@ struct tt_step_call {
     int64_t parts;              /* the number of arrays, in sums or in `in` */
     int64_t n;                  /* elements of an array */
     int64_t stride;             /* elements from one part of `in` to the next */
-    const struct tt_rows *rows; /* the part of the arrays that counts: the rest is padding */
+    const struct tt_rows *rows; /* the part of the arrays that is data: the rest is padding */
     int n_rows;
     const struct tt_rope *rope;
     const struct tt_scalars *scalars;
@@ -66,9 +66,10 @@ struct tt_step_row {
     const char *name;
     /* Cuts the work into tiles that depend on sizes only. Cannot fail. */
     void (*run)(const struct tt_step_call *call);
-    /* Computed from sizes alone: the addresses of call may be absent. NULL: never priced, since collectives hide it. */
+    /* The cost, from sizes alone: call may lack addresses. NULL: the cost does not count, since collectives hide it. */
     void (*cost)(const struct tt_step_call *call, struct tt_cost *ret_cost);
-    /* The cost of each of n elements, for tt_step_cost: the numbers of `dtype`, and the floats, read and written. */
+    /* The cost of each of n elements, for tt_step_cost: how many numbers of type `dtype`, and how many floats, are read
+     * and written. */
     double numbers, floats;
     /* For tt_update_run (core/optim/optim.h): updates a part of the rows. */
     void (*update)(const struct tt_step_call *call, struct tt_update_part part);
@@ -89,17 +90,17 @@ void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost);
  * (core/program/instr/params.c) make the device run them.
  *
  *   parameters   The shards stay float32. Gathered parameters are the shards rounded to bfloat16 (to nearest, ties to
- *                even), on one rank too, and the graph computes in bfloat16: so are activations and their gradients;
- *                statistics, sums and the gradients of parameters are float32. Shards that are bfloat16 themselves
- *                (tt_lowering.shard_dtype) are gathered as they are, and used where they are if a rank has all of a
- *                unit.
+ *                even), on one rank too, and the graph computes in bfloat16. Activations and their gradients are
+ *                bfloat16; statistics, sums and the gradients of parameters are float32. Shards that are bfloat16
+ *                themselves (tt_lowering.shard_dtype) are gathered as they are; a rank that has all of a unit uses them
+ *                in place.
  *   gradients    Every microbatch's gradient on every rank is rounded, then all of them are added in float32 in the
  *                order of the tree. A sum is never rounded, so the bits do not depend on the layout: partial sums
- *                cannot travel, and ranks exchange their blocks directly (the same bytes, more messages). The sum over
- *                replicas is of sums and travels as float32.
+ *                cannot travel, and ranks exchange their blocks directly (the same bytes, more messages). The
+ *                all-reduce over replicas adds such sums, so it travels as float32.
  *
- * A buffer of n floats holds n gradients of bfloat16 in its upper half while they travel, and turns into them where it
- * is: no memory beyond that of float32.
+ * A buffer of n floats holds n gradients of bfloat16 in its upper half while they travel, and is converted in place, so
+ * it takes no more memory than float32 does.
  */
 
 /** The place of the n bfloat16 of a buffer of n floats. */
