@@ -19,11 +19,11 @@
  * device without such memory would need copies wherever the host waits.
  *
  * To add a device:
- *   1. A file here with the functions of struct tt_device_ops, and a function of its own for every op and step op,
- *      found by id.
+ *   1. A file here with the functions of struct tt_device_ops, and the device's own function for every op and step op,
+ *   found by id.
  *   2. `device` in the options of engine and generator.
- *   3. tests/par/test_late_device.c with it in place of the late device: it must give the same bits as the host, or
- *      there must be a reason why it cannot.
+ *   3. Run tests/par/test_late_device.c on the new device in place of the late device: it must give the same bits as
+ *   the host, or there must be a reason why it cannot.
  */
 struct tt_device {
     const struct tt_device_ops *ops;
@@ -47,8 +47,8 @@ struct tt_device_ops {
      *                an event
      *   launch       call->node->op, by the device's own function for it; on the host the run of the op's row
      *   launch_step  call->op in the same way
-     * A call and its scalars are read at once and may change afterwards. Everything else to which a call points must
-     * stay unchanged until an event.
+     * These functions read a call and its scalars before they return, so both may change afterwards. Everything else
+     * that a call points to must not change until an event.
      */
     void (*copy)(struct tt_device_stream *stream, void *to, const void *from, size_t bytes);
     void (*launch)(struct tt_device_stream *stream, const struct tt_call *call);

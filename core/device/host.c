@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The host as a device: a launch is a call, so every event has passed when it is recorded. All streams are one.
+ * The host as a device. A launch is a call, so every event has passed by the time it is recorded. All streams are the
+ * same object.
  */
 #include <string.h>
 

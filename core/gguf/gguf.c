@@ -71,8 +71,8 @@ static int fail_missing(const struct tt_gguf *file, const char *key)
     return tt_fail(TT_EDATA, "'%s' has no value of '%s'", file->path, key);
 }
 
-/* Whether a value is a number, and if so, which. An integer that neither a double nor an int64 represents exactly is
- * none. */
+/* Whether a value is a number, and which. An integer that neither a double nor an int64 represents exactly does not
+ * count as one. */
 static bool number_of(const struct tt_gguf_value *v, double *ret_real)
 {
     uint64_t bits = v->kind == TT_GGUF_STRING || v->kind == TT_GGUF_ARRAY ? 0 : tt_text_little(v->data, v->size);
@@ -258,7 +258,7 @@ out:
     return rc;
 }
 
-/* Bytes of one value of a kind; 0 of texts and arrays. */
+/* Bytes of one value of a kind; 0 for texts and arrays. */
 static size_t size_of(enum tt_gguf_kind kind)
 {
     static const size_t sizes[TT_GGUF_KINDS] = {
@@ -324,7 +324,7 @@ out:
     return rc;
 }
 
-/* Dimensions, the innermost first in the file, and their product. */
+/* Dimensions (the file has the innermost first) and their product. */
 static int read_shape(struct reader *r, struct tt_gguf_tensor *t, int64_t *ret_elements)
 {
     uint64_t n = 0, size = 0;
@@ -388,7 +388,7 @@ static int read_tensor(struct reader *r, uint64_t alignment)
         TT_TRY(tt_fail(TT_EDATA,
                        "'%s' is damaged: tensor '%s' begins at byte %" PRIu64 ", which is not a multiple of %" PRIu64,
                        r->file->path, t.name, offset, alignment));
-    t.begin = (int64_t)offset; /* from the start of the data, whose place is not known yet */
+    t.begin = (int64_t)offset; /* from the start of the data, whose offset is not known yet */
     t.end = t.begin + elements / t.type->elements * t.type->bytes;
     TT_PUSH(r->file->tensor, r->file->n_tensors, r->file->cap_tensors) = t;
     t.name = NULL;
@@ -402,7 +402,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* No key and no name may occur twice, since readers would differ in which one counts. */
+/* No key and no name may occur twice, since readers would disagree about which one counts. */
 static int check_names(const struct tt_gguf *file, bool of_values)
 {
     int n = of_values ? file->n_values : file->n_tensors, rc = 0;
@@ -471,7 +471,7 @@ static int read_begin(struct reader *r, uint64_t *ret_tensors, uint64_t *ret_val
                        version, VERSION_LEAST, VERSION_MOST);
     TT_TRY(read_number(r, 8, "the number of tensors", ret_tensors));
     TT_TRY(read_number(r, 8, "the number of values", ret_values));
-    /* each needs more bytes than that, so an impossible number takes no memory */
+    /* each takes more bytes than that, so an impossible number is refused before it takes memory */
     if (*ret_tensors > r->size / 16 || *ret_values > r->size / 8)
         return tt_fail(TT_EDATA,
                        "'%s' is damaged: it would have %" PRIu64 " tensors and %" PRIu64 " values in %zu bytes", path,

@@ -14,7 +14,7 @@
 /**
  * GGUF, the file format of llama.cpp: one file with the weights, the sizes of the model and the tokenizer.
  *
- *     "GGUF" | u32 version 3 | u64 tensors | u64 values | values | names, shapes, types, places | padding | data
+ *     "GGUF" | u32 version 3 | u64 tensors | u64 values | values | names, shapes, types, offsets | padding | data
  *
  * All numbers are little-endian. A value has a key such as "llama.block_count". This header reads the container.
  * core/models/gguf.h interprets the values about the model, core/tokenizer/gguf.h those about the tokenizer, and
@@ -86,17 +86,17 @@ struct tt_gguf {
     struct tt_gguf_tensor *tensor; /* in the order of the file */
 };
 
-/** Whether a path names a GGUF file, by its ending. A folder of weights may have this ending too. */
+/** Whether a path ends like the name of a GGUF file. A folder of weights may end in the same way. */
 bool tt_gguf_is_path(const char *path);
 
 /**
- * Opens a file and checks its whole header: counts, lengths, types, sizes, no key and no name twice, data within the
- * file that does not overlap. TT_EDATA names the expected and the actual value. The caller zero-initialises and
- * releases it in any case.
+ * Opens a file and checks its whole header: counts, lengths, types and sizes; no key and no name occurs twice; the data
+ * lies within the file and does not overlap. TT_EDATA names the expected and the actual value. The caller
+ * zero-initialises and releases it in any case.
  */
 int tt_gguf_open(const char *path, struct tt_gguf *ret_file) TT_MUST_CHECK;
 
-/** The same on bytes in memory, which must outlive ret_file. path is for messages. */
+/** The same for bytes in memory, which must outlive ret_file. path is for messages. */
 int tt_gguf_parse(const char *path, const void *bytes, size_t size, struct tt_gguf *ret_file) TT_MUST_CHECK;
 void tt_gguf_release(struct tt_gguf *file);
 
@@ -106,8 +106,8 @@ const struct tt_gguf_value *tt_gguf_find(const struct tt_gguf *file, const char 
 const struct tt_gguf_tensor *tt_gguf_find_tensor(const struct tt_gguf *file, const char *name);
 
 /**
- * Values as C types. TT_EDATA if a value is of another kind or, if `absent` is NULL, missing. Any kind of number is
- * read if the conversion is exact.
+ * Values as C types. TT_EDATA if a value is of another kind or, if `absent` is NULL, missing. Numbers of any kind are
+ * accepted if the conversion is exact.
  */
 int tt_gguf_int(const struct tt_gguf *file, const char *key, const int64_t *absent, int64_t *ret_value) TT_MUST_CHECK;
 int tt_gguf_real(const struct tt_gguf *file, const char *key, const double *absent, double *ret_value) TT_MUST_CHECK;
@@ -128,8 +128,8 @@ int32_t tt_gguf_i32_at(const struct tt_gguf_value *array, int64_t i);
 float tt_gguf_f32_at(const struct tt_gguf_value *array, int64_t i);
 
 /**
- * A checksum of the description of a file's tensors: their names, types and shapes, in order. If it has changed, so has
- * the data, as after llama-quantize, which copies the values of a file.
+ * A checksum of the description of a file's tensors: their names, types and shapes, in order. If it has changed, the
+ * data has changed too, for example after llama-quantize, which copies a file's values.
  */
 uint32_t tt_gguf_crc_of_tensors(const struct tt_gguf_tensor *tensor, int n);
 

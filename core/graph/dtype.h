@@ -6,9 +6,9 @@
 #include <stddef.h>
 
 /**
- * Element types, under the names in safetensors files; only PyTorch's files contain C128. An op's row defines the type
- * in which it computes (core/ops/op.h): F32 today, with I32 for token ids. The other types exist so that foreign files
- * can be described, checked and copied.
+ * Element types, with their names in safetensors files; C128 occurs only in PyTorch's files. An op's row defines the
+ * types in which it computes (core/ops/op.h): F32 or BF16, with I32 for token ids. The other types exist so that titan
+ * can describe, check and copy foreign files.
  */
 
 /* X(enum, name, bits) */

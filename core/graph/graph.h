@@ -27,13 +27,13 @@ enum tt_value_kind {
     TT_VALUE_INPUT,      /* tokens, labels, positions: filled by the loader */
     TT_VALUE_CONST,      /* filled once before the first step (RoPE table) */
     TT_VALUE_CACHE,      /* keys and values of the tokens so far, kept between runs; a node adds its rows in place */
-    TT_VALUE_ACTIVATION, /* made by a forward node or, if no node makes it, by the previous stage (stage.h) */
+    TT_VALUE_ACTIVATION, /* produced by a forward node or, if there is none, by the previous stage (stage.h) */
     TT_VALUE_GRAD,       /* gradient of an activation; without a producing node, it comes from the next stage */
     /* whole gradient of a parameter in this microbatch; without a producing node, the sum of earlier microbatches */
     TT_VALUE_PARAM_GRAD,
 };
 
-/* How tensor parallelism divides a parameter; torchtitan's terms are replicated, column-wise and row-wise. */
+/* How tensor parallelism splits a parameter; torchtitan's terms are replicated, column-wise and row-wise. */
 enum tt_param_tp {
     TT_TP_WHOLE,   /* on every rank: norms, positions, weights of latents, biases of whole rows */
     TT_TP_ROWS,    /* dimension 0: the outputs of wq, wk, wv, w1, w3, with their biases; the vocabulary */
@@ -47,7 +47,7 @@ struct tt_value {
     int ndim;
     int64_t shape[TT_MAX_DIMS];
     int param; /* index of the model's parameter for PARAM and PARAM_GRAD, else TT_NONE */
-    /* for PARAM and PARAM_GRAD: which of the two sums, if the parameter's gradient has two (tied weights); else 0 */
+    /* for PARAM and PARAM_GRAD of a tied weight: which of the two sums of its gradient; else 0 */
     int part;
     int producer;  /* node that writes it, or TT_NONE */
     bool constant; /* inputs, tables, frozen parameters, and values that depend only on these: they need no gradient */
@@ -58,10 +58,10 @@ struct tt_value {
 
 /*
  * A dimension of a node over all ranks, and the number of equal grains (the last may be shorter) into which ranks may
- * cut it. Kernels cut their work by grains of the whole dimension and never by the local extent, so the bits stay the
- * same when a pass reduces the local extent. Sums over the dimension are trees over its grains, so they do not depend
- * on which rank holds which grain. The number of grains affects the bits. Zeros: the dimension is whole and cannot be
- * cut.
+ * cut it. Kernels cut their work by grains of the whole dimension and never by the local extent, so the bits do not
+ * change when a pass makes the local extent smaller. Sums over the dimension are trees over its grains, so they do not
+ * depend on which rank holds which grain. The number of grains affects the bits. Zeros: the dimension is whole and
+ * cannot be cut.
  */
 struct tt_extent {
     int64_t whole;
@@ -81,34 +81,35 @@ struct tt_axis_peers {
 
 /*
  * The grains into which ranks may cut sequences. Attention adds the gradients of keys and values over grains as a tree.
- * Grain g is piece g of C, or pieces g and 2C-1-g (its mirror image) of 2C, which gives all grains equal work under a
- * causal mask. Zeros: sequences are whole. The order of the rows is in pieces.h.
+ * Either the sequence has C pieces and grain g is piece g, or it has 2C pieces and grain g is piece g and its mirror
+ * image, piece 2C-1-g. The mirror images give all grains equal work under a causal mask. Zeros: sequences are whole.
+ * The order of the rows is in pieces.h.
  */
 struct tt_pieces {
     int grains; /* C */
     bool mirrored;
-    int first, own; /* the grains of the local queries; keys and values belong to all grains */
+    int first, own; /* the grains of the local queries; keys and values are those of all grains */
     int head_ranks; /* number of ranks that divide the heads of the same sequences, or 1 */
 };
 
 /*
- * The tokens of an op on the rows of experts. For each expert there is one GEMM per grain of tokens. Ranks that share a
- * layer hold consecutive blocks of the same tokens; a block may begin or end inside a grain; then a GEMM takes rows
- * from several blocks. Zeros: one grain, one block.
+ * How the tokens of an op on expert rows are split. For each expert there is one GEMM per grain of tokens. Ranks that
+ * share a layer hold consecutive blocks of the same tokens; a block may begin or end inside a grain; then a GEMM takes
+ * rows from several blocks. Zeros: one grain, one block.
  */
 struct tt_token_parts {
     int grains;        /* the number of grains in all blocks together */
     int blocks, block; /* the number of blocks, and the number of this rank's block */
 };
 
-/* For an op that writes blocks [a][b] in the order [b][a]; each block has `rows` rows. */
+/* For an op that reads blocks [a][b] and writes them in the order [b][a]; the output has `rows` rows. */
 struct tt_reorder {
     int64_t a, b, rows;
 };
 
 enum tt_router_score { TT_SCORE_SOFTMAX, TT_SCORE_SIGMOID };
 
-/* The score of a group of experts: its best, or the sum of its two best. */
+/* The score of a group of experts: its best score, or the sum of its two best. */
 enum tt_group_rule { TT_GROUP_BEST, TT_GROUP_TWO_BEST };
 
 /* How a router chooses experts and weights them (core/ops/experts/router.c). */
@@ -124,9 +125,9 @@ struct tt_router {
 
 /* Coefficients of the auxiliary losses of a router (core/ops/experts/router.h); 0: none. */
 struct tt_router_losses {
-    float sequence, microbatch; /* of an uneven load within a sequence, and within the microbatch */
-    float z;                    /* of the squared logsumexp of the logits */
-    float global_batch;         /* of an uneven load in the global batch of the previous step */
+    float sequence, microbatch; /* for an uneven load within a sequence, and within the microbatch */
+    float z;                    /* for the squared logsumexp of the logits */
+    float global_batch;         /* for an uneven load in the global batch of the previous step */
 };
 
 /* What an op needs besides its inputs. Each op uses the members that its file names. */
@@ -144,7 +145,7 @@ struct tt_attr {
     int kv_heads;           /* K */
     int head_dim;           /* E: width of a head of queries and keys */
     int value_dim;          /* attention: width of a head of values; 0: E */
-    int64_t sliding_window; /* attention: the most keys that a row sees, its own included; 0: all up to it */
+    int64_t sliding_window; /* attention: the most keys that a row sees, with its own; 0: all up to it */
     int prefix;             /* the first elements of a head: unchanged (rope), or the first part (split, join) */
     int rotated;            /* rope: the number of following elements that are rotated; 0: all the others */
     float eps;              /* norms */
@@ -157,7 +158,7 @@ struct tt_attr {
     struct tt_axis_peers sequence_peers; /* router: the ranks that share its sequences */
     struct tt_router router;
     struct tt_router_losses losses; /* router */
-    int64_t window; /* experts that ranks share: the most rows from all ranks that one rank takes at once */
+    int64_t window;                 /* experts on several ranks: the most rows of all ranks that one takes at once */
     /* for the same op: round the gradient of each rank's rows to bfloat16 before adding it */
     bool round_leaves;
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
@@ -165,7 +166,7 @@ struct tt_attr {
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
     bool shared;             /* split, join: all heads share one second part */
-    struct tt_pieces pieces; /* attention; router: pieces of the rows, whatever `first` and `own` are */
+    struct tt_pieces pieces; /* attention; router (which reads only their number): pieces of the rows */
     bool inverse;            /* rope: rotate in the opposite direction (backward) */
     bool rotate_half;        /* rope: pairs (i, i + E/2), as in Hugging Face's Qwen3, else (2i, 2i+1), as in Llama */
     bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len tokens, not at 0 (generation) */
@@ -189,9 +190,9 @@ struct tt_rope {
     double attention_factor; /* YaRN, LongRoPE: factor of the table; 0: it follows from the other numbers */
     bool linear;             /* all frequencies are divided by factor */
     bool dynamic;            /* unscaled up to original_max; for longer contexts theta follows from their length */
-    bool fractional;         /* YaRN: the borders between pairs that stay and that are scaled are not whole numbers */
-    /* LongRoPE: pair i turns slower by one of these: for contexts up to original_max, and for longer ones. 0 ends both
-     * lists. */
+    bool fractional;         /* YaRN: the borders between unscaled and scaled pairs need not be whole numbers */
+    /* LongRoPE: pair i turns slower by one of these factors: the first list is for contexts up to original_max, the
+     * second for longer ones. 0 ends each list. */
     float short_factor[TT_ROPE_PAIRS], long_factor[TT_ROPE_PAIRS];
 };
 
@@ -205,7 +206,7 @@ enum tt_op_id {
 struct tt_node {
     enum tt_op_id op;
     bool backward; /* runs after the loss */
-    int block;     /* its transformer block (a backward node: its forward node's), or TT_NONE */
+    int block;     /* its transformer block (for a backward node, the block of its forward node), or TT_NONE */
     int n_in, n_out;
     int in[TT_MAX_INPUTS]; /* value ids; TT_NONE for an optional input that is absent */
     int out[TT_MAX_OUTPUTS];
@@ -256,7 +257,7 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
 int tt_graph_param(struct tt_graph *graph, int param, int part, enum tt_dtype dtype, const char *name, int ndim,
                    const int64_t *shape);
 
-/** Appends a copy of a node, which now makes the outputs; these must already be in the graph. */
+/** Appends a copy of a node. The copy produces the outputs, which must already be in the graph. */
 void tt_graph_append(struct tt_graph *graph, const struct tt_node *node);
 
 /** The frequencies that fill a constant. */
@@ -268,7 +269,7 @@ static inline const struct tt_rope *tt_graph_rope_of(const struct tt_graph *grap
 /** The first output of a node. */
 int tt_graph_out(const struct tt_graph *graph, int node);
 
-/** Elements and bytes of a value, as it is stored. */
+/** Elements of a value, and its bytes as it is stored. */
 int64_t tt_value_elements(const struct tt_value *value);
 int64_t tt_value_bytes(const struct tt_value *value);
 

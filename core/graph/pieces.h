@@ -23,7 +23,7 @@ static inline int64_t tt_pieces_of_grain(const struct tt_pieces *pieces)
     return pieces->grains > 1 && pieces->mirrored ? 2 : 1;
 }
 
-/** The number of pieces in the local queries' grains. */
+/** The number of pieces in the grains of the local queries. */
 static inline int64_t tt_pieces_own(const struct tt_pieces *pieces)
 {
     return pieces->grains > 1 ? pieces->own * tt_pieces_of_grain(pieces) : 1;
@@ -35,7 +35,7 @@ static inline int64_t tt_pieces_first(const struct tt_pieces *pieces)
     return pieces->grains > 1 ? pieces->first * tt_pieces_of_grain(pieces) : 0;
 }
 
-/** The piece of the sequence that lies at a place: a grain is one piece, or a piece and its mirror image. */
+/** The piece of the sequence at a place; a grain is one piece, or a piece and its mirror image. */
 static inline int64_t tt_piece_at(const struct tt_pieces *pieces, int64_t place)
 {
     if (tt_pieces_of_grain(pieces) == 1)
@@ -52,8 +52,8 @@ static inline int64_t tt_piece_place(const struct tt_pieces *pieces, int64_t pie
 }
 
 /**
- * The parts of the tokens of experts (struct tt_token_parts). The rows of a rank are block `block` of `blocks`, and all
- * blocks together are `grains` grains.
+ * The split of expert tokens (struct tt_token_parts). The rows of a rank are block `block` of `blocks`, and all blocks
+ * together are `grains` grains.
  */
 
 static inline int tt_parts_grains(const struct tt_token_parts *parts)

@@ -30,8 +30,8 @@
     X(TT_SYNC_LAST_MICROBATCH, "last_microbatch") X(TT_SYNC_AUTO, "auto")
 #define TT_INIT_CHOICES(X, ALIAS) \
     X(TT_INIT_META, "meta") X(TT_INIT_FULL, "full") X(TT_INIT_LAYERWISE, "layerwise")
-/* Every optimizer: OF(X, constant, row, "word", "what it does, for the help of optimizer.name"). tt_optim_<row> is in
- * core/optim, which also uses this list. */
+/* Every optimizer: OF(X, constant, row, "word", "what it does, for the help of optimizer.name"). core/optim defines
+ * tt_optim_<row>, and uses this list too. */
 #define TT_OPTIMIZERS(OF, X) \
     OF(X, TT_OPTIM_ADAMW, adamw, "AdamW", "AdamW applies weight decay separately from the gradient.") \
     OF(X, TT_OPTIM_ADAM, adam, "Adam", "Adam adds weight decay to the gradient.") \

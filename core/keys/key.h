@@ -6,12 +6,12 @@
 
 /**
  * The keys of the configuration as constants, for all layers: TT_KEY(training.steps) is the key training.steps of
- * core/keys/schema.def, and does not compile if there is none. An error about a key carries the key (tt_fail_key),
- * messages name it by tt_key_name, and core/config knows its value and where the user set it.
+ * core/keys/schema.def; it does not compile if there is no such key. An error about a key carries the key
+ * (tt_fail_key), messages name it by tt_key_name, and core/config knows its value and where the user set it.
  */
 #define TT_KEY(path) ((enum tt_key)offsetof(struct tt_key_numbers, path))
 
-/* A key's number is the index of its member; the members have the names that users write. */
+/* A key's number is the index of its member; members are named as users write the keys. */
 struct tt_key_numbers {
     char none;
 #define TT_SECTION(section, doc) struct {
