@@ -48,7 +48,7 @@ static const struct tt_kernels blas = {
 #define AMX NULL
 #endif
 
-/* What is known of a processor: products of bfloat16 by a variant run at `gain` times the rate of float32's. */
+/* A fact about a processor: with this variant, bfloat16 products run at `gain` times the rate of float32 products. */
 struct known {
     const char *vendor;
     int family;
@@ -56,13 +56,13 @@ struct known {
 };
 
 /*
- * From the slowest instruction set to the fastest, except for `blas`, whose bits are its own. If a slot is NULL, base's
- * kernel is used, and if that is NULL too, the loops. Variants that widen bfloat16 to float32 while they pack it are
- * used wherever they run, the last one first. The others replace only the products and the attention of bfloat16 of
- * their base; one of them is used if its gain is the largest and above WORTH. If the processor is not known, the
- * variant must first multiply small matrices right and agree with its base about attention, and its gain is measured.
- * So it is for AMX: only one processor has been seen, where the gain was measured as 1.9 to 5.8, since others used its
- * host.
+ * From the slowest instruction set to the fastest, except for `blas`, whose bits differ from all others. If a slot is
+ * NULL, the kernel of `base` is used, and if that is NULL too, the loops. Variants that widen bfloat16 to float32 while
+ * they pack it are used wherever they run, the last one first. The others replace only the bfloat16 products and
+ * attention of their base; one of them is used if its gain is the largest and above WORTH. On a processor that is not
+ * in the table, such a variant must first multiply small matrices correctly and agree with its base about attention,
+ * and then its gain is measured. AMX is always treated in this way: titan has run on only one such processor, whose
+ * gain varied from 1.9 to 5.8, since others used its host.
  *
  * Sources: AMD: measured on two EPYCs, one of family 26 (BENCHMARKS.md); Intel: measured on family 6, model 207.
  */
@@ -71,7 +71,7 @@ static const struct source {
     const struct tt_kernels *own, *base;
     unsigned feature; /* flag in enum tt_cpu_feature; 0: none */
     const char *needs;
-    const char *products;     /* how it multiplies bfloat16, a word for records */
+    const char *products;     /* a word for records: how it multiplies bfloat16 */
     const char *instructions; /* the instructions for this; NULL: widens to float32 */
     struct known known[4];
 } sources[] = {
@@ -105,8 +105,8 @@ static const double WORTH = 1.25;
 
 static struct tt_kernels variants[N_SOURCES]; /* the variants that this processor supports */
 static const struct source *source_of[N_SOURCES];
-static double gains[N_SOURCES];  /* gains of products of bfloat16; 1: widened */
-static bool measured[N_SOURCES]; /* gains that no table contains */
+static double gains[N_SOURCES];  /* gains of bfloat16 products; 1: widened */
+static bool measured[N_SOURCES]; /* measured gains, for processors that are not in the table */
 static bool wrong[N_SOURCES];    /* variants that multiply wrongly on this processor */
 static int n_variants;
 static const struct tt_kernels *chosen; /* chosen by TITAN_CPU, else as above */

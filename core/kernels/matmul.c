@@ -16,7 +16,7 @@ enum {
     TILE_MIN = 384,               /* of the dimension that is cut */
     HALF_MIN = 256,               /* a dimension of this size is cut in two even if its halves are below TILE_MIN */
     SERIAL_FLOPS = 2 * 1000000,   /* a smaller product is cheaper than waking the team */
-    THREAD_MIN = 96,              /* the same, if there are more threads than tiles */
+    THREAD_MIN = 96,              /* the same, where there are more threads than tiles */
     OF_MANY_FLOPS = 2 * 64000000, /* flops of a tile of one of many products: about a millisecond */
     OF_MANY_MIN = 192             /* the cut dimension; packing then costs little compared with the tile's flops */
 };
@@ -70,8 +70,8 @@ static bool bits_by_shape(const struct tt_matmul *product)
 }
 
 /*
- * The grains of m or n; each is a separate product. If an element's bits depend on k only in this kernel, all grains
- * are one product: every part of it has the same bits, and fewer products pack less.
+ * The grains of m or n; each is a separate product. If the bits of an element depend only on k in this kernel, all
+ * grains form one product: every part of it has the same bits, and fewer products pack less.
  */
 static struct grains products_of(const struct tt_matmul *product, int64_t extent, int64_t size)
 {
@@ -196,7 +196,7 @@ void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride
  */
 enum { UNPACK_COLUMNS = TT_BGEMM_COLUMNS, UNPACK_AT_ONCE = 1024 };
 
-/* Whether b is elements as they are, in rows that are one after the other. */
+/* Whether b consists of plain elements, in contiguous rows. */
 static bool is_plain(const struct tt_matmul *product)
 {
     return product->bf16 && product->b_packing == TT_PACKING_BF16;
@@ -319,7 +319,7 @@ int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc)
     return (sums_in_c(product, has_acc) ? depth - 1 : depth) * product->m * product->ldc;
 }
 
-/* Entry `depth` of the stack of sums, from the rectangle's first element on, with c's strides. */
+/* Entry `depth` of the stack of sums, at the first element of the rectangle, with the strides of c. */
 static float *entry(const struct tt_matmul *product, const struct tt_rectangle *at, int depth)
 {
     int in_partial = sums_in_c(product, product->acc) ? depth - 1 : depth;
@@ -408,7 +408,7 @@ void tt_matmul(struct tt_team *team, const struct tt_matmul *product)
 {
     struct tt_matmul own = *product;
 
-    /* on a few cores larger tiles win, since each packs its operands */
+    /* on a few cores larger tiles win, since every tile packs its operands */
     own.threads = tt_team_threads(team) > 2 ? tt_team_threads(team) : 0;
     tt_team_run(team, tt_matmul_tiles(&own), matmul_run_tile, &own);
 }
@@ -422,7 +422,7 @@ enum {
     AT_ONCE = 64           /* rows whose sums are rounded together */
 };
 
-/* Rows of bfloat16 whose products are bfloat16 too. */
+/* For bfloat16 rows with bfloat16 results. */
 static void rounded_rows(const struct tt_gemv *g, struct tt_range part)
 {
     float sums[AT_ONCE];

@@ -24,8 +24,9 @@ struct tt_matmul {
     int64_t m, n, k;
     const void *a, *b;
     /*
-     * How b is stored, in rows of b_width elements: only with NONE as elements. The product reads the part of b from
-     * row b_row and column b_column on, and ldb says nothing. Parts of b become elements in the scratch.
+     * How b is stored, in rows of b_width elements; NONE: as plain elements. With any other packing, the product reads
+     * the part of b that begins at row b_row and column b_column, and ignores ldb. Parts of b become elements in the
+     * scratch.
      */
     enum tt_packing b_packing;
     int64_t b_width, b_row, b_column;
@@ -33,18 +34,18 @@ struct tt_matmul {
     void *c;
     int64_t lda, ldb, ldc;
     /*
-     * If m, n or k is a part of a dimension that ranks share: the size of its grains; 0 if it is not cut. Each grain
-     * of m and n is a separate product with its own tiles, unless the kernel gives the same bits without. The products
+     * If m, n or k is a part of a dimension that ranks share: the size of its grains; 0 if it is not cut. Each grain of
+     * m and n is a separate product with its own tiles, unless the kernel gives the same bits either way. The products
      * over grains of k are added as a tree, and then acc is added.
      */
     int64_t m_grain, n_grain, k_grain;
     /*
-     * Products of the same m and n. In each grain of k, they are added to this one before the grains are added. Each
-     * has its own k, k_grain, a, b and strides, and the same number of grains of k. NULL: none. Needs k_grain.
+     * Products with the same m and n. In each grain of k, they are added to this one before the grains are added. Each
+     * of them has its own k, k_grain, a, b and strides, but the same number of grains of k. NULL: none. Needs k_grain.
      */
     const struct tt_matmul *more;
     int n_more;
-    int threads; /* threads that compute it; 0: a few. If its bits do not depend on tiles, each thread gets one tile */
+    int threads; /* threads that compute it; 0: a few. If bits do not depend on tiles, each thread gets one tile */
     /*
      * The b of the product that this thread will probably run next, with the same n, k and ldb; its first part is
      * prefetched from memory. NULL: unknown.
@@ -67,7 +68,7 @@ int64_t tt_matmul_tiles(const struct tt_matmul *product);
 /** Runs one tile on the calling thread, so that an op can run the tiles of several products in one run of a team. */
 void tt_matmul_tile(const struct tt_matmul *product, int64_t tile, int worker);
 
-/** Floats of `partial` that a product needs, with an acc or without; reads sizes and types only. */
+/** Floats of `partial` that a product needs, with or without an acc; reads sizes and types only. */
 int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc);
 
 /** Floats of `scratch` for one worker, whole cache lines. Reads sizes and types only. */

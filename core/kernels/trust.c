@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trials of kernels that few processors run. Whether products are right: small matrices of whole numbers, whose sums
- * are exact in any order. Every product has rows, columns and steps of k that fill no tile, and more than one block of
- * k. Whether attention is right: another kernel computes the same. How fast they are: processor time.
+ * Trials of kernels that few processors run. Products are checked on small matrices of whole numbers, whose sums are
+ * exact in any order. Every product has rows, columns and steps of k that do not fill a tile, and more than one block
+ * of k. Attention is compared with another kernel. Speed is measured in processor time.
  */
 #include <math.h>
 #include <string.h>
@@ -133,10 +133,10 @@ bool tt_bgemm_is_right(void (*bgemm)(const struct tt_matmul *gemm))
 
 /* --- attention --- */
 
-/* Of a sequence whose rows, keys and heads fill no tile; o and do have heads of V elements. */
+/* A sequence whose rows, keys and heads do not fill a tile; heads of o and do have V elements. */
 enum { T = 150, HEADS = 2, E = 40, V = 33 };
 
-/* A part of what attention computes, by the kernels on trial and by others. */
+/* One result of attention, by the kernels on trial and by others. */
 struct outcome {
     tt_bf16 o[T * HEADS * V];
     float lse[T * HEADS];
@@ -159,7 +159,7 @@ static void attend(const struct tt_kernels *kernels, const tt_bf16 *some, struct
         HEADS, 0, T, scratch);
 }
 
-/* Kernels may round weights and the gradients of scores to bfloat16, each by a part in 2^9. */
+/* Kernels may round weights and the gradients of scores to bfloat16, with relative errors of 2^-9. */
 static bool are_near(const float *a, const float *b, int n, float near)
 {
     bool all = true;

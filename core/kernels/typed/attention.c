@@ -2,10 +2,10 @@
  *
  * Causal attention in tiles of TT_ATTENTION_ROWS rows against TT_ATTENTION_KEYS keys, by matrix products.
  *
- * It skips tiles above the diagonal, and tiles before the documents of all their rows. Forward: the running maximum and
- * sum of Milakov & Gimelshein (2018); the output row is rescaled when the maximum grows. Backward (Dao et al. 2022): p
- * = exp(s - lse), dp = do v^T, ds = p (dp - dot(do, o)), then dq += ds k, dk += ds^T q, dv += p^T do, query heads and
- * their blocks in order.
+ * It skips tiles above the diagonal, and tiles that lie before the documents of all their rows. Forward: the running
+ * maximum and sum of Milakov & Gimelshein (2018); the output row is rescaled when the maximum grows. Backward (Dao et
+ * al. 2022): p = exp(s - lse), dp = do v^T, ds = p (dp - dot(do, o)), then dq += ds k, dk += ds^T q, dv += p^T do,
+ * query heads and their blocks in order.
  */
 #include <float.h>
 #include <math.h>
@@ -66,8 +66,8 @@ static void row_scale(float *x, int64_t n, float factor)
 
 /*
  * Turns the scores of a tile into weights exp(s - largest), with the largest score of the row so far. largest and sum
- * are per row. Rescales o to the new maximum, except for the first tile of keys, when o is undefined. A row whose
- * document begins after the tile keeps the lowest maximum.
+ * are per row. Rescales o to the new maximum, except for the first tile of keys, when o is undefined. For a row whose
+ * document begins after the tile, the maximum stays at its lowest value.
  */
 static void softmax_tile(float *s, const struct tile *tile, float scale, float *largest, float *sum, float *o,
                          int64_t o_stride, const struct tt_attention_shape *shape)
@@ -275,7 +275,7 @@ static void clear_rows(float *x, int64_t stride, int64_t rows, int64_t dim)
         memset(x + r * stride, 0, (size_t)dim * sizeof *x);
 }
 
-/* Keys [first_key, end_key) of one query head; rows above them and rows of later documents do not see them. */
+/* Keys [first_key, end_key) of one query head; earlier rows and rows of later documents do not see them. */
 static void head_bwd(const element_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
                      int64_t end_key, float *scratch)
 {

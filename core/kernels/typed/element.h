@@ -9,8 +9,8 @@
 
 /**
  * The sources of this folder are compiled once per element type: for float, and with TT_ELEMENT_BF16 for bfloat16. They
- * read and write arrays of `element` and compute in float, so a bfloat16 kernel gives the bits of the float kernel on
- * the same values, with each result rounded once.
+ * read and write arrays of `element` and compute in float, so a bfloat16 kernel gives the results of the float kernel
+ * for the same values, each rounded once.
  */
 #ifdef TT_ELEMENT_BF16
 
