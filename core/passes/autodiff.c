@@ -2,11 +2,11 @@
  *
  * Reverse-mode differentiation of a graph: walks the forward nodes backwards and lets each op's row append its backward
  * nodes. The gradient of a value is the SSA value that holds the sum so far; rules thread it through as the accumulate
- * input, so sums have one defined order. A constant value gets no gradient, so the walk does not reach the nodes that
- * make it.
+ * input, so the order of every sum is defined. A constant value gets no gradient, so the walk does not reach the nodes
+ * that make it.
  *
- * The walk begins with the caller's seeds: values, and the gradients that they have already. An op that yields the loss
- * has a rule of its own, since its forward can yield the gradients of its inputs in the same pass over the logits.
+ * The walk begins with the caller's seeds: values with given gradients. An op that yields the loss has a rule of its
+ * own, since its forward can yield the gradients of its inputs in the same pass over the logits.
  */
 #include "core/passes/autodiff.h"
 
@@ -68,7 +68,7 @@ out:
  *
  * A backward op may have an accumulate input, an earlier sum to which it adds; the op's row names it as the input whose
  * memory the output may take. The pass gives the first contribution to each parameter's gradient such an input, the sum
- * of the previous microbatches. Lowering knows where that sum is, and omits it for the first microbatch.
+ * of the previous microbatches. Lowering knows where this sum is, and omits the input in the first microbatch.
  */
 
 int tt_graph_carry_gradients(struct tt_graph *graph)

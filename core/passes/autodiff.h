@@ -28,20 +28,20 @@ int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, 
 
 /**
  * Makes the gradient of every parameter the sum over this and the earlier microbatches (for gradient_sync
- * last_microbatch): the node that makes its first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
+ * last_microbatch): the node that computes the first contribution gets a TT_VALUE_PARAM_GRAD without a producer as its
  * accumulate input. That input is absent in the first microbatch of a step. Call it after tt_graph_differentiate.
  */
 int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
 
 /**
  * Adds coefficient * logsumexp^2 of every token that counts to the differentiated loss, before or after
- * tt_graph_differentiate: token_loss is then (2, N). A graph without a loss is left as it is.
+ * tt_graph_differentiate: token_loss is then (2, N). Does not change a graph without a loss.
  */
 int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK;
 
 /**
  * Adds auxiliary losses of all routers to the differentiated loss, before or after tt_graph_differentiate: each router
- * then gets an output with the terms of these losses. A graph without routers is left as it is.
+ * then gets an output with the terms of these losses. Does not change a graph without routers.
  */
 int tt_graph_add_router_losses(struct tt_graph *graph, const struct tt_router_losses *losses) TT_MUST_CHECK;
 

@@ -24,7 +24,7 @@ out:
     return rc;
 }
 
-/* Sets *value to the result of an exchange of it. */
+/* Replaces *value by the result of an exchange of it. */
 static int exchange(struct tt_graph *graph, enum tt_op_id op, struct tt_axis_peers peers, const char *name, int *value)
 {
     struct tt_node node = {.op = op, .block = graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = peers}};
@@ -32,7 +32,7 @@ static int exchange(struct tt_graph *graph, enum tt_op_id op, struct tt_axis_pee
     return add_node(graph, &node, name, value);
 }
 
-/* Sets *value to its rows from all ranks. */
+/* Replaces *value by its rows from all ranks. */
 static int gather(struct tt_graph *graph, struct tt_axis_peers peers, int *value)
 {
     char *name = tt_format("%s.gathered", graph->values[*value].name);
@@ -45,7 +45,7 @@ static int gather(struct tt_graph *graph, struct tt_axis_peers peers, int *value
 /*
  * --- sequences: context parallelism ---
  *
- * Every rank has the same pieces of every sequence. For attention, it has either whole sequences of some heads, or its
+ * Every rank has the same pieces of every sequence. For attention, it gets either whole sequences of some heads, or its
  * own queries with all keys and values.
  */
 
@@ -110,7 +110,7 @@ static void copy_sequence_leaf(struct sequence_pass *p, int id)
     p->copies[id] = copy;
 }
 
-/* Sets *value to its blocks in another order; does nothing if there is one block on either side. */
+/* Reorders the blocks of *value; does nothing if a or b is 1. */
 static int reorder(struct sequence_pass *p, struct tt_reorder how, const char *name, int *value)
 {
     struct tt_node node = {
@@ -195,7 +195,7 @@ static int divide_sequence_node(struct sequence_pass *p, const struct tt_node *n
         if (node->op == TT_OP_POSITION)
             part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
         break;
-    case ROUTED: /* products of experts are cut by grains, and the gradient of a router's weight is a sum over them */
+    case ROUTED: /* experts' products and the gradient of a router's weight go by grains */
         part.attr.parts.grains = p->pieces.own;
         if (node->op != TT_OP_ROUTER)
             break;
@@ -277,8 +277,8 @@ out:
  * --- layers: tensor and sequence parallelism ---
  *
  * A table lists, for every op, the possible splits of its operands. The pass walks over the nodes, brings every input
- * into the state that the op's form wants, by an exchange where the states differ, and writes the node with this rank's
- * shapes.
+ * into the state that the form of the op requires (with an exchange, if it is in another state), and writes the node
+ * with this rank's shapes.
  */
 
 /* A rank's part of a value. */
@@ -296,7 +296,7 @@ struct form {
     enum state in[TT_MAX_INPUTS];
     enum state out; /* state of all outputs */
     unsigned cuts;  /* TT_CUT_*: the extents that have grains */
-    bool peers;     /* the op reads peers, or it has a whole parameter, whose gradient is a sum over the ranks */
+    bool peers;     /* the op reads peers, or reads a whole parameter, whose gradient is a sum over the ranks */
 };
 
 static const struct form forms[] = {
@@ -305,7 +305,7 @@ static const struct form forms[] = {
     {TT_OP_RMSNORM, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_RMSNORM, {COLUMNS, WHOLE}, COLUMNS, TT_CUT_OUT, true}, /* for the heads of q and k */
     {TT_OP_LAYERNORM, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
-    {TT_OP_LAYERNORM, {COLUMNS, ROWS, ROWS}, COLUMNS, 0, false}, /* of heads that have weights of their own */
+    {TT_OP_LAYERNORM, {COLUMNS, ROWS, ROWS}, COLUMNS, 0, false}, /* of heads with separate weights */
     {TT_OP_LINEAR, {WHOLE, ROWS}, COLUMNS, TT_CUT_OUT, false},
     {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
     {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* for an adapter, or to a latent */
@@ -325,7 +325,7 @@ static const struct form forms[] = {
     {TT_OP_GATE_ROWS, {ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_ADD, {ROWS, ROWS}, ROWS, 0, false},
     {TT_OP_ADD, {COLUMNS, COLUMNS}, COLUMNS, 0, false}, /* a product and its adapter's product */
-    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* the following two change the sequences of whole heads */
+    {TT_OP_REORDER, {COLUMNS}, COLUMNS, 0, false},      /* this and the next: swap sequences for heads */
     {TT_OP_SWAP_BLOCKS, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_GATHER_ROWS, {COLUMNS}, COLUMNS, 0, false}, /* for keys and values, over the ranks of a sequence */
     {TT_OP_GATHER_ROWS, {WHOLE}, WHOLE, 0, false},     /* for positions */
@@ -412,7 +412,7 @@ static int copy_leaf(struct pass *p, int id)
 }
 
 /* Whether a GEMM reads some rows of a value that other nodes read whole. A router comes before the nodes that read the
- * value whole, so its gradient is added after theirs in any case. */
+ * value whole, so its gradient is always added after theirs. */
 static bool is_read_in_rows(const struct pass *p, int id)
 {
     for (int n = 0; n < p->whole->n_nodes; n++) {
@@ -425,8 +425,8 @@ static bool is_read_in_rows(const struct pass *p, int id)
 }
 
 /*
- * A single rank gathers nothing. But if several ranks gather a value, its gradient is first summed over grains, and
- * other gradients are added afterwards. A copy for the readers gives the sums the same order on a single rank.
+ * A single rank gathers nothing. If several ranks gather a value, however, its gradient is first summed over grains,
+ * and other gradients are added afterwards. On a single rank, a copy for the readers gives the sums the same order.
  */
 static int copy_apart(struct tt_graph *graph, int *value)
 {
@@ -439,7 +439,7 @@ static int copy_apart(struct tt_graph *graph, int *value)
     return rc;
 }
 
-/* Sets *value to this rank's columns, if it holds some rows. */
+/* If *value holds some rows, replaces it by this rank's columns. */
 static int to_columns(struct pass *p, int *value)
 {
     int64_t rows = tt_value_rows(&p->graph->values[*value]);
@@ -486,7 +486,7 @@ static bool reads_heads(enum tt_op_id op)
     return op == TT_OP_ATTENTION || op == TT_OP_REORDER || op == TT_OP_SWAP_BLOCKS || op == TT_OP_GATHER_ROWS;
 }
 
-/* Can an op read the value in this state? Rows of tokens can be gathered, weights cannot. */
+/* Whether an op can read the value in this state. Rows of tokens can be gathered, weights cannot. */
 static bool can_be(const struct pass *p, enum tt_op_id op, int id, enum state wanted)
 {
     enum state state = p->copies[id].state;
@@ -510,7 +510,7 @@ static const struct form *form_of(const struct pass *p, const struct tt_node *no
     return NULL;
 }
 
-/* The whole size of the dimension that an op's file calls `out`. */
+/* The whole size of the dimension that the file of an op calls `out`. */
 static int64_t whole_out(const struct pass *p, const struct tt_node *node)
 {
     const struct tt_value *x = &p->whole->values[node->in[0]], *w = &p->whole->values[node->in[1]];
@@ -527,8 +527,7 @@ static int64_t whole_out(const struct pass *p, const struct tt_node *node)
     }
 }
 
-/* `before`: the extent that the node has already, if sequences are divided. Each of its grains is then divided into
- * grains. */
+/* `before`: the node's present extent, if sequences are already split. Each of its grains is then split into grains. */
 static struct tt_extent extent(const struct pass *p, const struct form *form, unsigned cut, struct tt_extent before,
                                int64_t whole)
 {
@@ -587,7 +586,7 @@ out:
     return rc;
 }
 
-/* A node whose output is a term of a sum over the ranks, and the sum. */
+/* Adds a node whose output is a term of a sum over the ranks, and the sum. */
 static int summed(struct pass *p, const struct tt_node *node, const char *name)
 {
     char *term = tt_format("%s.term", name);
@@ -709,7 +708,7 @@ struct found {
     int gate, up, hidden, down;
 };
 
-/* The node that makes input i, if it runs that op; else TT_NONE. */
+/* The node that computes input i, if it runs that op; else TT_NONE. */
 static int maker(const struct tt_graph *graph, const struct tt_node *node, int i, enum tt_op_id op)
 {
     int producer = graph->values[node->in[i]].producer;
@@ -755,7 +754,7 @@ static void replace(struct tt_graph *graph, const struct tt_experts_division *di
         node->in[i] = in[i];
     for (int i = 2; i < 5; i++) { /* this rank has the weights of its own experts */
         graph->values[in[i]].shape[0] /= division->peers.n;
-        graph->values[in[i]].tp = TT_TP_ROWS; /* no other rank of the group has them, so their gradient is no sum */
+        graph->values[in[i]].tp = TT_TP_ROWS; /* no other rank of the group has them: their gradient is not a sum */
     }
     node->attr.peers = division->peers;
     node->attr.round_leaves = division->round_leaves;

@@ -7,8 +7,8 @@
 /**
  * Splits a forward graph over the ranks that share a layer (tensor and sequence parallelism) or a sequence (context
  * parallelism), before it is cut into stages and differentiated. The result is one rank's graph: smaller shapes, the
- * logical extents that keep the bits (tt_extent), and exchanges (core/ops/exchange.c), which have backward rules of
- * their own. So the rest of the program does not know of the split.
+ * logical extents that keep the bits (tt_extent), and exchanges (core/ops/exchange.c), which have their own backward
+ * rules. So the rest of the program does not know of the split.
  */
 
 /* A split over `peers.n` ranks. Sums and tiles are computed as for `grains` parts, where `grains` is a multiple of
@@ -25,7 +25,7 @@ struct tt_division {
 struct tt_divisions {
     struct tt_division tp, cp;
     bool mirrored; /* a grain of a sequence is a piece of it and that piece's mirror image (tt_pieces) */
-    /* attention: a rank has its own queries and all keys and values; otherwise whole sequences of some heads */
+    /* attention: a rank gets its own queries, and all keys and values; otherwise whole sequences of some heads */
     bool gathers;
 };
 
@@ -36,8 +36,8 @@ struct tt_divisions {
  *
  * With context parallelism, grains are pieces of the sequences of equal length, or pairs of them. Rows are in the order
  * of core/graph/pieces.h, so a rank's rows are consecutive in the graph of one rank. tokens, labels and positions are
- * (B * pieces of this rank, T / pieces) in this order. graph->positions always exists; it has the position of each
- * token in its sequence, or in its document if `whole` has documents. Around attention the ranks exchange parts of
+ * (B * pieces of this rank, T / pieces) in this order. graph->positions always exists; it holds the position of each
+ * token in its sequence, or in its document if `whole` uses documents. Around attention the ranks exchange parts of
  * sequences for heads (Ulysses), or all-gather keys and values.
  *
  * Errors: TT_EINTERNAL if a dimension does not divide into grains, or for an op that cannot be split; the configuration
@@ -54,7 +54,7 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
  */
 struct tt_experts_division {
     struct tt_axis_peers peers; /* n 0 or 1: no split */
-    /* the most rows that a rank takes at once, relative to the rows that it sends; at least enough for one GEMM */
+    /* how many rows a rank takes at once, relative to the rows that it sends; always enough for one GEMM */
     double window;
     bool round_leaves; /* tt_attr.round_leaves */
 };

@@ -9,7 +9,7 @@
 #include "core/math/tree.h"
 #include "core/ops/rule.h"
 
-enum { MOST_DEPTH = 8 /* depth of the stack of dw's sums: enough for TT_MOST_GRAINS */ };
+enum { MOST_DEPTH = 8 /* depth of the stack of sums for dw: enough for TT_MOST_GRAINS */ };
 
 /* A head, and the progress of its chunks: the latest value of each sum, or TT_NONE. */
 struct head {
@@ -47,7 +47,7 @@ static int value_like(struct tt_graph *graph, int of)
     return id;
 }
 
-/* The logits and the sums of all peers; ret_values gets both. */
+/* Adds the logits and the sums of all peers; ret_values gets both. */
 static int add_logits(struct head *head, const struct tt_attr *attr, int *ret_values)
 {
     struct tt_node logits = {
@@ -75,7 +75,7 @@ static int add_loss(struct head *head, const struct tt_attr *attr, int sums, boo
     return add_node(head, &node, "");
 }
 
-/* A new value for the sum of dw in which this chunk ends. */
+/* A new value for the sum of dw that this chunk completes. */
 static int new_dw(const struct head *head, bool last)
 {
     struct tt_graph *graph = head->graph;
@@ -86,7 +86,7 @@ static int new_dw(const struct head *head, bool last)
     id = value_like(graph, head->node.out[2]);
     if (!head->sums_grains)
         return id;
-    graph->values[id].kind = TT_VALUE_GRAD; /* a parameter's gradient has one place, but grains need several */
+    graph->values[id].kind = TT_VALUE_GRAD; /* a parameter's gradient has a single buffer, but grains need several */
     graph->values[id].param = TT_NONE;
     return id;
 }

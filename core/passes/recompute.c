@@ -127,14 +127,14 @@ static void append_copy(struct pass *p, int old)
     tt_graph_append(p->graph, &node);
 }
 
-/* Appends a backward node, after the copies that it is the first to need, which stay in the order of the forward
+/* Appends a backward node, after the copies that no earlier node needed. These stay in the order of the forward
  * pass. */
 static void append_backward(struct pass *p, int old)
 {
     struct tt_node node = p->old[old];
     int first = p->n_old, last = TT_NONE;
 
-    /* leave out inputs that the node can compute itself and that would be kept only for it */
+    /* leave out inputs that the node can recompute and that would be kept only for it */
     if (p->how.mode == TT_RECOMPUTE_SELECTIVE && block_is_chosen(p, node.block))
         for (int i = node.n_in - tt_op_row(node.op)->remakes; i < node.n_in; i++)
             node.in[i] = TT_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Cuts a forward graph into stages. Nodes keep their order and their blocks. A value is copied into a stage when the
- * first of its nodes reads it; if another stage makes it, it is also copied into the stages between.
+ * first of its nodes reads it; if another stage produces it, it is also copied into the stages in between.
  */
 #include "core/passes/stage.h"
 
@@ -48,8 +48,8 @@ static int copy_value(const struct cut *cut, int stage, int value)
     return id;
 }
 
-/* The stage's own id for a value that one of its nodes reads. If another stage makes the value, passes it on to this
- * one. */
+/* The stage's own id for a value that one of its nodes reads. If another stage produces the value, the stages pass it
+ * on to this one. */
 static int bring(struct cut *cut, int stage, int value)
 {
     int made_in = cut->made_in[value];

@@ -8,10 +8,10 @@
  * Stages: a forward graph, cut into graphs that run one after the other. Their backward passes run in the opposite
  * order. Each stage has its own values; every stage that reads a parameter, an input or a constant contains it.
  *
- * A value that stage s makes and a later stage t reads is a boundary value of all stages from s to t: it leaves each of
- * them except the last and enters each except the first, so only neighbours exchange values. Its gradient returns the
- * same way, and every stage on the way adds its contributions. So all sums keep the order of the whole graph, and the
- * bits are the same.
+ * A value that stage s produces and a later stage t reads is a boundary value of all stages from s to t: it leaves each
+ * of them except the last and enters each except the first, so only neighbours exchange values. Its gradient returns
+ * the same way, and every stage on the way adds its contributions. So all sums keep the order of the whole graph, with
+ * the same bits.
  */
 
 /* A value that enters or leaves a stage; the ids are those in the stage's graph. */
@@ -20,7 +20,7 @@ struct tt_boundary {
     int grad; /* its gradient, which is sent the other way; TT_NONE: there is none */
 };
 
-/* The stage before or after another one, if it is on another rank of the pipeline. */
+/* The previous or next stage, if it is on another rank of the pipeline. */
 struct tt_stage_neighbour {
     bool apart;
     int pp; /* the place of its rank in TT_GROUP_PP */
@@ -54,7 +54,7 @@ void tt_graph_stages_by_block(const struct tt_graph *graph, int n_stages, int *r
 
 /**
  * Differentiates all stages, from the last to the first. The seeds of a stage are the gradients of the values that
- * leave it, which the next stage makes, and the loss if the stage contains it. A gradient that enters a stage is a
+ * leave it, which the next stage computes, and the loss if the stage contains it. A gradient that enters a stage is a
  * TT_VALUE_GRAD without a producer, as a value that enters is a TT_VALUE_ACTIVATION without one.
  */
 int tt_stages_differentiate(struct tt_stage *stages, int n_stages) TT_MUST_CHECK;
