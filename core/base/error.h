@@ -53,8 +53,8 @@ enum tt_error {
 enum { TT_ERROR_MESSAGE_BYTES = 16384 };
 
 /**
- * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally.
- * A second line beginning with "help: " says what to do. tt_error_message() may be among the arguments.
+ * Sets this thread's error message and returns code, so that `return tt_fail(TT_EDATA, ...)` reads naturally. A second
+ * line that begins with "help: " says what to do. tt_error_message() may be among the arguments.
  */
 int tt_fail(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
@@ -77,7 +77,7 @@ enum tt_key tt_error_key(void);
 /** Removes the hint, "help: ...", from this thread's message. */
 void tt_error_drop_hint(void);
 
-/** Adds a line "help: ..." to this thread's message, unless it has one; returns code unchanged. */
+/** Adds a line "help: ..." to this thread's message, unless it contains one; returns code unchanged. */
 int tt_error_add_hint(int code, const char *fmt, ...) TT_PRINTF(2, 3);
 
 /** The process exit code of an error code (0 for 0). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checksums and hashes. CRC32C uses the processor's instruction, or else tables for eight bytes at a time. Both give
- * the same value (RFC 3720 appendix B.4: "123456789" is e3069283). CRC-32 is zlib's.
+ * Checksums and hashes. CRC32C uses the processor's instruction if there is one, otherwise tables for eight bytes at a
+ * time. Both give the same value (RFC 3720 appendix B.4: "123456789" is e3069283). CRC-32 is zlib's.
  */
 #include "core/base/hash.h"
 

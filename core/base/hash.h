@@ -17,7 +17,7 @@ uint32_t tt_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 /** CRC-32 of bytes, as in zip and gzip files, continued from crc (0 to begin). */
 uint32_t tt_crc32(uint32_t crc, const void *bytes, size_t size);
 
-/** 64-bit content hash (XXH3), continued from seed. It serves as a cache key and does not withstand attackers. */
+/** 64-bit content hash (XXH3), continued from seed. It serves as a cache key; it is not secure against attackers. */
 uint64_t tt_hash64(const void *bytes, size_t size, uint64_t seed);
 
 /** A bijective mix of 64 bits (splitmix64's finaliser). */

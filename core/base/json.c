@@ -105,7 +105,8 @@ int tt_json_next(struct tt_json_reader *reader, bool *ret_more)
     return 0;
 }
 
-/* Decodes the \u sequence at the reader's place, or two of them that form one character. If out is NULL, skips it. */
+/* Decodes the \u sequence at the reader's position, or two of them that form one character. If out is NULL, skips
+ * it. */
 static int decode_unit(struct tt_json_reader *reader, struct tt_text *out)
 {
     const char *p = reader->at;
@@ -242,7 +243,7 @@ static int pass_digits(struct tt_json_reader *reader)
     return 0;
 }
 
-/* Skips the part that makes a number a real: ".5", "e-3", ".5E3". */
+/* Skips a fraction or an exponent, which makes a number a real: ".5", "e-3", ".5E3". */
 static int pass_fraction(struct tt_json_reader *reader)
 {
     int rc = 0;
@@ -509,7 +510,7 @@ static json_t *json_of_word(const struct tt_json_reader *reader, char letter)
     return letter == 'n' || reader->lenient ? json_null() : json_pack("{s:s}", NOT_FINITE, word);
 }
 
-/* Reads a value; of an object or an array, reads only the beginning. */
+/* Reads a value; reads only the beginning of an object or an array. */
 static int read_node(struct tt_json_reader *reader, json_t **ret_json)
 {
     struct tt_json_value number;
@@ -606,7 +607,7 @@ out:
     return rc;
 }
 
-/* Replaces doubles of 17 digits by their shortest text, in place. */
+/* Replaces doubles written with 17 digits by their shortest text, in place. */
 static void shorten(char *text)
 {
     char *to = text;

@@ -13,8 +13,8 @@
 
 /**
  * Reads JSON (RFC 8259) in the order of the text, value by value, without a tree. tt_json_parse builds trees with it.
- * Text must be UTF-8; values are nested at most 2,048 deep. Every function returns TT_EDATA, with the position, at text
- * that is not JSON; the reader must not be used afterwards.
+ * Text must be UTF-8; values are nested at most 2,048 deep. Every function returns TT_EDATA, with the position, if the
+ * text is not JSON; do not use the reader afterwards.
  *
  *     TT_TRY(tt_json_open(&reader));             at an object or an array
  *     for (;;) {
@@ -75,15 +75,15 @@ struct tt_json_value {
 };
 int tt_json_read_number(struct tt_json_reader *reader, struct tt_json_value *ret_number) TT_MUST_CHECK;
 
-/** Skips a value of any kind. Checks its form, but not that its keys differ. */
+/** Skips a value of any kind. Checks its syntax, but not whether its keys differ. */
 int tt_json_skip(struct tt_json_reader *reader) TT_MUST_CHECK;
 
-/** Checks that nothing but space is left. */
+/** Checks that only white space is left. */
 int tt_json_finish(struct tt_json_reader *reader) TT_MUST_CHECK;
 
 /**
- * Goes to a place where a value begins. So a caller can skip a value and read it after its object is closed: keep the
- * current place (reader->at), go to the value's place, read it, and go back.
+ * Goes to a position where a value begins. So a caller can skip a value and read it after its object is closed: save
+ * the current position (reader->at), go to the value's position, read it, and go back.
  */
 void tt_json_go(struct tt_json_reader *reader, const char *place);
 
@@ -107,8 +107,8 @@ void tt_json_add_key(struct tt_text *text, const char *key);
 int tt_json_read_tree(struct tt_json_reader *reader, json_t **ret_json) TT_MUST_CHECK;
 
 /**
- * Indented text for a file. Doubles are exact and as short as possible, as in all texts below. path is for messages.
- * The caller frees it with free.
+ * Indented text for a file. Doubles are exact and as short as possible, here and in all functions below. path is for
+ * messages. The caller frees it with free.
  */
 int tt_json_dump(const json_t *json, const char *path, char **ret_text) TT_MUST_CHECK;
 
@@ -120,7 +120,7 @@ char *tt_json_text(const json_t *json);
  */
 char *tt_json_indented(const json_t *json, int indent);
 
-/** A member of an object, which must exist and be of the given type; otherwise TT_EDATA names `where` and the key. */
+/** A member of an object. It must exist and have the given type; otherwise TT_EDATA names `where` and the key. */
 int tt_json_get_int(const json_t *object, const char *key, const char *where, int64_t *ret_value) TT_MUST_CHECK;
 int tt_json_get_real(const json_t *object, const char *key, const char *where, double *ret_value) TT_MUST_CHECK;
 int tt_json_get_string(const json_t *object, const char *key, const char *where, const char **ret_value) TT_MUST_CHECK;
@@ -129,7 +129,7 @@ int tt_json_get_string(const json_t *object, const char *key, const char *where,
  * end. */
 const char *tt_json_plain_string(const json_t *json);
 
-/** Reads an array of at most `most` integers, none of them negative. false: the value is something else. */
+/** Reads an array of at most `most` integers, none of them negative. False if the value is anything else. */
 bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n);
 
 /** The array that tt_json_sizes reads. */
@@ -144,8 +144,8 @@ json_t *tt_json_number(double value);
 
 /**
  * The members of an object on one line of a corpus, without a tree. The reader is lenient here: the text is known to be
- * UTF-8; half a surrogate pair becomes U+FFFD; NaN and Infinity are numbers (null in a tree); of equal keys the last
- * one counts. Decodes only the requested members, and does not convert numbers, so that no unused value can be too
+ * UTF-8; half a surrogate pair becomes U+FFFD; NaN and Infinity are numbers (null in a tree); among equal keys, the
+ * last one counts. Decodes only the requested members, and does not convert numbers, so that no unused value can be too
  * large.
  */
 struct tt_json_field {
@@ -166,8 +166,8 @@ bool tt_json_fields(const char *line, size_t size, struct tt_json_field *field, 
                     struct tt_json_problem *ret_problem);
 
 /**
- * A checked value as a tree; NULL: it is nested deeper than 101 levels, or contains too large a number. The caller
- * calls json_decref.
+ * A checked value as a tree; NULL: it is nested more than 101 levels deep, or contains a number that is too large. The
+ * caller calls json_decref.
  */
 json_t *tt_json_value_tree(const char *value, size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Heap memory with a count of allocations, and page-mapped memory for arenas.
+ * Heap memory with a count of its allocations, and page-mapped memory for arenas.
  */
 #include "core/base/mem.h"
 

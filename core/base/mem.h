@@ -21,8 +21,8 @@ void *tt_realloc(void *p, size_t n, size_t size);
 
 /**
  * The same for sizes that come from a file: these functions return NULL if there is not enough memory or the product
- * overflows, and p is unchanged. tt_calloc_for also sets the message that there is no memory for `what`: `if (!p)
- * return TT_ENOMEM;`
+ * overflows, and p is unchanged. tt_calloc_for also sets the error message, which says that there is no memory for
+ * `what`: `if (!p) return TT_ENOMEM;`
  */
 void *tt_try_realloc(void *p, size_t n, size_t size);
 void *tt_calloc_for(size_t n, size_t size, const char *what);
@@ -43,7 +43,7 @@ void tt_free(void *p);
  */
 void tt_mem_on_end(void (*fn)(void *arg), void *arg);
 
-/** The number of allocations that this process has made so far; for the test of the step loop. */
+/** The number of allocations of this process so far; for the test of the step loop. */
 uint64_t tt_mem_allocations(void);
 
 /** Room for one more item in a growing array: `TT_PUSH(list->item, list->n, list->cap) = x;` */

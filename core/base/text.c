@@ -255,8 +255,8 @@ static int letters_of(const char *text, char letters[MOST_LETTERS])
     return n;
 }
 
-/* The number of letters that a word shares with a name: all its letters, if the name contains the whole word;
- * otherwise the letters of the longest beginning of the name that occurs in the word. */
+/* The number of letters that a word shares with a name: all letters of the word if the name contains it; otherwise the
+ * length of the longest prefix of the name that occurs in the word. */
 static int shared(const char *word, int n, const char *name, int m)
 {
     int longest = 0;
@@ -343,7 +343,7 @@ char *tt_text_duration(char *buf, size_t buf_size, double sec)
 
 char *tt_text_real(char *buf, size_t buf_size, double x)
 {
-    /* most zeros after the point, and the largest power of 10, before an exponent is used */
+    /* how many zeros after the point, and which power of 10, a number may have before it gets an exponent */
     enum { MOST_ZEROS = 5, MOST_PLACES = 15 };
     char text[32], *mark;
     int digits, exponent;
@@ -477,7 +477,7 @@ void tt_utf8_repair(const char *text, size_t size, struct tt_text *out)
         size -= good;
         if (!size)
             break;
-        /* the longest incomplete character becomes one mark, and so does any other bad byte */
+        /* the longest incomplete character becomes one U+FFFD, and so does any other bad byte */
         for (skip = 3; skip > 1 && (skip > size || tt_utf8_unfinished(text, skip) != skip); skip--) {
         }
         tt_text_add_bytes(out, "\xef\xbf\xbd", 3);

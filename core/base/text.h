@@ -41,8 +41,8 @@ void tt_text_add_divisors(struct tt_text *t, int64_t n);
 void tt_text_add_word(struct tt_text *t, const char *word);
 
 /**
- * Appends text as tt_shown shows it, or as the content of an element or an attribute of XML or HTML. The last function
- * makes the whole text printable: text from another user must not control the terminal on which it is printed.
+ * Appends text as tt_shown shows it, or escaped for an element or an attribute of XML or HTML. The last function makes
+ * the whole buffer printable: text from another user must not control the terminal on which it is printed.
  */
 void tt_text_add_shown(struct tt_text *t, const char *text, size_t size);
 void tt_text_add_xml(struct tt_text *t, const char *text);
@@ -58,10 +58,10 @@ int tt_text_distance(const char *a, const char *b);
 const char *tt_text_nearest(const char *word, const char *const *choices, int n);
 
 /**
- * The name that the user probably meant by a word. First choice: a name whose letters and digits are all in the word,
- * or the reverse, ignoring other characters: llama3 for "Llama-3.1-8B". Second: the nearest name, if no other is
- * equally near. Third: the name whose beginning has most in common with the word, if that is a large part of either:
- * h100-sxm for "nvidia-h100-80gb". NULL: none.
+ * The name that the user probably meant by a word. First choice, ignoring all characters except letters and digits: a
+ * name that is contained in the word, or the reverse: llama3 for "Llama-3.1-8B". Second: the nearest name, if no other
+ * is equally near. Third: the name whose beginning shares most letters with the word, if these are a large part of
+ * either: h100-sxm for "nvidia-h100-80gb". NULL: none.
  */
 const char *tt_text_meant(const char *word, const char *const *names, int n);
 

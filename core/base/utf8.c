@@ -87,7 +87,7 @@ int tt_utf8_encode(uint32_t code, char *buf)
 
 /* ---- text without characters that a terminal or XML would interpret ---- */
 
-/* Control characters of C0 and C1, and characters that set or isolate a direction, or end a line. */
+/* Whether a character is a control character of C0 or C1, sets or isolates a text direction, or ends a line. */
 static bool is_command(uint32_t code)
 {
     return (code < 0x20 && code != '\n') || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e ||

@@ -10,7 +10,7 @@ int64_t tt_utf8_invalid(const char *text, size_t size);
 
 /**
  * The number of bytes (0..3) at the end of text that begin a character without completing it, as at the end of a part
- * of a stream. Other faults of the text are ignored.
+ * of a stream. Ignores other faults of the text.
  */
 size_t tt_utf8_unfinished(const char *text, size_t size);
 
@@ -27,8 +27,8 @@ int tt_utf8_encode(uint32_t code, char *buf);
  * text this way, so callers need not do it.
  *
  * Control characters (but not ends of lines), characters that change the direction of text, and bytes that are not
- * UTF-8 become \u001b, \u202e or \xff; the rest stays as it is. Shown text stays the same when it is shown again, and
- * JSON stays the same JSON.
+ * UTF-8 become \u001b, \u202e or \xff; the rest stays as it is. Escaping a text twice changes nothing more, and valid
+ * JSON remains the same JSON.
  */
 void tt_shown(char *out, size_t out_size, const char *text, size_t size);
 

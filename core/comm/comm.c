@@ -18,7 +18,7 @@
 
 /* --- activities and the clock --- */
 
-/* The most seconds that count between two polls. */
+/* At most this many seconds count between two polls. */
 static const double most_gap_sec = 0.5;
 
 void tt_comm_link(struct tt_comm *comm, struct tt_activity *activity)
@@ -63,13 +63,13 @@ double tt_comm_clock(struct tt_comm *comm)
  * --- signs of life: whether the ranks of a job are alive and whether the job makes progress ---
  *
  * The ranks form a binomial tree, in which the parent of rank r is r without its lowest set bit. Two neighbours pass
- * one small message back and forth, about once a second, whenever either of them polls. It carries the progress of the
- * sender's side of the tree (the sum of tt_comm.progress), and the lowest rank there that waits, works or is silent. A
- * rank that does not answer is silent: it is dead, stopped, or busy with work that does not poll. So a rank has at most
- * log2(ranks) neighbours, at most one message per neighbour is under way, and after some seconds every rank knows about
- * all others.
+ * one small message back and forth, about once a second, whenever either of them polls. The message carries the
+ * progress of the sender's side of the tree (the sum of tt_comm.progress), and the lowest ranks there that wait, work
+ * or are silent. A rank that does not answer is silent: it is dead, stopped, or busy with work that does not poll. So a
+ * rank has at most log2(ranks) neighbours, at most one message per neighbour is under way, and after some seconds every
+ * rank knows about all others.
  *
- * Times are tt_comm_clock's. A failure here counts as a missing answer and leaves no error message.
+ * Times are those of tt_comm_clock. A failure here counts as a missing answer and sets no error message.
  */
 
 /* Seconds between two messages to a neighbour; shorter where the timeout is short. */
@@ -264,8 +264,8 @@ static int pulse_silent(const struct tt_comm *comm, double now)
 }
 
 /*
- * Whether this waiting rank reports for all waiting ranks. It does if no lower rank waits; if a silent rank is between
- * this rank and the lower ranks, only if that is the only lower rank.
+ * Whether this waiting rank reports for all waiting ranks. It does if no lower rank waits. If the parent of this rank
+ * is silent, it cannot know this, so it reports only if the parent is the only lower rank.
  */
 static bool pulse_speaks(const struct tt_comm *comm, double now)
 {
@@ -345,7 +345,7 @@ static void report(struct tt_comm *comm, struct wait *w, int peer, double now)
     comm->say(text);
 }
 
-/* After a timeout, keeps answering for a while, so that no other rank considers this one dead. */
+/* After a timeout, keeps answering for a while, so that other ranks do not take this one for dead. */
 static bool still_nothing(struct tt_comm *comm, struct wait *w)
 {
     double wait_sec = comm->timeout_sec / 4.0, now = tt_comm_clock(comm);
@@ -380,7 +380,7 @@ static int fail_timeout(struct tt_comm *comm, const struct wait *w, int peer, in
 /*
  * Pauses between two polls of a wait. A wait for a rank of the same host polls again at once, unless another thread
  * wants the core. A wait for another host sleeps: a message over a network takes longer than a short sleep, and the
- * kernel needs a core for its share of the transfer.
+ * kernel needs a core for its part of the transfer.
  *   peer        the rank for which this rank waits, or negative
  *   waited_sec  the time waited so far
  */
@@ -554,8 +554,8 @@ void tt_comm_abort(struct tt_comm *comm, int exit_code, const char *message)
 /*
  * --- work during which the communicator stays alive ---
  *
- * It runs in a thread of its own, while the caller answers the other ranks. Each call makes a thread, a few times per
- * save.
+ * The work runs in a separate thread, while the caller answers the other ranks. Each call starts a thread; that happens
+ * a few times per save.
  */
 
 struct job {
@@ -650,8 +650,9 @@ out:
 /*
  * --- small collectives ---
  *
- * They run along a binomial tree: with ranks counted from the root, rank r receives from r without its lowest set bit.
- * They carry a few hundred bytes once a step, so only their latency matters: 2 log2(size) messages in a row.
+ * They run along a binomial tree: with ranks counted from the root, rank r receives from the rank whose number is r
+ * without its lowest set bit. They carry a few hundred bytes once a step, so only their latency matters: 2 log2(size)
+ * messages in a row.
  */
 
 static int send_control(struct tt_comm *comm, void *bytes, size_t size, int peer)
@@ -725,7 +726,8 @@ out:
 
 enum { MOST_WORDS = 128 };
 
-/* Combines every rank's n 8-byte words on rank 0 with `fold` and sends the result back. `received` has room for n. */
+/* Combines the n 8-byte words of all ranks on rank 0 with `fold` and sends the result back. `received` must have room
+ * for n words. */
 static int all_reduce_words(struct tt_comm *comm, void *words, void *received, int n,
                             void (*fold)(void *into, const void *from, int n))
 {
@@ -799,7 +801,7 @@ int tt_comm_barrier(struct tt_comm *comm)
     return tt_comm_sum_i64(comm, &nothing, 1);
 }
 
-/* If no receive is open, any message that was sent but not received is still on its way. */
+/* If no receive is open, a message that was sent but not received is still on its way. */
 int tt_comm_check_messages(struct tt_comm *comm)
 {
     int64_t count[3] = {comm->sent_messages, comm->begun_receives, comm->received_messages};

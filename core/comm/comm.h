@@ -41,15 +41,15 @@ struct tt_comm_ops {
                       struct tt_request *ret_request);
     /* Advances all transfers; never blocks. NULL if transfers advance by themselves. */
     int (*advance)(struct tt_comm *comm);
-    /* Whether a transfer had completed at the last advance; its request is then zero. A zero request counts as
+    /* Whether a transfer was complete at the last `advance`; if so, sets its request to zero. A zero request counts as
      * complete. Every completed transfer, and every part of a long one, counts in comm->progress, except under
      * TT_TAG_PULSE. */
     int (*test)(struct tt_comm *comm, struct tt_request *request, bool *ret_done);
     /* Copies bytes from an address in the memory of a `reachable` rank. Several threads may call it at once. Returns 0
      * or an errno, and sets no message. NULL: no rank is reachable. */
     int (*read)(struct tt_comm *comm, int peer, uint64_t address, void *into, size_t bytes);
-    /* Prints message once and ends the whole job; does not return. For jobs whose ranks can no longer agree, as
-     * after any TT_ECOMM, when free could wait forever for a dead rank. */
+    /* Prints message once and ends the whole job; does not return. For jobs whose ranks can no longer agree, as after
+     * any TT_ECOMM, where `free` might wait for a dead rank forever. */
     void (*abort)(struct tt_comm *comm, int exit_code, const char *message);
     void (*free)(struct tt_comm *comm);
 };
@@ -76,14 +76,14 @@ struct tt_comm {
     const char *const *hosts;      /* [size] the name of each rank's host, for messages; NULL: all are on this host */
     double report_sec;             /* seconds between reports of a long wait; 0: no reports */
     void (*say)(const char *text); /* reports a long wait, on one of the waiting ranks; may be NULL */
-    int64_t progress;      /* of this rank: messages and parts of messages sent and received, and its own work */
+    int64_t progress;              /* this rank's messages and parts of messages, sent and received, and its own work */
     int64_t payload_bytes; /* sent by this rank in collectives of parameters and gradients; reset by the trainer */
-    int64_t routed_bytes;  /* sent by this rank in rows of shared experts; depends on the data */
+    int64_t routed_bytes;  /* sent by this rank as rows of expert-parallel experts; depends on the data */
     int64_t control_bytes; /* sent by this rank for agreement, norms, losses */
     double wait_sec;       /* time in waits that did not complete at once: exposed communication */
     /* [size] ranks whose memory ops->read can read, and that can read this rank's; NULL: none */
     const bool *reachable;
-    int64_t read_bytes;         /* transfers of at least this size are read from reachable ranks; 0: none */
+    int64_t read_bytes;         /* reachable ranks read transfers of at least this size; 0: none */
     int64_t eager_bytes;        /* messages up to this size are sent without asking the receiver; 0: no limit */
     struct tt_team *team;       /* helps with large copies when it is idle; NULL: this thread copies alone */
     struct tt_activity *active; /* in the order in which they began */
@@ -104,7 +104,7 @@ void tt_comm_unlink(struct tt_activity *activity);
 
 /**
  * Advances every activity under way, without blocking; called between instructions and tiles. It shows the other ranks
- * that this one is at work, so a loop that calls it must make progress between the calls.
+ * that this one is alive, so a loop that calls it must make progress between the calls.
  */
 int tt_comm_progress(struct tt_comm *comm) TT_MUST_CHECK;
 
@@ -123,17 +123,18 @@ typedef int (*tt_comm_poll_fn)(void *arg, bool *ret_done, int *ret_peer);
 
 /**
  * Waits until poll is done, and advances the activities meanwhile. Fails with TT_ECOMM when the job has made no
- * progress for timeout_sec: no rank completed a message or part of a long one, and none was at work. The message names
- * the missing rank, its host and `waiting_for`. The wait is a quarter longer (0.5 s to 10 s), so that all ranks find
- * the same rank missing. After a TT_ECOMM the ranks can no longer agree, so every later wait fails at once with the
- * same message, and no transfer advances any more: the caller may release the memory that transfers use. Over MPI the
- * failure is returned only when the lower living ranks have had time to end the job (tt_comm_abort).
+ * progress for timeout_sec: no rank completed a message or a part of a long one, and no rank was in tt_comm_work. The
+ * message names the missing rank, its host and `waiting_for`. The actual timeout is a quarter longer (by 0.5 s to 10
+ * s), so that all ranks find the same rank missing. After a TT_ECOMM the ranks can no longer agree, so every later wait
+ * fails at once with the same message, and no transfer advances any more: the caller may release the memory that
+ * transfers use. Over MPI the failure is returned only when the lower living ranks have had time to end the job
+ * (tt_comm_abort).
  */
 int tt_comm_wait_until(struct tt_comm *comm, tt_comm_poll_fn poll, void *arg) TT_MUST_CHECK;
 
 /**
  * Passes on the result of an operation on comm. After the first TT_ECOMM it keeps the message, gives the lower ranks
- * time to report the failure, and answers the other ranks meanwhile. That advances the transfers under way, which write
+ * time to report the failure, and answers the other ranks meanwhile. This advances the transfers under way, which write
  * to memory of the callers, so it must happen before the callers release that memory.
  */
 int tt_comm_give_way(struct tt_comm *comm, int code);
@@ -146,8 +147,8 @@ int tt_comm_give_way(struct tt_comm *comm, int code);
 int tt_comm_work(struct tt_comm *comm, int (*work)(void *arg), void *arg) TT_MUST_CHECK;
 
 /**
- * The lowest rank on a rank's host. Two ranks share a host if they have the same one. Only the transport knows that:
- * two hosts may have the same name, and containers on one host have different names.
+ * The lowest rank on a rank's host. Two ranks share a host if this function gives the same rank for both. Only the
+ * transport knows that: two hosts may have the same name, and containers on one host have different names.
  */
 int tt_comm_host_leader(const struct tt_comm *comm, int rank);
 bool tt_comm_same_host(const struct tt_comm *comm, int a, int b);
@@ -191,7 +192,7 @@ int tt_comm_gather_all(struct tt_comm *comm, const void *bytes, size_t size, voi
 /**
  * Agreement on errors, for use before ranks communicate about their results. Every rank passes its own code (0 or
  * negative) and gets the code and the message of the lowest failing rank; 0 when all passed 0. A rank that passes
- * TT_ECOMM gets it back at once, since it cannot reach the others. Allocates nothing.
+ * TT_ECOMM gets it back at once, since it cannot reach the others. Allocates no memory.
  */
 int tt_comm_agree(struct tt_comm *comm, int code) TT_MUST_CHECK;
 
@@ -209,10 +210,10 @@ enum tt_tag {
     TT_TAG_LOAD, /* parts of tensors on their way from the rank that read them (checkpoint/load) */
     TT_TAG_COLLECTIVE, /* the first tag of collectives; lowering numbers them (tt_collective_desc.tag) */
     TT_TAG_COLLECTIVE_LAST = 12284,
-    TT_TAG_EXPERTS,          /* rows of shared experts; see core/program/instr/experts.c */
+    TT_TAG_EXPERTS,          /* rows of expert-parallel experts; see core/program/instr/experts.c */
     TT_TAG_EXCHANGE,         /* the first tag of exchanges inside a layer; see core/program/instr/collective.c */
     TT_TAG_BOUNDARY = 16382, /* the first tag of values between the stages of a pipeline; see the same file */
-    TT_TAG_TIED = 32766,     /* the sum of a tied weight's gradient from the first stage; the next tag: from the last */
+    TT_TAG_TIED = 32766,     /* the sum of a tied weight's gradient from the first stage; next tag: from the last */
     TT_TAG_LAST = 32767      /* the largest tag that every MPI accepts */
 };
 
