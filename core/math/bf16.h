@@ -30,8 +30,8 @@ static inline tt_bf16 tt_bf16_from_float(float value)
 }
 
 /**
- * One of the two bfloat16 around a value, at random, so that the mean over all random bits is the value: the dropped
- * bits plus `random` carry into the last bit that is kept. Values that bfloat16 can represent stay as they are.
+ * One of the two bfloat16 around a value, chosen at random so that the mean over all random bits is the value: the
+ * dropped bits plus `random` carry into the last bit that is kept. Values that bfloat16 can represent stay as they are.
  */
 static inline tt_bf16 tt_bf16_from_float_random(float value, uint16_t random)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Boxes of tensors: intersection, where one packed box lies in another, and the check that a set of boxes tiles a
- * tensor.
+ * Boxes of tensors: their intersection, the position of one packed box in another, and the check that a set of boxes
+ * tiles a tensor.
  */
 #include "core/math/box.h"
 

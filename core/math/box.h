@@ -43,7 +43,7 @@ bool tt_box_intersect(const struct tt_box *a, const struct tt_box *b, struct tt_
 /** "[0:3, 0:512]" into buf; returns buf. */
 char *tt_box_text(char *buf, size_t buf_size, const struct tt_box *box);
 
-/** Elements of one row: the volume over all dimensions but the first. */
+/** Elements of one row: the product of all dimensions except the first. */
 int64_t tt_box_row_elements(const struct tt_box *box);
 
 /**
@@ -53,7 +53,7 @@ int64_t tt_box_row_elements(const struct tt_box *box);
 int64_t tt_box_position(const struct tt_box *inner, int64_t at, const struct tt_box *outer);
 int64_t tt_box_run(const struct tt_box *inner, const struct tt_box *outer);
 
-/** Copies the elements (of `item` bytes) of `to`, packed, out of the packed box `from` that contains it. */
+/** Copies the elements of `to` (`item` bytes each), packed, out of the packed box `from` that contains it. */
 void tt_box_copy(const struct tt_box *to, void *to_bytes, const struct tt_box *from, const void *from_bytes,
                  size_t item);
 

@@ -5,8 +5,8 @@
 /**
  * Elementary functions for every number that affects a training curve. The last bits of a C library's functions depend
  * on its version, and on whether the processor has fused multiply-adds. These functions use only additions,
- * multiplications, divisions and shifts of the exponent, so they have the same bits wherever double is IEEE 754's.
- * Kernels have an exponential of their own (vector_math.h, vector/simd.h).
+ * multiplications, divisions and shifts of the exponent, so they give the same bits wherever double is the IEEE 754
+ * type. Kernels use their own exponential (vector_math.h, vector/simd.h).
  */
 
 /** e^x, at most 1 ulp off, even where the result is denormal. */

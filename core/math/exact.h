@@ -24,7 +24,8 @@ void tt_exact_add(struct tt_exact *sum, double term);
 /** sum += other. */
 void tt_exact_merge(struct tt_exact *sum, const struct tt_exact *other);
 
-/** Propagates the carries, so that all digits but the top one lie in [0, 2^32). Call it before summing over ranks. */
+/** Propagates the carries, so that all digits except the top one lie in [0, 2^32). Call it before summing over
+ * ranks. */
 void tt_exact_normalize(struct tt_exact *sum);
 
 /** The nearest double (within one unit in the last place, the same for equal sums); NaN if a term was not finite. */

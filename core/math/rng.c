@@ -59,7 +59,7 @@ static double ratio(const double *a, const double *b, double x)
     return p / q;
 }
 
-/* The inverse of the normal distribution's function at 1/2 + q, |q| <= CENTER; a number without meaning beyond. */
+/* The inverse of the normal distribution function at 1/2 + q, |q| <= CENTER; meaningless beyond. */
 static const double CENTER = 0.425;
 
 static double inverse_in_center(double q)
@@ -116,7 +116,7 @@ static double below_cut(double cut)
     return cut > 0.0 ? 0.5 * tt_erfc(cut / sqrt(2.0)) : 0.0;
 }
 
-/* u without what is cut off on both sides. */
+/* Maps u to the part of (0, 1) that the cuts on both sides leave. */
 static double truncated(double u, double below)
 {
     return below > 0.0 ? below + u * (1.0 - 2.0 * below) : u;
@@ -135,7 +135,7 @@ double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut)
     return fabs(u - 0.5) <= CENTER ? inverse_in_center(u - 0.5) : inverse_in_tail(u);
 }
 
-/* In loops that the compiler turns into vectors; only the seventh of all numbers that is in a tail goes one by one. */
+/* Uses loops that the compiler vectorizes; only the numbers in the tails, one in seven, are computed one by one. */
 void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double std, double cut, float *to)
 {
     enum { AT_ONCE = 256 };
@@ -149,7 +149,7 @@ void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double 
             u[i] = truncated(tt_rng_uniform(rng, first + (uint64_t)(begin + i)), below);
         for (int i = 0; i < some; i++)
             x[i] = inverse_in_center(u[i] - 0.5);
-        for (int i = 0; i < some; i++) { /* no branch: nobody can predict it */
+        for (int i = 0; i < some; i++) { /* without a branch, which would be unpredictable */
             tail[tails] = i;
             tails += fabs(u[i] - 0.5) > CENTER;
         }

@@ -28,7 +28,7 @@ double tt_rng_uniform(const struct tt_rng *rng, uint64_t index);
 /** Standard normal by inversion, one uniform per value; cut > 0 truncates to [-cut, cut] (0: no cut). */
 double tt_rng_normal(const struct tt_rng *rng, uint64_t index, double cut);
 
-/** Fills in the normal numbers of the n indices from `first` on, multiplied by std. */
+/** Writes the normal numbers with indices [first, first + n), multiplied by std. */
 void tt_rng_normals(const struct tt_rng *rng, uint64_t first, int64_t n, double std, double cut, float *to);
 
 /** Writes a random permutation of 0..n-1 into order (Fisher-Yates driven by the stream). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fixed order of gradient sums. All code that adds gradients of different microbatches takes the order from here.
+ * The fixed order of gradient sums. All code that adds gradients of different microbatches uses this order.
  */
 #include "core/math/tree.h"
 

@@ -31,11 +31,11 @@ bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *re
 /**
  * The same tree as a stack, for leaves that come one after the other (accumulation over microbatches). Push leaf
  * `index` (from 0); this function returns how often to add the top of the stack to the entry below it. After the last
- * leaf, continue until one entry is left. The sums are the same as the walk's.
+ * leaf, continue until one entry is left. The sums are the same as those of the walk.
  */
 int tt_tree_carries(int64_t index);
 
-/** The most entries that the stack ever holds for n leaves, including the leaf just pushed. */
+/** The largest number of entries that the stack holds for n leaves, including the leaf just pushed. */
 int tt_tree_stack_depth(int64_t n);
 
 /**
@@ -49,9 +49,9 @@ enum { TT_TREE_NONE = -1, TT_TREE_LEVELS = 32 };
 int64_t tt_tree_nodes(int64_t n);
 
 /**
- * Puts leaf `index` of n into the tree. Returns the number of additions that follow: the leaf to the first of
- * ret_neighbours, that sum to the second, and so on. The last of ret_neighbours then holds the result; the others are
- * used up. If n is not a power of two, a sum without a neighbour takes the place of its parent.
+ * Puts leaf `index` of n into the tree. Returns the number of additions that are now due: add the leaf to the first of
+ * ret_neighbours, this sum to the second, and so on. The last of ret_neighbours then holds the result; the others are
+ * no longer needed. If n is not a power of two, a sum without a neighbour takes the place of its parent.
  */
 int tt_tree_put(int *nodes, int64_t n, int64_t index, int sum, int ret_neighbours[TT_TREE_LEVELS]);
 

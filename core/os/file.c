@@ -32,7 +32,7 @@
 
 enum { MOST_PAUSES = 5, FIRST_PAUSE_MS = 10, MOST_INTERRUPTS = 1000, PAUSES = 8 };
 
-/* `tries` contains two counts: the pauses, plus PAUSES times the interrupts. */
+/* `tries` combines two counts: the pauses, plus PAUSES times the interrupts. */
 bool tt_path_again(int error, int *tries)
 {
     int pauses = *tries % PAUSES;
@@ -248,7 +248,7 @@ int tt_folder_make(const char *path)
     return rc;
 }
 
-enum { DEEPEST_FOLDER = 32 }; /* checkpoints are three levels deep, and titan makes no deeper trees */
+enum { DEEPEST_FOLDER = 32 }; /* checkpoints are three levels deep; titan makes no deeper trees */
 
 static int remove_tree(const char *path, int depth)
 {
@@ -311,7 +311,7 @@ int64_t tt_folder_free_bytes(const char *path)
 
 /* ---- files ---- */
 
-/* Fails with "No such file" and the nearest name in the same folder, in case of a typing error. */
+/* Fails with "No such file", and suggests the nearest name in the same folder in case of a typing error. */
 static int fail_missing(const char *path)
 {
     char *copy_dir = tt_strdup(path), *copy_base = tt_strdup(path);
@@ -416,7 +416,7 @@ static int fail_large(const char *path, int64_t bytes, int64_t most)
                    tt_text_bytes(wanted, sizeof wanted, (double)most));
 }
 
-/* Reads to the end; the file probably has `expected` bytes. A file in /proc has size 0, but is not empty. */
+/* Reads to the end; the file probably has `expected` bytes. Files in /proc have size 0, but are not empty. */
 static int read_all(int fd, const char *path, int64_t expected, int64_t most, char **ret_text, size_t *ret_size)
 {
     size_t used = 0, cap = (size_t)expected + 1;
@@ -685,7 +685,7 @@ int tt_file_temporary(const char *path, char **ret_name, int *ret_fd)
     TT_TRY(check_replaceable(path));
     for (;;) {
         TT_TRY(make_temporary(prefix, ret_name, ret_fd));
-        (void)lock_file(*ret_fd, LOCK_EX);              /* without locks, nothing is swept either */
+        (void)lock_file(*ret_fd, LOCK_EX);              /* without locks, there are no sweeps either */
         if (fstat(*ret_fd, &st) < 0 || st.st_nlink > 0) /* otherwise a sweep removed the file before it was locked */
             break;
         (void)close(*ret_fd);

@@ -129,8 +129,8 @@ void tt_mapping_release(struct tt_mapping *mapping);
 int tt_file_fail(const char *what, const char *path, int error, const char *advice) TT_MUST_CHECK;
 
 /**
- * Writes all bytes to fd at its current position, in spite of short writes, interrupts, and a pipe or
- * terminal that does not block and is full. Returns 0 or an errno, and sets no message. Signal handlers may call it.
+ * Writes all bytes to fd at its current position. Continues after short writes and interrupts, and waits for a full
+ * pipe or terminal that does not block. Returns 0 or an errno, and sets no message. Signal handlers may call it.
  */
 int tt_file_put(int fd, const void *bytes, size_t size);
 
@@ -143,8 +143,8 @@ int tt_file_pread(int fd, const char *path, void *bytes, size_t size, int64_t of
 
 /**
  * Replaces path durably: writes path.tmp-RANDOM, fsyncs, renames, fsyncs the folder. Readers see the old file or the
- * new. TT_EDATA if something other than a regular file is at path. Removes the temporary files of this path that killed
- * processes left. The second function lets `write` write the content to fd, whose file has that temporary name.
+ * new. TT_EDATA if something other than a regular file is at path. Removes temporary files of this path that killed
+ * processes left. The second function calls `write` to write the content to fd, the file with the temporary name.
  */
 int tt_file_replace(const char *path, const void *bytes, size_t size) TT_MUST_CHECK;
 int tt_file_replace_by(const char *path, int (*write)(void *arg, int fd, const char *name), void *arg) TT_MUST_CHECK;
@@ -163,15 +163,15 @@ int tt_file_replace_pair(struct tt_new_file main, struct tt_new_file other) TT_M
 /**
  * Creates path.tmp-RANDOM, to be written and then renamed to `path`; anything at `path` must be a regular file
  * (otherwise TT_EDATA). The file is always new (O_EXCL), so no two processes share one, even on different hosts. It is
- * locked, if the file system has locks, until ret_fd is closed, so that a sweep spares it. The caller frees ret_name
- * (tt_free) and closes ret_fd. The second function makes a folder, prefix-RANDOM.
+ * locked, if the file system has locks, until ret_fd is closed, so that a sweep does not remove it. The caller frees
+ * ret_name (tt_free) and closes ret_fd. The second function makes a folder, prefix-RANDOM.
  */
 int tt_file_temporary(const char *path, char **ret_name, int *ret_fd) TT_MUST_CHECK;
 int tt_folder_temporary(const char *prefix, char **ret_name) TT_MUST_CHECK;
 
 /**
  * Durably renames a file of tt_file_temporary to its final name: fsync, rename, fsync of the folder. Then frees *name
- * and sets it to NULL. Close fd only afterwards, since files without a lock are swept.
+ * and sets it to NULL. Close fd only afterwards, since sweeps remove files without a lock.
  */
 int tt_file_complete(const char *path, char **name, int fd) TT_MUST_CHECK;
 

@@ -41,8 +41,8 @@ static enum verdict lock_whole_file(int fd)
     return HELD;
 }
 
-/* Such a lock belongs to the open file, as flock's does, and not to the process. EINVAL: the kernel does not support
- * it. */
+/* Such a lock belongs to the open file, like a lock by flock, and not to the process. EINVAL: the kernel does not
+ * support it. */
 static enum verdict lock_record(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -82,7 +82,7 @@ static int64_t start_of(int64_t pid)
     return at ? (int64_t)strtoll(at, NULL, 10) : -1;
 }
 
-/* Identifies this process, so that another can tell whether it is alive. Facts that are not known are empty strings. */
+/* Identifies this process, so that another can tell whether it is alive. Unknown facts are empty strings. */
 static json_t *describe_self(void)
 {
     char host[NAME_BYTES] = "", space[NAME_BYTES] = "", boot[64];
@@ -95,7 +95,7 @@ static json_t *describe_self(void)
                      (json_int_t)getpid(), "start", (json_int_t)start_of((int64_t)getpid()));
 }
 
-/* Whether both are known and equal. */
+/* Whether both facts are known and equal. */
 static bool same_text(const json_t *a, const json_t *b, const char *key)
 {
     const char *x = json_string_value(json_object_get(a, key)), *y = json_string_value(json_object_get(b, key));
@@ -167,7 +167,7 @@ out:
     return rc;
 }
 
-/* Whether an owner that may be alive holds the lock. Removes the file of a dead owner. */
+/* Whether an owner that may be alive holds the lock. If the owner is dead, removes its file. */
 static int look_for_owner(const char *owner, const json_t *self, bool *ret_taken)
 {
     char *text = NULL;
@@ -240,7 +240,7 @@ static int take_open_file(struct tt_lock *lock, bool *ret_taken)
         rc = tt_path_fail("lock", lock->path, errno);
     else if (verdict == NO_LOCKS)
         rc = take_owner(lock, owner, self, ret_taken);
-    else if (verdict == HELD) /* held by an owner on a host that mounts the same folder without locks */
+    else if (verdict == HELD) /* an owner on a host that mounts the same folder without locks holds it */
         rc = look_for_owner(owner, self, ret_taken);
     json_decref(self);
     tt_free(owner);

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 
 /**
- * A lock that keeps a second process out of a folder. It is one file with at most one holder, and it is released no
+ * A lock that keeps a second process out of a folder. It is a file with at most one holder, and it is released no
  * matter how the holder ends.
  *
  * It is an flock. If the file system does not support that (ENOLCK, EOPNOTSUPP, ENOSYS), it is a record lock of the

@@ -28,7 +28,7 @@
 
 static struct tt_cores found;
 
-/* Objects of a type that contain hardware threads of a set. */
+/* The number of objects of a type that contain hardware threads of a set. */
 static int count(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_const_cpuset_t set)
 {
     int n = 0;
@@ -47,7 +47,7 @@ static int cores_of(hwloc_topology_t topology, hwloc_const_cpuset_t set)
 
 /*
  * Loads only what titan uses: no caches, devices or memory sizes. Excludes the component that runs an instruction on
- * every processor in turn, since it moves this thread around, and the kernel knows the same facts. On Arm there is no
+ * every processor in turn: it would move this thread around, and the kernel provides the same facts. On Arm there is no
  * such component, and hwloc treats excluding it as an error.
  */
 static int load(hwloc_topology_t topology)
@@ -155,8 +155,8 @@ const struct tt_cores *tt_cores(void)
 
 #if defined(__x86_64__) && defined(__linux__)
 
-/* Whether the processor has tiles for bfloat16, and the system saves them and permits them to this process (the
- * kernel's Documentation/arch/x86/xstate.rst). */
+/* Whether the processor has tiles for bfloat16, and the system saves and restores them and lets this process use them
+ * (the kernel's Documentation/arch/x86/xstate.rst). */
 static bool may_use_tiles(void)
 {
     enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 /* number of this component of the state */ };
@@ -348,7 +348,7 @@ static int count_cpus(const char *list)
 }
 
 /* Lowers the limits to those in a group's folder, whatever the version. For processors, the nearest group that lists
- * some counts; the groups above it have the same ones or more. */
+ * any is decisive; the groups above it have the same ones or more. */
 static void read_group(const char *folder, struct tt_limits *limits)
 {
     static const char *const memory[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
@@ -482,7 +482,8 @@ struct tt_load tt_load_read(const char *folder)
 
 void tt_load_text(const struct tt_load *before, const struct tt_load *now, int own, struct tt_text *out)
 {
-    /* With one process more than processors, two of them run a third slower; and the mean lags behind. */
+    /* With one process more than there are processors, two of them already run a third slower; besides, the mean lags
+     * behind. */
     static const double crowd = 1.5, theft = 0.05;
     double cpus = now->cpus, total = now->total - before->total, stolen = now->stolen - before->stolen;
     bool crowded = now->average >= crowd * cpus && now->average - own >= (crowd - 1.0) * cpus;

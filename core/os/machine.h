@@ -7,14 +7,14 @@
 #include "core/base/text.h"
 
 /**
- * The processors of this host that are online and that the control group allows, as hwloc finds them. A core runs one
- * hardware thread or several. titan runs one thread on a core, since matrix products gain nothing from a second one.
+ * The processors of this host that are online and that the control group allows, as hwloc finds them. A core has one or
+ * more hardware threads. titan runs one thread per core, since matrix products gain nothing from a second one.
  */
 struct tt_cores {
     int cores;
     int hardware_threads;
     int packages;
-    int bound_cores;            /* cores that this process may run on: its launcher, taskset, ... bound it to them */
+    int bound_cores;            /* cores to which a launcher, taskset, ... bound this process */
     int bound_hardware_threads; /* all of them if it is not bound */
     char model[64];             /* "AMD EPYC 9654"; "unknown processor" */
 };
@@ -53,7 +53,7 @@ struct tt_cpu tt_cpu_read(void);
  */
 struct tt_load {
     double average;       /* threads that ran or waited for a processor: a mean over the last minute */
-    int running;          /* the same, now */
+    int running;          /* the same at this moment */
     int cpus;             /* processors that are online; 0: unknown */
     double stolen, total; /* since the start: processor time taken by other virtual machines, and all of it */
 };
@@ -64,13 +64,13 @@ struct tt_load tt_load_read(const char *folder);
 /**
  * Appends "load 13 on 2 CPUs: others use this machine" if so; nothing otherwise.
  *   before  an earlier reading, to determine how much time was stolen since then
- *   own     threads of this job on this machine, which are in the numbers too
+ *   own threads of this job on this machine, which these numbers include
  */
 void tt_load_text(const struct tt_load *before, const struct tt_load *now, int own, struct tt_text *out);
 
 /**
  * What the control groups (versions 1 and 2) of this process allow it. A limit of a group applies to all groups below
- * it. So the groups are visited from this process's own up to the root of the mount, and the smallest limit counts. A
+ * it. So titan visits all groups from this process's own up to the root of the mount, and takes the smallest limit. A
  * file that does not exist sets no limit; a file that cannot be read gives a warning.
  *
  *   root  put in front of /proc and of every mount point: "" outside of tests
@@ -86,7 +86,7 @@ struct tt_limits tt_limits_read(const char *root);
 /**
  * Whether the kernel lets processes of this user read each other's memory (process_vm_readv), as ranks of one host do.
  *   root     put in front of /proc: "" outside of tests
- *   ret_why  gets what to change if it does not; may be NULL
+ *   ret_why gets what to change if the kernel does not; may be NULL
  */
 bool tt_peers_are_readable(const char *root, struct tt_text *ret_why);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A team of threads. Tiles are handed out one by one, since the tiles of causal attention differ in work. A run ends
- * when its tiles are done; it does not wait for a worker that wakes up late.
+ * A team of threads. Threads take tiles one by one, since tiles of causal attention differ in work. A run ends when its
+ * tiles are done; it does not wait for a worker that wakes up late.
  *
  * `ticket` holds the number of the run and the next tile; taking a tile is a compare-and-swap on it. The owner closes
- * the ticket before it writes fn, arg and n_tiles of a new run. So if the compare-and-swap succeeds, what the worker
- * has read of them belongs to this run. A waiting thread spins for a while, since runs follow each other within
+ * the ticket before it writes fn, arg and n_tiles of a new run. So if the compare-and-swap succeeds, the values that
+ * the worker has read belong to this run. A waiting thread spins for a while, since runs follow each other within
  * microseconds, and then sleeps on a futex. If there are more threads than cores, no thread spins.
  */
 #include "core/os/team.h"
@@ -25,14 +25,15 @@
 #include "core/os/file.h"
 #include "core/os/machine.h"
 
-/* How long a thread spins: longer than the time between two runs, too short to matter otherwise; and between polls. */
+/* How long a thread spins: longer than the time between two runs, and too short to matter otherwise. Spins between two
+ * polls. */
 static const double spin_sec = 300e-6;
 enum { POLLS_IN_SPINS = 10 };
 
 static const uint64_t closed = UINT64_C(0xffffffff); /* in place of the next tile */
 
-/* The time between two polls: short compared with the time in which a network empties its buffers, long compared with
- * reading the clock. */
+/* The time between two polls: shorter than the time in which a network empties its buffers, much longer than reading
+ * the clock. */
 static const double poll_every_sec = 100e-6;
 static const struct timespec poll_every = {0, 100000};
 
@@ -66,7 +67,7 @@ struct tt_team {
     double polled_sec;
 };
 
-/* Polls if it is time for it; for the owning thread. */
+/* Polls if a poll is due; for the owning thread. */
 static void poll_at_times(struct tt_team *team)
 {
     double now;
@@ -90,7 +91,7 @@ static void relax(void)
 static int count_spins(void)
 {
     enum { TRIALS = 3, SPINS = 200 };
-    double least = spin_sec; /* of a trial that nothing interrupted */
+    double least = spin_sec; /* the duration of a trial that nothing interrupted */
 
     for (int i = 0; i < TRIALS; i++) {
         double start = tt_clock_sec(), sec;
@@ -116,8 +117,8 @@ static void wait_for_change(struct signal *signal, unsigned old, int spins, cons
     (void)atomic_fetch_sub(&signal->sleepers, 1);
 }
 
-/* Call after a change. A sleeper counts itself before the kernel reads the value, so either the sleeper sees the
- * change, or this function sees the sleeper. */
+/* Call it after changing the value. A sleeper counts itself before the kernel reads the value, so either the sleeper
+ * sees the change, or this function sees the sleeper. */
 static void wake(struct signal *signal)
 {
     if (atomic_load(&signal->sleepers) > 0)

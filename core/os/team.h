@@ -44,9 +44,9 @@ bool tt_team_busy(const struct tt_team *team);
 void tt_team_set_poll(struct tt_team *team, void (*poll)(void *arg), void *arg);
 
 /**
- * The number of cores that this process may use (binding, quota of the control groups); the number for a rank that
- * shares its host with ranks - 1 others: the cores to which it is bound, or otherwise an equal share, but no more than
- * an equal share of a quota.
+ * The first function gives the number of cores that this process may use (binding, quota of the control groups). The
+ * second one gives the number for a rank that shares its host with ranks - 1 others: the cores to which it is bound, or
+ * else an equal share; but no more than an equal share of a quota.
  */
 int tt_team_cores(void);
 int tt_team_fair_cores(int ranks);
