@@ -13,7 +13,7 @@
 #include "core/base/mem.h"
 #include "core/config/internal.h"
 
-/* Length of a key at the start of text: letters, digits, '_', '-', '.', beginning with a letter or '_'. */
+/* Length of the key at the start of text: a letter or '_', then letters, digits, '_', '-' and '.'. */
 static size_t key_length(const char *text)
 {
     size_t n = 0;
@@ -41,7 +41,7 @@ static char *underscored(const char *text, size_t n)
     return copy;
 }
 
-/* Whether bare --path means true. */
+/* Whether --path without a value means true. */
 static bool is_bool_key(const char *path)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
@@ -349,14 +349,14 @@ void tt_args_help_row(struct tt_text *out, int indent, const char *left, const c
 {
     size_t start;
 
-    if (*left && strlen(left) + 3 > (size_t)indent) { /* it gets a line of its own */
+    if (*left && strlen(left) + 3 > (size_t)indent) { /* it gets a separate line */
         tt_text_add(out, "  %s\n", left);
         left = "";
     }
     start = out->size;
     tt_config_wrap(out, indent, "", doc);
     if (*left)
-        memcpy(out->text + start + 2, left, strlen(left)); /* where doc begins */
+        memcpy(out->text + start + 2, left, strlen(left)); /* the column at which doc begins */
 }
 
 void tt_args_help(const struct tt_option *options, struct tt_text *out)

@@ -58,7 +58,8 @@ void tt_args_free(struct tt_args *args);
 
 bool tt_args_has(const struct tt_args *args, const char *name);
 
-/** The option's n-th value, from 0, or NULL after the last; tt_args_last: the last value, which takes precedence. */
+/** The option's n-th value, counted from 0, or NULL after the last one; tt_args_last: the last value, which takes
+ * precedence. */
 const char *tt_args_value(const struct tt_args *args, const char *name, int n);
 const char *tt_args_last(const struct tt_args *args, const char *name);
 

@@ -106,7 +106,8 @@ struct tt_config_input {
     /* number of errors already found on the command line, to be reported together with these */
     int n_errors;
     const char *errors; /* their text; NULL: none */
-    /* Checks the values for faults that core/config cannot know, and reports them (tt_config_fault). May be NULL. */
+    /* Checks the values for faults that core/config itself cannot find, and reports them (tt_config_fault). May be
+     * NULL. */
     void (*check)(struct tt_config *cfg, struct tt_config_report *report, void *arg);
     void *check_arg;
 };
@@ -115,16 +116,16 @@ struct tt_config_input {
 int tt_config_read(struct tt_config *cfg, const struct tt_config_input *input) TT_MUST_CHECK;
 
 /**
- * For a check: adds an error about the values of keys, a list that TT_KEY_NONE ends. It is reported at the place of the
- * first key that the user set. Does nothing if one of the keys already has an error. The message may end in a line
- * "\nhelp: ...".
+ * For a check: adds an error about the values of some keys (a list that ends with TT_KEY_NONE). The error is reported
+ * where the user set the first of these keys. Does nothing if one of the keys already has an error. The message may end
+ * in a line "\nhelp: ...".
  */
 void tt_config_fault(struct tt_config *cfg, struct tt_config_report *report, const enum tt_key *keys, const char *fmt,
                      ...) TT_PRINTF(4, 5);
 
 /**
- * As tt_config_fault, about one entry of a key's list, and reported at the place of that entry ("my.yaml:14:5"). Other
- * entries may have errors of their own.
+ * As tt_config_fault, but about one entry of a key's list, at the place of that entry ("my.yaml:14:5"). Other entries
+ * may have errors of their own.
  */
 void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *report, enum tt_key key, int entry,
                            const char *fmt, ...) TT_PRINTF(5, 6);
@@ -133,8 +134,8 @@ void tt_config_fault_entry(struct tt_config *cfg, struct tt_config_report *repor
 bool tt_config_is_bad(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * For commands that calculate and do not train, before loading: a value whose feature is not built yet is not an error,
- * but is appended to `unbuilt` as a line "key=value". `unbuilt` must outlive the loading.
+ * For commands that calculate and do not train, before loading: a value whose feature is not built yet is no error; it
+ * is appended to `unbuilt` as a line "key=value". `unbuilt` must outlive the loading.
  */
 void tt_config_tolerate_unbuilt(struct tt_config *cfg, struct tt_text *unbuilt);
 
@@ -162,8 +163,8 @@ int tt_config_adopt(struct tt_config *cfg, enum tt_key key, const char *value, c
 const char *tt_config_origin(const struct tt_config *cfg, enum tt_key key);
 
 /**
- * A remedy if a relative path does not exist, but would exist relative to the folder of the configuration file that
- * sets the key; otherwise NULL. The caller frees it (tt_free).
+ * A remedy for a relative path that does not exist, but would exist relative to the folder of the configuration file
+ * that sets the key; otherwise NULL. The caller frees it (tt_free).
  */
 char *tt_config_beside(const struct tt_config *cfg, enum tt_key key);
 
@@ -180,12 +181,12 @@ int tt_config_locate(const struct tt_config *cfg, int rc);
  *
  * - a key that titan has, perhaps under another name (foreign.def), is written with its value;
  * - a key that titan does not have and that changes nothing becomes a comment that says why;
- * - a value that titan refuses, or the name of a dataset or optimizer that it lacks, is written unchanged, after a
- *   comment with the reason, so that the file does not run before the user has decided about it.
+ * - a value that titan refuses, or the name of a dataset or optimizer that titan lacks, is written unchanged after a
+ * comment with the reason, so that the file does not run until the user has decided about it.
  *
  * Where torchtitan's default differs from titan's and the file does not set the key, a comment says so. `args` are
- * overrides, which take precedence over the file. TT_EUSAGE: the text is neither TOML nor JSON, or contains keys and
- * values that torchtitan does not have either; one message names them all with their places.
+ * overrides, which take precedence over the file. TT_EUSAGE: the text is neither TOML nor JSON, or contains keys or
+ * values that torchtitan does not know either; one message names all of them with their places.
  */
 int tt_config_import(const char *name, const char *text, size_t size, int n_args, const char *const *args,
                      struct tt_text *out) TT_MUST_CHECK;
@@ -225,7 +226,7 @@ enum tt_config_flag {
     TT_FLAG_QUIET = 65536,
 };
 
-/** The largest integer: one less than the value at which larger numbers saturate. */
+/** The largest integer that a key accepts: one less than the value to which larger numbers saturate. */
 #define TT_NO_LIMIT (INT64_MAX - 1)
 
 struct tt_choice {
@@ -246,7 +247,7 @@ struct tt_config_row {
     const char *path;    /* "training.seq_len" */
     enum tt_config_kind kind;
     int flags;          /* enum tt_config_flag */
-    size_t offset;      /* of the member in struct tt_config */
+    size_t offset;      /* offset of the member in struct tt_config */
     const char *preset; /* the default in the form of a flag's value; NULL for null */
     int64_t low, high;  /* for TT_KIND_INT */
     double low_real, high_real;
@@ -255,7 +256,7 @@ struct tt_config_row {
     const char *doc;
     /* torchtitan's default if it differs, in the form of a flag's value, and the reason; or NULL */
     const char *theirs, *why;
-    /* the values that work today, "a|b", and the feature that the others need; NULL: all work */
+    /* the values that work today, "a|b", and the feature that the other values need; NULL: all work */
     const char *works, *needs;
     /* b"; NULL: the default. A plan of titan's own memory counts `planned` keys.|`assumed`: what predictions for GPU
      * clusters assume instead of the value; NULL: they use the value, or do not depend on it. `usual`: the values that
@@ -290,7 +291,7 @@ const struct tt_config_row *tt_config_row(enum tt_key key);
 /** The row of a path or an alias, in which '-' counts as '_'; NULL if there is none. */
 const struct tt_config_row *tt_config_row_find(const char *path);
 
-/** Appends the value in the form of a flag's value ("null", "8e-4", "[a,b]"). */
+/** Appends the value as a flag would give it ("null", "8e-4", "[a,b]"). */
 void tt_config_value_text(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out);
 
 /** The word of a constant; an alias resolves to it. */
@@ -310,7 +311,7 @@ void tt_config_range_text(const struct tt_config_row *row, struct tt_text *out);
 enum tt_config_comments {
     TT_CONFIG_PLAIN,
     TT_CONFIG_ORIGINS,  /* the origin of every value at the end of its line */
-    TT_CONFIG_TEMPLATE, /* the documentation of every key: a file to start from */
+    TT_CONFIG_TEMPLATE, /* with the documentation of every key: a file to start from */
 };
 
 /** Appends the resolved configuration as YAML that tt_config_load reads back to the same values. */
@@ -338,7 +339,7 @@ struct tt_config_builtin {
 extern const struct tt_config_builtin tt_config_builtins[];
 extern const int tt_config_n_builtins;
 
-/** The effect of an inactive torchtitan key whose value is not its neutral one; see foreign.def. */
+/** What happens if an inactive torchtitan key does not have its neutral value; see foreign.def. */
 enum tt_inactive_kind { TT_INACTIVE_REFUSED, TT_INACTIVE_NOTE, TT_INACTIVE_IDLE };
 
 /** torchtitan keys that titan does not have. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Values of the keys that name datasets: one word, or a list whose entries are mappings. The rows in entry.def decide
- * what an entry may hold, as the rows in schema.def do for the configuration.
+ * Values of the keys that name datasets: one word, or a list of mappings. The rows of entry.def say what a mapping may
+ * contain, as the rows of schema.def do for the configuration.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -217,7 +217,7 @@ static char *name_of_path(const char *path)
         end--;
     for (begin = end; begin > path && begin[-1] != '/';)
         begin--;
-    dot = begin < end ? memchr(begin + 1, '.', (size_t)(end - begin) - 1) : NULL; /* a hidden file begins with one */
+    dot = begin < end ? memchr(begin + 1, '.', (size_t)(end - begin) - 1) : NULL; /* not the dot of a hidden file */
     return tt_strndup(begin, (size_t)((dot ? dot : end) - begin));
 }
 
@@ -286,7 +286,7 @@ struct tt_dataset_entry tt_config_dataset(const struct tt_config *cfg, const str
 
 /* --- writing --- */
 
-/* Whether the entry would stay the same without the key. */
+/* Whether the entry would mean the same without the key. */
 static bool has_default(const struct tt_dataset_entry *entry, const struct tt_config_row *row)
 {
     const void *field = field_of(entry, row);

@@ -49,7 +49,7 @@ void tt_config_wrap(struct tt_text *out, int indent, const char *lead, const cha
         if (n > room) {
             for (n = room; n > 1 && text[n] != ' '; n--)
                 ;
-            for (size_t k = room; n == 1 && k > 1; k--) /* one long word: choices, a|b|... */
+            for (size_t k = room; n == 1 && k > 1; k--) /* a single long word: choices, a|b|... */
                 n = text[k - 1] == '|' ? k : n;
             if (n == 1)
                 n = strcspn(text, " ");
@@ -104,7 +104,7 @@ static void write_row(const struct tt_config *cfg, const struct tt_config_row *r
     start = out->size;
     tt_text_add(out, "%*s%s: ", indent, "", row->key);
     if (comments == TT_CONFIG_TEMPLATE && tt_config_origin_of(cfg, row)->is_derived)
-        tt_text_add(out, "null"); /* so that it still follows the other key when the user changes that one */
+        tt_text_add(out, "null"); /* so that it still follows the other key when the user changes the other key */
     else
         tt_config_yaml_value(cfg, row, out);
     if (comments == TT_CONFIG_ORIGINS)

@@ -25,7 +25,7 @@ struct item {
     const struct tt_yaml *value;     /* in the file; NULL: the value is only in cfg */
     enum fate fate;
     bool is_written;
-    /* the reason for a refusal or omission, perhaps with "\nhelp: ..."; for a key that is kept, a remark or NULL */
+    /* why it is refused or left out, perhaps with "\nhelp: ..."; for a key that is kept, a remark or NULL */
     char *why;
 };
 
@@ -85,7 +85,7 @@ static bool set_key(struct import *import, const struct tt_config_row *row, cons
     return tt_config_flag_set(row, tt_config_member(import->cfg, row), text, NULL);
 }
 
-/* The name in titan's tables of a key in a section that was renamed; NULL if the tables do not contain it. */
+/* The name that titan's tables use for a key in a renamed section; NULL if they do not contain it. */
 static const char *in_renamed_section(const char *was, const char *section, const char *path)
 {
     size_t n = strlen(section) - 1; /* without the * */
@@ -114,8 +114,8 @@ static const char *current_name(const char *was)
     return was;
 }
 
-/* The reason for refusing an unknown word that a project may have added to torchtitan (a dataset, model or optimizer),
- * so that the file is not at fault. NULL: the value is no such word. */
+/* The reason for refusing an unknown word that a project may have added to torchtitan (a dataset, model or optimizer);
+ * the file is then not wrong. NULL: the value is no such word. */
 static const char *unknown_word(const struct item *item, struct tt_text *why)
 {
     bool is_dataset = item->row->kind == TT_KIND_DATASETS;
@@ -146,7 +146,7 @@ static bool read_row(struct import *import, struct item *item)
     const char *refused = word && word->is_refused ? word->text : NULL;
     bool ok = tt_config_member_set(item->row, tt_config_member(import->cfg, item->row), item->value, false, &why, &at);
 
-    if (!ok && is_scalar && item->row->kind == TT_KIND_WORDS) { /* earlier versions wrote lists as texts with commas */
+    if (!ok && is_scalar && item->row->kind == TT_KIND_WORDS) { /* earlier versions wrote lists as text with commas */
         ok = set_key(import, item->row, item->value->text);
         item->value = ok ? NULL : item->value;
     }
@@ -184,7 +184,7 @@ static bool asks_for_float8(const char *path, const struct tt_yaml *value)
 static void read_inactive(struct import *import, struct item *item, const struct tt_config_inactive *row)
 {
     const struct tt_config_row *mask = tt_config_row(TT_KEY(training.document_mask));
-    /* a resolved file already contains the values from the files that it was made of */
+    /* a resolved file already contains the values of the files that it was made from */
     bool is_refused = row->kind == TT_INACTIVE_REFUSED && !tt_config_inactive_is_neutral(row, item->value) &&
                       !(import->is_resolved && strcmp(item->path, "job.config_file") == 0);
 
@@ -314,7 +314,7 @@ static int64_t escape_at(const char *text, const char *end)
     return end - text >= 6 && text[0] == '\\' && text[1] == 'u' ? tt_text_hex(text + 2, 4, 4) : -1;
 }
 
-/* Joins pairs of escapes: JSON writes a character beyond 16 bits as two escapes, which YAML does not know. Half a pair
+/* Joins pairs of escapes: JSON writes a character beyond 16 bits as two escapes, which YAML does not allow. Half a pair
  * becomes U+FFFD. */
 static void join_escapes(const char *text, size_t size, struct tt_text *out)
 {
@@ -355,7 +355,7 @@ static bool parse(struct import *import, const char *text, size_t size, struct t
     return ok;
 }
 
-/* The number of a key that titan has under another name and in another unit; 0 if it is not set, or if titan's own key
+/* The value of a key that titan has under another name and in another unit; 0 if it is not set, or if titan's own key
  * is set. */
 static int64_t number_of(const struct import *import, const char *was, enum tt_key key)
 {
@@ -393,9 +393,9 @@ static void translate_tokens(struct import *import)
     }
 }
 
-/* Translates a number of microbatches to the samples in one microbatch. In earlier files, the local batch is divided
- * into microbatches. In later files, each microbatch has the size of the local batch, so titan's local batch is that
- * of all microbatches. */
+/* Translates a number of microbatches to the samples in one microbatch. In earlier files, the local batch is split into
+ * microbatches. In later files, each microbatch has the size of the local batch, so titan's local batch covers all
+ * microbatches. */
 static void translate_microbatches(struct import *import, const char *was, bool each_has_batch)
 {
     const struct tt_config_row *batch = tt_config_row(TT_KEY(training.local_batch_size));
@@ -429,7 +429,7 @@ static void comment(struct tt_text *out, int indent, const char *text)
     tt_free(copy);
 }
 
-/* Whether the value in the file is a word or a number that is written the same way in YAML. */
+/* Whether the value in the file is a word or a number that YAML writes in the same way. */
 static bool is_bare(const struct tt_yaml *node)
 {
     for (const char *c = node->text; *c; c++)

@@ -15,7 +15,7 @@ struct tt_config_origin {
     char *where;     /* "my.yaml:14:7" */
     int line;        /* position of the key in the file being read; 0: not in this file */
     bool is_bad;     /* an error has been reported: rules that read the key report nothing further */
-    bool is_derived; /* nobody set it: it follows another key or the flavor */
+    bool is_derived; /* the user did not set it: it follows another key or the flavor */
 };
 
 struct tt_config_origins {
@@ -28,7 +28,7 @@ struct tt_config_report {
     const char *name; /* name of the file being read: "my.yaml", "builtin:quick" */
     bool is_builtin;  /* its line numbers are meaningless to the user */
     int n;
-    int n_hidden; /* number of errors that no longer fit into a message */
+    int n_hidden; /* number of errors that did not fit into the message */
     struct tt_text text;
     const char *subject;  /* the object with the errors; NULL: the configuration */
     struct tt_text notes; /* lines for tt_note, shown if there is no error */
@@ -41,7 +41,7 @@ void tt_config_report_add(struct tt_config_report *report, const char *where, co
 /** The same with "where: path: message"; the name of a flag is not repeated. If path is NULL, "where: message". */
 void tt_config_report_key(struct tt_config_report *report, const char *where, const char *path, const char *message);
 
-/** Adds an error about a node of the file, and about a key unless path is NULL. */
+/** Adds an error about a node of the file and, unless path is NULL, about a key. */
 void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *node, const char *path, const char *fmt,
                          ...) TT_PRINTF(4, 5);
 
@@ -72,8 +72,8 @@ static inline void *tt_config_member(const struct tt_config *cfg, const struct t
 
 /**
  * Converts node to row's kind and stores it in the member of a struct. False: `why` says what was expected and found
- * (and perhaps "\nhelp: ..."), the old value stays, and *ret_fault (if not NULL) is the wrong item of a list. is_flag:
- * accept words such as yes and 0 as booleans.
+ * (and perhaps "\nhelp: ..."), the old value stays, and *ret_fault (if not NULL) is the item of a list that is wrong.
+ * is_flag: accept words such as yes and 0 as booleans.
  */
 bool tt_config_member_set(const struct tt_config_row *row, void *member, const struct tt_yaml *node, bool is_flag,
                           struct tt_text *why, const struct tt_yaml **ret_fault);
@@ -90,7 +90,7 @@ bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets 
                             bool is_flag, struct tt_text *why, const struct tt_yaml **ret_fault);
 void tt_config_datasets_release(struct tt_datasets *datasets);
 
-/** A copy for validation: without weights and, unless `same`, with kjv_validation in place of kjv. */
+/** A copy for validation: without weights and, if `same` is false, with kjv_validation in place of kjv. */
 struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datasets, bool same);
 
 /** Gives every entry of a list a name. */

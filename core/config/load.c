@@ -193,8 +193,8 @@ static void add_source(const struct tt_config *cfg, const struct tt_config_row *
 }
 
 /*
- * Appends the place of an error about row's value: "my.yaml:3:9: training.steps", "flag --training.steps", or for a
- * value that the user did not set "training.steps (10000 by default)".
+ * Appends the place of an error about row's value: "my.yaml:3:9: training.steps", "flag --training.steps" or, for a
+ * value that the user did not set, "training.steps (10000 by default)".
  */
 static void add_place(const struct tt_config *cfg, const struct tt_config_row *row, struct tt_text *out)
 {
@@ -302,7 +302,7 @@ void tt_config_report_at(struct tt_config_report *report, const struct tt_yaml *
 
 static void report_unknown(struct tt_config_report *report, const char *where, const char *what, const char *path)
 {
-    enum { MOST_SUGGESTIONS = 200 }; /* a file full of unknown keys must not take seconds */
+    enum { MOST_SUGGESTIONS = 200 }; /* a file full of unknown keys must be refused quickly */
     struct tt_text help = {0};
 
     if (report->n < MOST_SUGGESTIONS)
@@ -377,8 +377,7 @@ int tt_config_report_finish(struct tt_config_report *report)
 
 /* ---- configurations that come with titan, in the program or installed with it ---- */
 
-/* The configuration that `titan train` runs without a file: a run of one minute that learns something on any
- * machine. */
+/* The configuration that `titan train` runs without a file: a one-minute run that learns something on any machine. */
 static const char quick[] = "job:\n"
                             "  dump_folder: ./outputs/quick\n"
                             "  description: built-in quick run\n"

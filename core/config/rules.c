@@ -13,7 +13,7 @@
 #include "core/config/internal.h"
 #include "core/data/source.h"
 
-/* Writes the reason for refusing the configuration, or nothing. The second kind of function serves several keys, and
+/* Writes the reason for refusing the configuration, or nothing. The second kind of function serves several keys; it
  * gets the first key of its row. */
 typedef void (*rule_fn)(const struct tt_config *cfg, struct tt_text *why);
 typedef void (*rule_of_key_fn)(const struct tt_config *cfg, enum tt_key key, struct tt_text *why);
@@ -83,7 +83,7 @@ static bool is_same_data(const struct tt_dataset_entry *a, const struct tt_datas
            (!a->dataset_path || strcmp(a->dataset_path, b->dataset_path) == 0);
 }
 
-/* The documents that are held out must belong to the training data. */
+/* Held-out documents must belong to the training data. */
 static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *why)
 {
     const struct tt_datasets *t = &cfg->training.dataset, *v = &cfg->validation.dataset;
@@ -104,7 +104,7 @@ struct data {
     const char *where;
     const struct tt_datasets *datasets;
     const char *path;
-    bool is_one; /* it is read, and is not a list */
+    bool is_one; /* it is in use, and is not a list */
 };
 
 static struct data data_of(const struct tt_config *cfg, enum tt_key key)
@@ -223,7 +223,7 @@ static void base_is_frozen(const struct tt_config *cfg, struct tt_text *why)
                          "help: set lora.rank, or lora.base_dtype to default");
 }
 
-/* Rows of packed weights stay whole, and this divides some weights by columns. */
+/* Rows of packed weights stay whole, but tensor parallelism splits some weights by columns. */
 static void base_is_in_rows(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->lora.base_dtype != TT_BASE_DEFAULT && cfg->parallelism.tensor_parallel_degree > 1)
@@ -233,7 +233,7 @@ static void base_is_in_rows(const struct tt_config *cfg, struct tt_text *why)
                     "default");
 }
 
-/* A checkpoint without the frozen weights is no source for this export. */
+/* This export cannot be made from a checkpoint without the frozen weights. */
 static void base_is_exported(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->lora.base_dtype != TT_BASE_DEFAULT && cfg->checkpoint.last_save_in_hf)
@@ -322,7 +322,7 @@ static void degree_is_exact(const struct tt_config *cfg, enum tt_key key, struct
 static const struct {
     rule_fn check;
     rule_of_key_fn check_key; /* used instead of `check` */
-    enum tt_key keys[4];      /* the keys that it reads; the error is reported at the first one that the user set */
+    enum tt_key keys[4];      /* the keys that it reads; the error is reported at the first of them that the user set */
 } rules[] = {
     RULE_OF_KEY(data_has_path, TT_KEY(training.dataset), TT_KEY(training.dataset_path)),
     RULE_OF_KEY(data_has_path, TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.enable)),

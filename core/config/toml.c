@@ -56,7 +56,7 @@ static bool take(struct reader *r, char c)
     return true;
 }
 
-/* Skips spaces, and with `lines` also comments and line ends. */
+/* Skips spaces and, with `lines`, comments and line ends. */
 static void skip(struct reader *r, bool lines)
 {
     while (r->at < r->end) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * One value of one key: from a YAML node (flags are made into nodes first) into the member of struct tt_config. The
- * key's row determines the type, never the look of the text. Also the reverse.
+ * key's row determines the type, never the form of the text. Also converts values back to text.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -77,8 +77,8 @@ static bool to_real(const char *text, double *ret_value)
     return *end == 0 && end != buf;
 }
 
-/* A whole number, which may be written as 1e6. A number beyond int64_t saturates, and every range refuses the
- * result. */
+/* A whole number, which may be written as 1e6. A number beyond int64_t saturates; the saturated value is outside every
+ * key's range. */
 static bool to_int(const char *text, int64_t *ret_value)
 {
     char buf[64], *end;
@@ -336,7 +336,7 @@ static bool is_name(const struct tt_yaml *node)
            tt_utf8_invalid(node->text, strlen(node->text)) < 0;
 }
 
-/* The names of a list, or of a text in which blanks, commas, brackets or quotes separate them, joined by blanks; the
+/* The names in a list, or in a text that separates them by blanks, commas, brackets or quotes, joined by blanks; the
  * caller frees. NULL: the value is neither. */
 static char *to_part(const struct tt_yaml *node)
 {

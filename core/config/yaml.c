@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Parses YAML text into a tree with positions, from libyaml's events. Only this file includes yaml.h. The tree is built
- * with an explicit stack, so that deep nesting reaches a limit instead of crashing. An alias shares the node of its
- * anchor. So aliases of aliases cost nothing until code walks the tree, which is why their number is limited.
+ * with an explicit stack, so that deep nesting reaches a limit instead of crashing the program. An alias shares the
+ * node of its anchor. So aliases of aliases cost nothing until code walks the tree; the number of aliases is limited
+ * for that reason.
  */
 #include "core/config/yaml.h"
 
@@ -92,7 +93,7 @@ static bool fault(struct builder *b, const yaml_mark_t *mark, const char *what)
     return false;
 }
 
-/* Puts a node, finished or just opened, where the top of the stack expects one. */
+/* Puts a node (finished, or just opened) where the top of the stack expects it. */
 static bool attach(struct builder *b, struct tt_yaml *node, const yaml_mark_t *mark)
 {
     struct tt_yaml *top = b->depth ? b->stack[b->depth - 1] : NULL;

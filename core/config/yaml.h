@@ -38,8 +38,9 @@ enum {
 };
 
 /**
- * Parses text. False: *ret_line, *ret_column and why describe the fault, and doc contains everything before it. In both
- * cases the caller releases doc. Limits on size, depth, nodes and aliases keep hostile input harmless.
+ * Parses text. If it returns false, *ret_line, *ret_column and `why` describe the fault, and doc contains everything
+ * before it. The caller releases doc in both cases. Limits on size, depth, nodes and aliases keep hostile input
+ * harmless.
  */
 bool tt_yaml_parse(const char *text, size_t size, struct tt_yaml_doc *doc, int *ret_line, int *ret_column,
                    struct tt_text *why);
@@ -52,7 +53,7 @@ struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int
 void tt_yaml_put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value);
 struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key);
 
-/** Whether the scalar means null: plain null, ~ or nothing. */
+/** Whether the scalar means null: a plain null, ~, or an empty scalar. */
 bool tt_yaml_is_null(const struct tt_yaml *node);
 
 /** Appends UTF-8 text as a YAML scalar, in double quotes unless it is a plain word that reads back as itself. */
