@@ -192,7 +192,7 @@ static int read_weight(const json_t *value, const char *where, bool *ret_learned
     return 0;
 }
 
-/* Like transformers, removes null members, and stores reasoning under the names that templates read. */
+/* Removes null members and stores reasoning under the names that templates read, as transformers does. */
 static void complete_message(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -237,7 +237,7 @@ static int read_message(struct tt_chat *c, json_t *message, size_t n)
     TT_TRY(check_text(message, "content", false, where));
     TT_TRY(check_text(message, "reasoning_content", true, where));
     add_message(c, message, is_answer && strcmp(role, "assistant") == 0);
-    (void)json_object_del(message, "weight"); /* the weight is not part of the conversation */
+    (void)json_object_del(message, "weight"); /* templates must not see the weight */
 out:
     return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat templates: chooses one, and finds the learned parts of its text. If a template marks no parts, titan renders it
- * with different answers to find an answer in the text, and up to an answer, with the beginning of one, to find where
- * the model begins to write.
+ * Chat templates: chooses one, and finds the learned parts of its text. If a template marks no parts, titan finds an
+ * answer by rendering the conversation with different answers and comparing the texts. It finds where the model begins
+ * to write by rendering the messages before the answer, plus the prompt for an answer.
  *
  * To support more of Jinja (core/data/jinja):
  *   1. A filter or test is a row in filter.c, a method one in string.c, a tag one in parser.c. Anything that differs
@@ -252,7 +252,7 @@ static bool is_assistant(const json_t *messages, size_t i)
     return strcmp(json_string_value(json_object_get(json_array_get(messages, i), "role")), "assistant") == 0;
 }
 
-/* The text with a different content in message i. */
+/* Renders the text with different content in message i. */
 static int render_instead(const struct tt_chat_template *chat, const json_t *messages, size_t i, const char *content,
                           struct tt_text *text)
 {
@@ -266,7 +266,7 @@ static int render_instead(const struct tt_chat_template *chat, const json_t *mes
     return rc;
 }
 
-/* Finds the content of message i in the text: the part that changes if the content is replaced by "a" or "b". */
+/* Finds the content of message i in the text: the part that changes when "a" or "b" replaces the content. */
 static int find_content(const struct tt_chat_template *chat, const json_t *messages, size_t i,
                         const struct tt_text *text, struct place *ret_place)
 {
@@ -300,8 +300,8 @@ static size_t skip_space(const char *text, size_t size)
 }
 
 /*
- * The place in text[from, to) after the first `size` bytes of the beginning of an answer, or NOWHERE. White space
- * before it does not matter, and white space at its end matters only as far as the text contains it too.
+ * The place in text[from, to) after the first `size` bytes of the beginning of an answer, or NOWHERE. Ignores white
+ * space before it, and white space at its end that the text does not contain.
  */
 static size_t find_opening(const struct tt_chat_template *chat, const struct tt_text *text, size_t from, size_t to,
                            size_t size)
@@ -324,7 +324,7 @@ static size_t find_opening(const struct tt_chat_template *chat, const struct tt_
 /*
  * Where the model begins to write answer i: after the text of the earlier messages and the beginning of an answer. Some
  * templates write earlier turns differently if more turns follow, or begin answers with reasoning that they remove
- * later; then this searches for the beginning of an answer between the previous message and the content.
+ * later; then this function searches for the beginning of an answer between the previous message and the content.
  */
 static int find_begin(const struct tt_chat_template *chat, const json_t *messages, size_t i, const struct tt_text *text,
                       size_t content, size_t *ret_begin)
@@ -346,7 +346,8 @@ static int find_begin(const struct tt_chat_template *chat, const json_t *message
         begin = find_opening(chat, text, last.end, content, (size_t)(thoughts - chat->opening));
     if (begin == NOWHERE && is_written && same + opening > before.size)
         begin = same < content ? same : content;
-    /* the first message may lack the beginning of an answer; a message after an answer may continue its turn */
+    /* the first message may lack the beginning of an answer; a message after another answer may continue the same
+     * turn */
     if (begin == NOWHERE && (!opening || i == 0 || is_assistant(messages, i - 1)))
         begin = content;
     if (begin == NOWHERE)
@@ -381,7 +382,7 @@ static size_t find_end(const struct tt_chat_template *chat, const struct tt_text
     return at;
 }
 
-/* Uses the parts that the template marked, except in answers that are not learned. */
+/* Uses the parts that the template marked, except those in answers that are not learned. */
 static int take_generated(const struct tt_chat_template *chat, const json_t *messages, const bool *is_answer,
                           const struct tt_text *text, const struct tt_passages *generated, struct tt_passages *learned)
 {
@@ -458,7 +459,7 @@ void tt_chat_template_text(const struct tt_chat_template *chat, struct tt_text *
     tt_text_release(&half);
 }
 
-/* Sets ret_same to whether both templates write the same text, or both refuse. */
+/* Sets ret_same to true if both templates write the same text, or both refuse. */
 static int compare_on(const struct tt_chat_template *a, const struct tt_chat_template *b, const json_t *messages,
                       bool asks, bool *ret_same)
 {
@@ -552,7 +553,7 @@ out:
     return rc;
 }
 
-/* The number of added tokens with which both texts begin. */
+/* The number of added tokens at the beginning that both texts share. */
 static int count_tokens(const struct tt_chat_template *chat, const struct tt_text *a, const struct tt_text *b)
 {
     size_t at = 0, n, same = same_at_begin(a, b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The datasets, one row each, and the cache of packed tokens. The name of a cache file is a hash of everything that
- * determines its content. So a changed corpus or tokenizer gives a new file. A damaged file is made again.
+ * determines its content. So a changed corpus or tokenizer gives a new file. A damaged file is rebuilt.
  *
  * To add a dataset:
  *   1. A row in the table below, with a variant of its own.
@@ -28,7 +28,7 @@
 #include "core/os/file.h"
 #include "core/tokenizer/charset.h"
 
-enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* change the number if the tokens of the same files change */
+enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* change this number if the same files would give other tokens */
 
 enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, SFT, TOKENS, TOKENS_U16 };
 
@@ -338,7 +338,7 @@ out:
     return rc;
 }
 
-/* Checks the tokenizer, since only the tokenizer that made the tokens knows their meaning. */
+/* Checks the tokenizer, since tokens mean something only with the tokenizer that made them. */
 static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_token_info *info)
 {
     const struct tt_tokenizer *t = spec->tokenizer;
@@ -528,7 +528,7 @@ int tt_dataset_copy(const struct tt_dataset *dataset, int64_t begin, int64_t n, 
     rc = tt_file_pread(dataset->fd, dataset->ref.path, (char *)(ids + n) - bytes, bytes,
                        info->tokens_at + begin * info->item_size);
     if (rc == TT_EDATA && (changed = look(dataset, &st)) < 0)
-        return changed; /* the change of the file explains more than the place where it ends */
+        return changed; /* say that the file changed, which explains more than where it ends */
     if (rc < 0)
         return say_host(rc);
     if (info->item_size == 2)

@@ -56,7 +56,7 @@ struct tt_dataset_ref {
  * for the same content and tokenizer. Removes files of killed runs from the cache folder. Called by one rank (not
  * collective); reports progress.
  *   TT_EUSAGE  unknown name, missing path, a tokenizer larger than the model's vocabulary
- *   TT_EDATA a fault of the data, with file and line; a token beyond the vocabulary; tokens of another tokenizer
+ *   TT_EDATA a fault in the data, with file and line; a token beyond the vocabulary; tokens of another tokenizer
  */
 int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref *ret_ref) TT_MUST_CHECK;
 
@@ -71,7 +71,7 @@ struct tt_dataset {
     struct tt_dataset_ref ref;
     int fd;
     uint64_t device, inode; /* identity of the opened file, even if its path later leads to another one */
-    double modified_sec;    /* when it was last written, as of the last check of its content */
+    double modified_sec;    /* its modification time at the last check of its content */
     int64_t *offsets;       /* [n_documents + 1], or NULL: one document */
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples by index: each epoch has a permutation of the documents and the position of each document in the epoch's
- * stream, in which a binary search finds a sample. Keeps the permutations of two epochs, since a batch may span both.
- * Conversations are first packed into samples; the permutation is then one of samples.
+ * Samples by index. For each epoch there is a permutation of the documents and the position of each document in the
+ * epoch's stream; a binary search of these positions finds a sample. Two epochs are kept, since a batch may span both.
+ * Conversations are first packed into samples, and the permutation is one of samples.
  */
 #include "core/data/sampler.h"
 
@@ -28,7 +28,7 @@ struct window {
     int32_t *ids; /* WINDOW */
 };
 
-/* Gets tokens [begin, begin + n), n <= TT_HOLDOUT_BLOCK; they are valid until the next call. */
+/* Gets tokens [begin, begin + n), n <= TT_HOLDOUT_BLOCK; the result is valid until the next call. */
 static int look_at(struct window *w, int64_t begin, int64_t n, const int32_t **ret_ids)
 {
     int64_t left = w->dataset->ref.info.n_tokens - begin;
@@ -86,7 +86,7 @@ static int fail_undivided(const struct tt_dataset *d)
                        d->ref.name, key, TT_KEY_NAME(validation.dataset));
 }
 
-/* least: the smallest hash of a document, as a fraction. */
+/* least: the smallest hash of any document, as a fraction. */
 static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, double least)
 {
     const char *key = TT_KEY_NAME(validation.split);
@@ -107,7 +107,7 @@ static int fail_side(const struct tt_dataset *d, const struct tt_holdout *s, dou
                        "%s %.6g%% holds out none of the %lld documents of dataset '%s', which has few documents\n"
                        "help: with %s=%.3g%% or more, one is held out",
                        key, 100.0 * s->part, (long long)s->n_documents, d->ref.name, key,
-                       percent * 1.01); /* so that a value rounded to three digits cannot be below it */
+                       percent * 1.01); /* so that rounding to three digits cannot give a smaller value */
 }
 
 /* Counts the tokens of a document that are to be learned. */
@@ -217,8 +217,8 @@ static int fail_long(const struct tt_packs *p, int64_t document)
                        TT_KEY_NAME(dataloader.long_conversations));
 }
 
-/* Decides whether to use a conversation. A long one is used if some token that remains after truncation, other than the
- * first, is learned. */
+/* Decides whether to use a conversation. A long one is used if, after truncation, some token other than the first is
+ * learned. */
 static int choose(struct tt_packs *p, int64_t document, enum tt_long_choice longs, bool *ret_used)
 {
     int64_t n = length_of(p->dataset, document);
@@ -329,9 +329,9 @@ out:
 
 /*
  * Dataset k, with share w of a period W, is due when its exact share of the first t samples, t w / W, exceeds the
- * number of samples taken from it so far; it is late when it exceeds that number by a whole sample. Of all due
- * datasets, the one that would be late first is next. With the right bounds no sample is ever late (R. Tijdeman, The
- * chairman assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
+ * number of samples taken from it so far. It is late when the excess is a whole sample. The next sample comes from the
+ * due dataset that would be late first. With the right bounds no sample is ever late (R. Tijdeman, The chairman
+ * assignment problem, 1980): deviations stay within 1 - 1 / (2n - 2).
  */
 
 /* Computes shares with exactly the ratios of the weights, which are decimal numbers. False: their sum is too large. */
@@ -693,8 +693,8 @@ out:
     return rc;
 }
 
-/* The positions of tokens [begin, begin + n) of an epoch's stream. A document that begins before `begin` counts from
- * `begin` on. */
+/* The positions of tokens [begin, begin + n) of an epoch's stream. For a document that begins before `begin`, positions
+ * count from `begin`. */
 static void find_positions(struct tt_sampler *s, int64_t number, int64_t begin, int64_t n, int32_t *positions)
 {
     const int64_t *begins = s->n_ordered ? find_epoch(s, number)->begin : s->dataset->offsets;

@@ -12,8 +12,8 @@
 /**
  * The documents of a dataset (or conversations of chat data) that are held out of training, for validation. Whether a
  * document is held out depends only on its tokens: not on its place in the file, on other documents, on a seed or on
- * the number of ranks. So equal documents are on the same side, a larger part holds out all documents of a smaller part
- * and more, and documents stay on their side when data is added.
+ * the number of ranks. So equal documents are on the same side, a larger part holds out everything that a smaller part
+ * holds out, and documents stay on their side when data is added.
  *
  * A document is held out if its hash, read as a fraction of 2^64, is less than the part. The hash is XXH3 (64 bits) of
  * its tokens as little-endian int32, in blocks of TT_HOLDOUT_BLOCK; the seed of a block is the hash of the block before
@@ -110,10 +110,10 @@ int64_t tt_mixture_find(const struct tt_mixture *mixture, int part, int64_t numb
 
 /**
  * The order of training samples. The documents of an epoch, in file order or shuffled by (seed, epoch), form one stream
- * of N tokens; sample i of the epoch is its tokens [i T, i T + T], inputs all but the last, labels all but the first;
- * an epoch has S = floor((N - 1) / T) samples, and the remaining tokens are dropped. Global sample g is sample g mod S
- * of epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets the
- * same samples.
+ * of N tokens; sample i of the epoch is its tokens [i T, i T + T], inputs are all but the last, labels all but the
+ * first; an epoch has S = floor((N - 1) / T) samples, and the remaining tokens are dropped. Global sample g is sample g
+ * mod S of epoch g div S. So the whole state of a loader is this one integer. Every rank makes its own sampler and gets
+ * the same samples.
  *
  * In a dataset with a mask (chat data), samples consist of whole conversations instead (struct tt_packs), and these
  * samples are shuffled.
@@ -149,12 +149,12 @@ const struct tt_documents *tt_sampler_documents(const struct tt_sampler *sampler
 const struct tt_packs *tt_sampler_packs(const struct tt_sampler *sampler);
 
 /**
- * Gets one sample; samples may be read in any order. Allocates nothing. Fails as tt_dataset_copy does. The permutations
- * of the two epochs used last are kept; another epoch needs a new permutation of the documents.
+ * Gets one sample; samples may be read in any order. Allocates nothing. Fails as tt_dataset_copy does. Keeps the
+ * permutations of the two most recent epochs; any other epoch needs a new permutation.
  *   sample          global index >= 0
  *   inputs, labels  T ids each; a label is -100 if the token is not learned, -101 in padding
- *   positions       positions of the T inputs within their documents, counted from the start of the sample at the
- *                   earliest; NULL: not wanted
+ *   positions       positions of the T inputs within their documents, or within the part of the first document that is
+ *                   in the sample; NULL: not wanted
  */
 int tt_sampler_get(struct tt_sampler *sampler, int64_t sample, int32_t *inputs, int32_t *labels,
                    int32_t *positions) TT_MUST_CHECK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the files of a corpus, by lines or as a whole. This file owns zlib and zstd: a reader unpacks files on the way.
- * It maps the file, returns plain text in place, and returns unpacked text from a buffer.
+ * Reads the files of a corpus, by lines or as a whole. Only this file uses zlib and zstd: a reader unpacks files as it
+ * reads. It maps the file, returns plain text in place, and returns unpacked text from a buffer.
  */
 #include "core/data/source.h"
 
@@ -69,7 +69,7 @@ static bool is_html(const char *text, size_t size)
     return (size >= 9 && strncasecmp(text, "<!doctype", 9) == 0) || (size >= 5 && strncasecmp(text, "<html", 5) == 0);
 }
 
-/* Whether every other byte of the beginning is 0, as in UTF-16 without a byte order mark. */
+/* Whether every other byte at the beginning is 0, as in UTF-16 without a byte order mark. */
 static bool is_wide(const uint8_t *bytes, size_t size, size_t zero)
 {
     size_t most = size < 64 ? size / 2 * 2 : 64;
@@ -258,7 +258,7 @@ out:
     return rc;
 }
 
-/* The text that has not been returned yet; in a packed file, the unpacked part of it. */
+/* The text that has not been returned yet; in a compressed file, the part of it that is already unpacked. */
 static struct piece unread(const struct reader *r)
 {
     if (r->packing == PLAIN)
@@ -289,8 +289,8 @@ static int fail_line(const struct reader *r)
 
 /*
  * The next line, without its end and without a byte order mark at the start of the file. The line is valid until the
- * next call; its text is NULL at the end of the file. TT_EDATA names the line if a line of a packed file exceeds 128
- * MiB, since unpacked lines are held in memory.
+ * next call; its text is NULL at the end of the file. TT_EDATA names the line if a line of a compressed file exceeds
+ * 128 MiB, since unpacked lines are held in memory.
  */
 static int reader_line(struct reader *r, struct piece *ret_line)
 {
@@ -324,7 +324,7 @@ out:
     return rc;
 }
 
-/* All the rest of the file, valid until the reader is freed. TT_EDATA if it exceeds 1 GiB in a packed file. */
+/* The whole rest of the file, valid until the reader is freed. TT_EDATA if it exceeds 1 GiB in a compressed file. */
 static int reader_rest(struct reader *r, struct piece *ret_rest)
 {
     bool more = r->packing != PLAIN;
@@ -397,7 +397,7 @@ struct nested {
     int depth;
 };
 
-/* Identifies a folder, and fails if it contains itself, through a link. */
+/* Identifies a folder, and fails if the folder contains itself through a link. */
 static int enter(struct nested *here)
 {
     struct stat st;
@@ -439,7 +439,7 @@ static int add_folder(struct tt_source *s, const char *folder, const struct nest
             if (rc < 0)
                 goto out;
         } else if (tt_text_ends(path, ".parquet") ||
-                   is_other_lines_name(path)) { /* it would be left out, or misread as text */
+                   is_other_lines_name(path)) { /* otherwise it would be left out, or misread as text */
             rc = tt_text_ends(path, ".parquet")
                      ? tt_source_fail_parquet(path)
                      : tt_fail(TT_EDATA,
@@ -585,7 +585,7 @@ static int take_document(struct walk *w, const char *text, size_t size)
 {
     int rc = w->fn(w->arg, text, size);
 
-    /* not the document's fault: writing it failed, or the configuration is wrong */
+    /* not a fault of the document: writing it failed, or the configuration is wrong */
     if (rc == TT_EIO || rc == TT_EUSAGE)
         return rc;
     if (rc < 0)

@@ -47,7 +47,7 @@ typedef int (*tt_document_fn)(void *arg, const char *text, size_t size);
 
 /**
  * Calls fn for every document in order; `what` names the work in progress reports. TT_EDATA, with file and line, for a
- * broken line, a line without the text field, invalid UTF-8, and a source without any text.
+ * broken line, a line without the text field, invalid UTF-8, or a source without any text.
  */
 int tt_source_each(const struct tt_source *source, const char *what, tt_document_fn fn, void *arg) TT_MUST_CHECK;
 

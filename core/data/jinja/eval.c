@@ -27,7 +27,7 @@ struct tt_jscope {
 };
 
 struct run {
-    struct tt_jwork w; /* the first member, so that a pointer to it is also a pointer to the run */
+    struct tt_jwork w; /* first, so that a pointer to it is also a pointer to the run */
     struct tt_jtext *out;
     bool captures; /* `out` is a captured text, not the output */
     struct tt_passages *generated;
@@ -441,7 +441,7 @@ static struct tt_jvalue evaluate_items(struct run *r, const struct tt_jnode *n, 
     return made;
 }
 
-/* Evaluates terms up to the first one that decides the result, and returns its value, as in Python. */
+/* Evaluates terms up to the first one that decides the result, and returns the value of that term, as in Python. */
 static struct tt_jvalue evaluate_terms(struct run *r, const struct tt_jnode *n, struct tt_jscope *s)
 {
     struct tt_jvalue v = tt_jbool(false);
@@ -589,7 +589,7 @@ static enum after run_if(struct run *r, const struct tt_jnode *n, struct tt_jsco
     }
 }
 
-/* Applies filters to a body; the first of them has no value on its left. */
+/* Applies filters to a body; the first filter has no value on its left. */
 static struct tt_jvalue apply_filters(struct run *r, const struct tt_jnode *n, struct tt_jvalue v, struct tt_jscope *s)
 {
     struct tt_jargs args;

@@ -30,7 +30,7 @@ char *tt_jcopy(struct tt_jwork *w, const char *text, size_t size);
 void *tt_jgrow(struct tt_jwork *w, void *array, size_t n, size_t *cap, size_t item_size);
 void tt_jwork_release(struct tt_jwork *w);
 
-/** Counts work that does not allocate, and ends it if there is too much. */
+/** Counts work that does not allocate, and ends the rendering if there is too much. */
 void tt_jstep(struct tt_jwork *w, size_t n);
 
 /** Counts a level of nesting, which depth-- takes back; ends the work if there are more than `most`. */
@@ -62,7 +62,7 @@ enum tt_jkind {
 /** A value; everything to which it points lives as long as the work. Strings are valid UTF-8. */
 struct tt_jvalue {
     enum tt_jkind kind;
-    bool is_lazy; /* a list that Python would make only while it is iterated: it has no text, no JSON and no indices */
+    bool is_lazy; /* a list that Python would produce only during iteration: it has no text, no JSON and no indices */
     bool is_view; /* a lazy list of a mapping, which may be iterated again, and counts as false if empty */
     bool is_safe; /* made by the filter safe: text that is added to it is escaped */
     size_t size;  /* of a string */

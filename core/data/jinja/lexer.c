@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Splits a template into Jinja's tokens, and removes the white space around blocks that is not part of the text.
+ * Splits a template into Jinja's tokens, and removes white space around blocks that is not part of the text.
  */
 #include <string.h>
 
@@ -210,7 +210,7 @@ static void lex_code(struct lexer *l, bool is_block)
     add(l, is_block ? TT_JT_BLOCK_END : TT_JT_PRINT_END, "", 0);
 }
 
-/* Takes the text up to the tag at `to`, which begins with the sign. */
+/* Takes the text up to the tag at `to`, which begins with `sign`. */
 static void lex_data(struct lexer *l, size_t to, char kind, char sign)
 {
     struct tt_jvalue data = tt_jstring(l->text + l->at, to - l->at);

@@ -451,7 +451,7 @@ static struct tt_jnode *parse_not(struct parser *p)
     return node;
 }
 
-/* Terms joined by `word`; the terms themselves consist of more tightly binding terms. */
+/* Terms joined by `word`; each consists of terms that bind more tightly. */
 static struct tt_jnode *parse_terms(struct parser *p, bool is_or)
 {
     struct tt_jnode *left = is_or ? parse_terms(p, false) : parse_not(p), *list, **last;

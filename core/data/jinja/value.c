@@ -288,7 +288,7 @@ bool tt_jequal(struct tt_jwork *w, struct tt_jvalue a, struct tt_jvalue b)
     return same;
 }
 
-/* Compares bytes, which in UTF-8 gives the order of the characters. */
+/* Compares bytes; in UTF-8 this gives the order of the characters. */
 static int compare_strings(struct tt_jvalue a, struct tt_jvalue b)
 {
     size_t n = a.size < b.size ? a.size : b.size;
