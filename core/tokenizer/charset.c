@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of characters, the properties of Unicode as such sets, and kinds of characters: two characters are of the
- * same kind if every set contains both or neither.
+ * Sets of characters, Unicode properties as such sets, and kinds of characters: two characters are of the same kind if
+ * every set contains both or neither.
  */
 #include "core/tokenizer/charset.h"
 
@@ -50,12 +50,12 @@ static const struct {
     {"punct", "p"},
     {"bracketpunct", "p s"},
     {"bracketword", "alphabetic m nd pc"},
-    {"word", "bracketword superscripts"}, /* Oniguruma's \w has six numbers of Latin-1 */
+    {"word", "bracketword superscripts"}, /* Oniguruma's \w contains six numbers of Latin-1 */
     {"nograph", "whitespace cc cn cs"},
     {"print", "graph zs"},
 };
 
-/* Sets that no version of Unicode changes; each list ends at the first 0 after its start. */
+/* Sets that are the same in all versions of Unicode; each list ends at the first 0 after its start. */
 static const struct {
     const char *name;
     uint32_t edge[22];
@@ -149,7 +149,7 @@ void tt_charset_complement(struct tt_charset *set)
 
 bool tt_charset_has(const struct tt_charset *set, uint32_t code)
 {
-    size_t low = 0, high = set->n; /* the number of edges up to code is in [low, high] */
+    size_t low = 0, high = set->n; /* the number of edges <= code is in [low, high] */
 
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -294,7 +294,7 @@ static size_t find_intervals(const struct tt_charset *set, int n_sets, struct tt
     return kept;
 }
 
-/* Divides every kind in two, by membership in a set. Returns the number of kinds, or more than TT_MOST_KINDS. */
+/* Splits every kind in two, by membership in a set. Returns the number of kinds, or more than TT_MOST_KINDS. */
 static int divide(const struct tt_charset *set, struct tt_kind_interval *interval, size_t n, int n_kinds)
 {
     int renamed[2][TT_MOST_KINDS], made = 0;
@@ -316,7 +316,7 @@ static int divide(const struct tt_charset *set, struct tt_kind_interval *interva
     return made > n_kinds ? made : n_kinds;
 }
 
-/* Exchanges two names of kinds, so that the line end, which is alone in its kind, names its kind. */
+/* Swaps the names of two kinds, so that the kind of the line end (which contains nothing else) is named by its byte. */
 static void name_line_end(struct tt_kind_interval *interval, size_t n)
 {
     int kind = 0;

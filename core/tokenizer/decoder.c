@@ -95,8 +95,8 @@ out:
     return rc;
 }
 
-/* Whether marks are replaced after ByteFallback, and perhaps after Fuse: a replacement that may span tokens would
- * differ. */
+/* Whether marks are replaced after ByteFallback, and perhaps after Fuse. Refuses a replacement that might span tokens,
+ * since the result would differ. */
 static bool may_follow(const struct tt_decoder *d, const char *type, const json_t *json, int at)
 {
     const char *from = tt_json_plain_string(json_object_get(json_object_get(json, "pattern"), "String"));
@@ -232,7 +232,7 @@ static void add_spaced(const struct tt_decoder *d, struct tt_decoding *state, co
         tt_text_add_bytes(piece, token, size);
 }
 
-/* Adds text that is not a byte, or the text of the bytes before it. */
+/* Adds the text of a token that is not a byte, or of the bytes before it. */
 static void put_token(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
                       struct tt_text *text)
 {

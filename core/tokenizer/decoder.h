@@ -51,18 +51,18 @@ void tt_decoder_release(struct tt_decoder *d);
 /** A text that is being decoded, token after token. Zero-initialise; release when done. */
 struct tt_decoding {
     struct tt_text held; /* bytes of byte tokens; the next other token decides whether they are text */
-    int64_t stripped;    /* characters stripped from the beginning; -1: the beginning is over */
+    int64_t stripped;    /* characters stripped from the beginning so far; -1: the beginning is over */
     bool has_begun;      /* there was a token */
 };
 
 /**
- * Appends what a token adds to the text.
+ * Appends the text that a token adds.
  *   token  the token as written, or, with ByteLevel, its bytes
  */
 void tt_decoder_add(const struct tt_decoder *d, struct tt_decoding *state, const char *token, size_t size,
                     struct tt_text *text);
 
-/** Appends what is held; call it after the last token of the text. */
+/** Appends the text that is still held back; call it after the last token. */
 void tt_decoder_end(const struct tt_decoder *d, struct tt_decoding *state, struct tt_text *text);
 void tt_decoding_release(struct tt_decoding *state);
 

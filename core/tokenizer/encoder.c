@@ -16,12 +16,12 @@
 /*
  * --- byte pair encoding ---
  *
- * A linked list of symbols, and a heap of candidate merges. A candidate is stale when its left symbol was swallowed or
- * its pair has changed. Stale ones are dropped when they reach the top of the heap.
+ * A linked list of symbols, and a heap of candidate merges. A candidate is stale when another symbol has absorbed its
+ * left symbol, or its pair has changed. Stale candidates are dropped when they reach the top of the heap.
  */
 
 struct symbol {
-    int32_t id; /* -1: swallowed by its left neighbour */
+    int32_t id; /* -1: absorbed by its left neighbour */
     int32_t before, after;
 };
 
@@ -142,7 +142,7 @@ static void reserve(struct bpe_scratch *s, size_t n)
         s->symbol_cap = 2 * n;
         s->symbol = tt_realloc(s->symbol, s->symbol_cap, sizeof *s->symbol);
     }
-    if (3 * n > s->heap_cap) { /* n - 1 first pairs, and each of at most n - 1 merges adds two */
+    if (3 * n > s->heap_cap) { /* n - 1 initial pairs, and two more for each of at most n - 1 merges */
         s->heap_cap = 6 * n;
         s->heap = tt_realloc(s->heap, s->heap_cap, sizeof *s->heap);
     }

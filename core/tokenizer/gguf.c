@@ -37,12 +37,12 @@
 
 enum { MOST_STEPS = 6 };
 
-/* A name, and its expressions in order; DIGIT: each digit is a word. If two rows have the same expressions, the
- * first one with the same rule for merges counts. */
+/* A name, and its expressions in order; DIGIT: each digit is a word. If two rows have the same expressions, the first
+ * one with the right rule for merges is used. */
 static const struct pre {
     const char *name;
     bool ignores_merges;
-    bool nfc; /* its models have read text in the normal form NFC, which the file does not mention */
+    bool nfc; /* its models were trained on text in the normal form NFC, which the file does not mention */
     const char *step[MOST_STEPS];
 } pres[] = {
     {"llama-bpe", true, false, {ENGLISH "|" LETTERS "|\\p{N}{1,3}|" OTHERS}},
@@ -330,8 +330,8 @@ out:
 }
 
 /*
- * The name of the pre-tokenizer. For files that name none, llama.cpp uses "default", with which no model was trained;
- * only for GPT-2 is the right one known.
+ * The name of the pre-tokenizer. For files without a name, llama.cpp uses "default", with which no model was trained;
+ * the right one is known only for GPT-2.
  */
 static int read_pre(const struct tt_gguf *file, char **ret_name)
 {
@@ -381,7 +381,7 @@ out:
 
 /* --- SentencePiece --- */
 
-/* Far longer than any token that SentencePiece makes. All ways to cut a token are tried. */
+/* Far longer than any token that SentencePiece makes; titan tries all ways to cut a token. */
 enum { TOKEN_BYTES_MOST = 4096 };
 
 /* A token as the union of two others. */
@@ -527,7 +527,7 @@ out:
     return rc;
 }
 
-/* The file may say that a text begins with BOS although its tokenizer.json does not. Returns whether that was so. */
+/* The file may say that a text begins with BOS although its tokenizer.json does not. Returns true in that case. */
 static bool add_bos(json_t *root, json_t *bos, int64_t id)
 {
     const char *type = json_string_value(json_object_get(json_object_get(root, "post_processor"), "type"));

@@ -19,7 +19,7 @@ struct tt_tokenizer;
 struct tt_gguf_ends {
     const char *name;          /* of the model: general.name, by which llama.cpp decides what some tokens do */
     const char *chat_template; /* NULL: there is none */
-    bool begins;               /* a text begins with BOS, if the tokenizer has one */
+    bool begins;               /* texts begin with BOS, if the tokenizer has one */
     int32_t turn;              /* the token that ends a turn, if it is not EOS; -1: none */
 };
 
@@ -28,7 +28,7 @@ struct tt_gguf_ends {
  * the chat template. TT_EDATA if llama.cpp would cut text in another way, or the model has fewer rows than there are
  * tokens.
  *   tokenizer   NULL: the file has none, and llama.cpp takes ids
- *   vocab_size  rows of the model's embedding; a row without a token gets a name of its own
+ *   vocab_size  rows of the model's embedding; each row without a token gets a unique name
  */
 int tt_gguf_put_tokenizer(const struct tt_tokenizer *tokenizer, const struct tt_gguf_ends *ends, int64_t vocab_size,
                           struct tt_gguf_values *values) TT_MUST_CHECK;

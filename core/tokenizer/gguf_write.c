@@ -153,7 +153,8 @@ static void put_merges(const struct vocabulary *v, struct tt_gguf_values *values
         if (!halves_of(v, json_array_get(merges, i), &left, &right))
             continue;
         both.size = 0;
-        /* llama.cpp cuts at the space between them, so a space within them is written in the byte-level alphabet */
+        /* llama.cpp cuts at the space between the halves, so a space inside a half is written in the byte-level
+         * alphabet */
         tt_text_add_replaced(&both, left.text, left.size, " ", "\xc4\xa0");
         tt_text_add_bytes(&both, " ", 1);
         tt_text_add_replaced(&both, right.text, right.size, " ", "\xc4\xa0");
@@ -180,8 +181,8 @@ static int64_t splits_of(const struct vocabulary *v, const struct token *t)
 }
 
 /*
- * The score of a token is minus the place of the first merge that makes it; tokens that no merge makes get the lowest
- * score. ret_ways: the number of ways in which llama.cpp can make tokens but this tokenizer cannot.
+ * The score of a token is minus the position of the first merge that makes it; tokens that no merge makes get the
+ * lowest score. ret_ways: in how many ways llama.cpp can make tokens that this tokenizer cannot.
  */
 static void set_scores(struct vocabulary *v, int64_t *ret_ways)
 {
@@ -371,7 +372,7 @@ static void put_ends(const struct vocabulary *v, const struct tt_gguf_ends *ends
         tt_gguf_put_string(values, "tokenizer.chat_template", ends->chat_template, strlen(ends->chat_template));
 }
 
-/* llama.cpp takes models by that name for Phi-3, looks these tokens up, and refuses the file if there is none. */
+/* llama.cpp takes models of that name for Phi-3, looks these tokens up, and refuses the file if none of them exists. */
 static const char *missing_of_phi3(const struct vocabulary *v, const char *name)
 {
     static const char *const wanted[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};

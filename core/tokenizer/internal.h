@@ -43,7 +43,7 @@ struct tt_tokenizer {
     struct tt_pretokenizer pretokenizer;
     struct tt_added added;
     struct tt_decoder decoder;
-    bool is_byte_level;   /* words are spelt in bytes; else in characters, or in byte_id if a character is no token */
+    bool is_byte_level;   /* words are spelt in bytes; else in characters, with byte_id for other characters */
     int32_t byte_id[256]; /* -1: not in the vocabulary; `unknown` replaces it */
     int32_t unknown;      /* -1: bytes and characters that are not in the vocabulary are dropped */
     bool fuse_unknown;

@@ -99,7 +99,8 @@ out:
     return rc;
 }
 
-/* Splits a merge written as one string: at the only space where both halves and their concatenation are tokens. */
+/* Splits a merge that is written as one string, at the only space where both halves and their concatenation are
+ * tokens. */
 static int split_merge(const struct tt_tokenizer *t, const char *text, size_t size, size_t index, const char *where,
                        size_t *ret_space)
 {
@@ -197,7 +198,7 @@ static int index_bytes(struct tt_tokenizer *t, bool falls_back, int *ret_first)
     return missing;
 }
 
-/* Reads what becomes of text that is not in the vocabulary. */
+/* Reads how to encode text that is not in the vocabulary. */
 static int read_unknown(struct tt_tokenizer *t, const json_t *model, bool falls_back, const char *where)
 {
     const json_t *unknown = json_object_get(model, "unk_token");
@@ -607,8 +608,8 @@ static int check_ends(const struct tt_tokenizer *t, const char *problem)
     return 0;
 }
 
-/* Options that change the text of one call to the library; documents are no such calls. transformers resets them
- * too. */
+/* Options that change the text of one call to the library; documents are not such calls. transformers resets these
+ * options too. */
 static void note_unused(const json_t *root, const char *where)
 {
     static const char *const keys[] = {"truncation", "padding"};

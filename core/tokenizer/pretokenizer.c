@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * From text to words. Added tokens are searched for in the text; the text between them is normalised, and searched for
- * the other added tokens; the pre-tokenizer cuts the rest into words. Steps that titan does not support are refused by
- * name, since a different cut or composition would silently give different tokens.
+ * the other added tokens; the pre-tokenizer cuts the rest into words. Unsupported steps are refused by name, since a
+ * different cut or composition would silently give different tokens.
  */
 #include "core/tokenizer/pretokenizer.h"
 
@@ -403,7 +403,7 @@ struct split {
     const struct tt_pretokenizer *p;
     struct tt_matcher *matcher;
     struct tt_text *scratch;
-    const char *first; /* the piece at this address begins the document; NULL: none does */
+    const char *first; /* the piece at this address begins the document; NULL: no piece does */
     tt_word_fn fn;
     void *arg;
 };
@@ -787,7 +787,7 @@ static int search_pass(const struct search *s, int pass, const char *text, size_
             continue;
         }
         end = i + length;
-        i = end; /* matches never overlap, even if this one is refused */
+        i = end; /* even a refused match must not overlap the next one */
         TT_TRY(apply_flags(s, t, text, size, done, &begin, &end, &taken));
         if (!taken)
             continue;

@@ -26,7 +26,7 @@ struct tt_passages {
 void tt_passages_add(struct tt_passages *passages, size_t begin, size_t end);
 void tt_passages_release(struct tt_passages *passages);
 
-/** Whether [begin, end) of the text contains a marked byte; if it is empty, whether the next byte is marked. */
+/** Whether [begin, end) of the text contains a marked byte; for an empty range, whether the next byte is marked. */
 bool tt_passages_touch(const struct tt_passages *passages, size_t begin, size_t end);
 
 /**

@@ -3,8 +3,8 @@
  * The owner of PCRE2: translates an expression, then compiles and matches it.
  *
  * An expression is in Oniguruma's Ruby syntax. It only tests whether characters belong to certain sets. Characters that
- * no set tells apart are one kind, of which there are at most 256. So titan rewrites the expression over kinds, which
- * are bytes, and matches it against the kinds of the text's characters. Hence it needs none of PCRE2's tables, and
+ * no set tells apart are of one kind; there are at most 256 kinds. So titan rewrites the expression over kinds, which
+ * are bytes, and matches it against the kinds of the text's characters. So titan needs none of PCRE2's tables, and
  * every class has 256 bits. The translation has two steps. The first reads the expression and writes it with marks in
  * place of sets of characters. Then the sets are known, and so are the kinds of characters, and the marks become
  * classes of kinds. Rare constructs that PCRE2 would match differently are refused.
@@ -152,8 +152,7 @@ static int check_case(const struct parser *p, const struct tt_charset *set)
     return is_simple ? 0 : refuse(p, "letters beyond ASCII in a part that ignores case");
 }
 
-/* Some pairs of letters, each of which counts as one character here, equal a single character together, as in
- * U+00DF. */
+/* Some pairs of letters equal a single character, such as U+00DF; here each letter counts as one character. */
 static int check_pair(struct parser *p, uint32_t code)
 {
     static const char *const pairs[] = {"ss", "st", "ff", "fi", "fl"};
@@ -705,7 +704,7 @@ enum {
     HEAP_LIMIT_KIB = 65536,
     JIT_STACK_MIN = 32 * 1024,
     JIT_STACK_MAX = 8 * 1024 * 1024,
-    MOST_NESTED = 24, /* the steps of a pre-tokenizer, nested, and a few more */
+    MOST_NESTED = 24, /* enough for the nested steps of a pre-tokenizer, and a few more */
 };
 
 struct tt_regex {
@@ -905,7 +904,7 @@ void tt_matches_begin(struct tt_matches *s, struct tt_matcher *matcher, const st
         return;
     if (matcher->subject[level].cap < size + 1) {
         matcher->subject[level].cap = 2 * (size + 1);
-        tt_free(matcher->subject[level].kinds); /* its content need not be kept */
+        tt_free(matcher->subject[level].kinds); /* its old content need not be kept */
         matcher->subject[level].kinds = tt_calloc(matcher->subject[level].cap, 1);
     }
     s->subject_size = write_kinds(&regex->kinds, text, size, matcher->subject[level].kinds);

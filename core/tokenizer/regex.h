@@ -50,7 +50,7 @@ void tt_matches_begin(struct tt_matches *matches, struct tt_matcher *matcher, co
  * The next match, which begins where the last one ended, or one character later if the last one was empty.
  *   ret_begin/end  the match
  *   ret_found      false: no match
- * TT_EDATA when matching ran into a limit: memory, or the steps of all matches since tt_matcher_begin.
+ * TT_EDATA if matching exceeds a limit: memory, or the steps of all matches since tt_matcher_begin.
  */
 int tt_matches_next(struct tt_matches *matches, bool *ret_found, size_t *ret_begin, size_t *ret_end) TT_MUST_CHECK;
 void tt_matches_end(struct tt_matches *matches);

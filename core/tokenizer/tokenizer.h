@@ -13,7 +13,7 @@
 
 /**
  * BPE tokenizers in Hugging Face's format (tokenizer.json and, beside it, tokenizer_config.json): byte-level ones, and
- * SentencePiece-style ones, which spell words in characters, and characters that are not tokens in bytes. Tokens and
+ * SentencePiece-style ones, which spell words in characters, and in bytes where a character is not a token. Tokens and
  * texts equal those of the `tokenizers` library; a file for which they would differ is refused when it is read
  * (TT_EDATA). A loaded tokenizer never changes, so any number of threads may use it.
  */
@@ -36,7 +36,7 @@ struct tt_tokenizer_info {
     char *chat_template; /* Jinja, from chat_template.jinja or else from tokenizer_config.json; NULL: none */
     char *chat_where;    /* the file that contains it, for messages */
     int64_t vocab_size;  /* the largest id + 1, including added tokens */
-    int32_t bos, eos;    /* the tokens that begin and end a document; -1: it names none */
+    int32_t bos, eos;    /* the tokens that begin and end a document; -1: none is named */
     int32_t after_bos;   /* GLM's begin with two tokens: the second one; -1: there is none */
     bool adds_bos;       /* the `tokenizers` library would add BOS by itself, according to post_processor */
     uint64_t hash;       /* of tokenizer.json, BOS and EOS: equal hashes make equal documents; the same for
@@ -72,7 +72,7 @@ int tt_tokenizer_decode(const struct tt_tokenizer *tokenizer, const int32_t *ids
                         struct tt_text *text) TT_MUST_CHECK;
 
 /**
- * The same in parts: all parts and the end together give the text of all ids. The caller zero-initialises `decoding`
+ * The same in parts: the parts, together with the end, are the text of all ids. The caller zero-initialises `decoding`
  * and releases it with tt_decoding_release.
  */
 int tt_tokenizer_decode_part(const struct tt_tokenizer *tokenizer, struct tt_decoding *decoding, const int32_t *ids,

@@ -5,8 +5,8 @@
  *
  * Words are sequences of tokens with a count. A table holds the count of every pair of neighbours. A heap holds the
  * pairs, with the words in which they may occur. Merging a pair changes only these words, and only the counts around
- * the merged places. If the count of a pair has changed since it entered the heap, the pair goes back with the new
- * count when it comes up.
+ * the merged places. If the count of a pair has changed since the pair entered the heap, it goes back with its new
+ * count when it reaches the top.
  */
 #include "core/tokenizer/train.h"
 
@@ -218,7 +218,7 @@ static void grow_pairs(struct training *t)
     tt_free(old);
 }
 
-/* Changes the count of a pair by the count of word w, up or down; a new pair remembers the word. */
+/* Adds the count of word w to the count of a pair, or subtracts it; a new pair remembers the word. */
 static void change(struct training *t, int32_t left, int32_t right, int sign, int32_t w)
 {
     uint64_t key = key_of(left, right);
@@ -326,7 +326,7 @@ static void merge_pair(struct training *t, const struct candidate *best)
     struct tt_text text = {0};
 
     tt_text_add(&text, "%s%s", trained->token[merge.left], trained->token[merge.right]);
-    merge.result = add_token(t, text.text, text.size); /* the same text may be a token already, of two other parts */
+    merge.result = add_token(t, text.text, text.size); /* the text may already be a token, of other parts */
     TT_PUSH(trained->merge, trained->n_merges, trained->cap_merges) = merge;
     for (int i = 0; i < best->words.n; i++)
         merge_word(t, &merge, best->words.word[i]);

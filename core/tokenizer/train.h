@@ -23,7 +23,7 @@ struct tt_word_counts {
     struct tt_strmap count;
     size_t most;
     int64_t n_words;   /* words that were added, with repetitions */
-    int64_t n_dropped; /* of these, the words that were dropped */
+    int64_t n_dropped; /* how many of these were dropped */
 };
 
 /** About 2 GiB. */
