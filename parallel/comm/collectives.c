@@ -5,9 +5,9 @@
  *   all-gather       every pair of members exchanges shards directly
  *   reduce-scatter   group of 2^k: k stages. In stage s partners differ in bit s of their index; each sends the blocks
  *                    that belong on the partner's side and adds what it receives to the ones it keeps. So neighbours
- *                      are added first, and in total (n - 1) / n of the data is sent.
+ *                    are added first, and each member sends (n - 1) / n of the data.
  *                    other groups: one stage that exchanges blocks directly, then the same tree locally
- *   all-reduce       both of these, one after the other, over slices
+ *   all-reduce a reduce-scatter, then an all-gather, over slices
  *   all-to-all       only the direct exchange
  *
  * Bytes are sent in messages, or the receiver reads them from the sender's memory (struct wire). The additions and
@@ -34,7 +34,7 @@ struct wire {
     bool send;
     int member;
     bool read;                          /* the receiver reads it from the sender's memory: one message for all */
-    bool open;                          /* the last message can take more pieces; false at first */
+    bool open;                          /* more pieces fit into the last message; initially false */
     int64_t large_bytes, message_bytes; /* larger pieces are sent alone, in messages of at most message_bytes */
 };
 
@@ -47,8 +47,7 @@ struct cursor {
 
 enum {
     LARGE_PIECE_BYTES = 16384, /* a piece of at least this size is a message of its own */
-    MOST_EAGER =
-        16, /* messages (tt_comm.eager_bytes) sent at once to a member, who buffers them outside of the arena */
+    MOST_EAGER = 16,           /* messages (tt_comm.eager_bytes) sent at once to a member, buffered outside the arena */
 };
 
 /* The state of a message that the receiver reads (pull.h). A sender stays in OFFERED until the receipt arrives. */
@@ -61,11 +60,11 @@ struct message {
     int first_segment, n_segments;
     int first_sink; /* if read: index of its first sink */
     int64_t bytes;
-    struct tt_request request; /* of the message or of the offer */
+    struct tt_request request; /* request of the message or of the offer */
     struct tt_request receipt;
     enum read_state state;
     char receipt_byte;
-    struct tt_pull pull; /* a sender uses only the offer in it */
+    struct tt_pull pull; /* a sender uses only its offer */
 };
 
 /* into = a + b, or into = a if b is NULL. For additions, the bytes are whole floats. */
@@ -101,7 +100,7 @@ struct tt_collective {
     int64_t *sent_bytes; /* counter of the bytes that it sends: comm->payload_bytes or comm->routed_bytes */
 };
 
-/* Offer and receipt use the collective's own tag: the sender posts nothing after an offer until the receipt. */
+/* Offer and receipt use the collective's own tag, since the sender posts nothing between its offer and the receipt. */
 static int post_read(struct tt_collective *c, struct message *m)
 {
     struct tt_segment offer = {&m->pull.offer, sizeof m->pull.offer}, receipt = {&m->receipt_byte, 1};
@@ -171,8 +170,8 @@ out:
     return rc;
 }
 
-/* The first message of the current stage that is not complete, or NULL. Tests all messages, since a test may read
- * data. */
+/* The first message of the current stage that is not complete, or NULL. Tests all messages, since testing a message may
+ * also read data. */
 static int pending_message(struct tt_collective *c, struct message **ret_pending)
 {
     const struct stage *stage = &c->stages[c->current];
@@ -361,7 +360,7 @@ static char *cursor_data(const struct cursor *cursor)
 }
 
 /*
- * Makes one end of a wire. Both ends must pass the same numbers, which alone decide whether the data is read
+ * Makes one end of a wire. Both ends must pass the same numbers: these alone decide whether the data is read
  * (tt_comm.read_bytes) or sent, and where it is cut.
  *   bytes    size of the whole wire
  *   senders  the number of members that send this much to one member at the same time
@@ -373,8 +372,8 @@ static struct wire wire_make(struct tt_collective *c, bool send, int member, int
         .collective = c, .send = send, .member = member, .large_bytes = LARGE_PIECE_BYTES, .message_bytes = INT64_MAX};
 
     wire.read = comm->reachable && comm->reachable[c->ranks[member]] && comm->read_bytes && bytes >= comm->read_bytes;
-    /* cut a wire of moderate size into messages without a handshake, a large one into long messages with one each
-     * (mpi.c) */
+    /* cut a wire of moderate size into messages without handshakes, and a large one into long messages, each with a
+     * handshake (mpi.c) */
     if (comm->eager_bytes && senders * bytes <= MOST_EAGER * comm->eager_bytes)
         wire.message_bytes = comm->eager_bytes;
     else if (comm->eager_bytes)
@@ -476,8 +475,8 @@ static void add_read(struct wire *wire, struct tt_segment_list data, struct tt_s
 /*
  * Adds data to be sent or received. Messages are cut at the segments of `cut`, which are the same on both sides. A
  * large piece is a message of its own, since MPI moves contiguous memory several times faster than a datatype of
- * blocks; it is several messages where that avoids handshakes (tt_comm.eager_bytes). Consecutive small pieces share a
- * message. Data that the receiver reads needs no cut.
+ * blocks; it becomes several messages where that avoids handshakes (tt_comm.eager_bytes). Consecutive small pieces
+ * share a message. Data that the receiver reads needs no cut.
  */
 static void wire_add(struct wire *wire, struct tt_segment_list data, struct tt_segment_list cut)
 {
@@ -541,8 +540,8 @@ static int check_floats(struct tt_segment_list list, const char *what)
 }
 
 /*
- * A direct exchange between every pair of members. Receives come first, so that arriving data finds its place; the
- * order of partners spreads the load. All lists are indexed by member; the _cut lists say where messages are cut.
+ * A direct exchange between every pair of members. Receives are posted first, so that arriving data finds its place;
+ * the order of partners spreads the load. All lists are indexed by member; the _cut lists say where messages are cut.
  */
 static void build_exchange(struct tt_collective *c, const struct tt_group *group, const struct tt_segment_list *receive,
                            const struct tt_segment_list *receive_cut, const struct tt_segment_list *send,
@@ -826,7 +825,7 @@ int64_t tt_program_payload(const struct tt_program *program)
 int64_t tt_collective_staging(const struct tt_collective_desc *desc)
 {
     int n = desc->ranks;
-    /* build_direct needs room for every leaf; the executor, which adds bfloat16, does too */
+    /* room for every leaf: build_direct needs it, and so does the executor to add bfloat16 */
     bool every_leaf = n & (n - 1) || desc->dtype != TT_F32;
 
     if (!tt_collective_travels(desc) || (desc->op != TT_ALL_SUM && desc->op != TT_REDUCE_SCATTER))

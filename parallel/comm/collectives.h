@@ -7,7 +7,7 @@
 #include "parallel/layout/mesh.h"
 
 /**
- * Collectives over a group of ranks, built on point-to-point messages. They do not block, and their sums have a fixed
+ * Collectives over a group of ranks, built on point-to-point messages. They do not block, and they add in a fixed
  * order.
  *
  * A collective is an object. Create it once, with the memory that it reads and writes; it can then begin many times:
@@ -22,7 +22,7 @@
  * All ranks of a group begin their collectives in the same order and use the same tag for the same collective. Two
  * collectives that are under way at once in a group must have different tags (from TT_TAG_COLLECTIVE to TT_TAG_LAST).
  *
- * Messages with the data of member m (its shard in an all-gather, its block in a reduce-scatter) are cut at the
+ * Messages that carry the data of member m (its shard in an all-gather, its block in a reduce-scatter) are cut at the
  * segments of `receive[m]` or `blocks[m]`. So these segments must have the same sizes on every member; their addresses
  * may differ. Large contiguous segments (parameters) are fastest.
  *
@@ -36,13 +36,13 @@ struct tt_segment_list {
     int n;
 };
 
-/** n lists of one segment each: blocks of `bytes` bytes, back to back from `data` on. Free it with tt_free. */
+/** n lists of one segment each: consecutive blocks of `bytes` bytes, beginning at `data`. Free it with tt_free. */
 struct tt_segment_list *tt_segment_blocks(void *data, int n, int64_t bytes);
 
 /**
  * All-gather: every member's shard arrives on every member.
  *   send     this member's (padded) shard: shard_bytes in all, the same on every member, in any segments
- *   receive  [group->n] where each member's shard is put, shard_bytes each; this member's entry may be the memory of
+ *   receive [group->n] where each member's shard goes, shard_bytes each; this member's entry may be the memory of
  *            send
  * Errors: TT_EINTERNAL when sizes disagree.
  */
@@ -52,9 +52,9 @@ int tt_all_gather_new(struct tt_comm *comm, const struct tt_group *group, int ta
 /**
  * Reduce-scatter of float32: member b gets the sum over all members of their block b, added in the order of
  * core/math/tree.h over the member index (so the bits do not depend on the split of the sum).
- *   blocks   [group->n] this member's values for each member, shard_bytes each; used up: their content is undefined
- *            afterwards (of the padding too, whose sums are computed and ignored)
- *   out      where the sum is put, shard_bytes, in any segments; may be the memory of this member's block,
+ *   blocks   [group->n] this member's values for each member, shard_bytes each; the collective destroys their content,
+ *            padding included (whose sums are computed and ignored)
+ *   out where the sum goes, shard_bytes, in any segments; may be the memory of this member's block,
  *            segment by segment
  *   scratch  tt_collective_staging() bytes, 4-byte aligned
  */
@@ -80,8 +80,8 @@ int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int ta
                       void *scratch, struct tt_collective **ret_collective) TT_MUST_CHECK;
 
 /**
- * A transfer between this member and another one of the group: `values` are sent, or received. Both list segments of
- * the same sizes. A send is complete when its memory may be written again.
+ * A transfer between this member and another one of the group, which sends or receives `values`. Both members list
+ * segments of the same sizes. A send is complete when its memory may be written again.
  */
 int tt_transfer_new(struct tt_comm *comm, const struct tt_group *group, int member, int tag, bool send,
                     struct tt_segment_list values, struct tt_collective **ret_collective) TT_MUST_CHECK;
@@ -98,17 +98,17 @@ int tt_swap_begin(struct tt_collective *collective, const struct tt_group *group
                   const struct tt_segment_list *take) TT_MUST_CHECK;
 
 /**
- * Payload bytes that every member sends in the collective of an instruction: (n - 1) x bytes, or for an all-reduce
- * 2 (n - 1) slices of ceil(floats / n) floats; for a transfer, all bytes at the sender and 0 at the receiver. The only
- * formula: comm->payload_bytes counts exactly this.
+ * Payload bytes that every member sends in the collective of an instruction: (n - 1) x bytes, or for an all-reduce 2 (n
+ * - 1) slices of ceil(floats / n) floats; for a transfer, all bytes at the sender and 0 at the receiver. No other
+ * formula exists: comm->payload_bytes counts exactly this.
  */
 int64_t tt_instr_payload(const struct tt_instr *instr);
 
 /** Payload bytes of a whole run of the program, by the same formula. */
 int64_t tt_program_payload(const struct tt_program *program);
 
-/** The scratch of a reduce-scatter or an all-reduce, for tt_lowering.staging; 0 for other collectives. With bfloat16 it
- * receives the blocks of all members. */
+/** Bytes of scratch for a reduce-scatter or an all-reduce (tt_lowering.staging); 0 for other collectives. In bfloat16,
+ * the scratch receives the blocks of all members. */
 int64_t tt_collective_staging(const struct tt_collective_desc *desc);
 
 /** Begins the collective; TT_EINTERNAL when it is still under way. */
@@ -117,7 +117,7 @@ int tt_collective_begin(struct tt_collective *collective) TT_MUST_CHECK;
 /** Advances without blocking; ret_done is true when nothing is under way. */
 int tt_collective_test(struct tt_collective *collective, bool *ret_done) TT_MUST_CHECK;
 
-/** Waits as tt_comm_wait does: with a timeout, after which the message names the missing rank. */
+/** Waits as tt_comm_wait does, with a timeout; the error then names the missing rank. */
 int tt_collective_wait(struct tt_collective *collective) TT_MUST_CHECK;
 
 /**

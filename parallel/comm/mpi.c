@@ -3,7 +3,7 @@
  * The communicator over MPI; the only file that includes mpi.h.
  *
  * A titan request is an index into a table of slots, which is allocated once and grows only if more transfers are under
- * way than ever before. A single MPI call tests all of them, since each call polls every socket. Segments become one
+ * way than ever before. A single MPI call tests all requests, since each call polls every socket. Segments become one
  * MPI datatype of byte blocks at absolute addresses, which also avoids the limit of 2^31-1 on MPI's counts. An error of
  * MPI becomes TT_ECOMM with MPI's own text.
  *
@@ -32,7 +32,7 @@
 /*
  * Long transfers in parts. MPI shows no progress of a message until it is complete; with a few parts under way at a
  * time, even a slow link completes one from time to time, and the waiting ranks see progress (tt_comm.progress). Both
- * sides know the number of bytes, so they cut in the same places. Messages between two ranks under one tag keep their
+ * sides know the number of bytes, so they cut at the same points. Messages between two ranks under one tag keep their
  * order: a transfer that begins after a long one waits until all parts of the long one are posted.
  *
  * Parts have no handshake of their own, because its answer would queue behind the data that goes the other way.
@@ -50,7 +50,7 @@ enum {
 struct parted {
     int peer, tag;
     bool send;
-    int64_t wanted; /* the bytes that the receiver expects, from its ready message */
+    int64_t wanted; /* the number of bytes that the receiver expects, from its ready message */
     struct tt_segment *segments;
     int n, cap;
     int segment; /* the next part begins in this segment ... */
@@ -73,11 +73,11 @@ struct parts {
 /*
  * --- the launcher ---
  *
- * Launchers (Open MPI's mpirun, PMIx, PMI, Slurm) tell a process its rank and their number in environment variables,
- * which are known before MPI is initialised.
+ * Launchers (Open MPI's mpirun, PMIx, PMI, Slurm) give each process its rank and the number of ranks in environment
+ * variables, which can be read before MPI is initialised.
  */
 
-/* The number of ranks that the launcher started, or 0 if unknown; *ret_variable is the variable that says so. */
+/* The number of ranks that the launcher started, or 0 if unknown; *ret_variable is the variable that contains it. */
 static int launched_ranks(const char **ret_variable)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
@@ -98,9 +98,9 @@ static int launched_ranks(const char **ret_variable)
 /*
  * --- a watch over the start ---
  *
- * Ends a process whose MPI library does not return from its start: such a call cannot be cancelled, and there is no
- * communicator yet with which to end the job. The watch counts ticks of SIGALRM and the interval timer. Ticks that are
- * due while the process is stopped arrive as one, so the time in which it was stopped does not count.
+ * Ends the process if MPI_Init never returns: the call cannot be cancelled, and there is no communicator yet that could
+ * end the job. The watch counts ticks of SIGALRM and the interval timer. Ticks that fall due while the process is
+ * stopped arrive as a single one, so the stopped time does not count.
  */
 
 enum { TICK_USEC = 250000, TICKS_A_SEC = 4, MESSAGE_BYTES = 1024, MOST_RANKS_APART = 5, SEC_APART = 10 };
@@ -133,7 +133,7 @@ static void start_watch_begin(double timeout_sec)
     double ticks;
     int rank = 0; /* the rank that the launcher gave this process; 0 if unknown */
 
-    for (size_t i = sizeof variables / sizeof *variables; i-- > 0;) /* the first variable that is set counts */
+    for (size_t i = sizeof variables / sizeof *variables; i-- > 0;) /* the first variable that is set wins */
         if (getenv(variables[i]))
             rank = (int)strtol(getenv(variables[i]), NULL, 10);
     (void)gethostname(host, sizeof host - 1);
@@ -159,7 +159,7 @@ static void start_watch_end(void)
 
 /* --- messages --- */
 
-/* READ_BYTES: for less, the two messages that reading needs cost more than a copy through MPI's own buffers. */
+/* READ_BYTES: below this size, the two messages that a read needs cost more than a copy through MPI's own buffers. */
 enum { FIRST_SLOTS = 256, FIRST_BLOCKS = 256, READ_BYTES = 64 << 10, EAGER_BYTES = PART_BYTES };
 
 /* The longest block of a datatype, since block lengths are int. */
@@ -179,7 +179,7 @@ struct slot {
 struct mpi_comm {
     struct tt_comm base;
     MPI_Comm comm;
-    MPI_Comm ready; /* the same ranks, for ready messages, which use the tags of their transfers */
+    MPI_Comm ready; /* a communicator of the same ranks for ready messages, which reuse the tags of their transfers */
     struct slot *slots;
     MPI_Request *requests; /* [n_slots]; MPI_REQUEST_NULL: nothing under way */
     int *completed;        /* [n_slots] results of MPI_Testsome, with statuses */
@@ -187,7 +187,7 @@ struct mpi_comm {
     int n_slots;
     int n_used;      /* later slots have never been used */
     int n_under_way; /* number of requests that are not null */
-    int n_pulses;    /* number of signs of life among them, which mostly wait */
+    int n_pulses;    /* how many of them are signs of life, which are nearly always pending */
     int unused;      /* index + 1 of the first unused slot */
     int *lengths;    /* scratch for building a datatype */
     MPI_Aint *addresses;
@@ -405,7 +405,7 @@ out:
     return rc;
 }
 
-/* A part or the ready message is complete, with the code rc and its error message. */
+/* Called when a part or the ready message is complete; rc is its code, with the error message. */
 static void parts_end(struct parted *t, int rc)
 {
     t->n_under_way--;
@@ -424,8 +424,8 @@ static void parts_ready(struct parted *t, int rc)
     parts_end(t, rc);
 }
 
-/* Whether the whole transfer is done. Returns the error of a failed part. A failed transfer may have other parts under
- * way, so it is not reused; the job is about to end. */
+/* Tests whether the whole transfer is done; returns the error of a failed part. Other parts of a failed transfer may
+ * still be under way, so it is never reused; the job is about to end. */
 static int parts_test(struct parts *parts, struct parted *t, bool *ret_done)
 {
     *ret_done = t->rc < 0 || (t->n_posted == t->n_parts && t->n_under_way == 0);
@@ -471,8 +471,8 @@ static int recv_begin(struct tt_comm *comm, const struct tt_segment *segments, i
                  ret_request);
 }
 
-/* The result of a complete message. MPI reports a message that is longer than its buffer; this finds one that is
- * shorter. */
+/* The result of a complete message. MPI itself reports a message that is longer than its buffer; this function finds
+ * one that is shorter. */
 static int check_message(const struct mpi_comm *me, const struct slot *slot)
 {
     MPI_Count received = 0;
@@ -665,10 +665,10 @@ static int find_hosts(struct mpi_comm *me)
 }
 
 /*
- * Open MPI's TCP sends a long message only after an answer from the receiver, and that answer queues behind the data
- * that goes the other way. A link that is busy both ways, as in a backward pass, then runs at half its rate. The
- * receives of a collective are posted when it begins, so most messages can go at once. A value set by the user stays.
- * The bytes beyond EAGER_BYTES are for Open MPI's header.
+ * Over TCP, Open MPI sends a long message only after an answer from the receiver, and this answer queues behind the
+ * data that goes the other way. A link that is busy both ways, as in a backward pass, then runs at half its rate. The
+ * receives of a collective are posted when it begins, so most messages can go at once. A value that the user set stays.
+ * The extra bytes beyond EAGER_BYTES are for Open MPI's header.
  */
 static void prefer_eager_messages(void)
 {

@@ -22,7 +22,7 @@ struct card {
     char host[HOST_BYTES]; /* for messages */
     int64_t pid;
     uint64_t address; /* address of `number` in its own memory */
-    uint64_t number;  /* random, to detect a process with the same pid in another namespace */
+    uint64_t number;  /* random; detects a process with the same pid in another namespace */
 };
 
 int tt_peer_memory_read(const struct tt_peer_memory *memory, int peer, uint64_t address, void *into, size_t bytes)
@@ -60,7 +60,8 @@ void tt_peer_memory_free(struct tt_peer_memory *memory)
     tt_free(memory);
 }
 
-/* Launchers give consecutive numbers to the ranks of a host, so a name is usually that of the previous rank. */
+/* Launchers number the ranks of a host consecutively, so a rank's host usually has the same name as the previous
+ * rank's. */
 static void intern_hosts(struct tt_peer_memory *memory, const struct card *cards, int n)
 {
     memory->hosts = tt_calloc((size_t)n, sizeof *memory->hosts);
@@ -108,7 +109,7 @@ int tt_peer_memory_new(struct tt_comm *comm, struct tt_peer_memory **ret_memory)
     size_t size = (size_t)comm->size;
     struct tt_peer_memory *memory = tt_calloc(1, sizeof *memory);
     struct card mine = {{0}, 0, 0, 0}, *cards = tt_calloc(size, sizeof *cards);
-    char *can = tt_calloc(size, 1); /* [rank] whether this one can read its memory, 0 or 1 */
+    char *can = tt_calloc(size, 1); /* [rank] whether this rank can read that rank's memory, 0 or 1 */
     const char *text = getenv("TITAN_PEER_MEMORY");
     bool wanted = !text || strcmp(text, "off") != 0;
     int rc = 0;

@@ -5,9 +5,9 @@
 #include "core/comm/comm.h"
 
 /**
- * Reads the memory of other processes on this host by process_vm_readv. That takes one copy, needs no shared mapping,
- * leaves no files, and reaches any memory of the peer. If the kernel refuses (seccomp, ptrace_scope, separate process
- * namespaces), no rank is reachable and messages are used instead.
+ * Reads the memory of other processes on this host by process_vm_readv. This takes a single copy, needs no shared
+ * mapping, leaves no files, and reaches any memory of the peer. If the kernel refuses (seccomp, ptrace_scope, separate
+ * process namespaces), no rank is reachable, and data travels in messages instead.
  */
 struct tt_peer_memory {
     bool *reachable;    /* [comm->size] */
@@ -15,7 +15,7 @@ struct tt_peer_memory {
     char **names;       /* each host once */
     int n_names, cap_names;
     int64_t *pids;
-    uint64_t number; /* random, for the other ranks to read */
+    uint64_t number; /* random number for the other ranks to read */
 };
 
 /**

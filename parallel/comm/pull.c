@@ -11,7 +11,7 @@
 #include "core/math/tree.h"
 #include "core/os/team.h"
 
-/* A piece fits in the second-level cache, where it stays between being read and being added. */
+/* A piece fits into the second-level cache, so that it is still there when it is added. */
 enum { PIECE_BYTES = 256 << 10, MOST_PIECES = 64, MOST_SEGMENTS = 32 };
 
 #define PATIENCE_SEC 3.0
@@ -93,8 +93,8 @@ static void cut_pieces(struct batch *batch, struct tt_pull *pull, const struct t
 }
 
 /*
- * A rank whose memory is gone is about to end. The launcher usually notices this soon and ends the job with its own
- * message, so this rank waits a while before reporting it.
+ * A rank whose memory is gone is about to end. The launcher usually notices soon and ends the job with its own message,
+ * so this rank waits a while before it reports the error.
  */
 static int lost(struct tt_comm *comm, struct tt_pull *pull, int error)
 {
@@ -128,8 +128,8 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag)
 }
 
 /*
- * After a failure the batch is cut again in the same way, from the same position and with the same budget, and only the
- * pieces that are not done run again. Sums may be in place, so no piece may be added twice.
+ * After a failure, the batch is cut again in the same way, from the same position and with the same budget, and only
+ * the pieces that are not done run again: a sum may be in place, so no piece may be added twice.
  */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks)
 {

@@ -45,9 +45,8 @@ int tt_pull_begin(const struct tt_comm *comm, struct tt_pull *pull, int tag) TT_
 
 /**
  * Reads a bounded amount: some pieces by comm's team, or one piece in this thread while the team is busy. pull->left is
- * 0 when everything has been read. The next call repeats a failed read, without the pieces that were already added.
- * Errors: TT_ECOMM when this rank could read none of the sender's memory for some seconds, since the sender is then
- * dead.
+ * 0 when everything has been read. The next call repeats a failed read, but skips the pieces that were already added.
+ * Errors: TT_ECOMM when every read from the sender has failed for some seconds: the sender is dead.
  */
 int tt_pull_some(struct tt_comm *comm, struct tt_pull *pull, const struct tt_sink *sinks) TT_MUST_CHECK;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * For each of its groups, every rank hashes its exchanges in the group and compares the hash with the hash of the
- * group's first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. The
- * receives of a pipeline rank from another one are compared with that rank's sends to it.
+ * group's first rank. If two differ, the first rank sends its list to all, and the other rank finds the difference. In
+ * a pipeline, a rank's receives from another rank are compared with that rank's sends to it.
  */
 #include "parallel/engine/agree.h"
 
@@ -25,7 +25,7 @@ struct exchange {
     int instr;
 };
 
-/* The op of a question to all ranks, and of the exchange of experts' rows, whose size is known only during the step. */
+/* Ops for a question to all ranks, and for the exchange of expert rows, whose size is known only during the step. */
 enum { QUESTION = TT_COLLECTIVE_OPS, ROUTED };
 
 struct exchanges {
@@ -47,7 +47,7 @@ static struct exchange collective(const struct tt_program *program, int instr)
     return one;
 }
 
-/* The exchange of experts' rows, if ranks share the experts of the instruction's node. */
+/* The exchange of expert rows, if the experts of the instruction's node are spread over ranks. */
 static bool routes(const struct tt_program *program, int instr, struct exchange *ret_one)
 {
     const struct tt_instr *of = &program->instrs[instr];
@@ -64,7 +64,8 @@ static bool routes(const struct tt_program *program, int instr, struct exchange 
 
 /*
  * The exchanges of a program in a group, in the order in which they begin, without the transfers between stages. If
- * there is an exchange, or if the group is all ranks, the list includes the questions to all ranks.
+ * there are any, or if the group contains all ranks, the list also contains the points at which the program asks all
+ * ranks whether to stop.
  */
 static struct exchanges exchanges_in(const struct tt_program *program, enum tt_group_id group)
 {
@@ -101,8 +102,8 @@ static int compare_tags(const void *a, const void *b)
     return x->same.tag != y->same.tag ? (x->same.tag < y->same.tag ? -1 : 1) : x->instr - y->instr;
 }
 
-/* The sends to, or the receives from, the rank at a place of the pipeline, by tag. A receive is listed as its
- * matching send; `purpose` is the number of times that the ranks ask, before it, whether to stop. */
+/* The sends to, or the receives from, the rank at a place of the pipeline, by tag. A receive is listed as its matching
+ * send; `purpose` counts how often the ranks ask, before this receive, whether to stop. */
 static struct exchanges transfers_with(const struct tt_program *program, int place, enum tt_collective_op op)
 {
     struct exchanges list = {0};
@@ -159,8 +160,8 @@ struct comparison {
 };
 
 /*
- * Names the first difference of the lists of `rank` and `first`. All ranks know that they differ, but only these two
- * have the lists. Frees its list.
+ * Names the first difference between the lists of `rank` and `first`. All ranks know that the lists differ, but only
+ * these two have them. Frees its list.
  *   where  "in group dp_shard its exchange"
  *   there  "on rank 0 it is"
  */
@@ -206,7 +207,7 @@ static int compare_groups(const struct comparison *c)
     TT_TRY(tt_comm_gather_all(comm, own, sizeof own, all));
     for (int rank = 0; rank < comm->size; rank++)
         for (int k = 1; k <= TT_GROUPS; k++) {
-            /* all ranks last: this group's list says least about the cause */
+            /* the group of all ranks comes last, since its list says least about the cause */
             enum tt_group_id g = (enum tt_group_id)(k % TT_GROUPS);
             int first = tt_mesh_member(c->mesh, rank, g, 0);
 
@@ -222,7 +223,7 @@ out:
     return rc;
 }
 
-/* The hashes of a rank's sends to each place of its pipeline, then of its receives from there. */
+/* The hashes of a rank's sends to each place of its pipeline, then of its receives from each place. */
 static int compare_transfers(const struct comparison *c)
 {
     struct tt_comm *comm = c->comm;

@@ -9,7 +9,7 @@
 /**
  * Compares the exchanges in the programs of all ranks (collective). Programs may differ, since ranks may have different
  * stages. But all ranks of a group must begin the same exchanges in that group, in the same order: operation, type,
- * bytes, number of ranks, tag and purpose. Between the same exchanges, all ranks must ask whether to give the step up.
+ * bytes, number of ranks, tag and purpose. All ranks must ask between the same exchanges whether to abandon the step.
  * Every send between two ranks of a pipeline must match a receive. Otherwise ranks would wait for each other for ever,
  * or add unrelated data.
  *   what  names the program in the message: "the step"

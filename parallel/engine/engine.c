@@ -28,7 +28,7 @@
  *
  * The samples of a program's microbatches, which the caller of the engine writes. With context parallelism
  * (core/graph/pieces.h) all ranks of TT_GROUP_CP get the same whole sequences here, and before a run each rank copies
- * its pieces into the inputs of the program. Otherwise the samples are those inputs.
+ * its pieces into the inputs of the program. Otherwise the samples are the inputs themselves.
  */
 struct samples {
     const struct tt_executor *executor;
@@ -38,7 +38,7 @@ struct samples {
     int32_t *tokens, *labels, *positions; /* [microbatches], each (batch, seq_len); NULL if not needed */
 };
 
-/* Bytes of the whole samples, a multiple of 64; 0 if the samples are the inputs of the program. */
+/* Bytes of the whole samples, a multiple of 64; 0 if the samples are the program's inputs. */
 static int64_t bytes_of_samples(const struct tt_mesh *mesh, int64_t batch, int64_t seq_len, int microbatches,
                                 bool documents)
 {
@@ -172,7 +172,7 @@ static int cut_model(const struct tt_engine_options *o, const struct parts *part
         for (int v = 0; v < stages[s].graph->n_values; v++) {
             const struct tt_value *value = &stages[s].graph->values[v];
 
-            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* for a tied weight: the embedding's use */
+            if (value->kind == TT_VALUE_PARAM && value->part == 0) /* for a tied weight: its use as the embedding */
                 param_grad[value->param] = stages[s].grad[v];
         }
 out:
@@ -181,8 +181,8 @@ out:
     return rc;
 }
 
-/* Releases the stages of other ranks, and notes which neighbouring stages are on other ranks. Returns the number of own
- * stages. */
+/* Releases the stages of other ranks, and notes which neighbouring stages are on other ranks. Returns the number of
+ * this rank's stages. */
 static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stage *stages)
 {
     int own = 0;
@@ -209,8 +209,8 @@ static int keep_own(const struct tt_stage_places *places, int pp, struct tt_stag
 /*
  * The graphs of one microbatch on a rank: the model's graph, or this rank's stages of it in ascending order. If the
  * mesh has grains, the forward graph is first split over the ranks that share a layer or a sequence. For training, the
- * graphs are differentiated and get the auxiliary losses, the copies of recomputation and, with TT_REDUCE_LAST, carried
- * gradients.
+ * graphs are differentiated, and then contain the auxiliary losses, the nodes that recompute activations and, with
+ * TT_REDUCE_LAST, carried gradients.
  *   ret_stages  [*ret_n] the caller's (tt_stages_release, tt_free)
  */
 static int make_graphs(const struct tt_engine_options *o, int rank, enum tt_graph_mode mode, int64_t batch,
@@ -305,8 +305,8 @@ static void order_of_stages(const struct tt_engine_options *options, int pp, enu
 
 /* --- the cause of a value that is not finite --- */
 
-/* All ranks take the error message of the rank that found the first bad value (of the lowest such rank, if there are
- * several). */
+/* All ranks take over the error message of the rank that found the first bad value (of the lowest rank, if several
+ * found it). */
 static int agree_on_culprit(struct tt_comm *comm, const char *first, const struct tt_bad_value *found)
 {
     double own = found->name[0] ? -(double)found->order : -DBL_MAX, earliest = own;
@@ -322,7 +322,7 @@ out:
 
 /*
  * Replaces the eager program by the planned one of the same step, and sets which units of the layout are resharded.
- *   step_limit  the most bytes of the step region; INT64_MAX: any
+ *   step_limit largest size of the step region in bytes; INT64_MAX: no limit
  * Errors: as tt_planner_run.
  */
 static int plan_ahead(const struct tt_engine_options *options, struct tt_layout *layout,
@@ -370,7 +370,7 @@ struct tt_engine {
     struct tt_engine_options options;
     struct tt_comm *comm;
     int rank;
-    bool lends_schedule; /* gives its schedule to ranks that share its layers (plan_like_first) */
+    bool lends_schedule; /* the ranks that share its layers take over its schedule (plan_like_first) */
     struct tt_layout *layout;
     struct track train, validate;
     struct tt_state state;
@@ -381,7 +381,7 @@ struct tt_engine {
     size_t arena_bytes;
 };
 
-/* Only training has moments and averages. */
+/* Only training needs moments and averages. */
 bool tt_engine_has(const struct tt_engine_options *options, enum tt_state_array array)
 {
     if (array == TT_STATE_PARAM)
@@ -415,7 +415,7 @@ static int64_t samples_bytes(const struct tt_engine_options *o)
 int tt_engine_block(const struct tt_engine_options *o)
 {
     if (o->reduce == TT_REDUCE_EACH || tt_mesh_size(&o->mesh, TT_GROUP_FSDP) == 1)
-        return 1; /* without shard ranks nothing is reduced, and the order is the same */
+        return 1; /* without shard ranks nothing is reduced, and the order of the sum is the same */
     return o->reduce == TT_REDUCE_RUNS && o->pipeline ? o->pipeline->microbatches : o->microbatches;
 }
 
@@ -424,7 +424,7 @@ bool tt_engine_is_exact(const struct tt_engine_options *o)
     return tt_mesh_is_exact(&o->mesh, o->microbatches, tt_engine_block(o), o->reduce == TT_REDUCE_LAST);
 }
 
-/* The number of microbatches whose whole gradients a program adds; 1 with carried gradients, which need no addition. */
+/* How many microbatches' whole gradients a program adds; 1 with carried gradients, which need no addition. */
 static int added_block(const struct tt_engine *e, enum tt_graph_mode mode)
 {
     return mode == TT_GRAPH_TRAIN && e->options.reduce == TT_REDUCE_RUNS ? tt_engine_block(&e->options) : 1;
@@ -512,7 +512,7 @@ out:
 static int new_engine(const struct tt_engine_options *options, struct tt_comm *comm, int rank, bool lends_schedule,
                       struct tt_engine **ret_engine);
 
-/* Only the place along tp affects the cost of a layer: all parts of sequences have the same size. */
+/* Only a rank's place along tp affects the cost of its layers: all parts of a sequence have the same size. */
 static int first_that_shares(const struct tt_engine *e)
 {
     return tt_mesh_member(&e->options.mesh, e->rank, TT_GROUP_TP, 0);
@@ -521,7 +521,7 @@ static int first_that_shares(const struct tt_engine *e)
 /*
  * Ranks that share layers exchange in the same order, so they need the same schedule. But the planner's choice depends
  * on costs, and the last rank may have fewer rows of the vocabulary than the others. So each rank plans as the first of
- * them would, which has the largest part, and lowers that schedule with its own shapes.
+ * these ranks would, which has the largest part, and lowers that schedule with its own shapes.
  */
 static int plan_like_first(struct tt_engine *e)
 {
@@ -602,7 +602,7 @@ void tt_engine_free(struct tt_engine *e)
     if (!e)
         return;
     if (e->stream)
-        e->device->ops->stream_free(e->stream); /* first, because its work uses all the rest */
+        e->device->ops->stream_free(e->stream); /* released first, because its work uses everything else */
     release_track(&e->train);
     release_track(&e->validate);
     if (e->team)

@@ -15,7 +15,7 @@
 #include "parallel/planner/cost.h"
 
 /**
- * The machinery of training on one rank: from a model, a mesh and the policies to a function that does a step.
+ * Training on one rank: makes, from a model, a mesh and policies, everything that a step needs.
  *
  *     tt_engine_new          graphs, layout, programs; predicts memory; allocates nothing large
  *     tt_engine_allocate     allocates the arena
@@ -51,18 +51,18 @@ struct tt_engine_options {
     enum tt_dtype shard_dtype; /* type of parameters and moments in the state: TT_F32, or the same as param_dtype */
     bool averages;             /* training keeps an EMA of the trained weights (TT_STATE_EMA) */
     enum tt_init_choice init;
-    double moe_window; /* ranks that share experts: see struct tt_experts_division; 0: TT_MOE_WINDOW */
+    double moe_window; /* for experts spread over ranks: see struct tt_experts_division; 0: TT_MOE_WINDOW */
     int muon_steps;    /* Newton-Schulz iterations, if Muon trains parameters of the model */
     int threads;       /* threads of this rank */
     double z_loss;     /* coefficient of the z-loss, in training only; 0: none */
     struct tt_router_losses router_losses; /* in training only */
     bool documents;                        /* tokens attend only within their documents; the inputs have positions */
     int64_t local_batch, seq_len;          /* local_batch 0: validation only; no training step, no moments */
-    int microbatches;                      /* per rank and step: A */
+    int microbatches;                      /* A, the number of microbatches per rank and step */
     int64_t validation_batch, validation_seq_len; /* 0: no validation program */
     enum tt_engine_choice scheduler;
     /*
-     * A pipeline over the ranks of TT_GROUP_PP: the places of its stages, and the orders of one run. A step is
+     * A pipeline over the ranks of TT_GROUP_PP: the places of its stages, and the orders of one run. A step consists of
      * `microbatches` / pipeline->microbatches runs. Both must outlive the engine. NULL: every rank has the whole model.
      */
     const struct tt_stage_places *places;
@@ -75,20 +75,20 @@ struct tt_engine_options {
     /* The order of compute, of n_stages stages and `microbatches` microbatches; NULL: one microbatch after another. */
     struct tt_order (*order)(const struct tt_engine_options *options);
     const void *order_arg; /* for that function */
-    /* the following is for the planned scheduler */
+    /* the following members are for the planned scheduler */
     struct tt_machine machine;    /* all 0: the built-in one */
     int64_t bucket_bytes;         /* 0: from the cost table */
     int64_t memory_limit;         /* limit of all memory of one rank; 0: no limit */
-    bool choose_reshard_by_limit; /* instead of reshard: keep the units that save the most time */
+    bool choose_reshard_by_limit; /* ignore reshard, and keep those units gathered that save the most time */
 };
 
 /** Whether the state of an engine with these options contains the array. */
 bool tt_engine_has(const struct tt_engine_options *options, enum tt_state_array array);
 
-/** The number of consecutive microbatches of a rank whose gradients are added before the reduce-scatter. */
+/** How many consecutive microbatches of a rank are added before the reduce-scatter of their gradients. */
 int tt_engine_block(const struct tt_engine_options *options);
 
-/** As tt_mesh_is_exact, for a step with these options. */
+/** tt_mesh_is_exact for a step with these options. */
 bool tt_engine_is_exact(const struct tt_engine_options *options);
 
 struct tt_engine;
@@ -103,7 +103,7 @@ void tt_engine_free(struct tt_engine *engine);
 struct tt_engine_memory {
     int64_t state; /* parameter shards and moments */
     int64_t constants;
-    int64_t samples;                  /* whole sequences, of which this rank computes its pieces */
+    int64_t samples;                  /* whole sequences, of which this rank computes some pieces */
     int64_t step;                     /* high-water mark of all transient memory */
     int64_t total;                    /* the sum: the size of the arena */
     int64_t by_kind[TT_MEMORY_KINDS]; /* at the peak of the step; params and optimizer included */
@@ -120,10 +120,10 @@ int tt_engine_allocate(struct tt_engine *engine) TT_MUST_CHECK;
 /** Fills this rank's part of every parameter by its init rule, with the same bits on every mesh. See tt_init_params. */
 int tt_engine_init_params(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
-/** The same for what a run trains; its frozen weights are loaded. See tt_init_trained. */
+/** The same for the trained parameters only, for a run whose frozen weights are loaded. See tt_init_trained. */
 int tt_engine_init_trained(struct tt_engine *engine, uint64_t seed) TT_MUST_CHECK;
 
-/** Bytes of one rank while tt_engine_init_params runs with `how`: everything except the step region, and the buffer
+/** Bytes of one rank while tt_engine_init_params runs with `how`: everything except the step region, plus the buffer
  * that `how` needs. */
 int64_t tt_engine_init_bytes(const struct tt_engine *engine, enum tt_init_choice how);
 
@@ -136,7 +136,7 @@ int64_t tt_engine_microbatch(const struct tt_engine *engine, int a);
  * that share layers or sequences get the same whole samples. Waits until the device has done all earlier work. */
 struct tt_inputs tt_engine_inputs(const struct tt_engine *engine, int a);
 
-/** The number of labels of microbatch a that count, among the tokens whose losses this rank computes. */
+/** How many labels of microbatch a count, among the tokens whose losses this rank computes. */
 int64_t tt_engine_valid_labels(const struct tt_engine *engine, int a);
 
 /** Does one optimizer step on the inputs (collective); see tt_executor_run. max_norm and scalars must be
@@ -164,7 +164,7 @@ struct tt_state *tt_engine_state(struct tt_engine *engine);
 int tt_engine_synchronize(const struct tt_engine *engine) TT_MUST_CHECK;
 
 const struct tt_layout *tt_engine_layout(const struct tt_engine *engine);
-/** The program of a step and its executor; the validation program's if the engine does not train. */
+/** The program of a training step and its executor, or those of validation if the engine does not train. */
 const struct tt_program *tt_engine_program(const struct tt_engine *engine);
 struct tt_executor *tt_engine_executor(const struct tt_engine *engine);
 

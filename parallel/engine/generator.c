@@ -98,7 +98,7 @@ void tt_generator_free(struct tt_generator *g)
     if (!g)
         return;
     if (g->stream)
-        g->device->ops->stream_free(g->stream); /* first, because its work uses all the rest */
+        g->device->ops->stream_free(g->stream); /* released first, because its work uses everything else */
     release_track(&g->prompt);
     release_track(&g->token);
     tt_team_free(g->team);
@@ -109,7 +109,7 @@ void tt_generator_free(struct tt_generator *g)
     tt_free(g);
 }
 
-/* Both programs have the same constants and cache, at the same places. */
+/* Both programs have the same constants and cache, at the same addresses. */
 struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
 {
     const struct tt_program *token = g->token.program, *prompt = g->prompt.program;
@@ -228,7 +228,7 @@ struct part {
     int param;
     struct tt_box box;
     int holder;
-    enum tt_dtype dtype; /* the type in which its holder stores it */
+    enum tt_dtype dtype; /* the type in which the rank that holds it stores it */
 };
 
 static char *address(const struct tt_layout *layout, const struct tt_state *state, int p)

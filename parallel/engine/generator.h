@@ -13,7 +13,7 @@
  *     tt_generator_new        plans and predicts memory; allocates nothing large
  *     tt_generator_allocate
  *     fill the parameters of tt_generator_state, as tt_generator_layout describes them
- *     tt_generator_feed       takes tokens and gives the logits of the next one, until the context is full
+ *     tt_generator_feed takes tokens and returns the logits of the next one, until the context is full
  *     tt_generator_free
  *
  * The logits are a function of the model, of the tokens and of the pieces in which they were fed. They do not depend on
@@ -24,7 +24,7 @@ struct tt_generator_options {
     struct tt_device *device;     /* must outlive the generator too; NULL: the host */
     enum tt_dtype dtype;          /* type of parameters, cache and activations: TT_F32 or TT_BF16 */
     int64_t context;              /* most tokens, prompt included */
-    int64_t prompt_rows;          /* most tokens of one run, at least 1; a value above context stands for context */
+    int64_t prompt_rows;          /* most tokens of one run, at least 1; values above `context` mean `context` */
     int threads;
 };
 
@@ -53,11 +53,11 @@ const struct tt_layout *tt_generator_layout(const struct tt_generator *generator
 int64_t tt_generator_position(const struct tt_generator *generator);
 int64_t tt_generator_room(const struct tt_generator *generator);
 
-/** Forgets all tokens but the first `position`, so that others can follow them. */
+/** Forgets all tokens except the first `position`, so that others can follow. */
 void tt_generator_rewind(struct tt_generator *generator, int64_t position);
 
 /**
- * Feeds n >= 1 tokens after those fed before. ids are in [0, V). Allocates nothing.
+ * Feeds n >= 1 further tokens. ids are in [0, V). Allocates nothing.
  *   ret_logits   (V) for the next token; valid until the next call
  * TT_ENONFINITE if a logit is not finite, TT_EUSAGE if there is no room for the tokens.
  */
@@ -67,7 +67,7 @@ int tt_generator_feed(struct tt_generator *generator, const int32_t *tokens, int
 /**
  * Sends the whole weights of a training engine to rank 0 and puts them into its generator, which must be of the same
  * model (collective; no other transfer may be under way). The first rank that holds a part of a parameter sends it, in
- * blocks, so no rank needs more than a few megabytes. Weights in float32 are rounded if the generator computes in
+ * blocks, so no rank needs more than a few extra megabytes. Weights in float32 are rounded if the generator computes in
  * bfloat16, as in a step.
  *   options    of the engine
  *   generator  allocated; of rank 0 only, NULL on the others

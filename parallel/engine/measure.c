@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The timing of collectives. Two uncounted rounds come first, to fault the pages in and to make the connections. Each
+ * The timing of collectives. The first two rounds do not count: they fault the pages in and open the connections. Each
  * round starts with cold caches, as a step of a model does: the ranks write an array larger than the caches.
  */
 #include "parallel/engine/measure.h"
@@ -139,7 +139,7 @@ out:
  * --- transfers that meet compute ---
  *
  * The cost of a transfer to the thread that computes at the same time. The thread runs GEMMs until the collective is
- * complete; the time that they take beyond their usual time is the transfer's share.
+ * complete; the time by which they exceed their usual time is the transfer's share.
  */
 
 enum { SIDE = 256, DEPTH = 512, MOST_ROUNDS = 31, FEWEST_ROUNDS = 3 };
@@ -159,7 +159,7 @@ static void poll(void *arg)
         c->rc = tt_comm_progress(c->comm);
 }
 
-/* One product, with the polls that a step makes. */
+/* One GEMM, with the same polls that a step makes. */
 static int compute(struct computing *c)
 {
     tt_team_set_poll(c->team, poll, c);
@@ -214,7 +214,7 @@ out:
     return rc;
 }
 
-/* Adds the seconds of one kind of collective: alone, while the thread computes, and taken from the thread. */
+/* Adds the seconds of one kind of collective: alone, while the thread computes, and the time taken from the thread. */
 static int add_kind(struct computing *c, enum tt_measured kind, int64_t bytes, double seconds, double sums[3])
 {
     struct round round = {0};
@@ -239,7 +239,7 @@ out:
 int tt_measure_meeting(struct tt_comm *comm, int threads, int64_t bytes, double seconds, double *ret_share,
                        double *ret_stretch)
 {
-    const double most_share = 0.95; /* a larger share would stop the simulated thread */
+    const double most_share = 0.95; /* with a larger share, the simulated thread would stand still */
     float *a = tt_calloc((size_t)SIDE * DEPTH, sizeof *a), *b = tt_calloc((size_t)SIDE * DEPTH, sizeof *b);
     float *product = tt_calloc((size_t)SIDE * SIDE, sizeof *product);
     double sums[3] = {0.0, 0.0, 0.0};

@@ -8,7 +8,7 @@
 
 /**
  * The speed of collectives over all ranks of a communicator, for benchmarks and machine files. For comparison, all
- * ranks make plain copies of the same bytes at once, which shows what the memory of a host allows.
+ * ranks copy the same number of bytes at once with memcpy, which shows what the memory of a host allows.
  */
 enum tt_measured {
     TT_MEASURE_COPY, /* memcpy of the bytes that an all-gather receives */
@@ -33,11 +33,11 @@ int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes);
 int tt_measure(struct tt_comm *comm, enum tt_measured kind, int64_t bytes, int rounds, double *ret_sec) TT_MUST_CHECK;
 
 /**
- * The cost of transfers to the computing thread, whose polls advance them: this rank's threads compute products
- * while a collective of `bytes` is under way, an all-gather and a reduce-scatter in turn, for about `seconds`.
+ * What transfers cost the computing thread, whose polls advance them: this rank's threads run GEMMs while a collective
+ * of `bytes` bytes is under way, an all-gather and a reduce-scatter in turn, for about `seconds`.
  *   ret_share    the part of the computing thread's time that the transfer takes, from 0 to 0.95
  *   ret_stretch  duration of the transfer, divided by its duration while this thread only waits; at least 1
- * Medians of the slowest rank. Collective. Errors: as tt_measure and tt_team_new.
+ * Both are medians of the slowest rank. Collective. Errors: as tt_measure and tt_team_new.
  */
 int tt_measure_meeting(struct tt_comm *comm, int threads, int64_t bytes, double seconds, double *ret_share,
                        double *ret_stretch) TT_MUST_CHECK;

@@ -22,12 +22,12 @@ struct tt_transfers {
     struct tt_segment *segments;           /* while building: ranks * parameters and gradients of all units */
     struct tt_segment *flat;               /* while building: one per unit */
     struct tt_segment_list *lists;         /* while building: one per member */
-    struct tt_collective *swap;            /* exchange of rows for experts that ranks share; NULL: none */
+    struct tt_collective *swap;            /* exchange of rows for experts that are spread over ranks; NULL: none */
     struct tt_segment_list *give, *take;   /* [rank] for the ranks that share experts */
-    int64_t *room;                         /* for another rank's sums of a step */
-    /* whether a call of the communicator is under way; it may run the team, and poll then does nothing */
+    int64_t *room;                         /* receives the step sums of another rank */
+    /* whether a call of the communicator is under way; such a call may run the team, and poll then does nothing */
     bool inside;
-    int poll_rc; /* the failure of a poll, with its message */
+    int poll_rc; /* the error of a failed poll, with its message */
 };
 
 /* The ranks of a collective. The number of neighbours is the same for all units. */
@@ -116,7 +116,7 @@ static int new_gather(struct tt_transfers *t, int i)
     return tt_all_gather_new(t->comm, group, tag_of(instr), send, receive, &t->of_instr[i]);
 }
 
-/* Gradients in bfloat16 arrive unchanged, one member's after another's, and the executor adds them. */
+/* Gradients in bfloat16 arrive unchanged, member after member, and the executor adds them. */
 static int new_scatter(struct tt_transfers *t, int i)
 {
     const struct tt_instr *instr = &t->program->instrs[i];
@@ -167,7 +167,7 @@ static int new_exchange(struct tt_transfers *t, int i)
     case TT_ALL_GATHER:
         rc = tt_all_gather_new(t->comm, group, tag, all, lists, &t->of_instr[i]);
         break;
-    case TT_REDUCE_SCATTER: /* a sum that is to be rounded stays in the place of this rank's block */
+    case TT_REDUCE_SCATTER: /* a sum that will be rounded stays in the place of this rank's block */
         whole.data = tt_exchange_rounds(t->program, instr) ? in + group->index * bytes : out;
         rc = tt_reduce_scatter_new(t->comm, group, tag, lists, all, staging, &t->of_instr[i]);
         break;
@@ -289,7 +289,7 @@ static int swap_wait(void *ctx)
     return rc < 0 ? tt_wrap(rc, "rows of experts") : 0;
 }
 
-/* Makes the exchange of experts' rows, if ranks share experts. */
+/* Makes the exchange of expert rows, if experts are spread over ranks. */
 static int new_swap(struct tt_transfers *t)
 {
     struct tt_group *group = &t->groups[TT_GROUP_EP];
@@ -341,7 +341,7 @@ int tt_transfers_new(struct tt_comm *comm, const struct tt_mesh *mesh, const str
 {
     struct tt_transfers *t = tt_calloc(1, sizeof *t);
     const struct tt_exchange exchange = {t, begin, wait, progress, poll, swap_begin, swap_wait, sum, most};
-    /* pieces, ranks: the most that any collective has; crossing: the most values at a boundary */
+    /* pieces, ranks: the largest numbers in any collective; crossing: the largest number of values at a boundary */
     int pieces = 0, ranks = 1, crossing = 0, rc = 0;
 
     *t = (struct tt_transfers){.comm = comm, .program = program, .state = state, .executor = executor, .mesh = mesh};

@@ -5,9 +5,10 @@
  * the order of their first nodes. Uses of different units may overlap, for instance if a unit has parameters from both
  * ends of the model.
  *
- * Like FSDP2, backward gathers every trained unit, even if it reads none of the unit's parameters; so one formula gives
- * the traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather is at most
- * this rank's own rounding to bfloat16; it then comes just before the unit is read, or not at all if no node reads it.
+ * As in FSDP2, backward gathers every trained unit, even if it reads none of the unit's parameters; so a single formula
+ * gives the traffic. A separate weight part gathers only the units that it reads. If nothing travels, a gather at most
+ * rounds this rank's parameters to bfloat16; it then stands just before the unit is read, or is left out if no node
+ * reads the unit.
  */
 #include "parallel/fsdp/fsdp.h"
 
@@ -53,7 +54,7 @@ struct walk {
     int next;        /* first use that has not begun */
     bool *gathering; /* [unit] its unshard has begun, and it has not been resharded since */
     bool *ready;     /* [unit] its unshard is complete */
-    int *ends_at;    /* [position] first use that ends after it, TT_NONE if none; a list in order */
+    int *ends_at;    /* [position] first use that ends after it, or TT_NONE; an ordered list */
     int *next_end;   /* [use] the next one that ends after the same position */
     bool *stays;     /* [use] the unit is used again in the same run through the pipeline */
     int reducing;    /* use whose reduce-scatter is under way, TT_NONE if none */
@@ -64,7 +65,7 @@ static bool travels(const struct walk *w, int unit)
     return tt_unit_shard(w->u->layout, unit).n > 1;
 }
 
-/* Whether a use needs its unit gathered. A unit that stayed gathered counts too, since this use frees it. */
+/* Whether a use needs its unit gathered. True also for a unit that stayed gathered, since this use frees it. */
 static bool gathers(const struct walk *w, const struct tt_use *use)
 {
     if (use->first_read != TT_NONE)
@@ -140,7 +141,7 @@ static void end_use(struct walk *w, int at)
 
     if (use->completes)
         wait_for_reduce(w); /* only one reduce-scatter is in flight, which bounds their memory */
-    /* frees the unit, unless it stays gathered after this use */
+    /* frees the unit unless it stays gathered after this use */
     if (trains && !frees && w->u->run_microbatches) {
         if (!w->stays[at] && w->gathering[use->unit])
             reshard(w, TT_RESHARD, use->unit);
@@ -160,7 +161,7 @@ static void end_use(struct walk *w, int at)
 
 /* --- the walk --- */
 
-/* Finds the uses that are not their unit's last use in the run. Uses end in the order of their last positions. */
+/* Finds the uses that are not the last use of their unit in the run. Uses end in the order of their last positions. */
 static void find_stays(const struct walk *w)
 {
     const struct tt_usage *u = w->u;
@@ -214,7 +215,7 @@ static void walk(struct walk *w)
     wait_for_reduce(w);
 }
 
-/* All-reduces over the replicas, each of which overlaps the norm of the previous one; then the update. */
+/* All-reduces over the replicas, each of which overlaps the norm of the previous unit; then the update. */
 static void schedule_update(const struct tt_layout *layout, struct tt_schedule *schedule)
 {
     int u = tt_layout_trained(layout, 0);

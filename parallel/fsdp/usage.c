@@ -97,7 +97,7 @@ static void note_gradients(struct scan *s, int pos)
 
 /* --- complete gradients --- */
 
-/* reduces: whether the microbatch completes its block. */
+/* reduces: the microbatch completes its block. */
 static void note_complete(struct scan *s, int mb, int unit, bool reduces)
 {
     struct tt_usage *u = s->u;
@@ -126,7 +126,7 @@ static void note_complete(struct scan *s, int mb, int unit, bool reduces)
         TT_PUSH(u->complete, u->n_complete, u->cap_complete) = (struct tt_complete){pos, unit, adds, 0, reduces};
 }
 
-/* Microbatches come in any order, and the last to come completes the block. Carried gradients are complete with the
+/* Microbatches may come in any order; the last one to come completes the block. Carried gradients are complete with the
  * last microbatch of the step. */
 static void note_block(struct scan *s, int first, int unit)
 {
@@ -157,8 +157,7 @@ static int compare_uses(const void *a, const void *b)
     return x->first != y->first ? x->first - y->first : x->after != y->after ? x->after - y->after : x->unit - y->unit;
 }
 
-/* Repeats the additions that lowering will make, in the order of completion, to count the sums that each addition
- * frees. */
+/* Repeats the additions of lowering, in the order of completion, to count the sums that each addition frees. */
 static void count_frees(const struct scan *s)
 {
     struct tt_usage *u = s->u;

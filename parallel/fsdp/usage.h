@@ -20,19 +20,20 @@ struct tt_use {
     int unit;
     int turn;
     int first, last;           /* positions */
-    int first_read, last_read; /* positions that read a parameter; TT_NONE if none does */
+    int first_read, last_read; /* first and last position that reads a parameter, or TT_NONE */
     int param_reads;           /* index into param_last_read of the unit's first parameter */
-    bool after;                /* no node: the use comes after position `first` (see below) */
+    bool after;                /* the use contains no node and comes after position `first` (see below) */
     bool adds;                 /* after it, the microbatch's gradients are added to its block's sum */
     bool completes;            /* after it, gradients are complete and can be reduced */
 };
 
-/* A microbatch completes its gradients of a unit. If it is the last of its block, they can be reduced. */
+/* The point at which a microbatch completes its gradients of a unit. If it is the last of its block, they can be
+ * reduced. */
 struct tt_complete {
     int pos; /* after this position */
     int unit;
     bool adds;    /* they are added to the sums of the block's earlier microbatches */
-    int frees;    /* the number of sums of the unit's whole gradients that this addition frees */
+    int frees;    /* how many sums of the unit's whole gradients this addition frees */
     bool reduces; /* the block is complete */
 };
 
@@ -42,8 +43,8 @@ struct tt_usage {
     const struct tt_layout *layout;
     struct tt_position *positions;
     int n_positions;
-    struct tt_crossings crossings; /* with other ranks of a pipeline; tt_usage_make leaves them to the caller */
-    int run_microbatches;          /* of a run through the pipeline; 0: there is none. Left to the caller too */
+    struct tt_crossings crossings; /* transfers with other ranks of a pipeline; the caller of tt_usage_make sets them */
+    int run_microbatches;          /* microbatches of a run through the pipeline; 0: no pipeline. The caller sets it */
     /*
      * Sorted by first position. The head computes the gradient of the output's weight in forward. If no backward node
      * uses that unit, a use without nodes follows the head, in the turn of backward. So every trained unit has a

@@ -26,7 +26,7 @@ struct rule {
 static const struct {
     const char *name;
     enum tt_param_init init;
-    int fewest, most; /* least and greatest number of arguments */
+    int fewest, most; /* smallest and largest number of arguments */
 } kinds[] = {
     {"normal", TT_PARAM_NORMAL, 1, 2}, {"uniform", TT_PARAM_UNIFORM, 2, 2}, {"constant", TT_PARAM_CONSTANT, 1, 1},
     {"zeros", TT_PARAM_ZEROS, 0, 0},   {"ones", TT_PARAM_ONES, 0, 0},
@@ -132,7 +132,7 @@ static int64_t unit_bytes(const struct tt_model *model, const struct tt_unit *un
     return n * (int64_t)sizeof(float);
 }
 
-/* What tt_pack needs of a packed parameter: all of it, or this rank's rows. */
+/* The part of a packed parameter that tt_pack needs: all of it, or this rank's rows. */
 static int64_t floats_to_pack(const struct tt_param *param, const struct tt_unit_param *place)
 {
     struct tt_box whole = whole_of(param);
@@ -174,7 +174,7 @@ static struct tt_box rows_of(const struct tt_box *box, int64_t row, int64_t rows
 
 /* --- filling a part of a parameter --- */
 
-/* The rows of a part are filled by all threads of the rank, a tile of at least TILE elements each. */
+/* All threads of the rank fill the rows of a part, in tiles of at least TILE elements. */
 enum { TILE = 1 << 16, BLOCK = 512 };
 
 struct filling {
@@ -282,7 +282,8 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
     }
 }
 
-/* Fills this rank's part of parameter p, if it has one. buffer: of tt_init_buffer_bytes, for a packed one. */
+/* Fills this rank's part of parameter p, if there is one. buffer: tt_init_buffer_bytes bytes, for a packed
+ * parameter. */
 static void fill_own(struct tt_team *team, const struct tt_layout *layout, const struct tt_model *model, int p,
                      uint64_t seed, enum tt_dtype dtype, float *buffer, void *const *param)
 {

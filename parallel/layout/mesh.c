@@ -297,9 +297,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The counts of data-parallel ranks that divide global_batch into whole microbatches of local_batch: those nearest
- * to `near`, at most `most` of them, in increasing order. Returns their number, 0 if global_batch is not a multiple
- * of local_batch. */
+/* Numbers of data-parallel ranks that split global_batch into whole microbatches of local_batch: the ones nearest to
+ * `near`, at most `most` of them, in increasing order. Returns their number, 0 if global_batch is not a multiple of
+ * local_batch. */
 static int rank_counts(int64_t local_batch, int64_t global_batch, int near, int most, int *ret_counts)
 {
     int64_t microbatches = local_batch > 0 ? global_batch / local_batch : 0;
@@ -327,7 +327,7 @@ static int fail_batch(const struct tt_mesh *mesh, int64_t local_batch, int64_t g
     int counts[MOST_COUNTS];
     int dp = tt_mesh_size(mesh, TT_GROUP_BATCH);
     int n = rank_counts(local_batch, global_batch, dp, MOST_COUNTS, counts);
-    int64_t share = global_batch % dp ? 0 : global_batch / dp; /* samples of a data-parallel rank */
+    int64_t share = global_batch % dp ? 0 : global_batch / dp; /* samples for each data-parallel rank */
     int64_t smaller = share < local_batch ? share : local_batch;
     int rc;
 

@@ -30,9 +30,9 @@ enum tt_mesh_dim {
 };
 
 struct tt_mesh {
-    int size[TT_MESH_DEGREES]; /* ranks along each dimension, at least 1; for TT_MESH_EP the ranks that share experts */
-    int n_ranks;               /* the product of the dimensions */
-    int tp_grains, cp_grains;  /* grains of a layer's dimensions, a multiple of tp; of a sequence, of cp */
+    int size[TT_MESH_DEGREES];    /* ranks along each dimension, at least 1; TT_MESH_EP: the ranks that share experts */
+    int n_ranks;                  /* the product of the dimensions */
+    int tp_grains, cp_grains;     /* grains of a layer, a multiple of tp; of a sequence, of cp */
     bool cp_mirrored, cp_gathers; /* the split of sequences: tt_divisions */
 };
 
@@ -46,8 +46,8 @@ const char *tt_mesh_dim_name(enum tt_mesh_dim dim);
  */
 int tt_mesh_init(const int degrees[TT_MESH_DEGREES], int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
-/** The same, with the degrees of the configuration. If context_parallel_method is auto, the caller, who knows the
- * model, sets cp_gathers. */
+/** The same, with the degrees of the configuration. If context_parallel_method is auto, the caller sets cp_gathers,
+ * since only the caller knows the model. */
 int tt_mesh_configure(const struct tt_config *cfg, int n_ranks, struct tt_mesh *ret_mesh) TT_MUST_CHECK;
 
 /** The mesh of a job with one rank. */
@@ -68,18 +68,18 @@ int tt_mesh_size(const struct tt_mesh *mesh, enum tt_group_id id);
 /** The place of `rank` in its group `id`. */
 struct tt_place tt_mesh_place(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 
-/** The rank at place `index` of the group `id` that `rank` is in. */
+/** The rank at place `index` of the group `id` that contains `rank`. */
 int tt_mesh_member(const struct tt_mesh *mesh, int rank, enum tt_group_id id, int index);
 
-/** Whether a rank contributes to a sum over a group: of all ranks with the same place in the group, only the first one
- * does. */
+/** Whether a rank contributes to a sum over a group: among all ranks with the same place in the group, only the first
+ * one does. */
 bool tt_mesh_owns(const struct tt_mesh *mesh, int rank, enum tt_group_id group);
 
 /** The coordinate of a rank along a dimension. */
 int tt_mesh_coordinate(const struct tt_mesh *mesh, int rank, enum tt_mesh_dim dim);
 
 /**
- * Ranks that take part in the same collectives, sorted by their coordinates; the innermost coordinate changes fastest.
+ * Ranks that take part in the same collectives, sorted by coordinates; the innermost coordinate changes fastest.
  */
 struct tt_group {
     int n;
@@ -87,13 +87,13 @@ struct tt_group {
     int *ranks; /* [n] their numbers in the job */
 };
 
-/** The group `id` that `rank` is in. Free it with tt_group_release. */
+/** The group `id` that contains `rank`. Free it with tt_group_release. */
 struct tt_group tt_mesh_group(const struct tt_mesh *mesh, int rank, enum tt_group_id id);
 void tt_group_release(struct tt_group *group);
 
 /**
  * The microbatches of each rank in a step: global_batch / (local_batch x dp).
- *   global_batch  samples per step; -1: local_batch x dp, so one microbatch
+ *   global_batch  samples per step; -1: local_batch x dp, that is, one microbatch
  * Errors: TT_EUSAGE if that is not a whole number, with the rank counts for which it is.
  */
 int tt_mesh_microbatches(const struct tt_mesh *mesh, int64_t local_batch, int64_t global_batch,
@@ -109,9 +109,9 @@ int64_t tt_mesh_microbatch(const struct tt_mesh *mesh, int rank, int64_t microba
 /**
  * Whether losses and weights have the same bits on all meshes for which this is true, given the same grains and global
  * batch. Sums are added in the order of the tree (core/math/tree.h), in which a power of two of neighbours is a
- * complete subtree; so the sums that are added first must be such blocks. They must also be sums over whole
- * microbatches, so ranks must not compute parts of sequences or of experts.
- *   block    microbatches whose gradients are added before they are reduced
+ * complete subtree; so the sums that are added first must cover such subtrees. They must also cover whole microbatches,
+ * so ranks must not compute parts of sequences or of experts. block number of microbatches that are added before their
+ * gradients are reduced
  *   carries  gradients are added one after another, not in the order of the tree
  */
 bool tt_mesh_is_exact(const struct tt_mesh *mesh, int64_t microbatches, int64_t block, bool carries);

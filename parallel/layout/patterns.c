@@ -29,7 +29,7 @@ int tt_patterns_init(enum tt_key key, struct tt_words words, struct tt_patterns 
     return 0;
 out:
     tt_patterns_release(&p);
-    /* the expression is the user's, so a bad one is a usage error */
+    /* the user wrote the expression, so a bad one is a usage error */
     return rc == TT_EDATA ? tt_fail_key(TT_EUSAGE, key, "%s", tt_error_message()) : rc;
 }
 

@@ -29,8 +29,8 @@ int tt_patterns_find(struct tt_patterns *patterns, int first, const char *name, 
 int tt_patterns_match_all(struct tt_patterns *patterns, const char *name, bool *ret_any) TT_MUST_CHECK;
 
 /**
- * TT_EUSAGE if an expression has matched no `what` (the word for the searched things); `example` shows the form of
- * their names.
+ * TT_EUSAGE if an expression has matched nothing; `what` is the message's word for the things searched, and `example`
+ * shows what their names look like.
  */
 int tt_patterns_check_used(const struct tt_patterns *patterns, const char *what, const char *example) TT_MUST_CHECK;
 
@@ -62,8 +62,8 @@ int tt_patterns_of_rules(enum tt_key key, struct tt_words rules, const struct tt
 int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, struct tt_words lr_factors) TT_MUST_CHECK;
 
 /**
- * Sets which optimizer trains each parameter. If it trains matrices only, it trains those matrices of the transformer
- * blocks and their adapters that are not frozen, and AdamW trains the rest.
+ * Sets which optimizer trains each parameter. An optimizer for matrices trains the matrices of the transformer blocks
+ * and their adapters, except frozen ones, and AdamW trains the rest.
  */
 void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice optim);
 

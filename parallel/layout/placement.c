@@ -84,8 +84,8 @@ struct cutting {
     struct tt_box most; /* extent of the first part, which is the largest */
 };
 
-/* The largest share that a rank gets of the dimension that cut c divides. It is the same in all parts left by the
- * previous cuts, even in smaller ones, so that a gather over any of these parts has no gaps. */
+/* The largest share of the dimension of cut c that a rank gets. It is the same in all parts that the previous cuts
+ * left, even in smaller ones, so that a gather over any of these parts leaves no gaps. */
 static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
 {
     int64_t size = cutting->most.shape[placement->cut[c].dim];

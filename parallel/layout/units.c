@@ -38,7 +38,7 @@ static int module_of(const struct tt_model *model, int param, int part)
 }
 
 /*
- * The stage that uses a parameter. A tied weight has two uses: the embeddings' (part 0) and the output's (part 1).
+ * The stage that uses a parameter. A tied weight is used twice: by the embeddings (part 0) and by the output (part 1).
  * places NULL: there is one stage, 0.
  */
 static int param_stage(const struct tt_stage_places *places, const struct tt_model *model, int param, int part)
@@ -46,7 +46,7 @@ static int param_stage(const struct tt_stage_places *places, const struct tt_mod
     return places ? places->module_stage[module_of(model, param, part)] : 0;
 }
 
-/* The pipeline rank whose copy of a parameter is saved: that of part 0. places NULL: 0. */
+/* The pipeline rank whose copy of a parameter is saved: the one that uses part 0. places NULL: 0. */
 static int param_pp(const struct tt_stage_places *places, const struct tt_model *model, int param)
 {
     return places ? places->rank_of_stage[param_stage(places, model, param, 0)] : 0;
@@ -147,7 +147,7 @@ static void by_size(const struct tt_model *model, int64_t bytes, int64_t *ret_ke
  *      CHOOSING POLICIES.
  *   3. tests/par/test_policies.c: a line at the end of `wraps`, and the same rule in other words in `unit_of`;
  *      test_matrix.c: a line before the expressions in `wraps`; a line in test_planned.c. test_policies.c and
- *      tests/unit/test_config_errors.c have the messages that list all policies.
+ *      tests/unit/test_config_errors.c contain the messages that list all policies.
  */
 const struct tt_wrap_row tt_wrap_rows[] = {
     {"block", by_block},
@@ -186,7 +186,7 @@ static int by_patterns(const struct tt_model *model, struct tt_words words, int6
  * The key of every parameter; ret_keys has n_params items.
  *   name      of a row of the table, or "size:" followed by bytes; not read if there are patterns
  *   patterns  regular expressions, or n 0
- * Errors: TT_EUSAGE, which names the policy, or the expression that is the first match of no parameter.
+ * Errors: TT_EUSAGE, which names the policy, or an expression that is the first match for no parameter.
  */
 static int wrap_keys(const struct tt_model *model, const char *name, struct tt_words patterns, int64_t *ret_keys)
 {
@@ -223,13 +223,13 @@ static void add_short_name(struct tt_text *name, const struct tt_model *model, i
     tt_text_add(name, "%.*s", (int)size, full);
 }
 
-/* With expert parallelism the experts of a block are a unit of their own, since their replicas are on other ranks. */
+/* With expert parallelism the experts of a block are a separate unit, since their replicas are on other ranks. */
 static bool is_shared(const struct tt_mesh *mesh, const struct tt_model *model, int param)
 {
     return mesh->size[TT_MESH_EP] > 1 && tt_param_is_of_experts(&model->params[param]);
 }
 
-/* Whether the unit has all parameters of a block and no others. block_params: the number of parameters of each
+/* Whether the unit consists of all parameters of a block and no others. block_params: the number of parameters of each
  * block. */
 static bool is_block(const struct tt_model *model, const struct tt_unit *unit, int block, int block_params)
 {
@@ -241,7 +241,8 @@ static bool is_block(const struct tt_model *model, const struct tt_unit *unit, i
     return true;
 }
 
-/* [block] its parameters, without shared experts, which have units of their own. The caller frees it. */
+/* [block] the number of its parameters, without packed ones and expert-parallel experts, which are separate units. The
+ * caller frees it. */
 static int *count_block_params(const struct tt_mesh *mesh, const struct tt_model *model)
 {
     int *count, n = 0;
@@ -261,7 +262,7 @@ static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model,
                        const int *block_params)
 {
     enum { MOST_NAMES = 3 };
-    int block = model->params[unit->params[0].param].block, n_params = 0; /* of the model, without buffers */
+    int block = model->params[unit->params[0].param].block, n_params = 0; /* the model's, without buffers */
     struct tt_text name = {0};
 
     for (int p = 0; p < model->n_params; p++)
@@ -358,7 +359,7 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .no_decay = p->no_decay,
         .block = p->block,
     };
-    if (p->packing) { /* rows stay whole, so a part is as many of them */
+    if (p->packing) { /* a part consists of whole rows */
         struct tt_unit_param *place = &unit->params[unit->n_params - 1];
 
         place->chunk = place->chunk / width * tt_packing_row_bytes(p->packing, width);
@@ -397,7 +398,7 @@ static int other_pp(const struct tt_stage_places *places, const struct tt_model 
     return TT_NONE;
 }
 
-/* The first sums are in the order of the parameters; the second sums of tied weights come after all of them. */
+/* First sums are in the order of the parameters; the second sums of tied weights follow. */
 static void add_grads(struct tt_unit *unit, const struct tt_model *model, const struct tt_stage_places *places, int pp)
 {
     unit->grads = tt_calloc(2 * (size_t)unit->n_trained + 1, sizeof *unit->grads);
@@ -452,8 +453,8 @@ static int *find_leaders(const int64_t *keys, const int *stages, int n)
 
 enum { TURNS = 4 };
 
-/* The position of a parameter in the order of its unit, in which its gradients, each moment, and Muon's updates are
- * contiguous arrays. */
+/* The sort key of a parameter within its unit. In this order, the gradients of the unit, each of its moments, and its
+ * Muon updates are contiguous arrays. */
 static int turn_of(const struct tt_param *param)
 {
     const struct tt_optim_row *optim = tt_optim_row(param->optim);
@@ -483,7 +484,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         if (model->params[p].buffer)
             keys[p] = INT64_MAX; /* buffers are a separate unit under every policy */
         keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;
-        keys[p] += model->params[p].packing ? PACKED_KEYS : 0; /* packed weights are units of bytes */
+        keys[p] += model->params[p].packing ? PACKED_KEYS : 0; /* packed weights form units of bytes */
     }
     leader = find_leaders(keys, stages, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);
@@ -509,8 +510,8 @@ out:
 
 /* --- the units that stay gathered --- */
 
-/* Whether the unit contains a parameter of a block. Norm and output are TT_BLOCK_HEAD, where backward begins, and so is
- * a tied embedding, since it is the output's weight. */
+/* Whether the unit contains a parameter of a block. Norm and output belong to TT_BLOCK_HEAD, where backward begins; so
+ * does a tied embedding, since it is also the output's weight. */
 static bool has_block(const struct tt_model *model, const struct tt_unit *unit, int64_t block)
 {
     for (int i = 0; i < unit->n_params; i++)
@@ -567,7 +568,7 @@ static int keep_part(struct tt_layout *layout, int n)
     return rc;
 }
 
-/* in_stages: the layout is of some stages of a pipeline; by default all its units stay gathered, as in torchtitan. */
+/* in_stages: the layout covers some stages of a pipeline; by default all its units stay gathered, as in torchtitan. */
 static int choose_kept(struct tt_layout *layout, const struct tt_model *model, const struct tt_sharding *sharding,
                        bool in_stages)
 {

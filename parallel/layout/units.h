@@ -18,18 +18,18 @@ enum tt_reshard {
     TT_RESHARD_AFTER_FORWARD_DEFAULT, /* reshard all units except the one of norm and output, where backward begins */
     TT_RESHARD_AFTER_FORWARD_ALWAYS,
     TT_RESHARD_AFTER_FORWARD_NEVER,
-    TT_RESHARD_AFTER_FORWARD_LAST_LAYER, /* reshard all units except the last block's, and the one of norm and output */
+    TT_RESHARD_AFTER_FORWARD_LAST_LAYER, /* reshard all units except those of the last block, and of norm and output */
     TT_RESHARD_AFTER_FORWARD_PATTERNS,   /* reshard all units except those that regular expressions select */
     TT_RESHARD_AFTER_FORWARD_PART,       /* reshard, but keep 1/n on each of n neighbouring ranks */
 };
 
-/* The policies of sharding, with their values. */
+/* The wrap and reshard policies, with their arguments. */
 struct tt_sharding {
     const char *wrap;              /* the name of a wrap policy, below; not read if there are wrap_patterns */
     struct tt_words wrap_patterns; /* searched for in names of parameters; n 0: none */
     enum tt_reshard reshard;
     struct tt_words keep; /* with ..._PATTERNS: searched for in the names of units and of their parameters */
-    /* with ..._PART: n, a divisor of the number of shard ranks. As in FSDP2, 1 means never, and all shard ranks
+    /* with ..._PART: n, a divisor of the number of shard ranks. As in FSDP2, 1 means never reshard, and all shard ranks
      * means always */
     int reshard_part;
 };
@@ -50,13 +50,14 @@ struct tt_sharding tt_sharding_of(struct tt_words wrap, struct tt_words reshard)
 struct tt_stage_places {
     int n_stages;
     int *module_stage;        /* [L + 3], ascending */
-    const int *rank_of_stage; /* [n_stages]; the pipeline's, not owned */
+    const int *rank_of_stage; /* [n_stages]; owned by the pipeline */
 };
 
 /** The number of a model's modules: L + 3. */
 int tt_model_modules(const struct tt_model *model);
 
-/** The stage of every node of the model's forward graph, for tt_graph_cut. ret_stage_of has n_nodes items. */
+/** The stage of every node of the model's forward graph, for tt_graph_cut. ret_stage_of must have room for n_nodes
+ * items. */
 void tt_graph_stages_by_place(const struct tt_graph *graph, const struct tt_model *model,
                               const struct tt_stage_places *places, int *ret_stage_of);
 
@@ -73,7 +74,7 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
 /**
  * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units contain the parameters of
  * the rank's own stages; a unit never spans two stages. TT_EUSAGE, with the key of the policy, for a policy that does
- * not exist or that the model or the mesh does not allow. The caller frees the layout with tt_layout_free.
+ * not exist, or does not work with the model or the mesh. The caller frees the layout with tt_layout_free.
  */
 int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                   const struct tt_sharding *sharding, const struct tt_stage_places *places,
@@ -89,7 +90,7 @@ void tt_layout_free(struct tt_layout *layout);
  *   param          each parameter alone
  *   size:<bytes>   consecutive parameters in forward order until the unit has at least that many bytes (of the whole
  *                  float32 parameters); a parameter is never split, so the last unit may be smaller
- *   [regex, ...]   the parameters for which this expression is the first match; all others by block
+ *   [regex, ...]   one unit for each expression: the parameters for which it is the first match; all others by block
  */
 struct tt_wrap_row {
     const char *name; /* "block"; a name that ends in ':' takes a number of bytes */

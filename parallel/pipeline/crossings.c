@@ -48,7 +48,7 @@ static int other_stage(const struct tt_turn *turn, bool sends)
     return turn->stage + ((turn->pass == TT_PASS_FORWARD) == sends ? 1 : -1);
 }
 
-/* The turn at whose beginning the receive of turn t begins. */
+/* The receive of turn t begins at the beginning of this turn. */
 static int received_from(const struct tt_peers *peers, const struct tt_turn *turns, int t)
 {
     bool starts_run =

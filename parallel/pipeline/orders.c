@@ -51,7 +51,7 @@ static struct tt_turn add(struct tt_lane *lane, int chunk, enum tt_pass pass)
 {
     struct tt_turn turn = {lane->next[chunk][pass]++, stage_of(lane, chunk), pass};
 
-    /* a schedule may be made for more microbatches than there are; turns beyond them are left out */
+    /* a schedule may be generated for more microbatches than exist; their turns are left out */
     if (turn.microbatch < lane->pipeline->microbatches)
         tt_order_add(lane->order, turn.microbatch, turn.stage, pass);
     return turn;
@@ -78,7 +78,7 @@ static void lane_input(struct tt_lane *lane, int chunk)
     TT_PUSH(lane->pending, lane->n_pending, lane->cap_pending) = (struct pending){chunk, turn};
 }
 
-/* Adds the oldest pending weight part of a chunk, or with TT_NONE of all chunks; nothing if none is pending. */
+/* Adds the oldest pending weight part of a chunk, or of all chunks with TT_NONE. Adds nothing if none is pending. */
 static void lane_weight(struct tt_lane *lane, int chunk)
 {
     int i = 0;
@@ -183,7 +183,7 @@ static int check_rounds(const struct tt_pipeline_row *row, int ranks, int microb
                        (microbatches / ranks + 1) * ranks, ranks);
 }
 
-/* The number of forward turns at the beginning, until a microbatch comes back: `hop` for each later rank. */
+/* The number of forward turns before the first microbatch comes back: `hop` for each later rank. */
 static int warm_up_of(const struct tt_lane *lane, int hop)
 {
     const struct tt_pipeline *p = lane->pipeline;
@@ -216,7 +216,7 @@ static void generate_interleaved_1f1b(struct tt_lane *lane)
 const struct tt_pipeline_row tt_pipeline_interleaved_1f1b = {
     .name = "Interleaved1F1B", .multi = true, .check = check_rounds, .generate = generate_interleaved_1f1b};
 
-/* Rank r is always r weight parts behind. */
+/* Rank r always has r weight parts pending. */
 static void generate_interleaved_zero_bubble(struct tt_lane *lane)
 {
     int all = lane->pipeline->microbatches * lane->chunks, warm_up = warm_up_of(lane, 1);
@@ -242,7 +242,7 @@ const struct tt_pipeline_row tt_pipeline_interleaved_zero_bubble = {.name = "Int
 /*
  * --- vees: rank r has the stages r and 2 ranks - 1 - r ---
  *
- * The stages go down the ranks and come back, so rank 0 holds both ends of the model.
+ * The stages go through the ranks in ascending order and then back, so rank 0 holds both ends of the model.
  */
 
 /* The input part of a backward, directly followed by its weight part. */
@@ -321,7 +321,7 @@ static void generate_dual_pipe_v(struct tt_lane *lane)
         lane_forward(lane, 1, 1);
         lane_backward(lane, 0, 1);
     }
-    /* the first half of these backwards are whole turns; they begin with chunk 1 */
+    /* the first half of these backwards are single turns; they begin with chunk 1 */
     for (int i = 0; i < 2 * (lane->rank + 1); i++)
         if (i < lane->rank + 1)
             lane_backward(lane, i % 2 == 0, 1);

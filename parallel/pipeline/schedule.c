@@ -190,7 +190,7 @@ static int fail_stuck(struct clock *c)
     return rc;
 }
 
-/* Every rank runs as far as it can, until none can. */
+/* Every rank runs as far as it can, until no rank can go on. */
 static int run_all(struct clock *c)
 {
     bool moved = true, left = false;
@@ -364,7 +364,7 @@ static struct piece trim(struct piece p)
     return p;
 }
 
-/* Splits the part before the next `end` off the rest, or takes all of the rest. */
+/* Splits off the part of `rest` before the next `end`, or all of it. */
 static struct piece take_until(struct piece *rest, char end)
 {
     const char *found = rest->size ? memchr(rest->at, end, rest->size) : NULL;
@@ -375,7 +375,7 @@ static struct piece take_until(struct piece *rest, char end)
     return taken;
 }
 
-/* Splits a number of at most 6 digits off the rest; -1: there is none. */
+/* Splits off a number of at most 6 digits from `rest`; -1: there is none. */
 static int take_number(struct piece *rest)
 {
     int number = 0, digits = 0;
@@ -424,7 +424,7 @@ static int add_turn(struct reader *r, struct piece text)
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.pipeline_parallel_schedule_csv),
                            "%s: line %d, cell %d: microbatch %d, but a run has only %d microbatches", r->name, r->line,
                            r->cell, microbatch, r->p->microbatches);
-    if (r->first_line[stage] == 0) { /* this turn places the stage on its rank */
+    if (r->first_line[stage] == 0) { /* the stage's first turn places it on this rank */
         r->first_line[stage] = r->line;
         r->p->rank_of_stage[stage] = rank;
     }
@@ -597,7 +597,7 @@ char tt_pipeline_letter(const struct tt_pipeline *pipeline, const struct tt_turn
     return turn->pass == TT_PASS_WEIGHTS ? 'W' : apart ? 'I' : 'B';
 }
 
-/* Schedules in files, by the number of stages on a rank. */
+/* The rows for schedules in files, by the number of stages on a rank. */
 const struct tt_pipeline_row tt_pipeline_csv_single = {.name = "PipelineScheduleSingle", .splits = true};
 const struct tt_pipeline_row tt_pipeline_csv = {.name = "PipelineScheduleMulti", .multi = true, .splits = true};
 
@@ -655,7 +655,7 @@ static int check_file(const struct tt_pipeline_row *row, const char *csv_path)
     return 0;
 }
 
-/* Appends to list, in order, the microbatches of the turns in which a stage does the pass. Returns their number. */
+/* Appends to `list` the microbatches of a stage's turns of this pass, in order. Returns their number. */
 static int sequence(const struct tt_pipeline *p, int stage, enum tt_pass pass, int *list)
 {
     const struct tt_order *order = &p->orders[p->rank_of_stage[stage]];
@@ -747,8 +747,9 @@ struct tt_order tt_pipeline_forward_order(const struct tt_pipeline *pipeline, in
 
 bool tt_pipeline_ascends(const struct tt_pipeline *pipeline)
 {
-    /* The next microbatch of each stage, for three kinds of turns. All gradients of one parameter are written in turns
-     * of one kind: forward (the head), the backward with or without its weight part, or the weight part. */
+    /* The next microbatch of each stage, for three kinds of turns: forward (which writes the gradients of the head),
+     * backward with or without its weight part, and the weight part. All gradients of one parameter are written in
+     * turns of the same kind. */
     enum { FORWARD, INPUTS, WEIGHTS, KINDS };
     int *next = tt_calloc(KINDS * (size_t)pipeline->n_stages, sizeof *next);
     bool ascends = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stages of a pipeline, by torchtitan's rule or by names of modules. The unit of weight is a layer, even for the
+ * Stages of a pipeline, by torchtitan's rule or by names of modules. All weights are in layers, even those of the
  * embeddings and the output.
  */
 #include "parallel/pipeline/split.h"
@@ -56,7 +56,7 @@ static enum fault fault_of(const struct tt_pipeline_rule *rule)
 
 /* --- messages --- */
 
-/* The values of a member of the rule, from `least` to `most`, that cause no fault: "1 to 4, 8". False if there is
+/* The values of a member of the rule, from `least` to `most`, that cause no fault: "1 to 4, 8". False if there are
  * none. */
 static bool add_what_works(struct tt_text *text, struct tt_pipeline_rule *rule, int *member, int least, int most)
 {
@@ -209,7 +209,7 @@ void tt_stage_split_release(struct tt_stage_split *split)
 
 /* --- modules listed by name --- */
 
-enum { NAME_BYTES = 80 }; /* no module has a longer name; messages cut longer ones */
+enum { NAME_BYTES = 80 }; /* no module has a longer name; messages truncate longer names */
 
 /* The lists, and the split so far. */
 struct listing {

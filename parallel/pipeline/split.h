@@ -30,7 +30,7 @@ struct tt_stage_range {
 /**
  * Cuts a model by torchtitan's rule. Layers are units; the embeddings count as first_less units, norm and output as
  * last_less. Each rank has one stage, or two with `multi`; if layers_per_stage is given, the number of stages follows
- * from it and the units. Units are spread evenly over stages; the first stages have one more if there is a remainder.
+ * from it and the units. Units are spread evenly over stages; if there is a remainder, the first stages get one more.
  * The caller frees ret_split with tt_stage_split_release. Errors: TT_EUSAGE, which names the key, what was found and
  * what works.
  */

@@ -95,8 +95,8 @@ static double error_of(const struct normal *n, const double price[TERMS])
     return error;
 }
 
-/* The best of all sets of terms. A larger set has to be clearly better than the smaller ones, since a further term may
- * fit only noise, and then be wrong for other sizes. */
+/* The best of all sets of terms. A larger set must be clearly better than the smaller ones: an extra term may only fit
+ * noise, and would then be wrong for other sizes. */
 static bool fit_one(const struct normal *n, double ret_price[TERMS])
 {
     static const unsigned sets[] = {1, 2, 4, 3, 5, 6, 7};
@@ -210,7 +210,7 @@ static const struct number {
 };
 enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-static const struct number *const bgemm = &numbers[1]; /* after sgemm_flops, which is its default in older files */
+static const struct number *const bgemm = &numbers[1]; /* after sgemm_flops, which replaces it in older files */
 
 static double number_of(const struct tt_machine *machine, int i)
 {
@@ -393,7 +393,7 @@ double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph 
     }
     tt_op_cost(graph, &graph->nodes[node], &cost);
     sec = work_sec(machine, tt_op_row(graph->nodes[node].op)->name, graph->dtype, &cost, threads);
-    if (routed) /* nothing overlaps the exchange of a node whose experts are shared by ranks */
+    if (routed) /* nothing overlaps the exchange of a node whose experts are spread over ranks */
         sec += TT_ROUTED_CALLS * (machine->call_sec + (graph->nodes[node].attr.peers.n - 1) * machine->message_sec) +
                (double)routed / machine->link_bytes_per_sec;
     return sec;
@@ -473,7 +473,7 @@ double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_pr
 
 /* --- the simulator --- */
 
-/* The two lanes. Collectives that have begun are in a queue; the first of them transfers. */
+/* The two lanes. Collectives that have begun wait in a queue; the first one transfers. */
 struct lanes {
     const struct tt_machine *machine;
     const struct tt_program *program;
@@ -524,7 +524,7 @@ static void compute(struct lanes *l, double sec)
 
     while (meets(l->machine) && sec > 0.0 && l->first < l->n) {
         struct tt_span *first = first_of(l);
-        double left = (first->end - l->now) * stretch; /* until it is complete, if this lane computes */
+        double left = (first->end - l->now) * stretch; /* seconds until it is complete, if this lane computes */
 
         if (left <= 0.0) {
             finish_first(l);
@@ -606,7 +606,7 @@ struct tt_pipeline_times tt_cost_pipeline(const struct tt_machine *machine, cons
     for (int s = 0; s < n_stages; s++) {
         const struct tt_graph *graph = stages[s].graph;
         struct tt_stage_times times = {0};
-        /* sent to the next stage for each microbatch; the gradients that come back are of the same size */
+        /* sent to the next stage for each microbatch; the gradients that come back have the same size */
         int64_t bytes = 0;
 
         for (int i = 0; i < stages[s].n_out; i++)

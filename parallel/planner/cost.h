@@ -15,8 +15,8 @@
  *
  *     seconds of one thread = flop_sec x flops + byte_sec x bytes + sum_sec x flops / (length of the sums)
  *
- * The last term is a GEMM's work per sum, such as storing it. No price is negative, so that more work never takes less
- * time.
+ * The last term is a GEMM's work for each sum, such as storing it. Prices are never negative, so more work never takes
+ * less time.
  */
 struct tt_op_price {
     char op[24];         /* tt_instr_op_name */
@@ -37,12 +37,12 @@ struct tt_op_sample {
     const char *op;
     enum tt_dtype dtype;
     struct tt_cost work;
-    double sec; /* seconds of one thread; for a team, the time multiplied by its number of threads */
+    double sec; /* seconds of one thread; for a team, its time multiplied by its number of threads */
 };
 
 /**
  * Fits the prices of the ops in the samples, by relative error, with each sample weighted by its time. Ops without work
- * or time get no price, nor do ops beyond TT_MOST_OP_PRICES.
+ * or time get no price, and neither do ops beyond TT_MOST_OP_PRICES.
  */
 void tt_op_prices_fit(const struct tt_op_sample *samples, int n, struct tt_op_prices *ret_prices);
 
@@ -70,8 +70,8 @@ struct tt_machine {
     double link_bytes_per_sec;   /* rate at which one rank sends and, at the same time, receives */
     /*
      * Transfers advance when the computing thread polls, so transfer and compute slow each other down: the transfer
-     * takes `share` of the thread's time, and lasts `stretch` times as long as when the thread only waits. For machines
-     * that were not measured, the defaults 0 and 1 mean no effect. A stretch of 0 counts as 1.
+     * takes `share` of the thread's time, and lasts `stretch` times as long as it would if the thread only waited.
+     * Machines without measurements have the defaults 0 and 1, which mean no effect. A stretch of 0 counts as 1.
      */
     double transfer_share, transfer_stretch;
     struct tt_op_prices ops; /* ops without a price take as long as their flops or their bytes, at the rates above */
@@ -86,8 +86,8 @@ struct tt_machine tt_machine_builtin(void);
 /**
  * Reads a machine file: a JSON object with "type": "machine", "schema": 1 or 2, "name" and the numbers of the struct by
  * their names. The numbers of transfers that meet computing, and "ops", may be missing. Other members are ignored;
- * schema 2 has more of them, for `titan estimate --machine`. Errors: TT_EDATA naming the file, the key and what was
- * wanted; TT_EIO.
+ * schema 2 has more of them, for `titan estimate --machine`. Errors: TT_EDATA, which names the file, the key and the
+ * wanted value; TT_EIO.
  */
 int tt_machine_load(const char *path, struct tt_machine *ret_machine) TT_MUST_CHECK;
 
@@ -106,8 +106,8 @@ uint64_t tt_machine_hash(const struct tt_machine *machine);
 
 /**
  * Seconds of one run of a node: from the price of its op or, without one, from the rate of arithmetic or of memory,
- * whichever takes longer. For a node that exchanges values: the seconds of its collective, since its reader mostly
- * follows at once.
+ * whichever takes longer. For a node that exchanges values: the seconds of its collective, since the node that reads
+ * the result usually follows at once.
  */
 double tt_cost_node_sec(const struct tt_machine *machine, const struct tt_graph *graph, int node, int threads);
 
@@ -120,7 +120,7 @@ double tt_cost_node_most_sec(const struct tt_machine *machine, const struct tt_g
  * Seconds of one collective over n ranks that is alone on the link; 0 for one rank. bytes is tt_collective_desc.bytes.
  * With a = message_sec, b = 1 / link rate, g = 3 / memory rate (an addition reads two and writes one):
  *   all-gather      call + (n-1) a + (n-1) bytes b, and so an all-to-all
- *   reduce-scatter  call + log2(n) a + (n-1) bytes (b + g); (n-1) a when n is not a power of two
+ *   reduce-scatter  call + log2(n) a + (n-1) bytes (b + g); (n-1) a if n is not a power of two
  *   all-reduce      a reduce-scatter, then an all-gather, of ceil(bytes / n), in one call
  */
 double tt_cost_collective_sec(const struct tt_machine *machine, enum tt_collective_op op, int n, int64_t bytes);
@@ -140,7 +140,7 @@ double tt_cost_transfer_sec(const struct tt_machine *machine, const struct tt_pr
 struct tt_timeline {
     int n;
     struct tt_span *compute;  /* while the computing thread runs the instruction, or waits in it */
-    struct tt_span *transfer; /* of an instruction that begins a collective: while its bytes move; else {0, 0} */
+    struct tt_span *transfer; /* for an instruction that begins a collective: while its bytes move; else {0, 0} */
     double *exposed;          /* for such an instruction: seconds that the wait for the collective took */
     double step_sec;          /* the whole step */
     double compute_sec;       /* the step without any waiting */
@@ -160,12 +160,12 @@ void tt_timeline_release(struct tt_timeline *timeline);
 
 /**
  * The seconds of one microbatch in every stage of a model, for tt_pipeline_simulate. They do not include the gathers
- * and reductions of a stage. The forward of the last stage includes the gradients of the output, which the op of the
- * loss computes.
+ * and reductions of a stage. The forward of the last stage includes the gradients of the output, which the loss op
+ * computes.
  *   stages     all stages of the model, differentiated, from one microbatch's graph
  *   threads    of each rank
  *   ret_times  [n_stages]; the result of tt_cost_pipeline points to it
- * `send` of the result is that of the boundary with the most bytes.
+ * `send` of the result is for the boundary with the most bytes.
  */
 struct tt_pipeline_times tt_cost_pipeline(const struct tt_machine *machine, const struct tt_stage *stages, int n_stages,
                                           int threads, struct tt_stage_times *ret_times);

@@ -13,7 +13,7 @@
 #include "parallel/fsdp/fsdp.h"
 #include "parallel/planner/simple_fsdp.h"
 
-enum { ROUNDS = 5 }; /* each has a tighter limit than the one before */
+enum { ROUNDS = 5 }; /* each round has a tighter limit than the one before */
 
 struct search {
     const struct tt_planner *in;
@@ -25,8 +25,8 @@ struct search {
 struct target {
     const bool *reshard;     /* [unit] whether to free it between forward and backward; not owned */
     int64_t step_bytes;      /* most transient memory */
-    int64_t exchanged_bytes; /* most memory for exchange at the peak */
-    bool off_peak;           /* exchange may take more where the step needs less memory than at its peak */
+    int64_t exchanged_bytes; /* most memory for exchange, at the peak */
+    bool off_peak;           /* where the step needs less memory than at its peak, exchange may take more */
 };
 
 /* The result of a search; release it with release_found. */
@@ -35,7 +35,7 @@ struct found {
     bool *reshard;              /* [unit] as in its target */
     double step_sec;            /* predicted */
     bool keeps;                 /* whether it keeps the target */
-    bool tight;                 /* no ranked candidate keeps the target, and the one of least memory was lowered too */
+    bool tight; /* no ranked candidate keeps the target, and the one with the least memory was lowered too */
 };
 
 static void release_found(struct found *found)
@@ -71,7 +71,7 @@ enum {
     LOWERED_A_ROUND = 2, /* limits the number of lowered candidates, since lowering takes most of the time */
 };
 
-/* Share of the memory limit. At positions that need less, exchange may exceed its own limit without making another
+/* Share of the memory limit. At positions that need less than this, exchange may exceed its own limit without a new
  * peak. */
 static const double OFF_PEAK = 0.97;
 
@@ -82,8 +82,8 @@ struct ranked {
 };
 
 /*
- * The bucket sizes to try: single units, and sizes up to a multiple of the saturating size, but at most a fifth of all
- * parameters.
+ * The bucket sizes to try: single units, and sizes up to a multiple of the saturating size, but no more than a fifth of
+ * all parameters.
  */
 static int bucket_sizes(const struct search *s, int64_t sizes[4])
 {
@@ -134,7 +134,7 @@ static void rank(struct ranked *list, int n)
     qsort(list, (size_t)n, sizeof *list, compare_ranked);
 }
 
-/* Whether two candidates give the same plan, as many do. */
+/* Whether two candidates give the same plan; many pairs do. */
 static bool is_same(const struct ranked *a, const struct ranked *b)
 {
     return a->plan.step_sec == b->plan.step_sec && a->plan.calls == b->plan.calls &&
@@ -178,7 +178,7 @@ static int make_candidates(const struct search *s, struct target target, double 
     return n;
 }
 
-/* The needs of the candidate with the least memory, which frees early and gathers late. */
+/* The memory of the candidate that needs the least: it frees early and gathers late. */
 static struct plan_need least_need(const struct search *s, const bool *reshard)
 {
     struct tt_plan plan = tt_simple_fsdp_plan(&s->fsdp, least_memory(reshard));
@@ -233,7 +233,7 @@ out:
     return rc;
 }
 
-/* Runs up to `rounds` rounds of candidates (at most ROUNDS). If none keeps the target, tries the candidate of
+/* Runs up to `rounds` rounds of candidates (at most ROUNDS). If none keeps the target, tries the candidate with the
  * least memory. */
 static int search_program(const struct search *s, struct target target, int rounds, struct found *ret_found)
 {
@@ -278,9 +278,9 @@ out:
  * than the eager scheduler. If there is none, the best plan is compared with the eager scheduler's own schedule.
  */
 
-enum { FIRST_ROUNDS = 2 }; /* for a target that is followed by an easier one */
+enum { FIRST_ROUNDS = 2 }; /* for a target that an easier one follows */
 
-/* Limits of the memory for exchange, as a share of the eager scheduler's memory for exchange at its peak. */
+/* Limits on the memory for exchange, relative to the eager scheduler's memory for exchange at its peak. */
 static const struct {
     double part;
     bool off_peak;
@@ -367,8 +367,9 @@ out:
 /*
  * --- no plan is within the limit ---
  *
- * Makes *best smaller: first with plans made without a limit; then, if some plan might be within the limit, with limits
- * somewhat below the memory of *best. Only lowering shows the memory of a plan, so this tries several limits.
+ * Looks for plans smaller than *best: first plans made without a limit; then, if some plan might be within the limit,
+ * plans for limits somewhat below the memory of *best. Only lowering shows the memory of a plan, so this tries several
+ * limits.
  */
 static int squeeze(const struct search *s, struct target target, const struct found *eager, struct found *best)
 {
@@ -394,10 +395,11 @@ out:
  * --- the plan ---
  *
  * Plans a program for a given reshard policy and compares it with the eager scheduler's program for that policy:
- *   it never takes more memory, and is within step_limit if any plan is;
+ *   the result never takes more memory, and is within step_limit if any plan is;
  *   it is never predicted to be slower, if eager's is within step_limit too;
- *   it takes at most 0.85 of eager's memory for exchange at the peak, if a plan can without being slower.
- * If no plan is within step_limit, it is the smallest one found, which takes no more than without a limit.
+ *   it takes at most 0.85 of eager's memory for exchange at the peak, if some plan does so without being slower. If no
+ *   plan is within step_limit, the result is the smallest plan found; it takes no more memory than the plan without a
+ *   limit.
  *
  *   reshard  [unit] free it between forward and backward
  */
@@ -424,16 +426,17 @@ out:
     return rc;
 }
 
-enum { KEEP_TRIALS = 16 }; /* the most numbers of kept units that auto tries */
+enum { KEEP_TRIALS = 16 }; /* how many numbers of kept units auto tries at most */
 
 /* --- the units to keep gathered (reshard policy auto) --- */
 
 struct worth {
     int unit;
-    double exposed_per_byte; /* seconds for which its gathers in backward delay compute, if all units are resharded */
+    double exposed_per_byte; /* seconds by which its gathers in backward delay compute, if all units are resharded */
 };
 
-/* Among units of equal worth, the later one in forward comes first, since it holds its memory for a shorter time. */
+/* Among units of equal value, the one that comes later in forward is first, since it holds its memory for a shorter
+ * time. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct worth *x = a, *y = b;
@@ -466,7 +469,7 @@ static struct worth *rank_units(const struct search *s, const struct tt_program 
     return worth;
 }
 
-/* Sets reshard for all units except the n most worth keeping. */
+/* Sets reshard for all units except the n that save most time when kept. */
 static void keep(const struct search *s, const struct worth *worth, int n, bool *reshard)
 {
     for (int i = 0; i < s->in->usage->layout->n_units; i++)
@@ -510,7 +513,7 @@ static int keep_what_fits(const struct search *s, struct target target, const bo
 
     target.reshard = reshard;
     TT_TRY(search_program(s, target, rounds, &found));
-    if (found.keeps) { /* there is memory for keeping more */
+    if (found.keeps) { /* there is enough memory to keep more units */
         worth = rank_units(s, found.program);
         for (int n = best_number_to_keep(s, target, worth); n >= 0; n--) {
             keep(s, worth, n, reshard);
@@ -531,14 +534,15 @@ out:
 }
 
 /*
- * Exchange may fill all memory that is free at a moment. That leaves holes of all sizes, which the memory plan cannot
- * always fill; in that case, plans that give exchange a fixed part of memory are made too. The best plan wins, which is
- * never slower than the plan of the given policy, if that fits. If nothing fits, the plan of least memory wins.
+ * Exchange may fill all memory that is free at a given moment. This leaves holes of all sizes, which the memory plan
+ * cannot always fill; in that case, plans with a fixed amount of memory for exchange are tried too. The best plan wins;
+ * it is never slower than the plan for the given policy, if that one fits. If nothing fits, the plan with the least
+ * memory wins.
  */
 static int choose_what_to_keep(const struct search *s, struct found *ret_found)
 {
     const double fixed_parts[] = {1.0, 0.85};
-    int64_t limit = s->in->step_limit, others = 0, left; /* the memory that is free for exchange at each position */
+    int64_t limit = s->in->step_limit, others = 0, left; /* all memory that is free at a position is for exchange */
     struct target target = {.step_bytes = limit, .exchanged_bytes = INT64_MAX};
     struct found best = {0}, next;
     bool tight, out_of_reach, *all = tt_calloc((size_t)s->in->usage->layout->n_units + 1, sizeof *all);

@@ -2,11 +2,10 @@
  *
  * The planned scheduler: one walk over the positions of a step with its own clock. The clock has one lane that computes
  * and one that transfers, with times from the cost table. Memory is counted as the memory plan will count it. Before
- * each node:
- *   begin to gather its parameters, if no bucket has; begin the next bucket if it fits until its use;
- *   wait for its parameters; wait for reductions, oldest first, until its gradients fit
- * and after it: free the parameters that no later node reads; begin the reduce-scatters of complete gradients, several
- * as one while the link is busy and memory allows.
+ * each node: begin to gather its parameters, if no bucket did; begin the next bucket if it fits until its use; wait for
+ * the node's parameters; wait for reductions, oldest first, until the node's gradients fit and after it: free the
+ * parameters that no later node reads; begin the reduce-scatters of complete gradients, several as one while the link
+ * is busy and memory allows.
  */
 #include "parallel/planner/simple_fsdp.h"
 
@@ -28,7 +27,7 @@ struct gather {
     int previous;    /* the unit's previous gather, TT_NONE if none */
     bool keeps;      /* keeps a part at its end (TT_KEEP) */
     bool from_kept;  /* gathers the parts that the previous gather kept */
-    int n_before;    /* length of the list at its last use; the difference is the gathers since then */
+    int n_before;    /* length of the list at its last use: later gathers have larger indices */
 };
 
 /* The last use of one parameter of a gather. */
@@ -91,10 +90,10 @@ struct walk {
     struct gather_list gathers;
     struct bucket *buckets;
     int n_buckets, cap_buckets;
-    int waited;      /* number of buckets for which the schedule has waited */
+    int waited;      /* number of buckets for which the schedule has already waited */
     int next_gather; /* first gather that has not begun */
     int next_release;
-    struct flight *flights; /* reductions in the order of their begin; [head, n_flights) are not awaited yet */
+    struct flight *flights; /* reductions, in the order of their begin; [head, n_flights) are still under way */
     int head, n_flights, cap_flights;
     struct unit_list pending; /* units with complete gradients whose reduction has not begun */
     struct unit_list joined;  /* units of the bucket that is being put together */
@@ -276,7 +275,8 @@ static int compare_releases(const void *a, const void *b)
                                     : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Whether this use is in the backward of the microbatch whose forward contains the gather's last read. */
+/* Whether this use belongs to the backward of the same microbatch whose forward has just read the gathered
+ * parameters. */
 static bool turns_back(const struct tt_usage *u, const struct gather *gather, const struct tt_use *use)
 {
     return tt_use_pass(u, use) != TT_PASS_FORWARD && u->positions[gather->last].microbatch == tt_use_microbatch(u, use);
@@ -340,7 +340,7 @@ static struct gather_list gathers_make(const struct tt_usage *u, const int64_t *
         }
         list.items[newest[use->unit]].last = use->last_read;
         list.items[newest[use->unit]].n_before = list.n;
-        for (int k = 0; k < of->n_params; k++) { /* if a parameter is not read, it ends at the wait for its gather */
+        for (int k = 0; k < of->n_params; k++) { /* a parameter that is not read ends at the wait for its gather */
             int read = u->param_last_read[use->param_reads + k];
 
             if (fresh || read != TT_NONE)
@@ -408,7 +408,7 @@ static bool fits_beside(const struct walk *b, int64_t other, int64_t exchanged)
            (all <= b->candidate.limits.step_bytes && exchanged <= b->candidate.limits.exchanged_bytes);
 }
 
-/* Whether `exchanged` bytes of exchange respect the candidate's limits at a position. */
+/* Whether `exchanged` bytes of exchange are within the candidate's limits at a position. */
 static bool fits(const struct walk *b, int pos, int64_t exchanged)
 {
     return fits_beside(b, other_bytes_at(b, pos), exchanged);
@@ -416,7 +416,7 @@ static bool fits(const struct walk *b, int pos, int64_t exchanged)
 
 /* --- looking ahead --- */
 
-/* The state that looking ahead changes: copies of the clock and of the transfers under way. */
+/* The state that changes when looking ahead: copies of the clock and of the transfers under way. */
 struct outlook {
     int64_t live;
     double now, link_free;
@@ -460,8 +460,8 @@ static void expect_reduces(const struct walk *b, struct outlook *o, int pos)
     }
 }
 
-/* Whether `bytes` more fit, from pos until just before `until`, as far as gathers before number `gathers` are
- * concerned. */
+/* Whether `bytes` more bytes fit at every position from pos until just before `until`, counting only memory that
+ * gathers before number `gathers` free. */
 static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int gathers)
 {
     const struct gather_list *list = &b->gathers;
@@ -469,7 +469,7 @@ static bool fits_until(struct walk *b, int pos, int until, int64_t bytes, int ga
 
     if (pos >= until ||
         fits_beside(b, most_of(b->other, b->u->n_positions, pos, until), o.live + b->grows[until] - b->grows[pos]))
-        return true; /* it fits even if nothing is freed; otherwise the positions must be visited */
+        return true; /* they fit even if nothing is freed; otherwise each position must be visited */
     for (int q = pos; q < until; q++) {
         b->plan.looked++;
         o.live += b->facts->grad_bytes[q];
@@ -523,7 +523,7 @@ static bool travels(const struct walk *b, enum tt_purpose purpose, int unit)
     return tt_collective_travels(&desc);
 }
 
-/* Units share a collective only if the same ranks share them, and in the same type. */
+/* Units can share a collective only if the same ranks share the units, and in the same type. */
 static bool same_ranks(const struct walk *b, int unit, int other)
 {
     const struct tt_unit *x = &b->u->layout->units[unit], *y = &b->u->layout->units[other];
@@ -542,7 +542,7 @@ static double transfer(struct walk *b, enum tt_purpose purpose, int unit, int64_
     return b->link_free = begin + sec;
 }
 
-/* whole: [unit] its bytes. */
+/* whole: [unit] bytes of the whole unit. */
 static void add_unit(const struct walk *b, struct unit_list *to, int unit, const int64_t *whole)
 {
     to->unit[to->n++] = unit;
@@ -586,7 +586,8 @@ static void fly(struct walk *b, int pos, struct flight flight)
     occupy(b, pos, flight.bytes);
 }
 
-/* The norm of a shared gradient comes last: its sum waits for another rank, which may still wait for this one. */
+/* The norm of a shared gradient comes last: its sum needs a message from another rank, which may still be waiting for
+ * this one. */
 static void add_norm(struct walk *b, int unit)
 {
     if (b->u->layout->units[unit].shared_grad == TT_NONE)
@@ -634,7 +635,7 @@ static void wait_oldest(struct walk *b, int pos)
         finish_sum(b, pos, n_summed == of.n ? flight.units : handle_of(b, b->summed, n_summed));
 }
 
-/* Waits for reductions until `bytes` more fit at pos, or no reduction is left. */
+/* Waits for reductions until `bytes` more bytes fit at pos, or no reduction is left. */
 static void make_room(struct walk *b, int pos, int64_t bytes)
 {
     while (!fits(b, pos, b->live + bytes) && b->head < b->n_flights)
@@ -703,7 +704,7 @@ static bool begin_gather(struct walk *b, int pos, bool needed_now)
 
 static void gather_for(struct walk *b, int pos)
 {
-    int begun = b->waited; /* buckets whose use begins at pos or before */
+    int begun = b->waited; /* buckets that are first used at pos or before */
 
     while (b->next_gather < b->gathers.n && b->gathers.items[b->next_gather].first == pos)
         (void)begin_gather(b, pos, true);
