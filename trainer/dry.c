@@ -93,14 +93,14 @@ struct looking {
     bool overwrite;
 };
 
-/* The work of rank 0 while the others wait. */
+/* What rank 0 does while the others wait. */
 static int look(void *arg)
 {
     const struct looking *l = arg;
     struct tt_dry *d = l->dry;
     int rc = 0;
 
-    /* packed tokens can be read without a tokenizer, so it is no error if the tokenizer cannot be loaded */
+    /* packed tokens can be read without a tokenizer, so failing to load it is no error */
     if (!d->data.tokenizer && tt_tokenizer_load(d->setup->cfg->model.hf_assets_path, &d->own) < 0)
         d->own = NULL;
     d->tokenizer = d->data.tokenizer ? d->data.tokenizer : d->own;
@@ -143,7 +143,7 @@ int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(v
     tt_team_share(team, s->local_size);
     TT_TRY(tt_reporter_measure_peak(&d->reporter, team));
     TT_TRY(tt_reporter_predict(&d->reporter));
-    /* a report after the signal would look like success, and a script would continue although it should stop */
+    /* a report after the signal would look like success, and a script that should stop would go on */
     asked = asked_to_stop();
     rc = tt_comm_agree(comm, asked ? tt_fail(asked, "stopped by a signal before the dry run was done") : 0);
 out:

@@ -42,7 +42,7 @@ struct tt_dry {
     struct tt_start start;
     struct tt_reporter reporter;
     /* the members below are for rank 0 */
-    const struct tt_tokenizer *tokenizer; /* of the data or, if no part is text, of the configuration; NULL: none */
+    const struct tt_tokenizer *tokenizer; /* the data's or, if no part is text, the configuration's; NULL: none */
     struct tt_tokenizer *own;             /* the tokenizer of the configuration, if it was loaded here */
     struct tt_dry_lengths lengths;        /* all 0: no dataset records where documents begin */
     struct tt_dry_sample sample[TT_DRY_SAMPLES];

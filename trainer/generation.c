@@ -52,7 +52,7 @@ const char *tt_finish_name(enum tt_finish finish)
     return names[finish];
 }
 
-/* A model may have more rows than its tokenizer has tokens. These rows have no text, and neither do special tokens. */
+/* A model may have more rows than its tokenizer has tokens. These rows have no text; neither do special tokens. */
 static int decode(const struct tt_generation *g, struct tt_decoding *decoding, int32_t token, struct tt_text *text)
 {
     if (!tt_tokenizer_has(g->tokenizer, token) || tt_tokenizer_is_special(g->tokenizer, token))
@@ -76,8 +76,7 @@ int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_contin
 
     c->finish = TT_FINISH_LENGTH;
     tt_generator_rewind(g->generator, g->prompt_tokens);
-    /* a decoder strips the beginning of a text; a continuation is such a beginning only if the prompt is without
-     * text */
+    /* a decoder strips the beginning of a text; a continuation is the beginning only if the prompt contains no text */
     for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
         TT_TRY(decode(g, &c->decoding, g->prompt[i], &text));
     if (g->tokenizer)

@@ -33,7 +33,7 @@ struct tt_generation {
     struct tt_generator *generator;
     struct tt_picker *picker;
     const struct tt_tokenizer *tokenizer; /* NULL: tokens are written as numbers */
-    const float *prompt_logits;           /* (V) logits after the prompt; a copy that belongs to the caller */
+    const float *prompt_logits;           /* (V) logits after the prompt; a copy that the caller owns */
     const int32_t *prompt;                /* the tokens that the generator was fed */
     int64_t prompt_tokens;
     int64_t max_new_tokens;

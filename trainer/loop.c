@@ -31,7 +31,7 @@ static int64_t last_step(const struct tt_loop *l)
 
 /* --- stops --- */
 
-/* A step that takes longer than this, in seconds, may be abandoned before its end. */
+/* A step that takes longer than this many seconds may be abandoned before its end. */
 static double long_step_sec(void)
 {
     const char *text = getenv("TITAN_LONG_STEP"); // NOLINT(concurrency-mt-unsafe): titan never calls setenv
@@ -44,7 +44,7 @@ static double long_step_sec(void)
 /* The message that ranks exchange at the end of every step. */
 struct news {
     int stop;          /* 0, or the exit code that a signal asked for */
-    bool long_step;    /* on some rank, the last step was long or, at first, the predicted step is */
+    bool long_step;    /* on some rank, the last step was long (at first: the predicted step) */
     bool save_written; /* all ranks have written their files of the save that is under way */
     bool warned;       /* mpirun may be about to kill a rank */
 };
@@ -116,8 +116,8 @@ static void answer_in_save(const struct tt_loop *l)
         l->options.events->saves(l->options.events->arg);
 }
 
-/* Sets the answer during a validation, which would be abandoned, or a sampled text. where: "after ..." or "within ..."
- * the last step. */
+/* Sets the answer during a validation, which a signal would abandon, or a sampled text. where: "after ..." or "within
+ * ..." the last step. */
 static void answer_in_pause(const struct tt_loop *l, const char *where)
 {
     bool saves = l->saver.store;
@@ -127,7 +127,7 @@ static void answer_in_pause(const struct tt_loop *l, const char *where)
 
 /* --- the step --- */
 
-/* A step that is given up changes nothing. ret_stop is then the code that the signal asked for, otherwise 0. */
+/* An abandoned step changes nothing. ret_stop is then the code that the signal asked for, otherwise 0. */
 static int train_step(struct tt_loop *l, struct tt_train_step *ret_done, int *ret_stop)
 {
     const struct tt_tick tick = tt_reporter_live(&l->reporter, l->at.step, last_step(l));
@@ -171,8 +171,8 @@ out:
 }
 
 /*
- * mpirun may be about to kill the ranks, or it only continued them after a pause. Saves the current step, then waits
- * until SIGTERM arrives or is no longer expected. ret_stop is the code that a signal asked for, or 0.
+ * mpirun may be about to kill the ranks, or it may only have continued them after a pause. Saves the current step, then
+ * waits until SIGTERM arrives or is no longer expected. ret_stop is the code that a signal asked for, or 0.
  */
 static int save_and_await_sigterm(struct tt_loop *l, int *ret_stop)
 {
@@ -229,7 +229,7 @@ static int trace(struct tt_loop *l, const struct tt_train_step *done, double end
 
     s->comm->waiting_for = "trace";
     TT_TRY(tt_comm_max_f64(s->comm, &step.lead, 1));
-    /* does not recreate a run folder that was removed, since no run would own it */
+    /* does not recreate a removed run folder, since no run would own it */
     rc = tt_comm_agree(s->comm, tt_lock_check(&l->folder.lock));
     if (rc == 0)
         rc = tt_comm_agree(s->comm, tt_trace_write(s->engine, &step, folder));
@@ -242,7 +242,7 @@ out:
     return rc;
 }
 
-/* A validation that is given up reports nothing. ret_stop is then the code that the signal asked for. */
+/* An abandoned validation reports nothing. ret_stop is then the code that the signal asked for. */
 static int validate(struct tt_loop *l, int *ret_stop)
 {
     const struct tt_validator *v = &l->validator;
@@ -270,7 +270,7 @@ static bool validation_is_due(const struct tt_loop *l, bool last)
     return cfg->validation.enable && (last || l->at.step == 1 || l->at.step % cfg->validation.freq == 0);
 }
 
-/* Validates after the last step of a run that was stopped or killed before it could do so. */
+/* Does the validation after the last step that an earlier start was stopped or killed before it could do. */
 static int make_up_validation(struct tt_loop *l, int *ret_stop)
 {
     struct tt_comm *comm = l->setup->comm;
@@ -323,7 +323,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
         answer_in_save(l);
         TT_TRY(tt_saver_save(&l->saver, &l->at, last, stop));
     } else if (!l->saver.store && (last || step % interval == 0)) {
-        TT_TRY(tt_saver_check_replicas(&l->saver, step)); /* a save compares the replicas too */
+        TT_TRY(tt_saver_check_replicas(&l->saver, step)); /* a save also compares the replicas */
     }
     if (validates)
         TT_TRY(validate(l, ret_stop));
@@ -366,7 +366,7 @@ int tt_loop_run(struct tt_loop *l)
     l->pace.step_sec = l->reporter.predicted_step_sec;
     tt_reporter_begin_steps(&l->reporter, &l->at);
     TT_TRY(end_step(l, &stop));
-    /* if no steps are left: completes the last save, unless the step came from another folder */
+    /* if no steps are left, completes the last save, unless the step came from another folder */
     retains = l->setup->cfg->checkpoint.load_step < 0 &&
               !json_object_get(l->start.since.keys, TT_KEY_NAME(checkpoint.keep_latest_k));
     if (l->at.step >= last_step(l) && l->start.since.step >= 0)
@@ -393,7 +393,7 @@ out:
         return rc;
     if (stop)
         return stopped(l, stop);
-    /* a run that was already complete when it started has already printed that */
+    /* a run that was complete when it started has already printed that */
     if (l->setup->comm->rank == 0 && l->at.step > first)
         events->end(events->arg, &about);
     return 0;
@@ -414,8 +414,8 @@ static int take_folder(struct tt_loop *l)
     return tt_comm_agree(l->setup->comm, rc);
 }
 
-/* Removes the run that this one replaces, once this run's data is known to exist, and the weights to start from exist
- * and fit. */
+/* Removes the run that this one replaces, once it is known that the data exists, and that the initial weights exist and
+ * fit. */
 static int replace_run(struct tt_loop *l)
 {
     const struct tt_config *cfg = l->setup->cfg;

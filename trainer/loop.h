@@ -24,7 +24,7 @@
  *     tt_loop_close
  *     tt_setup_release
  *
- * All but closing are collective: every rank returns the same code, with the message of the lowest failing rank.
+ * All except closing are collective: every rank returns the same code, with the message of the lowest failing rank.
  */
 struct tt_loop_options {
     const struct tt_run_events *events; /* must outlive the loop */
@@ -33,7 +33,7 @@ struct tt_loop_options {
     char **argv;
 };
 
-/* The parts of a run that the lines at its beginning and end describe. */
+/* The parts of a run that the banner and the final lines describe. */
 struct tt_run_about {
     const struct tt_reporter *reporter;
     const struct tt_start *start;
@@ -42,7 +42,7 @@ struct tt_run_about {
     const struct tt_validator *validator;
 };
 
-/* The length of steps, which decides how a signal stops them. */
+/* How long steps take, which decides how a signal stops them. */
 struct tt_pace {
     double step_sec; /* time of the last step; at the start, the predicted time */
     bool is_long;    /* steps are long on some rank, so a stop signal ends them early */
@@ -91,7 +91,7 @@ struct tt_trace_step {
     int rank, world, threads;
     struct tt_span load; /* from the beginning of loading the batch until all ranks have their batch */
     double end;          /* the end of the step */
-    /* the longest load of all ranks: traces begin this long before the end of the load, so that the traces of all
+    /* the longest load time of any rank: traces begin this long before the end of the load, so that the traces of all
      * ranks line up although their clocks differ */
     double lead;
 };

@@ -14,7 +14,7 @@
 #include "core/os/file.h"
 #include "parallel/engine/generator.h"
 
-/* The defaults of titan generate. */
+/* The defaults of `titan generate`. */
 static const struct tt_sampling sampling = {.temperature = 0.8, .top_p = 0.95};
 enum { SEED = 42 };
 
@@ -176,7 +176,7 @@ int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_
     double begin = tt_clock_sec();
     int rc = 0;
 
-    /* the rows and the context that titan generate uses, so that the bits are the same */
+    /* the same rows and context as `titan generate`, so that the bits are the same */
     o.context = context < o.context ? context : o.context;
     o.prompt_rows = n < o.prompt_rows ? n : o.prompt_rows;
     if (comm->rank == 0)

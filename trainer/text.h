@@ -21,7 +21,7 @@
  */
 struct tt_train_text {
     const struct tt_setup *setup;
-    struct tt_tokenizer *own; /* the tokenizer, if the data has none open; NULL: the data has one, or it is not known */
+    struct tt_tokenizer *own; /* a tokenizer, if the data opened none; NULL: the data did, or none is known */
     const struct tt_tokenizer *tokenizer; /* NULL: texts consist of token ids */
     const char *prompt;                   /* the text of the prompt; NULL: the beginning of a document */
     struct tt_ids ids;                    /* the prompt */

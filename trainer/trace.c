@@ -22,7 +22,7 @@ struct writer {
     const struct tt_trace_step *step;
     const struct tt_span *spans;
     json_t *events;
-    double *lane_end; /* per lane of collectives: when its last one was complete */
+    double *lane_end; /* for each lane of collectives: when its last one was complete */
     int n_lanes, cap_lanes;
 };
 

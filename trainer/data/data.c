@@ -20,10 +20,10 @@
 
 enum { HOST_BYTES = 256 };
 
-/* Identifies the file that a rank has open, or, if inode is 0, only the host of a rank without a file. Ranks with equal
- * places have opened the same file. */
+/* Identifies the file that a rank has opened or, if inode is 0, only the host of a rank without a file. Ranks with
+ * equal places have opened the same file. */
 struct place {
-    uint64_t host, device, inode; /* host: its first rank; device and inode may be equal on two hosts */
+    uint64_t host, device, inode; /* host: its first rank, since two hosts may have equal devices and inodes */
 };
 
 /* Opens the file. If it is the cache of a text, it may be missing or wrong on ranks other than 0; *dataset is then
@@ -36,7 +36,7 @@ static int open_here(const struct tt_comm *comm, bool is_text, const struct tt_d
 
     if (rc == 0 && exists)
         rc = tt_dataset_open(ref, dataset);
-    if (rc < 0 && !is_text) /* no key names the path of a text's cache, so the error must not carry one */
+    if (rc < 0 && !is_text) /* no key names the path of a text's cache, so the error must not carry a key */
         rc = tt_path_blame_missing(rc, ref->path, TT_KEY(training.dataset_path));
     return rc == TT_EDATA && can_make ? 0 : rc;
 }
@@ -178,8 +178,8 @@ struct preparation {
     struct tt_dataset_ref *ref;
 };
 
-/* Rank 0: tokenizes a text or, if packed tokens record their tokenizer, compares it with the run's. Other packed
- * tokens need no tokenizer; in that case titan need not be able to read it. */
+/* Rank 0: tokenizes a text or, if packed tokens record their tokenizer, compares that tokenizer with the run's. Other
+ * packed tokens need no tokenizer, so it does not matter if titan cannot read the run's. */
 static int prepare(void *arg)
 {
     const struct preparation *p = arg;
@@ -243,8 +243,8 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
                                           .repeat = o->repeat,
                                           .documents = o->documents,
                                           .longs = o->longs,
-                                          /* every part has its own order; the first one has the order of a single
-                                           * dataset */
+                                          /* every part has its own order; the order of the first part is that of a
+                                           * single dataset */
                                           .seed = i ? tt_rng_bits(&rng, (uint64_t)i) : o->seed,
                                           .held_out = o->held_out};
     struct tt_holdout holdout = {.is_held = NULL};
@@ -266,7 +266,7 @@ static int open_part(struct tt_comm *comm, const struct tt_train_data_options *o
     TT_TRY(tt_comm_agree(comm, rc));
     spec.tokenizer = kind->is_text ? data->tokenizer : NULL;
     if (comm->rank == 0)
-        /* without a time limit */
+        /* work without a time limit */
         rc = tt_comm_work(comm, prepare, &(struct preparation){o, &spec, kind->is_text, &ref});
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, &ref, sizeof ref, 0));
@@ -365,7 +365,7 @@ out:
 /* --- the data that a configuration names --- */
 
 /* Opens the data. Adds advice to an error about a missing file; an error about the path of an entry carries the key of
- * the list. The command adds the place where that key was set. */
+ * the list. The command adds where that key was set. */
 static int open_data(const struct tt_setup *s, const struct tt_train_data_options *o,
                      const struct tt_datasets *datasets, bool names_entry, enum tt_key list, enum tt_key path,
                      struct tt_train_data *ret_data)

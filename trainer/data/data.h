@@ -32,7 +32,7 @@ struct tt_train_data {
 };
 
 struct tt_train_data_options {
-    const struct tt_dataset_entry *entry; /* one per part; complete: no other key adds to them */
+    const struct tt_dataset_entry *entry; /* one per part; complete, so no other key adds to them */
     int n;
     const char *chat_template;    /* for all parts */
     const char *tokenizer_folder; /* NULL: the built-in tokenizer */
@@ -48,7 +48,7 @@ struct tt_train_data_options {
 };
 
 /** Collective: rank 0 tokenizes into the cache if needed, then every rank opens the tokens, whose content is the same
- * on all hosts. If there are several parts, an error names its part. */
+ * on all hosts. If there are several parts, an error names the part. */
 int tt_train_data_open(struct tt_comm *comm, const struct tt_train_data_options *options,
                        struct tt_train_data *ret_data) TT_MUST_CHECK;
 void tt_train_data_release(struct tt_train_data *data);
@@ -59,7 +59,7 @@ void tt_train_data_release(struct tt_train_data *data);
  */
 int tt_train_data_tokenizer(const char *folder, struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
-/** The number of samples before some part begins its epoch number `epochs` + 1. */
+/** The number of samples until one of the parts has been read `epochs` times and would begin again. */
 int64_t tt_train_data_samples(const struct tt_train_data *data, int64_t epochs);
 
 /** A digest of all tokens, and of the order in which the parts take turns. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the faults of a configuration that need no ranks. When a run starts, the code that uses a value checks it
- * again; this file reports all faults earlier, at once, each with its place.
+ * Finds those faults of a configuration that can be found without ranks. When a run starts, the code that uses a value
+ * checks it again; this file reports all faults earlier, at once, each with its place.
  */
 #include <errno.h>
 #include <string.h>
@@ -102,7 +102,7 @@ static void key_fault(struct checking *c)
         fault(c, tt_error_key());
 }
 
-/* Without a model only the syntax of expressions can be checked. */
+/* Without a model, only the syntax of expressions can be checked. */
 static void check_expressions(struct checking *c, enum tt_key key, const struct tt_words *words)
 {
     struct tt_patterns patterns = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The degrees by which layers, sequences and experts can be divided; see job.h.
+ * The degrees by which layers, sequences and experts can be split; see job.h.
  */
 #include <inttypes.h>
 
@@ -10,20 +10,20 @@
 
 enum { SIZES = 6 };
 
-/* One of the two ways of dividing a model (by tensor, by context); each has a degree and an exact degree. */
+/* One of the two ways to split a model (tensor or context parallelism), each with a degree and an exact degree. */
 struct way {
     enum tt_key key, exact_key;
     int64_t degree, exact;
     const char *what;
 };
 
-/* A quantity that is divided into equal parts. */
+/* A size that is split into equal parts. */
 struct size {
     const char *name;
     int64_t size;
-    int64_t other;      /* the number of pieces into which each part is divided again, or 1 */
-    const char *others; /* and the name of that number */
-    bool among_ranks;   /* divided among ranks, not into grains */
+    int64_t other;      /* the number of pieces into which each part is split again, or 1 */
+    const char *others; /* what messages call these pieces */
+    bool among_ranks;   /* split over ranks, not into grains */
     const char *remedy; /* another key that may help, or NULL */
 };
 
@@ -31,7 +31,8 @@ struct sizes {
     struct size of[SIZES];
     int n;
     int64_t other; /* the grains of the other way */
-    /* size that must fill the grains; only the last grain may be smaller, but not empty; 0: it is not divided */
+    /* a size that need not be a multiple of the grains: the last grain may be smaller, but no grain may be empty; 0:
+     * none */
     int64_t vocabulary;
 };
 
@@ -51,7 +52,7 @@ static bool exchanges_heads(const struct tt_config *cfg)
     return cfg->parallelism.context_parallel_method == TT_CONTEXT_ULYSSES;
 }
 
-/* Latent attention has keys and values for every head, so its configurations set only n_heads. */
+/* With latent attention every head has its own keys and values, so configurations set only n_heads. */
 static const char *name_of_kv_heads(const struct tt_model *model)
 {
     return model->dims.mla.kv_rank ? TT_KEY_NAME(model.n_heads) : TT_KEY_NAME(model.n_kv_heads);
@@ -69,7 +70,7 @@ static struct sizes sizes_of_layer(const struct tt_config *cfg, const struct tt_
         add(&sizes, (struct size){.name = TT_KEY_NAME(model.n_heads), .size = d->n_heads, .other = 1});
     add(&sizes,
         (struct size){.name = name_of_kv_heads(model), .size = d->n_kv_heads, .other = heads, .others = others});
-    /* routed experts are not divided; shared experts and layers without experts are */
+    /* routed experts are not split; shared experts and layers without experts are */
     if (d->moe.experts == 0 || tt_model_dense_layers(d) > 0)
         add(&sizes, (struct size){.name = TT_KEY_NAME(model.ffn_dim), .size = d->ffn_dim, .other = 1});
     if (tt_moe_shared_width(&d->moe) > 0)
@@ -154,7 +155,7 @@ static void add_faults(const struct sizes *sizes, int64_t grains, int64_t degree
         tt_text_add(out, "more than %d parts in all", TT_MOST_GRAINS);
 }
 
-/* Appends the degrees that work. The exact degree is a power of two, and the other one divides it or is larger. */
+/* Appends the degrees that work. The exact degree is a power of two; the degree divides it or is larger. */
 static void add_degrees(const struct sizes *sizes, const struct way *way, bool of_exact, struct tt_text *out)
 {
     for (int64_t degree = 1; degree <= TT_MOST_GRAINS; degree++) {

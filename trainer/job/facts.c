@@ -11,9 +11,9 @@
 
 enum {
     FACTS_SHOWN = 8,
-    VALUES_SHOWN = 4, /* values of one fact */
-    HOSTS_SHOWN = 4,  /* hosts of one value */
-    TEXT_SHOWN = 400, /* bytes of one value */
+    VALUES_SHOWN = 4, /* at most this many values of one fact */
+    HOSTS_SHOWN = 4,  /* at most this many hosts of one value */
+    TEXT_SHOWN = 400, /* at most this many bytes of one value */
 };
 
 /* --- the ranks that share a value --- */
@@ -181,7 +181,7 @@ int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg, 
                                         TT_KEY_NAME(dataloader.cache_dir)};
     int n = 1, rc = 0;
 
-    /* the command's own options and words. Configuration files are not compared, but their values are */
+    /* the command's own options and words; of configuration files, only the values are compared */
     for (int i = 0; i < args->n_options; i++) {
         const struct tt_option_use *use = &args->option[i];
 

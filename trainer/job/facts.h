@@ -29,9 +29,9 @@ int tt_facts_compare(struct tt_comm *comm, const struct tt_fact *facts, int n,
 void tt_facts_add_ranks(const struct tt_comm *comm, const uint64_t *hashes, int first, struct tt_text *out);
 
 /**
- * Checks that all ranks were started for the same run: compares the resolved configuration, except for what belongs to
- * a rank or a host (threads, memory, cache and cost table), and the options of the command line. Call it before any
- * communication that depends on this. Collective. Errors: TT_EUSAGE names keys, values, ranks and hosts.
+ * Checks that all ranks were started for the same run: compares the resolved configuration, except for values that
+ * belong to a rank or a host (threads, memory, cache and cost table), and the options of the command line. Call it
+ * before any communication that depends on this. Collective. Errors: TT_EUSAGE names keys, values, ranks and hosts.
  */
 int tt_facts_agree_on_config(struct tt_comm *comm, const struct tt_config *cfg,
                              const struct tt_args *args) TT_MUST_CHECK;

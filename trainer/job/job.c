@@ -189,7 +189,7 @@ out:
     return rc;
 }
 
-/* A token of the prompt has at least one byte, but a chat template adds text. */
+/* A token of the prompt takes at least one byte, but a chat template adds text. */
 struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine)
 {
     enum { OF_TEMPLATE = 1024, ROWS = 5 * TT_ATTENTION_ROWS };
@@ -289,7 +289,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_adopt_vocabulary(cfg));
     TT_TRY(tt_job_make_model(cfg, &job.model));
     d = &job.model->dims;
-    /* without learned positions, the length of the run's sequences becomes the model's limit, in exports too */
+    /* without learned positions, the run's sequence length becomes the model's limit, in exports too */
     if (!job.model->row->learned_positions && !d->rope.dynamic && d->max_positions &&
         cfg->training.seq_len > d->max_positions) {
         job.told_positions = d->max_positions;
@@ -299,7 +299,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     if (cfg->validation.enable)
         TT_TRY(tt_model_check_seq_len(job.model, cfg->validation.seq_len, cfg->training.document_mask));
     TT_TRY(tt_job_check_divisions(cfg, job.model));
-    /* the ranks of a sequence either gather keys and values, or exchange heads */
+    /* the ranks that share a sequence either gather keys and values, or exchange heads */
     job.mesh.cp_gathers = cfg->parallelism.context_parallel_method == TT_CONTEXT_AUTO
                               ? d->n_kv_heads % (cp * (tp > exact_tp ? tp : exact_tp)) != 0
                               : cfg->parallelism.context_parallel_method == TT_CONTEXT_GATHER;

@@ -20,7 +20,8 @@
 
 /**
  * If the weights to start from are in a Hugging Face folder, sets the keys that the user did not set: the format of the
- * weights, model.hf_assets_path, and flavor hf. Sizes that the user set stay. TT_EIO if the folder cannot be examined.
+ * weights, model.hf_assets_path, and flavor hf. Keeps the sizes that the user set. TT_EIO if the folder cannot be
+ * examined.
  */
 int tt_job_adopt_folder(struct tt_config *cfg) TT_MUST_CHECK;
 
@@ -32,9 +33,9 @@ int tt_job_adopt_family(struct tt_config *cfg) TT_MUST_CHECK;
 
 /**
  * Sets model.vocab_size, if it is null, to the size of the tokenizer in model.hf_assets_path, padded to a multiple of
- * 64; the key's origin says so. The flavor's number of rows stays if the tokenizer is the one that the flavor's models
- * use, or if it fits and the run starts from weights. If the run resumes or begins from a checkpoint of titan's, that
- * checkpoint's number of rows stays. Does nothing with flavor hf, or if the tokenizer or the model does not exist,
+ * 64; the key's origin says so. Keeps the flavor's number of rows if the tokenizer is the one that the flavor's models
+ * use, or if it fits and the run starts from weights. If the run resumes or begins from a titan checkpoint, keeps the
+ * number of rows in that checkpoint. Does nothing with flavor hf, or if the tokenizer or the model does not exist,
  * which other code reports.
  */
 int tt_job_adopt_vocabulary(struct tt_config *cfg) TT_MUST_CHECK;
@@ -57,15 +58,15 @@ int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model) 
 /* --- how models and sequences are divided --- */
 
 /**
- * Whether the layers of the model, and sequences, can be divided by the degrees of tensor and context parallelism and
- * their exact degrees. A layer, or a sequence, has as many grains as the larger of its two degrees. Heads, key/value
- * heads, the feed-forward width and the tokens of a microbatch must be multiples of a layer's grains; each grain must
- * contain a row of the vocabulary. The length of a sequence must be a multiple of a sequence's grains, or of twice as
- * many with context_parallel_load_balancer headtail, and a size that is divided in both ways must be a multiple of the
- * product of both numbers of grains. With context_parallel_method ulysses, the key/value heads must be a multiple of
- * the degree of context parallelism times a layer's grains. Layers of experts are not divided in these ways. The degree
- * of expert parallelism must divide the experts of a layer. Needs no ranks. Errors: TT_EUSAGE, about the key of the
- * larger degree, with the degrees that work.
+ * Whether the layers of the model, and sequences, can be split by the degrees of tensor and context parallelism and
+ * their exact degrees. The number of grains of a layer, or of a sequence, is the larger of its two degrees. Heads,
+ * key/value heads, the feed-forward width and the tokens of a microbatch must be multiples of a layer's grains; each
+ * grain must contain a row of the vocabulary. The length of a sequence must be a multiple of a sequence's grains, or of
+ * twice that number with context_parallel_load_balancer headtail. A size that is split in both ways must be a multiple
+ * of the product of both numbers of grains. With context_parallel_method ulysses, the key/value heads must be a
+ * multiple of the degree of context parallelism times a layer's grains. Layers of experts are not split in these ways.
+ * The degree of expert parallelism must divide the experts of a layer. Needs no ranks. Errors: TT_EUSAGE, about the key
+ * of the larger degree, with the degrees that work.
  */
 int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
@@ -79,12 +80,13 @@ int tt_job_check_divisions(const struct tt_config *cfg, const struct tt_model *m
 /** The microbatches of a run: local_batch_size / pipeline_parallel_microbatch_size. */
 int tt_job_pipeline_microbatches(const struct tt_config *cfg, int *ret_microbatches) TT_MUST_CHECK;
 
-/** The stages of a model, as listed or by torchtitan's rule. The caller frees ret_split with tt_stage_split_release. */
+/** The stages of a model, as the configuration lists them or by torchtitan's rule. The caller frees ret_split with
+ * tt_stage_split_release. */
 int tt_job_pipeline_split(const struct tt_config *cfg, int n_layers, struct tt_stage_split *ret_split) TT_MUST_CHECK;
 
 /**
- * The orders of a run. The caller frees *ret_pipeline with tt_pipeline_free. If the schedule is in a file, reads that;
- * then the other errors of tt_pipeline_new are possible.
+ * The orders of a run. The caller frees *ret_pipeline with tt_pipeline_free. If the schedule is in a file, reads the
+ * file, with the errors of tt_pipeline_new.
  */
 int tt_job_pipeline_new(const struct tt_config *cfg, int n_stages, int microbatches,
                         struct tt_pipeline **ret_pipeline) TT_MUST_CHECK;
@@ -110,14 +112,13 @@ struct tt_job {
     int64_t microbatches;    /* microbatches of one rank in a step */
     int64_t microbatch_size; /* sequences in each microbatch */
     int64_t global_batch;    /* sequences in a step */
-    /* Memory of a rank in addition to the engine's: the memory into which async saves copy, and sampling_bytes. 0:
-     * none. */
+    /* Memory that a rank needs in addition to the engine: the copies of async saves, and sampling_bytes. 0: none. */
     int64_t staging_bytes;
     /* memory of the generator that rank 0 holds while it samples a text; 0: no text is sampled */
     int64_t sampling_bytes;
     struct tt_stage_places *places; /* places of the pipeline, with the orders of one run; NULL: no pipeline */
     struct tt_pipeline *pipeline;
-    /* the published model's longest sequence, if the run's sequences are longer and raise the limit; else 0 */
+    /* the longest sequence of the published model, if this run raises that limit; else 0 */
     int64_t told_positions;
     char *sync_why; /* if gradient_sync auto chose: when gradients are reduced, and why; else NULL */
     struct tt_engine_options engine;
@@ -133,11 +134,11 @@ void tt_job_release(struct tt_job *job);
 
 /**
  * Threads of a rank that shares its host with local_size - 1 others: parallelism.threads_per_rank if it is set, else
- * the cores to which the rank is bound, or a fair part of the host's cores if it is not bound.
+ * the number of cores to which the rank is bound or, if it is not bound, an equal share of the host's cores.
  */
 int tt_job_threads(const struct tt_config *cfg, int local_size);
 
-/** The number of ranks that would share this host if the job were started here: one per `threads` cores. */
+/** How many ranks would share this host if the job were started here: one per `threads` cores. */
 int tt_job_ranks_on_host(int n_ranks, int threads);
 
 /** The memory of the machine or of its container, in bytes. */
@@ -183,9 +184,9 @@ void tt_job_policies_text(const struct tt_config *cfg, struct tt_text *out);
 
 /**
  * Reports the faults that a configuration has for any number of ranks: a model that does not exist or whose sizes do
- * not fit together, sequences that are too long for it, policies that select nothing. This is a check for struct
- * tt_config_input, so one message reports its faults together with those of files and flags, each with its place. Not
- * collective; arg is not used.
+ * not fit together, sequences that are too long for it, policies that select nothing. It is a check for struct
+ * tt_config_input, so one message lists its faults together with the faults of files and flags, each with its place.
+ * Not collective; arg is not used.
  */
 void tt_job_check(struct tt_config *cfg, struct tt_config_report *report, void *arg);
 

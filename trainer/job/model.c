@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The model that a configuration describes: the facts from a Hugging Face folder, the sizes that replace the flavor's,
- * and the consequences for the configuration.
+ * The model that a configuration describes: what a Hugging Face folder says, the sizes that replace the flavor's, and
+ * the consequences for the configuration.
  */
 #include <math.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     };
 }
 
-/* Whether nobody set the value: it is a default, or comes from the built-in run. */
+/* Whether the user did not set the value: it is a default, or comes from the built-in run. */
 static bool is_default(const char *origin)
 {
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
@@ -147,7 +147,7 @@ int tt_job_adopt_family(struct tt_config *cfg)
     return rc;
 }
 
-/* Whether a folder's tokenizer.json is the same as the tokenizer. */
+/* Whether a folder's tokenizer.json defines the same tokenizer. */
 static bool has_tokenizer(const char *folder, const struct tt_tokenizer *tokenizer)
 {
     const struct tt_tokenizer_info *files = tt_tokenizer_info(tokenizer);
@@ -189,8 +189,8 @@ out:
     return rows;
 }
 
-/* The rows of a vocabulary are a multiple of this, for fast kernels and for any number of ranks that share them. But
- * weights from other programs have one row per token. */
+/* The number of rows of a vocabulary is a multiple of this, for fast kernels and so that any usual number of ranks can
+ * share them. Weights from other programs, however, have one row per token. */
 enum { VOCABULARY_STEP = 64 };
 
 static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_tokenizer *tokenizer)
@@ -210,8 +210,8 @@ static int adopt_rows(struct tt_config *cfg, int64_t rows, const struct tt_token
     if (present >= tokens) {
         rows = present;
         origin = tt_strdup(from);
-        /* flavors have a few more rows than their tokenizers have tokens; gpt_oss has the most: one row in 190 is
-         * without a token */
+        /* flavors have a few more rows than their tokenizers have tokens; in gpt_oss, which has the most, one row in
+         * 190 has no token */
     } else if ((tokens <= rows && tokens > rows - rows / 50) || (has_weights && tokens <= rows)) {
         tt_free(from);
         return 0;
@@ -273,7 +273,7 @@ int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model)
     const struct tt_model_dims *d = &model->dims;
     const struct tt_rope *r = &d->rope;
     bool rope = !model->row->learned_positions, scales = rope && r->factor > 0.0;
-    /* other kinds of RoPE scaling have other numbers, or none */
+    /* other kinds of RoPE scaling use other numbers, or none */
     bool llamas = scales && r->beta_fast == 0.0 && !r->linear && !r->dynamic && !tt_rope_is_long(r);
     const struct {
         enum tt_key key;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory, traffic and time of all places of a pipeline. If several ranks share a vocabulary that their number does not
- * divide, the last of them has fewer rows, and so its own program.
+ * Memory, traffic and time of all places of a pipeline. If several ranks share a vocabulary and their number does not
+ * divide its rows, the last of them has fewer rows and so runs its own program.
  */
 #include "trainer/job/predict.h"
 
@@ -20,13 +20,12 @@ struct folding {
     struct tt_stage_times *stages; /* [n_stages]; NULL: no pipeline */
     struct tt_stage_times *most;   /* the same times, if all tokens choose the experts of one rank */
     double send;
-    double more;   /* without a pipeline: the seconds by which such a step is longer */
+    double more;   /* without a pipeline: by how many seconds such a step is longer */
     double *alone; /* [places] seconds of a step, if no place waits for another */
     struct tt_job_prediction p;
 };
 
-/* The time of a stage if all tokens choose the experts of one rank. The time of separate weight parts does not
- * change. */
+/* The time of a stage if all tokens choose the experts of one rank. It does not change for separate weight parts. */
 static struct tt_stage_times most_times(const struct folding *f, const struct tt_graph *graph, int threads,
                                         struct tt_stage_times even)
 {
@@ -41,7 +40,7 @@ static struct tt_stage_times most_times(const struct folding *f, const struct tt
     return even;
 }
 
-/* The additional time of a program's nodes in that case. */
+/* The additional time of the nodes of a program in that case. */
 static double more_sec(const struct folding *f, const struct tt_program *program)
 {
     double more = 0.0;
@@ -210,7 +209,7 @@ static void plan_kind(void *arg, int64_t kind, int worker)
 
     (void)worker;
     if (kind != w->own && tt_engine_new(&w->job->engine, NULL, w->kinds->of[kind].rank, &w->engines[kind]) < 0)
-        w->engines[kind] = NULL; /* the caller plans it again, for the message */
+        w->engines[kind] = NULL; /* the caller plans it again, to get the message */
 }
 
 int tt_job_predict(const struct tt_job *job, const struct tt_machine *machine, const struct tt_engine *engine, int rank,
@@ -334,7 +333,7 @@ static void add_needs(const struct tt_job_prediction *p, const struct tt_job *jo
                 tt_text_bytes(memory, sizeof memory, (double)(p->memory.total + job->staging_bytes)));
 }
 
-/* The reason why there is no choice; NULL: there is one. */
+/* Why there is no choice; NULL: there is one. */
 static const char *no_choice(const struct tt_engine_options *o, bool is_fast)
 {
     if (tt_mesh_size(&o->mesh, TT_GROUP_FSDP) == 1)

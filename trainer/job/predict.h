@@ -13,14 +13,15 @@
 struct tt_job_prediction {
     int rank;                          /* the lowest of the ranks that need the most memory */
     struct tt_engine_memory memory;    /* that rank's memory */
-    int64_t init_bytes[TT_INIT_MODES]; /* the most of any rank while the weights are made, by training.init */
+    int64_t init_bytes[TT_INIT_MODES]; /* largest of any rank while it initialises the weights, by training.init */
     int sender;                        /* the lowest of the ranks that send the most in a step */
     int64_t payload_bytes;             /* bytes that this rank sends */
     int64_t payload_sum;               /* bytes that all ranks send together */
-    /* Rows for experts that ranks share, which the payload does not include: the most bytes that a rank sends in a step
-     * if all experts get the same number of rows, and in the worst case. 0: no shared experts. */
+    /* Rows for experts that are spread over ranks; the payload does not include them. The most bytes that a rank sends
+     * in a step, if all experts get the same number of rows, and in the worst case. 0: no such experts. */
     int64_t routed_bytes, routed_most;
-    /* step_sec: seconds of a step; exposed_sec: at the place that waits longest for gathers and sums */
+    /* step_sec: seconds of a step; exposed_sec: exposed communication at the place that waits longest for gathers and
+     * sums */
     double step_sec, exposed_sec;
     double step_most_sec;       /* seconds of a step whose tokens all choose the experts of one rank */
     struct tt_pipeline_run run; /* one run through the pipeline, with the times of the cost table; else all 0 */
@@ -53,9 +54,10 @@ void tt_job_rank_text(const struct tt_job *job, int rank, struct tt_text *out);
 /**
  * Sets job->engine.reduce from a configured gradient_sync. `auto` in a new run: with reduction_order fast, one
  * reduction at the end of the step, if it fits and backward takes the microbatches in order. Otherwise one reduction
- * for each run, if that fits in the memory limit, is predicted to be faster, and gives the bits of every_microbatch
- * (with reduction_order fast, bits do not matter). *ret_why, which the caller frees, describes the choice and its
- * reason; NULL: the configuration chose. Not collective; it may plan the step twice. Errors: those of tt_engine_new.
+ * for each run, if that fits into the memory limit, is predicted to be faster, and gives the same bits as
+ * every_microbatch (with reduction_order fast, bits do not matter). *ret_why, which the caller frees, describes the
+ * choice and its reason; NULL if the configuration itself made the choice. Not collective; it may plan the step twice.
+ * Errors: those of tt_engine_new.
  */
 int tt_job_choose_sync(enum tt_sync_choice sync, bool is_fast, struct tt_job *job, char **ret_why) TT_MUST_CHECK;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From configuration to an engine: everything that can be decided before anything is changed. Ranks agree on the result
- * of each part before they communicate about it.
+ * From a configuration to an engine: everything that can be decided before anything is changed. Ranks agree on the
+ * result of each part before they communicate about it.
  */
 #include "trainer/job/setup.h"
 
@@ -299,8 +299,8 @@ out:
 }
 
 /*
- * If the variants of ranks differ only in how they multiply bfloat16 (their processors differ, or the measured rates
- * were about equal), all take the variant that widens it. Collective.
+ * If the kernel variants of ranks differ only in how they multiply bfloat16 (their processors differ, or the measured
+ * rates were about equal), all ranks take the variant that widens it to float32. Collective.
  */
 static int agree_on_kernels(struct tt_comm *comm)
 {
@@ -319,7 +319,7 @@ out:
     return rc;
 }
 
-/* Bits depend on the kernels: if these differ, it is no error, but the curve is not layout-exact. Collective. */
+/* Bits depend on the kernels. Different kernels are no error, but then the curve is not layout-exact. Collective. */
 static int compare_kernels(struct tt_setup *s)
 {
     bool blas = tt_blas_is_needed(), bf16 = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;

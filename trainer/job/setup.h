@@ -13,7 +13,7 @@
 
 /**
  * Everything decided before anything is changed: the job, and this rank's engine, threads and memory. The other parts
- * of a run only read it, except that training.epochs may set training.steps once the data is open.
+ * of a run only read it, except that training.epochs may set training.steps when the data is open.
  *
  *     struct tt_setup setup;
  *     rc = tt_setup_init(cfg, comm, false, &setup);
@@ -33,7 +33,7 @@ struct tt_setup {
 };
 
 /**
- * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets the values in cfg
+ * Collective: every rank returns the same code, with the message of the lowest failing rank. Sets those values in cfg
  * that the user left to titan. Release the set-up even after an error.
  *   starts_over  the run does not resume, so gradient_sync auto ignores its checkpoints
  * Errors: TT_EUSAGE for an impossible configuration, TT_EFIT if a rank does not fit in its memory.
@@ -42,7 +42,7 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
                   struct tt_setup *ret_setup) TT_MUST_CHECK;
 void tt_setup_release(struct tt_setup *setup);
 
-/** Whether the kernels of all ranks give the bits that every processor computes (tt_kernels_bits). */
+/** Whether the kernels of all ranks give the same bits on every processor (tt_kernels_bits). */
 bool tt_setup_portable_bits(const struct tt_setup *setup);
 
 /** Whether the losses of this run are the same, to the bit, on any power-of-two number of ranks. */

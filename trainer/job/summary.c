@@ -12,8 +12,8 @@
 
 /* --- collectives --- */
 
-/* The row of an instruction, found in the chain of rows that begin with the same unit; TT_NONE if there is none yet.
- * Rows without units may also differ in their stages and, for the same purpose, in their bytes. */
+/* The row of an instruction, found in the chain of rows with the same first unit; TT_NONE if there is none yet. Rows
+ * without units are told apart by their stages and, for the same purpose, by their bytes. */
 static int find_row(const struct tt_summary *s, const int *chain, int head, const struct tt_instr *instr)
 {
     const struct tt_bucket of = tt_instr_units(s->program->buckets, instr);

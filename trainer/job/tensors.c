@@ -20,8 +20,8 @@ static const char *moment_name(const struct tt_param *param, enum tt_state_array
     return array < TT_STATE_MOMENT + TT_OPTIM_MOMENTS ? moments[array - TT_STATE_MOMENT] : tt_state_name(array);
 }
 
-/* Sets the part of parameter p that this rank holds in an array, and its address. A rank holds no part of a parameter
- * of other stages. */
+/* Sets the part of parameter p in an array that this rank holds, and its address. A rank holds no parts of parameters
+ * in other stages. */
 static void place(struct tt_engine *engine, int p, enum tt_state_array array, struct tt_ckpt_chunk *chunk)
 {
     const struct tt_layout *layout = tt_engine_layout(engine);

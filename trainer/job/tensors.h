@@ -12,9 +12,9 @@
 struct tt_job_tensors {
     struct tt_ckpt_state state;
     /* The parameters of the model, in its order, to be loaded. If frozen weights are packed, `state` leaves all of them
-     * out: a run loads them from where it began. */
+     * out: a run loads them again from its initial weights. */
     struct tt_ckpt_state whole;
-    char **names; /* [n_optim] of moments and averages */
+    char **names; /* [n_optim] tensors of moments and averages */
 };
 
 /** Whether the checkpoints of a run leave its frozen weights out, because it keeps them packed. */

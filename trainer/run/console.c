@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A copy of all printed output. Every piece is appended with one write(2), so that a signal's answer comes between
- * lines, and nothing is lost when the process is killed.
+ * A copy of all printed output. Every piece is appended with a single write(2), so that the answer to a signal appears
+ * between lines, and nothing is lost when the process is killed.
  */
 #include "trainer/run/console.h"
 

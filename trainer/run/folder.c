@@ -68,8 +68,8 @@ static int fail_taken(const struct tt_config *cfg)
 }
 
 /*
- * Killed ranks may still hold the lock after their launcher has ended, while the kernel frees their memory. That takes
- * seconds, so titan tries to get the lock for that long.
+ * Killed ranks may still hold the lock after their launcher has ended, while the kernel frees their memory. This takes
+ * seconds, so titan keeps trying to get the lock for that long.
  */
 enum { LOCK_TRIES = 50 };
 static const struct timespec between_tries = {0, 100000000};
@@ -122,7 +122,7 @@ struct validation_search {
     bool found;
 };
 
-/* Records before the step, or before a start from an earlier step, are about other weights. */
+/* Records before this step, or before a start from an earlier step, describe other weights. */
 static bool take_validation(void *arg, const json_t *record)
 {
     struct validation_search *search = arg;
@@ -194,7 +194,7 @@ int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code,
         if (!search.lacks_end)
             goto out;
     }
-    if (held) /* held by another run */
+    if (held) /* another run holds the lock */
         goto out;
     TT_TRY(tt_records_open(path, &records));
     end = json_pack("{s:s, s:I, s:i, s:o, s:o}", "type", "end", "step", (json_int_t)search.step, "exit", code, "error",
@@ -246,7 +246,7 @@ static int decide(const struct tt_config *cfg, bool resumes, bool overwrite, boo
             "left\nhelp: remove the checkpoints by hand, or choose another --job.dump_folder",
             cfg->job.dump_folder);
     } else if (!overwrite && !resumes && holds && cfg->checkpoint.enable && !ended) {
-        /* the last record does not say that the run ended well; a scheduler must be able to restart it with the same
+        /* unless the last record says that the run ended well: a scheduler must be able to restart it with the same
          * command */
         tt_note("the run in '%s' ended before its first checkpoint; it begins again", cfg->job.dump_folder);
     } else if (!overwrite && !resumes && holds) {
@@ -386,7 +386,7 @@ static int remove_run(const struct tt_config *cfg)
     }
     TT_TRY(remove_records(top, board, "[0-9]*-[0-9]*", "events.out.tfevents.*"));
     TT_TRY(remove_records(top, traces, "iteration_[0-9]*", "rank[0-9]*_trace.json*"));
-    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since by these files the folder is recognized as a run's */
+    TT_TRY(remove_names(top, is_of_a_run_folder)); /* last, since these files mark the folder as a run's */
 out:
     tt_lock_release(&lock);
     tt_free(checkpoints);
@@ -472,14 +472,14 @@ static void remove_made(const struct tt_config *cfg, int what)
     tt_free(path);
 }
 
-/* Files that cannot be removed stay. Keeps the error message of the failed start. */
+/* Leaves files that cannot be removed. Keeps the error message of the failed start. */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder)
 {
     char *message = tt_strdup(tt_error_message()), *at = tt_strdup(cfg->job.dump_folder);
     enum tt_key key = tt_error_key();
     bool is_ours = folder->lock.path && folder->kept && tt_lock_check(&folder->lock) == 0;
 
-    if (is_ours && !(folder->had & 1U << CONSOLE)) /* if the log stays, it gets the message too */
+    if (is_ours && !(folder->had & 1U << CONSOLE)) /* if the log stays, write the message into it too */
         tt_console_close();
     for (int what = 0; what < MADE && is_ours; what++)
         if (!(folder->had & 1U << what))
@@ -488,7 +488,7 @@ void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folde
     for (size_t n = strlen(at); n > 1 && at[n - 1] == '/'; n--)
         at[n - 1] = 0;
     while (is_ours && strlen(at) > strlen(folder->kept) && rmdir(at) == 0 && cut_last(at))
-        ; /* removes the folders on the way to the run's that this start made */
+        ; /* removes the parent folders that this start created */
     (void)tt_fail_key(TT_EINTERNAL, key, "%s", message);
     tt_free(message);
     tt_free(at);

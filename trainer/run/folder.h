@@ -19,7 +19,7 @@
 /** A folder that this run has taken; on other ranks TT_RUN_FOLDER_NONE. */
 struct tt_run_folder {
     struct tt_lock lock;
-    bool replaces; /* the run in the folder is to be removed: tt_run_folder_replace */
+    bool replaces; /* tt_run_folder_replace will remove the run in the folder */
     /* files that existed before this start; a start that fails keeps them (tt_run_folder_undo) */
     unsigned had; /* bits for the names in folder.c */
     char *kept;   /* the last existing folder above it; NULL: not known */
@@ -41,15 +41,16 @@ int tt_run_folder_take(const struct tt_config *cfg, bool resumes, bool overwrite
 int tt_run_folder_examine(const struct tt_config *cfg, bool resumes, bool overwrite) TT_MUST_CHECK;
 
 /**
- * Removes the run in a taken folder, if the new run is to replace it. Call it when the new run has its data and memory.
- * Removes the old run's steps (also those that were set aside), event files, traces, metrics.jsonl, console.log and
- * run.yaml; all other files stay. TT_EUSAGE when a command is working in the checkpoint folder.
+ * Removes the run in a taken folder, if the new run is to replace it. Call it when the new run has loaded its data and
+ * allocated its memory. Removes the old run's steps (also those that were set aside), event files, traces,
+ * metrics.jsonl, console.log and run.yaml; all other files stay. TT_EUSAGE when a command is working in the checkpoint
+ * folder.
  */
 int tt_run_folder_replace(const struct tt_config *cfg, struct tt_run_folder *folder) TT_MUST_CHECK;
 
 /**
- * After a start that failed before it trained: removes the files that it made in the taken folder, and the folder
- * itself if it made that, and releases the folder. Files from before stay. metrics.jsonl and checkpoints must be
+ * After a start that failed before it trained: removes the files that this start made in the taken folder, and the
+ * folder itself if this start made it, and releases the folder. Older files stay. metrics.jsonl and checkpoints must be
  * closed; console.log is closed here if it is removed.
  */
 void tt_run_folder_undo(const struct tt_config *cfg, struct tt_run_folder *folder);
@@ -82,7 +83,7 @@ int tt_run_folder_metrics(const struct tt_config *cfg, struct tt_records **ret_r
  */
 int tt_run_folder_end(const struct tt_config *cfg, double started_sec, int code, const char *why) TT_MUST_CHECK;
 
-/** Whether metrics.jsonl contains a validation after this step, on the line that the run continues. */
+/** Whether metrics.jsonl contains a validation after this step, on the line of steps that the run continues. */
 int tt_run_folder_has_validation(const struct tt_config *cfg, int64_t step, bool *ret_has) TT_MUST_CHECK;
 
 /**

@@ -20,7 +20,7 @@ struct tt_records {
     int fd;
     char *path;
     int64_t size; /* bytes of complete lines */
-    bool failed;  /* a warning was given */
+    bool failed;  /* titan has already warned */
 };
 
 static int append(struct tt_records *r, const char *bytes, size_t size)

@@ -10,15 +10,16 @@
 
 /**
  * A file to which records are appended, one JSON object per line: metrics.jsonl. Every line in it is complete. If a
- * killed run or a full disk left an incomplete line, it is completed or removed when the file is opened. After a failed
- * write, its remains are removed at once.
+ * killed run or a full disk left an incomplete line, it is completed or removed when the file is opened. The remains of
+ * a failed write are removed at once.
  */
 struct tt_records;
 
 /** Opens or creates the file and repairs the last line. Errors: TT_EIO; TT_EDATA: not a regular file. */
 int tt_records_open(const char *path, struct tt_records **ret_records) TT_MUST_CHECK;
 
-/** Appends a line. The first failure is a warning. That record is lost, but later ones are tried again. */
+/** Appends a line. The first failure causes a warning. The record is lost, but later records are written if
+ * possible. */
 void tt_records_add(struct tt_records *records, const char *line);
 
 /**

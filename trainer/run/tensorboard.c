@@ -95,7 +95,7 @@ static void put_event(struct bytes *event, double wall_sec, int64_t step, const 
     put_field(event, 5, summary->data, summary->n);
 }
 
-/* TFRecord's checksum: a CRC over data that contains CRCs is weak, so it is rotated and shifted. */
+/* TFRecord's checksum: a CRC over data that itself contains CRCs is weak, so the CRC is rotated and shifted. */
 static uint32_t masked_crc(const void *data, size_t n)
 {
     uint32_t crc = tt_crc32c(0, data, n);

@@ -28,7 +28,7 @@ struct tt_scalar {
     double value; /* stored as float32 */
 };
 
-/** Appends scalars of a step, with the wall clock as their time. A failed write is reported by close. */
+/** Appends scalars of a step, with the wall clock as their time. tt_tensorboard_close reports failed writes. */
 void tt_tensorboard_add(struct tt_tensorboard *board, int64_t step, const struct tt_scalar *scalars, int n);
 
 /** Appends at most TT_BOARD_TEXT bytes of a step's text. */

@@ -76,7 +76,7 @@ struct export
     const struct tt_saver *saver;
     int64_t step;
     char *folder;              /* step-N/hf */
-    struct tt_copied exported; /* without files: the step was already exported */
+    struct tt_copied exported; /* no files are needed: the step was already exported */
 };
 
 static int export_step(void *arg)
@@ -91,7 +91,7 @@ static int export_step(void *arg)
     bool exists = false;
     int rc = 0;
 
-    TT_TRY(tt_path_exists(folder, &exists)); /* an existing export is complete, since a rename publishes it */
+    TT_TRY(tt_path_exists(folder, &exists)); /* an existing export is complete, since only a rename publishes it */
     if (exists)
         goto out;
     TT_TRY(tt_ckpt_copy(&what, &e->exported));
@@ -216,9 +216,9 @@ static void note_saved(struct tt_saver *saver, const struct tt_ckpt_saved *saved
 }
 
 /*
- * If a save failed for lack of space or memory, or because of a broken disk, the older checkpoints are unchanged;
- * training warns and continues. It does not continue if the save is the last one, without which the run would be lost,
- * or if the state is not finite.
+ * If a save fails for lack of space or memory, or because of a broken disk, the older checkpoints are unchanged, so
+ * training warns and continues. It ends instead if this was the last save, without which the run would be lost, or if
+ * the state is not finite.
  */
 static int settle_result(struct tt_saver *saver, int rc, int64_t step, bool last)
 {
@@ -414,7 +414,7 @@ static int look(const struct tt_setup *s, const struct tt_train_data *data, cons
     disk->replaced = overwrite ? held : 0;
     disk->most = tt_ckpt_demand_bytes(d, s->cfg->checkpoint.keep_latest_k);
     least = tt_ckpt_demand_bytes(d, 1);
-    if (disk->have < 0.0 || disk->replaced) /* free space is not known, or a removal will make room */
+    if (disk->have < 0.0 || disk->replaced) /* free space is unknown, or a removal will make room */
         goto out;
     if (disk->have < least)
         rc = tt_fail(TT_EIO,

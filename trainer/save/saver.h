@@ -28,7 +28,7 @@ struct tt_train_assets {
 /* --- the saver --- */
 
 /**
- * The checkpoints that a run saves: their times, their content, and the save that is under way. With async_mode at most
+ * The checkpoints that a run saves: when, with what content, and the save that is under way. With async_mode at most
  * one save is under way. All ranks end it together at the end of a step, when they agree on it and publish it.
  */
 struct tt_saver {
@@ -42,7 +42,7 @@ struct tt_saver {
     struct tt_ckpt_saving *saving; /* the save that is under way; only with a writer */
     int64_t saving_step;
     int64_t saved_step; /* the last step of this run's line that it published or from which it continues, or -1 */
-    json_t *base;       /* of frozen weights that checkpoints leave out (trainer/start/base.h); else NULL */
+    json_t *base;       /* describes frozen weights that checkpoints leave out (trainer/start/base.h); else NULL */
     json_t *line;       /* line of the steps that this process saves (checkpoint/steps/line.h) */
 };
 
@@ -53,7 +53,7 @@ void tt_saver_init(const struct tt_setup *setup, struct tt_reporter *reporter, c
 /** Opens the folder for saving, and with async_mode the writer and its memory. Collective. */
 int tt_saver_open(struct tt_saver *saver, const char *folder, const char *run_id) TT_MUST_CHECK;
 
-/** Gives up a save that is under way, and releases everything. Not collective. */
+/** Abandons a save that is under way, and releases everything. Not collective. */
 void tt_saver_close(struct tt_saver *saver);
 
 /**
@@ -92,10 +92,10 @@ int tt_saver_drain(struct tt_saver *saver, int code) TT_MUST_CHECK;
 struct tt_saver_disk {
     char *folder;                 /* of the checkpoints; NULL: the run saves none */
     struct tt_ckpt_demand demand; /* checkpoints that the run saves from here on */
-    int64_t replaced;             /* bytes of checkpoints that the run removes when it starts, which are not free yet */
+    int64_t replaced;             /* bytes of checkpoints that the run will remove when it starts; not free yet */
     /* have: free bytes (negative: not known); most: bytes needed for all that keep_latest_k keeps */
     double have, most;
-    /* the number of checkpoints for which there is space; 0: for all that keep_latest_k keeps */
+    /* for how many checkpoints there is space; 0: for all that keep_latest_k keeps */
     int64_t fits;
 };
 

@@ -78,7 +78,7 @@ static void add_key(struct tt_text *text, const char *key, const json_t *value)
     tt_free(word);
 }
 
-/* Adds the keys with the flag whose values differ, with the old value and then the new one. */
+/* Adds those keys with the flag whose values differ, each with its old and new value. */
 static void add_differing(const json_t *before, const json_t *now, int flag, struct tt_text *was, struct tt_text *is)
 {
     for (int i = 0; i < tt_config_n_rows; i++) {
@@ -169,7 +169,7 @@ static int64_t degree_before(const json_t *changed, enum tt_key key, int64_t now
     return pair ? (int64_t)json_integer_value(json_array_get(pair, 0)) : now;
 }
 
-/* A layer has as many grains as the larger of two degrees. */
+/* A layer's number of grains is the larger of two degrees. */
 static bool changes_grains(const json_t *changed, enum tt_key degree, int64_t now, enum tt_key exact, int64_t exact_now)
 {
     int64_t was = degree_before(changed, degree, now), exact_was = degree_before(changed, exact, exact_now);
@@ -192,7 +192,7 @@ static bool changes_sums(const struct tt_setup *setup, const json_t *changed, co
            strcmp(json_string_value(json_array_get(pair, 1)), last) == 0;
 }
 
-/* Whether the change of a key makes the losses differ, from here on, from those without it. */
+/* Whether the changed key makes later losses differ from those of an unchanged run. */
 static bool changes_curve(const struct tt_setup *setup, const json_t *changed, const struct tt_config_row *row,
                           const json_t *pair)
 {
@@ -209,11 +209,11 @@ static bool changes_curve(const struct tt_setup *setup, const json_t *changed, c
         return changes_sums(setup, changed, pair);
     case TT_KEY(parallelism.context_parallel_load_balancer): /* it decides which tokens form a grain of a sequence */
         return setup->job.mesh.cp_grains > 1;
-    /* Ranks whose number is not a power of two add in an order of their own. */
+    /* If the number of ranks is not a power of two, they add in a different order. */
     case TT_KEY(parallelism.data_parallel_replicate_degree):
     case TT_KEY(parallelism.data_parallel_shard_degree):
         return !exact;
-    /* So do ranks that first add the gradients of several microbatches. */
+    /* So do ranks that first add up the gradients of several microbatches. */
     case TT_KEY(parallelism.expert_parallel_degree):
         return !exact || sums;
     case TT_KEY(parallelism.context_parallel_degree):

@@ -14,13 +14,13 @@ struct tt_changes {
 };
 
 /**
- * TT_EDATA, with the values, if the checkpoint is of another model: its shapes differ, or the same shapes mean
+ * TT_EDATA, with the values, if the checkpoint belongs to another model: shapes differ, or the same shapes mean
  * something else (heads, rotary frequencies, epsilon). Not collective.
  */
 int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_MUST_CHECK;
 
 /** TT_EDATA if a new run would begin from the adapters of the checkpoint at path, and these were trained with another
- * lora.alpha. meta: of the manifest, may be NULL. Not collective. */
+ * lora.alpha. meta: from the manifest; may be NULL. Not collective. */
 int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
 
 /** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. Free it with

@@ -24,8 +24,8 @@
 
 /* --- a run that continues --- */
 
-/* Steps that were set aside, or renamed by a killed save, count too. Later code handles them, under the lock; the
- * run must not begin anew. */
+/* Steps that were set aside, or that a killed save renamed, count too. Later code handles them, under the lock; the run
+ * must not begin anew. */
 int tt_start_can_resume(const struct tt_config *cfg, bool *ret_can)
 {
     char *folder = tt_run_folder_checkpoints(cfg), **names = NULL;
@@ -50,7 +50,7 @@ out:
     return rc;
 }
 
-/* In another order, samples would be read twice or never. */
+/* In a different order, the run would read some samples twice and others never. */
 static int fail_position(const char *key, const char *then, const char *now)
 {
     return tt_fail(TT_EDATA,
@@ -154,7 +154,7 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
                        "%s)\nhelp: to start the data over, --checkpoint.exclude_from_loading=dataloader",
                        digest ? digest : "none", now);
     if (split !=
-        cfg->validation.split) /* documents that change sides would be used for validation after training on them */
+        cfg->validation.split) /* otherwise, documents on which the model was trained would be used for validation */
         return tt_fail_key(
             TT_EDATA, TT_KEY(validation.split),
             "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents would be "
@@ -209,7 +209,7 @@ static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
     return tt_changed_check_model(saver->setup->cfg, manifest->meta);
 }
 
-/* Decides the line of the coming steps. Rank 0 sets aside the steps that do not belong to it. */
+/* Decides to which line the coming steps belong. Rank 0 sets aside the steps that do not belong to this line. */
 static int settle_line(struct tt_saver *saver, const char *run_id, const struct tt_train_progress *at,
                        const struct tt_ckpt_request *request, const struct tt_ckpt_found *found)
 {
@@ -280,7 +280,7 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
     if (saver->base)
         TT_TRY(tt_comm_agree(s->comm, tt_base_check(saver->base, found.meta)));
     TT_TRY(tt_comm_agree(s->comm, restore(s->cfg, saver->data, found.meta, found.skip, at)));
-    /* if a checkpoint does not contain the loads of experts, they count as even */
+    /* if a checkpoint does not contain expert loads, the run assumes even loads */
     loads = found.skip & TT_SKIP_TRAIN_STATE ? NULL : json_object_get(found.meta, "expert_loads");
     for (int64_t i = 0; i < n && (int64_t)json_array_size(loads) == n; i++)
         engine_loads[i] = (int64_t)json_integer_value(json_array_get(loads, (size_t)i));
@@ -293,13 +293,13 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
                 "continues from step-%" PRId64 " (titan ckpt rollback %s STEP goes back again)",
                 found.step, s->cfg->job.dump_folder);
     sync = tt_setup_recorded_sync(found.meta);
-    /* if the layout does not change the bits, neither do sums over runs */
+    /* on a layout that does not change the bits, sums over runs do not change them either */
     if (sync && strcmp(sync, now) != 0 &&
         (!tt_setup_layout_exact(s) || strcmp(sync, tt_setup_sync_word(TT_SYNC_LAST_MICROBATCH)) == 0))
         tt_note(
             "the checkpoint was trained with gradient_sync %s, this run continues with %s: losses differ in rounding",
             sync, now);
-    /* a line that counts from 0 reaches this number again with another step */
+    /* a line that counts from 0 will reach this step number again, with other weights */
     saver->saved_step = at->step == found.step ? found.step : -1;
     describe_step(s, saver->data, at, folder, &found, start);
 out:
@@ -309,7 +309,7 @@ out:
 
 /* --- the start --- */
 
-/* The weights to start from; NULL: random ones. */
+/* The initial weights; NULL: random ones. */
 static const char *initial_path(const struct tt_config *cfg)
 {
     const char *path = cfg->checkpoint.initial_load_path;
@@ -392,8 +392,8 @@ static int check_base(const struct tt_setup *s)
                        TT_KEY_NAME(lora.base_dtype), initial_path(cfg), initial_path(cfg));
 }
 
-/* Loads the weights that checkpoints leave out, whether or not the run continues from one. Adapters get their first
- * values. Collective. */
+/* Loads the weights that checkpoints leave out, whether or not the run continues from one. Initialises adapters.
+ * Collective. */
 static int load_base(struct tt_saver *saver)
 {
     const struct tt_setup *s = saver->setup;
@@ -422,7 +422,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
     json_t *meta = NULL;
     int rc = 0;
 
-    if (s->job.model->dims.lora.rank) /* the adapters, which the weights to start from may lack */
+    if (s->job.model->dims.lora.rank) /* the adapters, which the initial weights may lack */
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
         TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, &saver->tensors.whole));

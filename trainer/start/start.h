@@ -14,7 +14,7 @@
 struct tt_start {
     char weights_from[512]; /* for the banner: "random init (seed 42)", "step-30", "PATH" */
     bool is_random;
-    bool averages_begin;     /* the step contains no averages of the weights, so these begin as copies of the weights */
+    bool averages_begin;     /* the step contains no averages, so they begin as copies of the weights */
     struct tt_changes since; /* the step from which the run continues */
 };
 

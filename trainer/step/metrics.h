@@ -14,7 +14,7 @@
 /**
  * The reports of a run: numbers of steps (metrics.def), validations, sampled texts and checkpoints. They go to
  * metrics.jsonl, one JSON object a line, appended and flushed; to TensorBoard, under torchtitan's tags; and to the
- * command, which shows them. Rank 0 only. Averages are over the steps since the last report.
+ * command, which shows them. Rank 0 only. Means are over the steps since the last report.
  */
 
 enum tt_metric {
@@ -27,7 +27,7 @@ enum tt_metric {
 /* How a number is shown in the console line. */
 enum tt_metric_how { TT_HOW_NUMBER, TT_HOW_COUNT, TT_HOW_DURATION, TT_HOW_SHARE };
 
-/* Lists in which metrics have places, counted from 1. */
+/* Lists that show metrics in a fixed order, counted from 1. */
 enum tt_metric_list { TT_LIST_LINE, TT_LIST_BOARD, TT_LIST_STATUS, TT_LISTS };
 
 enum { TT_WATCH_CHART = 1, TT_WATCH_COMPARE = 2 };
@@ -51,7 +51,7 @@ enum tt_metric tt_metric_at(enum tt_metric_list list, int place);
 
 /**
  * How evenly the experts of a step were loaded. The imbalance of a layer is the load of its busiest expert, divided by
- * the mean over its experts: 1 if all loads are equal, up to the number of experts.
+ * the mean over its experts: 1 if all loads are equal, at most the number of experts.
  */
 struct tt_loads {
     const int64_t
@@ -69,9 +69,9 @@ struct tt_step_report {
     double max_loss; /* the largest loss of any rank */
     double tps;      /* tokens per second of a rank */
     double step_time, data_time, comm_time, comm_exposed;
-    int64_t comm_bytes;    /* payload this rank sent in one step */
+    int64_t comm_bytes;    /* payload that this rank sent in one step */
     double memory_bytes;   /* largest resident size so far, of any rank */
-    struct tt_loads loads; /* this step's loads */
+    struct tt_loads loads; /* expert loads of this step */
 
     double memory_total_bytes, peak_flops, flops_per_token, flops_per_token_causal; /* as in struct tt_metrics */
     double value[TT_METRICS];                                                       /* by metrics.def */
@@ -110,7 +110,7 @@ struct tt_run_about;
 
 /**
  * Callbacks to the command, which shows the run and handles signals: the trainer itself prints nothing and handles no
- * signal. The functions with `arg` and `answer` are called on rank 0 only, the others on every rank.
+ * signal. The functions with `arg`, and `answer`, are called on rank 0 only, the others on every rank.
  */
 struct tt_run_events {
     void *arg;
@@ -131,7 +131,7 @@ struct tt_run_events {
     void (*answer)(const char *text, const char *again);
     int (*asked_to_stop)(void); /* 0, TT_ESTOPPED or TT_EINTERRUPTED */
 
-    /* seconds since the last warning of mpirun that is not settled; negative: there is none */
+    /* seconds since the last warning from mpirun that is still unsettled; negative: there is none */
     double (*warned_sec)(void);
     void (*settle_warning)(void);
 };

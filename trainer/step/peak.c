@@ -22,7 +22,7 @@ static const double ENOUGH_SEC = 0.03, ALL_ROUNDS_SEC = 0.15;
 /* Whether the threads computed all the time, so that the clock measures the processor. */
 static bool is_undisturbed(const struct tt_peak_round *round, int threads)
 {
-    static const double busy = 0.9; /* share of the time that the threads computed */
+    static const double busy = 0.9; /* part of the time in which the threads computed */
 
     return !round->is_preempted && round->processor_sec >= busy * round->wall_sec * threads;
 }
@@ -46,7 +46,7 @@ double tt_peak_of(const struct tt_peak_round *rounds, int n, int threads)
 /* A product whose tiles are timed. */
 struct timed {
     const struct tt_matmul *product;
-    double *sec; /* of each thread, a cache line apart */
+    double *sec; /* seconds of each thread, a cache line apart */
 };
 static const ptrdiff_t APART = 8;
 
@@ -100,7 +100,7 @@ static double best_rate(struct tt_team *team, const struct tt_matmul *product)
     return tt_peak_of(rounds, n, threads);
 }
 
-/* n numbers of either type. */
+/* Allocates n numbers of either type. */
 static void *numbers(int64_t n, enum tt_dtype dtype, int period)
 {
     float *x = tt_calloc((size_t)n, sizeof *x);

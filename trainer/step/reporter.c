@@ -34,8 +34,8 @@ static bool is_silent(const struct tt_reporter *r)
 
 /*
  * The peak memory of this program. ru_maxrss also counts memory of the process before it became titan (the child of a
- * large Python, for example), so it is used only if the kernel has no line of its own. The file stays open, since steps
- * must not open files.
+ * large Python, for example), so it is used only if /proc does not give the peak. The file stays open, since steps must
+ * not open files.
  */
 static double resident_bytes(void)
 {
@@ -128,7 +128,7 @@ static void record_loads(const struct tt_loads *loads, json_t *record)
     json_decref(all);
 }
 
-/* Writes a scalar as an event of its own; frees the tag. */
+/* Writes a scalar as a separate event; frees the tag. */
 static void board_one(struct tt_tensorboard *board, int64_t step, double value, char *tag)
 {
     tt_tensorboard_add(board, step, &(struct tt_scalar){tag, value}, 1);
@@ -159,8 +159,8 @@ static void add_record(struct tt_metrics *metrics, json_t *record)
 
 /* --- steps --- */
 
-/* Puts a step on the board, if there is one, and in the records. The numbers that every run reports are one event of
- * the board; each other number is an event of its own. */
+/* Writes a step to TensorBoard, if enabled, and to the records. The numbers that every run reports form one TensorBoard
+ * event; each other number is a separate event. */
 static void report_step(struct tt_metrics *m, const struct tt_step_report *r)
 {
     json_t *o = json_pack("{s:s, s:I}", "type", "step", "step", (json_int_t)r->step);
@@ -288,7 +288,7 @@ void tt_reporter_close(struct tt_reporter *r, int64_t step, int exit_code)
     *m = (struct tt_metrics){.records = NULL};
 }
 
-/* Whether other processes use this machine, which makes all its numbers too low. */
+/* Whether other processes use this machine, which makes all measured rates too low. */
 static void note_others(struct tt_reporter *r, const struct tt_load *before)
 {
     const struct tt_load now = tt_load_read(NULL);

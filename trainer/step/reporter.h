@@ -16,7 +16,7 @@
 
 /**
  * What a training run reports: means over the steps since the last report, records and TensorBoard (metrics.h), and
- * answers to signals. Rank 0 reports; the other ranks may call all of these functions.
+ * answers to signals. Only rank 0 reports; the other ranks may call all of these functions.
  *
  * Saving and validating are pauses: the records of steps include neither their time nor the bytes that they send.
  */
@@ -27,7 +27,7 @@ struct tt_metrics {
     struct tt_tensorboard *board;  /* NULL: none */
     bool output_lost;              /* noted once in metrics.jsonl */
     double flops_per_token;        /* torchtitan's formula */
-    double flops_per_token_causal; /* the same without masked positions of the attention, which are not computed */
+    double flops_per_token_causal; /* the same without the masked positions of attention, which are not computed */
     double peak_flops;             /* of one rank; 0: unknown */
     double memory_total_bytes;
 };
@@ -39,19 +39,19 @@ struct tt_report_window {
     struct tt_split split; /* parts of the time of its instructions */
 };
 
-/* Seconds of training steps since the start of this process, and the seconds among them that were spent on data and on
- * waiting for transfers. */
+/* Seconds of training steps since the start of this process, and how many of them went into data and into waiting for
+ * transfers. */
 struct tt_spent {
     int64_t steps;
     double step_sec, data_sec, exposed_sec;
-    double group_sec[TT_GROUPS]; /* waits for collectives of each group */
+    double group_sec[TT_GROUPS]; /* seconds of waits for the collectives of each group */
 };
 
 /* The step that is running, for a live line between two reports. */
 struct tt_live {
     int64_t step, last_step; /* the last complete step; the last step of the run */
     double begun_sec;        /* when the current step began (tt_clock_sec) */
-    double step_sec;         /* time of a step since the last report; at first, the predicted time */
+    double step_sec;         /* mean time of a step since the last report; at first, the predicted time */
 };
 
 /* Results that the last lines of a run repeat. */
@@ -66,12 +66,12 @@ struct tt_results {
 
 struct tt_reporter {
     const struct tt_setup *setup;
-    struct tt_metrics metrics; /* rank 0's; every rank has the peak */
-    int peaks;                 /* times that the peak was measured */
+    struct tt_metrics metrics; /* for rank 0 to write; the peak in it is known to every rank */
+    int peaks;                 /* how often the peak was measured */
     char others[96];    /* "load 13 on 2 CPUs: others use this machine" when the peak was measured first; or "" */
     double float_flops; /* peak of this rank in float32, if the step computes in another type */
     double predicted_step_sec; /* by the cost table */
-    double predicted_idle;     /* by the cost table: share of a run through a pipeline in which ranks are idle */
+    double predicted_idle;     /* by the cost table: the idle share of a run through the pipeline */
     int largest_rank;          /* the lowest of the ranks that need the most memory */
     int64_t largest_bytes;     /* the size of that rank's arena */
     double started_sec;        /* when the first step of this process began (tt_clock_sec) */
@@ -96,8 +96,8 @@ void tt_reporter_record(struct tt_reporter *reporter, json_t *record);
 void tt_reporter_close(struct tt_reporter *reporter, int64_t step, int exit_code);
 
 /**
- * Measures the matrix-multiply peak of this rank while all ranks compute. Does so a few times in a run and keeps the
- * largest: if the host was busy for a moment, that measurement is too low, and steps would look too good. Takes
+ * Measures the GEMM peak of this rank while all ranks compute. Does so a few times in a run and keeps the largest
+ * result: if the host is busy for a moment, the measurement is too low, and steps look too good. Takes
  * metrics.peak_flops instead if it is set. `team` is the engine's, or one with the same number of threads. Collective.
  */
 int tt_reporter_measure_peak(struct tt_reporter *reporter, struct tt_team *team) TT_MUST_CHECK;

@@ -117,7 +117,7 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
     };
 }
 
-/* Loads this rank's microbatches of the step. ret_valid is the number of tokens with a label in the whole batch,
+/* Loads this rank's microbatches of the step. ret_valid is the number of tokens in the whole batch that have a label,
  * ret_tokens the number of tokens that are not padding. */
 static int load(const struct tt_setup *s, struct tt_train_data *data, const struct tt_train_progress *at,
                 struct tt_train_step *step, int64_t *ret_valid, int64_t *ret_tokens)

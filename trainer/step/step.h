@@ -35,8 +35,8 @@ void tt_train_progress_count_steps(const struct tt_train_progress *progress, con
                                    const struct tt_train_data *data);
 
 /**
- * All members, as the meta of a manifest contains them; free it with json_decref. tt_train_progress_restore reads the
- * members that `skip` (TT_SKIP_*) does not exclude, and sets the others to 0. TT_EDATA if one is missing.
+ * All members, in the form that the meta of a manifest contains; free it with json_decref. tt_train_progress_restore
+ * reads the members that `skip` (TT_SKIP_*) does not exclude, and sets the others to 0. TT_EDATA if one is missing.
  */
 json_t *tt_train_progress_json(const struct tt_train_progress *progress);
 int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;
@@ -49,8 +49,8 @@ int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train
 struct tt_train_step {
     struct tt_step step;
     int64_t local_valid; /* number of tokens with a label on this rank */
-    struct tt_span load; /* from the start of loading until all ranks have their batch */
-    double data_sec;     /* seconds in which this rank itself loaded */
+    struct tt_span load; /* seconds from the start of loading until all ranks have their batch */
+    double data_sec;     /* seconds of loading on this rank itself */
 };
 
 /** The scalars of update number `update`, counted from 1, with this learning rate and number of valid tokens. */

@@ -55,7 +55,7 @@ int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struc
         TT_TRY(tt_comm_agree(comm, rc));
         TT_TRY(tt_engine_validate(v->engine, &step));
         is_long = tt_clock_sec() - begin > v->long_sec;
-        if (round == 0 && v->asked_to_stop && !step.asked_to_stop) { /* a long round asks before its end, too */
+        if (round == 0 && v->asked_to_stop && !step.asked_to_stop) { /* during a long round, the program asks too */
             TT_TRY(tt_comm_max_f64(comm, &is_long, 1));
             step.asked_to_stop = is_long > 0.0 ? v->asked_to_stop : NULL;
         }

@@ -12,7 +12,7 @@
 
 /**
  * The mean loss over the first samples of a dataset, in file order, computed by the engine's validation program, for
- * training and for `titan eval`. Ranks with different samples take turns with the batches.
+ * training and for `titan eval`. Ranks with different samples divide the batches among them.
  */
 struct tt_validation {
     struct tt_engine *engine; /* its validation program has this batch and the data's seq_len */
@@ -24,7 +24,7 @@ struct tt_validation {
     /* as in struct tt_step, but also called before every round; NULL: the validation always runs to its end */
     int (*asked_to_stop)(void);
     double long_sec; /* a round that takes longer than this, in seconds, may be abandoned before its end */
-    bool is_long;    /* assume that the first round is long */
+    bool is_long;    /* treat the first round as long */
 };
 
 struct tt_validation_result {
@@ -41,7 +41,7 @@ int64_t tt_validation_samples(const struct tt_config *cfg, const struct tt_train
 
 /**
  * Collective. The sum is exact, so the loss does not depend on the number of ranks. TT_ESTOPPED or TT_EINTERRUPTED if
- * the validation was given up, which changes nothing.
+ * the validation was abandoned, which changes nothing.
  */
 int tt_validation_run(struct tt_comm *comm, const struct tt_validation *validation,
                       struct tt_validation_result *ret_result) TT_MUST_CHECK;
@@ -62,7 +62,7 @@ int tt_validator_open(const struct tt_setup *setup, struct tt_validator *ret_val
 void tt_validator_release(struct tt_validator *validator);
 
 /**
- * Runs the engine's validation program on every set and averages over all ranks. It is given up if a rank is asked to
+ * Runs the engine's validation program on every set and averages over all ranks. It is abandoned if a rank is asked to
  * stop (tt_validation_run). Collective.
  *   long_sec, is_long, progress  as in struct tt_validation
  */
