@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shared code of the commands: how an error ends a command, how notes and progress are shown, and on which ranks a
- * command runs.
+ * Shared code of the commands: how errors end a command, how notes and progress are shown, and on which ranks a command
+ * runs.
  */
 #include "cli/cli.h"
 
@@ -38,7 +38,7 @@ int tt_cli_finish(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
     if (errno == EPIPE)
-        return 0; /* as in `titan ... | head`: the reader has enough */
+        return 0; /* as in `titan ... | head`: the reader has read enough */
     return tt_cli_fail(tt_fail(TT_EIO, "cannot write to standard output: %s", strerror(errno)));
 }
 
@@ -76,7 +76,7 @@ void tt_cli_print_line(json_t *json)
     json_decref(json);
 }
 
-/* Where a line of a usage may be broken: before an option or a bracket, not inside brackets. 0: nowhere. */
+/* Where a usage line may be broken: before an option or a bracket, but not inside brackets. 0: nowhere. */
 static size_t fold_at(const char *line, size_t n, size_t room)
 {
     size_t best = 0;
@@ -91,7 +91,7 @@ static size_t fold_at(const char *line, size_t n, size_t room)
     return best;
 }
 
-/* Adds a line of a usage or an example; its continuation begins below the word after the command and its verb. */
+/* Adds a line of a usage or an example; continuation lines begin below the word after the command and its verb. */
 static void add_literal(struct tt_text *out, const char *line, size_t n)
 {
     const char *titan = strstr(line, "titan "), *from = titan && titan < line + n ? titan : line;
@@ -167,7 +167,7 @@ int tt_cli_load_config(const char *command, const struct tt_args *args, struct t
     return tt_cli_load_variant(command, args, &(struct tt_cli_variant){0}, ret_cfg);
 }
 
-/* Reads the configuration that the command line names, as the variation says; reports its errors. */
+/* Reads the configuration that the command line names, in the given variation; reports its errors. */
 static int read_config(const struct tt_args *args, const struct tt_cli_variant *variant, struct tt_config *cfg)
 {
     int n = 0, rc;
@@ -455,7 +455,7 @@ bool tt_command_takes_keys(const struct tt_command *command)
 
 /* --- commands that run on ranks --- */
 
-/* After every such number of seconds of waiting, the user gets a message. */
+/* While a rank waits, the user gets a message every so many seconds. */
 enum { REPORT_SEC = 30, START_TIMEOUT_SEC = 300 };
 
 /* Any rank may print this, so it does not use the log, which only rank 0 shows. */
@@ -465,7 +465,7 @@ static void say(const char *text)
 }
 
 /*
- * The time that MPI may take to start; the default if `args` is NULL. Errors of the configuration do not matter here:
+ * The time that MPI may take to start; the default if `args` is NULL. Errors in the configuration do not matter here:
  * the ranks read it again, and agree on its errors. If it cannot be read, the default applies.
  */
 static double start_timeout(const struct tt_args *args)
@@ -479,7 +479,7 @@ static double start_timeout(const struct tt_args *args)
     return timeout_sec;
 }
 
-/* Whether a signal asked the ranks to end, which is no error. */
+/* Whether a signal asked the ranks to end, which is not an error. */
 static bool was_stopped(int rc)
 {
     return rc == TT_ESTOPPED || rc == TT_EINTERRUPTED;

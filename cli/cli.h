@@ -15,7 +15,8 @@
  */
 
 /**
- * The work of a command on each rank: returns 0, a negative code with its message, or an exit code already explained.
+ * The work of a command on each rank: returns 0, a negative code with its message, or an exit code that the command has
+ * already explained.
  */
 typedef int (*tt_cli_ranks_fn)(struct tt_comm *comm, void *arg);
 
@@ -24,7 +25,7 @@ struct tt_cli_verb {
     const char *name;
     int (*run)(const struct tt_args *args); /* as for a command; args->word[0] is the verb */
     const char *arguments, *doc;            /* the verb's line in the command's --help; doc NULL: no line */
-    /* least and greatest number of words after the verb; checked only if `takes` is not NULL */
+    /* smallest and largest number of words after the verb; checked only if `takes` is not NULL */
     int low, high;
     const char *needs; /* those words, for a message: "two paths" */
     /* the verb's options except json and help, between bars; NULL: neither words nor options are checked */
@@ -42,9 +43,9 @@ struct tt_command {
     const char *arguments; /* "show|check [--config FILE]..." */
     const char *summary;
     const char *usage;                     /* the beginning of its --help, up to an empty line */
-    const struct tt_option *options;       /* if "config" is among them, the command takes overrides too */
+    const struct tt_option *options;       /* if "config" is among them, the command also takes overrides */
     const char *more;                      /* the end of its --help; may be NULL */
-    void (*add_more)(struct tt_text *out); /* appends further text to `doc`'s end; may be NULL */
+    void (*add_more)(struct tt_text *out); /* appends further text to the end of `doc`; may be NULL */
 
     /* Exactly one of these members is set. Verbs and `run` return the same as tt_cli_ranks_fn; `main` returns the exit
      * code. */
@@ -73,14 +74,14 @@ bool tt_command_takes_keys(const struct tt_command *command);
  */
 int tt_command_run(const struct tt_command *command, int argc, char **argv);
 
-/** Checks the words and options of the verb args->word[0], and runs it. TT_EUSAGE: there is no such verb. */
+/** Checks the words and options of the verb args->word[0], and runs the verb. TT_EUSAGE: there is no such verb. */
 int tt_command_run_verb(const struct tt_command *command, const struct tt_args *args);
 
 /** The --help of a command, on stdout; 0, or the exit code of a failed write. */
 int tt_command_help(const struct tt_command *command);
 
 /**
- * Of n names, the one that the user probably meant by a word, or titan's word for it from `elsewhere` (may be NULL);
+ * The name, among n, that the user probably meant by a word, or titan's word for it from `elsewhere` (may be NULL);
  * NULL: none.
  */
 const char *tt_cli_meant(const char *word, const char *const *names, int n, const struct tt_cli_elsewhere *elsewhere);
@@ -104,8 +105,8 @@ void tt_cli_put_json(const json_t *json, int depth);
 int tt_cli_finish(void);
 
 /**
- * Appends the beginning of a help text in lines of at most TT_HELP_COLUMNS: paragraphs are filled, and lines of usage
- * and of examples, which begin with "usage:" or a space, are folded between options.
+ * Appends the beginning of a help text in lines of at most TT_HELP_COLUMNS: fills paragraphs, and folds lines of usage
+ * and examples, which begin with "usage:" or a space, between options.
  */
 void tt_cli_add_usage(struct tt_text *out, const char *usage);
 
@@ -134,7 +135,7 @@ struct tt_cli_variant {
     struct tt_text *unbuilt; /* not NULL: see tt_config_tolerate_unbuilt */
     bool files;              /* also check the files that the configuration names (tt_job_check_files) */
     bool unchecked;          /* do not check the values (tt_job_check) */
-    int first_file;          /* words from this one on are configuration files; 0: no words are allowed */
+    int first_file;          /* this word and all later ones are configuration files; 0: no words are allowed */
     const char *fallback;    /* the file to read if none is named; NULL: the built-in quick run */
 };
 
@@ -166,21 +167,21 @@ int tt_cli_list(const char *command, const struct tt_args *args, const char *opt
 /** Reads --dtype, float32 or bfloat16; leaves *dtype unchanged if it was not given. */
 int tt_cli_dtype(const struct tt_args *args, enum tt_dtype *dtype) TT_MUST_CHECK;
 
-/** Fails because the value of an option is not one of the allowed words; the message suggests the one that was probably
- * meant. */
+/** Fails because the value of an option is not one of the allowed words; the message suggests the word that the user
+ * probably meant. */
 int tt_cli_fail_choice(const char *option, const char *found, const char *const *choices, int n);
 
 /** The type's name in options and JSON. */
 const char *tt_cli_dtype_name(enum tt_dtype dtype);
 
-/** Members of a result in JSON: an integer (0 if the member is missing), a string ("-" if it is missing). */
+/** Members of a JSON result: an integer (0 if the member is missing), and a string ("-" if it is missing). */
 int64_t tt_cli_int(const json_t *json, const char *key);
 const char *tt_cli_text(const json_t *json, const char *key);
 
 /**
  * Runs fn with a communicator of all ranks: MPI's under a launcher, otherwise one of a single rank. Rank 0 shows notes
  * and reports the error, once. Returns the process's exit code, the same on every rank.
- *   args  of the command line, for comm.init_timeout_seconds; may be NULL
+ *   args arguments of the command line, for comm.init_timeout_seconds; may be NULL
  *   rc    the result of reading the command line: if it failed on any rank, fn does not run
  */
 int tt_cli_run_ranks(int rc, const struct tt_args *args, tt_cli_ranks_fn fn, void *arg);

@@ -205,7 +205,7 @@ int main(int argc, char **argv)
     call = (struct call){.command = find(argv[1]), .argc = argc - 2, .argv = argv + 2};
     if (!call.command)
         return fail_unknown(argv[1]);
-    /* if `ulimit -s` gives threads little stack, the command and all its threads get enough */
+    /* gives the command and all its threads enough stack, even if `ulimit -s` is low */
     if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < enough / 2 && pthread_attr_init(&attr) == 0) {
         runs = pthread_attr_setstacksize(&attr, enough) == 0 && pthread_setattr_default_np(&attr) == 0 &&
                pthread_create(&thread, &attr, run_call, &call) == 0;

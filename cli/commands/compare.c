@@ -150,7 +150,7 @@ static void print_comparison(const json_t *json)
     print_pairs(json_object_get(json, "notes"), "other facts, which do not count as differences:");
 }
 
-/* Reports runs that differ, as an error for --assert-equal. */
+/* For --assert-equal: reports runs that differ as an error. */
 static void say_difference(const json_t *json)
 {
     bool in_a = json_array_size(json_object_get(json, "only_a")) > 0;

@@ -85,7 +85,7 @@ static void add_key_values(const struct tt_config_row *row, struct tt_text *out)
         add_word(out, "null", strlen("null"));
 }
 
-/* The same for an option of a command, which may be an abbreviation of a key. */
+/* The same for an option of a command, which may abbreviate a key. */
 static void add_option_values(const struct tt_option *option, struct tt_text *out)
 {
     const struct tt_config_row *row =
@@ -119,8 +119,8 @@ static void add_flag(const struct tt_option *option, struct tt_text *out)
 /*
  * --- bash and zsh ---
  *
- * Completion in bash and zsh. The tables are functions that both understand; a driver in the shell's own language
- * finds the command and the word, and asks them.
+ * Completion in bash and zsh. The tables are functions that both shells understand; a driver in the language of each
+ * shell finds the command and the word, and calls them.
  */
 
 static void add_names(struct tt_text *out)

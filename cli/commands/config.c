@@ -181,7 +181,7 @@ static int init(const struct tt_args *args)
 {
     struct tt_config *cfg = NULL;
     struct tt_text text = {0};
-    int rc = load(args, 1, &cfg); /* shows a run that gives results within a minute, as a starting point for the user */
+    int rc = load(args, 1, &cfg); /* shows a run that gives results within a minute, from which the user can start */
 
     if (rc < 0)
         return rc;

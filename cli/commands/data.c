@@ -143,7 +143,7 @@ out:
     return rc;
 }
 
-/* Adds the first tokens as text, unless the tokenizer is known to differ from the one that made the file. */
+/* Adds the first tokens as text, unless the file is known to come from another tokenizer. */
 static int add_text(json_t *json, const struct tt_dataset *d, const char *folder, const int32_t *ids, int64_t n)
 {
     const struct tt_token_info *info = &d->ref.info;
@@ -231,7 +231,7 @@ static int add_special(struct job *job, const char *token)
     return 0;
 }
 
-/* The BOS or EOS token: the one of --bos or --eos, or that of the model whose pattern is used; NULL: none. */
+/* The BOS or EOS token: from --bos or --eos, or from the model whose pattern is used; NULL: none. */
 static const char *end_token(const struct job *job, const char *option, const char *llama3)
 {
     const char *token = tt_args_last(job->args, option);
@@ -292,7 +292,7 @@ static int count_document(void *arg, const char *text, size_t size)
     return tt_word_counts_add(arg, text, size);
 }
 
-/* Without --dataset, the name of a file shows its kind; a folder must contain text files. */
+/* Without --dataset, the name of a file tells its kind; a folder must contain text files. */
 static int count_path(const struct job *job, const char *path, struct tt_word_counts *words)
 {
     const char *name = tt_args_last(job->args, "dataset"), *field = tt_args_last(job->args, "text_field");

@@ -29,7 +29,7 @@ static bool reports(const struct tt_doctor *d, enum tt_check_scope scope)
     return scope == TT_CHECK_RANK || (scope == TT_CHECK_HOST ? d->local_rank == 0 : d->comm->rank == 0);
 }
 
-/* Makes the checks on this rank; an item for each check, null if another rank reports it. Collective. */
+/* Runs the checks on this rank. The result has an item for each check, null if another rank reports it. Collective. */
 static int look(const struct tt_doctor *d, json_t *mine)
 {
     int rc = 0;

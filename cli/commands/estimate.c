@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan estimate`: the needs of a configuration on any number of ranks, under each policy. The code that trains
- * plans every row. Nothing large is allocated and no rank is started.
+ * `titan estimate`: what a configuration needs on any number of ranks, under each policy. The code that trains plans
+ * every row. Nothing large is allocated and no rank is started.
  */
 #include "cli/plan/estimate.h"
 
@@ -171,7 +171,7 @@ static void add_row(struct tt_columns *table, const struct tt_estimate_row *r)
 static const char *const init_words[TT_INIT_MODES] = {
     [TT_INIT_META] = "meta", [TT_INIT_FULL] = "full", [TT_INIT_LAYERWISE] = "layerwise"};
 
-/* Prints the memory of a rank while the weights are made. The policies do not matter then, so there is one row per
+/* Prints the memory of a rank while it initialises the weights. Policies do not matter then, so there is one row per
  * number of ranks. */
 static void print_init(const struct tt_estimate *e)
 {
@@ -217,8 +217,8 @@ static void print_policies(const char *text)
     tt_print("\n");
 }
 
-/* Prints facts that the columns do not show: the idle time of pipelines, the traffic of shared experts (which depends
- * on the data), and the choices of gradient_sync auto. */
+/* Prints facts that the columns do not show: the idle time of pipelines, the traffic of expert parallelism (which
+ * depends on the data), and the choices of gradient_sync auto. */
 static void print_notes(const struct tt_estimate *e)
 {
     enum { PIPELINES, EXPERTS, CHOICES, NOTES };

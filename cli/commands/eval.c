@@ -34,7 +34,7 @@ static const struct tt_option options[] = {
     {0},
 };
 
-/* Options that are abbreviations of keys. */
+/* Options that abbreviate keys. */
 static const char *const keys[][2] = {
     {"dataset", TT_KEY_NAME(validation.dataset)}, {"dataset_path", TT_KEY_NAME(validation.dataset_path)},
     {"seq_len", TT_KEY_NAME(validation.seq_len)}, {"batch", TT_KEY_NAME(validation.local_batch_size)},
@@ -121,7 +121,7 @@ static json_t *held_back(const json_t *dataset)
     return copy;
 }
 
-/* Whether the run names its validation data, or holds out documents, even if it never validates. */
+/* Whether the run names validation data or holds out documents, even if it never validates. */
 static bool has_validation_data(const struct run *r)
 {
     return json_is_true(run_value(r, "validation", "enable")) ||

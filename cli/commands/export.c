@@ -52,7 +52,7 @@ static void add_name(struct tt_text *out, const char *name)
     tt_text_add(out, "\"");
 }
 
-/* Whether a column of validations is a loss: of all sets, or of one. */
+/* Whether a column of validations is a loss, on all sets or on one. */
 static bool is_loss(const char *column)
 {
     return strcmp(column, "loss") == 0 || tt_table_set_name(column);
@@ -173,7 +173,7 @@ static int write_file(void *arg, int fd, const char *name)
     return write_csv(sink);
 }
 
-/* "Export" may refer to weights or records. */
+/* "Export" may mean weights or records. */
 static int fail_format(const char *run)
 {
     struct tt_text word = {0};

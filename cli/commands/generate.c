@@ -61,7 +61,7 @@ static const char usage[] =
     "good step), a step, a consolidated folder, a folder from Hugging Face, or a GGUF file. With --chat and no\n"
     "prompt it is a conversation: on a terminal you type; otherwise each line of standard input is a turn.\n\n";
 
-/* The tokens of a long prompt that one run takes: enough rows for fast matrix products, but little memory. */
+/* How many tokens of a long prompt one run takes: enough rows for fast GEMMs, but little memory. */
 enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
 
 /* Defaults for conversations. The key/value cache has room for the whole context, and the longest context of a Hugging
@@ -136,7 +136,7 @@ out:
 
 /*
  * The longest context: the requested one, or the one used in training, or the longest that the model allows. It never
- * exceeds the learned positions of a model.
+ * exceeds the number of learned positions of the model.
  */
 static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
 {
@@ -146,7 +146,7 @@ static int64_t longest(const struct settings *s, const struct tt_pretrained *w)
     return w->model->row->learned_positions && wanted > positions ? positions : wanted;
 }
 
-/* The last token is never fed, so it takes no room in the context. */
+/* The last token is never fed to the model, so it takes no room in the context. */
 static int choose_context(const struct settings *s, const struct tt_pretrained *w, int64_t prompt, int64_t *ret_context)
 {
     int64_t most = longest(s, w), wanted = prompt + s->max_new_tokens - 1;
@@ -344,7 +344,7 @@ static bool is_prompt(const struct tt_args *args)
     return !has_prompt(args) && strchr(args->word[0], ' ') && is_missing(args->word[0]);
 }
 
-/* A text after the path, or without a path, is usually meant as the prompt. */
+/* A text after the path, or in place of a path, is probably meant as the prompt. */
 static int fail_words(const struct tt_args *args)
 {
     struct tt_text prompt = {0}, quoted = {0}, path = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. The defaults of
- * launchers bind each rank to one core, or to none, and leave the others idle.
+ * `titan launch`: the mpirun or srun line with the right binding for this host, printed or run. By default, launchers
+ * bind each rank to one core, which leaves the other cores idle, or to none.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -139,7 +139,7 @@ static int add_mpirun(struct line *line, int ranks, const char *hostfile)
         add(line, "--hostfile");
         add(line, "%s", hostfile);
     } else {
-        /* the settings of tools/mpi-env for one machine; see there for the reasons */
+        /* the settings of tools/mpi-env for one machine, which gives the reasons */
         add_setting(line, "pml", "ob1");
         add_setting(line, "btl", "self,vader,tcp");
         add_setting(line, "btl_base_warn_component_unused", "0");
@@ -203,7 +203,7 @@ static int run_line(struct line *line, int argc, char **argv)
 
 /* --- the command --- */
 
-/* Flags of torchrun, accelerate and mpirun, each with its replacement in titan launch. */
+/* Flags of torchrun, accelerate and mpirun, each with its replacement in `titan launch`. */
 static const struct {
     const char *words, *help;
 } others[] = {
@@ -328,7 +328,7 @@ static int run(int argc, char **argv)
     first = n_own + (n_own < argc && strcmp(argv[n_own], "--") == 0);
     for (int i = 0; i < n_own; i++) {
         own[i] = is_n(argv[i]) ? long_name : argv[i];
-        if (!is_n(argv[i])) /* before the value of -n is mistaken for the command */
+        if (!is_n(argv[i])) /* before it mistakes the value of -n for the command */
             TT_TRY(check_other(argv[i], argv[i + 1]));
     }
     TT_TRY(tt_args_parse(n_own, own, options, &args));

@@ -107,8 +107,8 @@ out:
     return rc;
 }
 
-/* Writes the page, which itself smooths the numbers and chooses their scale. If it will be written again, it may be
- * without numbers at first; waits: whether the user has been told so. */
+/* Writes the page, which itself smooths the numbers and chooses their scale. A page that will be written again may have
+ * no numbers at first; waits: whether the user has been told so. */
 static int write_page(const struct plot *p, const json_t *status, bool again, bool *waits)
 {
     struct tt_chart_options plain = p->options;
@@ -139,7 +139,7 @@ out:
     return rc;
 }
 
-/* The number of records; unlike the ages in a status, it changes only with new ones. */
+/* The number of records; unlike the ages in a status, it changes only with new records. */
 static int64_t records(const struct plot *p)
 {
     int64_t n = 0;

@@ -352,8 +352,8 @@ static void show_runs(const struct tt_runs *runs, bool json)
 
 /* --- one run --- */
 
-/* Shows the runs below the folder of a run, as earlier versions of titan made them in ./outputs. JSON has no place for
- * them. */
+/* Shows the runs below the folder of a run, as earlier versions of titan made them in ./outputs. The JSON does not
+ * contain them. */
 static int show_below(const char *folder, bool is_text)
 {
     struct tt_runs below = {0};

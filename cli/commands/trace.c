@@ -48,7 +48,7 @@ struct summary {
     int world, n_ranks; /* ranks of the job; ranks with a file */
     int cap_ranks;
     struct rank_times *ranks;
-    struct rows ops, collectives; /* ops sorted by sec, collectives by exposed_sec, largest first */
+    struct rows ops, collectives; /* ops are sorted by sec, collectives by exposed_sec, largest first */
     struct tt_split split;
     double step_sec; /* the step time of the slowest rank */
     int slowest;     /* index into ranks: the rank that computed longest */
@@ -317,7 +317,7 @@ static const char *advice_on_waits(const struct summary *s)
     return "reducing gradients: try training.gradient_sync=every_run, or a larger global batch";
 }
 
-/* The user's best starting point: the largest avoidable cost. */
+/* Where the user should look first: the largest avoidable cost. */
 static char *make_hint(const struct summary *s)
 {
     static const double much = 10.0; /* percent */

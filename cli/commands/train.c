@@ -47,7 +47,7 @@ static int print_help(const struct tt_args *args)
     return tt_cli_finish();
 }
 
-/* A segment of this age without a process that maps it is unused: a process maps a segment right after making it. */
+/* A segment that is this old and that no process maps is unused: a process maps its segment right after making it. */
 enum { SEGMENT_AGE_SEC = 60 };
 
 struct command {
@@ -85,8 +85,8 @@ out:
 }
 
 /*
- * The work of a rank, while it has a communicator. Returns the same code on every rank. A dry run checks the files that
- * the configuration names, but only on rank 0: other hosts may lack files that they do not read, such as a text whose
+ * What a rank does, with its communicator. Returns the same code on every rank. A dry run checks the files that the
+ * configuration names, but only on rank 0: other hosts may lack files that they do not read, such as a text whose
  * tokens are in their cache. They open the files that they do read, as they would in a run.
  */
 static int train(struct tt_comm *comm, void *arg)
@@ -134,7 +134,7 @@ out:
     rc = tt_config_locate(cfg, rc);
     tt_dry_release(&dry);
     tt_loop_close(&loop, tt_error_exit_code(rc));
-    /* if another rank ends first, mpirun ends this one, which then prints nothing more */
+    /* if another rank ends first, mpirun ends this one, which could then print nothing more */
     tt_signals_answer(NULL, NULL);
     tt_setup_release(&setup);
     tt_config_free(cfg);

@@ -74,9 +74,9 @@ static int load(const struct tune *tune, const struct row *row, struct tt_config
         variant.flag[f] = row->flag[f];
     TT_TRY(tt_cli_load_variant("tune", tune->args, &variant, &cfg));
     for (int f = 0; f < row->n_flags && unbuilt.text; f++)
-        if (strstr(unbuilt.text, row->flag[f] + 2)) /* compares without the dashes */
+        if (strstr(unbuilt.text, row->flag[f] + 2)) /* compare without the dashes */
             *ret_absent = true;
-    if (unbuilt.text && !*ret_absent) { /* the command line itself needs the feature: report the usual error */
+    if (unbuilt.text && !*ret_absent) { /* the command line itself needs the feature, so report the usual error */
         tt_config_free(cfg);
         cfg = NULL;
         TT_TRY(tt_cli_load_config("tune", tune->args, &cfg));
@@ -164,7 +164,8 @@ out:
     return rc;
 }
 
-/* Whether the error is due to this combination alone, which does not fit or is impossible; other errors end the job. */
+/* Whether only this combination caused the error, because it does not fit or is impossible; other errors end the
+ * job. */
 static bool is_of_row(const struct row *row, int code)
 {
     return code == TT_EFIT ||
@@ -210,7 +211,7 @@ static int try_row(struct tune *tune, struct tt_comm *comm, int round, struct tt
     row->fits = true;
     if (round == 0)
         TT_TRY(predict(tune, &t.setup, machine, row));
-    /* the first step is not timed, since it touches the memory for the first time */
+    /* do not time the first step, which touches the memory for the first time */
     for (int s = 0; s <= tune->steps; s++)
         TT_TRY(time_step(&t, row, s > 0, round == 0));
 out:
@@ -362,7 +363,7 @@ static int read_over(const char *text, bool over[N_DIMENSIONS])
 /* The configured values of the degrees that are varied. */
 struct configured {
     int64_t degree[N_DIMENSIONS]; /* one per kind of parallelism */
-    int64_t batch;                /* sequences per step; 0: no varied degree would change it */
+    int64_t batch;                /* sequences per step; 0: no varied degree changes it */
 };
 
 /* The number of ranks that work on the same data, with the varied degrees instead of the configured ones. The degree of
@@ -527,7 +528,7 @@ static json_t *to_json(const struct tune *t)
 
 /* --- the command --- */
 
-/* The work of a rank, while it has a communicator. Returns the same code on every rank. */
+/* What a rank does, with its communicator. Returns the same code on every rank. */
 static int tune(struct tt_comm *comm, void *args)
 {
     struct tune t = {.args = args, .ranks = comm->size};

@@ -279,7 +279,7 @@ int tt_check_load(const struct tt_doctor *d, struct tt_finding *f)
     return 0;
 }
 
-/* A line "MemTotal:  4037 kB" of /proc/meminfo, in bytes; negative: not there. */
+/* The bytes of a line of /proc/meminfo, such as "MemTotal: 4037 kB"; negative: there is none. */
 static double memory_line(const char *text, const char *name)
 {
     const char *at = text ? strstr(text, name) : NULL;
@@ -528,7 +528,7 @@ static double write_speed(int fd)
     ssize_t done = 0;
     int n = 0;
 
-    memset(block, 0x5A, BLOCK); /* a file system might not write zeros to the disk */
+    memset(block, 0x5A, BLOCK); /* some file systems do not write zeros to the disk */
     while (n < BLOCKS && sec < 0.5 && (done = write(fd, block, BLOCK)) == BLOCK && fdatasync(fd) == 0) {
         n++;
         sec = tt_clock_sec() - start;
@@ -679,7 +679,7 @@ static int measure_clocks(struct tt_comm *comm, double *walls, int *ret_rank, do
 
         TT_TRY(tt_comm_barrier(comm));
         before = tt_clock_wall_sec();
-        TT_TRY(tt_comm_barrier(comm)); /* at some moment, every rank is between the two barriers */
+        TT_TRY(tt_comm_barrier(comm)); /* at one moment, all ranks are between the two barriers */
         wall = tt_clock_wall_sec();
         TT_TRY(tt_comm_gather_all(comm, &wall, sizeof wall, walls));
         error = tt_clock_wall_sec() - before;

@@ -26,15 +26,15 @@
 
 /*
  * The user's side of a conversation: lines of standard input, one for each turn. A line that ends with a backslash
- * continues in the next one. On a terminal, Ctrl-C does not end the process: while titan waits for a turn it ends the
+ * continues on the next one. On a terminal, Ctrl-C does not end the process: while titan waits for a turn it ends the
  * conversation, and at other times it sets a flag (interrupted_flag) that ends the answer.
  */
 struct turns {
     bool typed;           /* standard input is a terminal */
     int64_t lines;        /* number of lines taken */
-    bool ended;           /* there is no more input */
+    bool ended;           /* the input has ended */
     bool cut;             /* the terminal has cut a line of the turn */
-    struct tt_text bytes; /* bytes that were read; those from `at` on have not been taken */
+    struct tt_text bytes; /* bytes that were read; those from `at` on are still unused */
     size_t at;
     struct tt_text text; /* the text of the turn */
     struct sigaction before;
@@ -81,7 +81,7 @@ static void close_turns(struct turns *t)
     tt_text_release(&t->text);
 }
 
-/* Drops all input: there are no more turns. */
+/* Drops all input, so that there are no more turns. */
 static void end_turns(struct turns *t)
 {
     t->ended = true;
@@ -118,7 +118,7 @@ static int read_more(struct turns *t)
     return 0;
 }
 
-/* Appends the next line to the turn; false: more input must be read first. The last line of the input may lack its
+/* Appends the next line to the turn; false: more input must be read first. The last line of the input may lack a line
  * end. */
 static bool take_line(struct turns *t)
 {
@@ -186,7 +186,7 @@ struct talk {
     struct tt_picker *picker;
     json_t *messages;       /* the whole conversation; an answer that was cut off has the weight 0 */
     size_t seen_from;       /* the first message after the system message that the model sees */
-    int64_t answers;        /* number of answers since the beginning or /reset */
+    int64_t answers;        /* number of answers since the beginning or the last /reset */
     struct tt_chat_ids ids; /* the tokens of the model's input */
     struct tt_ids fed;      /* the tokens that the generator has read */
     char *saved_to;         /* the file of the last /save; NULL: nothing was saved in this conversation */

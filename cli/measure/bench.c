@@ -33,7 +33,7 @@
 
 /* --- repetitions --- */
 
-/* The times of a measurement's repetitions, each on the slowest rank. */
+/* The times of all repetitions of a measurement, each on the slowest rank. */
 struct repeats {
     double secs[200];
     int n;
@@ -265,7 +265,7 @@ static int measure_collectives(struct tt_bench *b, struct tt_comm *comm, double 
     for (int s = 0; s < N_SIZES; s++)
         for (int kind = 0; kind < TT_MEASURED_KINDS; kind++) {
             struct tt_bench_collective row = {.kind = (enum tt_measured)kind, .bytes = sizes[s]};
-            /* an estimate of the time of a round with its cache flush, the same on all ranks */
+            /* estimates the time of a round with its cache flush, the same on all ranks */
             double round_sec = 0.03 + (double)sizes[s] * 1e-9;
             int rounds = (int)(seconds / (N_SIZES * TT_MEASURED_KINDS) / round_sec);
 
@@ -390,8 +390,8 @@ static void conclude_machine(struct tt_bench *b)
 /*
  * --- a step ---
  *
- * Times a step of a model with the trainer's set-up and engine, on random tokens, so that no dataset is needed for
- * any vocabulary.
+ * Times a step of a model with the trainer's set-up and engine, on random tokens, so that no vocabulary needs a
+ * dataset.
  */
 
 static const double LEARNING_RATE = 1e-5; /* small enough for random tokens */
@@ -554,7 +554,7 @@ out:
     return rc;
 }
 
-/* Runs steps for about `seconds`. *ret_secs is the median time of each instruction; the caller frees it. */
+/* Runs steps for about `seconds`. *ret_secs gets the median time of each instruction; the caller frees it. */
 static int time_instrs(struct tt_setup *setup, double seconds, int fewest, double **ret_secs)
 {
     enum { MOST = 100 };
@@ -682,8 +682,8 @@ static int prepare(struct tt_bench *b, struct tt_comm *comm)
     tt_comm_node(comm, &local_rank, &b->local_size);
     b->ranks = comm->size;
     b->threads = tt_job_threads(b->cfg, b->local_size);
-    if (b->wanted[TT_BENCH_STEP]) { /* checks its model, mesh and memory before spending minutes on the rest */
-        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* a job fills in keys */
+    if (b->wanted[TT_BENCH_STEP]) { /* checks its model, mesh and memory before minutes go into the rest */
+        TT_TRY(tt_comm_agree(comm, tt_cli_load_config("bench", b->args, &cfg))); /* making the job fills in keys */
         TT_TRY(tt_setup_init(cfg, comm, false, &setup));
     }
     if (b->wanted[TT_BENCH_COLLECTIVES] && comm->size == 1 && tt_args_has(b->args, "only"))

@@ -61,7 +61,7 @@ struct tt_bench {
     int ranks, local_size, threads; /* ranks of the job, of this host; threads of a rank */
     struct tt_bench_sgemm *sgemm;
     int n_sgemm, cap_sgemm;
-    /* the peak of one rank with all its threads, of the best shape, measured again between the steps */
+    /* the peak of one rank with all its threads, for the best shape; measured again between the steps */
     double sgemm_flops;
     double bgemm_flops;               /* the same in bfloat16 */
     struct tt_bench_memory memory[2]; /* on one thread, and on all threads of a rank */
@@ -73,7 +73,7 @@ struct tt_bench {
     struct tt_op_prices ops;
     char *storage_folder;
     double storage_bytes_per_sec; /* written and synced */
-    char *others; /* who else used this machine (tt_load_text), which makes all rates too low; NULL: nobody */
+    char *others; /* who else used this machine (tt_load_text), since that makes all rates too low; NULL: nobody */
     struct tt_machine machine;
     struct tt_config *cfg;
 };

@@ -265,7 +265,7 @@ static void add_device(const struct tt_bench *b, json_t *o)
         (void)json_object_set_new(origin, measured[i],
                                   i < 3 || b->n_collectives > 0 ? json_sprintf("measured: titan bench%s%s", but, others)
                                                                 : json_string("not measured: titan's built-in table"));
-    if (b->storage_folder) { /* by one rank: a file system that hosts share may be faster for several */
+    if (b->storage_folder) { /* the rate of a single rank: a file system that hosts share may be faster for several */
         (void)json_object_set_new(origin, "storage.bytes_per_sec",
                                   json_sprintf("measured: titan bench, one rank%s%s", but, others));
         (void)json_object_set_new(o, "storage", json_pack("{s:f}", "bytes_per_sec", b->storage_bytes_per_sec));

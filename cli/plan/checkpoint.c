@@ -23,7 +23,7 @@ static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *sa
 
     tt_job_tensors_init(&v->job.engine, NULL, &tensors);
     state = tensors.state;
-    /* of the first regular save, or of the last one; file headers contain the number */
+    /* step of the first regular save, or of the last one; file headers contain this number */
     save->step = !is_open && (last || interval > steps) ? steps : interval;
     save->model_only = last;
     save->is_open = last && is_open;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rows of `titan estimate`. A policy is a set of flags added to the command line, so the estimate is exactly for
- * the run that `titan train` makes of these flags. A policy that is not built yet gives no row.
+ * The rows of `titan estimate`. A policy is a set of flags that is added to the command line, so the estimate describes
+ * exactly the run that `titan train` would do with these flags. A policy that is not built yet gives no row.
  */
 #include "cli/plan/estimate.h"
 
@@ -26,7 +26,7 @@ static const char *const reshard_key = TT_KEY_NAME(parallelism.fsdp_reshard_afte
 
 /* --- what cannot be modelled --- */
 
-/* The lines of a list of "key=value" lines that change memory, traffic or time; NULL if none does. */
+/* Those of a list of "key=value" lines that change memory, traffic or time; NULL if none does. */
 static char *relevant(const char *lines)
 {
     static const char *const matter[] = {"parallelism.",
@@ -117,8 +117,8 @@ static char *policy_of(const struct tt_estimate *e, const char *reshard, const c
     return strcmp(sync, e->sync) == 0 ? tt_strdup(reshard) : tt_format("%s, %s", reshard, sync);
 }
 
-/* In a pipeline, `default` keeps everything gathered, as `never` does, so this copies the row of `default`. False:
- * there is no such row. */
+/* In a pipeline, `default` keeps everything gathered, as `never` does, so the row of `default` is copied. False: there
+ * is no such row. */
 static bool is_as_default(const struct tt_estimate *e, const char *reshard, const char *sync, const struct tt_job *job,
                           struct tt_estimate_row *row)
 {
@@ -180,7 +180,7 @@ static int add_row(struct tt_estimate *e, int n_ranks, const char *reshard, cons
         row.microbatches = job.microbatches;
         rc = tt_job_engine_alone(cfg, &job, 0, &engine);
     }
-    /* leaves the row out if the order cannot carry gradients */
+    /* leave the row out if the order cannot carry gradients */
     *ret_stop = rc == TT_EUSAGE && tt_error_key() != TT_KEY(training.gradient_sync);
     rc = tt_config_locate(cfg, rc);
     if (rc == TT_EUSAGE) {

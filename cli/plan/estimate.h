@@ -28,7 +28,7 @@ struct tt_estimate_row {
     int64_t staging;            /* memory into which async checkpoints are copied */
     int64_t resident;           /* the sum of arena, libraries and staging */
     int64_t limit;              /* bytes that a rank may use */
-    bool fits;                  /* enough for both the step, and making the weights as training.init says */
+    bool fits;                  /* enough for both the step and the initialisation by training.init */
     bool least_memory, fastest; /* among the rows of this number of ranks; fastest: among those that fit */
 };
 

@@ -75,8 +75,8 @@ void tt_svg_time_axis(int left, int width, int top, int bottom, double seconds, 
 /*
  * --- the run of a pipeline ---
  *
- * The picture of a run of a pipeline. Turns of a rank's second and later stages are paler, so that readers can tell
- * stages apart without reading titles.
+ * The picture of a run of a pipeline. Turns of the second and later stages of a rank are paler, so that readers can
+ * tell the stages apart without reading titles.
  */
 
 enum {
@@ -123,7 +123,7 @@ static void draw_turn(const struct tt_pipeline *p, int rank, int t, struct tt_sp
     const struct tt_turn *turn = &p->orders[rank].turns[t];
     char letter = tt_pipeline_letter(p, turn), label[16];
     double width = (span.end - span.begin) * scale, x = RUN_LEFT + span.begin * scale;
-    int place = 0; /* number of the rank's stages that come before this one */
+    int place = 0; /* how many of the rank's stages come before this one */
 
     for (int s = 0; s < turn->stage; s++)
         place += p->rank_of_stage[s] == p->rank_of_stage[turn->stage];
@@ -387,8 +387,8 @@ static void draw_stretch(const struct tt_plan_view *v, const struct stretch *s, 
     tt_text_add(out, ": %.3f ms</title></rect>\n", 1e3 * (s->end - s->begin));
 }
 
-/* Draws a lane. Adjacent items of the same kind without a gap become one rectangle, but collectives only if they are
- * too thin to be visible. */
+/* Draws a lane. Items of the same kind without a gap between them become one rectangle; collectives are joined only if
+ * they are too thin to be visible. */
 static void draw_lane(const struct tt_plan_view *v, enum lane lane, double scale, struct tt_text *out)
 {
     const struct tt_program *p = v->summary.program;

@@ -14,7 +14,7 @@ void tt_svg_begin(int width, int height, struct tt_text *out);
 
 /**
  * Adds a line of text, with the special characters of SVG replaced.
- *   anchor      "start", "middle" or "end": the part of the text that is at x
+ *   anchor "start", "middle" or "end": which part of the text is at x
  *   attributes  further attributes of the element; may be ""
  */
 void tt_svg_text(struct tt_text *out, double x, double y, const char *anchor, const char *attributes, const char *text);

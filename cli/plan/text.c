@@ -112,7 +112,7 @@ static void print_head(const struct tt_plan_view *v)
 
 #define BIT(kind) (1U << (kind))
 
-/* The colours are distinguishable in grey, and for readers who cannot tell red from green. */
+/* The colours can be told apart in grey, and by readers who cannot tell red from green. */
 const struct tt_plan_layer tt_plan_layers[] = {
     {"parameters", "#4477aa", 'P', BIT(TT_MEMORY_PARAM) | BIT(TT_MEMORY_CONST)},
     {"optimizer", "#88a6c8", 'O', BIT(TT_MEMORY_OPTIMIZER)},
@@ -207,7 +207,7 @@ static void print_timeline(const struct tt_summary *s)
     }
     tt_print("%12s +%.*s\n", "0", columns, "------------------------------------------------------------------------");
     tt_print("%12s  %s\n", "", phase);
-    /* broken at the width of the terminal; in a pipe, after the fifth layer */
+    /* lines are broken at the width of the terminal; in a pipe, after the fifth layer */
     tt_text_add(&legend, "%*s%d instructions: > forward, < backward, * norm and update\n%*s", LABEL, "", p->n_instrs,
                 LABEL, "");
     for (int l = 0; l < N_LAYERS; l++)
@@ -226,8 +226,8 @@ static void print_timeline(const struct tt_summary *s)
 typedef bool (*alike_fn)(const void *list, int a, int b);
 
 /*
- * Finds rows that repeat from `first` on: one row, or two alternating rows, as of layers and their experts. Returns the
- * number of rows that repeat; *ret_n is how often they occur.
+ * Finds rows that repeat from `first` on: a single row, or two alternating rows, such as those of layers and their
+ * experts. Returns the number of rows that repeat; *ret_n is how often they occur.
  */
 static int period_of(const void *list, alike_fn alike, int first, int end, int *ret_n)
 {
@@ -387,7 +387,7 @@ static void add_sent(int64_t bytes, struct tt_text *out)
     tt_text_add(out, "%*s bytes sent", columns && columns < 120 ? 0 : 64, tt_text_count(sent, sizeof sent, bytes));
 }
 
-/* Prints the payload as a sum that the reader can check. */
+/* Prints the payload as a sum that readers can check. */
 static void print_payload(const struct tt_plan_view *v)
 {
     static const struct tt_column columns[] = {{"purpose", 16, false, 2, 0, 0}, {"times", 6, true, 1, 0, 0},
@@ -419,7 +419,7 @@ static void print_payload(const struct tt_plan_view *v)
     tt_columns_rest(&table, 1, sum.text);
     tt_columns_print(&table);
     tt_text_release(&sum);
-    if (routed_most) /* the share of experts' rows depends on the data */
+    if (routed_most) /* the share of expert rows depends on the data */
         tt_print_broken(
             4,
             "  rows of experts, on top of that, if all experts get the same number: about %s bytes sent, at most "

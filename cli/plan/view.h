@@ -66,7 +66,7 @@ struct tt_plan_layer {
     const char *name;
     const char *color; /* in pictures */
     char letter;       /* in the text */
-    unsigned kinds;    /* bits of enum tt_memory_kind */
+    unsigned kinds;    /* a bit for each enum tt_memory_kind */
 };
 
 extern const struct tt_plan_layer tt_plan_layers[];

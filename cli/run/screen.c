@@ -39,8 +39,8 @@ static ssize_t put(void *fd, const char *bytes, size_t size)
     return error ? 0 : (ssize_t)size;
 }
 
-/* NULL if memory is exhausted; the caller then keeps the C library's own stream. The buffer is static, since the C
- * library would otherwise allocate one at the first write, and drop the output if there is no memory then. */
+/* NULL if memory is exhausted; the caller then keeps using the C library's own stream. The buffer is static, since the
+ * C library would otherwise allocate one at the first write, and drop the output if there is no memory then. */
 static FILE *open_stream(intptr_t fd, int mode, char *buffer, size_t size)
 {
     FILE *f = fopencookie((void *)fd, "w", (cookie_io_functions_t){.write = put}); // NOLINT(performance-no-int-to-ptr)
@@ -133,8 +133,8 @@ int tt_screen_columns(int fd)
                                           : columns_of_terminal(fd);
 }
 
-/* Sets *value to the number in a variable or, without one, to the terminal's number; if that is too small, *value
- * stays. */
+/* Sets *value to the number in an environment variable or, without one, to the terminal's number. Does not change
+ * *value if the number is too small. */
 static void take_size(const char *variable, int terminal, int least, int *value)
 {
     const char *text = getenv(variable); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
@@ -304,7 +304,7 @@ void tt_screen_say(const char *format, ...)
 
 /* A cell of a column, or (REST) a text in place of the remaining columns. */
 struct tt_columns_cell {
-    size_t at; /* offset in the text of all cells */
+    size_t at; /* offset in the shared text of all cells */
     int row, column, gap;
 };
 
@@ -359,7 +359,7 @@ static int width_of(const char *text, size_t size)
 struct fit {
     int columns; /* columns of the terminal; 0: a pipe or a file */
     int *width;  /* [n] width of each column; -1: left out */
-    int needed;  /* columns of a terminal that would show everything */
+    int needed;  /* how many columns a terminal needs to show everything */
 };
 
 /* The spaces before a column; the first one that is shown begins where the table does. */
@@ -421,7 +421,7 @@ static void narrow(const struct tt_columns *t, const int *natural, struct fit *f
         if (t->column[c].fold && folded(t, c) < natural[c])
             fit->width[c] = folded(t, c);
     while (total(t, fit->width) > fit->columns) {
-        int drop = 0; /* the highest `drop` among the columns that are left */
+        int drop = 0; /* the highest `drop` among the remaining columns */
 
         for (int c = 0; c < t->n; c++)
             if (fit->width[c] >= 0 && t->column[c].drop > drop)

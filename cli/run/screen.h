@@ -14,10 +14,10 @@
  */
 
 /**
- * Columns of the terminal that standard output or standard error (fd) reaches; 0: it goes to a file or a pipe, where
- * lines may have any length. Under mpirun, the result is for mpirun's own output, through which the rank's output
- * passes. The variable TITAN_COLUMNS takes precedence; tt_screen_pass_on sets it for ranks whose output passes through
- * pipes.
+ * The number of columns of the terminal that standard output or standard error (fd) goes to; 0: it goes to a file or a
+ * pipe, where lines may have any length. Under mpirun, the result is for mpirun's own output, through which the rank's
+ * output passes. The variable TITAN_COLUMNS takes precedence; tt_screen_pass_on sets it for ranks whose output passes
+ * through pipes.
  */
 int tt_screen_columns(int fd);
 
@@ -47,19 +47,19 @@ void tt_screen_log(const char *text);
 bool tt_screen_live_begin(void);
 
 /**
- * Shows text, cut where the terminal ends, as a line that the next one replaces and that disappears before anything
- * else is printed (see the end of this file). console.log does not get it. A process in the background of its terminal
- * shows no such line. For one thread only.
+ * Shows text, cut at the width of the terminal, as a live line: the next one replaces it, and it disappears before
+ * anything else is printed (see the end of this file). console.log does not get it. A process in the background of its
+ * terminal shows no such line. For one thread only.
  */
 void tt_screen_live(const char *text);
 
 /** Prints on standard output. */
 void tt_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** The same, broken where the terminal ends; lines continue after `indent` spaces. */
+/** The same, broken at the width of the terminal; lines continue after `indent` spaces. */
 void tt_print_broken(int indent, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/** Prints a message on standard error, broken where the terminal ends. */
+/** Prints a message on standard error, broken at the width of the terminal. */
 void tt_screen_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- streams --- */
@@ -83,8 +83,8 @@ void tt_streams_erase_live(void);
  * terminal
  *   1. each column becomes as narrow as its title and its longest cell,
  *   2. columns that may fold continue on further lines,
- *   3. columns are left out: those with the highest `drop` first, and equal numbers together. A last line then names
- *      the missing columns, and says how to see them.
+ *   3. columns are left out, those with the highest `drop` first; columns with equal numbers go together. A last line
+ *      then names the missing columns, and says how to see them.
  *
  * To add a table:
  *   1. Declare its columns, each with its width in a pipe and its `drop`.
@@ -94,18 +94,18 @@ void tt_streams_erase_live(void);
  */
 struct tt_column {
     const char *title;
-    int width;  /* least width if there is space, as printf's; 0: the width of its longest cell */
+    int width;  /* width if there is space, with printf's sign; 0: the width of its longest cell */
     bool right; /* right-aligned */
     int gap;    /* spaces before the column */
     int drop;   /* 0: never left out */
     int fold;   /* the width to which it may be narrowed, by breaking its cells at spaces; 0: it does not fold */
 };
 
-/* Zero-initialise all but the columns; release it when done. */
+/* Zero-initialise everything except the columns; release it when done. */
 struct tt_columns {
     const struct tt_column *column;
     int n;
-    int limit;      /* the column at which the text of tt_columns_rest is broken in a pipe; 0: nowhere */
+    int limit;      /* the column at which tt_columns_rest breaks its text in a pipe; 0: nowhere */
     bool no_titles; /* do not print the titles of the columns */
 
     struct tt_columns_cell *cell; /* in the order in which they were added */

@@ -83,7 +83,7 @@ static bool read_file(const char *path, int delimiter, void (*take)(const char *
     return read;
 }
 
-/* Excludes the segment that is named in a line of a process's maps. */
+/* Excludes the segment that a line of a process's maps names. */
 static void spare_mapped(const char *line, struct segments *s)
 {
     const char *at = strstr(line, "/vader_segment.");
@@ -93,8 +93,8 @@ static void spare_mapped(const char *line, struct segments *s)
             s->left[i] = false;
 }
 
-/* Excludes the segments of the job that is named in a string of a process's environment, since mpirun started the
- * process for that job. */
+/* Excludes the segments of the job that a string in a process's environment names, since mpirun started the process for
+ * that job. */
 static void spare_job(const char *text, struct segments *s)
 {
     static const char variable[] = "PMIX_NAMESPACE=";

@@ -8,8 +8,8 @@
  * process, and whose job has no process. If titan cannot read which segments a process of the user uses, nothing is
  * removed.
  *   shm, proc  "/dev/shm" and "/proc" outside of tests
- * Returns the number of removed files. Warns of the first that cannot be removed; otherwise it is silent, since the
- * user need not act.
+ * Returns the number of removed files. Warns about the first file that cannot be removed. Otherwise it prints nothing,
+ * since the user need not do anything.
  */
 int tt_segments_sweep(const char *shm, const char *proc, double min_age_sec);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The handler prints an answer and sets a flag, which the loop reads where all ranks agree. The handler may interrupt
- * any code, so it prints a line that was made beforehand, with write(2).
+ * The handler prints an answer and sets a flag, which the loop reads at the points where all ranks agree. The handler
+ * may interrupt any code, so it prints a line that was made beforehand, with write(2).
  */
 #include "cli/run/signals.h"
 
@@ -40,7 +40,7 @@ static bool under_mpirun;
 static struct answer answers[2]; /* the handler uses one while the other is being written */
 static _Atomic(const struct answer *) answer;
 
-/* Ignores a failure, which cannot be handled. */
+/* Ignores a failure, since nothing can be done about it. */
 static void say(const char *text)
 {
     tt_console_add_in_handler(text);
@@ -50,8 +50,8 @@ static void say(const char *text)
 
 /*
  * mpirun ends its ranks with SIGCONT, a second later SIGTERM, and another second later SIGKILL. The SIGCONT is a
- * warning: a save that begins then has twice the time. It is not a request to stop, since a suspended job is also
- * continued by SIGCONT.
+ * warning: a save that begins at the warning has twice the time. It is not a request to stop, since a suspended job is
+ * also continued by SIGCONT.
  */
 static bool from_mpirun(const siginfo_t *info)
 {

@@ -26,10 +26,11 @@ double tt_signals_warned_sec(void);
 void tt_signals_settle_warning(void);
 
 /**
- * Sets the answer to the first signal, a line on standard error: "titan: TEXT". If it is an interrupt, "; again: AGAIN"
- * follows, the effect of a second one. An interrupt after another signal is answered too. The texts are copied.
+ * Sets the answer to the first signal, a line on standard error: "titan: TEXT". If the signal is an interrupt, ";
+ * again: AGAIN" follows: the effect of a second interrupt. An interrupt after another signal is answered too. The texts
+ * are copied.
  *   again  NULL: a second interrupt has no further effect
- *   text   NULL: no answer; for all ranks but one
+ *   text NULL: no answer; for all ranks except one
  * For one thread only.
  */
 void tt_signals_answer(const char *text, const char *again);

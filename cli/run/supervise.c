@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Supervises a launcher: passes on requests to stop, and its output. Signals are blocked and read from a descriptor, so
+ * Supervises a launcher: passes on its output, and requests to stop. Signals are blocked and read from a descriptor, so
  * no code here runs in a handler.
  */
 #include "cli/run/supervise.h"
@@ -203,7 +203,7 @@ static void drain(struct copy *c)
 
 /* --- requests to stop --- */
 
-/* Whether the launcher has started a process; before that, it would lose a signal instead of forwarding it. */
+/* Whether the launcher has started a process; before that, it would lose a signal and not forward it. */
 static bool has_children(pid_t pid)
 {
     char *path = tt_format("/proc/%d/task/%d/children", (int)pid, (int)pid);
@@ -313,8 +313,8 @@ out:
 /*
  * --- mpirun's remarks ---
  *
- * A small state machine over the bytes of the output. Outside blocks, it holds back only bytes that may become a
- * remark.
+ * A small state machine reads the output byte by byte. Outside blocks, it holds back only bytes that may turn out to be
+ * a remark.
  */
 
 enum { LEAST_DASHES = 60, MOST_BYTES = 4096 }; /* mpirun draws 74 dashes; its remarks have a few hundred bytes */

@@ -15,9 +15,9 @@
  *
  * The first signal is passed on, and the first two interrupts (SIGINT, SIGUSR2): other signals after the first change
  * nothing (cli/run/signals.h). The third interrupt ends the launcher with SIGTERM, the fourth with SIGKILL; interrupts
- * within a second count once. The launcher's output is passed on, without mpirun's remarks about exit codes
- * (tt_remarks), as long as this process's output is open. After that, the launcher's output is dropped but still read,
- * since mpirun would end the job if its output were closed.
+ * within a second count as one. This process passes on the launcher's output, without mpirun's remarks about exit codes
+ * (tt_remarks), as long as its own output is open. After that, the launcher's output is dropped but still read, since
+ * mpirun would end the job if its output were closed.
  *
  *   argv     ends with NULL
  *   ret_why  gets the launcher's words about a rank that a signal ended; the caller releases it
@@ -28,16 +28,17 @@ int tt_supervise(char *const *argv, struct tt_text *ret_why) TT_MUST_CHECK;
 /* --- mpirun's remarks --- */
 
 /**
- * Takes mpirun's remarks out of its standard error. When ranks end with an exit code other than 0, mpirun reports that
- * in one or two blocks between lines of dashes; when it forwards a signal, in a line. The ranks themselves say why they
- * end, so these remarks only distract. Other blocks, such as those about a crash or about missing slots, are passed on.
+ * Filters mpirun's remarks out of its standard error. mpirun reports exit codes other than 0 in one or two blocks
+ * between lines of dashes, and forwarded signals in a line. The ranks themselves say why they end, so these remarks
+ * only distract. Other blocks, such as those about a crash or about missing slots, are passed on.
  */
 struct tt_remarks {
     struct tt_text held;                                                  /* bytes that may belong to a remark */
     enum { TT_REMARKS_LINE_START, TT_REMARKS_LINE, TT_REMARKS_BLOCK } at; /* a held line is still at its start */
 };
 
-/** Appends the next bytes to `out` unless they belong to a remark. Bytes wait until it is known whether they do. */
+/** Appends the next bytes to `out` unless they belong to a remark. Holds bytes back until it is clear whether they
+ * do. */
 void tt_remarks_pass(struct tt_remarks *r, const char *bytes, size_t n, struct tt_text *out);
 
 /** At the end of the output, appends the text that is still held back. */

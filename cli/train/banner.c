@@ -135,7 +135,7 @@ static void print_data(struct tt_text *out, const struct tt_setup *s, const stru
                     tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
 
-/* Appends the value of a key in the form of a flag's value. */
+/* Appends the value of a key as a flag would give it. */
 static void add_value(const struct tt_setup *s, const char *label, enum tt_key key, struct tt_text *out)
 {
     tt_text_add(out, ", %s ", label);

@@ -36,7 +36,7 @@ static const char *paint(const struct tt_train_screen *s, const char *code)
 /* A field of the step line, such as "loss:  8.07324". */
 struct field {
     const char *color; /* torchtitan's colour */
-    int rank;          /* if the terminal is too narrow, the fields of highest rank are left out first */
+    int rank;          /* if the terminal is too narrow, the fields with the highest rank are left out first */
     char text[64];
 };
 
@@ -61,7 +61,7 @@ static void squeeze(const char *text, char *out)
     *out = 0;
 }
 
-/* The columns of the line. The last field, eta, counts with its greatest length. */
+/* The columns of the line. The last field, eta, counts with its largest length. */
 static int columns_of(const struct field *field, int n, struct line_form form)
 {
     int columns = (int)strlen("eta: 10 min 10 s");
@@ -340,7 +340,7 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
                 " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
                 "for instance to %" PRId64,
                 warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
-    /* the user of a flag expects an effect; in files both keys are common, since run.yaml records the computed
+    /* whoever gives the flag expects an effect; files often contain both keys, since run.yaml records the computed
      * number */
     if (cfg->training.epochs != TT_NULL_INT && tt_text_begins(tt_config_origin(cfg, TT_KEY(training.steps)), "flag "))
         tt_warn("training.steps is not used: training.epochs is %" PRId64 ", which is %" PRId64
@@ -402,7 +402,7 @@ static double percent(double part, double whole)
 /* A policy that sends less than the current one, as advice. */
 struct remedy {
     const char *flag;
-    const char *price; /* its cost other than memory, or "" */
+    const char *price; /* its cost besides memory, or "" */
     bool (*apply)(const struct tt_setup *s, struct tt_engine_options *options);
 };
 
@@ -541,7 +541,7 @@ static void add_tokens(const struct tt_reporter *r, const struct tt_run_about *a
     tt_text_add(out, "\n");
 }
 
-/* At the start or now. The ranks of this host are idle already, but count in the mean. */
+/* At the start or now. The ranks of this host are already idle, but still count in the mean. */
 static const char *others_at_the_end(const struct tt_reporter *r, struct tt_text *text)
 {
     const struct tt_load now = tt_load_read(NULL);

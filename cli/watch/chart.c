@@ -87,7 +87,7 @@ static void thin(struct tt_curve *c, struct tt_curve *means)
             end++;
         for (int64_t k = i; k < end; k++)
             sum += c->value[k];
-        if (means) /* at the last of the steps */
+        if (means) /* value at the last step */
             add_point(means, c->step[end - 1], sum / (double)(end - i));
         kept += keep_extremes(c, kept, i, end);
     }
@@ -263,7 +263,7 @@ static void release_panel(const struct tt_chart *c, struct tt_panel *p)
     tt_free(p->marks);
 }
 
-/* A panel that the user named must not be empty; a usual panel that is empty is left out. */
+/* A panel that the user named must not be empty; an empty default panel is left out. */
 static int check_panels(struct tt_chart *chart, bool asked)
 {
     int kept = 0;
@@ -307,7 +307,7 @@ static void add_panel(struct tt_chart *c, const char *field, const struct tt_cha
     c->panel[c->n_panels++] = p;
 }
 
-/* The usual panels, and one for each validation set. */
+/* The default panels, and one for each validation set. */
 static void add_usual_panels(struct tt_chart *c, const struct tt_history *history, const struct tt_chart_options *o)
 {
     for (enum tt_metric k = 0; k < TT_METRICS; k++)
@@ -645,7 +645,7 @@ static void draw(const struct tt_chart *chart, const struct tt_panel *p, const s
 
         for (int64_t i = 0; i < p->marks[run].n; i++)
             put_letter(chart, p, c, p->marks[run].step[i], p->marks[run].value[i], run, MARK);
-        /* braille has no shapes, so each curve shows its letter once, all at different places */
+        /* braille has no shapes, so each curve shows its letter once, at a place of its own */
         if (chart->n_runs > 1 && c->screen->utf8 && curve->n)
             put_letter(chart, p, c, curve->step[at], curve->value[at], run, (char)('A' + run));
     }

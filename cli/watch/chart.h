@@ -23,7 +23,7 @@ struct tt_chart_options {
     bool log_scale;         /* logarithm of the values; values that are not positive are left out */
 };
 
-/** Points in ascending order of steps, all finite; thinned, but so that no picture shows the difference. */
+/** Points in ascending order of steps, all finite; thinned, but not so much that a picture would show it. */
 struct tt_curve {
     int64_t n, cap;
     double *step, *value;
@@ -34,7 +34,7 @@ struct tt_panel {
     char *field, *title;
     double low, high; /* the range of the values (with log_scale, of their logarithms), with a margin */
     bool log_scale;
-    /* curves may be smoothed: their values are frequent and vary, unlike validations and the learning rate */
+    /* smoothing makes sense: values are frequent and vary, unlike validations and the learning rate */
     bool smooths;
     struct tt_curve *curve; /* one per run */
     struct tt_curve *means; /* one per run: if the curve was thinned, the means of equal sections; otherwise empty */
@@ -50,7 +50,7 @@ struct tt_chart {
 };
 
 /**
- * Makes the curves of runs from their names and histories. A usual field that no run has recorded is left out.
+ * Makes the curves of runs from their names and histories. A default field that no run has recorded is left out.
  * TT_EDATA: there is nothing to draw. The caller releases ret_chart.
  */
 int tt_chart_make(int n_runs, const char *const *runs, const struct tt_history *history,
@@ -60,7 +60,7 @@ void tt_chart_release(struct tt_chart *chart);
 /* ---- outputs ---- */
 
 struct tt_chart_screen {
-    int columns, lines; /* space for the chart; panels that do not fit are left out, the last ones first */
+    int columns, lines; /* space for the chart; the last panels are left out if they do not fit */
     bool utf8;          /* braille; otherwise ASCII */
     bool color;
 };

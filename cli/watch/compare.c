@@ -126,7 +126,7 @@ static void compare_column(struct comparison *c, const struct tt_table *a, const
         add_field(c, called, &found);
 }
 
-/* Compares the loss on all sets together, and the loss on each set that both runs have. */
+/* Compares the loss on all sets together, and on each set that both runs have. */
 static void compare_validations(struct comparison *c)
 {
     const struct tt_table *a = &c->run[0].validations, *b = &c->run[1].validations;
@@ -171,7 +171,7 @@ static void add_range(json_t *ranges, int64_t from, int64_t to, int64_t count)
                                                       "count", (json_int_t)count));
 }
 
-/* Returns the number of steps that both runs have. Within a range, the other run has no step. */
+/* Returns the number of steps that both runs have, and lists the ranges of steps that only one run has. */
 static int64_t compare_steps(struct comparison *c)
 {
     struct pairing p = pair_up(c, &c->run[0].steps, &c->run[1].steps);

@@ -96,7 +96,7 @@ out:
     return rc;
 }
 
-/* Drops links, such as `latest`, to runs that are in the list under their own names. */
+/* Drops links, such as `latest`, to runs that the list contains under their own names. */
 static int drop_links(struct tt_runs *runs, int first)
 {
     bool drops = false;
@@ -324,8 +324,8 @@ static void keep_text(char **text, const json_t *record, const char *key)
     *text = tt_strdup(found ? found : "");
 }
 
-/* Takes the record of a start. The steps that it supersedes are dropped only at its first step, since it may fail
- * before that. */
+/* Takes the record of a start. The steps that it replaces are dropped only at its first step, since it may fail before
+ * that. */
 static void take_run(struct tt_history *h, json_t *record)
 {
     const json_t *from = json_object_get(record, "resumed_from");
@@ -476,7 +476,7 @@ static int read_from(struct tt_history *h, int fd, int64_t size)
             block = tt_realloc(block, cap *= 2, 1);
     }
     h->line.at = h->offset;
-    take_line(h, block, n, false); /* perhaps only its line end is missing */
+    take_line(h, block, n, false); /* perhaps only the line end is missing */
 out:
     tt_free(block);
     return rc;

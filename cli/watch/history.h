@@ -46,7 +46,7 @@ struct tt_history {
     bool only_places;
     struct tt_line_place line; /* the line that is being taken */
 
-    int64_t tail_bytes; /* steps and validations further from the end of the file are skipped; 0: none is skipped */
+    int64_t tail_bytes; /* steps and validations further from the end of the file are skipped; 0: none */
     int64_t offset;     /* where the unread part begins */
     uint64_t inode;
     int64_t lines, bad_lines, first_bad;
@@ -81,7 +81,7 @@ void tt_history_release(struct tt_history *history);
 /** A column by its name; NULL: no record has that field. */
 const double *tt_table_column(const struct tt_table *table, const char *name);
 
-/** The validation set to whose loss a column belongs ("loss/NAME"); NULL: the column is no such loss. */
+/** The validation set whose loss a column contains ("loss/NAME"); NULL: the column is not such a loss. */
 const char *tt_table_set_name(const char *column);
 
 /** The first row whose step is at least this one; n: there is none. */
@@ -99,7 +99,7 @@ struct tt_runs {
 };
 
 /**
- * Adds the runs up to three levels below a folder, except runs below another run, and links to runs that are listed
+ * Adds the runs up to three levels below a folder, except runs inside another run, and links to runs that are listed
  * anyway. A path that is not a folder has no runs. Warns of folders that cannot be read.
  */
 int tt_runs_add_below(const char *folder, struct tt_runs *runs) TT_MUST_CHECK;

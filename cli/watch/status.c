@@ -23,8 +23,8 @@
 #include "trainer/step/metrics.h"
 
 enum {
-    MEDIAN_ROWS = 1000, /* the number of newest reports whose median is taken */
-    BY_SIGNAL = 128,    /* from here on, exit codes of processes that a signal ended */
+    MEDIAN_ROWS = 1000, /* the median is over this many of the newest reports */
+    BY_SIGNAL = 128,    /* larger exit codes mean that a signal ended the process */
     CONSOLE_BYTES = 4096
 };
 
@@ -86,7 +86,7 @@ static int find_state(struct status *s)
     else
         s->state = s->exit == 0 ? "completed"
                    : s->exit == tt_error_exit_code(TT_ESTOPPED) || s->exit == tt_error_exit_code(TT_EINTERRUPTED)
-                       ? "stopped" /* after Ctrl-C too, which gives the exit code of a process that it ended */
+                       ? "stopped" /* also after Ctrl-C, which ends a process with such an exit code */
                    : s->exit >= BY_SIGNAL ? "killed"
                                           : "failed";
     set(s, "state", json_string(s->state));
@@ -149,8 +149,8 @@ static void set_last_words(struct status *s)
 
 /* --- progress and speed --- */
 
-/* The median time of a step since the newest start. The first report, whose steps are slower, counts only if there is
- * no other. */
+/* The median time of a step since the newest start. The first report, whose steps are slower, counts only if there are
+ * no others. */
 static double median_step_sec(const struct tt_history *h)
 {
     const double *column = tt_table_column(&h->steps, "step_time_s");
@@ -256,7 +256,7 @@ out:
 
 /* --- warnings --- */
 
-/* A report is late if it takes late_factor times as long as usual, and at least late_sec. */
+/* A report is late if it takes late_factor times the usual time, and at least late_sec. */
 static const double late_factor = 5.0, late_sec = 60.0, slow_factor = 1.25;
 
 static void set_warnings(struct status *s)

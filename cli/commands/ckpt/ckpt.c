@@ -21,7 +21,7 @@
 
 /* --- consolidate, convert, average --- */
 
-/* Reads the type of the tensors. GGUF has types of its own, and its output is a single file. */
+/* Reads the type of the tensors. GGUF has its own types, and its output is a single file. */
 static int read_type(const struct tt_args *args, struct tt_copy *options_out)
 {
     static const char *const refused[] = {"dtype", "max_shard_size"};
@@ -295,7 +295,7 @@ static bool is_unreadable(const json_t *problem)
     return strcmp(tt_cli_text(problem, "kind"), "unreadable") == 0;
 }
 
-/* The first problem that proves damage, since only damage shows that a checkpoint is bad. NULL: none does. */
+/* The first problem that proves damage, since other problems do not make a checkpoint bad. NULL: none does. */
 static const json_t *find_damage(const json_t *problems)
 {
     for (size_t i = 0; i < json_array_size(problems); i++) {

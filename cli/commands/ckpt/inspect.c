@@ -32,13 +32,13 @@ static const char *shape_text(char *buf, size_t buf_size, const json_t *tensor)
 
 /* --- tensors that are alike --- */
 
-/* Tensors that share one line of a table, which stands where the first of them would. */
+/* Tensors that share one line of a table, in the place of the first of them. */
 struct alike {
     int n;
     char *name; /* "layers.0-5.attention.wq.weight" */
 };
 
-enum { SLOTS = 4, DIGITS = 9 }; /* how many numbers of a name are compared, and their greatest length in digits */
+enum { SLOTS = 4, DIGITS = 9 }; /* how many numbers in a name are compared, and how many digits they may have */
 
 /* A tensor, and a key that it shares with all similar tensors. */
 struct entry {
@@ -177,7 +177,7 @@ static void find_alike(const struct tt_manifest *manifest, struct alike *ret_ali
 
 /* --- tensors --- */
 
-/* Adds the cells of a tensor up to its number of chunks. */
+/* Adds the cells of a tensor, up to the one with its number of chunks. */
 static void add_tensor(const json_t *t, const char *name, struct tt_columns *table)
 {
     char shape[128];
@@ -231,8 +231,7 @@ static void print_each(const struct tt_ckpt_inspection *inspection)
     tt_columns_print(&table);
 }
 
-/* Prints a line for each group of similar tensors. The tensors of the optimizer are moments and averages of the
- * weights. */
+/* Prints a line for each group of similar tensors. The optimizer's tensors are moments and averages of the weights. */
 static void print_alike(const struct tt_ckpt_inspection *inspection, bool moments)
 {
     static const struct tt_column columns[] = {TENSOR_COLUMNS, {"tensors", 7, true, 1, 3, 0}};
@@ -382,7 +381,7 @@ int tt_ckpt_verb_inspect(const struct tt_args *args)
     for (int i = 1; i < args->n_words; i++) {
         TT_TRY(tt_ckpt_inspect(args->word[i], tt_args_has(args, "stats"), &all[i]));
         if (is_json)
-            continue; /* nothing is printed before all paths are known to be good */
+            continue; /* print nothing before all paths are known to be good */
         print_inspect(&all[i], args);
         tt_ckpt_inspection_release(&all[i]);
     }
@@ -432,7 +431,7 @@ static void print_only(const char *where, const json_t *names)
         tt_print("only in %s: %s\n", where, json_string_value(json_array_get(names, i)));
 }
 
-/* end: the text after the two values. */
+/* end: text after the two values. */
 static void print_note(const json_t *note, const char *end)
 {
     char *a = tt_json_text(json_object_get(note, "a")), *b = tt_json_text(json_object_get(note, "b"));
