@@ -82,8 +82,8 @@ out:
 /*
  * The order in which dimensions lie in memory, from their strides: 0 if rows follow each other, else the number of the
  * outermost dimension in the lowest four bits, the next one in the next four, and so on. False if there are gaps
- * between elements, or if elements overlap. Strides of dimensions of size 0 or 1 do not matter. volume: the product of
- * the sizes.
+ * between elements, or if elements overlap. The strides of dimensions of size 0 or 1 do not matter. volume: the product
+ * of the sizes.
  */
 static bool find_order(const int64_t *shape, const int64_t *stride, int ndim, int64_t volume, uint32_t *ret_order)
 {
@@ -144,8 +144,8 @@ out:
     return rc;
 }
 
-/* Whether a tensor's elements are the conjugates or negatives of the stored ones, as its last argument says: {"conj":
- * True}. */
+/* Whether the elements of a tensor are the conjugates or negatives of the stored ones, as its last argument says:
+ * {"conj": True}. */
 static bool is_changed(const struct tt_pickle_value *flags)
 {
     const struct tt_pickle_value *conj = tt_pickle_member(flags, "conj"), *neg = tt_pickle_member(flags, "neg");

@@ -38,7 +38,7 @@ struct parse {
     int n_stored;
     struct path *path;
     int n_paths;
-    size_t chunks_left; /* the most chunks that a pickle of this size can still describe */
+    size_t chunks_left; /* how many more chunks a pickle of this size can describe */
     struct tt_dcp_metadata metadata;
 };
 
@@ -94,7 +94,7 @@ static bool is_dict(const struct tt_pickle_value *value)
     return value && value->kind == TT_PICKLE_DICT;
 }
 
-/* A key, a file or a part of a path. Many values of a pickle may share one text, so a long text is refused. */
+/* Reads a key, a file or a part of a path. Many values of a pickle may share one text, so long texts are refused. */
 static bool is_text(const struct tt_pickle_value *value)
 {
     return value && value->kind == TT_PICKLE_TEXT && value->size <= TEXT_MOST;
@@ -233,8 +233,8 @@ static int add_pieces(struct parse *p, struct tt_dcp_entry *entry, const struct 
         int n_offsets = 0, n_sizes = 0;
         int64_t volume;
 
-        /* Chunks without elements need no row. Many tensors may share one list of them, and it would be read again for
-         * each tensor. */
+        /* Chunks without elements need no row, so many tensors could share one long list of such chunks, which would be
+         * read again for each tensor. */
         if (p->chunks_left-- == 0)
             return fail(p, "it lists more pieces than its bytes can describe, at", key);
         if (!tt_pickle_is(chunk, TT_PY_CHUNK) ||

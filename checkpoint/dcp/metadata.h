@@ -29,7 +29,7 @@ struct tt_dcp_entry {
     int64_t shape[TT_BOX_DIMS];
     int n, cap;
     struct tt_dcp_piece *piece;
-    char *unread; /* why titan does not read it, although it is intact: "is …"; NULL: titan may read it */
+    char *unread; /* why titan does not read it, although it is intact: "is …"; NULL: titan can read it */
 };
 
 struct tt_dcp_file {

@@ -108,7 +108,7 @@ bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class)
     return value && value->kind == TT_PICKLE_OBJECT && value->class == class;
 }
 
-/* Many objects may share one state. Searching a large state again for each of them would take long. */
+/* Many objects may share one state, and searching a large state again for each of them would take too long. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name)
 {
     if (value && value->kind == TT_PICKLE_OBJECT)

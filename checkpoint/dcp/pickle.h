@@ -35,7 +35,7 @@ enum tt_py_class {
     TT_PY_TYPE,         /* an element type, or the class of its storage */
     TT_PY_UNTYPED,      /* a storage of bytes */
     TT_PY_STRANGE_TYPE, /* a type that titan does not read */
-    TT_PY_OTHER,        /* may occur, but titan does not need it */
+    TT_PY_OTHER,        /* a class that may occur, but that titan does not need */
 };
 
 enum tt_pickle_kind {
@@ -48,7 +48,7 @@ enum tt_pickle_kind {
     TT_PICKLE_TUPLE,
     TT_PICKLE_LIST,
     TT_PICKLE_DICT,       /* items: key, value, key, value, … */
-    TT_PICKLE_CLASS,      /* a class; `text` is its name without the module */
+    TT_PICKLE_CLASS,      /* a class; `text` is its name, without the module */
     TT_PICKLE_OBJECT,     /* the result of calling a class; its items, if any, are a dict's */
     TT_PICKLE_PERSISTENT, /* an object outside the pickle, whose id is `args` */
 };

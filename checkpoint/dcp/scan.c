@@ -321,12 +321,12 @@ static enum tt_dcp_role role_of(const struct naming *naming, const struct tt_dcp
         for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
             if (tt_text_begins(name, others[i]))
                 return TT_DCP_OTHER;
-        if (!entry->is_tensor || (entry->ndim == 0 && integer && !strchr(key, '.'))) /* or a counter, such as "epoch" */
+        if (!entry->is_tensor || (entry->ndim == 0 && integer && !strchr(key, '.'))) /* or a counter such as "epoch" */
             return TT_DCP_OTHER;
         if (naming->has_model && !has_prefix(key, naming->model))
             return TT_DCP_BESIDE;
         for (name = key + naming->model.n; naming->has_model && name < key + entry->leaf; name = strchr(name, '.') + 1)
-            if (name[strspn(name, "0123456789")] != '.') /* otherwise the number of a part in a list of parts */
+            if (name[strspn(name, "0123456789")] != '.') /* otherwise it is the number of a part in a list of parts */
                 break;
     }
     ret->name = rename_parts(naming, name);

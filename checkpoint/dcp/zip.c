@@ -25,7 +25,7 @@ enum {
     DIRECTORY_MOST = 1 << 20,
 };
 
-/* The bytes of an archive that were last read. A small archive takes two reads, one for each end. */
+/* The most recently read bytes of an archive. A small archive takes two reads, one for each end. */
 struct window {
     const struct tt_stretch *archive;
     int64_t at, n;
@@ -65,7 +65,7 @@ out:
     return rc;
 }
 
-/* Finds the directory from the last bytes of the archive; torch.save writes no comment after them. */
+/* Finds the directory by the last bytes of the archive; torch.save writes no comment after them. */
 static int find_directory(struct window *w, int64_t *ret_at, int64_t *ret_bytes, int64_t *ret_n)
 {
     int64_t total = w->archive->bytes, end64;

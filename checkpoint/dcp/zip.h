@@ -70,7 +70,7 @@ struct tt_archive {
  */
 void tt_archive_begin(const struct tt_text *pickle, int64_t data, struct tt_archive *ret_archive);
 
-/** Makes the tail; call it once. crc: the CRC-32 of the elements. */
+/** Makes the tail; call it only once. crc: the CRC-32 of the elements. */
 void tt_archive_end(struct tt_archive *archive, uint32_t crc);
 void tt_archive_release(struct tt_archive *archive);
 

@@ -136,8 +136,8 @@ int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t si
         at += n;
         left -= (size_t)n;
     }
-    /* Starts writing to disk now; otherwise the disk would be idle until fsync. This is only a hint; fsync reports
-     * failures. */
+    /* Makes the system write to disk now; otherwise the disk would be idle until fsync. This is only a hint; fsync
+     * reports failures. */
     if (!direct && size >= WRITE_EARLY)
         (void)sync_file_range(file->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
     return 0;
@@ -243,7 +243,7 @@ static int fail_publish(const char *from, const char *to, int error)
 }
 
 /* For file systems that cannot exchange two folders (some network ones): renames the old folder, then the new one. A
- * crash between the two leaves the old one under its `aside` name; tt_ckpt_store_open puts it back. */
+ * crash between the two renames leaves the old folder under its `aside` name; tt_ckpt_store_open puts it back. */
 static int replace_in_two_steps(const char *from, const char *to, const char *old, int rank)
 {
     int rc = 0;
@@ -299,7 +299,7 @@ int tt_commit_publish(const char *parent, const char *temporary, const char *nam
     }
     TT_TRY(tt_fault("published", rank));
     TT_TRY(tt_folder_sync(parent));
-    /* The new folder is now committed. It is no failure if part of the old one remains. */
+    /* The new folder is now committed. If part of the old one remains, that is not a failure. */
     if (exists && !keeps && (tt_fault("replaced", rank) < 0 || tt_folder_remove(old) < 0))
         tt_warn("the replaced '%s' could not be removed: %s", old, tt_error_message());
 out:
@@ -328,7 +328,7 @@ out:
 
 /* --- outputs of commands --- */
 
-/* The real path, or NULL if nothing exists there. It is an error if the path cannot be examined at the moment. */
+/* The real path, or NULL if nothing exists there. Fails if the path cannot be examined at the moment. */
 static int find_real(const char *path, char **ret_real)
 {
     int tries = 0;
@@ -408,7 +408,7 @@ static bool is_made(const char *name, const char *prefix)
            (tt_random_is_word(name + n) || strspn(name + n, "0123456789") == strlen(name + n));
 }
 
-/* An older output is renamed only while a new one takes its place, so if that place is taken, the renamed folder is
+/* An older output is renamed only when a new one replaces it, so if the new one is in place, the renamed folder is
  * useless. */
 int tt_output_sweep(const char *parent, const char *name)
 {

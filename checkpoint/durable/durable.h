@@ -25,25 +25,26 @@ struct tt_durable {
     bool direct;
 };
 
-/** Creates path.tmp-RANDOM and reserves `bytes` for it, so that a full disk is noticed now. */
+/** Creates path.tmp-RANDOM and reserves `bytes` bytes for it, so that a full disk is noticed now. */
 int tt_durable_begin(const char *path, int64_t bytes, int rank, struct tt_durable *ret_file) TT_MUST_CHECK;
 
 /** Writes at offset; threads may write different parts at once. The system starts to write long parts to disk now. */
 int tt_durable_write(const struct tt_durable *file, const void *bytes, size_t size, int64_t offset) TT_MUST_CHECK;
 
 /**
- * Makes writes bypass the system's cache from now on, until turned off, if the file system can. Memory, offset and size
- * of every write must then be multiples of 4096. This saves the copy into the cache and leaves the cache to training.
+ * From now on, until turned off, writes bypass the system's cache, if the file system supports this. Memory, offset and
+ * size of every write must then be multiples of 4096. This avoids the copy into the cache and leaves the cache to
+ * training.
  */
 void tt_durable_direct(struct tt_durable *file, bool on);
 
 /** Truncates the file to its size, after writes that were longer because of alignment. */
 int tt_durable_cut(const struct tt_durable *file, int64_t bytes) TT_MUST_CHECK;
 
-/** fsync, close, rename to path. After a failed fsync the file is given up. Always releases `file`. */
+/** fsync, close, rename to path. After a failed fsync the file is abandoned. Always releases `file`. */
 int tt_durable_end(struct tt_durable *file) TT_MUST_CHECK;
 
-/** Gives up: closes and removes the temporary file. Does nothing to a file with fd -1, as after tt_durable_end. */
+/** Abandons the file: closes and removes the temporary file. Does nothing if fd is -1, as after tt_durable_end. */
 void tt_durable_cancel(struct tt_durable *file);
 
 /** Writes the small file folder/name in a single call. */
@@ -57,13 +58,13 @@ int tt_commit_sync_tree(const char *folder) TT_MUST_CHECK;
 
 /**
  * Makes parent/temporary appear as parent/name in one step, durably. An existing folder `name` is exchanged with it and
- * becomes parent/aside, which is then removed; with `keeps` it stays, and `aside` must be a free name. If the file
- * system can exchange folders, there is a folder `name` at every instant.
+ * becomes parent/aside, which is then removed. With `keeps`, parent/aside stays; that name must not exist before. If
+ * the file system can exchange folders, there is a folder `name` at every instant.
  */
 int tt_commit_publish(const char *parent, const char *temporary, const char *name, const char *aside, bool keeps,
                       int rank) TT_MUST_CHECK;
 
-/** Removes parent/name. It is renamed to parent/aside first, so that it is never seen half removed. */
+/** Removes parent/name. Renames it to parent/aside first, so that nobody ever sees it half removed. */
 int tt_commit_remove(const char *parent, const char *name, const char *aside, int rank) TT_MUST_CHECK;
 
 /**
@@ -73,7 +74,7 @@ int tt_commit_remove(const char *parent, const char *name, const char *aside, in
 struct tt_output {
     char *parent, *name, *temporary, *aside;
     char *folder; /* the hidden folder that the files are written to */
-    int lock_fd;  /* lock of that folder; another command may remove an unlocked one; -1: none */
+    int lock_fd;  /* lock of that folder; other commands may remove an unlocked folder; -1: none */
 };
 
 /** Checks the path of an output before it is made: TT_EUSAGE if the output would replace the file or folder from which
@@ -95,10 +96,10 @@ int tt_output_sweep(const char *parent, const char *name) TT_MUST_CHECK;
 /** Makes everything durable, publishes the folder, and releases `output`. On failure call tt_output_abandon. */
 int tt_output_publish(struct tt_output *output) TT_MUST_CHECK;
 
-/** Gives up and removes everything. Keeps this thread's error message. */
+/** Abandons the output and removes everything. Keeps this thread's error message. */
 void tt_output_abandon(struct tt_output *output);
 
-/** Copies those files of a folder whose names `want` accepts into the output. The folder may be missing. */
+/** Copies the files of a folder whose names `want` accepts into the output. The folder may be missing. */
 int tt_output_copy(const struct tt_output *output, const char *from_folder,
                    bool (*want)(const char *name)) TT_MUST_CHECK;
 
@@ -106,7 +107,7 @@ int tt_output_copy(const struct tt_output *output, const char *from_folder,
  * Injected failures, to test the commit protocol: TITAN_FAULT=point:rank:action[,…] makes rank `rank` ('*': every rank)
  * fail at that point of a save, in the training thread or the writer's. Actions: kill (SIGKILL to itself), pause
  * (SIGSTOP, until somebody sends SIGCONT), enospc, eio (the call fails with that error). The code is always compiled
- * in; it costs one getenv per point, and a save passes a dozen points.
+ * in; it costs one getenv per point, about a dozen per save.
  */
 #define TT_FAULT_MAP(X)                                                                                   \
     X(begin)            /* every rank, before anything is written */                                      \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies weights: opens the sources, checks the place, and gives the weights and the small files to a sink, which is a
- * row of a table. Whole tensors are streamed, one block of rows at a time.
+ * Copies weights: opens the sources, checks the destination, and gives the weights and the small files to a sink, which
+ * is a row of a table. Whole tensors are streamed, one block of rows at a time.
  */
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +73,7 @@ out:
     return rc;
 }
 
-/* Whether an export writes this file beside the weights. Any other file there comes from the user. */
+/* Whether an export writes this file beside the weights; any other file there comes from the user. */
 static bool is_companion(const char *name)
 {
     return tt_text_ends(name, ".json") || tt_text_ends(name, ".jinja") || strcmp(name, "merges.txt") == 0 ||
@@ -148,7 +148,7 @@ static int check_output(const char *path, bool force)
     if (info.kind != TT_FILE_FOLDER)
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder", path);
     TT_TRY(tt_folder_list(path, &names, &n));
-    /* Nothing shows that titan wrote damaged files. */
+    /* Nothing shows whether titan wrote damaged files. */
     if ((rc = is_weights(path, names, n, &own)) == TT_EDATA || (rc == 0 && !own))
         rc = is_converted(path, &own);
     if (rc == TT_EDATA || (rc == 0 && !own))
@@ -244,8 +244,8 @@ static bool any_name(const char *name)
 }
 
 /*
- * Writes the assets or, in a folder for PyTorch, a description of the model if the source has no assets; and beside
- * consolidated weights what is known of their run.
+ * Writes the assets or, in a folder for PyTorch, a description of the model if the source has no assets. Beside
+ * consolidated weights, also writes what is known about their run.
  */
 static int put_assets(struct tt_copying *c)
 {
@@ -431,7 +431,7 @@ out:
 
 static void release(struct tt_copying *c)
 {
-    tt_output_abandon(&c->output); /* no effect once the output is published */
+    tt_output_abandon(&c->output); /* has no effect after the output was published */
     tt_weights_release(&c->mean);
     for (int k = 0; k < c->n; k++) {
         tt_weights_release(&c->of[k]);

@@ -445,7 +445,7 @@ static bool leave_averages_out(struct tt_weights *moments)
     return any;
 }
 
-/* The moment beside which PyTorch keeps a parameter's number of updates; NULL: PyTorch keeps no such number. */
+/* The moment beside which PyTorch stores how often it updated a parameter; NULL: it stores no such number. */
 static const char *counted_moment(const struct tt_copying *c)
 {
     const struct tt_optim_row *row = tt_optim_row(optimizer_of(c));
@@ -455,7 +455,7 @@ static const char *counted_moment(const struct tt_copying *c)
     return row->counts_steps ? row->moments[0] : NULL;
 }
 
-/* Writes the moments of each parameter and, beside the first moment, the parameter's number of updates. */
+/* Writes the moments of each parameter and, beside the first moment, how often the parameter was updated. */
 static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weights *moments)
 {
     const char *counted = counted_moment(c);

@@ -32,7 +32,7 @@ struct tt_copy {
     const char *const *more;
     int n_more;
     const double *share;     /* [n] shares of `source` and `more` in the mean; NULL: equal shares */
-    struct tt_told told;     /* the model of the source (of all, if several), if the source does not name it */
+    struct tt_told told;     /* the model of the source (or of all sources), if the source does not name it */
     const char *destination; /* a folder or file that appears whole or not at all */
     enum tt_weights_format format;
     /* Unless `format` is TT_FORMAT_DCP, the source decides the format: a Hugging Face folder, a GGUF file or a PyTorch

@@ -21,7 +21,7 @@
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 
-/* Enough digits for the numbers in a config.json; 1e-05 stays 1e-05. */
+/* Digits of numbers in a config.json; 1e-05 stays 1e-05. */
 enum { REAL_DIGITS = 15 };
 
 const char *const tt_hf_text_names[TT_HF_N_TEXTS] = {
@@ -61,8 +61,8 @@ static int64_t trained_length(const struct tt_source *source)
     return json_integer_value(json_object_get(json_object_get(run_config(source), "training"), "seq_len"));
 }
 
-/* Packed tokens count as titan's if their tokenizer is recorded, and as conversations if the loss leaves some of them
- * out. */
+/* Packed tokens count as written by titan if they record their tokenizer, and as conversations if the loss leaves some
+ * of them out. */
 static void add_dataset(const json_t *meta, const char *name, bool is_named, struct training *training)
 {
     const json_t *data = json_object_get(meta, "data");
@@ -316,9 +316,10 @@ static void add_stop(struct making *m)
 }
 
 /*
- * Makes the token that ends a turn the tokenizer's EOS, as in the files of chat models, because some programs stop at
- * one token only. If there is no padding token, the former EOS becomes it, so that no loss mistakes the end of a turn
- * for padding and leaves it out. If the chat template writes eos_token, EOS stays, because the text would change.
+ * Makes the token that ends a turn the tokenizer's EOS, as in the files of chat models, because some programs stop only
+ * at a single token. If there is no padding token, the former EOS becomes the padding token, so that no loss takes the
+ * end of a turn for padding and leaves it out. If the chat template writes eos_token, EOS stays, because the text would
+ * change.
  */
 static void add_end(struct making *m)
 {

@@ -64,8 +64,8 @@ int tt_copying_to_dcp(struct tt_copying *c) TT_MUST_CHECK;
 int tt_copying_to_gguf(struct tt_copying *c) TT_MUST_CHECK;
 
 /**
- * Checks that a GGUF file may be made: its name ends in .gguf and it does not exist, or with force is a file that titan
- * wrote. Errors: TT_EUSAGE.
+ * Checks that a GGUF file may be made: its name must end in .gguf, and it must not exist or, with `force`, be a file
+ * that titan wrote. Errors: TT_EUSAGE.
  */
 int tt_gguf_check_output(const char *path, bool force) TT_MUST_CHECK;
 
@@ -74,8 +74,8 @@ int tt_gguf_check_output(const char *path, bool force) TT_MUST_CHECK;
 /**
  * Writes config.json, generation_config.json and the tokenizer's files of an export, from the assets of the first
  * source and the sequence length of its training. Keys of an imported folder's config.json that titan does not know
- * (initializer_range, several eos_token_id, …) are kept in the assets and written to the new files. Token ids are the
- * tokenizer's, or absent when there is none.
+ * (initializer_range, several eos_token_id, …) are kept in the assets and written to the new files. Token ids come from
+ * the tokenizer; without a tokenizer, they are absent.
  */
 int tt_hf_folder_finish(struct tt_copying *c) TT_MUST_CHECK;
 

@@ -285,7 +285,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Lists the files that an index names, each once. The caller frees the names, even after an error. */
+/* Lists the files that an index names, without repetition. The caller frees the names, even after an error. */
 static int index_names(const char *path, char ***ret_names, int *ret_n)
 {
     json_t *index = NULL, *map, *file;

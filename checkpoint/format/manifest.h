@@ -16,7 +16,7 @@
  * step-N/manifest.json, the record that makes a folder of shards a checkpoint; the last file written.
  *
  *     {"titan_ckpt": 1,                          version of this format
- *      "step", "ntokens_seen", "sample_cursor",  what training needs to continue
+ *      "step", "ntokens_seen", "sample_cursor", what training needs in order to continue
  *      "mesh": {"pp", "dp_replicate", "dp_shard", "cp", "tp"}, "world", "policy", "run_id", "time",
  *      "config": {…}, …                          whatever else the trainer passed
  *      "assets": [{"path": "assets/tokenizer.json", "bytes", "crc32c"}, …],  see tt_assets_json
@@ -54,7 +54,7 @@ struct tt_manifest_tensor {
     int64_t shape[TT_BOX_DIMS];
     /* for a GGUF tensor, whose last dimension then counts the bytes of blocks; NULL: elements */
     const struct tt_gguf_type_row *packing;
-    /* an average that has taken the place of its weight: tt_manifest_use_averages */
+    /* an average that has replaced its weight: tt_manifest_use_averages */
     bool is_average;
     uint64_t digest;
     bool has_digest;
@@ -110,7 +110,7 @@ int tt_manifest_check_cover(const struct tt_manifest *manifest) TT_MUST_CHECK;
 int tt_manifest_check_tensor(const struct tt_manifest *manifest, const struct tt_manifest_tensor *tensor,
                              const char **ret_kind) TT_MUST_CHECK;
 
-/** The most bytes of a checkpoint, so that sums of sizes do not overflow. */
+/** The largest size of a checkpoint in bytes: sums of sizes must not overflow. */
 #define TT_MANIFEST_BYTES_MOST (INT64_MAX / 64)
 
 /** Checks that no name occurs twice in a group of a sorted manifest. */
@@ -129,9 +129,9 @@ int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kin
 char *tt_manifest_text(const struct tt_manifest *manifest);
 
 /**
- * titan.json, beside the weights that `consolidate --format titan` writes: what the manifest of their step says of the
- * run ("config", "data", "step", "ntokens_seen", "run_id"), without which a later export knows neither the chat
- * template nor the length of training. A folder without weights of a run has none.
+ * titan.json, beside the weights that `consolidate --format titan` writes: what the manifest of their step says about
+ * the run ("config", "data", "step", "ntokens_seen", "run_id"). Without it, a later export would know neither the chat
+ * template nor the length of training. A folder whose weights do not come from a run has no such file.
  */
 #define TT_RUN_FILE "titan.json"
 
@@ -171,7 +171,7 @@ int tt_assets_scan(const char *folder, json_t **ret_json) TT_MUST_CHECK;
  */
 int tt_asset_check(const char *step_path, const json_t *entry, const char **ret_kind) TT_MUST_CHECK;
 
-/** Checks all of them; reports the first one that differs. */
+/** Checks all these files; reports the first one that differs. */
 int tt_assets_check(const char *step_path, const struct tt_manifest *manifest) TT_MUST_CHECK;
 
 #endif

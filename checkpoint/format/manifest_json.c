@@ -3,8 +3,8 @@
  * Reads manifest.json strictly, and writes it for people to read and diff (one line per file and tensor). The text ends
  * with its own checksum, which detects a flipped bit anywhere.
  *
- * The checksum only shows that the text is complete, not that it makes sense. So every value is checked to be one that
- * a save can have written, and code that uses it need not check again.
+ * The checksum only shows that the text is complete, not that it makes sense. So every value must be one that a save
+ * can have written; code that uses the values need not check them again.
  */
 #include <inttypes.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ out:
     return rc;
 }
 
-/* At most TT_BOX_DIMS integers, none of them negative. sizes: [TT_BOX_DIMS]. */
+/* Reads at most TT_BOX_DIMS integers, none of them negative. sizes: [TT_BOX_DIMS]. */
 static int read_sizes(struct tt_json_reader *json, int64_t *sizes, int *ret_n, bool *ret_good)
 {
     bool more;
@@ -379,8 +379,7 @@ out:
     return rc;
 }
 
-/* Reads the object of all tensors, once the files of the manifest are known. TT_EDATA names the tensor that is
- * wrong. */
+/* Reads the object of all tensors; the files of the manifest must be known. TT_EDATA names the tensor that is wrong. */
 static int read_tensors(struct reading *r)
 {
     struct tt_json_span span;
@@ -589,7 +588,7 @@ char *tt_run_file_text(const json_t *meta)
     for (size_t i = 0; i < sizeof run_keys / sizeof *run_keys; i++)
         if (json_object_get(meta, run_keys[i]))
             (void)json_object_set(kept, run_keys[i], json_object_get(meta, run_keys[i]));
-    if (json_object_size(json_object_get(kept, "config")) > 0) /* a conversion has an empty one */
+    if (json_object_size(json_object_get(kept, "config")) > 0) /* empty for a conversion */
         text = tt_json_text(kept);
     json_decref(kept);
     return text;

@@ -37,13 +37,13 @@ struct tt_safetensors {
     int64_t data_start;
     int n;
     struct tt_st_tensor *tensor; /* in the order of their bytes */
-    json_t *metadata;            /* strings by name; NULL when the file has none */
+    json_t *metadata;            /* strings by name; NULL if the file has none */
     bool sharded;                /* whether there is a DCP_SHARDING_INFO */
 };
 
 /**
- * Opens a file and checks its whole header: bounds, types, sizes, no name twice, and contiguous data that fills the
- * file exactly. TT_EDATA names the expected and the actual value; a Git LFS pointer is reported as such.
+ * Opens a file and checks its whole header: bounds, types, sizes, unique names, and contiguous data that fills the file
+ * exactly. TT_EDATA names the expected and the actual value; a Git LFS pointer is reported as such.
  */
 int tt_safetensors_open(const char *path, struct tt_safetensors *ret_file) TT_MUST_CHECK;
 void tt_safetensors_release(struct tt_safetensors *file);
@@ -72,8 +72,8 @@ int tt_safetensors_layout(struct tt_st_tensor *tensor, int n, const json_t *extr
                           int64_t *ret_file_bytes) TT_MUST_CHECK;
 
 /**
- * Reads the intersection of the boxes `want` and `stored` into `bytes`, which is packed as `want`. `stored` is packed
- * row-major in the file from byte `begin` on. Elements of `want` outside `stored` are not touched. item: bytes per
+ * Reads the intersection of the boxes `want` and `stored` into `bytes`, packed as `want`. In the file, `stored` is
+ * packed row-major, beginning at byte `begin`. Elements of `want` outside `stored` are not touched. item: bytes per
  * element. path is for messages.
  */
 int tt_box_read(int fd, const char *path, int64_t begin, const struct tt_box *stored, const struct tt_box *want,

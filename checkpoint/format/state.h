@@ -35,10 +35,10 @@ struct tt_ckpt_chunk {
     int64_t shape[TT_CKPT_DIMS];   /* shape of the whole tensor */
     struct tt_placement placement; /* which rank holds which part */
     struct tt_box part;            /* held by this rank; may be empty */
-    /* tensors that a checkpoint may lack (for weights, one that the user names): all of them or none; they then keep
+    /* a checkpoint (for weights: one that the user names) may lack all the optional tensors of a group; they then keep
      * their values */
     bool optional;
-    enum tt_packing packing; /* `data` has the rows of the part packed, whatever dtype says; only a load fills it */
+    enum tt_packing packing; /* `data` holds packed rows of the part, whatever dtype says; only a load fills it */
     void *data;              /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
 

@@ -14,11 +14,11 @@ struct load {
     const struct tt_hf_options *options; /* may be NULL */
     const struct tt_model *model;
     const struct tt_ckpt_state *state; /* NULL: nothing is read */
-    bool checks;                       /* this rank also looks for tensors that the model does not have */
+    bool checks;                       /* this rank also looks for tensors that the model lacks */
 };
 
-/* Reads the rows of a part, or all that packing them needs, and packs them. Of the model there is never more than one
- * matrix in full. */
+/* Reads the rows of a part, or all rows that packing needs, and packs them. There is never more than one whole matrix
+ * of the model in memory. */
 static int read_packed(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
 {
     bool all = tt_packing_needs_whole(chunk->packing);

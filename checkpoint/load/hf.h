@@ -11,7 +11,7 @@ struct tt_words;
 /** Deviations from the model that a run accepts. */
 struct tt_hf_options {
     const struct tt_words *leave_out; /* regular expressions; matching tensors may stay unused; NULL: none */
-    bool extend_vocabulary;           /* embedding and output may lack rows, which then become the mean of the others */
+    bool extend_vocabulary;           /* embedding and output may lack rows; these become the mean of the others */
 };
 
 /**

@@ -90,8 +90,8 @@ static bool has_kind(const struct tt_manifest *manifest, const char *moment)
 }
 
 /*
- * Finds a moment of the parameter to which `wanted` belongs, if the checkpoint lacks moments of wanted's kind for all
- * parameters, or the run lacks the kind of the found moment; else NULL.
+ * Finds another moment of the parameter to which `wanted` belongs, if the checkpoint has no moments of that kind for
+ * any parameter, or the run does not use the kind of the found moment; otherwise NULL.
  */
 static const char *other_moment(const struct tt_manifest *manifest, const struct tt_ckpt_state *state,
                                 const char *wanted)
@@ -129,7 +129,7 @@ static int check_optimizer(const struct tt_source *source, const struct tt_ckpt_
     return 0;
 }
 
-/* Whether a checkpoint has none of the optional tensors of a group. */
+/* Whether a checkpoint lacks all optional tensors of a group. */
 static bool lacks_optional(const struct tt_source *source, const struct tt_ckpt_state *state, enum tt_ckpt_group group)
 {
     int n = 0;
@@ -181,7 +181,7 @@ static bool experts_differ(const struct tt_source *source, const struct tt_ckpt_
 
 /*
  * Checks that the checkpoint has the tensors of the model: all of them, no others, with the same shapes. A checkpoint
- * that a user names may lack the optional tensors of the model's group. Averages may be missing, and those that the
+ * that a user names may lack the optional tensors of the model's group. Averages may be missing; averages that the
  * model does not need are ignored.
  */
 static int check_fit(const struct tt_source *source, const struct tt_ckpt_state *state, unsigned skip, bool of_user)
@@ -410,7 +410,7 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
 {
     const struct tt_ckpt_request *request = attempt->request;
     struct tt_source *source = NULL;
-    bool reads = false; /* otherwise this rank waits for the rows that others pass on */
+    bool reads = false; /* otherwise this rank waits for rows that others pass on */
     int rc = 0;
 
     *ret_damaged = true;
@@ -442,7 +442,7 @@ out:
     return rc;
 }
 
-/* Loads the checkpoint to which the path leads at the moment. */
+/* Loads the checkpoint to which the path leads now. */
 static int find_and_load(struct tt_comm *comm, const struct tt_mesh *mesh, const char *path,
                          enum tt_load_choice reading, unsigned *skip, const struct tt_ckpt_state *state,
                          json_t **ret_meta)
@@ -684,7 +684,7 @@ out:
     return rc;
 }
 
-/* Tries `step`, the newest that is not known to be damaged, or the step that the request names. */
+/* Tries `step`: the newest step that is not known to be damaged, or the step that the request names. */
 static int try_request(struct tt_comm *comm, const struct view *view, int64_t step,
                        const struct tt_ckpt_request *request, struct attempt *attempt, struct tt_ckpt_found *found,
                        bool *ret_damaged)

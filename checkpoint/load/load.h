@@ -24,10 +24,11 @@
 struct tt_ckpt_request {
     struct tt_line_request line;
     enum tt_load_choice reading; /* which ranks read the rows that several replicas hold */
-    /* load the requested step even if the newest step's line began with this request; for runs that save nothing */
+    /* load the requested step even if the line of the newest step began with this request; for runs that save
+     * nothing */
     bool as_asked;
     /* May refuse a step before its tensors are examined, and may add TT_SKIP flags. NULL: accept every step. Called
-     * locally on every rank. A refusal is final: no older step is tried. */
+     * locally on every rank. A refusal is final: titan tries no older step. */
     int (*accept)(void *arg, const struct tt_manifest *manifest, unsigned *skip);
     void *arg;
 };

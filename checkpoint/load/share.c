@@ -17,7 +17,7 @@ enum { MESSAGE_BYTES = 16 << 20 };
 
 /* --- numbers in as few bytes as possible: seven bits per byte, the lowest first --- */
 
-/* The same functions pack and unpack a manifest: each packs its argument, or returns the value that it unpacks. So
+/* The same functions pack and unpack a manifest: each one packs its argument, or returns the value that it unpacks. So
  * every line below reads `member = code(p, member)`. */
 struct packing {
     struct tt_text *to; /* NULL: unpacks the bytes from `at` on */

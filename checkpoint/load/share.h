@@ -11,12 +11,12 @@
 /* Passes on the bytes that one rank has read, so that storage delivers them only once. */
 
 /**
- * Broadcasts rank 0's manifest (collective): it is input on rank 0 and output on the others, which release it. It is
- * sent in a compact form, a fifth of the size of its text.
+ * Broadcasts rank 0's manifest (collective): it is input on rank 0 and output on the others, which release it. It
+ * travels in a compact form, a fifth of the size of its text.
  */
 int tt_manifest_share(struct tt_comm *comm, struct tt_manifest *manifest) TT_MUST_CHECK;
 
-/** The compact form in memory, for tt_manifest_unpack. The manifest stays as it is. The caller frees it (tt_free). */
+/** The compact form in memory, for tt_manifest_unpack. Does not change the manifest. The caller frees it (tt_free). */
 char *tt_manifest_pack(struct tt_manifest *manifest, size_t *ret_size);
 
 /** Errors: TT_EINTERNAL if the bytes do not come from tt_manifest_pack. */

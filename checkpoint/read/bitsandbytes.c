@@ -148,7 +148,7 @@ out:
     return rc;
 }
 
-/* bnb_4bit_quant_storage: the bytes of pairs may be called numbers of another type, which FSDP of PyTorch can shard. */
+/* bnb_4bit_quant_storage: the bytes may be declared as numbers of another type, which PyTorch's FSDP can shard. */
 static bool is_storage(enum tt_dtype dtype)
 {
     return dtype == TT_U8 || dtype == TT_BF16 || dtype == TT_F16 || dtype == TT_F32;
@@ -222,7 +222,7 @@ int tt_bnb_find(struct tt_source *source, const struct tt_manifest_tensor *value
 
 /* --- reading --- */
 
-/* Elements [first, first + n) of a tensor whose other dimensions are 1, or of one row. */
+/* Elements [first, first + n) of a tensor with only one dimension larger than 1, or of a single row. */
 static int read_run(struct tt_source *source, const struct tt_manifest_tensor *t, int64_t first, int64_t n, void *data)
 {
     struct tt_box box = tt_box_whole(t->ndim, t->shape);
@@ -262,7 +262,7 @@ out:
     return rc;
 }
 
-/* Rounds to the type that the weight has when bitsandbytes has unpacked it, and back. */
+/* Rounds to the type to which bitsandbytes unpacks the weight, and back. */
 static void round_to(enum tt_dtype dtype, int64_t n, float *data)
 {
     enum { SOME = 256 };

@@ -25,13 +25,13 @@ struct tt_bnb {
     const struct tt_manifest_tensor *values, *absmax, *nested; /* nested: NULL without double quantization */
     enum tt_dtype dtype;                                       /* type to which the elements are rounded */
     int64_t shape[2];
-    int64_t block, nested_block; /* elements that share a factor; 0: int8, one a row. Factors that share another one */
+    int64_t block, nested_block; /* elements per factor (0: int8, one factor a row); factors per second factor */
     float map[TT_NF4_VALUES], nested_map[TT_NF4_FACTORS], offset;
 };
 
 /**
  * Checks whether bitsandbytes stored the tensor `values`, NAME.weight: *ret_bnb is NULL if not; otherwise the caller
- * frees it (tt_free). TT_EDATA names a tensor that is missing or has another shape.
+ * frees it (tt_free). TT_EDATA names a tensor that is missing or has the wrong shape.
  */
 int tt_bnb_find(struct tt_source *source, const struct tt_manifest_tensor *values,
                 struct tt_bnb **ret_bnb) TT_MUST_CHECK;
@@ -40,7 +40,7 @@ int tt_bnb_find(struct tt_source *source, const struct tt_manifest_tensor *value
 int tt_bnb_read(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, float *data) TT_MUST_CHECK;
 
 /**
- * The name of the weight to which a tensor of bitsandbytes belongs; the caller frees it. NULL: it is no such tensor.
+ * The name of the weight to which a tensor of bitsandbytes belongs; the caller frees it. NULL: it is not such a tensor.
  */
 char *tt_bnb_weight_of(const char *name);
 

@@ -142,7 +142,7 @@ struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param)
     return t;
 }
 
-/* The list, followed by room for the names of experts. */
+/* Allocates the list, with room for the names of experts after it. */
 static struct tt_hf_tensor *new_list(const struct tt_model *model, char **ret_names)
 {
     enum { DIGITS = 20 };
@@ -226,8 +226,7 @@ out:
     return rc;
 }
 
-/* Reads experts [expert, expert + n): each of their matrices, stored as (rows, columns), is written as (columns,
- * rows). */
+/* Reads experts [expert, expert + n). Their matrices are stored as (rows, columns) and written as (columns, rows). */
 static int transpose_experts(int param, tt_hf_read_fn read, void *arg, int64_t rows, int64_t columns, int64_t expert,
                              int64_t n, float *data)
 {
@@ -557,7 +556,7 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
 
 /* --- values --- */
 
-/* The rows that `read` delivers, plus a number. */
+/* Reads rows by `read` and adds a number to them. */
 static int add_number(int number, float plus, tt_hf_read_fn read, void *arg, int64_t row, int64_t n, float *data)
 {
     int rc = read(arg, number, row, n, data);
@@ -579,7 +578,7 @@ static int take_part(int number, int64_t width, tt_hf_read_fn read, void *arg, i
     return rc;
 }
 
-/* For experts [expert, expert + n): takes rows `which`, which + 2, ... of the `rows` rows of each; a row has `width`
+/* Takes rows `which`, which + 2, ... of the `rows` rows of each of experts [expert, expert + n); a row has `width`
  * elements. */
 static int take_rows(int number, int64_t rows_of, int64_t width, int which, tt_hf_read_fn read, void *arg,
                      int64_t expert, int64_t n, float *data)

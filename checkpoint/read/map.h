@@ -20,10 +20,10 @@ struct tt_hf_tensor {
     int64_t shape[TT_MAX_DIMS];
     int n_params; /* parameters of the model, in the order of their parts */
     int param[TT_HF_PARTS_MOST];
-    int64_t expert; /* for an expert's matrix: the expert's number, the row of the parameter; otherwise 0 */
+    int64_t expert; /* for an expert's matrix: the number of the expert, which is a row of the parameter; otherwise 0 */
 };
 
-/** Elements of a row of a tensor, over all dimensions but the first. */
+/** Elements of a row of a tensor: the product of all dimensions except the first. */
 int64_t tt_row_width(int ndim, const int64_t *shape);
 
 /** The number of Hugging Face tensors that hold a parameter: one, or one per expert. */
@@ -42,12 +42,12 @@ char *tt_hf_expert_name(const char *name, int64_t expert);
 bool tt_hf_is_name(const struct tt_param *param, const char *name);
 
 /** All tensors of an exported model, or of its adapters, in the order of the parameters. The caller frees the list with
- * tt_free; the names of the experts' tensors are part of it. */
+ * tt_free, which also frees the names of expert tensors. */
 struct tt_hf_tensor *tt_hf_tensors(const struct tt_model *model, bool adapters, int *ret_n);
 
 /**
  * Reads rows [row, row + n) of the stored counterpart of `param` into data, packed. When tt_hf_import reads experts,
- * the rows of all their matrices count one after the other.
+ * rows are numbered through all their matrices.
  */
 typedef int (*tt_hf_read_fn)(void *arg, int param, int64_t row, int64_t n, float *data);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the rows of tt_weights, in FP8 and MXFP4 too, and computes digests on the way.
+ * Reads the rows of tt_weights, including FP8 and MXFP4, and computes their digests.
  */
 #include <math.h>
 #include <string.h>
@@ -37,9 +37,9 @@ static void read_factors(enum tt_dtype dtype, const void *scales, int64_t n, flo
 }
 
 /*
- * FP8 has a sign, 4 bits of exponent with a bias of 7, and 3 bits of fraction. Read as a float16, whose exponent has 5
- * bits and a bias of 15, every value is too small by a factor of 2^8, even a subnormal one. There is no infinity; in
- * NaN all bits are set.
+ * FP8 has a sign, 4 bits of exponent with a bias of 7, and 3 bits of fraction. If its bits are read as a float16, whose
+ * exponent has 5 bits and a bias of 15, every value is too small by a factor of 2^8, even a subnormal one. There is no
+ * infinity; in NaN all bits are set.
  */
 static float from_fp8(uint8_t bits)
 {
@@ -234,7 +234,7 @@ static int read_mean_row(struct tt_weights *w, const struct tt_hf_stored *t, flo
     return rc;
 }
 
-/* Rows of a tensor; rows after the last one are the mean of all (source.h: extend_vocabulary). */
+/* Rows of a tensor. Rows beyond its last one are the mean of all rows (source.h: extend_vocabulary). */
 static int read_stored(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, enum tt_dtype dtype,
                        char *data)
 {

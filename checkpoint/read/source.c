@@ -61,8 +61,8 @@ int tt_source_check_forms(const struct tt_source *source, bool optimizer)
     return 0;
 }
 
-/* Takes over the manifest if it has been read already; otherwise its meta is NULL. What consolidated weights say of
- * their run becomes the meta of their description. */
+/* Takes over the manifest if it has been read already; otherwise its meta is NULL. For consolidated weights, the meta
+ * is what titan.json says about their run. */
 static int open_described(const char *path, enum tt_path_kind kind, struct tt_manifest *manifest,
                           struct tt_source **ret_source)
 {
@@ -84,7 +84,7 @@ static int open_described(const char *path, enum tt_path_kind kind, struct tt_ma
         if (source->is_folder && kind == TT_PATH_PLAIN)
             TT_TRY(tt_run_file_read(path, &source->manifest.meta));
         if (tt_source_is_gguf(source) && tt_gguf_check_values(path) < 0)
-            tt_note("%s", tt_error_message()); /* they may have been changed on purpose */
+            tt_note("%s", tt_error_message()); /* the user may have changed them on purpose */
     }
     source->open = tt_calloc_for((size_t)source->manifest.n_files, sizeof *source->open, path);
     TT_TRY(source->open ? 0 : TT_ENOMEM);
@@ -152,7 +152,7 @@ static char *file_path(const struct tt_source *source, int file)
                              : tt_strdup(source->path);
 }
 
-/* Checks the step and rank in a file's header against its place. */
+/* Compares the step and rank in a file's header with the place of the file. */
 static int check_origin(const struct tt_source *source, const struct tt_safetensors *file, const char *relative,
                         const char **ret_kind)
 {
@@ -253,7 +253,7 @@ int tt_source_check_file(struct tt_source *source, int file, const char **ret_ki
     if ((rc = open_file(source, path, open)) < 0) {
         if (rc == TT_EDATA && tt_manifest_check_size(path, source->manifest.file[file].bytes, kind) == 0) {
             *kind = "header";
-            rc = open_file(source, path, open); /* sets its message again, which the check of the size has replaced */
+            rc = open_file(source, path, open); /* sets its message again, which the size check has replaced */
         }
         goto out;
     }

@@ -20,16 +20,16 @@
  */
 struct tt_source {
     char *path;
-    char *assets; /* the folder of the small files, if the user names one; NULL: the checkpoint's */
+    char *assets; /* the folder of the small files, if the user names one; NULL: that of the checkpoint */
     /* embedding and output of a Hugging Face folder may have fewer rows than the model's vocabulary */
     bool extend_vocabulary;
     /* regular expressions; matching tensors may stay unused; borrowed, may be NULL */
     const struct tt_words *leave_out;
-    bool is_folder;         /* otherwise path is a file */
+    bool is_folder;         /* path is a folder; otherwise a file */
     enum tt_path_kind kind; /* never TT_PATH_FOLDER */
     struct tt_step_place place;
     struct tt_manifest manifest;
-    struct tt_safetensors *open; /* one per file; path is NULL if it is not open; without tensors for PyTorch files */
+    struct tt_safetensors *open; /* one per file; path is NULL: not open; without tensors for PyTorch files */
     int n_open;
     struct tt_manifest_chunk turned; /* the chunk that was last put into row order: its file and first byte */
     char *turned_bytes;              /* and its elements in row order; NULL: there is none */
@@ -60,8 +60,8 @@ uint32_t tt_source_checksum(const struct tt_source *source, uint32_t crc, const 
 /** Opens a path that tt_path_resolve has returned. Coverage and file sizes are checked. */
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source) TT_MUST_CHECK;
 
-/** Opens the good checkpoint to which a path leads (tt_path_resolve). The manifest that shows that it is good is read
- * once. */
+/** Opens the good checkpoint to which a path leads (tt_path_resolve). Reads the manifest only once, to see that the
+ * checkpoint is good. */
 int tt_source_find(const char *path, struct tt_source **ret_source) TT_MUST_CHECK;
 
 /** Returns rc, or TT_EREMOVED if rc is an error and the source was removed meanwhile (tt_step_explain). source may be

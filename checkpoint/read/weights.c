@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The tensors of a checkpoint under the requested names; rows.c reads them. An unused tensor shows that the files
- * belong to another model, which computes something else. Tensors that are harmless are recognized by their names.
+ * belong to another model, which computes something else. Harmless tensors are recognized by their names.
  */
 #include "checkpoint/read/weights.h"
 
@@ -114,7 +114,7 @@ static bool is_derived(const struct tt_manifest_tensor *t)
     return t->ndim == 4 && (tt_text_ends(t->name, ".attn.bias") || tt_text_ends(t->name, ".attention.bias"));
 }
 
-/* Whether a name is a parameter's, with or without the family's prefix. */
+/* Whether a name belongs to a parameter, with or without the family's prefix. */
 static bool is_parameter(const struct tt_model *model, const char *name)
 {
     const char *prefix = model->row->hf_prefix ? model->row->hf_prefix : "";
@@ -129,7 +129,7 @@ static bool is_parameter(const struct tt_model *model, const char *name)
     return false;
 }
 
-/* The number of the block that a tensor is in; -1: none. */
+/* The number of the block that contains a tensor; -1: none. */
 static long block_of(const struct tt_model *model, const char *name)
 {
     const char *blocks = model->row->hf_blocks, *prefix = model->row->hf_prefix;
@@ -193,7 +193,7 @@ static const struct {
     {"wpe.", "is model_type gpt2?"},
 };
 
-/* For the name of elements or scales, the length of the name of their weight; otherwise the length of the whole
+/* For a tensor of elements or scales, the length of the name of their weight; otherwise the length of the whole
  * name. */
 static size_t weight_name(const char *name)
 {
@@ -282,7 +282,7 @@ static void note(const struct extra *e, enum kind kind, const char *why)
                 n == 1 ? "is" : "are", why, e->first[kind]);
 }
 
-/* Looks for tensors that the model has no place for (see tt_weights_import). If refuse is false, a note names them. */
+/* Looks for tensors that do not belong to the model (see tt_weights_import). If refuse is false, a note names them. */
 static int check_hf_extra(const struct tt_source *source, const struct tt_model *model, bool refuse)
 {
     struct extra e = {.source = source, .model = model};

@@ -16,7 +16,7 @@
  * scales. Two such tensors are read as bfloat16: each product of an element and its scale is computed in float32 and
  * rounded once.
  *
- *   FP8     NAME (F8_E4M3) and NAME_scale_inv: a scale for each block of rows and columns, or one for the matrix
+ *   FP8     NAME (F8_E4M3) and NAME_scale_inv: a scale for each block of rows and columns, or one for the whole matrix
  *   MXFP4   NAME_blocks (U8) and NAME_scales (U8): 32 elements of 4 bits, the first in the low bits of the first byte,
  *           and the exponent of their power of two. Only for experts, whose matrices are [out, in] in this form alone
  *   others  see bitsandbytes.h, also for their types
@@ -30,7 +30,7 @@ struct tt_hf_stored {
     int64_t shape[TT_BOX_DIMS];
     /* MXFP4: the matrices of experts have titan's layout, which bfloat16 files do not */
     bool is_turned;
-    /* the block of elements that share a scale; a row is as wide as all dimensions but the first */
+    /* the block of elements that share a scale; the width of a row is the product of all dimensions except the first */
     int64_t block_rows, block_width;
 };
 
@@ -71,7 +71,7 @@ struct tt_weights {
     struct tt_hf_tensor *hf;   /* in an export */
     struct tt_gguf_part *gguf; /* in an export or import of GGUF; in an import, stored[i] is the tensor gguf[i] */
     int n_gguf;
-    bool *checked;         /* for each tensor of the manifest: its checksums were compared */
+    bool *checked;         /* for each tensor of the manifest: whether its checksums were compared */
     int64_t *seen;         /* for each tensor of the manifest: the number of rows read */
     uint64_t *digest;      /* and the digest of these rows */
     struct tt_weights *of; /* for a mean: the weights of each checkpoint; borrowed */
@@ -97,15 +97,15 @@ int tt_weights_to_gguf(struct tt_source *source, const struct tt_model *model, s
 
 /** What to do about tensors of a Hugging Face folder that do not belong to the model. */
 enum tt_extra {
-    TT_EXTRA_IGNORED, /* does not look for them; enough on all ranks but one */
-    TT_EXTRA_REFUSED, /* TT_EDATA names one, and says what to do */
+    TT_EXTRA_IGNORED, /* does not look for them; for all ranks except one */
+    TT_EXTRA_REFUSED, /* TT_EDATA names one such tensor, and says what to do */
     TT_EXTRA_NOTED,   /* a note names one */
 };
 
 /**
  * The model under titan's names and in its order, without adapters, from a Hugging Face folder, a GGUF file or a
- * PyTorch folder. TT_EDATA names a tensor that is missing, whose shape differs or, except in a Hugging Face folder,
- * that is not the model's.
+ * PyTorch folder. TT_EDATA names a tensor that is missing, has a different shape or, except in a Hugging Face folder,
+ * does not belong to the model.
  *
  * Some tensors of a Hugging Face folder are never refused: constants that follow from the sizes, a tied head that is a
  * copy of the embedding (TT_EDATA if it differs), and, with a note, parts beside the language model (vision towers,
@@ -117,8 +117,8 @@ int tt_weights_import(struct tt_source *source, const struct tt_model *model, en
 
 /**
  * The mean of the weights of several checkpoints, sum(share * weight) / sum(share), added in double. `of` and `share`,
- * [n] each, are borrowed. The first decides the dtypes. TT_EDATA names a weight that one of them lacks, or whose shapes
- * differ.
+ * [n] each, are borrowed. The first checkpoint decides the dtypes. TT_EDATA names a weight that one of them lacks, or
+ * whose shapes differ.
  */
 int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt_weights *w) TT_MUST_CHECK;
 
@@ -133,7 +133,7 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
 
 /**
  * Reads rows [row, row + rows) in blocks, ascending, and hands each block to `use`: n rows from `first` on, packed.
- * Blocks are larger if each of them reads a whole parameter.
+ * Blocks are larger where each of them must read a whole parameter.
  */
 typedef int (*tt_use_rows)(void *arg, const void *rows, int64_t first, int64_t n);
 int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight, int64_t row, int64_t rows,

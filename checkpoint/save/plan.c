@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The save plan: policies are rows of a table, each a pure function; the layout of each shard file (entries, segments,
- * blocks); and the amount that a save will write. Every rank can compute all of it for every writer, so ranks send none
- * of it.
+ * blocks); and the amount that a save will write. Every rank can compute all of this for every writer, so ranks
+ * exchange none of it.
  *
  * To add a save policy:
  *   1. A row in the policy table: a pure function of tensors and mesh that gives the writer of each row. Rows that
@@ -30,8 +30,8 @@
 #include "core/math/round.h"
 #include "parallel/layout/placement.h"
 
-/* Parts of at least this size are divided among the ranks that hold copies; a smaller part goes to the rank that has
- * the least to write. */
+/* Parts of at least this size are split among the ranks that hold copies; a smaller part goes to the rank with the
+ * least to write. */
 static const int64_t split_bytes = (int64_t)1 << 20;
 
 /* The number of rows of a box; a scalar counts as one row. */
@@ -75,7 +75,7 @@ static int compare_small(const void *pa, const void *pb)
     return a->order - b->order;
 }
 
-/* Among the ranks that hold a part, the one that has the least to write. */
+/* Among the ranks that hold a part, the rank with the least to write. */
 static int least_loaded(const struct tt_mesh *mesh, const struct tt_placement *placement, int part, const int64_t *load)
 {
     int best = tt_placement_rank(mesh, placement, part, 0);
@@ -115,7 +115,7 @@ static bool find_part(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *
 }
 
 /* The ranks of every copy write. Large parts are cut by rows into one piece per copy; small parts are assigned in order
- * of size, largest first, each to the rank that has the least so far. */
+ * of size, largest first, each to the rank with the least so far. */
 static void assign_all(const struct tt_ckpt_state *state, const struct tt_mesh *mesh, int part, int64_t *load,
                        struct tt_ckpt_plan *plan)
 {
@@ -285,7 +285,7 @@ void tt_ckpt_plan_make(const struct tt_ckpt_state *state, const struct tt_mesh *
     make_parts(state, mesh, policy, 0, 1, ret_plan);
 }
 
-/* The last cut of every placement is over these ranks. If ranks share experts, the parts of experts have another
+/* The last cut of every placement is over these ranks. With expert parallelism, the parts of experts are in a different
  * order. */
 void tt_ckpt_plan_shard(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                         const struct tt_ckpt_policy *policy, int rank, struct tt_ckpt_plan *ret_plan)
@@ -375,8 +375,7 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header)
     return rc;
 }
 
-/* The rank that holds element `at` of a whole tensor, and the number of elements from there on that this rank holds in
- * sequence. */
+/* The rank that holds element `at` of a whole tensor, and how many consecutive elements from there on it holds. */
 static int find_holder(const struct tt_ckpt_chunk *tensor, const struct tt_mesh *mesh, int writer,
                        const struct tt_box *whole, int64_t at, int64_t *ret_run)
 {
@@ -549,7 +548,7 @@ void tt_ckpt_preview_release(struct tt_ckpt_preview *preview)
 double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *d, int64_t keep)
 {
     bool removes = keep > 0 && (d->held > keep || d->saves > keep - d->held);
-    int64_t together = d->saves; /* the most new steps that exist before an older one is removed */
+    int64_t together = d->saves; /* at most this many new steps exist before an older one is removed */
     double before, saved, exported;
 
     if (d->saves <= 0)

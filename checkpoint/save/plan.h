@@ -38,8 +38,8 @@ struct tt_box tt_ckpt_piece_box(const struct tt_ckpt_piece *piece, const struct 
 /**
  * A save policy: which rank writes what. `assign` adds the pieces for part number `part` of every tensor with that
  * part; together, the calls for all parts must tile every tensor. load [n_ranks] counts the bytes assigned to each rank
- * so far, for policies that balance them. A policy may assign rows to a writer that does not hold them: the ranks of
- * the writer's copy send them while it writes.
+ * so far, for policies that balance the load. A policy may assign rows to a writer that does not hold them: the ranks
+ * of the writer's copy send these rows while it writes.
  */
 struct tt_ckpt_policy {
     const char *name;   /* checkpoint.save_policy */
@@ -137,8 +137,8 @@ int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_
 int64_t tt_shard_file_bytes(const struct tt_shard_file *file);
 
 /**
- * The files that a save will write, known before there is anything to save: a function of tensors, mesh and policy. The
- * save lays out its files with the same code, so the number of bytes is exact.
+ * The files that a save will write. They are known before there is anything to save, since they depend only on tensors,
+ * mesh and policy. The save lays out its files with the same code, so the number of bytes is exact.
  */
 struct tt_ckpt_preview_file {
     enum tt_ckpt_group group;
@@ -166,8 +166,8 @@ int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh
 void tt_ckpt_preview_release(struct tt_ckpt_preview *preview);
 
 /**
- * The checkpoints that a run will save. From them follows the disk space that they need in addition to the steps now in
- * the folder. Bytes are reals, since a run that keeps everything may need more than an integer can hold.
+ * The checkpoints that a run will save. They determine the disk space that the run needs in addition to the steps now
+ * in the folder. Bytes are doubles, since a run that keeps everything may need more bytes than an integer can hold.
  */
 struct tt_ckpt_demand {
     double one;     /* bytes of a regular save */
@@ -178,8 +178,9 @@ struct tt_ckpt_demand {
 };
 
 /**
- * The most additional space at any time with this keep_latest_k (0: all steps stay). An old step is removed only when
- * the next one is complete. The result is never too small, and it is exact while the folder has at most `keep` steps.
+ * The largest additional space at any time with this keep_latest_k (0: all steps stay). An old step is removed only
+ * when the next one is complete. The result is never too small, and it is exact while the folder has at most `keep`
+ * steps.
  */
 double tt_ckpt_demand_bytes(const struct tt_ckpt_demand *demand, int64_t keep);
 

@@ -91,7 +91,7 @@ static int copy_of(const struct copies *copies, int first, int r)
     return tt_mesh_member(copies->mesh, first, copies->group, r);
 }
 
-/* The word that more than half of the copies have; false if there is none. */
+/* The word that more than half of the copies share; false if there is none. */
 static bool most_common(const struct copies *copies, int first, uint64_t *ret_word)
 {
     int n = tt_mesh_size(copies->mesh, copies->group);
@@ -109,7 +109,7 @@ static bool most_common(const struct copies *copies, int first, uint64_t *ret_wo
     return false;
 }
 
-/* The first rank with that word or, if has is false, with another one; -1 if there is none. */
+/* The first rank with that word or, if `has` is false, with a different one; -1 if there is none. */
 static int rank_with(const struct copies *copies, int first, uint64_t word, bool has)
 {
     for (int r = 0; r < tt_mesh_size(copies->mesh, copies->group); r++)
@@ -216,8 +216,8 @@ out:
     return rc;
 }
 
-/* The groups whose ranks hold copies: replicas; tensor-parallel ranks, for tensors that are not divided; for
- * buffers, all ranks of a stage. */
+/* The groups whose ranks hold copies: replicas; tensor-parallel ranks, for tensors that are not split; all ranks of a
+ * stage, for buffers. */
 static const enum tt_group_id groups[] = {TT_GROUP_COPIES, TT_GROUP_REPLICATE, TT_GROUP_STAGE};
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 

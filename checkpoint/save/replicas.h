@@ -18,8 +18,8 @@
  * wrong.
  *
  * Ranks compare the digests (checkpoint/format/digest.h) of their parts: one word per rank, and the digests of all
- * tensors only if the words differ. A digest is a sum over elements, so elements that have been summed for another
- * purpose need not be read again.
+ * tensors only if the words differ. A digest is a sum over elements, so elements that were summed for another purpose
+ * need not be read again.
  */
 
 /** Whether several ranks hold the same parts of some tensor, so that there is something to compare. */

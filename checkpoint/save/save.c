@@ -26,7 +26,8 @@
 /* --- replicas: the rows that a rank writes are summed for the manifest anyway; only the other rows are read again
  * --- */
 
-/* The elements of a tensor that this rank both holds and writes unconverted: rows of its part, or all of it. */
+/* The elements of a tensor that this rank holds and also writes without conversion: rows of its part, or the whole
+ * part. */
 static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_ckpt_piece *piece)
 {
     const struct tt_ckpt_chunk *c = tt_ckpt_state_tensor(&s->live, piece->tensor);
@@ -40,8 +41,7 @@ static struct tt_summed summed(const struct tt_ckpt_saving *s, const struct tt_c
     return (struct tt_summed){begin, begin + tt_box_volume(&common)};
 }
 
-/* With several replicas: sums the rows that this rank holds but does not write, during the time in which training
- * waits. */
+/* With several replicas: sums the rows that this rank holds but does not write, while training waits. */
 static void sum_rest(struct tt_ckpt_saving *s)
 {
     size_t n = (size_t)(s->live.n_model + s->live.n_optim);
@@ -335,7 +335,7 @@ out:
 
 /* --- prepare --- */
 
-/* Counts the bytes of tensors, headers, manifest and assets, and those that the file system adds. */
+/* Counts the bytes of tensors, headers, manifest and assets, and the overhead of the file system. */
 static int64_t room(const struct tt_ckpt_plan *plan, const struct tt_ckpt_asset *asset, int n_assets)
 {
     int64_t bytes = plan->bytes + plan->bytes / 50 + ((int64_t)1 << 20);
@@ -372,7 +372,7 @@ static int make_folder(void *arg)
     TT_TRY(retiring ? tt_ckpt_writer_wait(retiring) : 0);
     TT_TRY(tt_lock_check(&s->store->lock)); /* a removed folder is not recreated: no lock would protect it */
     TT_TRY(tt_commit_check_space(s->store->folder, need));
-    TT_TRY(tt_folder_remove(s->folder)); /* left by a failed attempt that could not remove it */
+    TT_TRY(tt_folder_remove(s->folder)); /* a failed attempt could not remove it */
     for (int i = 0; i < 3 && rc == 0; i++) {
         char *path = tt_format("%s/%s", s->folder, below[i]);
 

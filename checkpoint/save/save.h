@@ -39,7 +39,7 @@ struct tt_ckpt_saved {
     int files;
     double seconds;     /* from the beginning to the publication */
     double blocked_sec; /* the part of `seconds` in which training waited */
-    double stage_sec;   /* the part of blocked_sec spent on the copy, and on sending rows to their writers */
+    double stage_sec;   /* the part of blocked_sec that goes into the copy, and into sending rows to their writers */
     double write_sec;   /* the time from the first write until the files are durable */
 };
 
@@ -62,15 +62,17 @@ bool tt_ckpt_saving_is_written(const struct tt_ckpt_saving *saving);
 
 /**
  * Waits for the files, publishes the step, removes older checkpoints, and frees `saving` (collective). With a writer,
- * its thread removes these; the next save, or freeing the writer, waits for that. If this returns 0, the checkpoint is
- * committed and durable. On failure every rank gets the same code, the folder is as before, the temporary files are
- * gone, and training may continue. Errors: TT_EIO (a full disk, with the space needed and available), TT_EINTERNAL
- * (ranks disagree on the tensors), TT_ENONFINITE (a tensor has NaN or infinity; such a state never becomes a
- * checkpoint), TT_ECOMM. Only a failed fsync after the final rename leaves a new step that may not survive a power cut.
+ * its thread removes the older ones; the next save, or freeing the writer, waits for that. If this returns 0, the
+ * checkpoint is committed and durable. On failure every rank gets the same code, the folder is as before, the temporary
+ * files are gone, and training may continue. Errors: TT_EIO (a full disk, with the space needed and available),
+ * TT_EINTERNAL (ranks disagree on the tensors), TT_ENONFINITE (a tensor has NaN or infinity; such a state never becomes
+ * a checkpoint), TT_ECOMM. Only a failed fsync after the final rename leaves a new step that may not survive a power
+ * cut.
  */
 int tt_ckpt_saving_end(struct tt_ckpt_saving *saving, struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
-/** Gives up without the other ranks if they can no longer be reached. The next job cleans up. NULL is allowed. */
+/** Abandons the save without the other ranks, when they can no longer be reached. The next job cleans up. NULL is
+ * allowed. */
 void tt_ckpt_saving_drop(struct tt_ckpt_saving *saving);
 
 /** Begins and ends a save. */
@@ -78,8 +80,8 @@ int tt_ckpt_save(struct tt_ckpt_store *store, const struct tt_ckpt_save *save,
                  struct tt_ckpt_saved *ret_saved) TT_MUST_CHECK;
 
 /**
- * Free bytes that a save of these tensors requires in its folder before it begins. Reads the stored dtypes, shapes and
- * placements from the state, but not its parts or data.
+ * How many free bytes a save of these tensors requires in its folder before it begins. Reads the stored dtypes, shapes
+ * and placements from the state, but not its parts or data.
  */
 int64_t tt_ckpt_save_room(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,
                           const struct tt_ckpt_policy *policy, const struct tt_ckpt_asset *asset, int n_assets);

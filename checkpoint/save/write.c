@@ -2,7 +2,7 @@
  *
  * Writes the shard files of one rank, from rows in memory to durable files, and computes checksums and digests on the
  * way. Every byte is read once: copied (or converted), summed while it is in the cache, and written. A writer thread
- * does only the writing. The header contains the checksums and is written last; its size is known before.
+ * only writes. The header contains the checksums and is written last; its size is known in advance.
  *
  * Rows that their writer does not hold are sent to it. Both sides go through the same list, the segments of the
  * writer's file, so only rows are sent. The memory is bounded: the writer receives one block while it writes the
@@ -21,7 +21,7 @@
 #include "core/os/file.h"
 
 enum {
-    SPAN = 256 << 10,    /* bytes that stay in the cache between copy and checksum */
+    SPAN = 256 << 10,    /* this many bytes stay in the cache between copy and checksum */
     WAITING_THREADS = 2, /* extra threads, so that some wait for the disk while others work */
 };
 
@@ -82,7 +82,7 @@ static void sum_span(const struct tt_ckpt_saving *s, const struct tt_shard_file 
     segment->nonfinite += tt_digest_nonfinite(stored->dtype, bytes, size / item);
 }
 
-/* Sums a segment. With `fetches`, its bytes are first copied to memory; otherwise they are already there. */
+/* Sums a segment. With `fetches`, first copies the segment's bytes to memory; otherwise they are already there. */
 static void sum_segment(const struct tt_ckpt_saving *s, const struct tt_shard_file *file,
                         struct tt_shard_segment *segment, bool fetches, char *bytes)
 {

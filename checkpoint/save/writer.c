@@ -76,7 +76,7 @@ int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer)
         TT_TRY(tt_fail(TT_EFIT, "no memory for the staging copy of a checkpoint, %s\nhelp: set %s=disabled",
                        tt_text_bytes(text, sizeof text, (double)bytes), TT_KEY_NAME(checkpoint.async_mode)));
     if (bytes > 0)
-        memset(w->staging, 1, (size_t)bytes); /* not 0, so that every page is really allocated */
+        memset(w->staging, 1, (size_t)bytes); /* any byte except 0, so that every page is really allocated */
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
     TT_TRY(start_thread(w));

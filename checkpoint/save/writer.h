@@ -9,7 +9,7 @@
 
 /**
  * A thread that writes during training, and the memory that it writes from. It is created once, before training, and
- * touches the memory then, since a first touch costs ten times as much as the copy. It does one job at a time and never
+ * touches the memory then, since the first touch costs ten times the copy. It does one job at a time and never
  * communicates.
  *
  * It runs at the lowest priority, so that it uses only cores that the step leaves idle.

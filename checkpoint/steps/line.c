@@ -109,7 +109,7 @@ void tt_line_committed(struct tt_ckpt_store *store, int64_t step)
 
     if (parent < 0)
         return;
-    if (parent != step) /* unless the publication has already set the parent aside */
+    if (parent != step) /* unless publishing the step has already set the parent aside */
         TT_TRY(tt_aside_step(store->folder, parent, TT_ASIDE_ABANDONED, store->run_id));
     store->parent_step = -1;
     TT_TRY(tt_parent_unmark(store->folder, parent, store->run_id));

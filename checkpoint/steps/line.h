@@ -11,8 +11,8 @@
 
 /**
  * The line of a run: steps each of which was trained from the previous one. A resume continues the line of the step
- * that it loads. Going back (checkpoint.load_step, exclude_from_loading) begins a new line. The manifest describes it
- * under the key "line":
+ * that it loads. Going back (checkpoint.load_step, exclude_from_loading) begins a new line. The manifest describes the
+ * line under the key "line":
  *
  *     {"id": "hex", "parent": {"run_id": "hex", "step": 20} | null, "begun_with": {"load_step": 20, "exclude": ["…"]}}
  *
@@ -29,7 +29,7 @@ enum {
     TT_SKIP_LR_SCHEDULER = 2, /* "lr_scheduler"; this part and the next are in meta; the caller ignores them */
     TT_SKIP_DATALOADER = 4,   /* "dataloader" */
     TT_SKIP_TRAIN_STATE = 8,  /* "train_state" */
-    /* the checkpoint contains no averages of the weights, so the run keeps its own; set by loads */
+    /* set by loads: the checkpoint contains no averages of the weights, so the run keeps its own */
     TT_SKIP_AVERAGES = 16,
     TT_SKIP_AVERAGED = 32, /* instead of the weights, loads their averages; TT_EDATA if there are none */
 };

@@ -79,7 +79,7 @@ static int64_t *numbers(char *const *names, int n_names, int *ret_n)
     return steps;
 }
 
-/* Whether step-N, from which run_id began, no longer counts because run_id has since saved a step of its own. */
+/* Whether step-N, from which run_id began, no longer counts because run_id has since saved its own step. */
 static int gives_way_to(const char *folder, int64_t step, const char *run_id, bool *ret_gives_way)
 {
     char **names = NULL;
@@ -149,7 +149,7 @@ int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifes
     return rc;
 }
 
-/* A copy of a path without trailing slashes, with which lstat would follow a link. */
+/* A copy of a path without trailing slashes, which would make lstat follow a link. */
 static char *without_slash(const char *path)
 {
     size_t n = strlen(path);
@@ -289,7 +289,7 @@ int tt_path_find(const char *given, enum tt_path_kind *ret_kind, char **ret_fold
     TT_TRY(tt_path_look(path, &info));
     if (info.kind == TT_FILE_FOLDER) {
         TT_TRY(tt_path_has(path, "manifest.json", &has_manifest));
-        /* torchtitan's folders of steps contain folders with this file */
+        /* torchtitan's checkpoint folders contain folders with this file */
         TT_TRY(tt_path_has(path, TT_DCP_METADATA, &torch));
         TT_TRY(has_steps(path, &here));
         TT_TRY(has_steps(run, &below));

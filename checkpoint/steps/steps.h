@@ -43,8 +43,7 @@ int tt_step_check_sizes(const char *step_path, const struct tt_manifest *manifes
 
 /**
  * A running job removes old steps, and may replace one, while others read them: the folder is renamed, and then
- * emptied. If a reader then misses files, that is no damage. So a reader remembers the folder that it has begun to
- * read:
+ * emptied. Files that a reader then misses are not damage. So a reader remembers the folder that it has begun to read:
  *
  *     TT_TRY(tt_step_place(path, &place));
  *     rc = tt_step_explain(read(path), path, &place);
@@ -63,8 +62,8 @@ int tt_step_place(const char *path, struct tt_step_place *ret_place) TT_MUST_CHE
 int tt_step_explain(int rc, const char *path, const struct tt_step_place *place);
 
 /**
- * Whether to begin again, after rc, with the path that the user gave. Counts the attempts in `tries`, which the caller
- * sets to 0, so that they end.
+ * Whether to begin again with the user's path after the error rc. Counts the attempts in `tries`, which the caller sets
+ * to 0, to limit their number.
  */
 bool tt_step_try_again(int rc, const char *given, int *tries);
 
@@ -103,8 +102,8 @@ int tt_path_resolve(const char *path, bool good_only, enum tt_path_kind *ret_kin
 /**
  * Steps that were set aside by name: step-60 becomes step-60.abandoned-RUN when a run goes back to an older step, and
  * step-60.damaged-RUN when a resume passed over it; RUN is the run that set it aside. Nothing is removed. They no
- * longer count as steps of the run: resume, retention and "the newest step" ignore them. A command can read them if it
- * gets their path.
+ * longer count as steps of the run: resume, retention and "the newest step" ignore them. A command can still read them
+ * by their path.
  *
  * A run that counts its steps from 0 again (exclude_from_loading: [train_state]) needs the step from which it began
  * until it has saved a step of its own, whose number is smaller. The empty file .parent-step-60-RUN says that step-60

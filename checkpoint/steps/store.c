@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The checkpoint folder of a job: the shared view, the lock, and the removal of leftovers; and the list of known
- * manifests, which need not be read again.
+ * The checkpoint folder of a job: the check that all ranks see it, the lock, and the removal of leftovers; and the list
+ * of known manifests, which need not be read again.
  */
 #include "checkpoint/steps/store.h"
 
@@ -109,7 +109,7 @@ void tt_known_release(struct tt_known_steps *known)
 
 enum { HOST_BYTES = 256, SEEN_TRIES = 50, SEEN_PAUSE_NSEC = 100000000 };
 
-/* The prefix of the file that shows whether all ranks see the same folder. */
+/* The prefix of a file that shows whether all ranks see the same folder. */
 static const char nonce_prefix[] = ".nonce-";
 
 char *tt_ckpt_store_aside(const struct tt_ckpt_store *store, const char *kind, int64_t step)

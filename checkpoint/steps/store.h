@@ -26,7 +26,7 @@ struct tt_known_step {
 struct tt_known_steps {
     struct tt_known_step *list;
     int n, cap;
-    int64_t n_read; /* the number of manifests read so far */
+    int64_t n_read; /* how many manifests were read so far */
 };
 
 /** Like tt_step_check of folder/step-N: checks the files' sizes, but reads the manifest only if it is not known. */
@@ -38,7 +38,7 @@ int tt_known_check(struct tt_known_steps *known, const char *folder, int64_t ste
  */
 void tt_known_note(struct tt_known_steps *known, int64_t step, const char *path, struct tt_manifest *manifest);
 
-/** Forgets all steps but these. */
+/** Forgets all steps except these. */
 void tt_known_keep(struct tt_known_steps *known, const int64_t *steps, int n);
 
 void tt_known_release(struct tt_known_steps *known);

@@ -233,7 +233,7 @@ static void compare_configs(struct diff *d)
         config[s] = json_object_get(d->side[s].source->manifest.meta, "config");
     json_object_foreach(config[0], name, section)
     {
-        /* these keys do not change the results of a run */
+        /* keys that do not change the results of a run */
         if (tt_text_is_one_of(name, "job|metrics|profiling|checkpoint|comm"))
             continue;
         json_object_foreach(section, key, value)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the commands do with a checkpoint folder: list what is in it, remove what it need not keep, go back to a step.
+ * What commands do with a checkpoint folder: list its contents, remove what need not be kept, go back to a step.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -334,7 +334,7 @@ out:
     return rc;
 }
 
-/* Removes steps that were set aside, if the user wants that. */
+/* Removes steps that were set aside, if the user asks for it. */
 static int clear_aside(struct gc *gc)
 {
     struct tt_aside aside;

@@ -46,8 +46,8 @@ void tt_ckpt_inspection_release(struct tt_ckpt_inspection *inspection);
 /* How much of a checkpoint tt_ckpt_verify reads. */
 enum tt_ckpt_depth {
     TT_VERIFY_QUICK, /* manifest, sizes, headers, coverage */
-    TT_VERIFY_BYTES, /* and every byte, compared with the checksums */
-    TT_VERIFY_DEEP,  /* and every value: digests of whole tensors are compared, and all values must be finite */
+    TT_VERIFY_BYTES, /* also every byte, compared with the checksums */
+    TT_VERIFY_DEEP,  /* also every value: digests of whole tensors are compared, and all values must be finite */
 };
 
 /**
@@ -89,8 +89,8 @@ int tt_ckpt_diff(const char *a, const char *b, double atol, json_t **ret_json) T
  *   abandoned remove steps that were set aside, too (checkpoint/steps/steps.h)
  *   dry_run only reports what would be removed
  *
- * A step is renamed before it is removed, so that it is never seen half removed. Damaged steps are neither counted nor
- * removed, so the only good one always stays. A step that cannot be read at the moment is an error. The folder is
+ * A step is renamed before it is removed, so that nobody ever sees it half removed. Damaged steps are neither counted
+ * nor removed, so the only good step always stays. A step that cannot be read at the moment is an error. The folder is
  * locked meanwhile: TT_EUSAGE if a job is writing there.
  *
  * {"folder", "dry_run", "keep", "removed": [{"name", "kind": "step" | "leftover" | "restored" | "abandoned" |

@@ -144,8 +144,8 @@ out:
     return rc;
 }
 
-/* Reads a file once and checks the checksum of each chunk and that of the file, which is combined from them. A file
- * with a checksum consists of a header and its chunks, without holes. */
+/* Reads a file once, and checks the checksum of each chunk and the checksum of the file, which is combined from them. A
+ * file with a checksum consists of a header and its chunks, without holes. */
 static int verify_file(struct report *report, struct tt_source *source, int number)
 {
     const struct tt_manifest_file *expected = &source->manifest.file[number];
@@ -234,7 +234,7 @@ static void forget_file(struct report *report, const struct tt_source *source, i
     report->done += source->manifest.file[file].bytes;
 }
 
-/* Tensors that titan does not read are not verified either; that is no damage. */
+/* Tensors that titan does not read are not verified either; this is not damage. */
 static void note_unread(struct report *report, const struct tt_source *source)
 {
     const json_t *list = json_object_get(json_object_get(source->manifest.meta, "torch"), "unread");
@@ -267,7 +267,7 @@ static int verify_source(struct report *report, struct tt_source *source)
     note_unread(report, source);
     if (source->kind == TT_PATH_STEP)
         TT_TRY(find_strangers(report, source));
-    for (size_t i = 0; i < json_array_size(assets); i++) { /* small files, so they are read whole at every depth */
+    for (size_t i = 0; i < json_array_size(assets); i++) { /* small files, so every depth reads them completely */
         const char *kind = NULL;
 
         rc = tt_asset_check(source->path, json_array_get(assets, i), &kind);
