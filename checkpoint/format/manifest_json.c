@@ -659,7 +659,7 @@ static int read_large(struct reading *r, struct large *large, int which)
     if (which == FILES) {
         TT_TRY(tt_json_get_int(r->manifest->meta, "titan_ckpt", r->where, &version));
         if (version != VERSION)
-            return tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", this titan reads version %d", r->where,
+            return tt_fail(TT_EDATA, "'%s' has format version %" PRId64 ", but this titan reads version %d", r->where,
                            version, VERSION);
         TT_TRY(tt_json_get_int(r->manifest->meta, "step", r->where, &step));
     }

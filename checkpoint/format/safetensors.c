@@ -31,18 +31,18 @@ static int header_size(const char *path, const uint8_t *bytes, size_t have, int6
                        "help: fetch the real file with 'git lfs pull'",
                        path);
     if (file_bytes < LENGTH_BYTES || have < LENGTH_BYTES)
-        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, a safetensors file has at least 8", path,
-                       file_bytes);
+        return tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, but a safetensors file has at least 8",
+                       path, file_bytes);
     size = tt_text_little(bytes, LENGTH_BYTES);
     if (size > HEADER_MOST)
         return tt_fail(TT_EDATA,
                        "'%s' is not a safetensors file: its header would have %" PRIu64
-                       " bytes, the format allows at most %d",
+                       " bytes, but the format allows at most %d",
                        path, size, HEADER_MOST);
     if (size > (uint64_t)file_bytes - LENGTH_BYTES)
         return tt_fail(TT_EDATA,
-                       "'%s' is truncated within its header: it has %" PRId64 " bytes, the header needs %" PRIu64, path,
-                       file_bytes, size + LENGTH_BYTES);
+                       "'%s' is truncated within its header: it has %" PRId64 " bytes, but the header needs %" PRIu64,
+                       path, file_bytes, size + LENGTH_BYTES);
     *ret_size = (size_t)size;
     return 0;
 }
@@ -114,11 +114,13 @@ static int check_data(const struct tt_safetensors *file)
         at = t->end;
     }
     if (at > data_bytes)
-        return tt_fail(
-            TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, its header needs %" PRId64 " (%" PRId64 " missing)",
-            file->path, file->file_bytes, file->data_start + at, at - data_bytes);
+        return tt_fail(TT_EDATA,
+                       "'%s' is truncated: it has %" PRId64 " bytes, but its header needs %" PRId64 " (%" PRId64
+                       " missing)",
+                       file->path, file->file_bytes, file->data_start + at, at - data_bytes);
     if (at < data_bytes)
-        return tt_fail(TT_EDATA, "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", its header needs %" PRId64,
+        return tt_fail(TT_EDATA,
+                       "'%s' has %" PRId64 " bytes too many: it has %" PRId64 ", but its header needs %" PRId64,
                        file->path, data_bytes - at, file->file_bytes, file->data_start + at);
     return 0;
 }

@@ -556,8 +556,8 @@ static int check_origin(const struct view *view)
             rc = fail_unreadable(rc, view->folder, view->steps[i]);
         else if (rc == 0 && kind == TT_PATH_DCP)
             rc = tt_fail(TT_EUSAGE,
-                         "'%s' is a checkpoint of PyTorch, and no run of titan continues in its folder\nhelp: choose "
-                         "another --%s; a new run can begin from a checkpoint of PyTorch",
+                         "'%s' is a PyTorch checkpoint, and no titan run continues in its folder\nhelp: choose "
+                         "another --%s; a new run can begin from a PyTorch checkpoint",
                          path, TT_KEY_NAME(job.dump_folder));
         tt_free(path);
     }

@@ -534,7 +534,7 @@ int tt_gguf_parts(const struct tt_model *model, struct tt_gguf_part **ret_parts,
                 add_part(model, p, name, &part[n++]);
         }
         if (!found)
-            rc = tt_fail(TT_EDATA, "'%s' of a %s model has no place in a GGUF file", param->name, model->row->name);
+            rc = tt_fail(TT_EDATA, "'%s' of a %s model cannot be stored in a GGUF file", param->name, model->row->name);
     }
     if (tt_gguf_has_rope_factors(model))
         part[n++] = factors_part(model, "rope_freqs.weight", TT_GGUF_FACTORS);

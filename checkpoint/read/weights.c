@@ -96,7 +96,7 @@ out:
     return rc;
 }
 
-/* --- tensors that the model has no place for --- */
+/* --- tensors that the model does not use --- */
 
 enum kind { KNOWN, BESIDE, ASKED, FOREIGN, N_KINDS };
 
@@ -264,7 +264,7 @@ static int fail_foreign(const struct extra *e)
     if (block_of(e->model, name) >= e->model->dims.n_layers)
         advice = more_layers;
     (void)tt_fail(TT_EDATA,
-                  "tensor '%s' of '%s' has no place in %s, which would compute something else without it (%d such "
+                  "tensor '%s' of '%s' does not belong to %s, which would compute something else without it (%d such "
                   "tensor%s)\n"
                   "help: %s; to leave tensors out nevertheless, name them by regular expressions: %s when training, "
                   "--leave-out of titan ckpt convert",
@@ -296,7 +296,7 @@ static int check_hf_extra(const struct tt_source *source, const struct tt_model 
     if (e.n[FOREIGN] && refuse)
         rc = fail_foreign(&e);
     else
-        note(&e, FOREIGN, "the model has no place for it");
+        note(&e, FOREIGN, "the model does not use it");
 out:
     if (source->leave_out)
         tt_patterns_release(&e.leave_out);
@@ -314,7 +314,7 @@ static int check_titan_extra(const struct tt_source *source, const struct tt_mod
             known = strcmp(model->params[p].name, t->name) == 0;
         if (!known)
             return tt_fail(TT_EDATA,
-                           "tensor '%s' of '%s' has no place in %s, which would compute something else without it\n"
+                           "tensor '%s' of '%s' does not belong to %s, which would compute something else without it\n"
                            "help: do --assets, or --model and --flavor, name the model of the checkpoint?",
                            t->name, source->path, model->row->name);
     }
@@ -725,9 +725,10 @@ static void note_left_out(const struct tt_model *model)
 {
     for (int p = 0; p < model->n_params; p++)
         if (!model->params[p].hf_name) {
-            tt_note("%s and the like are not exported: Hugging Face's class of %s has none, so its routers choose "
-                    "experts by their scores alone",
-                    model->params[p].name, model->title);
+            tt_note(
+                "%s and similar biases are not exported: Hugging Face's class for %s has none, so its routers choose "
+                "experts by their scores alone",
+                model->params[p].name, model->title);
             return;
         }
 }
@@ -809,7 +810,7 @@ static int check_parts(const struct tt_weights *w)
         for (int k = 0; k < w->n_gguf && !known; k++)
             known = strcmp(w->gguf[k].name, m->tensor[i].name) == 0;
         if (!known)
-            return tt_fail(TT_EDATA, "'%s': the model, a %s, has no place for tensor '%s'", w->source->path,
+            return tt_fail(TT_EDATA, "'%s': the model, a %s, does not use tensor '%s'", w->source->path,
                            w->model->row->name, m->tensor[i].name);
     }
     return 0;

@@ -105,7 +105,7 @@ static int describe_file(const struct tt_ckpt_saving *s, enum tt_ckpt_group grou
     if (layout.n == 0)
         goto out;
     if (tt_shard_file_bytes(&layout) != wrote)
-        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d wrote %" PRId64 " bytes, its plan says %" PRId64, writer, wrote,
+        TT_TRY(tt_fail(TT_EINTERNAL, "rank %d wrote %" PRId64 " bytes, but its plan says %" PRId64, writer, wrote,
                        tt_shard_file_bytes(&layout)));
     file = tt_manifest_add_file(manifest, path, wrote);
     file->crc = (uint32_t)s->shared.file_crc[slot];
@@ -256,7 +256,7 @@ static int check_chunks(const struct tt_ckpt_saving *s)
         box = tt_placement_box(&s->store->mesh, &c->placement, c->ndim, c->shape, part);
         volume = tt_box_volume(&box);
         if (tt_box_volume(&c->part) != volume || (volume && (!tt_box_equal(&box, &c->part) || !c->data)))
-            return tt_fail(TT_EINTERNAL, "tensor '%s': rank %d holds %s, its placement says %s", c->name, s->rank,
+            return tt_fail(TT_EINTERNAL, "tensor '%s': rank %d holds %s, but its placement says %s", c->name, s->rank,
                            tt_box_text(found, sizeof found, &c->part), tt_box_text(wanted, sizeof wanted, &box));
     }
     return 0;

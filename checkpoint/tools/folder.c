@@ -410,8 +410,8 @@ static int check_kinds(const char *folder, int64_t step, const int64_t *steps, i
 
         if (tt_step_look(path, false, &kind, NULL) == 0 && kind == TT_PATH_DCP)
             rc = tt_fail(TT_EUSAGE,
-                         "'%s' is a checkpoint of PyTorch, which rollback neither returns to nor sets aside\n"
-                         "help: a new run can begin from a checkpoint of PyTorch",
+                         "'%s' is a PyTorch checkpoint, which rollback neither returns to nor sets aside\n"
+                         "help: a new run can begin from a PyTorch checkpoint",
                          path);
         tt_free(path);
     }

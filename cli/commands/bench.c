@@ -27,7 +27,7 @@ static const char usage[] =
     "Measures this machine: matrix products, memory, one step of the configured model\n"
     "with its time by parts, the ops of small models, under mpirun the collectives, and the storage\n"
     "of dump_folder. "
-    "Without --config: the model of the built-in quick run. Leaves no files but --save's.\n\n";
+    "Without --config: the model of the built-in quick run. Leaves no files except --save's.\n\n";
 
 static const char sections[] = "a list of sgemm, memory, step, ops, collectives, storage";
 

@@ -214,7 +214,7 @@ static const struct tt_cli_verb verbs[] = {
     {"check", check, .arguments = "", .doc = "print ok, or every error at once"},
     {"diff", diff, .arguments = "", .doc = "compare two files, or a configuration with the defaults"},
     {"init", init, .arguments = "", .doc = "print a documented file with every key"},
-    {"import", import, .arguments = "", .doc = "print a TOML or JSON file of torchtitan's as YAML"},
+    {"import", import, .arguments = "", .doc = "print a TOML or JSON file of torchtitan as YAML"},
     {0},
 };
 

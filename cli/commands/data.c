@@ -155,7 +155,7 @@ static int add_text(json_t *json, const struct tt_dataset *d, const char *folder
     TT_TRY(tt_tokenizer_load(folder, &tokenizer));
     if (info->tokenizer_hash != tt_tokenizer_info(tokenizer)->hash && (!folder || info->tokenizer_hash)) {
         if (folder) {
-            rc = tt_fail(TT_EDATA, "%s was packed with another tokenizer than %s", d->ref.path,
+            rc = tt_fail(TT_EDATA, "%s was packed with another tokenizer, not with %s", d->ref.path,
                          tt_tokenizer_info(tokenizer)->where);
         }
         goto out;

@@ -285,11 +285,12 @@ static int set_up(struct run *r, struct tt_comm *comm)
     need = tt_engine_memory(r->engine).total;
     limit = tt_job_memory_limit(r->cfg, local_size);
     if (need > limit)
-        rc = tt_fail(TT_EFIT,
-                     "a rank needs %s, parallelism.memory_limit allows %s\nhelp: use more ranks, or a smaller --batch "
-                     "or --seq-len%s",
-                     tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit),
-                     r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
+        rc = tt_fail(
+            TT_EFIT,
+            "a rank needs %s, but parallelism.memory_limit allows %s\nhelp: use more ranks, or a smaller --batch "
+            "or --seq-len%s",
+            tt_text_bytes(a, sizeof a, (double)need), tt_text_bytes(b, sizeof b, (double)limit),
+            r->dtype == TT_F32 ? ", or --dtype bfloat16" : "");
     TT_TRY(tt_comm_agree(comm, rc));
     n = r->cfg->validation.dataset.n;
     r->data = tt_calloc((size_t)n, sizeof *r->data);

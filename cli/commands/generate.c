@@ -169,7 +169,7 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
         return 0;
     return tt_fail(
         TT_EFIT,
-        "this needs %s (weights %s, cache of %" PRId64 " tokens %s), --memory allows %s\nhelp: ask for fewer "
+        "this needs %s (weights %s, cache of %" PRId64 " tokens %s), but --memory allows %s\nhelp: ask for fewer "
         "tokens with --max-new-tokens or --max-seq-len, or use %sa smaller model",
         tt_text_bytes(total, sizeof total, (double)m.total), tt_text_bytes(weights, sizeof weights, (double)m.weights),
         context, tt_text_bytes(cache, sizeof cache, (double)m.cache),

@@ -43,8 +43,8 @@ static int plan(const struct tt_args *args)
     TT_TRY(tt_cli_count("plan", args, "rank", 0, TT_MOST_RANKS, &rank));
     if (rank >= ranks) {
         rc = tt_fail(TT_EUSAGE,
-                     "plan: --rank %" PRId64 " of %" PRId64
-                     " ranks\nhelp: --ranks is the number of ranks, which count from 0: --rank %" PRId64 " is the last",
+                     "plan: --rank %" PRId64 " of %" PRId64 " ranks\nhelp: ranks are counted from 0: --rank %" PRId64
+                     " is the last of them",
                      rank, ranks, ranks - 1);
         goto out;
     }

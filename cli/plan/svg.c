@@ -333,7 +333,7 @@ static const struct {
     [WAITING] = {"waiting for a collective", "#ee6677", COMPUTE},
     [GATHERING] = {"unshard (all-gather)", "#66ccee", UNSHARDS},
     [TRANSFERRING] = {"between stages", "#ee9944", UNSHARDS},
-    [EXCHANGING] = {"inside of a layer", "#ddaa33", UNSHARDS},
+    [EXCHANGING] = {"inside a layer", "#ddaa33", UNSHARDS},
     [REDUCING] = {"reduce-scatter", "#aa3377", REDUCES},
     [ALL_REDUCING] = {"all-reduce", "#777777", ALL_REDUCES},
 };

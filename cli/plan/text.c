@@ -375,7 +375,8 @@ static void print_formula(const struct tt_plan_view *v)
     if (t[TT_UNSHARD_KEPT].count)
         tt_print("an unshard from the parts that n neighbours kept sends (n-1) x S / n x shard\n");
     if (tt_summary_exchanges(&v->summary))
-        tt_print_broken(2, "inside of a layer n ranks send (n-1) x shard, and for a sum 2 (n-1) x ceil(shard / n)\n");
+        tt_print_broken(
+            2, "inside a layer, each of n ranks sends (n-1) x shard, or for a sum 2 (n-1) x ceil(shard / n)\n");
 }
 
 /* Adds "71,866,368 bytes sent", aligned with the numbers in the table of the payload. */

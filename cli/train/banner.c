@@ -192,12 +192,11 @@ static void print_recompute(struct tt_text *out, const struct tt_setup *s)
     bool is_auto = s->cfg->activation_checkpoint.mode == TT_AC_AUTO;
 
     if (recompute->mode == TT_RECOMPUTE_FULL)
-        tt_text_add(out, "  memory   every block is computed again in backward (activation_checkpoint full)\n");
+        tt_text_add(out, "  memory   every block is recomputed in backward (activation_checkpoint full)\n");
     else if (recompute->mode == TT_RECOMPUTE_SELECTIVE)
-        tt_text_add(out, "  memory   1 of %d blocks is computed again in backward, except attention\n",
-                    recompute->every);
+        tt_text_add(out, "  memory   1 of %d blocks is recomputed in backward, except attention\n", recompute->every);
     else if (recompute->mode == TT_RECOMPUTE_OP)
-        tt_text_add(out, "  memory   light operations are computed again in backward (%s)\n",
+        tt_text_add(out, "  memory   light operations are recomputed in backward (%s)\n",
                     is_auto ? "activation_checkpoint auto, in bfloat16" : "selective_ac_option op");
 }
 

@@ -336,10 +336,11 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
                 host - used == 1 ? "it" : "them");
     warn_of_length(about->reporter, tt_last_step_of(about) - about->at->step);
     if (warm_up > steps)
-        tt_warn("the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
-                " step%s, which ends before the learning rate is optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
-                "for instance to %" PRId64,
-                warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
+        tt_warn(
+            "the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
+            " step%s, which ends before the learning rate reaches optimizer.lr\nhelp: set lr_scheduler.warmup_steps, "
+            "for instance to %" PRId64,
+            warm_up, steps, tt_plural(steps), steps < 20 ? 1 : steps / 10);
     /* whoever gives the flag expects an effect; files often contain both keys, since run.yaml records the computed
      * number */
     if (cfg->training.epochs != TT_NULL_INT && tt_text_begins(tt_config_origin(cfg, TT_KEY(training.steps)), "flag "))
@@ -353,7 +354,8 @@ static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_a
     int64_t step = about->at->step, steps = s->cfg->training.steps, epochs = s->cfg->training.epochs;
 
     if (step > 0 && epochs != TT_NULL_INT && tt_train_data_samples(about->data, epochs) < about->at->sample_cursor)
-        tt_note("the run is complete: with step %" PRId64 " it has done more than training.epochs, which is %" PRId64
+        tt_note("the run is complete: with step %" PRId64
+                " it has done more epochs than training.epochs, which is %" PRId64
                 "; --training.epochs=N continues it, --overwrite starts again",
                 step, epochs);
     else if (step > 0 && step >= tt_last_step_of(about) && epochs != TT_NULL_INT)

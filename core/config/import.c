@@ -50,9 +50,10 @@ static const struct {
 } places[] = {
     {"c4_test", "tests/assets/c4_test", "torchtitan's c4_test is this folder of its repository"},
     {"c4", "allenai/c4",
-     "torchtitan streams this dataset from Hugging Face, titan downloads nothing: name a folder with its files"},
+     "torchtitan streams this dataset from Hugging Face, but titan downloads nothing: name a folder with its files"},
     {"c4_validation", "allenai/c4",
-     "torchtitan streams the validation part from Hugging Face, titan downloads nothing: name a folder with its files"},
+     "torchtitan streams the validation part from Hugging Face, but titan downloads nothing: name a folder with its "
+     "files"},
 };
 
 /* The item of a key, by titan's name; NULL: the file does not contain it. */
@@ -128,7 +129,7 @@ static const char *unknown_word(const struct item *item, struct tt_text *why)
     why->size = strlen(why->text);
     if (is_dataset)
         tt_text_add(why,
-                    "; in torchtitan it is made by Python\nhelp: write its text to files, and set %s to jsonl or "
+                    "; torchtitan makes it in Python code\nhelp: write its text to files, and set %s to jsonl or "
                     "text and %s_path to them",
                     item->row->path, item->row->path);
     return why->text;

@@ -562,10 +562,11 @@ static bool is_misplaced(struct tt_config_report *report, const char *text, size
     if (report->is_builtin)
         return false;
     if (tt_text_ends(name, ".toml") || tt_toml_is_likely(text, size))
-        tt_config_report_add(report, name,
-                             "this is TOML, titan reads YAML\nhelp: `titan config import %s --out FILE.yaml` converts "
-                             "a torchtitan file",
-                             name);
+        tt_config_report_add(
+            report, name,
+            "this is TOML, but titan reads YAML\nhelp: `titan config import %s --out FILE.yaml` converts "
+            "a torchtitan file",
+            name);
     else if (tt_text_ends(name, ".py"))
         tt_config_report_add(report, name, "%s", tt_config_python);
     else

@@ -95,7 +95,7 @@ static void split_has_one_dataset(const struct tt_config *cfg, struct tt_text *w
         is_same = is_same_data(&a, &b);
     }
     if (cfg->validation.split > 0.0 && !is_same)
-        tt_text_add(why, "split holds out documents of training.dataset, and validation.dataset names other data to "
+        tt_text_add(why, "split holds out documents of training.dataset, but validation.dataset names other data to "
                          "validate on\nhelp: remove one of the two; without split nothing is held out");
 }
 
@@ -138,8 +138,9 @@ static void path_is_of_one(const struct tt_config *cfg, enum tt_key key, struct 
     const struct data d = data_of(cfg, key);
 
     if (d.datasets->is_list && d.path)
-        tt_text_add(why, "the path of one dataset is set, and there is a list of datasets\nhelp: each entry of the "
-                         "list has its own dataset_path");
+        tt_text_add(why,
+                    "the path of one dataset is set, although there is a list of datasets\nhelp: each entry of the "
+                    "list has its own dataset_path");
 }
 
 /* Whether an earlier entry has the same name. */

@@ -346,7 +346,7 @@ static int check_tokenizer(const struct tt_dataset_spec *spec, const struct tt_t
     if (!t || !info->tokenizer_hash || info->tokenizer_hash == tt_tokenizer_info(t)->hash)
         return 0;
     return tt_fail(TT_EDATA,
-                   "'%s' was packed with another tokenizer (hash %016" PRIx64 ") than %s (hash %016" PRIx64
+                   "'%s' was packed with another tokenizer (hash %016" PRIx64 "), not with %s (hash %016" PRIx64
                    ")\nhelp: set %s to the folder of its tokenizer, or pack the text again",
                    spec->path, info->tokenizer_hash, tt_tokenizer_info(t)->where, tt_tokenizer_info(t)->hash,
                    TT_KEY_NAME(model.hf_assets_path));
@@ -430,7 +430,7 @@ static int look(const struct tt_dataset *d, struct stat *ret_st)
         return say_host(tt_fail(TT_EIO, "cannot stat '%s': %s", d->ref.path, strerror(errno)));
     if ((int64_t)ret_st->st_size == d->ref.info.file_size)
         return 0;
-    (void)snprintf(how, sizeof how, "it has %lld bytes here, %lld were prepared", (long long)ret_st->st_size,
+    (void)snprintf(how, sizeof how, "it has %lld bytes here, but %lld were prepared", (long long)ret_st->st_size,
                    (long long)d->ref.info.file_size);
     return fail_changed(d, how);
 }

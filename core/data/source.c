@@ -403,14 +403,15 @@ static int enter(struct nested *here)
     struct stat st;
 
     if (stat(here->path, &st) < 0)
-        return tt_fail(TT_EIO, "cannot look at '%s': %s", here->path, strerror(errno));
+        return tt_fail(TT_EIO, "cannot examine '%s': %s", here->path, strerror(errno));
     here->device = st.st_dev;
     here->node = st.st_ino;
     here->depth = here->parent ? here->parent->depth + 1 : 0;
     for (const struct nested *up = here->parent; up; up = up->parent)
         if (up->device == here->device && up->node == here->node)
-            return tt_fail(TT_EDATA, "'%s' is a link to '%s', in which it is: a loop of links\nhelp: remove the link",
-                           here->path, up->path);
+            return tt_fail(
+                TT_EDATA, "'%s' is a link to '%s', the folder that contains it: a loop of links\nhelp: remove the link",
+                here->path, up->path);
     if (here->depth > DEEPEST_FOLDER)
         return tt_fail(TT_EDATA, "'%s': folders are nested deeper than %d", here->path, DEEPEST_FOLDER);
     return 0;

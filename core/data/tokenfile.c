@@ -178,7 +178,7 @@ static int check_titan(const struct file *file, struct tt_token_info *info)
     }
     memcpy(&h, file->begin, sizeof h);
     if (h.version != TT_TOKEN_VERSION && h.version != TT_TOKEN_VERSION_MASK) {
-        return tt_fail(TT_EDATA, "'%s' has version %u of the token format, this titan reads %d and %d", file->path,
+        return tt_fail(TT_EDATA, "'%s' has version %u of the token format, but this titan reads %d and %d", file->path,
                        h.version, TT_TOKEN_VERSION, TT_TOKEN_VERSION_MASK);
     }
     if (h.header_hash != header_hash(&h) || (h.item_size != 2 && h.item_size != 4) || h.n_tokens < 0 ||

@@ -257,7 +257,7 @@ static int remove_tree(const char *path, int depth)
     int n = 0, rc = 0, error = stat_at(path, false, &st);
 
     if (error)
-        return error == ENOENT ? 0 : tt_fail(TT_EIO, "cannot look at '%s': %s", path, strerror(error));
+        return error == ENOENT ? 0 : tt_fail(TT_EIO, "cannot examine '%s': %s", path, strerror(error));
     if (!S_ISDIR(st.st_mode))
         return unlink(path) < 0 && errno != ENOENT ? tt_fail(TT_EIO, "cannot remove '%s': %s", path, strerror(errno))
                                                    : 0;
@@ -360,7 +360,7 @@ static int open_for_reading(const char *path, int flags, int *ret_fd, struct sta
     if (fstat(fd, ret_stat) < 0) {
         error = errno;
         (void)close(fd);
-        return tt_fail(TT_EIO, "cannot look at '%s': %s", path, strerror(error));
+        return tt_fail(TT_EIO, "cannot examine '%s': %s", path, strerror(error));
     }
     *ret_fd = fd;
     return 0;
@@ -396,7 +396,7 @@ int tt_file_append(const char *path, int *ret_fd)
             return tt_fail(TT_EIO, "cannot open '%s': %s", path, strerror(errno));
     }
     if (fstat(fd, &st) < 0)
-        rc = tt_fail(TT_EIO, "cannot look at '%s': %s", path, strerror(errno));
+        rc = tt_fail(TT_EIO, "cannot examine '%s': %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         rc = tt_fail(TT_EDATA, "cannot write '%s': it is not a regular file", path);
     if (rc < 0)

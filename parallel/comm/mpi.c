@@ -699,7 +699,7 @@ int tt_comm_mpi_new(double timeout_sec, struct tt_comm **ret_comm)
     me->base.ops = &mpi_ops;
     me->base.timeout_sec = timeout_sec;
     if (level < MPI_THREAD_FUNNELED) {
-        rc = tt_fail(TT_ECOMM, "this MPI library does not allow other threads than the one that communicates\n"
+        rc = tt_fail(TT_ECOMM, "this MPI library does not support processes with several threads\n"
                                "help: use an MPI library with MPI_THREAD_FUNNELED or better");
         goto out;
     }

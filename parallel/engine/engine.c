@@ -489,8 +489,8 @@ static int plan_track(struct tt_engine *e, enum tt_graph_mode mode, int64_t batc
     else
         order = tt_order_accumulate(microbatches, track->n_stages, trains);
     if (order.microbatches != microbatches)
-        TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, the step has %d", order.microbatches,
-                       microbatches));
+        TT_TRY(tt_fail(TT_EINTERNAL, "the order of compute has %d microbatches, but the step has %d",
+                       order.microbatches, microbatches));
     TT_TRY(tt_usage_make(&order, track->stages, track->n_stages, e->layout, added_block(e, mode), &usage));
     usage.crossings = crossings;
     crossings = (struct tt_crossings){0};

@@ -104,7 +104,7 @@ case_a_resumed_run_continues_exactly() {
     expect_same whole parts.txt
     run train $chat --checkpoint.enable --training.steps=5 --lr_scheduler.total_steps=4 --job.dump_folder=parts \
         --dataloader.long_conversations=drop
-    expect_error 3 "trained with dataloader.long_conversations truncate, this run has drop" "exclude_from_loading"
+    expect_error 3 "trained with dataloader.long_conversations truncate, but this run has drop" "exclude_from_loading"
 }
 
 # Two sets of conversations beside a text, in batches with samples of each. One rank runs 4 microbatches; each of 4

@@ -388,7 +388,7 @@ components = ["model", "loss"]
 filter_fqns = ["output"]
 END
     run config check debug_model.toml
-    expect_error 2 "debug_model.toml: this is TOML, titan reads YAML" "titan config import debug_model.toml"
+    expect_error 2 "debug_model.toml: this is TOML, but titan reads YAML" "titan config import debug_model.toml"
     cp debug_model.toml renamed.yaml
     run train --config renamed.yaml
     expect_error 2 "renamed.yaml: this is TOML" "titan config import renamed.yaml"

@@ -100,7 +100,7 @@ case_tokens_of_another_tokenizer_are_refused() {
     expect_ok
     run data pack --dataset text --dataset_path corpus.txt --out own.tokens
     expect_ok
-    theirs="other.tokens' was packed with another tokenizer \(hash [0-9a-f]{16}\) than built-in .* \(hash [0-9a-f]{16}\)"
+    theirs="other.tokens' was packed with another tokenizer \(hash [0-9a-f]{16}\), not with built-in .* \(hash [0-9a-f]{16}\)"
     tokens="--training.dataset=tokens --training.dataset_path"
     run train $tiny $tokens=other.tokens
     expect_error 3 "$theirs" "^help: .*model.hf_assets_path"
@@ -115,9 +115,9 @@ case_tokens_of_another_tokenizer_are_refused() {
     run train $tiny $tokens=own.tokens --checkpoint.enable --training.steps=1
     expect_ok
     run train $tiny $tokens=own.tokens --checkpoint.enable --model.hf_assets_path=other
-    expect_error 3 "own.tokens' was packed with another tokenizer .* than other/tokenizer.json"
+    expect_error 3 "own.tokens' was packed with another tokenizer.*, not with other/tokenizer.json"
     run eval run --tokenizer other
-    expect_error 3 "own.tokens' was packed with another tokenizer .* than other/tokenizer.json"
+    expect_error 3 "own.tokens' was packed with another tokenizer.*, not with other/tokenizer.json"
     run train $tiny $tokens=other.tokens --model.hf_assets_path=other --job.dump_folder=others --dry-run
     expect_ok
     expect_out "made with other/tokenizer.json"

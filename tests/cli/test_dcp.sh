@@ -66,7 +66,7 @@ case_a_weight_without_a_place_is_an_error() {
     run ckpt convert theirs base --assets hf
     expect_ok
     run ckpt convert theirs other --assets small
-    expect_error 3 "tensor 'layers.1.[a-z_.0-9]*' of 'theirs' has no place in llama3" "help: do --assets"
+    expect_error 3 "tensor 'layers.1.[a-z_.0-9]*' of 'theirs' does not belong to llama3" "help: do --assets"
     refuse_file other
 }
 
@@ -352,7 +352,7 @@ case_steps_of_pytorch_are_not_called_damaged() {
     run ckpt gc theirs --keep 1 --json
     expect_json 'assert found["pytorch"] == [10, 5] and not found["damaged"] and not found["removed"], found'
     run ckpt rollback theirs 5
-    expect_error 2 "'theirs/checkpoint/step-10' is a checkpoint of PyTorch, which rollback neither returns to nor sets"
+    expect_error 2 "'theirs/checkpoint/step-10' is a PyTorch checkpoint, which rollback neither returns to nor sets"
     run ckpt rollback theirs 10
     expect_error 2 "'theirs/checkpoint/step-10' is a checkpoint of PyTorch"
     run ckpt rollback theirs 7

@@ -129,7 +129,7 @@ case_errors_name_the_problem() {
     run eval run --sets 3
     expect_error 2 "did you mean '--seed'|unknown option '--sets'"
     run eval run $on_corpus --parallelism.memory_limit=100KiB
-    expect_error 6 "a rank needs .*, parallelism.memory_limit allows 100.00 KiB"
+    expect_error 6 "a rank needs .*, but parallelism.memory_limit allows 100.00 KiB"
     run eval "$golden/llama3" $on_corpus
     expect_error 3 "tokenizer.json"
     run eval nosuch

@@ -200,7 +200,7 @@ assert found['context'] == limit and found['finish'] == 'context', found['contex
 case_too_little_memory_is_an_error_before_weights_are_loaded() {
     make_run
     run generate run --prompt "And the" --max-new-tokens 1000000000 --max-seq-len 1000000000 --memory 1GiB
-    expect_error 6 "this needs .* \(weights .*, cache of [0-9]+ tokens .*\), --memory allows 1.00 GiB"
+    expect_error 6 "this needs .* \(weights .*, cache of [0-9]+ tokens .*\), but --memory allows 1.00 GiB"
 }
 
 case_prompts_without_text_are_refused() {

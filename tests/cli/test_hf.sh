@@ -407,7 +407,7 @@ case_a_weight_without_a_place_is_an_error() {
     name=llama3
     import_folder llama3
     put_tensor model.layers.1.self_attn.q_proj.bias 64
-    bad="tensor 'model.layers.1.self_attn.q_proj.bias' of 'hf' has no place in llama3"
+    bad="tensor 'model.layers.1.self_attn.q_proj.bias' of 'hf' does not belong to llama3"
     run ckpt convert hf step
     expect_error 3 "$bad" "Qwen2 and its relatives have such biases" "leave-out"
     refuse_file step

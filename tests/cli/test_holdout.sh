@@ -120,10 +120,10 @@ case_another_part_on_resume_is_refused_by_name() {
     run train $split --checkpoint.enable --training.steps=2
     expect_ok
     run train $split --checkpoint.enable --validation.split=0.1
-    expect_error 3 "trained with validation.split 5%, this run has 10%: other documents would be held out" \
+    expect_error 3 "trained with validation.split 5%, but this run has 10%: other documents would be held out" \
         "help: set validation.split=5%; or, to start the data over"
     run train $split --checkpoint.enable --validation.split=0
-    expect_error 3 "trained with validation.split 5%, this run has 0%"
+    expect_error 3 "trained with validation.split 5%, but this run has 0%"
     run train $split --checkpoint.enable --validation.split=10% --checkpoint.exclude_from_loading=dataloader
     expect_ok
     expect_err "changed .*since step-2: .*validation.split 0.05 -> 0.1"
@@ -132,7 +132,7 @@ case_another_part_on_resume_is_refused_by_name() {
     run train $split --validation.split=0 --checkpoint.enable --training.steps=2 --job.dump_folder=none
     expect_ok
     run train $split --checkpoint.enable --job.dump_folder=none
-    expect_error 3 "trained with validation.split 0%, this run has 5%"
+    expect_error 3 "trained with validation.split 0%, but this run has 5%"
     run train $split --validation.split=0 --checkpoint.enable --job.dump_folder=none
     expect_ok
 }

@@ -331,9 +331,9 @@ case_numbers_of_another_model_are_short() {
 case_another_order_of_samples_is_refused() {
     make_four
     run train $tiny $save --training.steps=6 --dataloader.seed=7
-    expect_error 3 "dataloader.seed 42, this run has 7" "exclude_from_loading=dataloader"
+    expect_error 3 "dataloader.seed 42, but this run has 7" "exclude_from_loading=dataloader"
     run train $tiny $save --training.steps=6 --no-dataloader.shuffle
-    expect_error 3 "dataloader.shuffle true, this run has false" "exclude_from_loading=dataloader"
+    expect_error 3 "dataloader.shuffle true, but this run has false" "exclude_from_loading=dataloader"
     run train $tiny $save --training.steps=6 --dataloader.seed=7 --checkpoint.exclude_from_loading=dataloader
     expect_ok
     expect_out "^step: +5"

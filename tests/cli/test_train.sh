@@ -240,7 +240,7 @@ case_biases_of_experts_continue_on_other_ranks() {
     expect_out "layers.0-1.moe.expert_bias +F32"
     run ckpt consolidate whole/checkpoint/step-6 hf --format hf
     expect_ok
-    expect_err "layers.0.moe.expert_bias and the like are not exported"
+    expect_err "layers.0.moe.expert_bias and similar biases are not exported"
     run train $moe --training.steps=7 --training.load_balance_coeff=null --job.dump_folder=parts
     expect_error 3 "set training.load_balance_coeff to its old value"
     run train $tiny --training.load_balance_coeff=0.01
@@ -380,7 +380,7 @@ case_epochs_are_the_length_of_the_run() {
     expect_err "warning: training.steps is not used: training.epochs is 2, which is $last steps"
     run train $all --training.epochs=1 --checkpoint.enable --job.dump_folder=two
     expect_ok
-    expect_err "the run is complete: with step $last it has done more than training.epochs, which is 1"
+    expect_err "the run is complete: with step $last it has done more epochs than training.epochs, which is 1"
     run train --config two/run.yaml
     expect_ok
     refuse_err "warning: training.steps"

@@ -285,7 +285,7 @@ case_a_source_that_cannot_be_examined_is_not_replaced() {
     cp -r weights before
     for verb in "convert --dtype bfloat16" "consolidate --dtype bfloat16"; do
         refused realpath:EIO:weights ckpt $verb weights weights --force
-        expect_error 3 "cannot look at 'weights': Input/output error"
+        expect_error 3 "cannot examine 'weights': Input/output error"
         diff -r before weights >diff.txt || not_as "the source was changed: $(cat diff.txt)"
     done
 }

@@ -145,8 +145,8 @@ static const struct {
      "t.yaml:1:55: training.dataset: entry 3: another entry is called 'kjv' too\n  help: give each its own name: "
      "{name: WORD, ...}"},
     {"training:\n  dataset: [kjv]\n  dataset_path: x\n",
-     "t.yaml:3:17: training.dataset_path: the path of one dataset is set, and there is a list of datasets\nhelp: each "
-     "entry of the list has its own dataset_path"},
+     "t.yaml:3:17: training.dataset_path: the path of one dataset is set, although there is a list of datasets\nhelp: "
+     "each entry of the list has its own dataset_path"},
     {"validation: {dataset: [{dataset: kjv, weight: 2}]}",
      "t.yaml:1:24: validation.dataset: entry 1: the weight 2 has no meaning: every set is validated by itself"},
 };

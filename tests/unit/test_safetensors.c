@@ -148,7 +148,7 @@ static void files_that_are_something_else(void **state)
     expect_bytes(huge, 8, "not a safetensors file");
     expect_bytes(limit, 8, "the format allows at most 100000000");
     expect_bytes("PK\3\4 something zipped", 20, "not a safetensors file");
-    expect_bytes(longer, 10, "truncated within its header: it has 10 bytes, the header needs 108");
+    expect_bytes(longer, 10, "truncated within its header: it has 10 bytes, but the header needs 108");
 }
 
 /* Files that are cut, lengthened or have flipped bits at random give an error or a sane result, never a crash. The

@@ -205,7 +205,7 @@ static bool check_exists(struct checking *c, enum tt_key key, const char *path, 
     if (stat(path, &st) == 0)
         return true;
     if (errno != ENOENT) {
-        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "cannot look at '%s': %s", path, strerror(errno));
+        tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "cannot examine '%s': %s", path, strerror(errno));
         return false;
     }
     seen = tt_path_seen(path);

@@ -53,11 +53,12 @@ out:
 /* In a different order, the run would read some samples twice and others never. */
 static int fail_position(const char *key, const char *then, const char *now)
 {
-    return tt_fail(TT_EDATA,
-                   "the checkpoint was trained with %s %s, this run has %s: the position in the data would refer to "
-                   "other samples\n"
-                   "help: to start the data over, --checkpoint.exclude_from_loading=dataloader",
-                   key, then, now);
+    return tt_fail(
+        TT_EDATA,
+        "the checkpoint was trained with %s %s, but this run has %s: the position in the data would refer to "
+        "other samples\n"
+        "help: to start the data over, --checkpoint.exclude_from_loading=dataloader",
+        key, then, now);
 }
 
 /* The part of a mixture with that name; NULL: there is none. */
@@ -157,8 +158,8 @@ static int check_data(const struct tt_config *cfg, const struct tt_train_data *d
         cfg->validation.split) /* otherwise, documents on which the model was trained would be used for validation */
         return tt_fail_key(
             TT_EDATA, TT_KEY(validation.split),
-            "the checkpoint was trained with validation.split %.10g%%, this run has %.10g%%: other documents would be "
-            "held out, and the position in the data would refer to other samples\n"
+            "the checkpoint was trained with validation.split %.10g%%, but this run has %.10g%%: other documents "
+            "would be held out, and the position in the data would refer to other samples\n"
             "help: set validation.split=%.10g%%; or, to start the data over, "
             "--checkpoint.exclude_from_loading=dataloader",
             100.0 * split, 100.0 * cfg->validation.split, 100.0 * split);
