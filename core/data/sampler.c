@@ -506,7 +506,7 @@ static int fail_short(const struct tt_sampler *s, int64_t seq_len)
                                                 (long long)n_tokens - 1)
                             : tt_error_add_hint(rc, "set a larger %s", TT_KEY_NAME(validation.split));
     }
-    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens%s, one sample of seq_len %lld needs %s", d->ref.name, have,
+    rc = tt_fail(TT_EDATA, "dataset '%s' has %s tokens%s, but one sample of seq_len %lld needs %s", d->ref.name, have,
                  s->options.holdout ? " that are not held out" : "", (long long)seq_len, need);
     return n_tokens > 2 ? tt_error_add_hint(rc, "set a smaller seq_len (at most %lld), or use more data",
                                             (long long)n_tokens - 1)

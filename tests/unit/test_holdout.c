@@ -285,7 +285,7 @@ static void too_little_for_a_sample_is_an_error(void **state)
     options.held_out = false;
     options.seq_len = d->ref.info.n_tokens - h.held_tokens;
     assert_int_equal(tt_sampler_new(d, &options, &s), TT_EDATA);
-    assert_non_null(strstr(tt_error_message(), "tokens that are not held out, one sample of seq_len"));
+    assert_non_null(strstr(tt_error_message(), "tokens that are not held out, but one sample of seq_len"));
     tt_holdout_release(&h);
     tt_dataset_free(d);
 }

@@ -261,7 +261,7 @@ static void the_end_of_the_data_and_too_little_of_it_are_errors(void **state)
     options.seq_len++;
     assert_int_equal(tt_sampler_new(d, &options, &s), TT_EDATA);
     want = tt_format(
-        "dataset 'tokens' has %lld tokens, one sample of seq_len %lld needs %lld\nhelp: set a smaller seq_len "
+        "dataset 'tokens' has %lld tokens, but one sample of seq_len %lld needs %lld\nhelp: set a smaller seq_len "
         "(at most %lld), or use more data",
         (long long)n, (long long)n, (long long)n + 1, (long long)n - 1);
     assert_string_equal(tt_error_message(), want);

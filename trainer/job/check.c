@@ -266,15 +266,15 @@ static void check_tokenizer(struct checking *c)
     if (tt_tokenizer_load(folder, &tokenizer) < 0)
         fault(c, TT_KEY(model.hf_assets_path));
     else if (c->model && tt_tokenizer_info(tokenizer)->vocab_size > c->model->dims.vocab_size)
-        tt_config_fault(c->cfg, c->report,
-                        TT_KEY_LIST(TT_KEY(model.vocab_size), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
-                        "the tokenizer has %s tokens (%s), the model has rows for %s\nhelp: set model.vocab_size to "
-                        "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
-                        "model.hf_assets_path to the tokenizer of the model",
-                        tt_text_count(has, sizeof has, tt_tokenizer_info(tokenizer)->vocab_size),
-                        tt_tokenizer_info(tokenizer)->where,
-                        tt_text_count(rows, sizeof rows, c->model->dims.vocab_size),
-                        (long long)tt_tokenizer_info(tokenizer)->vocab_size);
+        tt_config_fault(
+            c->cfg, c->report,
+            TT_KEY_LIST(TT_KEY(model.vocab_size), TT_KEY(model.hf_assets_path), TT_KEY(model.flavor)),
+            "the tokenizer has %s tokens (%s), but the model has rows for %s\nhelp: set model.vocab_size to "
+            "at least %lld, with Hugging Face weights also checkpoint.initial_load_extend_vocabulary, or "
+            "model.hf_assets_path to the tokenizer of the model",
+            tt_text_count(has, sizeof has, tt_tokenizer_info(tokenizer)->vocab_size),
+            tt_tokenizer_info(tokenizer)->where, tt_text_count(rows, sizeof rows, c->model->dims.vocab_size),
+            (long long)tt_tokenizer_info(tokenizer)->vocab_size);
     tt_tokenizer_free(tokenizer);
 }
 
