@@ -328,7 +328,7 @@ case_a_run_of_torchtitan_means_its_newest_step() {
     run_ranks 2 train $model --training.steps=1 --checkpoint.initial_load_path=theirs
     expect_ok
     run train $model --training.steps=20 --checkpoint.enable --job.dump_folder=theirs
-    expect_error 2 "'theirs/checkpoint/step-5' is a checkpoint of PyTorch" "another --job.dump_folder"
+    expect_error 2 "'theirs/checkpoint/step-5' is a PyTorch checkpoint" "another --job.dump_folder"
     truncate -s -1 theirs/checkpoint/step-10/__3_0.distcp
     run ckpt inspect theirs --json
     expect_ok
@@ -354,9 +354,9 @@ case_steps_of_pytorch_are_not_called_damaged() {
     run ckpt rollback theirs 5
     expect_error 2 "'theirs/checkpoint/step-10' is a PyTorch checkpoint, which rollback neither returns to nor sets"
     run ckpt rollback theirs 10
-    expect_error 2 "'theirs/checkpoint/step-10' is a checkpoint of PyTorch"
+    expect_error 2 "'theirs/checkpoint/step-10' is a PyTorch checkpoint"
     run ckpt rollback theirs 7
-    expect_error 2 "step-10' is a checkpoint of PyTorch"
+    expect_error 2 "step-10' is a PyTorch checkpoint"
     [ -d theirs/checkpoint/step-5 ] && [ -d theirs/checkpoint/step-10 ] || not_as "a step was set aside"
 }
 

@@ -644,7 +644,7 @@ static void a_file_that_changed_is_not_opened(void **state)
     assert_int_equal(prepare("tokens_u16", put("moving.bin", tokens, sizeof tokens), NULL), 0);
     (void)put("moving.bin", tokens, 6);
     expect_failure(tt_dataset_open(&ref, &d), TT_EDATA,
-                   "moving.bin' does not hold the tokens that were prepared: it has 6 bytes here, 8 were prepared");
+                   "moving.bin' does not hold the tokens that were prepared: it has 6 bytes here, but 8 were prepared");
 }
 
 /* A copy on another host may have the same size and other tokens. */
@@ -665,7 +665,7 @@ static void ids_that_were_not_prepared_are_refused(void **state)
     assert_int_equal(truncate(at("copy.bin"), 6), 0);
     expect_failure(tt_dataset_copy(d, 2, 2, ids), TT_EDATA,
                    "copy.bin' does not hold the tokens that were prepared: it has 6 bytes");
-    expect_failure(tt_dataset_recheck(d), TT_EDATA, "it has 6 bytes here, 8 were prepared");
+    expect_failure(tt_dataset_recheck(d), TT_EDATA, "it has 6 bytes here, but 8 were prepared");
     assert_int_equal(tt_dataset_copy(d, 3, 2, ids), TT_EINTERNAL);
     tt_dataset_free(d);
 }
