@@ -219,7 +219,7 @@ static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
 
 static void base_is_frozen(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->lora.base_dtype != TT_BASE_DEFAULT && !cfg->lora.rank)
+    if (cfg->lora.base_dtype != TT_PACKING_NONE && !cfg->lora.rank)
         tt_text_add(why, "only frozen weights can be packed, and with lora.rank 0 all weights are trained\n"
                          "help: set lora.rank, or lora.base_dtype to default");
 }
@@ -227,7 +227,7 @@ static void base_is_frozen(const struct tt_config *cfg, struct tt_text *why)
 /* Rows of packed weights stay whole, but tensor parallelism splits some weights by columns. */
 static void base_is_in_rows(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->lora.base_dtype != TT_BASE_DEFAULT && cfg->parallelism.tensor_parallel_degree > 1)
+    if (cfg->lora.base_dtype != TT_PACKING_NONE && cfg->parallelism.tensor_parallel_degree > 1)
         tt_text_add(why,
                     "tensor parallelism cannot cut rows of packed weights\nhelp: share the model with "
                     "parallelism.data_parallel_shard_degree or pipeline_parallel_degree, or set lora.base_dtype to "
@@ -237,7 +237,7 @@ static void base_is_in_rows(const struct tt_config *cfg, struct tt_text *why)
 /* This export cannot be made from a checkpoint without the frozen weights. */
 static void base_is_exported(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->lora.base_dtype != TT_BASE_DEFAULT && cfg->checkpoint.last_save_in_hf)
+    if (cfg->lora.base_dtype != TT_PACKING_NONE && cfg->checkpoint.last_save_in_hf)
         tt_text_add(why,
                     "checkpoints of packed weights hold only the adapters\nhelp: leave last_save_in_hf off, and export "
                     "the adapters with titan ckpt consolidate");

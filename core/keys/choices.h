@@ -2,6 +2,8 @@
 #ifndef TT_KEYS_CHOICES_H
 #define TT_KEYS_CHOICES_H
 
+#include "core/math/packing.h"
+
 /**
  * The words that configuration keys choose from. Each list is a set: X(constant, "word") is a choice, ALIAS(constant,
  * "word") another spelling of it. Each set becomes an `enum tt_<set>_choice` here and a table in schema.c. Keys name
@@ -20,9 +22,9 @@
     X(TT_LONG_TRUNCATE, "truncate") X(TT_LONG_DROP, "drop") X(TT_LONG_ERROR, "error")
 #define TT_DTYPE_CHOICES(X, ALIAS) \
     X(TT_DTYPE_FLOAT32, "float32") X(TT_DTYPE_BFLOAT16, "bfloat16")
-#define TT_BASE_CHOICES(X, ALIAS) \
-    X(TT_BASE_DEFAULT, "default") X(TT_BASE_BFLOAT16, "bfloat16") X(TT_BASE_INT8, "int8") X(TT_BASE_NF4, "nf4") \
-    X(TT_BASE_Q4_0, "q4_0") X(TT_BASE_Q8_0, "q8_0")
+#define TT_PACKING_CHOICES(X, ALIAS) \
+    X(TT_PACKING_NONE, "default") X(TT_PACKING_BF16, "bfloat16") X(TT_PACKING_INT8, "int8") X(TT_PACKING_NF4, "nf4") \
+    X(TT_PACKING_Q4_0, "q4_0") X(TT_PACKING_Q8_0, "q8_0")
 #define TT_EXPORT_CHOICES(X, ALIAS) \
     X(TT_EXPORT_FLOAT32, "float32") X(TT_EXPORT_BFLOAT16, "bfloat16") X(TT_EXPORT_FLOAT16, "float16")
 #define TT_SYNC_CHOICES(X, ALIAS) \
@@ -92,10 +94,9 @@
     X(TT_MODULE_QKV, "qkv_proj") X(TT_MODULE_GATE_UP, "gate_up_proj") X(TT_MODULE_FC, "c_fc") \
     X(TT_MODULE_PROJ, "c_proj")
 
-/* All sets: S(set, list). */
-#define TT_CHOICE_SETS(S) \
+/* The sets whose constants this file defines: S(set, list). */
+#define TT_OWN_CHOICE_SETS(S) \
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
-    S(base, TT_BASE_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
     S(order, TT_ORDER_CHOICES) S(context, TT_CONTEXT_CHOICES) S(balance, TT_BALANCE_CHOICES) S(ac, TT_AC_CHOICES) \
     S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
@@ -105,10 +106,14 @@
     S(adjust, TT_ADJUST_CHOICES) S(long, TT_LONG_CHOICES) S(pipe, TT_PIPE_CHOICES) S(part, TT_PART_CHOICES) \
     S(module, TT_MODULE_CHOICES)
 
+/* All sets. */
+#define TT_CHOICE_SETS(S) TT_OWN_CHOICE_SETS(S) S(packing, TT_PACKING_CHOICES)
+#define tt_packing_choice tt_packing /* the enum of core/math/packing.h */
+
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)
 #define S(set, list) enum tt_##set##_choice { list(TT_CHOICE_CONSTANT, TT_CHOICE_SKIP) };
-TT_CHOICE_SETS(S)
+TT_OWN_CHOICE_SETS(S)
 #undef S
 /* clang-format on */
 

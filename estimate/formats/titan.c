@@ -16,8 +16,11 @@ static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *jo
                    {"o_proj", TT_TARGET_O},      {"gate_proj", TT_TARGET_GATE}, {"up_proj", TT_TARGET_UP},
                    {"down_proj", TT_TARGET_DOWN}};
 
-    static const double bits[] = {[TT_BASE_BFLOAT16] = 16, [TT_BASE_INT8] = 8,   [TT_BASE_NF4] = 4,
-                                  [TT_BASE_Q4_0] = 4.5,    [TT_BASE_Q8_0] = 8.5, [TT_BASE_DEFAULT] = 0};
+    static const double bits[TT_PACKINGS] = {[TT_PACKING_BF16] = 16,
+                                             [TT_PACKING_INT8] = 8,
+                                             [TT_PACKING_NF4] = 4,
+                                             [TT_PACKING_Q4_0] = 4.5,
+                                             [TT_PACKING_Q8_0] = 8.5};
 
     job->lora_rank = (double)cfg->lora.rank;
     job->base_bits = bits[cfg->lora.base_dtype];

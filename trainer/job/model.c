@@ -33,10 +33,7 @@ static double or_zero_real(double nullable)
 
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 {
-    static const enum tt_packing packings[] = {
-        [TT_BASE_DEFAULT] = TT_PACKING_NONE, [TT_BASE_BFLOAT16] = TT_PACKING_BF16, [TT_BASE_INT8] = TT_PACKING_INT8,
-        [TT_BASE_NF4] = TT_PACKING_NF4,      [TT_BASE_Q4_0] = TT_PACKING_Q4_0,     [TT_BASE_Q8_0] = TT_PACKING_Q8_0};
-    struct tt_lora lora = {.rank = cfg->lora.rank, .alpha = cfg->lora.alpha, .packing = packings[cfg->lora.base_dtype]};
+    struct tt_lora lora = {.rank = cfg->lora.rank, .alpha = cfg->lora.alpha, .packing = cfg->lora.base_dtype};
 
     for (int i = 0; i < cfg->lora.target_modules.n; i++)
         lora.modules |= tt_lora_module(cfg->lora.target_modules.word[i]);
