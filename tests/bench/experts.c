@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The products of experts, forward and both gradients, against the dense product of as many rows with one weight, in
- * turn. A benchmark, never a test:
+ * The products of experts, forward and both gradients, compared with the dense product of the same number of rows with
+ * one weight; the two are timed in turn. A benchmark, never a test:
  *
  *   build/tests/bench/bench_experts [ROUNDS [THREADS [WEIGHTS]]]
  *
- * WEIGHTS: only those whose names contain it.
- * Rates are medians, ratios medians of ratios within a round: the dense product's time by that of the experts. On one
- * thread times are processor time. Loads: the same for all experts; that of expert i as 1 / (i + 1); half of the rows
- * with one expert.
+ * WEIGHTS: only those whose names contain it. Rates are medians, ratios medians of ratios within a round: the dense
+ * product's time by that of the experts. On one thread times are processor time. Loads: equal for all experts;
+ * proportional to 1 / (i + 1) for expert i; half of the rows for one expert.
  */
 #include "core/ops/experts/experts.h"
 
@@ -162,7 +161,7 @@ static void measure(struct work *w, int op, enum load load, int rounds)
     struct tt_experts_products experts = experts_of(w, ops[op].op);
     bool one = tt_team_threads(w->team) == 1;
 
-    for (int round = -1; round < rounds; round++) { /* one to warm up */
+    for (int round = -1; round < rounds; round++) { /* the first round warms up */
         for (int i = 0; i < 2; i++) {
             int which = (i + round + 1) % 2;
             double start = now(one);

@@ -74,7 +74,7 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* The next n floats of the rotation, or the same ones again. */
+/* The next n floats of the large array, or the same ones again. */
 static float *operand(float *all, int64_t n, bool cold, int64_t *at)
 {
     float *x;
@@ -104,7 +104,7 @@ static void measure(const struct tile *t, const struct tt_kernels *const *kernel
     int64_t at = 0;
 
     product.scratch = tt_calloc((size_t)tt_matmul_scratch_floats(&product), sizeof(float));
-    for (int round = -1; round < rounds; round++) { /* one to warm up */
+    for (int round = -1; round < rounds; round++) { /* the first round warms up */
         for (int i = 0; i < 2; i++) {
             int which = (i + round + 1) % 2;
             double start;

@@ -70,7 +70,7 @@ static void write_elements(const struct tt_ckpt_chunk *c, int64_t step, void *ou
     }
 }
 
-/* Of the first tensor and its moments, the next place in the pipeline holds a copy, as for a tied weight. */
+/* The next place in the pipeline holds a copy of the first tensor and of its moments, as it does of a tied weight. */
 static bool holds(const struct tt_ckpt_chunk *c, const struct tt_mesh *mesh, int rank)
 {
     struct tt_placement next = c->placement;
@@ -112,8 +112,8 @@ struct tt_mesh test_mesh(int dp_shard, int dp_replicate)
     return mesh;
 }
 
-/* With several ranks of tp, tensors are in turn cut over them along the last dimension, by rows in grains, or left
- * whole. Then all are cut by rows over the shard group. Tensors alternate over the places of a pipeline. */
+/* With several ranks of tp, one tensor is cut over them along the last dimension, the next by rows in grains, and the
+ * next stays whole. Then all are cut by rows over the shard group. Tensors go to the places of a pipeline in turn. */
 static void place(struct tt_ckpt_chunk *c, int i, const struct tt_mesh *mesh)
 {
     int tp = tt_mesh_size(mesh, TT_GROUP_TP), last = c->ndim ? c->ndim - 1 : 0;
@@ -218,7 +218,7 @@ static void spoil(struct test_state *t)
     }
 }
 
-/* Flips the lowest bit of this rank's last element of a tensor, if it has any. */
+/* Flips the lowest bit of the last element of a tensor that this rank holds, if it holds any. */
 static void flip_last(struct test_state *t, int i)
 {
     struct tt_ckpt_chunk *c = i < t->state.n_model ? &t->state.model[i] : &t->state.optim[i - t->state.n_model];

@@ -40,11 +40,11 @@ struct test_job {
     int dp_shard, dp_replicate;
     int64_t step; /* to save */
     int tp;       /* more than 1: ranks over which two of three tensors are cut first, by rows or columns */
-    int pp;       /* more than 1: places of a pipeline, over which tensors alternate */
+    int pp;       /* more than 1: places of a pipeline, to which tensors go in turn */
     int keep;
     const char *policy, *filter; /* NULL: "all" */
     bool async;                  /* the state is overwritten as soon as the save has begun */
-    int threads;                 /* of each rank; 0: no team */
+    int threads;                 /* threads of each rank; 0: no team */
     bool cast_model;
     enum tt_dtype model_dtype;
     bool nonfinite; /* one value is infinite */
@@ -60,7 +60,8 @@ struct test_job {
     struct tt_ckpt_saved saved;
 };
 
-/** Whether a rank of the job holds elements of a tensor, counted through the model and then the optimizer. */
+/** Whether a rank of the job holds elements of a tensor; tensors are counted through the model and then the
+ * optimizer. */
 bool test_rank_holds(const struct test_job *job, int rank, int tensor);
 
 /** Collective over thread ranks; each returns the code of the call under test. */

@@ -5,7 +5,7 @@
  *
  *     TITAN_FLIP_RANK=RANK TITAN_FLIP_MARK=FILE LD_PRELOAD=libflip.so titan …
  *
- * RANK as Open MPI counts them; FILE is created when the first bit is flipped.
+ * RANK is Open MPI's number of the rank; FILE is created when the first bit is flipped.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  *
  *     TITAN_INTERRUPT=1 LD_PRELOAD=libinterrupt.so titan …
  *
- * In turn such a write fails with EINTR, fails with EAGAIN, and writes some bytes only. Every second poll fails with
- * EINTR.
+ * Of three such writes, the first fails with EINTR, the second fails with EAGAIN, and the third writes only some of its
+ * bytes. Every second poll fails with EINTR.
  */
 #include <errno.h>
 #include <stdatomic.h>

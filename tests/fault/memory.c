@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lets memory run out on demand. Preloaded into the program as it is shipped:
+ * Makes an allocation fail on demand. Preloaded into the program as it is shipped:
  *
  *     TITAN_MEMORY=K TITAN_MEMORY_MARK=FILE LD_PRELOAD=libmemory.so titan ckpt inspect ...
  *
  * The K-th allocation after the start of main fails, whether titan, one of its libraries or the libc makes it. The file
- * is created when that happens, so a run without it made fewer allocations. While hwloc reads the processors, which
- * takes some hundred small allocations, none fails: it does not check all of them.
+ * is created when that happens, so a run without it made fewer allocations. No allocation fails while hwloc reads the
+ * processors, which takes some hundred small ones: hwloc does not check all of them.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Refuses system calls for as long as the program runs. Preloaded into the program as it is shipped:
+ * Makes system calls fail for as long as the program runs. Preloaded into the program as it is shipped:
  *
  *     TITAN_REFUSE=CALL:ERROR:PATTERN[,…] LD_PRELOAD=librefuse.so titan …
  *
- * With TITAN_FREE=BYTES:PATTERN, file systems seem to have that much free space at paths that have PATTERN in them.
+ * With TITAN_FREE=BYTES:PATTERN, file systems report that much free space for paths that contain PATTERN.
  *
- * Every CALL on a path with PATTERN in it fails with ERROR, a name such as EACCES. Calls: open (for reading), stat,
+ * Every CALL on a path that contains PATTERN fails with ERROR, a name such as EACCES. Calls: open (for reading), stat,
  * realpath, statvfs, opendir, readdir, unlink, rmdir, write, flock, setlk (record locks). It is compiled with 64-bit
  * offsets, like the program, so that it defines the functions that the program calls (open64 and so on).
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lets system calls fail on demand. Preloaded into the program as it is shipped:
+ * Makes system calls fail on demand. Preloaded into the program as it is shipped:
  *
  *     TITAN_SHIM=CALL:N:ACTION[:RANK] TITAN_SHIM_PATHS=TEXT LD_PRELOAD=libshim.so titan train ...
  *
@@ -44,7 +44,7 @@
 #include <linux/seccomp.h>
 #include <ucontext.h>
 
-/* For functions that replace the libc's, which the dynamic linker finds after them. */
+/* For functions that replace the libc's; the dynamic linker finds the libc's after these. */
 #define EXPORT __attribute__((visibility("default")))
 
 enum { N_ARGS = 6, SYSCALL_BYTES = 64 /* at least the length of the libc's syscall() */ };

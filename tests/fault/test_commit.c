@@ -163,7 +163,7 @@ static void a_kill_between_two_renames_loses_no_step(void **state)
         assert_int_equal(WIFSIGNALED(status) != 0, i % 2);
         if (!WIFSIGNALED(status))
             assert_int_equal(WEXITSTATUS(status), i == 2);
-        save.step = 6; /* opening the folder cleans up and puts the older step back */
+        save.step = 6; /* opening the folder removes the remains and puts the older step back */
         assert_int_equal(test_save(&save), 0);
         assert_int_equal(count_leftovers(folder), 0);
         five = tt_step_path(folder, 5);
@@ -319,7 +319,7 @@ static void a_second_job_in_the_folder_is_refused(void **state)
     assert_int_equal(tt_comm_threads_run(1, open_twice, folder), TT_EUSAGE);
     assert_non_null(strstr(tt_error_message(), "another titan job is writing checkpoints"));
     assert_non_null(strstr(tt_error_message(), "run monday"));
-    assert_int_equal(test_save(&save), 0); /* the lock ended with its holder */
+    assert_int_equal(test_save(&save), 0); /* the lock ended with the process that held it */
     assert_int_equal(tt_folder_remove(folder), 0);
     tt_free(folder);
 }
@@ -394,7 +394,8 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes)
     return -1;
 }
 
-/* Reserves 1 MiB for a file. Returns the code; *ret_bytes: what the file takes on the disk before it is written. */
+/* Reserves 1 MiB for a file. Returns the code; *ret_bytes: the space that the file takes on the disk before it is
+ * written. */
 static int reserve(const char *folder, int error, int times, int64_t *ret_bytes)
 {
     char *path = tt_format("%s/file", folder);

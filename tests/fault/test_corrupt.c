@@ -128,7 +128,7 @@ static void swapped_shards(void **state)
     swap(SHARD(1), SHARD(2));
     expect_problem("swapped", "files were swapped");
     assert_int_equal(test_save(&save), 0);
-    swap(SHARD(3), SHARD(4)); /* they have equal sizes, so only their contents differ */
+    swap(SHARD(3), SHARD(4)); /* they are of equal size, so only their contents differ */
     expect_problem("swapped", "it is the file of rank 3");
 }
 
@@ -184,7 +184,7 @@ static void edit_manifest(const char *from, const char *to)
 
 static void overlapping_chunks(void **state)
 {
-    /* layers.0.attention.wq.weight [7, 5] on 3 ranks has rows 0:3, 3:6 and 6:7. */
+    /* On 3 ranks, layers.0.attention.wq.weight [7, 5] is cut into rows 0:3, 3:6 and 6:7. */
     edit_manifest("\"offset\":[3,0],\"shape\":[3,5]", "\"offset\":[2,0],\"shape\":[3,5]");
     expect_problem("overlap", "chunks overlap: [0:3, 0:5]");
 }

@@ -13,7 +13,7 @@
 #include "core/data/chat.h"
 #include "fuzz.h"
 
-/* It writes the last answer differently from earlier ones, trims some, and begins them with reasoning. */
+/* A template that writes the last answer differently from earlier ones, trims some, and begins them with reasoning. */
 static const char config[] =
     "{\"bos_token\": \"<|begin_of_text|>\", \"eos_token\": \"<|end_of_text|>\", \"chat_template\": \""
     "{% for m in messages %}<|im_start|>{{ m.role }} {% if m.role == 'assistant' %}"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The metadata of a PyTorch checkpoint (a pickle), or one piece of its files (a zip archive with a pickle). The first
- * byte says which: 'M' or another.
+ * byte says which: 'M' stands for the metadata.
  */
 #include "checkpoint/dcp/item.h"
 #include "checkpoint/dcp/metadata.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A GGUF file from anywhere: values, tensor table, the sizes of a model, a tokenizer.
+ * A GGUF file from an unknown source: values, tensor table, the sizes of a model, a tokenizer.
  */
 #include "core/base/mem.h"
 #include "core/models/gguf.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A chat template that writes a conversation. Any template ends; its output is UTF-8, and the marked passages lie in
- * the text.
+ * A chat template that writes a conversation. The evaluation of any template ends; its output is UTF-8, and the marked
+ * passages lie in the output.
  */
 #include <stdlib.h>
 

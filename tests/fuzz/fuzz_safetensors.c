@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A safetensors file from anywhere: header length, header, tensor table.
+ * A safetensors file from an unknown source: header length, header, tensor table.
  */
 #include "checkpoint/format/safetensors.h"
 #include "fuzz.h"

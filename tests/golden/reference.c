@@ -150,7 +150,7 @@ static int by_name(const void *a, const void *b)
 
 char **reference_names(int *ret_n)
 {
-    static char **names; /* so that a test may ask again, and none has to free them */
+    static char **names; /* so that a test may ask again and does not free them */
     static int n, cap;
     char *folder = tt_format("%s/tests/golden/data", TT_SOURCE_DIR);
     struct dirent *entry;

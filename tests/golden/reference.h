@@ -17,12 +17,12 @@ struct reference {
     struct tt_dataset *dataset;
     json_t *expect;
     struct train_job job;  /* without ranks and policies */
-    const char *part;      /* of expect.json that is expected, such as "documents"; NULL: the plain run */
+    const char *part;      /* the part of expect.json that is expected, such as "documents"; NULL: the plain run */
     float *before, *after; /* whole weights, in the model's order */
     float *averages;       /* the same, of the weights; NULL: not expected */
 };
 
-/** The names of all runs, which are those of the folders in data/, in order. They live until the program ends. */
+/** The names of all runs, which are those of the folders in data/, in order. They stay valid until the program ends. */
 char **reference_names(int *ret_n);
 
 /** Whether expect.json of a run has the part, or the run has a folder of that name. */
@@ -46,7 +46,7 @@ void reference_use_z_loss(struct reference *reference);
 /** Adds the auxiliary losses of routers of expect.json, to which the expected numbers in its "router_losses" belong. */
 void reference_use_router_losses(struct reference *reference);
 
-/** Keeps averages of the weights, as the "ema" of expect.json did, whose averages are expected too. */
+/** Keeps averages of the weights, as the run "ema" of expect.json did; its averages are expected too. */
 void reference_use_averages(struct reference *reference);
 
 /**
@@ -55,7 +55,7 @@ void reference_use_averages(struct reference *reference);
  */
 void reference_use_lora(struct reference *reference);
 
-/** Trains the matrices of the blocks with Muon, as the "muon" of expect.json did, whose numbers and weights are
+/** Trains the matrices of the blocks with Muon, as the run "muon" of expect.json did; its numbers and weights are
  * expected. */
 void reference_use_muon(struct reference *reference);
 
@@ -68,7 +68,7 @@ int reference_load(struct tt_comm *comm, struct tt_engine *engine, void *referen
 /** rc; an error is printed. */
 int reference_check(int rc);
 
-/** How far off a value is, as a part of the right one. */
+/** The relative error of a value. */
 static inline double reference_off(double found, double wanted)
 {
     return fabs(found / wanted - 1.0);

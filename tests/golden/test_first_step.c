@@ -19,11 +19,11 @@
 
 /*
  * The tolerance in bfloat16 is derived from the effect of one rounding of all weights, which is measured in float32:
- * TRIALS first steps, in each of which every weight is off by a random part of itself, at most MOST_ROUNDING, the
- * largest relative error of a rounding to bfloat16. Their root mean square is the effect. To first order, rounding a
+ * TRIALS first steps, in each of which every weight has a random relative error of at most MOST_ROUNDING, the largest
+ * one of a rounding to bfloat16. The root mean square of the deviations is the effect. To first order, rounding a
  * product's result has no larger effect than rounding its weights: with x the input, w the weights, y = w x and g the
  * gradient of y, the mean squares are the sums of (g y)^2 and of (g x w)^2 over tokens, and they are equal if signs are
- * random and tokens independent; what tokens have in common only adds to the second. Roundings are independent, so
+ * random and tokens independent; correlation between tokens only adds to the second. Roundings are independent, so
  * their squares add. A graph with R results in bfloat16 for each weight thus has sqrt(1 + R) times the effect of the
  * weights. Two graphs that round the same weights differ by sqrt(R + R') times that effect. Values as far off as SIGMAS
  * standard deviations pass.
@@ -103,7 +103,7 @@ static struct first_step in_bf16(const struct reference *r, const char *object)
                                json_number_value(json_object_get(at, "grad_norm"))};
 }
 
-/* The effect of one rounding of all weights, as parts of the right values. */
+/* The effect of one rounding of all weights, as relative errors. */
 static struct first_step effect_of_weights(const struct reference *r, const struct train_job *job,
                                            const struct first_step *right)
 {

@@ -21,13 +21,13 @@
 #define NORM_TOLERANCE 2e-4
 /*
  * Tolerances for the final weights, as a share of how far training moved them, beyond what rounding_of_first_step
- * allows. Without the signs of first steps, rounding gives 1e-4 and 1e-3, whatever kernels OpenBLAS takes. A wrong rule
- * (weight decay, bias correction, the last learning rate) gives 1e-2 or more.
+ * allows. Apart from the signs of first steps, rounding gives 1e-4 and 1e-3, whatever kernels OpenBLAS uses. A wrong
+ * rule (weight decay, bias correction, the last learning rate) gives 1e-2 or more.
  */
 #define WEIGHT_RMS_TOLERANCE  1e-3
 #define WEIGHT_MOST_TOLERANCE 0.02
 
-/* A run without a z-loss must have none. */
+/* A run without a z-loss must report none. */
 static double z_loss_off(const struct reference *r, const struct train_result *found, int s)
 {
     if (r->job.z_loss > 0.0)
@@ -35,7 +35,7 @@ static double z_loss_off(const struct reference *r, const struct train_result *f
     return fabs(found->z_loss[s]);
 }
 
-/* The largest difference of the auxiliary losses of routers; a run without them must have none. */
+/* The largest difference of the auxiliary losses of routers; a run without them must report none. */
 static double router_losses_off(const struct reference *r, const struct train_result *found, int s)
 {
     const struct tt_router_losses *of = &r->job.router_losses;
@@ -107,14 +107,15 @@ static double first_step(double gradient, double eps)
  * The most by which rounding can change the first step of a row's weights, as a share of the learning rate.
  *
  * That step is the sign of the gradient, unless eps is as large as it. A gradient near zero is what is left of a sum
- * over the n tokens of a step, and if rounding errors are larger, they decide about the sign. Kernels add in any order,
- * but each of n additions rounds by at most 2^-24 of the sum of the terms' sizes, and that is at most sqrt(n) times
- * the root of the sum of their squares. The latter is the usual size of a sum of such terms with random signs, so it is
- * that of the row's gradients. There is room for the errors of the terms themselves, most of which cancel.
- * `gradients` are of one run; the reference's are off by at most this error, and those of another run by twice as much.
+ * over the n tokens of a step, and if rounding errors are larger, they determine the sign. Kernels add in any order,
+ * but each of n additions rounds by at most 2^-24 of the sum of the terms' sizes, and that is at most sqrt(n) times the
+ * root of the sum of their squares. The latter is the usual size of a sum of such terms with random signs, so it equals
+ * the usual size of the row's gradients. The bound leaves room for the errors of the terms themselves, most of which
+ * cancel. `gradients` are those of one run: the reference's are off by at most this error, and those of another run by
+ * twice as much.
  *
  * Later steps divide by the root of a mean of squares, to which the first gradient belongs. They need no allowance,
- * unless gradients of a weight are near zero twice.
+ * unless the gradient of a weight is near zero in two steps.
  */
 static void rounding_of_first_step(const struct train_job *job, int64_t width, const float *gradients, double *ret_most)
 {
@@ -195,7 +196,7 @@ static void check_values(const struct reference *r, const struct train_job *job,
     }
 }
 
-/* What a run may choose without changing its curve: how the batch is split, and what the ranks keep. */
+/* What may differ between runs without changing the curve: how the batch is split, and what the ranks keep. */
 struct split {
     int ranks, replicate;
     int64_t local_batch;
@@ -220,7 +221,7 @@ static const struct pipe no_pipe = {1, 1, TT_PP_1F1B, 1, 1, false, 1};
 
 enum { MOST_SPLITS = 16 };
 
-/* The whole batch at once; by single sequences in two threads; and by ranks, as many as divide the batch. */
+/* The whole batch at once; single sequences, in two threads; and as many ranks as divide the batch. */
 static int make_splits(int64_t batch, struct split *splits)
 {
     static const enum tt_reshard reshard[] = {DEFAULT, ALWAYS, NEVER};
@@ -240,7 +241,8 @@ static int make_splits(int64_t batch, struct split *splits)
     return n;
 }
 
-/* splits NULL: those that the batch allows, or every fifth of them. Names of unlike lengths begin at unlike ones. */
+/* splits NULL: those that the batch allows, or every fifth of them, beginning at one that depends on the length of the
+ * name. */
 static void expect_the_curve_of(const char *name, void (*use)(struct reference *), const struct split *splits, int n,
                                 const struct pipe *pipe)
 {
@@ -301,7 +303,7 @@ static void a_run(void **state)
     expect_the_curve_of(*state, NULL, NULL, 0, &no_pipe);
 }
 
-/* What a run may have besides its curve: a part of expect.json, or a folder. */
+/* What may be recorded for a run besides its curve: a part of expect.json, or a folder. */
 static const struct part {
     const char *name;
     void (*use)(struct reference *);
@@ -309,7 +311,7 @@ static const struct part {
     {"documents", reference_use_documents}, /* tokens attend within their documents only */
     {"chat", reference_use_chat},           /* samples of conversations, of which some tokens are learned */
     {"z_loss", reference_use_z_loss},
-    {"router_losses", reference_use_router_losses}, /* of an uneven load, and of large logits */
+    {"router_losses", reference_use_router_losses}, /* losses of an uneven load, and of large logits */
     {"ema", reference_use_averages},                /* averages of the weights, against PyTorch's */
     {"muon", reference_use_muon},                   /* Muon for the matrices of the blocks, against PyTorch's */
     {"lora", reference_use_lora},                   /* low-rank adapters, against PEFT's */
@@ -317,7 +319,7 @@ static const struct part {
 
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-/* All runs that have a part. */
+/* All runs for which a part is recorded. */
 static void a_part(void **state)
 {
     const struct part *part = *state;
@@ -359,7 +361,7 @@ static bool fits(const char *name, const struct split *split, const struct pipe 
 
 #define COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
-/* How ranks share layers, sequences and experts, and what else they may choose then. */
+/* How ranks share layers, sequences and experts, and what else may vary then. */
 struct ways {
     const struct pipe *pipes;
     int n_pipes;
@@ -370,8 +372,8 @@ struct ways {
 #define WAYS(pipes, splits) (&(const struct ways){pipes, COUNT(pipes), splits, COUNT(splits)})
 
 /*
- * Follows a run in every n-th way of those that its sizes allow, or in all if sweeps are whole. Runs with neighbouring
- * numbers take different ones. Returns how many there were.
+ * Follows a run in every n-th of the ways that its sizes allow, or in all of them if sweeps are whole. Runs with
+ * neighbouring numbers take different ones. Returns how many there were.
  */
 static int follow(const char *name, int number, void (*use)(struct reference *), const struct ways *ways, int n)
 {
@@ -402,7 +404,7 @@ static void follow_dense(const struct ways *ways)
             (void)follow(names[i], i, NULL, ways, 3);
 }
 
-/* The runs of models with experts: their cases say by how much no choice of experts is a near-tie. */
+/* The runs of models with experts: their cases say how far every choice of experts is from a tie. */
 static void follow_experts(const struct ways *ways)
 {
     int n = 0, number = 0;
@@ -413,7 +415,7 @@ static void follow_experts(const struct ways *ways)
             (void)follow(names[i], number++, NULL, ways, 3);
 }
 
-/* Ranks share experts, layers and sequences, of models with latents, with windows, and with layers without experts. */
+/* Ranks share experts, layers and sequences; the models have latents, windows, or layers without experts. */
 static void experts(void **state)
 {
     static const struct pipe pipes[] = {
@@ -430,7 +432,7 @@ static void experts(void **state)
     follow_experts(WAYS(stages, piped));
 }
 
-/* A part of the runs that have it, in some ways. */
+/* Follows the runs for which a part of expect.json is recorded, in some ways. */
 static void follow_part(const char *part, void (*use)(struct reference *), const struct ways *ways)
 {
     int n = 0, found = 0;
@@ -516,7 +518,7 @@ int main(int argc, char **argv)
         tests[n++] = divided[i];
     for (int i = 0; (SWEEP_SANITIZED || (argc > 1 && strcmp(argv[1], "sample") == 0)) && i < n; i++)
         if (i % 6 && sweep_stride() > 1)
-            tests[i].test_func = NULL; /* which cmocka passes over */
+            tests[i].test_func = NULL; /* cmocka skips these */
     cmocka_set_message_output(CM_OUTPUT_TAP);
     failed = _cmocka_run_group_tests("golden", tests, (size_t)n, NULL, NULL);
     tt_free(tests);

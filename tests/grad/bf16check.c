@@ -5,10 +5,10 @@
  * Every graph of cases.c in bfloat16, against the same graph in float on the same leaves. The bits are the same on 1, 2
  * and 3 threads and with outputs that take over memory. Losses and gradients, with every variant of the kernels, differ
  * from the float ones by no more than rounding explains. The test measures the effect of rounding: in float runs, each
- * element of each value that would be bfloat16 is off by ROUNDING, up or down at random. The deviation may be as large
- * as the largest of TRIALS such runs. Values that ops round internally may be off by THREE_ROUNDINGS: the gradient of
- * logits, and in attention the probabilities, in both passes, and the gradient of scores. Sizes are root mean squares
- * over a tensor.
+ * element of each value that would be bfloat16 gets a relative error of ROUNDING, up or down at random. The deviation
+ * may be as large as the largest of TRIALS such runs. Values that ops round internally get an error of THREE_ROUNDINGS:
+ * the gradient of logits, and in attention the probabilities, in both passes, and the gradient of scores. Sizes are
+ * root mean squares over a tensor.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,9 +26,9 @@
 enum { TRIALS = 8, MESSAGES = 4 };
 
 /*
- * A bfloat16 has 8 digits, so its neighbours are at most 2^-7 of it away, and a rounding errs by at most half of that.
- * The errors are uniform, so their root mean square is the largest one over the square root of 3. It is multiplied by
- * that square root for three roundings, which are independent.
+ * A bfloat16 has 8 binary digits, so its neighbours are at most 2^-7 of it away, and a rounding errs by at most half of
+ * that. The errors are uniform, so their root mean square is the largest one over the square root of 3. It is
+ * multiplied by that square root for three roundings, which are independent.
  */
 #define ROUNDING        (0x1p-8 / sqrt(3.0))
 #define THREE_ROUNDINGS 0x1p-8

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graphs of the gradient check: every op alone, every op whose gradients are added to gradients from other ops,
- * then models like llama.
+ * The graphs of the gradient check: every op alone, then every op whose gradients are added to gradients of other ops,
+ * then models like Llama.
  */
 #include "tests/grad/cases.h"
 
@@ -16,7 +16,7 @@ static void build_head(struct tt_graph *graph)
     head(graph, activation(graph, 15, 6), TT_NONE);
 }
 
-/* The tokens do not divide into chunks of the head. */
+/* The number of tokens is no multiple of the head's chunk. */
 static void build_head_chunks(struct tt_graph *graph)
 {
     inputs(graph, 1, 1030);
@@ -36,7 +36,7 @@ static void add_z_loss(struct tt_graph *graph, float coefficient)
         abort();
 }
 
-/* A cap so low that it bends many logits. */
+/* A cap so low that it changes many logits visibly. */
 static void cap_logits(struct tt_graph *graph)
 {
     graph->nodes[graph->values[graph->token_loss].producer].attr.soft_cap = 1.0F;

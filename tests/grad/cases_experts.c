@@ -66,7 +66,7 @@ static void build_experts_of(struct tt_graph *graph, int64_t rows, struct tt_att
     head(graph, add(graph, run_experts(graph, &e, x, in), x), TT_NONE);
 }
 
-/* Experts without rows. A small step, so that no token changes its experts. */
+/* Some experts have no rows. A small step, so that no token changes its experts. */
 void build_experts(struct tt_graph *graph)
 {
     build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .router = {.normalize = true}});
@@ -125,7 +125,7 @@ static void build_with_losses(struct tt_graph *graph, struct tt_router router, s
     struct experts e;
     int x, in[3];
 
-    graph->block = 1; /* of whose loads there are numbers */
+    graph->block = 1; /* of which the loads are known */
     inputs(graph, 2, 3);
     x = activation(graph, 6, 6);
     e = experts_of(graph, 6, 5, (struct tt_attr){.experts = 5, .top_k = 2, .seq_len = 3, .router = router});

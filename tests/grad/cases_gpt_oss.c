@@ -32,7 +32,7 @@ void build_attention_window(struct tt_graph *graph)
                     false);
 }
 
-/* A cap so low that it bends many scores. */
+/* A cap so low that it changes many scores visibly. */
 void build_attention_capped(struct tt_graph *graph)
 {
     build_attention(graph, 2,
@@ -148,7 +148,7 @@ static int run_experts(struct tt_graph *graph, const struct experts *e, int x)
     return op(graph, TT_OP_COMBINE, NULL, x, gates, places);
 }
 
-/* With experts without rows. A small step, so that no token changes its experts. */
+/* Some experts have no rows. A small step, so that no token changes its experts. */
 void build_experts_affine(struct tt_graph *graph)
 {
     struct experts e;

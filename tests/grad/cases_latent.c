@@ -9,7 +9,7 @@
 #include "tests/grad/build.h"
 #include "tests/grad/cases.h"
 
-/* Names that tell interp_fill and interp_use_bf16 which role a leaf has. */
+/* Names that tell interp_fill and interp_use_bf16 the role of a leaf. */
 static void rename_params(struct tt_graph *graph)
 {
     int n = 0;

@@ -73,8 +73,8 @@ static double difference(struct test *test, float *data, const float *saved, con
 }
 
 /*
- * A difference divides the rounding errors of four losses by the step, in which they count 8, 8, 1 and 1 twelfths;
- * their size depends on the kernels.
+ * A difference adds the rounding errors of four losses, with factors of 8, 8, 1 and 1 twelfths, and divides them by the
+ * step; their size depends on the kernels.
  */
 static double rounding_of_difference(const struct test *test)
 {
@@ -278,7 +278,7 @@ static bool check_all_covered(void)
     return good;
 }
 
-/* A non-finite weight shows in the loss, whatever parameter contains it. */
+/* A non-finite weight makes the loss non-finite, whatever parameter contains it. */
 static bool check_nonfinite(void)
 {
     bool good = true;
@@ -318,7 +318,7 @@ static enum tt_dtype right_type(enum tt_op_type type, enum tt_dtype compute)
 
 /*
  * Whether the op refuses these inputs, with a message that begins with its name and contains `found`, and leaves the
- * graph unchanged. Inputs are (4, 6) and (5, 7) in turn. All have the right type except input `wrong`.
+ * graph unchanged. Inputs are (4, 6) and (5, 7) in turn. All are of the right type except input `wrong`.
  */
 static bool refuses(enum tt_op_id op, int n_in, enum tt_dtype compute, int wrong, const char *found)
 {

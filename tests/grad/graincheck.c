@@ -4,7 +4,7 @@
  *
  * Compares graphs whose dimensions have two grains with the same graphs cut in two. Each half has half of the local
  * shape and the same logical extents. The results of the halves must be the parts of the whole's results, to the bit.
- * If the op sums over the cut dimension, the whole must be the sum of the two halves. First rows are cut, then heads
+ * If the op sums over the cut dimension, the whole must be the sum of the two halves. Rows are cut first, then heads
  * and the width of the FFN, then the vocabulary.
  */
 #include <stdio.h>
@@ -127,14 +127,14 @@ static void compare_values(struct test *test)
 
 /* --- making and running the three sides --- */
 
-/* A pass that cuts sets the extents of existing nodes, which the rows of their ops must accept. */
+/* A pass that cuts sets extents on existing nodes, and the rows of their ops must accept them. */
 static void check_again(struct tt_graph *graph)
 {
     for (int n = 0; n < graph->n_nodes; n++)
         must(tt_op_infer(graph, &graph->nodes[n], ""));
 }
 
-/* A cut head_loss counts before differentiation, which exchanges it for head_loss_grad. */
+/* A cut head_loss counts before differentiation, which replaces it by head_loss_grad. */
 static void note_cut_rows(const struct tt_graph *graph)
 {
     for (int n = 0; n < graph->n_nodes; n++)

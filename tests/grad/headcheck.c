@@ -18,7 +18,7 @@
 #include "core/passes/phases.h"
 #include "tests/grad/interp.h"
 
-enum { GRAINS = 4, MOST = 4, MESSAGES = 6, FUSED = 0 /* in place of a number of ranks: one rank without grains */ };
+enum { GRAINS = 4, MOST = 4, MESSAGES = 6, FUSED = 0 /* used as a number of ranks: one rank without grains */ };
 
 struct shape {
     const char *name;
@@ -341,7 +341,7 @@ static bool check(const struct shape *shape)
     return failures == before;
 }
 
-/* A weight that is not finite shows in every rank's losses of all tokens that count; -inf does not. */
+/* A weight that is not finite makes every rank's losses of all tokens that count non-finite; -inf does not. */
 static bool check_nonfinite(float bad)
 {
     const struct shape shape = {.name = "a weight that is not finite", .tokens = 12, .vocab = 30, .width = 3};

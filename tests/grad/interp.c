@@ -297,7 +297,7 @@ bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pa
     return inside;
 }
 
-/* The losses of all routers of the forward pass. */
+/* The losses of all the forward pass's routers. */
 static double router_losses(const struct interp *interp)
 {
     double sum = 0.0;

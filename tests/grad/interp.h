@@ -25,7 +25,7 @@ struct interp {
     bool *owned; /* data[v] is v's own memory */
     bool *gone;  /* another value now uses its memory */
     struct tt_scalars scalars;
-    double perturbation; /* results in the nodes' compute type are off by this share, up or down */
+    double perturbation; /* relative error that results in the nodes' compute type get, up or down */
     struct interp_draw signs;
     double op_seconds[TT_OPS]; /* time spent, by op */
     double op_flops[TT_OPS];
@@ -62,7 +62,7 @@ enum interp_pass { INTERP_ALL, INTERP_FORWARD, INTERP_BACKWARD };
  * NaN. Returns false if an op wrote outside its scratch. */
 bool interp_run(struct interp *interp, struct tt_team *team, enum interp_pass pass);
 
-/** Runs one node, which computes. */
+/** Runs one node, which must be one that computes. */
 bool interp_run_node(struct interp *interp, struct tt_team *team, int node);
 
 /** inv_valid_tokens * the sum of graph->token_loss. */

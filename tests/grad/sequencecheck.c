@@ -30,8 +30,8 @@ struct model_case {
     struct tt_model_dims dims;
     int64_t batch;
     bool bf16;
-    bool layers;     /* are divided too */
-    bool documents;  /* which do not attend to each other */
+    bool layers;     /* layers are divided too */
+    bool documents;  /* sequences that do not attend to each other */
     bool contiguous; /* a grain is one piece */
     struct tt_router_losses losses;
     int64_t seq_len; /* 0: SEQ_LEN */
@@ -474,7 +474,7 @@ static bool check_refusals(void)
         }                                                                                         \
     }
 
-/* Heads of keys and values that only two ranks, and only one, can exchange. */
+/* Numbers of key/value heads that only two ranks can exchange, and that only one can. */
 #define TWO                                                                                                        \
     {                                                                                                              \
         .dim = 32, .n_layers = 1, .n_heads = 8, .n_kv_heads = 2, .head_dim = 12, .ffn_dim = 48, .vocab_size = 101, \

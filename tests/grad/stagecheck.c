@@ -228,8 +228,8 @@ static bool refused(int rc, const char *text)
     return good;
 }
 
-/* Refuses a stage that reads a later stage's result, a stage that does not exist, a graph that is already
- * differentiated, and two seeds for one value. */
+/* A stage that reads a later stage's result, a stage that does not exist, a graph that is already differentiated, and
+ * two seeds for one value are refused. */
 static bool check_errors(void)
 {
     const struct grad_case *one = &grad_cases[n_grad_cases - 1];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Part of programs with TITAN_EMULATE_AMX in the environment: products of bfloat16 run on emulated tiles of AMX.
+ * Linked into programs: with TITAN_EMULATE_AMX in the environment, products of bfloat16 run on emulated tiles of AMX.
  */
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Part of every cmocka program: TITAN_CASE in the environment selects cases by name, with the wildcards * and ?.
+ * Linked into every cmocka program: TITAN_CASE in the environment selects cases by name, with the wildcards * and ?.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * fit_stacks [CSV]: fits the stacks to the rows of a table of measured runs, or of the built-in ones, and compares the
- * result with the built-in numbers, which came from here. A line for each stack with rows; exit status 1 if a number
- * differs. Each stack has at most four fitted numbers.
+ * result with the built-in numbers, which this program computed. A line for each stack with rows; exit status 1 if a
+ * number differs. Each stack has at most four fitted numbers.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,24 +12,24 @@
 #include "core/os/file.h"
 #include "estimate/backtest/backtest.h"
 
-/* With fewer rows only the share of products is fitted. */
+/* If there are fewer rows, only the share of products is fitted. */
 enum { ROWS_FOR_ALL = 6, COARSE = 40, FINE = 6 };
 
 /* The shares that are tried. Inside a step, traffic reaches at least a third of its rate alone. */
 static const double attention[] = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3}, link[] = {0.35, 0.5, 0.7, 1.0};
 static const double low = 0.5, high = 1.3;
 
-/* One bad row counts no more than an error of this size. */
+/* An error above this counts as this, so that one bad row does not count more. */
 static const double most_error = 0.3;
 
 struct fit {
     const struct tt_cluster_run **run;
     int n;
-    bool experts_only;             /* all rows are models with experts: only the share of their products is fitted */
+    bool experts_only;             /* all rows are of models with experts: only the share of their products is fitted */
     struct tt_cluster_stack stack; /* predicted with the numbers that are tried */
 };
 
-/* The rows: dense ones that are scored for time, or all; for a stack with sweeps alone, every third layout. */
+/* The rows: dense ones whose time is scored, or all; for a stack whose rows are all sweeps, every third layout. */
 static void choose(const struct tt_backtest *t, const struct tt_cluster_stack *stack, struct fit *f)
 {
     int n_layouts = 0;
@@ -147,7 +147,7 @@ static void fit_experts(struct fit *f)
     number->value = best;
 }
 
-/* Of a stack in which the device waits for the host, which takes the share of products from another one. */
+/* For a stack in which the device waits for the host; the share of products is that of another stack. */
 static void fit_wait(struct fit *f)
 {
     struct tt_cluster_number *number = &f->stack.number[TT_S_HOST_WAIT];

@@ -11,7 +11,7 @@
 /** The notes and warnings logged since log_catch. */
 static struct caught_log {
     int notes, warnings;
-    char last[512]; /* text of the last one, "" before the first */
+    char last[512]; /* the last one; "" before the first */
 } caught;
 
 static void log_catch_one(void *arg, enum tt_log_level level, const char *text)

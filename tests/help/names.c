@@ -143,8 +143,8 @@ static const char *value_name(const struct tt_program *p, int stage, int value, 
     return text;
 }
 
-/* The name of a microbatch's final gradient, which comes from the last node that writes it. It is the gradient of a
- * parameter, or of one of the two uses of a tied one. */
+/* The name of a microbatch's final gradient: that of the last node that writes it. The gradient is a parameter's, or
+ * belongs to one of the two uses of a tied parameter. */
 static const char *gradient_name(const struct tt_program *p, const struct tt_unit_grad *grad, int mb)
 {
     struct place last = {0, TT_NONE};
@@ -236,7 +236,7 @@ static void reshard(struct machine *m, const struct tt_instr *instr)
 {
     const struct tt_unit *unit = &m->p->layout->units[instr->unit];
 
-    for (int i = 0; i < instr->n_operands; i++) { /* none if each was freed after its last read */
+    for (int i = 0; i < instr->n_operands; i++) { /* there are none if each was freed after its last read */
         char gathered[NAME_BYTES];
 
         (void)snprintf(gathered, sizeof gathered, "parameter %d", unit->params[i].param);
@@ -572,7 +572,7 @@ static void inputs(struct machine *m, bool check)
         }
 }
 
-/* Two collectives under way at the same time must have different tags. */
+/* Collectives that are under way at the same time must have different tags. */
 static void tags_tell_collectives_apart(const struct tt_program *p)
 {
     enum { TAGS = 256 };

@@ -4,8 +4,8 @@
 
 #include "parallel/pipeline/schedule.h"
 
-/**
- * The peak number of a rank's chunks whose activations are kept, by formula. A chunk is one microbatch in one stage.
+/** The largest number of a rank's chunks whose activations are kept at once, by formula. A chunk is one microbatch in
+ *one stage.
  *   chunks        stages of a rank
  *   until_weight  a chunk is kept until its weight part is done, otherwise until its input part is
  * -1: there is no formula for these numbers.

@@ -13,7 +13,7 @@ enum { SWEEP_SANITIZED = 0 };
 #endif
 
 /**
- * A sweep takes one of sweep_stride() values, and begins at another value each time. With TITAN_SWEEPS=whole in the
+ * A sweep takes one of sweep_stride() values, and begins at a different value each time. With TITAN_SWEEPS=whole in the
  * environment, which `quickstart test --long` sets, it takes every value; but fewer under a sanitizer, which takes ten
  * times as long and finds faults that rarely depend on a particular value. Strides are primes, since parities choose
  * engines.

@@ -4,8 +4,7 @@
 
 #include "core/comm/comm.h"
 
-/**
- * Ranks as threads of one process, for tests. Code that uses struct tt_comm runs unchanged, also under the
+/** For tests: ranks that are threads of one process. Code that uses struct tt_comm runs unchanged, also under the
  * thread sanitizer.
  *
  * Starts size threads that call fn with their own communicator, and waits for all of them. Returns the code of the rank

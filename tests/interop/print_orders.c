@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Prints the orders of all pipeline schedules for up to 8 ranks, 4 stages on a rank and 4 microbatches a rank. A line
- * has the schedule, ranks, stages, microbatches, the rank, and its turns: "1F1B 2 2 2 1 1F0 1B0 1F1 1B1".
+ * Prints the orders of all pipeline schedules for up to 8 ranks, 4 stages per rank and 4 microbatches per rank. A line
+ * contains the schedule, ranks, stages, microbatches, the rank, and its turns: "1F1B 2 2 2 1 1F0 1B0 1F1 1B1".
  */
 #include <stdio.h>
 

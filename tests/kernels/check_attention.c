@@ -243,7 +243,7 @@ static void check_forward(struct check *check)
         size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
         forward_in_parts(check, shape, &a, o, lse, scratch);
         forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
-        fill_tolerance(near, a.no, 12.0 * size * (double)FLT_EPSILON); /* few keys even out fewer errors of scores */
+        fill_tolerance(near, a.no, 12.0 * size * (double)FLT_EPSILON); /* few keys average out fewer errors of scores */
         check_compare(check, "o", text, o, a.o, a.no, near, 0.0);
         fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
         check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
@@ -253,7 +253,7 @@ static void check_forward(struct check *check)
 
 static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
 {
-    tt_bf16 *to = (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2; /* the last one beside the guard */
+    tt_bf16 *to = (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2; /* the last one is beside the guard */
 
     tt_bf16_round_ref(to, x, n);
     tt_bf16_widen_ref(x, to, n);

@@ -23,7 +23,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 enum add { ADD_NOTHING, ADD_OTHER, ADD_SAME, N_ADDS };
 
-/* n elements, the last of them beside the guard. */
+/* n elements; the last one is beside the guard. */
 static tt_bf16 *bf16_array(struct check *check, int64_t n)
 {
     return (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2;

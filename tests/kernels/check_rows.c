@@ -153,7 +153,7 @@ static void check_cross_entropy_grad(struct check *check)
     }
 }
 
-/* A part of a row of logits, some of which may have no exponential at all. */
+/* A part of a row of logits; some logits may be so low that their exponential is 0. */
 static float *part_of_row(struct check *check, int64_t n, int k)
 {
     float *x = check_filled(check, n, k % N_FILLS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Kernels on flat shards: the optimizer, sums of squares, bfloat16. Losses must not depend on the layout. So these
- * kernels agree not only with the reference, but bit for bit with the portable kernel, and with themselves wherever the
- * elements are cut.
+ * kernels agree not only with the reference, but bit for bit with the portable kernel, and their results are the same
+ * wherever the elements are cut.
  */
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Times kernels: one case per kernel, with its arrays, how much it moves or computes, and one call.
+ * Times kernels: one case per kernel, with its arrays, the amount that it moves or computes, and one call.
  */
 #include "tests/kernels/kernel_bench.h"
 
@@ -41,7 +41,7 @@ struct family {
 struct bench_case {
     const char *kernel;
     void (*run)(const struct work *work);
-    double arrays;   /* arrays of n floats read and written, bfloat16 counts half; 0: arithmetic limits the kernel */
+    double arrays;   /* arrays of n floats read and written (bfloat16: half); 0: arithmetic limits the kernel */
     double products; /* matrix products; in attention, only the pairs that the mask leaves count */
     int64_t width;   /* of rows; 0: the family chooses the sizes */
     const struct family *family; /* NULL: the kernel has a width */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernelcheck [--bench] [--seed=N] [kernel]
- * kernelcheck --has=VARIANT      exit 0 if this processor runs it, 2 if it is the one that is taken here anyway
+ * kernelcheck --has=VARIANT      exit 0 if this processor runs it, 2 if it is the one that titan chooses here anyway
  *
  * Runs the cases of the check_*.c files on all variants of the kernels that this processor can run, and on the
  * reference, whose guards are checked too. The vector variants, and their portable sources compiled for 16 lanes,
@@ -200,7 +200,7 @@ static const struct {
 static void bench_kernels(const char *only)
 {
     for (int i = 0; i < kernel_bench_count(); i++) {
-        for (int v = 1; kernels_variant(v + 1); v++) { /* without the emulated kernels */
+        for (int v = 1; kernels_variant(v + 1); v++) { /* the emulated kernels not counted */
             struct kernel_time time;
 
             if ((only && strcmp(only, kernel_bench_name(i)) != 0) || !kernel_bench_is_own(i, kernels_variant(v)))
@@ -238,7 +238,7 @@ static bool run_case(const struct check_case *one, const struct tt_kernels *tabl
     return check.failures == 0 && check.compared > 0;
 }
 
-/* Every kernel of the table has a case, and one in the benchmark. */
+/* Every kernel of the table has a case here and a case in the benchmark. */
 static bool all_covered(void)
 {
     static const char *const names[] = {

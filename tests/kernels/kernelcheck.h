@@ -27,7 +27,7 @@ struct check {
     uint64_t bits;    /* a hash of all compared results */
 };
 
-/** n floats between guards, filled with NaN, so that a kernel that misses elements is found. */
+/** n floats between guards, filled with NaN, so that a kernel that leaves out elements is found. */
 float *check_array(struct check *check, int64_t n);
 
 /** As above, with random contents: about N(0, 1), denormal, about 1e12, zero, or N(0, 1) with one NaN. */

@@ -262,7 +262,7 @@ const struct tt_kernels *kernels_amx_emulated(void)
     return &table;
 }
 
-/* The portable vector kernels with 16 lanes; slots that they lack come from the slowest variant. */
+/* The portable vector kernels with 16 lanes; kernels that they lack come from the slowest variant. */
 extern const struct tt_kernels tt_kernels_generic16;
 
 static const struct tt_kernels *wide_variant(void)

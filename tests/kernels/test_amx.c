@@ -2,8 +2,8 @@
  *
  * The products and the attention of bfloat16 by AMX. What a tile product computes is compared with Intel's description
  * by hand, the products over emulated tiles with sums that this file makes in the order that amx.c states, attention
- * with itself in other calls (kernelcheck compares it with a reference), and the compiled instructions, carried out one
- * by one, with the emulation.
+ * with the same attention cut into other calls (kernelcheck compares it with a reference), and the compiled
+ * instructions, carried out one by one, with the emulation.
  */
 #define TT_AMX_EMULATED
 #include <setjmp.h>
@@ -257,7 +257,7 @@ static void compare_with_emulation(const struct tt_kernels *kernels, const struc
 
 /* --- attention --- */
 
-/* Heads, rows, documents and calls of which nothing fills whole tiles. */
+/* Sizes of heads, rows, documents and calls that never fill whole tiles. */
 static const struct tt_attention_shape attentions[] = {
     {.seq_len = 150, .heads = 2, .kv_heads = 1, .head_dim = 40, .value_dim = 33},
     {.seq_len = 200, .heads = 1, .kv_heads = 1, .head_dim = 16, .soft_cap = 2.0F},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first use of kernels that few processors run. This program has its own kernels.c, which believes that the
- * processor has AMX: its kernel runs on emulated tiles, rightly or wrongly. A process chooses its kernels once, so each
- * case runs in a process of its own.
+ * The first use of kernels that few processors run. This program is linked with its own kernels.c, to which the
+ * processor seems to have AMX: the kernel of AMX runs on emulated tiles, rightly or wrongly. A process chooses its
+ * kernels once, so each case runs in its own process.
  */
 #include <setjmp.h>
 #include <stdarg.h>

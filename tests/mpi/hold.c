@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Holds up a rank in the middle of its work on files. Preloaded into the program as it is shipped:
+ * Delays a rank in the middle of its work on files. Preloaded into the program as it is shipped:
  *
  *     TITAN_HOLD=CALL:PART:RANK:SECONDS LD_PRELOAD=libhold.so titan train ...
  *

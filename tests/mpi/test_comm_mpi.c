@@ -90,7 +90,7 @@ static int run_large(struct tt_comm *comm)
         bytes[0] = 1;
         bytes[size / 3] = 2;
         bytes[size - 1] = 3;
-        segments[0].bytes = size; /* one segment here, two there */
+        segments[0].bytes = size; /* one segment on this rank, two on the other */
         TT_TRY(comm->ops->send_begin(comm, segments, 1, 1, 20, &request));
     } else {
         TT_TRY(comm->ops->recv_begin(comm, segments, 2, 0, 20, &request));
@@ -161,7 +161,8 @@ static int poll_until(void *arg, bool *ret_done, int *ret_peer)
 
 /*
  * Rank 1 stops. Rank 2 gives up, releases the memory of a receive under way, says so and aborts. Rank 0 then sends the
- * message. It also sends it if rank 2 says nothing, since rank 2 may wait for rank 0 to end the job before it releases.
+ * message. Rank 0 also sends it if rank 2 says nothing, since rank 2 may wait for rank 0 to end the job before it
+ * releases the memory.
  */
 static int run_released(struct tt_comm *comm)
 {
@@ -196,7 +197,7 @@ out:
     return rc;
 }
 
-/* Gathers 1 MiB again and again. After ten rounds the last rank sends itself a signal. */
+/* Gathers 1 MiB repeatedly. After ten rounds the last rank sends itself a signal. */
 static int gather_until(struct tt_comm *comm, int signal)
 {
     enum { SHARD = 1 << 20 };
@@ -251,7 +252,7 @@ static int run_suspended(struct tt_comm *comm)
     TT_TRY(tt_comm_gather_all(comm, &pid, sizeof pid, pids));
     comm->timeout_sec = TIMEOUT_SEC;
     if (comm->rank == comm->size - 1) {
-        (void)usleep(200000); /* so that the others are already waiting, which the result does not depend on */
+        (void)usleep(200000); /* so that the others are already waiting; the result does not depend on it */
         for (int rank = 0; rank < comm->size - 1; rank++)
             all_stopped = kill((pid_t)pids[rank], SIGSTOP) == 0 && all_stopped;
         (void)sleep(TIMEOUT_SEC + 2);

@@ -310,8 +310,8 @@ static bool are_bytes(const char *bytes, int64_t n, int from, int to)
     return i == n;
 }
 
-/* Around the ring of all ranks, all at once; the values are two segments, cut at `first`. Two ranks send to each
- * other, so every sender has its own tag, like every boundary of a pipeline. */
+/* Every rank sends to the next one in the ring of all ranks, all at once; the values are two segments, cut at `first`.
+ * With two ranks, each sends to the other, so every sender has its own tag, like every boundary of a pipeline. */
 static int transfer_once(struct tt_comm *comm, const struct tt_group *group, int64_t bytes, int64_t first)
 {
     int after = (group->index + 1) % group->n, before = (group->index + group->n - 1) % group->n, rc = 0;
@@ -410,7 +410,7 @@ out:
 enum { LANES = 6 };
 static const int64_t lane_floats = 3001;
 
-/* Waits for the lanes in a different order than they began in. Progress alone must complete the rest. */
+/* Waits for the lanes in another order than that in which they began. Progress alone must complete the rest. */
 static int wait_for_lanes(struct tt_comm *comm, struct tt_collective **lanes)
 {
     bool done = false;

@@ -80,7 +80,7 @@ static void make_data(struct fixture *f)
     assert_int_equal(fixture_check(tt_file_pwrite(f->data.fd, "tokens", f->tokens, sizeof f->tokens, 0, NULL)), 0);
     f->data.ref.info =
         (struct tt_token_info){.item_size = 2, .n_tokens = N, .n_documents = FIXTURE_DOCUMENTS, .max_id = UINT16_MAX};
-    for (int i = 0; i < FIXTURE_DOCUMENTS; i++) /* of 1 to a few dozen tokens */
+    for (int i = 0; i < FIXTURE_DOCUMENTS; i++) /* conversations of 1 to a few dozen tokens */
         f->offsets[i + 1] = f->offsets[i] + 1 + (int64_t)(tt_rng_bits(&rng, (uint64_t)(N + i)) % 29);
     f->offsets[FIXTURE_DOCUMENTS] = N;
     f->data.offsets = f->offsets;

@@ -13,8 +13,7 @@ struct layout {
     int64_t floats;
 };
 
-/**
- * Cuts `floats` floats. Some segments are empty, some touch, their order in memory is random.
+/** Cuts `floats` floats into segments. Some are empty, some touch each other, and their order in memory is random.
  *   sizes   seed of the segments' sizes; the same on all ranks if a collective requires that
  *   places  seed of their places in memory
  */

@@ -178,7 +178,7 @@ static const float *biases_at(const struct tt_model *model, const struct train_r
     return NULL;
 }
 
-/* torchtitan's rule, stated otherwise: the changes are centred, and each is a float. */
+/* torchtitan's rule in other words: the changes are centred, and each is a float. */
 static void move(const int64_t *loads, double coeff, double *bias)
 {
     double change[EXPERTS], mean_load = 0.0, mean = 0.0;
@@ -220,7 +220,8 @@ static void biases_follow_the_loads(void **state)
     tt_model_free(model);
 }
 
-/* Also in bfloat16, where biases stay float32; and the biases change the choices. */
+/* The same with weights in bfloat16, where biases stay float32. The biases must also change which experts are
+ * chosen. */
 static void biases_are_the_same_on_every_layout(void **state)
 {
     for (int bf16 = 0; bf16 < 3; bf16++) {
@@ -282,7 +283,8 @@ static void biases_move_after_the_decision(void **state)
 
 /* --- auxiliary losses --- */
 
-/* All loads are equal in turn, so in every layer each balance loss is its coefficient: X sum f P, f = 1 / X, sum P =
+/* Tokens go to experts in turn, so all loads are equal, and in every layer each balance loss is its coefficient: X sum
+ * f P, f = 1 / X, sum P =
  * 1. */
 static void even_loads_have_a_known_loss(void **state)
 {

@@ -47,7 +47,8 @@ out:
 
 static void cases_hold_for_any_number_of_ranks(void **state)
 {
-    /* All is sent; all is read; both, in different collectives; sent in short messages; small pieces sent together. */
+    /* Everything is sent; everything is read; some collectives send and others read; everything is sent in short
+     * messages; small pieces are sent together. */
     static const struct transport runs[] = {{1, 0, 0},     {2, 0, 0},     {3, 0, 0},    {4, 0, 0}, {5, 0, 0},
                                             {8, 0, 0},     {2, 1, 0},     {3, 1, 0},    {8, 1, 0}, {4, 3000, 0},
                                             {2, 0, 20000}, {3, 0, 20000}, {8, 0, 20000}};
@@ -256,7 +257,7 @@ static void ranks_that_are_held_up_are_not_blamed(void **state)
         fail_msg("%s", tt_error_message());
 }
 
-/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait without progress of the job. */
+/* Ranks 1 and 2 exchange messages, with pauses, for much longer than rank 0 may wait if the job makes no progress. */
 static int wait_while_others_make_progress(struct tt_comm *comm, void *arg)
 {
     enum { ROUNDS = 60 };
@@ -326,7 +327,7 @@ static void note_report(const char *text)
     atomic_store(&heard, true);
 }
 
-/* The last rank does not answer until another rank has reported its silence. */
+/* The last rank does not answer until another rank has reported that. */
 static int barrier_with_reports(struct tt_comm *comm, void *arg)
 {
     (void)arg;

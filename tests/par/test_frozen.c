@@ -38,7 +38,7 @@ static bool all_but_values(const char *name)
     return !strstr(name, "wv");
 }
 
-/* Whole units, among them both ends of the model. */
+/* Whole units are frozen, among them both ends of the model. */
 static bool all_but_a_layer(const char *name)
 {
     return strncmp(name, "layers.1.", 9) != 0;
@@ -230,7 +230,7 @@ static struct tt_engine *engine_of(const struct train_job *job)
     return engine;
 }
 
-/* The nodes of an op. */
+/* The number of nodes of an op. */
 static int count_ops(const struct tt_graph *graph, enum tt_op_id op)
 {
     int n = 0;

@@ -128,7 +128,7 @@ static const char *name_of(const struct point *p)
     return text;
 }
 
-/* The formula for the payload, applied to the units of the engine. */
+/* The payload by formula, from the engine's units. */
 static int64_t payload_formula(const struct train_job *job)
 {
     struct tt_engine_options options;
@@ -200,7 +200,7 @@ static bool can_be(const struct point *p)
            meshes[mesh].ranks / meshes[mesh].replicate % 2 == 0;
 }
 
-/* The number of pairs of values that occur here for the first time; remembers them if `remember`. */
+/* The number of pairs of values that occur at this point for the first time; records them if `remember`. */
 static int new_pairs(const struct point *p, bool remember)
 {
     int n = 0;

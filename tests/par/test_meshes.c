@@ -22,7 +22,7 @@ enum { GLOBAL_BATCH = 8, SEQ_LEN = 16 };
 static struct fixture world;
 static struct tt_model *model;
 
-/* The results of one rank, by grains and type. */
+/* The results of one rank, by number of grains and type. */
 static const struct grains {
     int layer, sequence;
 } grains[] = {{8, 1}, {4, 1}, {4, 2}};
@@ -96,7 +96,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Run i of the product of meshes, engines, kinds of recomputation and types. */
+/* Run i of all combinations of meshes, engines, kinds of recomputation and types. */
 static void must_be_exact(int i)
 {
     const struct mesh *m = &meshes[i / 16];

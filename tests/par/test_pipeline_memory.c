@@ -32,7 +32,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Three modules in each stage, so that every stage has a block. */
+/* Three modules in each stage, so that every stage contains a block. */
 static struct tt_model *model_of(int n_stages)
 {
     struct tt_model_dims dims = {.n_layers = 3 * n_stages - 3,
@@ -60,9 +60,9 @@ static struct train_job job_of(const struct tt_model *model, enum tt_pipeline_sc
 
 /* --- activations --- */
 
-/* The instructions between which a chunk has activations. */
+/* The instructions between which a chunk's activations are in memory. */
 struct kept {
-    int first, until_input, until_weight; /* first TT_NONE: it has none */
+    int first, until_input, until_weight; /* first TT_NONE: there are none */
 };
 
 static bool crosses(const struct tt_boundary *items, int n, int value)
@@ -82,7 +82,7 @@ static bool is_activation(const struct tt_program *program, const struct tt_buff
            !crosses(stage->in, stage->n_in, buffer->value) && !crosses(stage->out, stage->n_out, buffer->value);
 }
 
-/* Notes that a backward node has an operand, and for how long the operand keeps its memory. */
+/* Records an operand of a backward node, and for how long the operand keeps its memory. */
 static void note(const struct tt_program *program, int at, struct kept *chunks)
 {
     const struct tt_instr *instr = &program->instrs[at];

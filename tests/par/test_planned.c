@@ -211,8 +211,8 @@ static struct tt_engine *plan(const struct shape *shape, const struct tt_model *
 }
 
 /*
- * The most memory for exchange, as a share of the eager scheduler's. With policy never, kept units use all of it. On
- * slow links, large models need more to be as fast as the eager scheduler.
+ * The planned scheduler's largest memory for exchange, as a share of the eager scheduler's. With policy never, kept
+ * units use all of it. On slow links, large models need more to be as fast as the eager scheduler.
  */
 static double most_exchanged(const struct shape *shape, int policy, int machine)
 {

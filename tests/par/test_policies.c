@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every wrap, reshard and gradient-sync policy on thread ranks: they give the promised bits and the payload that a
- * formula computes from shapes alone, and their memory is in the expected order.
+ * formula computes from shapes alone, and their memory needs are in the expected order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -422,7 +422,7 @@ static void bad_policies_are_refused(void **state)
               "8 does not divide the 4 shard ranks\nhelp: use 1, 2, 4");
 }
 
-/* A row that no configuration can name, or a choice without a row: somebody forgot one line. */
+/* A row that no configuration can name, or a choice without a row, means that somebody forgot a line. */
 static void wrap_policies_are_the_choices_of_their_key(void **state)
 {
     const struct tt_choices *choices = tt_config_row(TT_KEY(parallelism.fsdp_wrap_policy))->choices;

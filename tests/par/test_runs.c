@@ -175,8 +175,8 @@ static void bfloat16_is_rounded_before_it_is_added(void **state)
     train_result_release(&unrounded);
 }
 
-/* Gradients of expert layers are added like others. Ranks that share experts get rows of each other's microbatches,
- * so they add in their own order, which is the same for both engines. */
+/* Gradients of expert layers are added like others. Ranks that share experts get rows of each other's microbatches, so
+ * they add in another order, which is the same for both engines. */
 static void experts_are_added_too(void **state)
 {
     const struct tt_model_dims dims = {.n_layers = 2,
@@ -254,7 +254,7 @@ static void a_run_sends_one_reduction(void **state)
     assert_int_equal(sent(&job, false, false) - sent(&job, true, false), 7 * reduction);
 }
 
-/* The peak of the bytes of whole gradients of all units of the rank. */
+/* The largest share of the bytes of all units' whole gradients that live at once on the rank. */
 static double whole_gradients(const struct tt_engine *engine)
 {
     const struct tt_program *p = tt_engine_program(engine);
@@ -276,7 +276,7 @@ static double whole_gradients(const struct tt_engine *engine)
     return (double)most / (double)all;
 }
 
-/* The gradients of n microbatches are added at once, so there are never more than floor(log2 n) + 1 of them. */
+/* Gradients of n microbatches are added as soon as possible, so there are never more than floor(log2 n) + 1 of them. */
 static void a_run_holds_a_sum_for_each_level(void **state)
 {
     static const enum tt_pipeline_schedule schedules[] = {TT_PP_1F1B, TT_PP_GPIPE, TT_PP_LOOPED_BFS,

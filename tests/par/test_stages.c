@@ -92,7 +92,7 @@ static const struct train_result *reference(const struct train_job *like, int mo
     return result;
 }
 
-/* Takes the next digit from the number of a case, one for each axis. */
+/* Takes the next digit from the number of a case, which has a digit for each axis. */
 static int digit(int *number, int n)
 {
     int d = *number % n;

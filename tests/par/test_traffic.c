@@ -79,7 +79,7 @@ static struct part part_of(const struct mesh *m, int rank)
 }
 
 /* Bytes of float32 that a rank sends in a step of A microbatches of T tokens, by purpose, if gradients are reduced
- * that many times. k is (n - 1) / n. */
+ * `reductions` times. k is (n - 1) / n. */
 static void formulas(const struct mesh *m, const struct part *part, int A, int reductions, int64_t bytes[TT_PURPOSES])
 {
     int64_t c = m->context, t = m->tensor, S = m->shard * c, R = m->replicate, N = T / c;
@@ -104,8 +104,9 @@ static void formulas(const struct mesh *m, const struct part *part, int A, int r
         bytes[TT_REDUCE] += reductions * (same - 1) * Q * FLOAT / same;
         bytes[TT_ALL_REDUCE] += 2 * (R - 1) * (Q / same) * FLOAT / R;
     }
-    /* TP: in a layer the rows 4 times forward and 4 times backward, but none of experts; the head twice, of each row
-     * two numbers a grain and the logit of the label; norms and routers. Losses of loads: the experts of all tokens */
+    /* TP: in a layer the rows 4 times forward and 4 times backward, half as often if its feed-forward is experts; for
+     * the head the rows twice, and of each row two numbers per grain and the logit of the label; the gradients of norms
+     * and routers. Losses of loads: the experts of all tokens */
     bytes[TT_GATHER_VALUES] = A * (part->layers * times * rows + part->last * (rows + softmax));
     bytes[TT_SUM_VALUES] = A * (part->layers * times * rows + part->last * rows);
     bytes[TT_SUM_ALL_VALUES] =

@@ -116,7 +116,8 @@ struct ranks {
     int ranks, replicate;
 };
 
-/* Every layout of `meshes` with every policy, and with one of three prefetch distances and thread counts in turn. */
+/* Every layout of `meshes` with every policy, and with the next of three prefetch distances and thread counts in
+ * turn. */
 static void sweep(const struct tt_model *model, int64_t global_batch, int64_t local_batch, int64_t seq_len,
                   const struct ranks *meshes, int n_meshes)
 {

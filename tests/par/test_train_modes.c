@@ -46,7 +46,7 @@ static void run(const struct train_job *job, struct train_result *ret_result)
 
 /* --- groups of parameters --- */
 
-/* Shards are cut inside of parameters and at their borders; a frozen parameter stays as it was. */
+/* Shards are cut inside parameters and at their borders; a frozen parameter stays unchanged. */
 static void groups_of_parameters_give_the_same_bits_on_every_layout(void **state)
 {
     static const int meshes[][2] = {{2, 1}, {4, 2}, {8, 1}};
@@ -133,7 +133,7 @@ struct demand {
     int64_t kinds[TT_MEMORY_KINDS]; /* bytes of all buffers of a kind */
 };
 
-/* The memory of a step, without running it. */
+/* The predicted memory of a step. */
 static struct demand demand_of(const struct train_job *job)
 {
     struct tt_engine_options options;
@@ -386,7 +386,8 @@ static void bfloat16_halves_what_neighbours_kept(void **state)
     assert_true(kept[1] < kept[0]);
 }
 
-/* Gathered parameters and gradients of activations take half, activations less; float32 sums take the same. */
+/* Gathered parameters and gradients of activations take half of the memory, activations take less, and float32 sums
+ * take as much as before. */
 static void bfloat16_takes_half_of_the_memory(void **state)
 {
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
@@ -435,7 +436,7 @@ static void alone_a_rounded_parameter_lives_until_its_last_read(void **state)
     }
 }
 
-/* The state takes half, and parameters that need no gather are used in place. */
+/* The state takes half of the memory, and parameters that need no gather are used in place. */
 static void bfloat16_weights_take_half_of_the_memory(void **state)
 {
     for (int ranks = 1; ranks <= 8; ranks *= 2) {

@@ -94,7 +94,7 @@ static int context_of(const struct train_job *job)
     return job->context ? job->context : 1;
 }
 
-/* They refer to something only if there is a pipeline. */
+/* They own something only if there is a pipeline. */
 void train_job_options_release(struct tt_engine_options *o)
 {
     struct tt_stage_places *places = (struct tt_stage_places *)(uintptr_t)o->places;
@@ -260,7 +260,7 @@ out:
     return rc;
 }
 
-/* How many times this rank is asked before it wants to stop. */
+/* The number of times that this rank is asked before it wants to stop. */
 static _Thread_local int asks_left;
 
 static int asked_to_stop(void)
@@ -384,7 +384,7 @@ static bool is_second(const struct tt_layout *layout, const struct tt_unit *unit
     return param->tied && unit->shared_grad != TT_NONE && unit->shared_pp < layout->groups[TT_GROUP_PP].index;
 }
 
-/* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare theirs
+/* Copies this rank's parts of one flat state into the whole arrays. Ranks that hold further copies compare them
  * instead. */
 static int collect(struct at_work *w, enum tt_state_array array, float *whole)
 {

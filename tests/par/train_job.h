@@ -42,14 +42,14 @@ struct train_job {
     const void *order_arg;
     enum tt_engine_choice scheduler;
     int64_t bucket_bytes;      /* for the planned scheduler; 0: from the machine */
-    struct tt_machine machine; /* for the planned scheduler; all 0: the built-in one */
+    struct tt_machine machine; /* the machine for the planned scheduler; all 0: the built-in one */
     int64_t local_batch, global_batch, seq_len;
     bool documents;                        /* see struct tt_engine_options */
     double z_loss;                         /* the same */
     struct tt_router_losses router_losses; /* see struct tt_engine_options */
     double balance_coeff;                  /* step size for the experts' biases, if the model has them */
     double average_decay;                  /* decay of the weights' averages; 0: none */
-    int first_step;             /* the run begins after this step, which another run has taken; `load` has its state */
+    int first_step;             /* the run begins after this step, which another run made; `load` sets the state */
     int steps;                  /* the last one */
     int64_t validation_batches; /* batches of local_batch samples from the start of the data; 0: none */
     struct tt_lr_schedule schedule;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The job that the tests of cluster predictions start from and change.
+ * The job with which the tests of cluster predictions start, and which they change.
  */
 #ifndef TT_TESTS_CLUSTER_HELP_H
 #define TT_TESTS_CLUSTER_HELP_H

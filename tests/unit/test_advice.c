@@ -15,7 +15,7 @@ struct run {
     struct tt_setup setup;
 };
 
-/* The set-up of a job, with the members that tt_advice reads. */
+/* The set-up of a job; only the members that tt_advice reads are set. */
 static struct run run_on(int ranks, const char *one, const char *other, int64_t memory_limit)
 {
     const char *flags[] = {"--training.seq_len=64", "--training.global_batch_size=8", one, other};

@@ -117,7 +117,7 @@ static void crc32c_matches_the_standard(void **state)
     assert_int_equal(tt_crc32c(tt_crc32c(0, "1234", 4), "56789", 5), 0xe3069283u);
 }
 
-/* Long texts are hashed by other code than short ones. */
+/* Long texts are hashed by different code than short ones. */
 static void crc32c_of_a_text_is_that_of_its_pieces(void **state)
 {
     enum { SIZE = 40000 };
@@ -341,7 +341,7 @@ static void team_runs_every_tile_once(void **state)
                 want[i]++;
             tt_team_run(team, n, count_tile, count);
             if (run % 500 == 0)
-                (void)usleep(2000); /* long enough for them to fall asleep */
+                (void)usleep(2000); /* long enough for the workers to fall asleep */
             assert_memory_equal(count, want, sizeof want);
         }
         tt_team_free(team);

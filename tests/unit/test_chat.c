@@ -92,7 +92,7 @@ static void ask(struct tt_chat *chat, const char *system, const char *question, 
     json_decref(messages);
 }
 
-/* Reads the lines of chat.json with this template (NULL: all) and compares the tokens and the mask of learned
+/* Reads the lines of chat.json that are for this template (NULL: all) and compares the tokens and the mask of learned
  * tokens. */
 static size_t expect_cases(struct tt_tokenizer *t, const char *template, const char *named)
 {
@@ -130,7 +130,7 @@ static void tokens_and_learned_ones_are_those_of_transformers(void **state)
     tt_tokenizer_free(t);
 }
 
-/* The template as Llama 3's own file has it: its strings hold line feeds, not the escapes of these. */
+/* The template as in Llama 3's own file: its strings contain line feeds, not their escapes. */
 static json_t *with_line_feeds(const json_t *template)
 {
     struct tt_text text = {0};
@@ -234,7 +234,7 @@ static void answers_are_found_in_templates_that_mark_none(void **state)
         /* one that always adds the prompt for an answer, as phi-3-small's does */
         {EACH "<|im_start|>{{ m.role ~ '\n' ~ m.content }}<|im_end|>{{ '\n' }}{% endfor %}" START("assistant"),
          " So <|im_end|>|<|im_end|>|"},
-        /* an end that only the last turn has, as in gpt-oss, and reasoning before the content */
+        /* an end marker that only the last turn has, as in gpt-oss, and reasoning before the content */
         {EACH "<|im_start|>{{ m.role }}{{ '\\n' }}"
               "{% if m.thinking %}<|start_header_id|>{{ m.thinking }}<|end_header_id|>{% endif %}"
               "{{ m.content }}{{ '<|eot_id|>' if loop.last else '<|im_end|>' }}{% endfor %}"
@@ -244,11 +244,11 @@ static void answers_are_found_in_templates_that_mark_none(void **state)
         {EACH "<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
               "{% if add_generation_prompt %}<|im_start|>assistant<think>{{ '\n' }}{% endif %}",
          " So <|im_end|>|<|im_end|>|"},
-        /* trimmed content, an end behind a space, and the next turn's token after it, as in Llama 2 */
+        /* trimmed content, an end marker after a space, and the next turn's token after that, as in Llama 2 */
         {EACH "{% if m.role == 'user' %}{{ bos_token ~ '[INST] ' ~ m.content ~ ' [/INST]' }}{% else %}"
               "{{ ' ' ~ m.content.strip() ~ ' ' ~ eos_token }}{% endif %}{% endfor %}",
          " So <|end_of_text|>|  <|end_of_text|>|"},
-        /* no end but the next turn's token, as in GLM-4 */
+        /* no end marker but the next turn's token, as in GLM-4 */
         {EACH "{{ '<|im_start|>' if m.role == 'user' else '<|im_end|>' }}{{ m.content }}{% endfor %}"
               "{% if add_generation_prompt %}<|im_end|>{% endif %}",
          " So <|im_start|>|"},
@@ -572,7 +572,7 @@ static void expect_learned(const char *name, size_t row, const struct tt_text *t
     }
 }
 
-/* One conversation: its text and what is learned of it, or a refusal; and the question, if an answer may follow. */
+/* One conversation: its text and the learned passages, or a refusal; and the question, if an answer may follow. */
 static void check_case(const struct tt_chat_template *chat, const char *name, size_t row, const json_t *of)
 {
     const json_t *messages = json_object_get(of, "messages"), *want = json_object_get(of, "text");

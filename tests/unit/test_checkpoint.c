@@ -259,7 +259,7 @@ static void retention_keeps_the_newest_intact_steps(void **state)
     tt_free(folder);
 }
 
-/* A step's manifest is read again only if its file has changed. Its other files are examined each time. */
+/* A step's manifest is read again only if the file has changed. The other files of the step are examined each time. */
 static void a_known_manifest_is_not_read_again(void **state)
 {
     char *folder = test_folder(), *manifest = tt_format("%s/step-2/manifest.json", folder),
@@ -325,7 +325,7 @@ static void resume_skips_damaged_steps_with_a_warning(void **state)
     shard = tt_format("%s/step-1/manifest.json", folder);
     test_resize(shard, -1);
     load.load_step = -1;
-    assert_int_equal(test_resume(&load), TT_EDATA); /* it does not start from nothing */
+    assert_int_equal(test_resume(&load), TT_EDATA); /* it does not start from scratch */
     assert_non_null(strstr(tt_error_message(), "none of the 2 checkpoints"));
     tt_free(shard);
     assert_int_equal(tt_folder_remove(folder), 0);
@@ -380,7 +380,7 @@ static void weights_load_from_a_run_a_folder_of_steps_a_step_and_plain_files(voi
         assert_int_equal(load.wrong, 0);
         tt_free(path[i]);
     }
-    path[0] = tt_format("%s/run/checkpoint/step-1/model", folder); /* plain files, no manifest */
+    path[0] = tt_format("%s/run/checkpoint/step-1/model", folder); /* plain files without a manifest */
     assert_int_equal(
         test_load(&(struct test_job){NULL, "run", 3, 1, .path = path[0], .skip = TT_SKIP_OPTIMIZER, .expect = 1}), 0);
     tt_free(path[0]);

@@ -158,7 +158,7 @@ static void steps_and_memory_follow_the_layout(void **state)
     other.n_micro = 2;
     assert_true(seconds(&other) > seconds(&job)); /* parameters are gathered twice */
     assert_true(bytes(&other) < bytes(&job));
-    other = job; /* 8 stages with 8 microbatches: a rank waits for at least 7/8 of the time that it works */
+    other = job; /* 8 stages with 8 microbatches: a rank waits at least 7/8 as long as it works */
     other.shard = 16;
     other.pp = 8;
     other.micro_batch = 2;
@@ -240,8 +240,8 @@ static void bubbles_are_those_of_the_simulator(void **state)
                 }
 }
 
-/* The peak of saved + late x pending over the turns of a rank, in chunks; pending counts chunks whose weight part is
- * still to come. */
+/* The largest value of saved + late x pending in the turns of a rank, in chunks; pending counts chunks whose weight
+ * part is still to come. */
 static int peak_of(const struct tt_pipeline *p, int rank, int late)
 {
     int saved = 0, pending = 0, most = 0;
@@ -451,7 +451,7 @@ static void windows_and_latents_have_their_price(void **state)
     other.shape.score_dim = 0;
     tt_cluster_step(&other, &changed);
     assert_true(plain.memory > 1.2 * changed.memory);
-    other = job; /* the sizes of the paper give the number of parameters in the model's name */
+    other = job; /* the sizes in the paper give the number of parameters that is in the model's name */
     tt_cluster_shape_set_latent(&other.shape, &latent);
     assert_float_equal(other.shape.head_dim / job.shape.head_dim, 1, 0.01);
     assert_float_equal(tt_cluster_params(&other.shape) / 671.0e9, 1, 0.002);

@@ -81,7 +81,8 @@ static void gradients_of_weights_are_moved(void **state)
     assert_true(gemm_sec(megatron) > 1.1 * gemm_sec(&other));
 }
 
-/* The keys of a job that concern experts: equal loads, overlapped exchange, groups that tokens stay in, biases. */
+/* The keys of a job that concern experts: equal loads, overlapped exchange, a limit on the groups of a token,
+ * biases. */
 static void experts_have_their_price(void **state)
 {
     struct tt_cluster_job job = job_8b();

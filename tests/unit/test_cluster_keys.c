@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions for clusters price every key and flag, name it as left out, refuse it, or know that it costs nothing.
+ * Every key and flag is priced in predictions for clusters, named as left out, refused, or known to cost nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,7 +112,7 @@ static bool same_jobs(const struct tt_cluster_foreign *a, const struct tt_cluste
     return same;
 }
 
-/* Whether a flag, with any of the values, changes a job, is named or is refused. */
+/* Whether a flag with some of the values changes a job, is named, or is refused. */
 static bool matters(reader *read, const char *base, const char *flag, const char *const *values)
 {
     struct reading without = read_words(read, base, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions for clusters: modules of a layer that are recomputed alone, layers that predict further tokens, and what
+ * Predictions for clusters: recomputation of single modules of a layer, layers that predict further tokens, and what
  * recipes say about both.
  */
 #include <setjmp.h>
@@ -108,7 +108,7 @@ static void modules_save_memory(void **state)
     assert_true(step(full).total > step(job_671b(all)).total);
 }
 
-/* What a selective op keeps of experts is also kept without recomputation. */
+/* Results of experts that selective recomputation keeps are also kept without recomputation. */
 static void keeping_all_needs_most(void **state)
 {
     static const char *const model[] = {"deepseek-v3-671b", "qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b"};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory of jobs that train parts of a model, in other types or with state elsewhere, compared with what their software
- * publishes: torchtune's README, DeepSpeed's estimators, and scripts of Megatron-LM.
+ * Memory of jobs that train parts of a model, in other types or with the state on the host, compared with what their
+ * software publishes: torchtune's README, DeepSpeed's estimators, and scripts of Megatron-LM.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -213,7 +213,7 @@ static void measured_jobs_of_megatron_fit(void **state)
 
 /* TransformerEngine's layers save, per token and in bfloat16: input and output of both norms (8 x dim); queries, keys,
  * values and attention's output (5 x dim with a quarter of the keys); input and output of SwiGLU (6 x ffn). In float8
- * the outputs of the norms and of SwiGLU take half, and the output of attention is kept in both forms. */
+ * the outputs of the norms and of SwiGLU take half of that, and the output of attention is kept in both types. */
 static void layers_save_what_their_source_says(void **state)
 {
     struct tt_cluster_job job = job_of("llama3.1-8b", "h100-sxm", "megatron-bridge", 1, 1, 4096);

@@ -40,7 +40,7 @@ static char *restore(FILE *stream, int saved, const char *path)
     return text;
 }
 
-/* Runs `titan config WORDS`, words separated by blanks. */
+/* Runs `titan config WORDS`; words are separated by spaces. */
 static struct run run(const char *words)
 {
     char out[] = "/tmp/titan-test-out-XXXXXX", err[] = "/tmp/titan-test-err-XXXXXX";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cores, packages and binding. hwloc reads the machine that HWLOC_SYNTHETIC describes, if set; each case runs in a
- * process of its own, since the result is cached.
+ * Cores, packages and binding. hwloc reads the machine that HWLOC_SYNTHETIC describes, if set; each case runs in its
+ * own process, since the result is cached.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +19,8 @@
 
 #include "core/os/machine.h"
 
-/* What a process finds on `machine` (NULL: this one) when it is bound to the first n of its processors (0: not bound).
- * `machine` is hwloc's description or its XML. */
+/* The cores that a process finds on `machine` (NULL: this one) when it is bound to the first n of its processors (0:
+ * not bound). `machine` is hwloc's description or its XML. */
 static struct tt_cores ask(const char *machine, int n)
 {
     struct tt_cores cores = {0};

@@ -288,7 +288,7 @@ static void a_transfer_and_computing_slow_each_other(void **state)
     meets.transfer_stretch = 2.0;
     t = simulate_on(&meets, instrs, 3);
 
-    near(t.compute[1].end, 14);      /* in half of the thread's time 7 s of work are left */
+    near(t.compute[1].end, 14);      /* with half of the thread's time for each, 7 s of work are left */
     near(t.transfer[0].end, 14 + 8); /* by then the transfer has done 7 of its 15 s */
     near(t.exposed[0], 8);
     near(t.step_sec, 22);

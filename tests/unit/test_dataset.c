@@ -168,7 +168,7 @@ static void folders_are_read_in_the_order_of_names(void **state)
     tt_dataset_free(d);
 }
 
-/* Whatever command reads the files; a folder of files works too. */
+/* The same, whatever command reads the files; a folder of files works too. */
 static void json_lines_are_not_read_as_text(void **state)
 {
     assert_int_equal(tt_folder_make(at("mixed")), 0);

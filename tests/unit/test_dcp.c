@@ -567,7 +567,7 @@ static void keys_get_the_names_of_titan(void **state)
           OPTIM("app.optim.state.norm.weight|max_exp_avg_sq", "state.norm.weight.max_exp_avg_sq"),
           NUMBER("app.optim.state.norm.weight|step", TT_DCP_OPTIMIZER_STEP), OTHER("#app.optim.param_groups.0|lr"),
           NUMBER("#app.train_state|step", TT_DCP_STEP), BESIDE("app|rng"));
-    /* nothing in the names says which is the model, and the optimizer's other tensors have names that occur nowhere
+    /* nothing in the names says which one is the model, and the optimizer's other tensors have names that occur nowhere
      * else */
     CHECK(MODEL("my.net|norm.weight", "norm.weight"), OPTIM("my.ada.state.norm.weight|sum", "state.norm.weight.sum"),
           OTHER("#my.ada.param_groups.0|lr"), BESIDE("my.copy|scale"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Degrees of tensor and context parallelism, and of exactness, that do not fit each other, the model or the batch.
+ * Degrees of tensor and context parallelism, and of exactness, that conflict with each other, the model or the batch.
  */
 #include "config_help.h"
 #include "core/config/config.h"

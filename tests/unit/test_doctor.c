@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the checks of `titan doctor` say about other systems, whose files are under another root.
+ * What the checks of `titan doctor` report about other systems; the files of each are under its own root folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>

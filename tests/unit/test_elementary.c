@@ -106,7 +106,7 @@ static void error_function(void **state)
     assert_true(tt_erfc(0.0) == 1.0 && tt_erfc(100.0) == 0.0);
 }
 
-/* No accuracy shows that the bits are the same on every processor and with every compiler: this does. */
+/* Accuracy does not show that the bits are the same on every processor and with every compiler; this does. */
 static void results_have_recorded_bits(void **state)
 {
     uint64_t bits[7] = {0}, hash = 0;
@@ -124,7 +124,7 @@ static void results_have_recorded_bits(void **state)
         fail_msg("the hash of the results is 0x%llx", (unsigned long long)hash);
 }
 
-/* Many numbers at once, from any first one on, with tails and without. */
+/* Many numbers in one call, beginning at any of them, with tails and without. */
 static void normal_numbers_have_the_same_bits_in_arrays(void **state)
 {
     enum { N = 3000 };

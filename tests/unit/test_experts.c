@@ -38,7 +38,7 @@ static int64_t all_rows(void)
     return rows;
 }
 
-/* n numbers, rounded to bfloat16 if asked for. They repeat, but not at a multiple of a row. */
+/* n numbers, rounded to bfloat16 on request. They repeat, but not at a multiple of a row. */
 static void *numbers(int64_t n, bool bf16)
 {
     enum { PERIOD = 4093 };
@@ -258,7 +258,7 @@ static void check_alone(struct layer *l, enum tt_op_id op, bool adds)
     tt_free(all);
 }
 
-/* As when another rank computes an expert's rows. */
+/* The same result as when another rank computes an expert's rows. */
 static void a_product_alone_has_the_bits_that_it_has_among_others(void **state)
 {
     for_all(check_alone);

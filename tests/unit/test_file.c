@@ -141,7 +141,7 @@ static void transient_errors_are_tried_again(void **state)
         fail_next("fsync", errors[i], 2);
         assert_int_equal(tt_folder_sync(folder), 0);
     }
-    fail_next("stat", ESTALE, 1000000); /* for ever: this is an error */
+    fail_next("stat", ESTALE, 1000000); /* permanent failure is an error */
     assert_int_equal(tt_path_exists(folder, &exists), TT_EIO);
     fail_next("stat", EINTR, 1000000);
     assert_int_equal(tt_path_exists(folder, &exists), TT_EIO);
@@ -236,7 +236,7 @@ static void only_regular_files_are_read(void **state)
     assert_int_equal(tt_file_read_any(at("file"), 5, &text, &size), 0);
     assert_string_equal(text, "12345");
     tt_free(text);
-    assert_int_equal(tt_file_read("/proc/self/status", &text, &size), 0); /* its size is given as 0 */
+    assert_int_equal(tt_file_read("/proc/self/status", &text, &size), 0); /* its reported size is 0 */
     assert_true(size > 100);
     tt_free(text);
     assert_int_equal(unlink(at("link")), 0);

@@ -37,8 +37,8 @@ struct scene {
     struct tt_schedule schedule;
 };
 
-/* What is scheduled. Zeros mean an untied model that trains on four ranks, with every microbatch reduced and no
- * prefetch. */
+/* What is scheduled. If all members are 0: an untied model is trained on four ranks, every microbatch is reduced and
+ * nothing is prefetched. */
 struct script {
     bool tied, alone, muon;      /* alone: on one rank; muon: it trains the matrices of the blocks */
     struct tt_sharding sharding; /* wrap NULL: block, unless there are patterns */
@@ -251,8 +251,8 @@ static void prefetch_two_looks_two_units_ahead(void **state)
               "sum 0, free E, reduce E, sum E, ");
 }
 
-/* A gather is then at most a rounding: there is nothing to overlap with, and parameters that are not read need not be
- * rounded. */
+/* A gather is then at most a rounding: nothing travels that compute could hide, and parameters that are not read need
+ * not be rounded. */
 static void one_rank_gathers_only_what_is_read_and_not_ahead(void **state)
 {
     must_read_script(&(struct script){.alone = true, .prefetch = 2, .microbatches = 1},

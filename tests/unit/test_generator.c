@@ -70,7 +70,7 @@ static bool has_groups(const struct tt_model_row *row)
 
 static struct tt_model *make_model(const struct tt_model_row *row)
 {
-    /* Heads share keys and values where the architecture allows it. */
+    /* Heads share keys and values if the architecture allows it. */
     bool latents = row->flavors[0].dims.mla.kv_rank > 0, groups = !latents && has_groups(row);
     const struct tt_model_dims dims = {.dim = 48,
                                        .n_layers = 3,
@@ -124,7 +124,7 @@ static void make_tokens(int32_t *tokens, int64_t n)
 
 struct forward {
     bool rounded;        /* parameters are rounded to bfloat16 */
-    double perturbation; /* the results of nodes are off by this fraction, up or down */
+    double perturbation; /* relative error that the results of nodes get, up or down */
     struct tt_rng signs;
 };
 
@@ -368,7 +368,8 @@ static double deviation(float (*a)[NEW], float (*b)[NEW])
 }
 
 /* The effect of rounding: 1.5 times the largest of TRIALS float runs of the same weights in which each element of each
- * activation is off by the root mean square of a rounding (tests/grad/bf16check.c), up or down at random. */
+ * activation gets a relative error of the root mean square of a rounding (tests/grad/bf16check.c), up or down at
+ * random. */
 static double effect_of_rounding(const struct tt_model *model, const struct text *texts, float (*exact)[NEW])
 {
     struct forward how = {.rounded = true};
@@ -509,7 +510,8 @@ static void feeding_allocates_nothing(void **state)
     tt_model_free(model);
 }
 
-/* The arena holds the weights, two rows of cache per layer and token, and little else. In bfloat16 both take half. */
+/* The arena holds the weights, two rows of cache per layer and token, and little else. In bfloat16 both are half as
+ * large. */
 static void memory_is_predicted(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);

@@ -91,7 +91,7 @@ static void what_is_written_is_read(void **state)
     tt_text_release(&bytes);
 }
 
-/* Every file that lost its end (more than padding) is refused; every file with one changed byte is read or refused. */
+/* A file whose end (more than padding) is missing is refused; a file with one changed byte is read or refused. */
 static void damaged_files_are_refused(void **state)
 {
     struct tt_text bytes = {0};

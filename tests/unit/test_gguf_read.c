@@ -34,7 +34,7 @@ static int remove_folder(void **state)
     return tt_folder_remove(folder);
 }
 
-/* Everything of a file; its tensors are zeros. */
+/* All the bytes of a file; its tensors are zeros. */
 static void finish(struct tt_gguf_values *values, struct tt_gguf_tensor *tensor, int n, struct tt_text *bytes)
 {
     int64_t size = 0;
@@ -53,8 +53,8 @@ static struct tt_gguf_tensor tensor_of(const char *name, enum tt_gguf_type type)
         .name = (char *)(uintptr_t)name, .type = tt_gguf_type_of((uint32_t)type), .ndim = 2, .shape = {2, 32}};
 }
 
-/* Whether the first tensor of a file passes its checksum, if the file was written with two tensors of `types` and now
- * has tensors of `now`. */
+/* Whether the first tensor of a file passes its checksum if the file was written with two tensors of types `types`,
+ * which are now of types `now`. */
 static bool counts(const enum tt_gguf_type *types, const enum tt_gguf_type *now, bool turned)
 {
     struct tt_gguf_tensor tensor[] = {tensor_of("a.weight", types[0]), tensor_of("b.weight", types[1])};
@@ -139,7 +139,7 @@ static void flip(const char *path, int64_t at)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Comparing them again for every block of rows would read a large tensor hundreds of times. */
+/* Comparing them again for each block of rows would mean reading a large tensor hundreds of times. */
 static void checksums_are_compared_once(void **state)
 {
     struct tt_model *model = make_of("llama3", "debugmodel", &(struct tt_model_dims){.n_layers = 2, .tied = -1});
@@ -463,7 +463,7 @@ static void a_file_must_say_how_text_is_cut(void **state)
     tt_free(text);
 }
 
-/* The tokenizer's bytes decide whether packed data belong to it. */
+/* The tokenizer's bytes determine whether packed data belong to it. */
 static void tokenizer_json_comes_back_as_it_was(void **state)
 {
     static const char json[] = "{\"b\":  1.50, \"a\": [ ],\n \"post_processor\": {\"type\": \"TemplateProcessing\"}}";
@@ -501,8 +501,8 @@ static void tokens_of_any_length_are_refused(void **state)
 
 /* --- tokenizers that are written --- */
 
-static const char *name = "m"; /* of the model */
-static bool has_name;          /* whether the values have it */
+static const char *name = "m"; /* the model's name */
+static bool has_name;          /* whether the metadata contain it */
 
 static int put_json(const char *normalizer, const char *flags)
 {

@@ -52,7 +52,7 @@ static void parameters_have_torchtitans_names_and_rules(void **state)
     tt_model_free(model);
 }
 
-/* The key adds biases for balancing, which Hugging Face's class lacks. */
+/* The key adds biases for balancing, which do not exist in Hugging Face's class. */
 static void experts_may_be_balanced_by_biases(void **state)
 {
     const struct tt_model_dims biased = {.moe = {.biased = true}, .tied = -1};

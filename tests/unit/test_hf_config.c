@@ -153,7 +153,7 @@ static void check_all_keys(const char *type, json_t *of)
     struct tt_model *model;
     char *text;
 
-    (void)json_object_del(keys, "layer_types"); /* the table only has the kinds */
+    (void)json_object_del(keys, "layer_types"); /* the table only contains the kinds */
     if (strcmp(type, "deepseek_v2") == 0) {
         (void)json_object_set_new(keys, "num_experts_per_tok", json_integer(6));
         (void)json_object_set_new(sizes, "top_k", json_integer(6));

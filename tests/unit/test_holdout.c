@@ -21,7 +21,8 @@ enum { N_DOCUMENTS = 60, LONGEST = 200000 };
 
 static char folder[] = "/tmp/titan_holdout_XXXXXX";
 
-/* Document 7 has several blocks of the hash, document 0 no token, and documents 20 to 22 the same tokens. */
+/* Document 7 spans several blocks of the hash, document 0 is without tokens, and documents 20 to 22 consist of the same
+ * tokens. */
 static int length_of(int document)
 {
     return document == 7 ? LONGEST : document > 20 && document <= 22 ? length_of(20) : document * 5 % 31;
@@ -34,7 +35,7 @@ static int32_t token_of(int document, int k)
     return 31 * from + k % 1000;
 }
 
-/* A file with these documents, in this order, with a mask if it is of chats. */
+/* A file with these documents, in this order, and with a mask if they are chats. */
 static struct tt_dataset *make_dataset(const char *name, const int *document, int n, int64_t vocab_size, bool chats)
 {
     char *path = tt_format("%s/%s", folder, name);
@@ -207,7 +208,7 @@ static void expect_equal_samples(struct tt_sampler *a, struct tt_sampler *b)
     }
 }
 
-/* Of texts and of conversations. */
+/* Both for texts and for conversations. */
 static void each_side_is_as_if_the_other_were_not_in_the_file(void **state)
 {
     for (int chats = 0; chats < 2; chats++) {

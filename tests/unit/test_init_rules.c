@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Initial values by rules of the configuration: which parameters a rule changes, and to what. Rows that are filled
+ * Initial values by rules in the configuration: which parameters a rule applies to, and how. Rows that are filled
  * separately get the same bits as in the whole.
  */
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The evaluator of chat templates. data/jinja.json holds what transformers makes of each template
+ * The evaluator of chat templates. data/jinja.json holds the results of transformers for each template
  * (tests/golden/make_jinja_reference.py).
  */
 #include <setjmp.h>

@@ -128,7 +128,7 @@ static void faults_of_different_keys_come_together(void **state)
 }
 
 /* Compares the prediction with the engines of all ranks.
- *   wanted  of the ranks that need most memory, the lowest */
+ *   wanted  the lowest of the ranks that need most memory */
 static void expect_prediction(const struct tt_job *job, int wanted)
 {
     struct tt_job_prediction p = {0};
@@ -172,7 +172,7 @@ static void expect_prediction(const struct tt_job *job, int wanted)
 }
 
 /* The place that needs most memory is the first, the last, or one between. In the last case four ranks share 301 rows
- * of the vocabulary. The last of them has fewer, between which other buffers fit worse. */
+ * of the vocabulary. The last of them has fewer rows, so its buffers leave gaps into which others fit worse. */
 static void predictions_are_of_all_places(void **state)
 {
     const struct {
@@ -233,7 +233,7 @@ static void schedules_in_files_are_read(void **state)
     must_refuse(flags, "flag --parallelism.pipeline_parallel_schedule_csv: ");
 }
 
-/* With one rank, nothing of it means anything, so nothing is checked. */
+/* With one rank, none of these keys means anything, so none is checked. */
 static void keys_are_idle_without_a_pipeline(void **state)
 {
     struct tt_config *cfg = read_flags(FLAGS("--parallelism.pipeline_parallel_degree=1",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * JSON text: what is accepted, with which value, and where what is not JSON goes wrong.
+ * JSON text: what is accepted, with which value, and at which place other text is refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>

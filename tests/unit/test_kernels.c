@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The choice of a kernel variant, for processors that are made up.
+ * The choice of a kernel variant, for invented processors.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,7 +60,7 @@ static void known_processors_have_the_variant_of_the_table(void **state)
     assert_string_equal(pick("AuthenticAMD", 25, 1, TT_CPU_AVX2), "avx2");  /* Zen 3 */
     assert_string_equal(pick("AuthenticAMD", 25, 17, BF16), "avx512_bf16"); /* Zen 4 */
     assert_string_equal(pick("AuthenticAMD", 26, 2, BF16), "avx512_bf16");  /* Zen 5 */
-    assert_string_equal(pick("AuthenticAMD", 26, 2, AVX512), "avx512");     /* behind a hypervisor that hides it */
+    assert_string_equal(pick("AuthenticAMD", 26, 2, AVX512), "avx512");     /* under a hypervisor that hides it */
 #elif defined(__aarch64__)
     assert_string_equal(pick("", 0, 0, TT_CPU_NEON), "neon");
 #endif
@@ -96,7 +96,7 @@ static void tiles_are_measured_and_must_win_clearly(void **state)
     assert_string_equal(tt_kernels_pick(&intel, measure_amx), "amx");
     found = 1.1;
     assert_string_equal(tt_kernels_pick(&intel, measure_amx), "avx512");
-    found = 0.0; /* it multiplies wrong */
+    found = 0.0; /* its products are wrong */
     assert_string_equal(tt_kernels_pick(&intel, measure_amx), "avx512");
 #else
     (void)intel;

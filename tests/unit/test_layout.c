@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parts of all ranks of a mesh, put together: they cover every element of every parameter, all ranks give an
- * element the same value, and the norm counts it once.
+ * The parts of all ranks of a mesh together: they cover every element of every parameter, all ranks give an element the
+ * same value, and the norm counts it once.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Limits of control groups; each case makes its own root folder.
+ * Memory limits of control groups; each case makes its own root folder.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -62,7 +62,7 @@ static void without_control_groups_there_is_no_limit(void **state)
     assert_true(isinf(limits.memory_bytes) && isinf(limits.cpus) && limits.cpuset == 0);
 }
 
-/* Slurm with version 2: the job has the limit; the group of the task, below it, has none. */
+/* Slurm with version 2: the limit is on the job's group; the task's group, below it, has none. */
 static void the_smallest_limit_on_the_way_up_counts(void **state)
 {
     struct tt_limits limits =

@@ -71,7 +71,7 @@ static void says_that_time_is_stolen(void **state)
     expect_text(&idle, &now, 2, "");
     now.stolen = 12.0;
     expect_text(&idle, &now, 2, "12 % of processor time is stolen by other VMs");
-    now.total = idle.total + 10.0; /* a single tick is chance */
+    now.total = idle.total + 10.0; /* a single tick may be chance */
     now.stolen = 1.0;
     expect_text(&idle, &now, 2, "");
 }
@@ -124,7 +124,7 @@ static struct tt_peak_round round_of(double wall_sec, double processor_sec, bool
 static void the_peak_is_that_of_rounds_without_preemption(void **state)
 {
     const struct tt_peak_round quiet[] = {round_of(0.5, 0.99, false), round_of(0.6, 1.19, false)};
-    /* a thread that computed alone had a higher clock rate for a while */
+    /* a thread that ran alone had a higher clock rate for a while */
     const struct tt_peak_round mixed[] = {round_of(0.5, 0.99, false), round_of(1.6, 0.8, true),
                                           round_of(1.7, 0.8, false), round_of(0.45, 0.9, true)};
 

@@ -402,7 +402,7 @@ static char *large_text(int tensors, int chunks)
     return sealed;
 }
 
-/* As a JSON value the text would take fourteen times its size, and so would arrays with room for more chunks. */
+/* A JSON value of the text would take fourteen times the text's size, and so would arrays with room for more chunks. */
 static void expect_small(int tensors, int chunks)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -432,7 +432,7 @@ static void reading_takes_little_more_than_the_text(void **state)
     expect_small(200, 400);
 }
 
-/* Two per tensor, and some for arrays that grow: none per member or chunk. */
+/* Two allocations per tensor, and some for arrays that grow, but none per member or chunk. */
 static void reading_allocates_for_names_and_chunks_only(void **state)
 {
     enum { TENSORS = 300, CHUNKS = 20 };
@@ -448,7 +448,7 @@ static void reading_allocates_for_names_and_chunks_only(void **state)
     tt_free(text);
 }
 
-/* Members may have any order; what titan does not know is ignored. */
+/* Members may have any order; unknown ones are ignored. */
 static void members_have_any_order(void **state)
 {
     static const char text[] =

@@ -81,7 +81,7 @@ static int64_t draw(struct tt_rng *rng, uint64_t *at, int64_t below)
     return i % below;
 }
 
-/* Uniform lifetimes, or lifetimes that nest like a forward and its backward, with short ones in between. */
+/* Uniform lifetimes, or lifetimes that nest like those of a forward and a backward pass, with short ones in between. */
 static int make_random(struct tt_buffer *buffers, struct tt_rng *rng, uint64_t *at, int n_instrs, bool nested)
 {
     int n = 3 + (int)draw(rng, at, MOST - 3);

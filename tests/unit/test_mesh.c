@@ -321,8 +321,8 @@ static void a_cut_is_on_the_borders_of_grains(void **state)
     }
 }
 
-/* 2062 rows in 8 grains of 258: block 0 has 1032 rows, block 1 only 1030. Both are cut at 516, which is what a rank of
- * either sends, so the rows that ranks gather have no gap. */
+/* 2062 rows in 8 grains of 258: block 0 has 1032 rows, block 1 only 1030. Both are cut at 516, so a rank of either
+ * block sends 516 rows, and there is no gap in the gathered rows. */
 static void a_smaller_block_is_cut_as_the_first_one(void **state)
 {
     const struct tt_placement vocabulary = {2, {{TT_GROUP_TP, 0, 8}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};

@@ -24,8 +24,8 @@ static struct tt_mixture make(const double *weight, int n)
     return m;
 }
 
-/* Walks `samples` samples in order: each dataset's samples are numbered without gaps, and its count always stays within
- * one of its share. */
+/* Walks `samples` samples in order: each dataset's samples are numbered without gaps, and the number of its samples
+ * never differs from its share by more than one. */
 static void check_walk(const struct tt_mixture *m, const double *weight, int64_t first, int64_t samples)
 {
     int64_t count[TT_MIXTURE_MOST] = {0};
@@ -118,7 +118,7 @@ static void shares_are_the_smallest_whole_numbers(void **state)
     tt_mixture_release(&m);
 }
 
-/* Weights without small common shares are rounded, so proportions are only as exact as the rounding. */
+/* Weights without a small common denominator are rounded, so proportions are only as exact as the rounding. */
 static void other_weights_are_rounded(void **state)
 {
     static const double weight[] = {123456789.0, 3.0, 987654321.0};

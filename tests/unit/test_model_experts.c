@@ -151,7 +151,7 @@ static void hf_config_of_experts(void **state)
     assert_null(model);
 }
 
-/* The shapes of attention with latents, of the shared experts, and the biases, under all names. */
+/* The shapes of the parameters of attention with latents, of the shared experts, and of the biases, under all names. */
 static void latents_and_shared_experts(void **state)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The graph of llama3, built and differentiated: its shape, and its numbers on the reference models. It runs node by
- * node, without a program and a memory plan, with memory for every value.
+ * The graph of llama3, built and differentiated: its shape, and its numbers on the reference models. The graph is run
+ * node by node, without a program or a memory plan, and every value has its own memory.
  */
 #include <math.h>
 #include <setjmp.h>

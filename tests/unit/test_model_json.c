@@ -15,7 +15,7 @@
 #include "core/models/model_json.h"
 #include "core/os/file.h"
 
-/* The model is the same after it was written to model.json and read back. */
+/* A model is unchanged after it was written to model.json and read back. */
 static void check_model_json(const struct tt_model *model)
 {
     char path[] = "/tmp/titan-test-XXXXXX", *text = tt_model_json_text(model), *again;

@@ -626,7 +626,7 @@ static void counts_of_published_models_are_those_of_transformers(void **state)
 }
 
 /* Beyond the first training's length, dynamic scaling follows from the length of sequences, but not from that of their
- * documents, nor from each length of a text that grows. */
+ * documents, nor from each length of a growing text. */
 static void linear_and_dynamic_scaling_are_read(void **state)
 {
     struct tt_graph *graph = NULL;

@@ -396,7 +396,7 @@ static void parts_make_the_matrix(void **state)
     tt_team_free(team);
 }
 
-/* Steps of a hundredth of what bfloat16 can tell apart count on average. */
+/* Steps of a hundredth of the distance between neighbours in bfloat16 have their effect on average. */
 static void rounding_at_random_keeps_small_steps(void **state)
 {
     struct tt_scalars scalars = scalars_of(TT_ADJUST_ORIGINAL, true);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Prices of ops: the fit of samples with known prices, the users of prices, and their format in machine files.
+ * Prices of ops: fits to samples of known prices, the users of prices, and their format in machine files.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -458,7 +458,7 @@ static void sum_of_squares_is_right(void **state)
         wanted += (long double)a.grad[3 + i] * (long double)a.grad[3 + i];
     sum_squares(team, &rows, 1, a.grad, &sum);
     assert_true(fabs(tt_exact_value(&sum) / (double)wanted - 1.0) < 1e-14);
-    tt_exact_add(&small, 1.0); /* the sum is added to the old value */
+    tt_exact_add(&small, 1.0); /* it is added to the old value */
     sum_squares(team, &(struct tt_rows){.rows = 3, WIDE(1), .lr_factor = 1.0}, 1, numbers, &small);
     assert_true(tt_exact_value(&small) == 26.0);
     free_arrays(&a);
@@ -544,7 +544,7 @@ static void floats_are_summed_exactly(void **state)
     assert_true(tt_exact_value(&sum) == 4.25);
 }
 
-/* In double, wherever the elements begin. */
+/* The sums are in double, and the same wherever the elements begin. */
 static void averages_follow_the_weights(void **state)
 {
     enum { MOST = 40000, STEPS_HERE = 3 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrices in fewer bits, against bitsandbytes and gguf: data/packing.json, which data/make_packing.py writes, has what
- * they make of the matrices here.
+ * Packed matrices, compared with bitsandbytes and gguf: data/packing.json, which data/make_packing.py writes, holds the
+ * results of these packages for the matrices of this file.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -218,8 +218,8 @@ static void not_finite_values_do_no_harm(void **state)
 
 /* --- products --- */
 
-/* The product with packed rows has the bits of the product with their elements, for any threads and grains. b has more
- * columns than are unpacked at once, and tiles do not begin where blocks do. */
+/* The product with packed rows has the bits of the product with their elements, for any threads and grains. b is so
+ * wide that its columns are not unpacked all at once, and tiles do not begin where blocks do. */
 static void products_have_the_bits_of_the_elements(void **state)
 {
     enum { M = 200, B_ROWS = 15, B_WIDTH = 1344 };

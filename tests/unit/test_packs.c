@@ -107,7 +107,7 @@ static void a_damaged_mask_is_found(void **state)
     tt_dataset_free(d);
 }
 
-/* One sample as it must be: documents in order of arrival, while they fit. */
+/* The wanted contents of a sample: documents in order of arrival, as long as they fit. */
 struct want {
     int32_t inputs[64], labels[64], positions[64];
 };

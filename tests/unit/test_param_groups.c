@@ -42,8 +42,8 @@ static void all_parameters_are_alike_by_default(void **state)
     tt_model_free(model);
 }
 
-/* In these models the vectors are the norms and the biases. An expression is allowed even if another one matches all
- * that it matches. */
+/* In these models the vectors are the norms and the biases. An expression is allowed even if another one matches
+ * everything that it matches. */
 static void norm_and_bias_select_the_vectors(void **state)
 {
     static const char *const usual[] = {"norm", "bias", "norm.bias"};

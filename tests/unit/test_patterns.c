@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a tokenizer takes from Unicode: regular expressions and normal forms.
+ * The parts of a tokenizer that depend on Unicode: regular expressions and normal forms.
  */
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -92,7 +92,7 @@ static void stages_are_placed_in_loops_or_as_a_v(void **state)
 
 typedef void (*each_fn)(struct tt_pipeline *pipeline, int chunks, void *arg);
 
-/* Whether the schedule exists for these numbers, stated otherwise than in its row. */
+/* Whether the schedule exists for these numbers, by another formula than in its row. */
 static bool is_legal(enum tt_pipeline_schedule schedule, int ranks, int chunks, int n)
 {
     switch (schedule) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pictures of pipelines: every turn at its place, with its microbatch, and nothing but the bubble where a rank waits.
+ * Pictures of pipelines: every turn is at its place, with its microbatch, and where a rank waits there is only the
+ * bubble.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -63,7 +63,7 @@ static struct result plan(int policy, int ranks, enum tt_engine_choice scheduler
     return result;
 }
 
-/* Adding the same seconds in another order changes a prediction by less than this factor. */
+/* If the same seconds are added in another order, a prediction changes by less than this factor. */
 static const double AS_FAST = 1.0 + 1e-9;
 
 static void no_plan_is_slower_than_its_policy(void **state)

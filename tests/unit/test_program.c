@@ -74,7 +74,7 @@ static void what_muon_needs_is_whole_and_lives_long_enough(void **state)
                 whole += instr->kind == TT_MUON;
                 begun += instr->kind == TT_BEGIN && instr->purpose == TT_GATHER_UPDATES;
             }
-            assert_int_equal(whole, 2); /* of the four units, the blocks */
+            assert_int_equal(whole, 2); /* the blocks, of the four units */
             assert_int_equal(begun, shards > 1 ? 2 : 0);
             planned_release(&made);
         }
@@ -244,7 +244,7 @@ static void a_collective_is_begun_before_it_is_awaited(void **state)
     planned_release(&made);
 }
 
-/* A user who stops a step of ten minutes gets a response within seconds. */
+/* A user who stops a step of ten minutes waits for seconds only. */
 static void a_long_step_asks_often_whether_to_stop(void **state)
 {
     for (int n = 1000; n <= 1000000; n *= 10) {

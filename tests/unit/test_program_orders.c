@@ -25,7 +25,7 @@
 
 /* --- orders of compute --- */
 
-/* An order from words of a pass and a microbatch, such as "F0 B0 W0". */
+/* An order from words that consist of a pass and a microbatch, such as "F0 B0 W0". */
 static struct tt_order order_of(const char *text)
 {
     struct tt_order order = {0};
@@ -297,7 +297,7 @@ static void a_stage_needs_its_neighbours(void **state)
     planned_release(&made);
 }
 
-/* Each of the two stages is a whole model, so every gradient is made twice. */
+/* Each of the two stages is a whole model, so every gradient is computed twice. */
 static void one_stage_makes_a_gradient(void **state)
 {
     struct planned made = planned_make(&(struct plan){1, 1, 1, 1, DEFAULT, false});

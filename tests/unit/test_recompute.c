@@ -255,7 +255,7 @@ static void op_runs_neither_attention_nor_products_again(void **state)
     tt_graph_free(graph);
 }
 
-/* An earlier node makes every input, and a forward node never reads a result of the backward part. */
+/* Every input is the result of an earlier node, and a forward node never reads a result of the backward part. */
 static void nodes_are_in_an_order_in_which_they_can_run(void **state)
 {
     for (int mode = TT_RECOMPUTE_NONE; mode <= TT_RECOMPUTE_OP; mode++) {

@@ -37,7 +37,7 @@ static void a_torn_last_line_is_mended(void **state)
         {"{\"a\":1}\n{\"b\":2}", "{\"a\":1}\n{\"b\":2}\n{\"n\":1}\n"}, /* only the end of the line was missing */
         {"{\"a\":1}\n{\"b\":", "{\"a\":1}\n{\"n\":1}\n"},
         {"{\"b\":", "{\"n\":1}\n"},
-        {"{\"a\":1}\n12", "{\"a\":1}\n{\"n\":1}\n"}, /* a number may be half of a longer one, so it is not a record */
+        {"{\"a\":1}\n12", "{\"a\":1}\n{\"n\":1}\n"}, /* it may be half of a longer number, so it is not a record */
     };
     char folder[] = "/tmp/titan-records-XXXXXX", *path;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * mpirun's remarks about exit codes are left out, and nothing else is.
+ * mpirun's remarks about exit codes are removed, and nothing else is.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
            "   Process name: [prterun-vm-9524@1,1]\n   Exit code:    75\n" DASHES
 #define CRASH DASHES "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 11.\n" DASHES
 
-/* In parts of every length, since a pipe may break the output anywhere. */
+/* The output arrives in parts of every length, since a pipe may break it anywhere. */
 static void pass(const char *text, const char *expect)
 {
     size_t n = strlen(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares state that several ranks hold whole: the biases of experts. Ranks are threads.
+ * The comparison of state that several ranks hold whole: the biases of experts. Ranks are threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static void a_differing_bias_is_found(void **state)
         fail_msg("%s", tt_error_message());
 }
 
-/* A rank at another place of the pipeline has nothing of its own there: it is not compared. */
+/* A rank at another place of the pipeline holds no such state: it is not compared. */
 static void places_without_the_stage_do_not_matter(void **state)
 {
     struct fault elsewhere = {2, 1};

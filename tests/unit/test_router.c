@@ -94,7 +94,7 @@ static void groups(void **state)
     attr.router.group_rule = TT_GROUP_TWO_BEST;
     route(x, 1, &attr, NULL, &got); /* sums: 0.993, 1.805, 1.684, 0.982 */
     check_ids(&got, 0, 2, (const int32_t[]){3, 4});
-    route(x, 1, &attr, low, &got); /* all choices are negative: an expert that is not kept does not count as 0 */
+    route(x, 1, &attr, low, &got); /* all scores are negative: an expert that is not kept does not count as 0 */
     check_ids(&got, 0, 2, (const int32_t[]){3, 4});
     attr.top_k = 4;
     route(x, 1, &attr, low, &got);
@@ -118,7 +118,7 @@ static void no_sum(void **state)
 
 static double choice_of(const struct routed *got, int64_t row, const float *bias, int i)
 {
-    /* of the scores as they are, since the last bit of a sum decides between near ones */
+    /* computed from the scores as they are, since the last bit of a sum decides between near ones */
     return (double)(bias ? got->scores[row * EXPERTS + i] + bias[i] : got->scores[row * EXPERTS + i]);
 }
 
@@ -128,7 +128,7 @@ static bool is_before(const double *value, int a, int b)
     return value[a] > value[b] || (value[a] == value[b] && a < b);
 }
 
-/* The number of eligible values among n that come before value i. */
+/* The number of eligible values, of n, that come before value i. */
 static int rank_of(const double *value, const bool *counts, int n, int i)
 {
     int before = 0;

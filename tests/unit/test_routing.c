@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rounds of rows for experts that ranks share: whatever the numbers of rows, every row goes once to the rank of its
- * expert, into a window that is large enough for the largest pair, and both sides of a message list the same bytes. The
- * rows of ranks that have blocks of the same tokens arrive grain by grain, one block after the other.
+ * Rounds of rows for experts that ranks share: for any numbers of rows, every row goes once to the rank of its expert,
+ * into a window that is large enough for the largest pair, and both sides of a message list the same bytes. The rows of
+ * ranks that have blocks of the same tokens arrive grain by grain, one block after the other.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const struct shape whole = {1, 1};
 /* The rows that have arrived, by rank, by expert and grain, and by number within these. */
 struct seen {
     bool row[RANKS][ENDS][MOST];
-    int n, of_rank[RANKS]; /* rows; of_rank: that it has taken */
+    int n, of_rank[RANKS]; /* rows; of_rank: the rows that it has taken */
 };
 
 static void fill(struct tt_routing *r, rows_of_all rows, int ends)

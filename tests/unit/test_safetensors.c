@@ -151,8 +151,8 @@ static void files_that_are_something_else(void **state)
     expect_bytes(longer, 10, "truncated within its header: it has 10 bytes, but the header needs 108");
 }
 
-/* Files that are cut, lengthened or have flipped bits at random give an error or a sane result, never a crash. The
- * sanitizer build finds bad reads. */
+/* Files that are cut or lengthened, or in which bits are flipped at random, give an error or a sane result, never a
+ * crash. The sanitizer build finds bad reads. */
 static void random_damage_never_crashes(void **state)
 {
     struct tt_text file =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Choosing tokens: which are kept, and how often each is drawn. Nothing is random here: over an even grid of N
+ * Choosing tokens: which are kept, and how often each is drawn. The tests are not random: over an even grid of N
  * uniform numbers, a token of probability p is drawn N p times, give or take one.
  */
 #include <math.h>

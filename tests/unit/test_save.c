@@ -98,7 +98,7 @@ static void expect_files(int n, int policy, int mesh)
         assert_in_range(n, ranks, 2 * ranks);
 }
 
-/* Only ranks at place 1 of a pipeline write a tensor that is there; the replicas divide its large parts. */
+/* Only ranks at place 1 of a pipeline write a tensor of that place; the replicas divide its large parts. */
 static void expect_writers(const struct tt_manifest *manifest, int policy, int mesh)
 {
     const struct tt_manifest_tensor *t = tt_manifest_find(manifest, TT_CKPT_MODEL, "tok_embeddings.weight");
@@ -266,7 +266,7 @@ static void what_is_not_finite_is_not_saved(void **state)
     remove_folder(folder);
 }
 
-/* The bytes of a rank's file; 0 if it is gathered from other ranks, which stages nothing. */
+/* The bytes of a rank's file; 0 if it is gathered from other ranks, since then nothing is staged. */
 static int64_t staged(struct test_state *t, const struct tt_ckpt_plan *plan, enum tt_ckpt_group group, int rank)
 {
     int64_t bytes = 0;
@@ -287,8 +287,8 @@ static int64_t staged(struct test_state *t, const struct tt_ckpt_plan *plan, enu
     return bytes;
 }
 
-/* The memory for staging is predicted before anything exists. What a rank then uses fits into it, and a writer's own
- * files fill it. */
+/* The memory for staging is predicted before anything exists. The memory that a rank then uses fits into it, and a
+ * writer's own files fill it. */
 static void staging_is_what_the_files_need(void **state)
 {
     for (int policy = 0; tt_ckpt_policy_row(policy); policy++) {
@@ -433,7 +433,7 @@ static bool is_offered(const char *path, const char *word)
     return found;
 }
 
-/* A policy that no configuration can name, or a name without a policy: somebody forgot one line. */
+/* A policy that no configuration can name, or a name without a policy, means that somebody forgot a line. */
 static void policies_are_the_choices_of_their_keys(void **state)
 {
     const struct tt_choices *choices = tt_config_row(TT_KEY(checkpoint.save_policy))->choices;

@@ -66,7 +66,7 @@ static void the_environment_says_how_wide_it_is(void **state)
     assert_int_equal(unsetenv("TITAN_COLUMNS"), 0);
 }
 
-/* A pseudo terminal of so many columns; the caller closes both ends. */
+/* A pseudo terminal with that many columns; the caller closes both ends. */
 static int open_terminal(int columns, int *ret_other)
 {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
@@ -82,7 +82,7 @@ static void each_descriptor_has_its_own_width(void **state)
 
     assert_int_equal(pipe(pipes), 0);
     assert_int_equal(tt_screen_columns(terminal), 72);
-    assert_int_equal(tt_screen_columns(pipes[1]), 0); /* `titan train >log` leaves nothing out of the log */
+    assert_int_equal(tt_screen_columns(pipes[1]), 0); /* with `titan train >log` nothing is missing from the log */
     (void)close(pipes[0]);
     (void)close(pipes[1]);
     (void)close(terminal);
@@ -162,7 +162,7 @@ static void a_live_line_disappears_before_anything_else(void **state)
     (void)close(other);
 }
 
-/* Nobody reads from the terminal, which takes no more. */
+/* Nobody reads from the terminal, so it accepts no more bytes. */
 static void a_live_line_never_waits(void **state)
 {
     int other = -1, terminal = open_terminal(40, &other), status = 0;

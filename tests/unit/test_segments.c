@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of Open MPI's segments are removed: old ones that belong to this host and user and that no process uses.
+ * Which of Open MPI's shared segments are removed: old ones that belong to this host and user and that no process uses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -175,7 +175,8 @@ static void nothing_is_removed_if_a_process_cannot_be_read(void **state)
     }
 }
 
-/* In a container the first process may be a rank. Often nobody can read its files, which forbids nothing. */
+/* In a container the first process may be a rank. Often nobody can read the files of that process; that does not keep a
+ * segment. */
 static void the_first_process_is_asked_if_it_can_be(void **state)
 {
     struct place p = place_make();

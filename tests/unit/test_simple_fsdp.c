@@ -169,7 +169,7 @@ static void an_all_reduce_begins_when_its_sum_is_complete(void **state)
         "+e +0 e? e -e +1 0? 0 -0 +h 1? 1 +0 h? h -h >h 1 -1 >1 0? 0 h! all h -0 >0 e >e 1! all 1 0! all 0 e! all e");
 }
 
-/* How many collectives of a kind there are depends on buckets. */
+/* The number of collectives of a kind depends on the buckets. */
 static void both_schedulers_use_the_same_kinds_of_instructions(void **state)
 {
     for (int shards = 1; shards <= 2; shards++) {
@@ -222,7 +222,7 @@ static void auto_keeps_what_the_limit_allows(void **state)
     assert_true(least < most);
     assert_true(planned_bytes(most, &some) <= most);
     assert_true(some > 0);
-    (void)planned_bytes(most + most / 50, &some); /* before the memory plan it counts a little more */
+    (void)planned_bytes(most + most / 50, &some); /* before the memory plan the count is a little higher */
     assert_int_equal(some, all);
     between = planned_bytes((most + least) / 2, &some);
     assert_true(between <= (most + least) / 2);

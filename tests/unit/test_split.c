@@ -12,7 +12,7 @@
 
 #include "core/program/instr/instr.h"
 
-/* A program of instructions that compute no node. Each takes a second, with half a second between them. */
+/* A program of instructions that run no node. Each takes a second, with half a second between them. */
 enum { N = 4 };
 static struct tt_instr instrs[N] = {{.kind = TT_BEGIN, .begin = TT_NONE},
                                     {.kind = TT_WAIT, .begin = 0},

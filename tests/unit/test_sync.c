@@ -7,7 +7,7 @@
 
 enum { SLOW_LINK = 1, FAST_LINK = 1000 }; /* MB/s */
 
-/* The choice for four ranks, in words; *ret_job is the caller's, and refers to the configuration. */
+/* The choice for four ranks, in words. The caller frees *ret_job, which refers to the configuration. */
 static char *choice_of(int link, int64_t memory, struct tt_config *cfg, struct tt_job *ret_job)
 {
     char *why = NULL;

@@ -213,7 +213,7 @@ static void threads_share_a_tokenizer(void **state)
     tt_tokenizer_free(t);
 }
 
-/* A vocabulary of five characters and what they merge to. "a b" has a space in it, which old files allow. */
+/* A vocabulary of five characters and of what they merge into. "a b" has a space in it, which old files allow. */
 #define TINY(merges, more)                                                                                          \
     "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 4, \"x y\": 5, " \
     "\"x yc\": 6, \"x\": 7, \"y\": 8, \"bc\": 9, \"yc\": 11}, \"merges\": " merges "}, "                            \
@@ -283,8 +283,7 @@ static void a_caret_matches_at_every_line(void **state)
     tt_tokenizer_free(t);
 }
 
-/* One match of this pattern takes some millions of steps, which is not much, but the text contains hundreds of
- * matches. */
+/* One match of this pattern takes only a few million steps, but the text contains hundreds of matches. */
 static void a_hostile_pattern_is_given_up_in_a_long_text(void **state)
 {
     static const char json[] =
@@ -353,7 +352,7 @@ static void merged_bytes_are_marked(void **state)
     tt_tokenizer_free(t);
 }
 
-/* A part that Split removes gives no tokens, and does not move the marks of the next part. */
+/* A part that Split removes gives no tokens, and does not shift the marks of the next part. */
 static void text_after_removed_text_is_marked(void **state)
 {
     struct tt_tokenizer *t = load_patched(
@@ -668,7 +667,7 @@ static void what_is_not_applied_is_said(void **state)
     assert_int_equal(caught.notes, 1);
     log_release();
     tt_tokenizer_free(t);
-    assert_int_equal(parse(bad, NULL, &t), TT_EDATA); /* a string of C would end at the zero character */
+    assert_int_equal(parse(bad, NULL, &t), TT_EDATA); /* a C string would end at the zero character */
     assert_non_null(strstr(tt_error_message(), "normalizer Replace is supported with a string"));
     tt_free(good);
     tt_free(bad);
@@ -702,7 +701,7 @@ static void utf8_streams_in_whole_characters(void **state)
     } cases[] = {
         {"", 0, 0},         {"abc", 3, 0},          {"a\xc3", 2, 1},         {"\xc3\xa9", 2, 0},
         {"\xe2\x82", 2, 2}, {"\xe2\x82\xac", 3, 0}, {"x\xf0\x9f\x98", 4, 3}, {"\xf0\x9f\x98\x80", 4, 0},
-        {"\xf4\x8f", 2, 2}, {"\xed\x9f", 2, 2},     {"\xed\xa0", 2, 0}, /* it would be a surrogate */
+        {"\xf4\x8f", 2, 2}, {"\xed\x9f", 2, 2},     {"\xed\xa0", 2, 0}, /* the character would be a surrogate */
         {"\xe0\x9f", 2, 0},                                             /* overlong */
         {"\xf4\x90", 2, 0},                                             /* beyond U+10FFFF */
         {"\xc0", 1, 0},     {"\x80", 1, 0},

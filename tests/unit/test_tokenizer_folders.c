@@ -71,8 +71,8 @@ static void bos_can_be_added_for_other_programs(void **state)
                      ", \"single\": [{\"Sequence\": {\"id\": \"A\"}}, {\"SpecialToken\": "
                      "{\"id\": \"<|end_of_text|>\"}}]}",
                      "]}," TEMPLATE);
-    assert_false(tt_tokenizer_json_with_bos(llama, &unused)); /* it adds BOS already */
-    assert_false(tt_tokenizer_json_with_bos(qwen, &unused));  /* it has none */
+    assert_false(tt_tokenizer_json_with_bos(llama, &unused)); /* the tokenizer already adds BOS */
+    assert_false(tt_tokenizer_json_with_bos(qwen, &unused));  /* the tokenizer has no BOS */
     tt_tokenizer_free(llama);
     tt_tokenizer_free(qwen);
 }

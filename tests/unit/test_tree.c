@@ -177,7 +177,7 @@ static void leaves_may_come_in_any_order(void **state)
             }
             put_text(n, order, text, &held);
             assert_string_equal(text, walked);
-            if (way < 2) /* with the current leaf; backwards, an odd one at the end waits for all others */
+            if (way < 2) /* including the current leaf; backwards, an odd one at the end waits for all others */
                 assert_true(held <= levels + (way == 1 && !is_power));
         }
     }
