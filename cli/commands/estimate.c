@@ -36,7 +36,7 @@ static const struct tt_option options[] = {
     {"seq", NULL, "N", "tokens of a sequence, such as 8192 or 128k"},
     {"batch", NULL, "N", "sequences of a step, or with a K or M behind it, tokens"},
     {"recompute", NULL, "WHAT", "activations to recompute: none, op, full (default: the search decides)"},
-    {"float8", NULL, NULL, "compute products in float8"},
+    {"float8", NULL, NULL, "compute matrix products in float8"},
     {"lora", NULL, "RANK", "train adapters of this rank"},
     {"qlora", NULL, NULL, "train adapters of a model in 4 bits"},
     {"dtype", NULL, "TYPE", "bf16: weights, gradients and moments in bfloat16; fp8; fp32"},

@@ -90,8 +90,10 @@ static void print_assumed(const struct tt_backtest *t)
             }
         if (n > 0)
             tt_print_broken(
-                2, "\n%d %s (%s%s): nothing says what software ran; predicted as %s. A column stack names it.\n", n,
-                n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
+                2,
+                "\n%d %s (%s%s): the table does not say which software ran; predicted as %s. A column 'stack' names "
+                "it.\n",
+                n, n == 1 ? "row" : "rows", t->run[first].id, n == 1 ? "" : " and others", stack->name);
     }
 }
 
@@ -155,8 +157,8 @@ static void print_summary(const struct tt_backtest *t)
             t->false_fits_far, t->fits[0][1], t->fits[0][0]);
     if (t->ran > 0)
         tt_print_broken(6,
-                        "      of %d published runs, %d are predicted not to fit: errors of the model, or, for %d, of "
-                        "what is not stated about recomputation\n",
+                        "      of %d published runs, %d are predicted not to fit: errors of the model or, for %d, "
+                        "perhaps of recomputation that the source does not state\n",
                         t->ran, t->ran_refused, t->ran_unstated);
 }
 

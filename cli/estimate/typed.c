@@ -290,7 +290,7 @@ void tt_cluster_typed_release(struct tt_cluster_typed *t)
 static int apply_float8(struct tt_cluster_job *job, const char *option)
 {
     if (!(job->machine->number[TT_M_PEAK_F8].value > 0))
-        return tt_fail(TT_EUSAGE, "estimate: %s has no float8 products\nhelp: leave %s out", job->machine->name,
+        return tt_fail(TT_EUSAGE, "estimate: %s cannot compute in float8\nhelp: leave %s out", job->machine->name,
                        option);
     job->float8 = true;
     return 0;

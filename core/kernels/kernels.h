@@ -157,7 +157,7 @@ static inline int64_t tt_attention_value_dim(const struct tt_attention_shape *sh
     return shape->value_dim ? shape->value_dim : shape->head_dim;
 }
 
-/** The stride of the gathered rows of v of a head. */
+/** The stride of a head's gathered rows of v. */
 static inline int64_t tt_attention_value_stride(const struct tt_attention_shape *shape)
 {
     return shape->value_stride ? shape->value_stride : tt_attention_value_dim(shape);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sizes as values of a GGUF file, and back: a row for each architecture of llama.cpp. What llama.cpp does not compute
- * is refused when a file is written, since it would run the file and give other results.
+ * Sizes as values of a GGUF file, and back: a row for each architecture of llama.cpp. When a file is written, models
+ * that llama.cpp would run but compute differently are refused.
  */
 #include "core/models/gguf.h"
 
@@ -19,7 +19,7 @@
 
 /* --- values that are not sizes: rows of keys, with the values that have no effect --- */
 
-/* The first row of a key counts that is of the architecture, or of all (NULL). */
+/* The first row that matches counts: that of the key, and of the architecture or of all (NULL). */
 static const struct key_row {
     const char *key, *arch;
     enum { ANY, OFF, UNIT, TRUTH } harmless; /* ANY: it is read elsewhere, or changes nothing; UNIT: 0 or 1 */
@@ -60,7 +60,7 @@ static const struct key_row {
     {"expert_group_count", NULL, UNIT},
     {"expert_group_used_count", "deepseek2", ANY},
     {"expert_group_used_count", NULL, UNIT},
-    {"expert_count", NULL, OFF}, /* of a model without experts */
+    {"expert_count", NULL, OFF}, /* in models without experts */
     {"expert_used_count", NULL, OFF},
     {"expert_shared_count", NULL, OFF},
     {"expert_weights_scale", NULL, UNIT},
@@ -97,7 +97,7 @@ static int check_key_value(const struct tt_gguf *file, const struct tt_gguf_valu
     }
     if (real == (row->harmless == TRUTH ? 1.0 : 0.0) || (real == 1.0 && row->harmless == UNIT))
         return 0;
-    rc = tt_fail(TT_EDATA, "'%s': '%s' is %g; titan has this model only with %s", file->path, value->key, real,
+    rc = tt_fail(TT_EDATA, "'%s': '%s' is %g; titan supports this model only with %s", file->path, value->key, real,
                  row->harmless == TRUTH  ? "true"
                  : row->harmless == UNIT ? "1"
                                          : "0");
@@ -115,7 +115,7 @@ static bool is_size(const struct tt_gguf_arch *arch, const char *rest)
 
 /*
  * Looks at the values of an architecture that are not sizes, so that none is left out in silence. TT_EDATA names one
- * that changes what the model computes and that titan does not have. Keys that are not known are named in a note.
+ * that changes what the model computes and that titan does not support. A note names the keys that titan does not know.
  */
 static int check_keys(const struct tt_gguf *file, const struct tt_gguf_arch *arch)
 {
@@ -189,17 +189,17 @@ static int check_rope(const struct tt_model *model, const struct tt_gguf_arch *a
     if (model->row->learned_positions)
         return 0;
     if (tt_rope_is_long(rope) && !arch->long_factors)
-        return fail(model, "it knows LongRoPE of Phi-3 only");
+        return fail(model, "it knows LongRoPE for Phi-3 only");
     if (is_llama3(rope) && !arch->rope_factors)
-        return fail(model, "it knows Llama 3.1's scaling of RoPE (low_freq_factor, high_freq_factor) of Llama only");
+        return fail(model, "it knows Llama 3.1's scaling of RoPE (low_freq_factor, high_freq_factor) for Llama only");
     if (!is_yarn(rope))
         return 0;
     if (rope->beta_fast != 32.0 || rope->beta_slow != 1.0)
-        return fail(model, "its YaRN has beta_fast 32 and beta_slow 1 only");
+        return fail(model, "its YaRN works with beta_fast 32 and beta_slow 1 only");
     if (rope->attention_factor != 0.0)
-        return fail(model, "its YaRN has no attention_factor of its own");
+        return fail(model, "its YaRN knows no attention_factor");
     if (arch->latents && (rope->mscale == 0.0 || rope->mscale != rope->mscale_all_dim))
-        return fail(model, "its YaRN has equal mscale and mscale_all_dim only");
+        return fail(model, "its YaRN needs equal mscale and mscale_all_dim");
     if (rope->fractional)
         tt_note("llama.cpp rounds the limits of YaRN to whole pairs, which %s %s does not: its logits differ a little",
                 model->row->name, model->flavor);
@@ -212,13 +212,14 @@ static int check_deepseek(const struct tt_model *model)
     bool is_lite = d->n_layers == 26 || d->n_layers == 27 || (d->n_layers == 48 && d->vocab_size == 128256);
 
     if (d->moe.groups > 1 && d->moe.group_rule != TT_GROUP_TWO_BEST)
-        return fail(model, "it chooses groups of experts by the two best of each, and this model by the best one");
+        return fail(model, "it chooses groups of experts by the two best of each, but this model by the best one");
     if (d->moe.shared == 0)
-        return fail(model, "its DeepSeek has experts that see all tokens (n_shared_experts), and this model has none");
+        return fail(model,
+                    "its DeepSeek needs experts that see all tokens (n_shared_experts), but this model has none");
     if (is_lite && d->mla.q_rank)
-        return fail(model, "its DeepSeek of so many layers has no latent of queries (q_lora_rank)");
+        return fail(model, "its DeepSeek with so many layers has no latent of queries (q_lora_rank)");
     if (d->norm_eps != 1e-6F)
-        tt_note("llama.cpp has one epsilon for all norms, %g: this model has 1e-06 in those of latents",
+        tt_note("llama.cpp uses one epsilon, %g, for all norms; this model uses 1e-06 in those of latents",
                 (double)d->norm_eps);
     return 0;
 }
@@ -231,10 +232,10 @@ static int check_experts(const struct tt_model *model, const struct tt_gguf_arch
         return 0;
     if (moe->dense_set || (moe->dense_layers && !arch->latents))
         return fail(model, arch->latents ? "only its first layers can be without experts"
-                                         : "all its layers have experts, and some of this model have none");
+                                         : "all its layers have experts, but some layers of this model have none");
     if (moe->gates_as_scored != arch->gates_as_scored && !arch->latents)
         return fail(model, arch->gates_as_scored
-                               ? "it does not divide the gates of a token by their sum, and this model "
+                               ? "it does not divide the gates of a token by their sum, but this model "
                                  "does (norm_topk_prob)"
                                : "it divides the gates of a token by their sum (norm_topk_prob), which "
                                  "this model does not");
@@ -254,11 +255,11 @@ static int check_biases(const struct tt_model *model, const struct tt_gguf_arch 
     case TT_GGUF_ANY_BIAS:
         return 0;
     case TT_GGUF_NO_BIAS:
-        return qkv || d->out_bias || d->mlp_bias ? fail(model, "its linear layers have no biases there") : 0;
+        return qkv || d->out_bias || d->mlp_bias ? fail(model, "its linear layers have no biases in llama.cpp") : 0;
     case TT_GGUF_QKV_BIAS:
-        return d->out_bias || d->mlp_bias ? fail(model, "only q, k and v have biases there") : 0;
+        return d->out_bias || d->mlp_bias ? fail(model, "only q, k and v have biases in llama.cpp") : 0;
     case TT_GGUF_ALL_BIASES:
-        return qkv && d->out_bias && d->mlp_bias ? 0 : fail(model, "all linear layers have biases there");
+        return qkv && d->out_bias && d->mlp_bias ? 0 : fail(model, "all linear layers have biases in llama.cpp");
     }
     return 0;
 }
@@ -271,18 +272,18 @@ static int check_layers(const struct tt_model *model, const struct tt_gguf_arch 
 
     for (int64_t l = 0; l < d->n_layers && period && d->sliding_window; l++)
         if (tt_model_is_windowed(d, l) != ((l + 1) % period != 0))
-            return fail(model, "the layers with a window are others there");
+            return fail(model, "the layers with a window are others in llama.cpp");
     for (int64_t l = 0; l < d->n_layers; l++)
         if (tt_layers_have(&d->unrotated, l) != (bare && (l + 1) % bare == 0))
-            return fail(model, bare ? "the layers without RoPE are others there" : "all its layers have RoPE");
+            return fail(model, bare ? "the layers without RoPE are others in llama.cpp" : "all its layers have RoPE");
     if (!arch->local_rope)
         return d->local_theta != 0.0 && d->sliding_window
-                   ? fail(model, "all its layers have one RoPE, and those with a window one of their own here")
+                   ? fail(model, "all its layers share one RoPE, but in this model those with a window have their own")
                    : 0;
     if (!d->sliding_window)
-        return arch->needs_window ? fail(model, "some of its layers have a window there, and RoPE of their own") : 0;
+        return arch->needs_window ? fail(model, "in llama.cpp some of its layers have a window and their own RoPE") : 0;
     if (arch->local_theta == 0.0 && d->local_theta != d->rope.theta)
-        return fail(model, "RoPE of layers with a window has the base of the others there");
+        return fail(model, "in llama.cpp RoPE of layers with a window has the base of the others");
     if (arch->local_theta != 0.0 && d->local_theta != arch->local_theta)
         tt_note("older versions of llama.cpp rotate layers with a window by the base %g, whatever the file says; it is "
                 "%g here",
@@ -297,27 +298,28 @@ static int check_attention(const struct tt_model *model, const struct tt_gguf_ar
     double scale = own != 0.0 ? own : plain, theirs = arch->score_scale ? arch->score_scale(d) : plain;
 
     if (d->rotary_dim && !arch->part_rotated)
-        return fail(model, "only a part of each head is rotated here");
+        return fail(model, "it rotates whole heads, but in this model only a part of each head is rotated");
     if (d->parallel != arch->parallel && !is_size(arch, "use_parallel_residual"))
-        return fail(model, arch->parallel ? "attention and feed-forward read the same x there"
-                                          : "the feed-forward reads the sum with attention there");
+        return fail(model, arch->parallel ? "attention and feed-forward read the same x in llama.cpp"
+                                          : "the feed-forward reads the sum with attention in llama.cpp");
     if (d->head_norms != (arch->plain_layers && d->n_layers > arch->plain_layers))
-        return fail(model,
-                    d->head_norms ? "q and k have no norms there" : "with so many layers q and k have norms there");
+        return fail(model, d->head_norms ? "q and k have no norms in llama.cpp"
+                                         : "with so many layers, q and k have norms in llama.cpp");
     if (arch->tanh_gelu && !d->tanh_gelu)
-        tt_note("llama.cpp computes GELU in its tanh form, and %s %s in the exact one: its logits differ a little",
+        tt_note("llama.cpp computes GELU in its tanh form, but %s %s in the exact one: its logits differ a little",
                 model->row->name, model->flavor);
     if (arch->full_heads && d->n_heads * d->head_dim != d->dim)
-        return fail(model, "its heads are together as wide as the model there");
+        return fail(model, "in llama.cpp its heads together are as wide as the model");
     if (arch->equal_heads && d->n_kv_heads != d->n_heads)
-        return fail(model, "it has as many heads of keys as of queries there");
+        return fail(model, "in llama.cpp it has as many heads of keys as of queries");
     if (!arch->latents && !is_size(arch, "attention.scale") && fabs(scale - theirs) > 1e-6 * theirs)
         return fail(model, "it multiplies the scores of attention by another number");
     if (is_size(arch, "attn_logit_softcapping") ? !(d->score_cap > 0.0) || !(d->logit_cap > 0.0)
                                                 : d->score_cap > 0.0 || d->logit_cap > 0.0)
-        return fail(model, "soft caps of scores and logits are in all Gemma 2 there, and in no other model");
+        return fail(model,
+                    "in llama.cpp every Gemma 2 has soft caps of scores and logits, and no other model has them");
     if (arch->tied && d->tied != 1)
-        return fail(model, "its output is the embedding there");
+        return fail(model, "in llama.cpp its output is the embedding");
     return 0;
 }
 
@@ -397,7 +399,7 @@ static void put_rope(const struct putting *p, const struct tt_rope *rope)
         put_f32(p, "rope.scaling.attn_factor", scale / usual);
 }
 
-/* What the rows of sizes do not say. */
+/* The values that are not in the rows of sizes. */
 static void put_deepseek(const struct putting *p, const struct tt_model_dims *d)
 {
     put_u32(p, "attention.head_count_kv", 1); /* llama.cpp attends on the latents */
@@ -735,7 +737,7 @@ out:
     return rc;
 }
 
-/* Numbers that titan computes by itself: a file that has another one has another model. */
+/* Numbers that titan computes by itself: a file with a different number contains a different model. */
 static int must_be(const struct reading *r, const char *rest, double wanted)
 {
     double value = wanted;
@@ -858,7 +860,7 @@ out:
     return rc;
 }
 
-/* What follows from the architecture, or from which tensors there are. */
+/* Sizes that follow from the architecture, or from the tensors that exist. */
 static int settle(const struct reading *r, struct tt_model_dims *d)
 {
     const struct tt_gguf_arch *arch = r->arch;
@@ -916,7 +918,7 @@ static bool agrees(const struct reading *r, const struct tt_model_dims *own)
     return same;
 }
 
-/* What a file of titan's says of itself. */
+/* The model as a file that titan wrote describes it. */
 static int read_titan(const struct reading *r, struct tt_model_dims *ret_dims, bool *ret_is)
 {
     char *text = NULL, *where = tt_format("%s: titan.model", r->file->path);
@@ -929,7 +931,7 @@ static int read_titan(const struct reading *r, struct tt_model_dims *ret_dims, b
         goto out;
     TT_TRY(tt_model_json_parse(text, strlen(text), where, &model));
     if (arch_of(model) != r->arch) {
-        rc = tt_fail(TT_EDATA, "%s: it is a %s, and the file says '%s'", where, model->row->name, r->arch->name);
+        rc = tt_fail(TT_EDATA, "%s: it is a %s, but the file says '%s'", where, model->row->name, r->arch->name);
     } else if (!agrees(r, &model->dims)) {
         tt_note("'%s': another program has changed its values, so those of llama.cpp count, not titan.model",
                 r->file->path);

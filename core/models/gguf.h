@@ -67,9 +67,9 @@ struct tt_gguf_arch {
     int plain_layers;     /* deeper models have norms of each head of q and k; 0: none has */
     bool gates_as_scored; /* a token's gates are not divided by their sum */
     int window_period;    /* all layers but every n-th have a window; 0: none has */
-    bool needs_window;    /* it has one even where the file says nothing */
+    bool needs_window;    /* it has one even if the file does not say so */
     bool local_rope;      /* layers with a window have unscaled RoPE, with a base of their own or that of the others */
-    double local_theta;   /* this base where a file says nothing; 0: that of the others */
+    double local_theta;   /* this base if a file does not say; 0: that of the others */
     int unrotated_every;  /* every n-th layer is without RoPE */
     enum { TT_GGUF_ANY_BIAS, TT_GGUF_NO_BIAS, TT_GGUF_QKV_BIAS, TT_GGUF_ALL_BIASES } biases; /* which it computes */
     double (*score_scale)(

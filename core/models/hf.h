@@ -20,7 +20,7 @@ struct tt_hf_class {
     const char *architecture;  /* the name of the class, which config.json contains too */
     const char *copy;          /* another model_type, for folders with a copy of the class's code; may be NULL */
     const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes or knows */
-    struct tt_model_dims dims; /* where the file says nothing; a size of 0 follows from others, or the file must say */
+    struct tt_model_dims dims; /* if the file does not say; a size of 0 follows from others, or the file must say */
     const char *eps;           /* the key of norm_eps; NULL: rms_norm_eps */
     double rotated;            /* the part of each head that is rotated, if the file says nothing; 0: all, always */
     const char *theta_key, *rotated_key; /* further names of rope_theta and partial_rotary_factor; may be NULL */

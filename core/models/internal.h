@@ -134,7 +134,7 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
  */
 int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window);
 
-/** A value that is a cache of a decode graph, called "<name>.<what>": `heads` heads of rows of `dim` elements. */
+/** A cache of a decode graph, a value called "<name>.<what>": rows of `dim` elements for each of `heads` heads. */
 int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim);
 
 /** The value of the parameter "<layer>.<which>". */

@@ -15,8 +15,8 @@ extern const char *const tt_lora_modules[];
 extern const int tt_lora_n_modules;
 
 /**
- * The bits of a layer, by any of Hugging Face's names; 0: there is none of that name. Some classes have several modules
- * as one layer (Phi-3's qkv_proj).
+ * The bits of a layer, by any of Hugging Face's names; 0: there is no layer of that name. In some classes, one layer
+ * combines several modules (Phi-3's qkv_proj).
  */
 unsigned tt_lora_module(const char *name);
 

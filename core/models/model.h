@@ -128,7 +128,7 @@ enum tt_hf_transform {
 };
 
 struct tt_param {
-    char *name; /* torchtitan's, for instance layers.0.attention.wq.weight */
+    char *name; /* torchtitan's name, for instance layers.0.attention.wq.weight */
     int ndim;
     int64_t shape[TT_MAX_DIMS]; /* sharded on dimension 0 */
     int block;                  /* transformer block, or TT_BLOCK_* */
@@ -139,7 +139,7 @@ struct tt_param {
     double low, high;           /* TT_PARAM_UNIFORM; TT_PARAM_CONSTANT is low */
     double lr_factor;           /* factor of the learning rate */
     bool no_decay;              /* without weight decay */
-    enum tt_optim_choice optim; /* which trains it: AdamW, unless tt_param_groups_set_optim says something else */
+    enum tt_optim_choice optim; /* its optimizer: AdamW, unless tt_param_groups_set_optim sets another one */
     enum tt_param_tp tp;
     bool frozen;             /* not trained: it has neither a gradient nor moments */
     bool buffer;             /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
@@ -149,7 +149,7 @@ struct tt_param {
     bool adapter;    /* A or B of an adapter */
     bool of_experts; /* dimension 0 is the experts of a layer */
     bool vectors;    /* its rows are vectors that are trained like other vectors, not one matrix */
-    char *hf_name;   /* NULL: Hugging Face's class does not have it */
+    char *hf_name;   /* NULL: it does not exist in Hugging Face's class */
     enum tt_hf_transform hf_transform;
     int hf_heads;            /* heads along dimension 0, for TT_HF_ROPE_PAIRS and TT_HF_HEADS_IN_TURN */
     int hf_part, hf_parts;   /* their tensor contains hf_parts parameters along dimension 0; 0: only this one */

@@ -2,7 +2,7 @@
  *
  * Muon (Jordan 2024, torch.optim.Muon) for the matrices of transformer blocks. A step has three parts: MUON turns
  * gradients into updates; these are gathered, assembled into whole matrices (ASSEMBLE) and orthogonalized
- * (ORTHOGONALIZE); MUON_APPLY updates this rank's part of the parameter. So there are three parts around the exchange.
+ * (ORTHOGONALIZE); MUON_APPLY updates this rank's part of the parameter.
  *
  * MUON: the update before it is orthogonalized.
  *   in    the gradient, floats
@@ -162,7 +162,7 @@ struct work {
     int64_t rows, columns, side; /* side: the smaller of rows and columns, and the size of G */
     float *x;                    /* the matrix, rows x columns */
     float *other;                /* the same size: every iteration moves X from one to the other */
-    float *first;                /* of the two, the one in which the iteration begins, so that it ends in x */
+    float *first;                /* the one of the two in which the iteration begins, so that it ends in x */
     float *gram;                 /* G */
     float *poly;                 /* G G, and then the polynomial */
     double *sums;                /* sum of squares of every tile */

@@ -48,8 +48,8 @@ struct tt_optim_option {
 };
 
 struct tt_optim_row {
-    enum tt_step_op_id update; /* the step op that updates neighbouring elements of a shard; its row gives the cost */
-    /* The arrays that the optimizer keeps for a parameter, under PyTorch's names, which checkpoints use too. There
+    enum tt_step_op_id update; /* the step op for neighbouring elements of a shard; the op's row gives the cost */
+    /* The arrays that the optimizer keeps for a parameter, under PyTorch's names; checkpoints use the same names. There
      * is a second one only if there is a first one. */
     const char *moments[TT_OPTIM_MOMENTS];
     bool counts_steps; /* PyTorch keeps the number of a parameter's updates beside its moments */

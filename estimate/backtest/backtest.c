@@ -142,7 +142,7 @@ static void calibrate(struct tt_backtest *t, int row, double *buf, double *media
 /* The median error of predictions from the smallest run of a stack, for each e-fold of devices. */
 static double growth(const struct tt_backtest *t, double *buf)
 {
-    const double least = 4; /* as many times more devices say something */
+    const double least = 4; /* this many times as many devices: fewer say nothing about growth */
     int n = 0;
 
     for (int i = 0; i < t->n; i++)
@@ -266,8 +266,8 @@ static double beyond(const struct tt_backtest *t, const struct tt_cluster_job *j
     return high <= 0 ? 0 : fmax(0, fmax(log(devices / high), log(low / devices)));
 }
 
-/* A run is either like the known ones of its stack and machine, or of people who do something that no table contains,
- * and then its error is that of a table from elsewhere. The more known runs there are, the likelier is the first. */
+/* Either a run is like the known ones of its stack and machine, or its setup is in no table, and then its error is that
+ * of a table from elsewhere. The more known runs there are, the likelier the first case is. */
 void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
                          struct tt_cluster_interval *ret)
 {
@@ -595,7 +595,7 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
     double sec;
     int rc = 0;
 
-    if (tps.n == 0) /* before 2025 the log had words instead */
+    if (tps.n == 0) /* before 2025 logs contained words instead */
         tps = numbers_after(log, "wps:");
     c.steps = tps.n;
     c.tokens_per_sec = settled(&tps);
@@ -612,7 +612,7 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
     c.error = time.total / sec - 1;
     if (says_little(&time))
         return tt_fail(TT_EDATA,
-                       "%s cannot be used: the host takes %.0f %% of the predicted step, so it says little about "
+                       "%s cannot be used: the host takes %.0f %% of the predicted step, so the log says little about "
                        "products\nhelp: use a run with larger microbatches",
                        where, 100 * time.host / time.total);
     c.share = tt_cluster_fit(job, sec);
@@ -621,7 +621,7 @@ int tt_cluster_calibrate(const char *log, const char *where, const struct tt_clu
     tt_cluster_step(&with, &time);
     if (fabs(time.total / sec - 1) > 0.01)
         rc = tt_fail(TT_EDATA,
-                     "%s is of another job: %.0f tokens/s a device, the prediction is %+.0f %% away and no rate of "
+                     "%s is of another job: %.0f tokens/s a device, the prediction is off by %+.0f %% and no rate of "
                      "products explains it\nhelp: the configuration and the first number of --ranks have to be those "
                      "of the log",
                      where, c.tokens_per_sec, 100 * c.error);

@@ -30,13 +30,13 @@ struct tt_cluster_run {
     double sec;           /* measured time of a step; 0: not measured */
     double bytes;         /* measured peak memory, as the framework's allocator reports it; 0: not measured */
     bool layout_of_sweep; /* the row is from a table of sweeps (lists of measured layouts of one job) */
-    bool oom, failed;     /* it ran out of memory; it ended with another error */
+    bool oom, failed;     /* it ran out of memory; it failed with another error */
     bool ac_stated;       /* the source says which activations are recomputed */
     bool four_bits;       /* 4-bit GEMMs, which are predicted as if they used 8 bits */
     bool stack_assumed;   /* the source does not say which software ran */
     bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
     const char *excluded; /* why the row does not count in the score for time; NULL: it counts */
-    /* why its peak does not count in the score for memory, as the row states; "": no reason */
+    /* the row's reason why its peak does not count in the score for memory; "": no reason */
     const char *memory_excluded;
 };
 
@@ -96,7 +96,7 @@ struct tt_backtest {
     struct tt_backtest_sweep *sweep;
     int n_sweeps, cap_sweeps;
     bool sweeps_only; /* there are only sweeps, so `plain` is about them */
-    /* of rows that are dense, 16 bits, below 128k tokens; of rows with fp8, experts or longer sequences */
+    /* of dense rows in 16 bits below 128k tokens; of rows with fp8, experts or longer sequences */
     struct tt_score plain, special;
     struct tt_score left_out, one_row, foreign; /* of plain rows */
     struct tt_score memory;
@@ -112,7 +112,7 @@ struct tt_backtest {
 /* The 80 % interval of a job's time, as factors of the predicted time, with its evidence. */
 struct tt_cluster_interval {
     double low, high;
-    int rows, tables; /* measured runs whose errors give the width, and the tables of which they are */
+    int rows, tables; /* measured runs whose errors give the width, and the number of their tables */
 };
 
 /**

@@ -68,8 +68,8 @@ int tt_csv_parse(const char *text, size_t size, const char *where, struct tt_csv
         }
         columns = columns ? columns : in_row;
         if (in_row != columns)
-            TT_TRY(tt_fail(TT_EDATA, "%s: the row that ends before line %d has %d fields, the first row has %d", where,
-                           line, in_row, columns));
+            TT_TRY(tt_fail(TT_EDATA, "%s: the row that ends before line %d has %d fields, but the first row has %d",
+                           where, line, in_row, columns));
         in_row = 0;
     }
     if (columns == 0)
@@ -104,7 +104,7 @@ static int csv_column(const struct tt_csv *csv, const char *name)
     return -1;
 }
 
-/* A field; "" if the table lacks the column. */
+/* A field; "" if there is no such column in the table. */
 static const char *csv_get(const struct tt_csv *csv, int row, const char *column)
 {
     int i = csv_column(csv, column);
@@ -170,7 +170,7 @@ static int read_cells(const struct tt_csv *csv, const char *where, int row, stru
         end += strspn(end, " \t");
         if (!is_empty && (*end || !(value >= columns[i].low && value <= columns[i].high) ||
                           (columns[i].is_whole && floor(value) != value)))
-            return tt_fail(TT_EDATA, "%s: row %d, column %s: '%.40s' is no %snumber from %g to %g", where, row + 1,
+            return tt_fail(TT_EDATA, "%s: row %d, column %s: '%.40s' is not a %snumber from %g to %g", where, row + 1,
                            columns[i].name, text, columns[i].is_whole ? "whole " : "", columns[i].low, columns[i].high);
         *(double *)((char *)ret_cells + columns[i].offset) = is_empty ? columns[i].otherwise : value;
     }
@@ -179,11 +179,11 @@ static int read_cells(const struct tt_csv *csv, const char *where, int row, stru
 
 /* --- rows --- */
 
-/* The machine of a row that names a machine in no table; nothing is predicted for it. */
+/* The machine of a row whose machine is not in the tables; nothing is predicted for it. */
 static const struct tt_cluster_machine unknown_machine = {.name = "unknown",
-                                                          .title = "a device that titan has no table of"};
+                                                          .title = "a device for which titan has no table"};
 
-/* Copies the word in a cell without its "?", which marks a guess. Returns whether there is a word and it is no
+/* Copies the word in a cell without its "?", which marks a guess. Returns whether there is a word that is not a
  * guess. */
 static bool is_stated(const char *cell, char *word, size_t size)
 {

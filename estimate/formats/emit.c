@@ -351,8 +351,8 @@ static int check_model(const struct tt_config *cfg, const char *model, bool toml
             titan_has = titan_has || (strcmp(tt_model_rows[i]->name, family) == 0 &&
                                       strcmp(tt_model_rows[i]->flavors[k].name, flavor) == 0);
     if (toml && !by_name && (model || sizes(NULL, cfg) > 0))
-        return tt_fail(TT_EUSAGE, "estimate: the model's sizes differ from every flavor's, which torchtitan's files "
-                                  "cannot express\n"
+        return tt_fail(TT_EUSAGE, "estimate: the model's sizes differ from every flavor's, and torchtitan's files "
+                                  "cannot express them\n"
                                   "help: use a flavor, or --emit titan");
     if (!toml && model && !titan_has)
         return tt_fail(TT_EUSAGE,
@@ -395,7 +395,7 @@ int tt_cluster_emit(const char *form, const struct tt_config *cfg, const char *m
     if (!whole && (rc = check_model(cfg, model, w.toml)) < 0)
         return rc;
     if (strcmp(form, "titan") == 0 && job->float8)
-        return tt_fail(TT_EUSAGE, "estimate: titan has no float8");
+        return tt_fail(TT_EUSAGE, "estimate: titan does not train in float8");
     if (strcmp(form, "titan") != 0 && job->lora_rank > 0)
         return tt_fail(TT_EUSAGE,
                        "estimate: titan cannot write low-rank adapters in the format of %s\n"

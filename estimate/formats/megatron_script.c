@@ -238,7 +238,7 @@ static void take_mark(struct gather *g, const char *word, struct tt_cluster_note
     struct tt_script_words one = {.word = &word, .n = 1};
 
     if (u->why == TT_WHY_UNSET || u->why == TT_WHY_ARGUMENT)
-        tt_cluster_note(notes, readable(g, word), "", "nothing sets it, so titan takes it as empty");
+        tt_cluster_note(notes, readable(g, word), "", "nothing sets it, so titan treats it as empty");
     else if (matters(g, &one, 0))
         need(g, mark, u->name ? u->name : "flags");
 }
@@ -419,7 +419,7 @@ int tt_megatron_flags_script(struct tt_megatron_flags *f, const char *path, cons
         TT_TRY(fail_needs(&g));
     for (int i = 0; i < script.assumed.n; i++)
         tt_cluster_note(f->notes, keep(&g, tt_format("$%s", script.assumed.word[i])), "",
-                        "the script tests it, but nothing sets it, so titan takes it as unset");
+                        "the script tests it, but nothing sets it, so titan treats it as not set");
     if (script.source)
         tt_cluster_note(f->notes, "source", readable(&g, script.source), "the file is not read");
     rc = tt_megatron_flags_words(f, words.n, words.item);

@@ -57,7 +57,7 @@ static void add_pair(struct pairs *pairs, const char *where, char *was, char *va
         (struct pair){.key = newest(was), .was = was, .value = value, .where = where};
 }
 
-/* Adds words with commas between them; a list within the list becomes one word with blanks. */
+/* Adds words with commas between them; a list within the list becomes one word with spaces. */
 static void add_list(struct tt_text *out, const struct tt_yaml *list, char between)
 {
     for (int i = 0; i < list->n; i++) {

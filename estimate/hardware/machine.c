@@ -22,7 +22,7 @@
 #define S(key, amount, from)     [TT_S_##key] = {(amount), (from)},
 #define END                      }}},
 
-/* `like` names the entry that supplies numbers without a row; NULL: all numbers have rows. */
+/* `like` names the entry that supplies the numbers without a row; NULL: every number has a row. */
 static struct {
     const char *like;
     struct tt_cluster_machine machine;

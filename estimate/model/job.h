@@ -87,7 +87,7 @@ enum tt_cluster_offload {
 
 /* Schedules of a pipeline. The last three split backward: gradients of weights fill gaps. */
 enum tt_cluster_order {
-    TT_ORDER_1F1B,        /* or Interleaved1F1B, with several stages on a rank */
+    TT_ORDER_1F1B,        /* or Interleaved1F1B, with several stages per rank */
     TT_ORDER_ALL_FORWARD, /* GPipe, LoopedBFS: all microbatches go forward first */
     TT_ORDER_INTERLEAVED_ZERO_BUBBLE,
     TT_ORDER_ZBV_ZERO_BUBBLE, /* these two have two stages per rank, and both ends of the model on the first rank */
@@ -138,7 +138,7 @@ struct tt_cluster_job {
     double state_copies;   /* copies of the optimizer's state, in a stack of Megatron's kind that divides it; 0: one */
     double offload_layers; /* layers whose activations wait for backward in the host's memory */
     double weight_copies;  /* bytes of further copies of a weight, such as TransformerEngine's in float8 */
-    double logit_bytes;    /* live bytes of the loss, per token and vocabulary entry; 0: the stack's */
+    double logit_bytes;    /* live bytes of the loss, per token and vocabulary entry; 0: the stack's number */
 };
 
 /* Seconds of a step by kind of work, with their sum; bytes of the rank that needs the most. */
@@ -149,7 +149,7 @@ struct tt_cluster_time {
 
 struct tt_cluster_memory {
     double state, buffers, activations, logits, communicators, context, allocator;
-    double allocated; /* memory from the framework's allocator: all but communicators and context */
+    double allocated; /* memory from the framework's allocator: everything except communicators and context */
     double host;      /* offloaded state, in the host's memory; not part of the total */
     double total;
     double usable; /* memory of the device that a job can use */
@@ -208,15 +208,14 @@ double tt_cluster_tokens(const struct tt_cluster_job *job);
 double tt_cluster_params(const struct tt_cluster_shape *shape);
 double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool experts);
 
-/**
- * The number of trained parameters of the model: the adapters' with LoRA, otherwise all. And the bytes of a parameter
- * as it is gathered, on average over the model: less than 2 with a quantised base.
+/** The number of trained parameters of the model: the adapters' with LoRA, otherwise all. And the average bytes of a
+ * gathered parameter over the model: less than 2 with a quantised base.
  */
 double tt_cluster_trained(const struct tt_cluster_job *job);
 double tt_cluster_gathered_bytes(const struct tt_cluster_job *job);
 
-/** The rows and columns of the weight that a target names, in a layer without experts or in one expert; false: such a
- * layer has none. */
+/** The rows and columns of the weight that a target names, in a layer without experts or in one expert; false: there is
+ * no such weight in such a layer. */
 bool tt_cluster_target_size(const struct tt_cluster_shape *shape, enum tt_cluster_target target, bool expert,
                             double *ret_outputs, double *ret_inputs);
 
@@ -318,7 +317,8 @@ bool tt_cluster_is_v(const struct tt_cluster_job *job);
 
 /**
  * Whether a configuration of the job's trainer can express its stages as *ret_each layers per stage. Embeddings and
- * output together count as *ret_ends layers: with Megatron 0 or 2, otherwise the job's number, or 2, 1 or 0.
+ * output together count as *ret_ends layers: 0 or 2 with Megatron; otherwise the job's number or, if it has none, the
+ * first of 2, 1 and 0 that works.
  */
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends);
 

@@ -242,7 +242,7 @@ static struct state state_of_param(const struct tt_cluster_job *job)
     return s;
 }
 
-/* Adds the state of parameters that data-parallel ranks shard and replicate. Frozen weights have no other state. */
+/* Adds the state of parameters that data-parallel ranks shard and replicate. Frozen weights need no other state. */
 static void add_state(const struct tt_cluster_job *job, double params, double shards, double copies,
                       struct tt_cluster_memory *m)
 {

@@ -28,7 +28,7 @@ double tt_cluster_peak_flops(const struct tt_cluster_job *job)
 
 double tt_cluster_shards(const struct tt_cluster_job *job)
 {
-    /* torchtitan also shards over context-parallel ranks, where Megatron keeps copies */
+    /* torchtitan also shards over context-parallel ranks; Megatron keeps copies on these */
     return job->shard > 1 || !tt_cluster_stack_is_megatron(job->stack) ? job->shard * job->cp : 1;
 }
 
@@ -453,7 +453,7 @@ static double windowed_layers(const json_t *config, const struct class *class, d
         return fmax(0, layers - (json_is_number(from) ? json_number_value(from) : 28));
     if (class->window == 1 || class->window == -1)
         return layers;
-    every = every > 0 ? every : class->window; /* a layer without window follows so many others */
+    every = every > 0 ? every : class->window; /* a layer without a window follows that many others */
     return class->window > 0 ? layers - floor(layers / every) : 0;
 }
 

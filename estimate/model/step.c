@@ -20,7 +20,7 @@ static const struct {
  * are 1.4 us at the rate of one of their units. */
 static const double tile_sec = 1.4e-6, largest_tile = 128 * 256;
 
-/* The inner dimension of the products of which the machines' numbers are the best. */
+/* The inner dimension of the products whose best rates are the machines' numbers. */
 static const double best_inner = 4096;
 
 static double product_sec(const struct tt_cluster_machine *machine, const struct tt_cluster_product *p, double m,
@@ -122,7 +122,7 @@ static double rows(const struct tt_cluster_job *job)
     return job->micro_batch * job->seq_len / job->cp;
 }
 
-/* Adds factor x more to work. */
+/* Adds factor times `more` to the work. */
 static void add_work(struct tt_cluster_work *work, double factor, const struct tt_cluster_work *more)
 {
     work->gemm += factor * more->gemm;
@@ -160,7 +160,7 @@ double tt_cluster_widened(const struct tt_cluster_job *job)
 
 /* --- products --- */
 
-/* The time of GEMMs in the job's type, divided by their time in bfloat16. */
+/* The time of GEMMs in the job's type, relative to their time in bfloat16. */
 static double slower(const struct tt_cluster_job *job)
 {
     if (!job->float32)
@@ -290,7 +290,7 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
     share *= stack_number(job, TT_S_ATTENTION) * length / (length + half_length);
     if (job->cp > 1)
         share /= ring_work;
-    if (s->head_dim < 100) /* small heads use the GEMM units less well */
+    if (s->head_dim < 100) /* small heads use the GEMM units less efficiently */
         share *= 0.9;
     return (backward ? 2.5 : 1) * flops / 2 / (peak * share);
 }

@@ -106,7 +106,7 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
         by = by < 0 ? 0 : by > args->n ? args->n : by;
         args->word += by;
         args->n -= (int)by;
-        args->cap = args->n; /* so that the list moves when it grows */
+        args->cap = args->n; /* no spare room, so that the list moves when it grows */
         return 1;
     }
     if (strcmp(name, "unset") == 0) {
@@ -231,7 +231,7 @@ static bool is_word(const struct run *r, const char *text)
     return token(r)->kind == TT_SHELL_WORD && strcmp(token(r)->text, text) == 0;
 }
 
-/* Whether commands take effect, or are only parsed. */
+/* Whether commands take effect or are only parsed. */
 static bool is_live(const struct run *r)
 {
     return r->skip == 0 && r->rc == 0 && r->sh->state.stop == TT_STOP_NONE;

@@ -16,7 +16,7 @@
 enum tt_script_why {
     TT_WHY_UNSET,    /* nothing in the script sets the variable */
     TT_WHY_ARGUMENT, /* an argument of the script */
-    TT_WHY_PROGRAM,  /* the output of a program, or how it ended */
+    TT_WHY_PROGRAM,  /* the output of a program, or its exit status */
     TT_WHY_FORM,     /* an expansion that titan does not understand */
     TT_WHY_TEST,     /* a test of a file, or a test that titan does not understand */
     TT_WHY_CHOICE,   /* several values, depending on an unknown condition */

@@ -185,7 +185,7 @@ struct search {
     const struct tt_cluster_job *job;
     double devices, usable, sequences;
     int most;
-    bool as_job;  /* recompute as the job does */
+    bool as_job;  /* layouts recompute as the job does */
     double *best; /* [most] the shortest times so far, ascending */
     struct tt_cluster_found *found;
 };
@@ -203,7 +203,7 @@ static void forget(struct search *s)
         s->best[i] = INFINITY;
 }
 
-/* Sorts the list and cuts it. */
+/* Sorts the list and shortens it to its limit. */
 static void cut(struct tt_cluster_found *f, int most)
 {
     if (f->n > 1) /* without layouts, there is no list */

@@ -34,7 +34,7 @@ struct tt_cluster_found {
     struct tt_cluster_layout *layout;
     int n, cap;
     int n_ties;   /* layouts at the beginning of the list that are as fast as the fastest, within the tie */
-    long n_tried; /* number of layouts that could run */
+    long n_tried; /* number of layouts that can run */
     long n_fit;   /* number of these that fit with the margin */
     /* number that fit only without the margin; if no other fits, the list contains the best of these */
     long n_tight;
@@ -62,7 +62,7 @@ struct tt_cluster_course {
     double failure_hours;    /* mean time between failures of the job */
     double checkpoint_bytes; /* state in a checkpoint: weights and moments in float32 */
     double blocked_sec;      /* time for which a checkpoint written in the background blocks training */
-    double write_sec;        /* time until it is durable */
+    double write_sec;        /* time until the checkpoint is durable */
     double interval_sec;     /* time between checkpoints, by Daly's formula */
     double interval_steps;
     double goodput; /* the share of the time spent on steps that are not lost */

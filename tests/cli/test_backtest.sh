@@ -165,7 +165,7 @@ case_bad_tables_are_refused() {
     printf 'id,machine,model\na,b\n' >bad.csv
     run estimate --backtest bad.csv
     expect_code 3
-    expect_err "bad.csv: the row that ends before line 3 has 2 fields, the first row has 3"
+    expect_err "bad.csv: the row that ends before line 3 has 2 fields, but the first row has 3"
     run estimate --backtest a b
     expect_code 2
     expect_err "'b' is one word too many"

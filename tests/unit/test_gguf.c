@@ -485,7 +485,7 @@ static void what_llama_cpp_does_not_compute_is_refused(void **state)
     struct tt_rope llama = {.factor = 8.0, .low_freq_factor = 1.0, .high_freq_factor = 4.0, .original_max = 64.0};
     struct tt_rope yarn = {.factor = 8.0, .original_max = 64.0, .beta_fast = 16.0, .beta_slow = 1.0};
 
-    refuse("qwen3", (struct tt_model_dims){.rope = llama}, "of Llama only");
+    refuse("qwen3", (struct tt_model_dims){.rope = llama}, "for Llama only");
     refuse("qwen3", (struct tt_model_dims){.rope = yarn}, "beta_fast 32");
     refuse("deepseek_v3", (struct tt_model_dims){.moe = {.groups = 4, .kept_groups = 2}}, "by the best one");
     refuse("deepseek_v3", (struct tt_model_dims){.rope = {.mscale = 0.5}}, "equal mscale");
@@ -493,13 +493,13 @@ static void what_llama_cpp_does_not_compute_is_refused(void **state)
     refuse("mixtral", (struct tt_model_dims){.moe = {.gates_as_scored = true}}, "norm_topk_prob");
     refuse("qwen2_moe", (struct tt_model_dims){.moe = {.dense_layers = 1}}, "all its layers have experts");
     refuse("qwen2_moe", (struct tt_model_dims){.out_bias = true}, "only q, k and v have biases");
-    refuse("cohere2", (struct tt_model_dims){.qkv_bias = true, .out_bias = true}, "no biases there");
-    refuse("cohere2", (struct tt_model_dims){.head_norms = true}, "q and k have no norms there");
+    refuse("cohere2", (struct tt_model_dims){.qkv_bias = true, .out_bias = true}, "no biases in llama.cpp");
+    refuse("cohere2", (struct tt_model_dims){.head_norms = true}, "q and k have no norms in llama.cpp");
     refuse("qwen2", (struct tt_model_dims){.rotary_dim = 8}, "only a part of each head");
     refuse("qwen2", (struct tt_model_dims){.parallel = true}, "reads the sum");
     refuse("olmoe", (struct tt_model_dims){.n_kv_heads = 4}, "as many heads of keys");
     refuse("seed_oss", (struct tt_model_dims){.out_bias = true}, "only q, k and v have biases");
-    refuse("olmo2", (struct tt_model_dims){.qkv_bias = true}, "no biases there");
+    refuse("olmo2", (struct tt_model_dims){.qkv_bias = true}, "no biases in llama.cpp");
     refuse("phi3", (struct tt_model_dims){.head_dim = 32}, "as wide as the model");
     refuse("smollm3", (struct tt_model_dims){.n_layers = 4, .unrotated = {.every = 3}}, "the layers without RoPE");
     refuse("gemma2", (struct tt_model_dims){.multipliers = {.attention = 0.5}}, "by another number");

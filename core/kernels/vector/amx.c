@@ -96,7 +96,7 @@ static void multiply_square(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, i
         multiply_tiles(a, b, steps, 1, 1, sum, stride, next);
 }
 
-/* A block of c at (row, column), and of k. */
+/* A block of c at (row, column), and a block of k. */
 struct block {
     const struct tt_matmul *gemm;
     int64_t row, rows, column, columns, begin, k;
@@ -108,7 +108,7 @@ struct block {
 struct target {
     const float *add; /* NULL: nothing */
     float *to;        /* NULL: c */
-    int64_t stride;   /* of both, elements */
+    int64_t stride;   /* elements of both */
     const tt_bf16 *acc;
     tt_bf16 *c;
     int64_t c_stride; /* of both */

@@ -29,9 +29,9 @@
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
-/* A head of q and k, or of v and o. */
+/* The width of a head of q and k, or of v and o. */
 struct width {
-    int64_t dim, tiles; /* elements, and the number of tiles of 16 of them */
+    int64_t dim, tiles; /* elements, and the number of tiles of 16 elements */
     int64_t steps;      /* number of steps of 32, in a product that sums over the elements */
 };
 
@@ -291,7 +291,7 @@ static void mask(struct forward *w, float *s, int64_t row, int64_t key, int64_t 
     }
 }
 
-/* n rows from `at` on, at most 32, and the keys from `key` on, of which the rows see some. */
+/* n rows from `at` on, at most 32, with the keys from `key` on, of which the rows see some. */
 static void square_rows(struct forward *w, int64_t at, int64_t n, int64_t key, int64_t packed)
 {
     int64_t first = w->row + at, last = first + n - 1, steps = tt_div_up(up_to(last + 1 - key, KEYS), STEP);
@@ -408,7 +408,7 @@ struct backward {
     tt_bf16 *keys, *values;      /* (tiles of keys, steps of a head), pairs */
     tt_bf16 *keys_across;        /* (tiles of a head, steps of keys), pairs */
     float *p, *ds;               /* (2, 2): a square */
-    tt_bf16 *p_pairs, *ds_pairs; /* (tiles of keys, steps of the block), pairs of rows */
+    tt_bf16 *p_pairs, *ds_pairs; /* (tiles of keys, steps of the block), as pairs of rows */
     tt_bf16 *ds_along;           /* (tiles of rows of the block, steps of keys) */
     tt_bf16 *some_rows;          /* (32, dim) */
     float *dk, *dv;              /* (squares of keys, tiles of a head, 2) */
@@ -595,7 +595,7 @@ static void block_of_rows(struct backward *w, int64_t at, int64_t n, int64_t key
 
 static void strip_panel(struct backward *w, int64_t key, int64_t keys, int64_t square)
 {
-    /* Rows before the panel see nothing of it. Both begin a multiple of 32 after the first key. */
+    /* Rows before the panel see none of its keys. The rows and the panel begin a multiple of 32 after the first key. */
     for (int64_t at = key > w->row ? key - w->row : 0; at < w->rows; at += BLOCK) {
         if (tt_attention_start(w->shape, w->row + at) >= key + keys)
             break;

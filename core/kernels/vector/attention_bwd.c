@@ -106,7 +106,7 @@ VF_INLINE void transpose_floats(float *to, float *rows, const element *from, int
 #endif
 #endif
 
-/* Of scores in powers of 2, or of what tanh reads if they have a cap. */
+/* The factor that turns scores into powers of 2 or, if they have a cap, into arguments of tanh. */
 VF_INLINE float score_scale(const struct work *work)
 {
     return work->shape->soft_cap > 0.0F ? work->scale / work->shape->soft_cap : work->scale * LOG2_E;

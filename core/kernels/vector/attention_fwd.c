@@ -21,12 +21,12 @@
 #include "core/kernels/vector/tanh.h"
 #include "core/math/elementary.h"
 
-enum { KEYS = TT_ATTENTION_BLOCK, VECTORS = 3 /* of rows at a time */ };
+enum { KEYS = TT_ATTENTION_BLOCK, VECTORS = 3 /* vectors of rows at a time */ };
 _Static_assert(TT_ATTENTION_ROWS % PANEL == 0 && PANEL % (VECTORS * VF_LANES) == 0, "tiles");
 
 static const float LOG2_E = 0x1.715476p+0F, LN_2 = 0x1.62e430p-1F;
 
-/* Of scores in powers of 2, or of what tanh reads if they have a cap. */
+/* The factor that turns scores into powers of 2 or, if they have a cap, into arguments of tanh. */
 VF_INLINE float score_scale(const struct tt_attention_shape *shape)
 {
     if (shape->soft_cap > 0.0F)
@@ -37,17 +37,17 @@ VF_INLINE float score_scale(const struct tt_attention_shape *shape)
 struct panel {
     const struct tt_attention_shape *shape;
     int64_t row, rows;             /* of the sequence; rows <= PANEL */
-    int64_t first_key;             /* that the panel's first row sees */
-    int64_t dim;                   /* of v and o */
-    int64_t key_dim;               /* of q and k */
+    int64_t first_key;             /* the first key that the panel's first row sees */
+    int64_t dim;                   /* width of a head of v and o */
+    int64_t key_dim;               /* width of a head of q and k */
     int64_t depth;                 /* key_dim, or pairs of it: elements of a row of k */
     int64_t v_step;                /* elements of a row of v */
-    float scale;                   /* of the scores of bfloat16 */
-    float cap;                     /* of the scores, in powers of 2; 0: none */
+    float scale;                   /* factor of the scores of bfloat16 */
+    float cap;                     /* cap of the scores, in powers of 2; 0: none */
     product_type *qt;              /* (depth, PANEL) */
     float *ot;                     /* (dim, PANEL) */
     float *weights;                /* (KEYS, PANEL) */
-    product_type *factors;         /* weights, or pairs of them along the keys */
+    product_type *factors;         /* the weights, or their pairs along the keys */
     float *largest, *sum, *shrink; /* PANEL: the maximum in powers of 2 */
 };
 

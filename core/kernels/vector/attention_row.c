@@ -12,7 +12,7 @@
 
 enum {
     VECTORS = 4, /* vectors of a row of v at a time, enough to hide the latency of each other's sums */
-    KEYS = 256   /* at a time for all query heads, so that k and v are read from memory once */
+    KEYS = 256   /* keys at a time for all query heads, so that k and v are read from memory once */
 };
 
 static int64_t block(int64_t left)
@@ -25,7 +25,7 @@ VF_INLINE float largest_of(const float *s, int64_t n)
     const vf lowest = vf_set(-INFINITY);
     vf largest = lowest;
 
-    for (int64_t i = 0; i < n; i += VF_LANES) /* vf_max passes over a NaN in its first operand */
+    for (int64_t i = 0; i < n; i += VF_LANES) /* vf_max ignores a NaN in its first operand */
         largest = vf_max(vf_select(vf_first(n - i), vf_load_n(s + i, n - i), lowest), largest);
     return vf_largest(largest);
 }

@@ -25,12 +25,12 @@
 #else
 #define ROWS       (VF_LANES == 8 ? INT64_C(6) : INT64_C(4))
 #define VECTORS    INT64_C(2)
-#define BLOCK_ROWS INT64_C(192) /* processors with AVX2 have a smaller second-level cache */
+#define BLOCK_ROWS INT64_C(192) /* the second-level cache of processors with AVX2 is smaller */
 #endif
 #define GROUP (ROWS < VF_LANES && 2 * ROWS != VF_LANES ? ROWS : VF_LANES) /* rows of A that are packed at once */
 #define PANEL (VECTORS * VF_LANES)
 
-#define STEPS INT64_C(8) /* of k between two fetches */
+#define STEPS INT64_C(8) /* steps of k between two fetches */
 _Static_assert(PANEL <= TT_SGEMM_PANEL && BLOCK_ROWS <= TT_SGEMM_ROWS && TT_SGEMM_DEPTH % LINE == 0, "scratch");
 
 static int64_t up_to(int64_t n, int64_t most)
@@ -40,7 +40,7 @@ static int64_t up_to(int64_t n, int64_t most)
 
 /* --- packing --- */
 
-/* Of up to VF_LANES rows of n elements, the first VF_LANES columns; what does not exist is 0. */
+/* The first VF_LANES columns of up to VF_LANES rows of n elements; elements that do not exist are 0. */
 VF_INLINE void transpose_rows(vf *columns, const element *from, int64_t stride, int64_t rows, int64_t n)
 {
     VF_UNROLL

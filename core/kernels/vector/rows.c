@@ -11,8 +11,8 @@
 #include "core/kernels/vector/simd.h"
 
 /*
- * How a row is summed: ROW_SUMS times sixteen partial sums take turns, so that additions need not wait for each other;
- * the remainder at the row's end is added to the first. The order depends on the width only.
+ * The sum of a row: ROW_SUMS times sixteen partial sums take turns, so that additions need not wait for each other; the
+ * remainder at the row's end is added to the first of them. The order depends on the width only.
  */
 enum { ROW_SUMS = 4, ROW_STEP = ROW_SUMS * VS_LANES };
 

@@ -5,7 +5,7 @@
 #include "core/kernels/vector/simd.h"
 
 /**
- * tanh, at most 3 ulp off; NaN for NaN. A kernel that caps scores takes it: cap tanh(s / cap).
+ * tanh, at most 3 ulp off; NaN for NaN. Kernels that cap scores use it: cap tanh(s / cap).
  *
  * Method: x P(x^2) / Q(x^2) with the polynomials of degree 4 that minimise the largest relative error on [-9, 9]
  * (2.1e-8; Lawson's weighted least squares); beyond, tanh is 1 to the last bit.

@@ -214,7 +214,7 @@ static void write_hf_config(const struct tt_model *model, void *config)
 {
     const struct tt_model_dims *d = &model->dims;
 
-    (void)json_object_del(config, "head_dim"); /* there, of what is rotated */
+    (void)json_object_del(config, "head_dim"); /* in the class, it is the size of the rotated part */
     (void)json_object_update_new(
         config, json_pack("{s:I, s:o, s:I, s:I, s:I, s:i}", "kv_lora_rank", (json_int_t)d->mla.kv_rank, "q_lora_rank",
                           d->mla.q_rank ? json_integer(d->mla.q_rank) : json_null(), "qk_nope_head_dim",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gemma (Gemma Team 2024; the first, also as CodeGemma): Llama's blocks with norms whose weights are 1 + w, a
+ * The first Gemma (Gemma Team 2024), also published as CodeGemma: Llama's blocks with norms whose weights are 1 + w, a
  * feed-forward gated by GELU in its tanh form, and embeddings times sqrt(D). RoPE rotates halves and the layout is that
  * of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */

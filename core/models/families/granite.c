@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Granite 3 (IBM 2024): Llama's blocks with four constant factors: of the embeddings, of what a block adds to the
- * residual, of the scores of attention, and of the logits. RoPE rotates halves and the layout is that of Hugging
- * Face's files. torchtitan has no such model; parameters have its names and init rules.
+ * Granite 3 (IBM 2024): Llama's blocks with four constant factors: for the embeddings, for the output that a block adds
+ * to the residual, for the scores of attention, and for the logits. RoPE rotates halves and the layout is that of
+ * Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
 #include "core/models/gguf.h"
 #include "core/models/hf.h"
@@ -78,7 +78,7 @@ static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER,
                                             TT_GGUF_SIZE("attention.scale", REAL, multipliers.attention, true),
                                             TT_GGUF_SIZE("logit_scale", DIVISOR, multipliers.logits, false)};
 static const struct tt_gguf_arch archs[] = {{.name = "granite", .size = sizes, .n_sizes = TT_COUNT(sizes)}};
-/* There, the rows of q and k are ordered for pairs. */
+/* In llama.cpp, the rows of q and k are ordered for pairs. */
 static const struct tt_gguf_name names[] = {
     {.ours = "attention.wq.weight", .theirs = "attn_q.weight", .layout = TT_GGUF_PAIRS},
     {.ours = "attention.wq.bias", .theirs = "attn_q.bias", .layout = TT_GGUF_PAIRS},

@@ -46,7 +46,7 @@ static void write_hf_config(const struct tt_model *model, void *config)
                                                    "router_jitter_noise", 0.0));
 }
 
-/* There the same architecture as Llama's, whose RoPE rotates pairs. */
+/* In llama.cpp it is the same architecture as Llama's, whose RoPE rotates pairs. */
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS};
 static const struct tt_gguf_arch archs[] = {{.name = "llama",
                                              .size = sizes,

@@ -45,7 +45,7 @@ static const struct tt_hf_class classes[] = {
      .window = {.absent = 4096, .any = true, .needs_use = true, .by_layers = true, .every = 2}},
 };
 
-/* Without layer_types every other layer has the window, from the first on, and none from max_window_layers on. */
+/* Without layer_types, every other layer before max_window_layers has the window, beginning with the first one. */
 static int read_windows(const json_t *config, const char *where, struct tt_model_dims *d)
 {
     int64_t end = 28;

@@ -81,7 +81,7 @@ static const struct tt_decoder decoder = {.rotate_half = true};
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
 static const struct tt_gguf_arch archs[] = {
     {.name = "smollm3", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_NO_BIAS, .unrotated_every = 4}};
-/* There, the rows of q and k are ordered for pairs. */
+/* In llama.cpp, the rows of q and k are ordered for pairs. */
 static const struct tt_gguf_name names[] = {
     {.ours = "attention.wq.weight", .theirs = "attn_q.weight", .layout = TT_GGUF_PAIRS},
     {.ours = "attention.wq.bias", .theirs = "attn_q.bias", .layout = TT_GGUF_PAIRS},
