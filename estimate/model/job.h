@@ -317,8 +317,8 @@ bool tt_cluster_is_v(const struct tt_cluster_job *job);
 
 /**
  * Whether a configuration of the job's trainer can express its stages as *ret_each layers per stage. Embeddings and
- * output together count as *ret_ends layers: 0 or 2 with Megatron; otherwise the job's number or, if it has none, the
- * first of 2, 1 and 0 that works.
+ * output together count as *ret_ends layers: 0 or 2 with Megatron; otherwise the job's number, or if that does not work
+ * the first of 2, 1 and 0 that does.
  */
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends);
 

@@ -294,7 +294,7 @@ static void other_values_are_refused_or_named(void **state)
     assert_int_equal(read_with(put_harmless, &dims), 0);
     assert_string_equal(said, "");
     assert_fails(read_with(put_causal, &dims), TT_EDATA,
-                 "'llama.attention.causal' is 0; titan has this model only with");
+                 "'llama.attention.causal' is 0; titan supports this model only with");
     assert_fails(read_with(put_softcap, &dims), TT_EDATA, "'llama.final_logit_softcapping' is 30");
     assert_int_equal(read_with(put_unknown, &dims), 0);
     assert_string_equal(said, "f: not used, since titan does not know them: llama.something.new");
