@@ -100,7 +100,8 @@ static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data
     for (size_t i = 0; i < t->ids.n; i++)
         if (t->ids.id[i] >= vocab)
             return tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),
-                               "the tokenizer makes token %" PRId32 " of it, but the model's vocabulary has %" PRId64,
+                               "the tokenizer encodes it with token %" PRId32
+                               ", but the model's vocabulary has %" PRId64,
                                t->ids.id[i], vocab);
     if ((int64_t)t->ids.n >= room.context)
         rc = tt_fail_key(TT_EUSAGE, TT_KEY(metrics.sample_prompt),

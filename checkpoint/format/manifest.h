@@ -129,9 +129,10 @@ int tt_manifest_check_size(const char *path, int64_t bytes, const char **ret_kin
 char *tt_manifest_text(const struct tt_manifest *manifest);
 
 /**
- * titan.json, beside the weights that `consolidate --format titan` writes: what the manifest of their step says about
- * the run ("config", "data", "step", "ntokens_seen", "run_id"). Without it, a later export would know neither the chat
- * template nor the length of training. A folder whose weights do not come from a run has no such file.
+ * titan.json lies beside the weights that `consolidate --format titan` writes. It contains the facts about the run from
+ * the manifest of their step ("config", "data", "step", "ntokens_seen", "run_id"). Without it, a later export would
+ * know neither the chat template nor the length of training. A folder whose weights do not come from a run has no such
+ * file.
  */
 #define TT_RUN_FILE "titan.json"
 

@@ -25,9 +25,9 @@ static const char usage[] =
     "usage: [mpirun -n N] titan bench [--only PART,...] [--save machine.json] [--config FILE]... "
     "[--section.key=value]...\n\n"
     "Measures this machine: matrix products, memory, one step of the configured model\n"
-    "with its time by parts, the ops of small models, under mpirun the collectives, and the storage\n"
-    "of dump_folder. "
-    "Without --config: the model of the built-in quick run. Leaves no files except --save's.\n\n";
+    "with its time by parts, the ops of small models, the storage of dump_folder and, under mpirun,\n"
+    "the collectives. Without --config: the model of the built-in quick run. Leaves no files but\n"
+    "that of --save.\n\n";
 
 static const char sections[] = "a list of sgemm, memory, step, ops, collectives, storage";
 

@@ -54,7 +54,7 @@ out:
     return rc;
 }
 
-/* Gathers all findings: all[rank] is the list that `look` made there. Collective. */
+/* Gathers all findings: all[rank] is the list that `look` made on that rank. Collective. */
 static int gather(const struct tt_doctor *d, const json_t *mine, json_t **all)
 {
     char *text = tt_json_text(mine), *texts = NULL;

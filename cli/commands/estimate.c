@@ -60,7 +60,7 @@ static const struct tt_option options[] = {
      "ranks"},
     {"nccl", NULL, "FILE", "with --machine: take rates of links from this output of nccl-tests; may repeat"},
     {"save", NULL, "FILE", "with --machine: write the machine as a file, and do nothing else"},
-    {"save_stack", NULL, "FILE", "with --machine: write the stack as a file; with --calibrate, as calibrated"},
+    {"save_stack", NULL, "FILE", "with --machine: write the stack as a file; with --calibrate, the calibrated stack"},
     {"svg", NULL, "FILE", "with --machine: write a picture of how the job scales and what its steps consist of"},
     {"html", NULL, "FILE", "write a page: verdict, memory, step, cost against the number of GPUs, alternatives"},
     {"backtest", NULL, NULL,

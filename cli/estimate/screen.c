@@ -318,7 +318,7 @@ static void print_evidence(const struct tt_cluster_view *view)
                             run->job.stack->name, run->job.machine->name, devices, run->sec, error);
     }
     if (view->measured_family && !view->measured_size)
-        tt_print_broken(4, "  none of them ran on a quarter to 4 times as many devices\n");
+        tt_print_broken(4, "  none of them ran on a similar number of devices (a quarter to 4 times as many)\n");
 }
 
 void tt_cluster_print(const struct tt_cluster_view *view)

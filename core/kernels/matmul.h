@@ -40,8 +40,9 @@ struct tt_matmul {
      */
     int64_t m_grain, n_grain, k_grain;
     /*
-     * Products with the same m and n. In each grain of k, they are added to this one before the grains are added. Each
-     * of them has its own k, k_grain, a, b and strides, but the same number of grains of k. NULL: none. Needs k_grain.
+     * Further products with the same m and n, whose sum with this product is the result. In each grain of k, they are
+     * added to this product before the grains are added. Each of them has its own k, k_grain, a, b and strides, but the
+     * same number of grains of k. NULL: none. Needs k_grain.
      */
     const struct tt_matmul *more;
     int n_more;

@@ -49,7 +49,7 @@ int64_t tt_packing_block(enum tt_packing packing);
 /** The bytes of a row of `width` elements, an even number. */
 int64_t tt_packing_row_bytes(enum tt_packing packing, int64_t width);
 
-/** Whether a row depends on the whole matrix, so that tt_pack needs it. */
+/** Whether a packed row depends on the whole matrix, so that tt_pack needs all of the matrix. */
 static inline int tt_packing_needs_whole(enum tt_packing packing)
 {
     return packing == TT_PACKING_NF4;

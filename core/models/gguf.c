@@ -272,10 +272,11 @@ static int check_layers(const struct tt_model *model, const struct tt_gguf_arch 
 
     for (int64_t l = 0; l < d->n_layers && period && d->sliding_window; l++)
         if (tt_model_is_windowed(d, l) != ((l + 1) % period != 0))
-            return fail(model, "the layers with a window are others in llama.cpp");
+            return fail(model, "in llama.cpp the layers with a window are different ones");
     for (int64_t l = 0; l < d->n_layers; l++)
         if (tt_layers_have(&d->unrotated, l) != (bare && (l + 1) % bare == 0))
-            return fail(model, bare ? "the layers without RoPE are others in llama.cpp" : "all its layers have RoPE");
+            return fail(model,
+                        bare ? "in llama.cpp the layers without RoPE are different ones" : "all its layers have RoPE");
     if (!arch->local_rope)
         return d->local_theta != 0.0 && d->sliding_window
                    ? fail(model, "all its layers share one RoPE, but in this model those with a window have their own")
@@ -283,7 +284,7 @@ static int check_layers(const struct tt_model *model, const struct tt_gguf_arch 
     if (!d->sliding_window)
         return arch->needs_window ? fail(model, "in llama.cpp some of its layers have a window and their own RoPE") : 0;
     if (arch->local_theta == 0.0 && d->local_theta != d->rope.theta)
-        return fail(model, "in llama.cpp RoPE of layers with a window has the base of the others");
+        return fail(model, "llama.cpp uses one RoPE base for the layers with a window and the others");
     if (arch->local_theta != 0.0 && d->local_theta != arch->local_theta)
         tt_note("older versions of llama.cpp rotate layers with a window by the base %g, whatever the file says; it is "
                 "%g here",

@@ -38,7 +38,7 @@ struct tt_moe {
     int64_t shared;             /* experts that see all tokens, as one feed-forward `shared` times as wide */
     int64_t shared_dim;         /* or one of this width, times the sigmoid of a product with the token (Qwen2-MoE) */
     int64_t dense_layers;       /* the first layers, which have a dense feed-forward */
-    int64_t dense_set;          /* more such layers: bit l is layer l; no layer from TT_LAYER_BITS on */
+    int64_t dense_set;          /* more dense layers: bit l is layer l < TT_LAYER_BITS */
     bool gates_as_scored;       /* the gates of a token are not divided by their sum */
     bool biased;                /* each layer has biases of its experts, which only choose (tt_params_buffer) */
     bool balanced;              /* debugging: experts get tokens in turn, whatever the router says */

@@ -33,7 +33,7 @@ int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node 
 
 /**
  * The first function adds a new gradient called `of`.suffix; if it is partial, it is one term of a sum over ranks. The
- * second function checks and appends a node with such outputs.
+ * second function checks and appends a node whose outputs were added in this way.
  */
 int tt_rule_value(struct tt_graph *graph, int of, const char *suffix, enum tt_dtype dtype, int ndim,
                   const int64_t *shape, bool partial);

@@ -181,7 +181,7 @@ static int64_t lowest_of(const struct list *list, int *at, const struct item *wa
     return low;
 }
 
-/* The lowest offset at which a buffer of wanted.end bytes is free for its life. */
+/* The lowest offset at which wanted.end bytes are free during the buffer's whole life. */
 static int64_t placed_lowest(struct placed *p, struct item wanted)
 {
     int begin = wanted.first / p->block_instrs, n = wanted.last / p->block_instrs - begin + 1, at[MOST_OF_BLOCKS] = {0};

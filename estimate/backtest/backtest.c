@@ -271,7 +271,7 @@ static double beyond(const struct tt_backtest *t, const struct tt_cluster_job *j
 void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
                          struct tt_cluster_interval *ret)
 {
-    enum { TABLES = 3, ELSEWHERE = 10 }; /* runs from elsewhere count as ten */
+    enum { TABLES = 3, ELSEWHERE = 10 }; /* all runs from elsewhere together weigh as much as ten */
     struct pool pool = {.error = tt_calloc(2 * (size_t)evidence->n + 1, sizeof *pool.error)};
     double near, width;
     int n_near, tables;

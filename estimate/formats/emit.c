@@ -356,8 +356,8 @@ static int check_model(const struct tt_config *cfg, const char *model, bool toml
                                   "help: use a flavor, or --emit titan");
     if (!toml && model && !titan_has)
         return tt_fail(TT_EUSAGE,
-                       "estimate: titan has no flavor '%s'\nhelp: leave --model out and name a model of "
-                       "titan's in the configuration",
+                       "estimate: titan has no flavor '%s'\nhelp: leave --model out and name one of "
+                       "titan's models in the configuration",
                        model);
     return 0;
 }

@@ -30,7 +30,7 @@ struct tt_cluster_shape {
     double window, window_layers;    /* sliding window in tokens, and layers with it; 0: none */
     double groups, groups_met;       /* groups of experts, and the number of groups that a token may use; 0: all */
     bool expert_bias;                /* experts add biases and clamp, as in gpt-oss */
-    double mtp_layers;               /* multi-token prediction: layers after the others */
+    double mtp_layers;               /* further layers at the end, for multi-token prediction */
     double positions;                /* learned positions; 0: none */
 };
 

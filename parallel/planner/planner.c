@@ -394,12 +394,12 @@ out:
 /*
  * --- the plan ---
  *
- * Plans a program for a given reshard policy and compares it with the eager scheduler's program for that policy:
- *   the result never takes more memory, and is within step_limit if any plan is;
- *   it is never predicted to be slower, if eager's is within step_limit too;
- *   it takes at most 0.85 of eager's memory for exchange at the peak, if some plan does so without being slower. If no
- *   plan is within step_limit, the result is the smallest plan found; it takes no more memory than the plan without a
- *   limit.
+ * Plans a program for a given reshard policy. Compared with the eager scheduler's program for that policy, the result
+ *   never takes more memory, and is within step_limit if any plan is;
+ *   is never predicted to be slower, if eager's is within step_limit too;
+ *   takes at most 0.85 of eager's memory for exchange at the peak, if some plan does so without being slower.
+ * If no plan is within step_limit, the result is the smallest plan found; it takes no more memory than the plan without
+ * a limit.
  *
  *   reshard  [unit] free it between forward and backward
  */

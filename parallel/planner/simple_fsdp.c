@@ -523,7 +523,7 @@ static bool travels(const struct walk *b, enum tt_purpose purpose, int unit)
     return tt_collective_travels(&desc);
 }
 
-/* Units can share a collective only if the same ranks share the units, and in the same type. */
+/* Units can share a collective only if the same ranks share them, and if both or neither are packed. */
 static bool same_ranks(const struct walk *b, int unit, int other)
 {
     const struct tt_unit *x = &b->u->layout->units[unit], *y = &b->u->layout->units[other];

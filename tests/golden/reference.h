@@ -34,16 +34,16 @@ bool reference_is(const char *name, const char *key);
 void reference_open(struct reference *reference, const char *name);
 void reference_close(struct reference *reference);
 
-/** Gives the data the documents of expect.json, to which the expected numbers in its "documents" belong. */
+/** Divides the data into the documents of expect.json, for which its "documents" gives the expected numbers. */
 void reference_use_documents(struct reference *reference);
 
-/** Makes the data the conversations of expect.json, to which the expected numbers in its "chat" belong. */
+/** Replaces the data by the conversations of expect.json, for which its "chat" gives the expected numbers. */
 void reference_use_chat(struct reference *reference);
 
-/** Adds the z-loss of expect.json, to which the expected numbers in its "z_loss" belong. */
+/** Adds the z-loss of expect.json, for which its "z_loss" gives the expected numbers. */
 void reference_use_z_loss(struct reference *reference);
 
-/** Adds the auxiliary losses of routers of expect.json, to which the expected numbers in its "router_losses" belong. */
+/** Adds the auxiliary losses of routers of expect.json, for which its "router_losses" gives the expected numbers. */
 void reference_use_router_losses(struct reference *reference);
 
 /** Keeps averages of the weights, as the run "ema" of expect.json did; its averages are expected too. */

@@ -161,7 +161,7 @@ void build_experts_ffn(struct tt_graph *graph)
     build_experts_of(graph, 4, (struct tt_attr){.experts = 7, .top_k = 2, .router = {.normalize = true}, .window = 1});
 }
 
-/* The same experts twice; the rows of the second are combined twice with the same gates. */
+/* The same experts are used twice; the rows of the second use are combined twice with the same gates. */
 static void build_twice(struct tt_graph *graph, int64_t window)
 {
     struct tt_attr attr = {.experts = 4, .top_k = 2, .router = {.normalize = true, .balanced = true}, .window = window};

@@ -56,7 +56,7 @@ static const char *name_of(const struct train_job *job)
     return text;
 }
 
-/* Elements of the second sum of a tied weight's gradient in a shard. */
+/* A tied weight's gradient is two sums. The number of elements of the second one in a shard. */
 static int64_t second_sum(const struct tt_model *model, int64_t shards)
 {
     return (model->dims.vocab_size + shards - 1) / shards * model->dims.dim;
@@ -339,7 +339,8 @@ static void policies_order_the_memory(void **state)
         print_message("# prefetch %d: never %lld, default %lld, always %lld\n", prefetch, (long long)bytes[2],
                       (long long)bytes[0], (long long)bytes[1]);
         assert_true(bytes[2] > bytes[0]);
-        /* Backward needs at once what default keeps, so the two differ only in the placement of small buffers. */
+        /* `default` keeps only units that backward needs at once, so the two differ only in the placement of small
+         * buffers. */
         assert_true(bytes[0] + bytes[0] / 100 >= bytes[1]);
     }
 }

@@ -50,7 +50,7 @@ static const struct tt_segment *segments_of(const struct tt_swap_list *list, int
     return first;
 }
 
-/* The rows of a pair, as the node reads them: those of each block. */
+/* Checks the rows of a pair in the order in which the node reads them: block by block. */
 static void expect_pair(const struct tt_routing *r, struct shape shape, rows_of_all rows, const char *window, int to,
                         int pair, struct seen *seen)
 {

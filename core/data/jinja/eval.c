@@ -216,7 +216,7 @@ static struct tt_jvalue call_macro(struct run *r, const struct tt_jmacro *macro,
         set_name(r, s, arg->name, v);
     }
     if (args->list.n > i || args->named.n > used)
-        tt_jfail(&r->w, TT_EUSAGE, "macro '%.40s' got arguments that it does not have", macro->node->name);
+        tt_jfail(&r->w, TT_EUSAGE, "macro '%.40s' got arguments that it does not take", macro->node->name);
     return capture(r, macro->node->body, s);
 }
 

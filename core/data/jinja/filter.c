@@ -282,7 +282,7 @@ static struct tt_jvalue list_of(struct tt_jwork *w, struct tt_jvalue v)
     struct tt_jvalue made = tt_jlist_new(w, TT_J_LIST);
 
     *made.list = *tt_jitems(w, v);
-    made.list->cap = made.list->n; /* so that an addition goes into a copy */
+    made.list->cap = made.list->n; /* full, so that an addition copies the list first */
     made.list->is_walked = false;
     return made;
 }

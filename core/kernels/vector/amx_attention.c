@@ -390,7 +390,7 @@ void TT_TYPED(tt_attention_fwd)(tt_bf16 *o, float *lse, const tt_bf16 *q, const 
 
 /* --- backward --- */
 
-enum { STRIP = TT_ATTENTION_STRIP, BLOCK = 64 /* rows between two changes of the sums of keys */ };
+enum { STRIP = TT_ATTENTION_STRIP, BLOCK = 64 /* rows that are computed before they are added to dk and dv */ };
 _Static_assert(STRIP % BLOCK % 32 == 0, "whole squares");
 
 struct backward {

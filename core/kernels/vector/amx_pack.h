@@ -148,7 +148,8 @@ struct operand {
     bool pairs; /* packed as pairs along k, otherwise line by line */
 };
 
-/* Packs [begin, begin + k) of the lines from `line` on: 16 lines after the other, steps of k within. */
+/* Packs [begin, begin + k) of the lines from `line` on: 16 lines at a time, and for these one step of k after the
+ * other. */
 static __attribute__((unused)) void pack(tt_bf16 *to, const struct operand *x, int64_t line, int64_t lines,
                                          int64_t begin, int64_t k)
 {

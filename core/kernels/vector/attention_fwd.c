@@ -384,7 +384,7 @@ void TT_TYPED(tt_attention_fwd)(element *o, float *lse, const element *q, const 
     panel.largest = panel.weights + KEYS * PANEL;
     panel.sum = panel.largest + PANEL;
     panel.shrink = panel.sum + PANEL;
-    wide_k = panel.shrink + PANEL; /* also of rows of q and o */
+    wide_k = panel.shrink + PANEL; /* later, rows of q and o use this memory too */
     wide_v = wide_k + KEYS * (dim > width ? dim : width);
     for (panel.row = first_row; panel.row < end; panel.row += PANEL) {
         int64_t at = panel.row - shape->begin;

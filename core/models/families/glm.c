@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * GLM-4 (GLM Team 2024; the weights with Hugging Face's own class) and GLM-4-0414 (2025): Llama's blocks, in the newer
- * models with norms before and after attention and feed-forward, and with biases of q, k and v, which the configuration
- * may turn off. Gate and factor of the feed-forward are one tensor of Hugging Face's files. RoPE turns pairs (2i, 2i+1)
- * in the first half of each head, in the files too. torchtitan has no such models; parameters have its names and init
- * rules.
+ * GLM-4 (GLM Team 2024; the weights in the format of Hugging Face's own class) and GLM-4-0414 (2025): Llama's blocks,
+ * in the newer models with norms before and after attention and feed-forward, and with biases of q, k and v, which the
+ * configuration may turn off. Gate and factor of the feed-forward are one tensor of Hugging Face's files. RoPE turns
+ * pairs (2i, 2i+1) in the first half of each head, in the files too. torchtitan has no such models; parameters have its
+ * names and init rules.
  */
 #include "core/models/gguf.h"
 #include "core/models/hf.h"
