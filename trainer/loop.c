@@ -116,8 +116,8 @@ static void answer_in_save(const struct tt_loop *l)
         l->options.events->saves(l->options.events->arg);
 }
 
-/* Sets the answer during a validation, which a signal would abandon, or a sampled text. where: "after ..." or "within
- * ..." the last step. */
+/* Sets the answer to a signal that arrives during a validation, which it would abandon, or during a sampled text.
+ * where: "after ..." or "within ..." the last step. */
 static void answer_in_pause(const struct tt_loop *l, const char *where)
 {
     bool saves = l->saver.store;

@@ -457,8 +457,8 @@ void tt_hf_texts_release(struct tt_hf_texts *texts)
 /* --- the folder --- */
 
 /*
- * Keys about another dtype, place or version, and other spellings of keys that titan writes: these would override
- * titan's.
+ * Whether a key of the original file must not be copied: it is about another dtype, place or version, or is another
+ * spelling of a key that titan writes and would override it.
  */
 static bool is_stale(const char *key)
 {

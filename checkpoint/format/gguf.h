@@ -28,7 +28,7 @@ int tt_gguf_checksums(const struct tt_gguf *file, const struct tt_gguf_value **r
 
 /**
  * Compares the values of a file that titan wrote (sizes, tokenizer, chat template) with their checksum: TT_EDATA if
- * they are others. 0 for files without one, and if another program made the file of one of titan's.
+ * they differ. 0 for files without one, and if another program made the file from one of titan's.
  */
 int tt_gguf_check_values(const char *path) TT_MUST_CHECK;
 

@@ -274,7 +274,7 @@ out:
     return rc;
 }
 
-/* The description of a tensor without its chunks, which can be read only when the rest is known. */
+/* The description of a tensor without its chunks; these can be read only when the rest is known. */
 struct tensor_entry {
     char dtype[16]; /* longer than the name of any dtype */
     int64_t shape[TT_BOX_DIMS];

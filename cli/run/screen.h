@@ -22,8 +22,8 @@
 int tt_screen_columns(int fd);
 
 /**
- * Replaces the columns and lines by the terminal's (fd); the variables COLUMNS and LINES take precedence.
- * A size that is unknown or below 20 columns or 5 lines leaves its argument unchanged.
+ * Sets columns and lines to the size of the terminal fd; the variables COLUMNS and LINES take precedence. A size that
+ * is unknown or below 20 columns or 5 lines leaves its argument unchanged.
  */
 void tt_screen_size(int fd, int *columns, int *lines);
 

@@ -44,7 +44,7 @@ struct reader {
     bool in_frame;         /* within a gzip member or a zstd frame, where the file must not end */
     struct tt_text buffer; /* unpacked text; bytes before buffer_used have been returned */
     size_t buffer_used;
-    int64_t offset; /* of the next byte of the unpacked text */
+    int64_t offset; /* place of the next byte in the unpacked text */
     int64_t lines;  /* number of lines that have been returned */
 };
 

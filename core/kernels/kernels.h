@@ -37,8 +37,8 @@
  *                       without mask and lse. q and o: E and value_dim floats per head, heads one after the other; k
  *                       and v gathered as above; seq_len is not read
  *   attention_bwd       keys [first_key, first_key + keys) of one key/value head of one sequence and `heads`
- *                       query heads that share it: the terms of dk, dv of these keys that the rows have which are
- *                       there, and their part of dq for those from first_key on (earlier rows see none of them).
+ *                       query heads that share it: the terms of dk and dv of these keys from the given rows, and the
+ *                       keys' part of dq for the rows from first_key on (earlier rows see none of these keys).
  *                       first_key is a multiple of TT_ATTENTION_PANEL; keys is one, or reaches the end of the sequence
  *   bf16_round          to the nearest bfloat16, ties to even; NaN stays NaN
  *   bf16_widen          the float of the same value

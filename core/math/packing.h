@@ -43,7 +43,7 @@ enum tt_packing {
 /** "nf4"; "none". Static. */
 const char *tt_packing_name(enum tt_packing packing);
 
-/** The elements of a block, of which a row must be a multiple. */
+/** The number of elements of a block; the size of a row must be a multiple of it. */
 int64_t tt_packing_block(enum tt_packing packing);
 
 /** The bytes of a row of `width` elements, an even number. */
@@ -71,7 +71,7 @@ enum { TT_NF4_VALUES = 16, TT_NF4_FACTORS = 256, TT_NF4_BLOCK = 64 };
 /**
  * Elements [first, first + n) of 4 bits: numbers of a table of 16, times the factor of their block.
  *   values   the byte of element `first`, two elements a byte
- *   factors  of the block of element `first`, and of those after it
+ *   factors  factors of the block of element `first` and of the next blocks
  */
 void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float *numbers, int64_t block,
                     const float *factors, float *to);

@@ -13,7 +13,7 @@ struct tt_rng {
     uint64_t stream; /* for parameters: the hash of the name */
 };
 
-/** The stream called name, for instance a parameter. */
+/** The stream called `name`, for instance the name of a parameter. */
 struct tt_rng tt_rng_make(uint64_t seed, const char *name);
 
 /** The seed of one step's streams, in a run with `seed`. */

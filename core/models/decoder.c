@@ -262,7 +262,7 @@ enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model)
     return model->dims.head_norms ? TT_QK_EACH : model->row->decoder->qk_norm;
 }
 
-/* The norm of q or of k, of so many heads. Weights of each head's own are cut as the heads are. */
+/* Adds the norm of q or of k, which have `heads` heads. Weights of each head's own are cut as the heads are. */
 static void add_qk_norm(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads)
 {
     enum tt_qk_norm kind = tt_qk_norm_of(m);

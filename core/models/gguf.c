@@ -326,7 +326,7 @@ static int check_attention(const struct tt_model *model, const struct tt_gguf_ar
 
 /* --- writing --- */
 
-/* Puts values of an architecture under the rest of their keys. */
+/* Adds values of an architecture, whose name is the beginning of their keys. */
 struct putting {
     const struct tt_gguf_arch *arch;
     struct tt_gguf_values *values;
@@ -531,7 +531,7 @@ float tt_gguf_rope_factor(const struct tt_model *model, int64_t i)
 
 /* --- reading --- */
 
-/* Reads values of an architecture under the rest of their keys. */
+/* Reads values of an architecture, whose name is the beginning of their keys. */
 struct reading {
     const struct tt_gguf *file;
     const struct tt_model_row *row;

@@ -86,7 +86,7 @@ enum tt_gguf_layout {
     TT_GGUF_VALUES,  /* of wkv_b, the rows that make values */
     TT_GGUF_OFFSET,  /* 1 + the parameter, a norm's weights (Gemma) */
     TT_GGUF_ROW,     /* the only row of the parameter, as a vector */
-    TT_GGUF_FACTORS, /* no parameter: the factors of RoPE; of LongRoPE for short contexts, and for long ones */
+    TT_GGUF_FACTORS, /* no parameter, but the factors of RoPE; then LongRoPE's for short and for long contexts */
     TT_GGUF_SHORT_FACTORS,
     TT_GGUF_LONG_FACTORS,
 };

@@ -133,7 +133,7 @@ struct tt_row_sums {
     struct tt_row_blocks blocks;
     int64_t columns;
     int n, out, acc; /* outputs; the first output, and the input that is its acc */
-    int64_t sums;    /* sums per output, one after the other, each with its own blocks; 0: one */
+    int64_t sums;    /* number of sums per output, which follow each other and have their own blocks; 0: one */
     /* Computes the results of a block of rows for all outputs, side by side. NULL: input 0 contains them. */
     void (*block)(const struct tt_call *call, struct tt_range rows, float *to);
 };

@@ -16,7 +16,7 @@
  * another host counts as alive. A note says which kind of lock is used instead.
  */
 struct tt_lock {
-    int fd;      /* of the lock file, in which the holder may write; -1: none */
+    int fd;      /* the open lock file, in which the holder may write; -1: none */
     char *path;  /* NULL: none */
     char *owner; /* the owner file that this process made; NULL: the system holds the lock */
 };

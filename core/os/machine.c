@@ -375,8 +375,8 @@ static void read_group(const char *folder, struct tt_limits *limits)
     }
 }
 
-/* Visits the groups up to the root of the mount. A group outside of the mount, as in a
- * container, begins at the root. */
+/* Visits the groups up to the root of the mount. For a group outside the mount, as in a container, the walk begins at
+ * the root. */
 static void walk(const char *root, const char *point, const char *mount_root, const char *group,
                  struct tt_limits *limits)
 {

@@ -67,8 +67,8 @@ int tt_gguf_pre_name(const json_t *pre_tokenizer, bool ignores_merges, const cha
                      const char **ret_name) TT_MUST_CHECK;
 
 /**
- * The reverse: makes a pre_tokenizer (the caller releases it), and says whether words that are tokens are not merged,
- * and whether text is first brought into the normal form NFC.
+ * The reverse: makes a pre_tokenizer (the caller releases it), and says whether a word that is a token is used without
+ * merges, and whether text is first brought into the normal form NFC.
  */
 int tt_gguf_pre_tokenizer(const char *name, const char *where, json_t **ret_json, bool *ret_ignores_merges,
                           bool *ret_nfc) TT_MUST_CHECK;

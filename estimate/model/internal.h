@@ -71,7 +71,7 @@ double tt_cluster_moment_bytes(const struct tt_cluster_job *job);
 double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies);
 
 /**
- * Seconds of a microbatch in all stages of a rank of a pipeline with more than one rank, and the seconds that the
+ * For a pipeline with more than one rank: seconds of a microbatch in all stages of a rank, and the seconds that the
  * output layer adds on its rank. If it is not known how layers are split, only half of these count, since layers are
  * usually moved away from that rank.
  */

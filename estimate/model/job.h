@@ -336,7 +336,7 @@ struct tt_cluster_held {
     double most;    /* the most at any time */
     double now;     /* of these, the microbatches between the two parts of their backward */
     double pending; /* when most weight parts are still to come: microbatches that were recomputed */
-    double beside;  /* and the other microbatches, at that time */
+    double beside;  /* the number of other microbatches at that time */
 };
 
 struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int rank);
@@ -345,7 +345,7 @@ struct tt_cluster_held tt_cluster_held(const struct tt_cluster_job *job, int ran
 struct tt_cluster_lanes {
     struct tt_pipeline *pipeline;
     struct tt_pipeline_run run;
-    struct tt_cluster_passes pass; /* seconds of a rank with the mean work */
+    struct tt_cluster_passes pass; /* seconds of a rank whose work is the mean */
     /* microbatches that are simulated; fewer than the job's if these would make too many turns */
     int microbatches;
 };

@@ -447,7 +447,7 @@ static int64_t step_limit(const struct tt_engine *e, const struct tt_program *pr
            tt_arena_bytes(program->const_bytes) - (validate ? tt_arena_bytes(validate->const_bytes) : 0);
 }
 
-/* The arguments of lowering for a track that has its stages. */
+/* The arguments of lowering for a track whose stages exist. */
 static struct tt_lowering lowering_of(const struct tt_engine *e, enum tt_graph_mode mode, int microbatches,
                                       const struct track *track)
 {

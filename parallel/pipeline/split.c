@@ -16,8 +16,8 @@
 enum fault {
     NO_FAULT,
     UNEVEN,       /* the ranks cannot share the stages equally */
-    TOO_MANY,     /* several stages on a rank, for a schedule with one */
-    TOO_FEW,      /* one stage on a rank, for a schedule with several */
+    TOO_MANY,     /* several stages on a rank, but the schedule allows one */
+    TOO_FEW,      /* one stage on a rank, but the schedule needs several */
     NO_UNITS,     /* more stages than units */
     FIRST_HEAVY,  /* the embeddings count as more units than a stage holds */
     OUTPUT_HEAVY, /* the output counts as more units than a stage holds */

@@ -26,7 +26,7 @@ struct tt_plan_limits {
  * decides. */
 enum tt_stay {
     TT_STAY_BY_POLICY, /* never */
-    TT_STAY_IF_NEXT,   /* if no other gather begins in between */
+    TT_STAY_IF_NEXT,   /* stays if no other gather begins in between */
     TT_STAY_OVER_ONE,  /* with at most one gather in between, during which the unit would be prefetched anyway */
 };
 

@@ -11,7 +11,7 @@
 struct grad_case {
     const char *name;
     void (*build)(struct tt_graph *graph);
-    double step; /* of the central differences; larger if rounding of the loss is the larger error */
+    double step; /* step of the central differences; larger if rounding of the loss is the larger error */
 };
 
 extern const struct grad_case grad_cases[];

@@ -130,7 +130,8 @@ static void check_product(struct check *check, const struct shape *shape, int fl
     check_reset(check, text);
 }
 
-/* c of a product with grains: on a team or, if threads is 0, tile by tile from the last on; acc is in c. */
+/* Returns c of a product with grains, computed by a team or, if threads is 0, tile by tile, beginning with the last
+ * one. acc is in c. */
 static float *run_grains(struct check *check, struct tt_matmul g, const float *acc, int threads)
 {
     int64_t n_c = g.m * g.ldc, scratch = tt_matmul_scratch_floats(&g);

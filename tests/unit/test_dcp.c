@@ -359,7 +359,7 @@ static int read_two_pieces(bool twice, struct tt_dcp_metadata *ret_metadata)
     if (twice)
         add_chunk(&pickle, 0, 1);
     add_chunk(&pickle, 1, 0);
-    tt_text_add(&pickle, "eubu"); /* of chunks, of the tensor, of the dictionary */
+    tt_text_add(&pickle, "eubu"); /* ends the chunks, the tensor and the dictionary */
     add_word(&pickle, "storage_data");
     tt_text_add(&pickle, "}(");
     add_stored(&pickle, 0, "__1_0.distcp", 0, 100);

@@ -261,7 +261,7 @@ static int64_t elements_of(int ndim, const int64_t *shape)
     return n;
 }
 
-/* Where norms multiply by 1 + w, files hold the sum, which rounds. */
+/* If norms multiply by 1 + w, files contain this sum, which is rounded. */
 static bool are_same(const struct tt_model *model, const float *wanted, const float *found, int64_t n, bool is_norm)
 {
     if (!is_norm || model->row->norm != TT_NORM_RMS_OFFSET)

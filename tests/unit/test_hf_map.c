@@ -49,7 +49,7 @@ struct fixture {
     struct tt_model model;
     struct tt_hf_tensor *tensors;
     int n_tensors;
-    float *theirs[N_PARAMS]; /* of the tensor that holds the parameter */
+    float *theirs[N_PARAMS]; /* elements of the tensor that contains the parameter */
 };
 
 /* Every element of our parameters has its own number. */

@@ -175,8 +175,8 @@ static void nothing_is_removed_if_a_process_cannot_be_read(void **state)
     }
 }
 
-/* In a container the first process may be a rank. Often nobody can read the files of that process; that does not keep a
- * segment. */
+/* In a container the first process may be a rank. Often nobody can read the files of that process; segments are then
+ * removed nevertheless. */
 static void the_first_process_is_asked_if_it_can_be(void **state)
 {
     struct place p = place_make();

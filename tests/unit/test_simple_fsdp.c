@@ -28,7 +28,7 @@ static const struct tt_machine calm = TT_MACHINE("calm", 1e6, 1e6, 1e6, 1e-9, 1e
 static const struct tt_machine latent = TT_MACHINE("latent", 1e12, 1e12, 1e12, 1.0, 1.0, 1e12);
 
 static struct tt_model *model;      /* two blocks, each as large as the embeddings */
-static struct tt_model *head_heavy; /* four blocks; embeddings larger than a block and than the scratch of products */
+static struct tt_model *head_heavy; /* four blocks; the embeddings are larger than a block and than any scratch */
 
 static struct tt_engine *plan(struct tt_engine_options o)
 {

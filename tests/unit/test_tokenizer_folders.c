@@ -135,7 +135,7 @@ static void folders_of_sentencepiece_give_the_golden_ids_and_texts(void **state)
     }
 }
 
-/* The tokenizer.json of a family: its parts around one of the vocabularies. */
+/* The tokenizer.json of a family: one of the vocabularies with the parts of the family. */
 static struct tt_tokenizer *family(const json_t *all, const json_t *of, const char *name)
 {
     json_t *root = json_deep_copy(json_object_get(of, "parts"));

@@ -153,7 +153,7 @@ static float *lay_out(struct work *work, float *scratch)
 
 #if defined(__AVX512BF16__)
 
-/* Rows of q or dout of the strip, as pairs along them and across them. */
+/* Packs rows of q or dout of the strip, as pairs along the rows and across them. */
 static void load_rows(const struct work *work, product_type *along, product_type *across, const element *from,
                       int64_t stride, const struct width *of)
 {
@@ -200,7 +200,7 @@ VF_INLINE vf score_of(const float *s, vf scale)
     return vf_mul(scale, vf_load(s));
 }
 
-/* p and ds of n rows and the first keys as pairs. */
+/* Packs p and ds of n rows and of the first keys as pairs. */
 static void pack_block(struct work *work, int64_t n, int64_t keys)
 {
     for (int64_t r = 0; r < n; r += 2) {
@@ -419,7 +419,7 @@ static void head_bwd(struct work *work, int64_t first_key, int64_t keys)
     }
 }
 
-/* Sums of the panels, times factor, into rows of keys. */
+/* Multiplies the sums of the panels by factor and stores them as rows of keys. */
 static void store_keys(float *to, int64_t stride, float *sums, int64_t dim, int64_t keys, float factor)
 {
     for (int64_t j = 0; j < keys; j += PANEL) {
