@@ -57,6 +57,10 @@
  *   gelu_erf_fwd        y = x (1 + erf(x / sqrt(2))) / 2; y may be x
  *   gelu_erf_bwd        its gradient; dx may be dy or x
  *   gemv                y[r] = the dot product of row r of w (rows, width) with x
+ *   gemv_packed         the same for rows of a packed matrix (core/math/packing.h), and for one or several vectors,
+ *                       whose number does not change the bits. The elements of bfloat16, q4_0 and q8_0 are exact, so
+ *                       the bits are gemv's of the unpacked rows; int8 adds whole numbers times x and scales the sum;
+ *                       nf4 adds elements 2 l and 2 l + 1 of 32 to lane l
  *   layernorm_fwd       mean and rstd = 1 / sqrt(var(x) + eps) of each row, y = (x - mean) rstd w [+ b];
  *                       b NULL: none; y may be x. |x| below 1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; db NULL: none; acc NULL, dx
@@ -129,6 +133,15 @@ enum {
 };
 
 struct tt_matmul; /* matmul.h */
+
+/* Rows of a packed matrix, for products with vectors. */
+struct tt_packed_rows {
+    enum tt_packing packing; /* not NONE */
+    const void *data;
+    int64_t rows, width;
+    int64_t vectors; /* x (vectors, width) */
+    int64_t y_row;   /* y[v * y_row + r] is the product of vector v and row r */
+};
 
 /*
  * A row sees the keys of its own document up to itself, or the last `window` of them. A sink is a score that takes its

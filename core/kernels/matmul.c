@@ -419,19 +419,57 @@ void tt_matmul(struct tt_team *team, const struct tt_matmul *product)
 
 enum {
     TILE_ELEMENTS = 32768, /* elements of w: reading them takes much longer than handing out a tile */
-    AT_ONCE = 64           /* rows whose sums are rounded together */
+    AT_ONCE = 64,          /* rows whose sums are rounded together */
+    VECTORS_AT_ONCE = 16   /* and vectors */
 };
 
-/* For bfloat16 rows with bfloat16 results. */
+static int64_t vectors_of(const struct tt_gemv *g)
+{
+    return g->vectors ? g->vectors : 1;
+}
+
+/* Sums of rows [row, row + n): y[v * y_row + i] of vector v and row `row` + i. */
+static void sum_rows(const struct tt_gemv *g, int64_t row, int64_t n, float *y, int64_t y_row)
+{
+    int64_t vectors = vectors_of(g);
+    struct tt_packed_rows packed = {.packing = g->packing,
+                                    .data = (const char *)g->w + row * tt_packing_row_bytes(g->packing, g->width),
+                                    .rows = n,
+                                    .width = g->width,
+                                    .vectors = vectors,
+                                    .y_row = y_row};
+
+    if (g->packing && g->bf16)
+        tt_kernels()->gemv_packed_bf16(y, &packed, g->x);
+    else if (g->packing)
+        tt_kernels()->gemv_packed(y, &packed, g->x);
+    for (int64_t v = 0; v < vectors && !g->packing; v++, y += y_row) {
+        if (g->bf16)
+            tt_kernels()->gemv_bf16(y, (const tt_bf16 *)g->w + row * g->width, (const tt_bf16 *)g->x + v * g->width, n,
+                                    g->width);
+        else
+            tt_kernels()->gemv(y, (const float *)g->w + row * g->width, (const float *)g->x + v * g->width, n,
+                               g->width);
+    }
+}
+
+/* The same for products that are bfloat16. */
 static void rounded_rows(const struct tt_gemv *g, struct tt_range part)
 {
-    float sums[AT_ONCE];
+    float sums[AT_ONCE * VECTORS_AT_ONCE];
 
-    for (int64_t r = 0; r < part.n; r += AT_ONCE) {
-        int64_t n = part.n - r < AT_ONCE ? part.n - r : AT_ONCE, row = part.begin + r;
+    for (int64_t v = 0; v < vectors_of(g); v += VECTORS_AT_ONCE) {
+        struct tt_gemv some = *g;
 
-        tt_kernels()->gemv_bf16(sums, (const tt_bf16 *)g->w + row * g->width, g->x, n, g->width);
-        tt_kernels()->bf16_round((tt_bf16 *)g->y + row, sums, n);
+        some.vectors = vectors_of(g) - v < VECTORS_AT_ONCE ? vectors_of(g) - v : VECTORS_AT_ONCE;
+        some.x = element(g->x, g->bf16, v * g->width);
+        for (int64_t r = 0; r < part.n; r += AT_ONCE) {
+            int64_t n = part.n - r < AT_ONCE ? part.n - r : AT_ONCE, row = part.begin + r;
+
+            sum_rows(&some, row, n, sums, n);
+            for (int64_t i = 0; i < some.vectors; i++)
+                tt_kernels()->bf16_round((tt_bf16 *)g->y + (v + i) * g->rows + row, sums + i * n, n);
+        }
     }
 }
 
@@ -449,14 +487,11 @@ void tt_gemv_tile(const struct tt_gemv *gemv, int64_t tile)
 {
     const struct tt_gemv *g = gemv;
     struct tt_range part = tt_tile_range(g->rows, tile_rows(g), tile);
-    int64_t at = part.begin * g->width;
 
     if (g->y_bf16)
         rounded_rows(g, part);
-    else if (g->bf16)
-        tt_kernels()->gemv_bf16((float *)g->y + part.begin, (const tt_bf16 *)g->w + at, g->x, part.n, g->width);
     else
-        tt_kernels()->gemv((float *)g->y + part.begin, (const float *)g->w + at, g->x, part.n, g->width);
+        sum_rows(g, part.begin, part.n, (float *)g->y + part.begin, g->rows);
 }
 
 static void gemv_run_tile(void *arg, int64_t tile, int worker)

@@ -92,12 +92,17 @@ struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt
  */
 void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride);
 
-/** y = w x for w (rows, width): the product for a single token, in floats or bfloat16; sums are in float. */
+/**
+ * y = w x for w (rows, width): the product for a single token, in floats or bfloat16; sums are in float. Or for several
+ * tokens, each with the bits that it has alone: x (vectors, width), y (vectors, rows).
+ */
 struct tt_gemv {
-    bool bf16, y_bf16; /* w and x are bfloat16, and y may be; else y is float */
+    bool bf16, y_bf16;       /* w and x are bfloat16, and y may be; else y is float */
+    enum tt_packing packing; /* if not NONE, how w is stored; it is not rounded to bfloat16 */
     const void *w, *x;
     void *y;
     int64_t rows, width;
+    int64_t vectors; /* 0: one */
 };
 
 /**

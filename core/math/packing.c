@@ -143,10 +143,8 @@ static void pack_int8(const float *x, int64_t width, uint8_t *to)
 
 void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to)
 {
-    const float of_127 = 7.874015718698502e-3F; /* 1 / 127, as bitsandbytes has it */
-
     for (int64_t i = 0; i < n; i++)
-        to[i] = (float)values[i] * largest * of_127;
+        to[i] = (float)values[i] * largest * TT_INT8_STEP;
 }
 
 /* --- nf4 --- */
@@ -154,7 +152,7 @@ void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to)
 enum { NF4_BLOCK = TT_NF4_BLOCK, GROUP = 256 /* blocks */ };
 
 /* The quantiles of a normal distribution, scaled to -1 and 1. */
-static const float nf4[TT_NF4_VALUES] = {
+const float tt_nf4_numbers[TT_NF4_VALUES] = {
     -1.0F,
     -0.6961928009986877F,
     -0.5250730514526367F,
@@ -287,7 +285,7 @@ static void pack_nf4_block(const float *x, float inverse, uint8_t *to)
     for (int i = 0; i < NF4_BLOCK; i++)
         scaled[i] = x[i] * inverse;
     for (int k = 0; k + 1 < TT_NF4_VALUES; k++) {
-        float middle = (nf4[k] + nf4[k + 1]) / 2.0F;
+        float middle = (tt_nf4_numbers[k] + tt_nf4_numbers[k + 1]) / 2.0F;
 
         for (int i = 0; i < NF4_BLOCK; i++)
             number[i] += scaled[i] > middle;
@@ -368,7 +366,7 @@ void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float
     }
 }
 
-const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables)
+const uint8_t *tt_nf4_factors(const void *row, int64_t width, int64_t first, int64_t n, float *factors)
 {
     const uint8_t *bytes = row;
     struct nf4_row parts = nf4_row_of(width);
@@ -377,16 +375,28 @@ const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int6
 
     memcpy(&offset, bytes, sizeof offset);
     memcpy(&in_group, bytes + sizeof offset, sizeof in_group);
-    for (int64_t b = first; b < first + n; b++, tables += TT_NF4_VALUES) {
-        float of_group, factor;
+    for (int64_t b = first; b < first + n; b++) {
+        float of_group;
 
         memcpy(&of_group, bytes + parts.factors + ((int64_t)in_group + b) / GROUP * (int64_t)sizeof of_group,
                sizeof of_group);
-        factor = tt_unpack_factor(dynamic, bytes[parts.numbers + b], of_group, offset);
-        for (int k = 0; k < TT_NF4_VALUES; k++)
-            tables[k] = nf4[k] * factor;
+        *factors++ = tt_unpack_factor(dynamic, bytes[parts.numbers + b], of_group, offset);
     }
     return bytes + parts.elements + first * NF4_BLOCK / 2;
+}
+
+const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables)
+{
+    const uint8_t *numbers = NULL;
+
+    for (int64_t b = first + n - 1; b >= first; b--) {
+        float factor;
+
+        numbers = tt_nf4_factors(row, width, b, 1, &factor);
+        for (int k = 0; k < TT_NF4_VALUES; k++)
+            tables[(b - first) * TT_NF4_VALUES + k] = tt_nf4_numbers[k] * factor;
+    }
+    return numbers;
 }
 
 static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_t n, float *to)

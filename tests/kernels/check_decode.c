@@ -38,12 +38,6 @@ static void check_gemv(struct check *check)
     }
 }
 
-/* The shape of one row of attention; the heads of one key/value head are computed. */
-struct row {
-    int64_t heads, kv_heads, head_dim, keys;
-    int64_t value_dim; /* 0: as head_dim; else the values are the first elements of the keys */
-};
-
 /* Rounds n values to bfloat16; they end at a guard. */
 static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
 {
@@ -53,6 +47,85 @@ static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
     tt_bf16_widen_ref(x, to, n);
     return to;
 }
+
+/* y from the variant under test, for vectors of floats, or rounded to bfloat16 (half). */
+static float *run_packed(struct check *check, struct tt_packed_rows w, const float *x, const tt_bf16 *half)
+{
+    float *y = check_array(check, w.vectors * w.y_row);
+
+    if (half)
+        check->table->gemv_packed_bf16(y, &w, half);
+    else
+        check->table->gemv_packed(y, &w, x);
+    return y;
+}
+
+/*
+ * Rows of every packing, which end at a guard, with one and with several vectors. Each row and vector must have the
+ * bits that it has alone, and vectors in bfloat16 those of the same floats; for packings whose elements are exact, they
+ * are the bits of the unpacked rows.
+ */
+static void check_gemv_packed(struct check *check)
+{
+    static const int64_t widths[] = {64, 128, 192, 576, 1024, 1088, 4160, 8192 + 64, 24, 33, 100};
+    enum { N_WIDTHS = sizeof widths / sizeof *widths };
+    bool bf16 = strcmp(check->kernel, "gemv_packed_bf16") == 0, own = strcmp(check->table->name, "blas") != 0;
+
+    for (int k = 0; k < N_WIDTHS * (TT_PACKINGS - 1) * N_FILLS; k++) {
+        enum tt_packing packing = (enum tt_packing)(1 + k / N_FILLS % (TT_PACKINGS - 1));
+        int64_t width = widths[k / N_FILLS / (TT_PACKINGS - 1)], rows = 1 + check_draw(check, 9);
+        int64_t vectors = check_draw(check, 2) ? 1 : 1 + check_draw(check, 9), bytes;
+        struct tt_packed_rows w = {packing, NULL, rows, width, vectors, rows + check_draw(check, 3)};
+        float *plain, *x, *y, *want;
+        uint8_t *data;
+        tt_bf16 *half;
+        double *near;
+        char shape[80];
+
+        if (width % tt_packing_block(packing))
+            continue;
+        (void)snprintf(shape, sizeof shape, "%s %lld x %lld, %lld vectors, fill %d", tt_packing_name(packing),
+                       (long long)rows, (long long)width, (long long)vectors, k % N_FILLS);
+        plain = check_filled(check, rows * width, FILL_NORMAL);
+        for (int64_t i = 0; check_draw(check, 2) && i < rows * width; i++)
+            plain[i] *= 1e-3F * (float)(1 + i % 7); /* scales that are subnormal in float16 */
+        bytes = tt_packing_row_bytes(packing, width);
+        data = (uint8_t *)check_array(check, (rows * bytes + 3) / 4) + (4 - rows * bytes % 4) % 4;
+        tt_pack(packing, plain, rows, width, 0, rows, data);
+        for (int64_t r = 0; r < rows; r++)
+            tt_unpack(packing, data + r * bytes, width, 0, width, plain + r * width);
+        w.data = data;
+        x = check_filled(check, vectors * width, k % N_FILLS);
+        half = bf16 ? bf16_of(check, x, vectors * width) : NULL;
+        y = run_packed(check, w, x, half);
+        want = check_array(check, vectors * w.y_row);
+        near = check_doubles(check, vectors * w.y_row);
+        tt_gemv_packed_ref(want, &w, x);
+        for (int64_t v = 0; v < vectors; v++)
+            for (int64_t r = 0; r < rows; r++) {
+                struct tt_packed_rows one = {packing, data + r * bytes, 1, width, 1, 1};
+                double *of = &near[v * w.y_row + r];
+                float alone[1];
+
+                for (int64_t i = 0; i < width; i++)
+                    *of += fabs((double)plain[r * width + i] * (double)x[v * width + i]);
+                *of = isfinite(*of) ? 2.0 * eps32 * (sqrt((double)width) + 2.0) * *of + (double)FLT_MIN : 0.0;
+                check_compare(check, "y", shape, y + v * w.y_row + r, want + v * w.y_row + r, 1, of, 0.0);
+                check->table->gemv_packed(alone, &one, x + v * width);
+                check_compare(check, "row alone", shape, alone, y + v * w.y_row + r, 1, NULL, 0.0);
+                check->table->gemv(alone, plain + r * width, x + v * width, 1, width);
+                if (own && packing != TT_PACKING_NF4 && packing != TT_PACKING_INT8)
+                    check_compare(check, "row unpacked", shape, alone, y + v * w.y_row + r, 1, NULL, 0.0);
+            }
+        check_reset(check, shape);
+    }
+}
+
+/* The shape of one row of attention; the heads of one key/value head are computed. */
+struct row {
+    int64_t heads, kv_heads, head_dim, keys;
+    int64_t value_dim; /* 0: as head_dim; else the values are the first elements of the keys */
+};
 
 /* o from the variant under test in bfloat16, with q, k and v rounded to it. */
 static void run_row(struct check *check, const struct tt_attention_shape *shape, bool bf16, float *q, float *k,
@@ -125,6 +198,8 @@ static void check_attention_row(struct check *check)
 
 const struct check_case decode_cases[] = {
     {"gemv", check_gemv},
+    {"gemv_packed", check_gemv_packed},
+    {"gemv_packed_bf16", check_gemv_packed},
     {"attention_row", check_attention_row},
     {"attention_row_bf16", check_attention_row},
 };

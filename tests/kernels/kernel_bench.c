@@ -160,6 +160,18 @@ static void run_gemv(const struct work *w)
     w->table->gemv(w->x[2], w->x[0], w->x[1], w->rows, w->width);
 }
 
+static struct tt_packed_rows packed_rows(const struct work *w)
+{
+    return (struct tt_packed_rows){TT_PACKING_Q8_0, w->x[0], w->rows, w->width, 1, w->rows};
+}
+
+static void run_gemv_packed(const struct work *w)
+{
+    const struct tt_packed_rows rows = packed_rows(w);
+
+    w->table->gemv_packed(w->x[2], &rows, w->x[1]);
+}
+
 static void run_layernorm_fwd(const struct work *w)
 {
     w->table->layernorm_fwd(w->x[2], w->x[4], w->x[3], w->x[0], w->x[1], w->x[5], w->rows, w->width, 1e-5F);
@@ -262,6 +274,13 @@ static void run_gelu_erf_bwd_bf16(const struct work *w)
 static void run_gemv_bf16(const struct work *w)
 {
     w->table->gemv_bf16(w->x[2], half(w, 0), half(w, 1), w->rows, w->width);
+}
+
+static void run_gemv_packed_bf16(const struct work *w)
+{
+    const struct tt_packed_rows rows = packed_rows(w);
+
+    w->table->gemv_packed_bf16(w->x[2], &rows, half(w, 1));
 }
 
 static void run_layernorm_fwd_bf16(const struct work *w)
@@ -601,6 +620,8 @@ static const struct bench_case bench_cases[] = {
     {"gelu_erf_bwd_bf16", run_gelu_erf_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"gemv", run_gemv, 1.0, 0.0, 512, NULL},
     {"gemv_bf16", run_gemv_bf16, 0.5, 0.0, 512, NULL},
+    {"gemv_packed", run_gemv_packed, 34.0 / 128.0, 0.0, 512, NULL}, /* q8_0: 34 bytes for 32 elements */
+    {"gemv_packed_bf16", run_gemv_packed_bf16, 34.0 / 128.0, 0.0, 512, NULL},
     {"layernorm_fwd", run_layernorm_fwd, 2.0, 0.0, 512, NULL},
     {"layernorm_fwd_bf16", run_layernorm_fwd_bf16, 1.0, 0.0, 512, NULL},
     {"layernorm_bwd", run_layernorm_bwd, 3.0, 0.0, 512, NULL},

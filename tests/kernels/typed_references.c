@@ -32,6 +32,24 @@ void TT_TYPED(tt_gemv, ref)(float *y, const element *w, const element *x, int64_
     }
 }
 
+void TT_TYPED(tt_gemv_packed, ref)(float *y, const struct tt_packed_rows *w, const element *x)
+{
+    int64_t bytes = tt_packing_row_bytes(w->packing, w->width);
+
+    for (int64_t r = 0; r < w->rows; r++)
+        for (int64_t v = 0; v < w->vectors; v++) {
+            double sum = 0.0;
+
+            for (int64_t i = 0; i < w->width; i++) {
+                float one;
+
+                tt_unpack(w->packing, (const char *)w->data + r * bytes, w->width, i, 1, &one);
+                sum += (double)one * exact_of(x[v * w->width + i]);
+            }
+            y[v * w->y_row + r] = (float)sum;
+        }
+}
+
 void TT_TYPED(tt_rmsnorm_fwd, ref)(element *y, float *rstd, const element *x, const element *w, float offset,
                                    int64_t rows, int64_t width, float eps)
 {

@@ -25,6 +25,27 @@ void TT_TYPED(tt_gemv, loops)(float *y, const element *w, const element *x, int6
     }
 }
 
+void TT_TYPED(tt_gemv_packed, loops)(float *y, const struct tt_packed_rows *w, const element *x)
+{
+    enum { AT_ONCE = 512 };
+    int64_t bytes = tt_packing_row_bytes(w->packing, w->width);
+
+    for (int64_t r = 0; r < w->rows; r++) {
+        for (int64_t v = 0; v < w->vectors; v++) {
+            const element *part = x + v * w->width;
+            float lane[TT_LANES] = {0.0F}, some[AT_ONCE];
+
+            for (int64_t i = 0, n; i < w->width; i += n) {
+                n = w->width - i < AT_ONCE ? w->width - i : AT_ONCE;
+                tt_unpack(w->packing, (const char *)w->data + r * bytes, w->width, i, n, some);
+                for (int64_t k = 0; k < n; k++)
+                    lane[k % TT_LANES] += some[k] * value_of(part[i + k]);
+            }
+            y[v * w->y_row + r] = tt_lanes_sum(lane);
+        }
+    }
+}
+
 void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, float *rstd, const element *x, const element *w, float offset,
                                      int64_t rows, int64_t width, float eps)
 {

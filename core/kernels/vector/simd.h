@@ -169,6 +169,26 @@ VF_INLINE vs vs_exp(vs a)
     return a;
 }
 
+VF_INLINE vs vs_of_bytes(const int8_t *x)
+{
+    vs a;
+
+    VS_EACH(i) a.part[i] = vf_of_bytes(x + i * VF_LANES);
+    return a;
+}
+
+/* The elements of a table that 16 numbers of 4 bits name: the low ones of 16 bytes, and the high ones. */
+VF_INLINE void vs_choose(vs table, const uint8_t *pairs, vs *ret_low, vs *ret_high)
+{
+    VS_EACH(i)
+    {
+        vn numbers = vn_load(pairs + i * VF_LANES);
+
+        ret_low->part[i] = vf_choose(table.part, numbers);
+        ret_high->part[i] = vf_choose(table.part, vn_next(numbers));
+    }
+}
+
 /* a in the first n lanes, b in the others. */
 VF_INLINE vs vs_select_first(int64_t n, vs a, vs b)
 {

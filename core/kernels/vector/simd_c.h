@@ -9,6 +9,8 @@
  */
 #include <string.h>
 
+#include "core/math/f16.h"
+
 #define VF_LANES ((int64_t)TT_SIMD_LANES) /* 64 bits, like the indices that it is multiplied with */
 #if TT_SIMD_LANES == 16
 #define VF_REGISTERS 32 /* vectors that the tiles of products may fill */
@@ -293,6 +295,56 @@ VF_INLINE void vf_transpose_tile(float *to, int64_t to_row, const float *from, i
     vf_transpose(x);
     for (int64_t i = 0; i < VF_LANES; i++)
         vf_store(to + i * to_row, x[i]);
+}
+
+/* --- elements of packed matrices --- */
+
+VF_INLINE vf vf_of_bytes(const int8_t *x)
+{
+    vf a = vf_zero();
+
+    for (int64_t i = 0; i < VF_LANES; i++)
+        a[i] = (float)x[i];
+    return a;
+}
+
+VF_INLINE vf vf_of_f16(const uint16_t *x)
+{
+    vf a = vf_zero();
+
+    for (int64_t i = 0; i < VF_LANES; i++)
+        a[i] = tt_f16_to_float(x[i]);
+    return a;
+}
+
+/* Numbers from 0 to 15, which are the low 4 bits of lanes. */
+typedef vf_bits vn;
+
+VF_INLINE vn vn_load(const uint8_t *x)
+{
+    vn a = {0};
+
+    for (int64_t i = 0; i < VF_LANES; i++)
+        a[i] = x[i];
+    return a;
+}
+
+/* The numbers in the next 4 bits. */
+VF_INLINE vn vn_next(vn a)
+{
+    return a >> 4;
+}
+
+/* The elements of a table of 16 floats that the numbers name. */
+VF_INLINE vf vf_choose(const vf *table, vn a)
+{
+    float all[16];
+    vf chosen = vf_zero();
+
+    memcpy(all, table, sizeof all);
+    for (int64_t i = 0; i < VF_LANES; i++)
+        chosen[i] = all[a[i] & 15];
+    return chosen;
 }
 
 /* --- halves: the upper 16 bits of floats, which are bfloat16 --- */

@@ -5,6 +5,8 @@
 /**
  * The operations of simd.h for the vectors that every 64-bit Arm processor has: 4 lanes. simd_c.h says what each does.
  */
+#include <string.h>
+
 #include <arm_neon.h>
 
 #define VF_LANES     INT64_C(4) /* 64 bits, like the indices that it is multiplied with */
@@ -296,6 +298,51 @@ VF_INLINE vf vf_fma_sub_add(vf a, vf b, vf c)
     const uint32x4_t signs = {0x80000000, 0, 0x80000000, 0};
 
     return vfmaq_f32(vf_of_bits(veorq_u32(vreinterpretq_u32_f32(c), signs)), a, b);
+}
+
+/* --- elements of packed matrices --- */
+
+VF_INLINE vf vf_of_bytes(const int8_t *x)
+{
+    int32_t four;
+    int8x8_t bytes;
+
+    memcpy(&four, x, sizeof four);
+    bytes = vreinterpret_s8_s32(vdup_n_s32(four));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
+}
+
+VF_INLINE vf vf_of_f16(const uint16_t *x)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));
+}
+
+typedef uint32x4_t vn;
+
+VF_INLINE vn vn_load(const uint8_t *x)
+{
+    uint32_t four;
+    uint8x8_t bytes;
+
+    memcpy(&four, x, sizeof four);
+    bytes = vreinterpret_u8_u32(vdup_n_u32(four));
+    return vmovl_u16(vget_low_u16(vmovl_u8(bytes)));
+}
+
+VF_INLINE vn vn_next(vn a)
+{
+    return vshrq_n_u32(a, 4);
+}
+
+/* The table as bytes: the four bytes of element n are at 4 n. */
+VF_INLINE vf vf_choose(const vf *table, vn a)
+{
+    uint8x16x4_t bytes = {{vreinterpretq_u8_f32(table[0]), vreinterpretq_u8_f32(table[1]),
+                           vreinterpretq_u8_f32(table[2]), vreinterpretq_u8_f32(table[3])}};
+    uint32x4_t at = vandq_u32(a, vdupq_n_u32(15));
+
+    at = vaddq_u32(vmulq_u32(at, vdupq_n_u32(0x04040404)), vdupq_n_u32(0x03020100));
+    return vreinterpretq_f32_u8(vqtbl4q_u8(bytes, vreinterpretq_u8_u32(at)));
 }
 
 VF_INLINE void vf_store_halves(float *low, float *high, vf a)

@@ -226,6 +226,35 @@ VF_INLINE vh vh_rounded(vf x)
     return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(up, nan, high, _mm512_set1_epi32(0x40)));
 }
 
+/* --- elements of packed matrices --- */
+
+VF_INLINE vf vf_of_bytes(const int8_t *x)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x)));
+}
+
+VF_INLINE vf vf_of_f16(const uint16_t *x)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
+}
+
+typedef __m512i vn;
+
+VF_INLINE vn vn_load(const uint8_t *x)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+}
+
+VF_INLINE vn vn_next(vn a)
+{
+    return _mm512_srli_epi32(a, 4);
+}
+
+VF_INLINE vf vf_choose(const vf *table, vn a)
+{
+    return _mm512_permutexvar_ps(a, *table);
+}
+
 /* --- words of 64 bits --- */
 
 typedef __m512i vw;
@@ -442,6 +471,45 @@ VF_INLINE vh vh_rounded(vf x)
 
     up = _mm256_blendv_epi8(up, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
     return _mm_packus_epi32(_mm256_castsi256_si128(up), _mm256_extracti128_si256(up, 1));
+}
+
+VF_INLINE vf vf_of_bytes(const int8_t *x)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x)));
+}
+
+/* By integers: not every processor with AVX2 need have F16C. A subnormal number is its fraction times 2^-24. */
+VF_INLINE vf vf_of_f16(const uint16_t *x)
+{
+    __m256i half = _mm256_cvtepu16_epi32(vh_load(x)), magnitude = _mm256_and_si256(half, _mm256_set1_epi32(0x7fff));
+    __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(half, magnitude), 16), bias = _mm256_set1_epi32(112 << 23);
+    __m256i special = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7bff));
+    __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 13), bias);
+    __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(magnitude), _mm256_set1_ps(0x1p-24F));
+    __m256 is_small = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(0x400), magnitude));
+
+    bits = _mm256_add_epi32(bits, _mm256_and_si256(special, bias));
+    return _mm256_or_ps(_mm256_blendv_ps(_mm256_castsi256_ps(bits), small, is_small), _mm256_castsi256_ps(sign));
+}
+
+typedef __m256i vn;
+
+VF_INLINE vn vn_load(const uint8_t *x)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+}
+
+VF_INLINE vn vn_next(vn a)
+{
+    return _mm256_srli_epi32(a, 4);
+}
+
+/* The low three bits choose from both halves of the table, and the fourth one chooses a half. */
+VF_INLINE vf vf_choose(const vf *table, vn a)
+{
+    __m256 low = _mm256_permutevar8x32_ps(table[0], a), high = _mm256_permutevar8x32_ps(table[1], a);
+
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(a, 28)));
 }
 
 typedef __m256i vw;

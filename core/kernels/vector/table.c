@@ -44,6 +44,8 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(gelu_fwd_bf16),
     SLOT(gemv),
     SLOT(gemv_bf16),
+    SLOT(gemv_packed),
+    SLOT(gemv_packed_bf16),
     SLOT(layernorm_bwd),
     SLOT(layernorm_bwd_bf16),
     SLOT(layernorm_fwd),
