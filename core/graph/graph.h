@@ -234,9 +234,21 @@ struct tt_graph {
     /* (N) F32 loss of each token, 0 if the label is ignored; TT_NONE before the head. With a z-loss (2, N): the
      * second row holds the z-loss of each token */
     int token_loss;
-    int64_t cache_len; /* rows of each TT_VALUE_CACHE: the longest context; 0: not a decode graph */
-    int logits;        /* (1, V) F32 logits of the token after the last, in a decode graph; else TT_NONE */
+    int64_t cache_len; /* rows of each head of a TT_VALUE_CACHE: the longest context; 0: not a decode graph */
+    int64_t sequences; /* of a decode graph: the sequences that its caches hold */
+    /* (1, V) F32 logits of the token after the last, in a decode graph, or (N, V) if its rows are of several sequences;
+     * else TT_NONE */
+    int logits;
 };
+
+/**
+ * Whether this is a decode graph with a row for each sequence, at the row's own position. Each row must get the bits
+ * that it has alone.
+ */
+static inline bool tt_graph_is_of_sequences(const struct tt_graph *graph)
+{
+    return graph->cache_len > 0 && graph->positions != TT_NONE;
+}
 
 struct tt_graph *tt_graph_new(void);
 void tt_graph_free(struct tt_graph *graph);

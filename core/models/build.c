@@ -159,7 +159,7 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     if (!graph->cache_len)
         graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
-    if (graph->documents)
+    if (graph->documents || (graph->cache_len && batch > 1))
         graph->positions = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "positions", 2, tokens);
     graph->rope = tt_rope_of_context(&model->dims.rope, rope_dim(&model->dims), context);
     graph->local_rope = (struct tt_rope){.theta = model->dims.local_theta};
@@ -327,7 +327,7 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 /* x plus the learned embedding of each token's position. */
 static int add_positions(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    struct tt_attr attr = {.seq_len = b->seq_len, .from_position = b->graph->cache_len > 0};
+    struct tt_attr attr = {.seq_len = b->seq_len, .from_position = tt_build_from_position(b)};
     int in[3] = {x, tt_build_param(b, weight, "weight"), b->graph->positions};
 
     return node(b, TT_OP_POSITION, name, in, 3, &attr);
@@ -340,7 +340,7 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
                            .head_dim = (int)b->model->dims.head_dim,
                            .rotated = (int)b->model->dims.rotary_dim,
                            .rotate_half = rotate_half,
-                           .from_position = b->graph->cache_len > 0};
+                           .from_position = tt_build_from_position(b)};
     int in[3] = {x, b->graph->rope_table, b->graph->positions};
 
     if (b->layer != TT_NONE && tt_layers_have(&b->model->dims.unrotated, b->layer))
@@ -352,7 +352,7 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
 
 int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim)
 {
-    int64_t shape[3] = {heads, b->graph->cache_len, dim};
+    int64_t shape[3] = {b->graph->sequences * heads, b->graph->cache_len, dim};
     char *full = tt_format("%s%s.%s", b->prefix, name, what);
     int value = tt_graph_value(b->graph, TT_VALUE_CACHE, b->dtype, full, 3, shape);
 
@@ -370,13 +370,13 @@ int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int
                            .sliding_window = window,
                            .scale = (float)d->multipliers.attention,
                            .soft_cap = (float)d->score_cap};
-    int in[6] = {qkv[0], qkv[1], qkv[2], b->graph->positions, sinks, sinks};
+    int in[7] = {qkv[0], qkv[1], qkv[2], b->graph->positions, sinks, sinks, b->graph->positions};
 
     if (!b->graph->cache_len)
         return node(b, TT_OP_ATTENTION, name, in, 5, &attr);
     in[3] = tt_build_cache(b, name, "k_cache", d->n_kv_heads, d->head_dim);
     in[4] = tt_build_cache(b, name, "v_cache", d->n_kv_heads, d->head_dim);
-    return node(b, TT_OP_CACHED_ATTENTION, name, in, 6, &attr);
+    return node(b, TT_OP_CACHED_ATTENTION, name, in, 7, &attr);
 }
 
 int tt_build_add(struct tt_build *b, const char *name, int x, int y)
@@ -545,25 +545,51 @@ out:
     return rc;
 }
 
-int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
+int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, const struct tt_decode *of,
                           struct tt_graph **ret_graph)
 {
     struct tt_graph *graph;
     const struct tt_rope *rope = &model->dims.rope;
-    int rc = tt_model_check_seq_len(model, cache_len, false);
+    int rc = tt_model_check_seq_len(model, of->context, false);
 
     if (rc < 0)
         return rc;
-    if (rope->dynamic && (double)cache_len > rope->original_max)
+    if (rope->dynamic && (double)of->context > rope->original_max)
         return tt_fail(TT_EUSAGE,
                        "a context of %lld tokens is longer than the %g positions of %s, whose rope_type is dynamic: "
                        "beyond these its base changes with every token, which titan does not do\nhelp: shorten the "
                        "prompt or generate fewer tokens, or change rope_scaling in config.json to yarn or linear",
-                       (long long)cache_len, rope->original_max, model->title);
+                       (long long)of->context, rope->original_max, model->title);
     graph = tt_graph_new();
     graph->dtype = dtype;
-    graph->cache_len = cache_len;
-    build(model, 1, rows, graph);
+    graph->cache_len = of->context;
+    graph->sequences = of->sequences ? of->sequences : 1;
+    build(model, of->each ? graph->sequences : 1, of->each ? 1 : of->rows, graph);
     *ret_graph = graph;
     return 0;
+}
+
+int tt_model_packable(const struct tt_model *model, bool generation, bool *ret_packable)
+{
+    const struct tt_decode one = {.context = 1, .rows = 1};
+    struct tt_graph *graph = NULL;
+    int rc = 0;
+
+    TT_TRY(generation ? tt_model_decode_graph(model, TT_F32, &one, &graph)
+                      : tt_model_graph(model, TT_GRAPH_VALIDATE, TT_F32, 1, 1, false, &graph, NULL));
+    for (int p = 0; p < model->n_params; p++)
+        ret_packable[p] = model->params[p].ndim == 2 && !model->params[p].buffer;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct tt_node *node = &graph->nodes[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            const struct tt_value *value = node->in[i] == TT_NONE ? NULL : &graph->values[node->in[i]];
+
+            if (value && value->kind == TT_VALUE_PARAM && !(tt_op_row(node->op)->unpacks & 1U << i))
+                ret_packable[value->param] = false;
+        }
+    }
+out:
+    tt_graph_free(graph);
+    return rc;
 }

@@ -67,7 +67,7 @@ static int rotate(struct tt_build *b, const char *name, int x, int64_t heads, in
                            .heads = (int)heads,
                            .head_dim = (int)(prefix + b->model->dims.mla.rope_dim),
                            .prefix = (int)prefix,
-                           .from_position = b->graph->cache_len > 0};
+                           .from_position = tt_build_from_position(b)};
     int in[3] = {x, b->graph->rope_table, b->graph->positions}, out;
 
     tt_build_node(b, TT_OP_ROPE, name, in, 3, &attr, 1, &out);
@@ -144,7 +144,7 @@ static int on_latents(struct tt_build *b, int q, int latent, int rotated)
     const struct tt_model_dims *d = &b->model->dims;
     int64_t width = d->mla.kv_rank + d->mla.rope_dim;
     struct tt_attr attr = attention_attr(b, 1, width, d->mla.kv_rank);
-    int parts[2], key[2] = {latent, rotated}, in[5], out;
+    int parts[2], key[2] = {latent, rotated}, in[7], out;
 
     split(b, "attention.q_plain", q, d->n_heads, plain_dim(d), d->mla.rope_dim, parts);
     parts[0] = through(b, "attention.q_on_latent", parts[0], false);
@@ -152,8 +152,9 @@ static int on_latents(struct tt_build *b, int q, int latent, int rotated)
     in[1] = join(b, "attention.k_joined", key, 1, d->mla.kv_rank, d->mla.rope_dim, false);
     in[2] = TT_NONE;
     in[3] = tt_build_cache(b, "attention.heads", "latent_cache", 1, width);
-    in[4] = TT_NONE;
-    tt_build_node(b, TT_OP_CACHED_ATTENTION, "attention.heads", in, 5, &attr, 1, &out);
+    in[4] = in[5] = TT_NONE;
+    in[6] = b->graph->positions;
+    tt_build_node(b, TT_OP_CACHED_ATTENTION, "attention.heads", in, 7, &attr, 1, &out);
     return through(b, "attention.values", out, true);
 }
 

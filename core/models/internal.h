@@ -94,12 +94,18 @@ struct tt_build {
 
 /**
  * Begins a graph of B sequences of T tokens: adds its tokens, labels and, unless positions are learned, RoPE table.
- * With graph->cache_len it is a decode graph (tt_model_decode_graph): T rows at the end of a longer context, without
- * labels; the functions below then build decoding layers. With graph->documents it has positions, which the layers
- * below read.
+ * With graph->cache_len it is a decode graph (tt_model_decode_graph): T rows at the end of a longer context, or one row
+ * of each of B > 1 sequences, without labels; the functions below then build decoding layers. With graph->documents,
+ * and with several sequences of a decode graph, it has positions, which the layers below read.
  */
 void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t batch, int64_t seq_len,
                     struct tt_graph *graph);
+
+/** Whether rows are at positions from tt_scalars.position on. */
+static inline bool tt_build_from_position(const struct tt_build *b)
+{
+    return b->graph->cache_len > 0 && !tt_graph_is_of_sequences(b->graph);
+}
 
 /** The following layers are in block `block`; TT_NONE: outside of the blocks. */
 void tt_build_block(struct tt_build *b, int block);
@@ -134,7 +140,8 @@ int tt_build_rope(struct tt_build *b, const char *name, int x, int64_t heads, bo
  */
 int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int sinks, int64_t window);
 
-/** A cache of a decode graph, a value called "<name>.<what>": rows of `dim` elements for each of `heads` heads. */
+/** A value that is a cache of a decode graph, called "<name>.<what>": `heads` heads of rows of `dim` elements for
+ * each sequence. */
 int tt_build_cache(struct tt_build *b, const char *name, const char *what, int64_t heads, int64_t dim);
 
 /** The value of the parameter "<layer>.<which>". */

@@ -321,14 +321,28 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len, bool d
 int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum tt_dtype dtype, int64_t batch,
                    int64_t seq_len, bool documents, struct tt_graph **ret_graph, int *ret_param_grad) TT_MUST_CHECK;
 
+/* What a graph of generation computes. */
+struct tt_decode {
+    int64_t context;   /* most tokens of a sequence */
+    int64_t sequences; /* whose keys and values are cached; 0: one */
+    bool each;         /* a run takes the next token of each sequence; there are several */
+    int64_t rows;      /* otherwise, the most tokens of one sequence that a run takes */
+};
+
 /**
- * A new graph of generation (caller frees): up to `rows` tokens of one sequence at the end of a context of at most
- * cache_len, to graph->logits. Parameters, caches and activations are of type dtype, TT_F32 or TT_BF16. Position and
- * rows of a run are tt_scalars'. Graphs of the same cache_len have the same TT_VALUE_CACHEs in the same order. Fails as
+ * A new graph of generation (caller frees), to graph->logits. Parameters, caches and activations are of type dtype,
+ * TT_F32 or TT_BF16. Sequence, position and rows of a run are tt_scalars', or with `each` the input graph->positions.
+ * Graphs of the same context and number of sequences have the same TT_VALUE_CACHEs in the same order. Fails as
  * tt_model_check_seq_len does, and with TT_EUSAGE if dynamic scaling would change with every token.
  */
-int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, int64_t rows, int64_t cache_len,
+int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, const struct tt_decode *decode,
                           struct tt_graph **ret_graph) TT_MUST_CHECK;
+
+/**
+ * Finds the matrices that a graph of generation, or of validation, can read in packed rows: ret_packable[p] of each
+ * parameter. A packed one must be frozen.
+ */
+int tt_model_packable(const struct tt_model *model, bool generation, bool *ret_packable) TT_MUST_CHECK;
 
 /** Fills a part of a parameter, packed, from its init rule. An element has the same bits in every part. */
 void tt_param_fill(const struct tt_param *param, uint64_t seed, const struct tt_box *part, float *data);

@@ -50,6 +50,26 @@ static int embedding_infer(struct tt_graph *graph, struct tt_node *node, const c
     return tt_op_output(graph, node, 0, name, NULL, 2, shape);
 }
 
+/* A row of a packed table, in the output's type. */
+static void unpack(const struct tt_call *call, int64_t row, void *to)
+{
+    enum { AT_ONCE = 512 }; /* whole blocks of every packing */
+    const struct tt_value *w = tt_call_in(call, 1);
+    int64_t width = tt_value_width(w);
+    const char *from = (const char *)call->in[1] + row * tt_packing_row_bytes(w->packing, width);
+    float some[AT_ONCE];
+
+    if (tt_call_out(call, 0)->dtype == TT_F32) {
+        tt_unpack(w->packing, from, width, 0, width, to);
+        return;
+    }
+    for (int64_t i = 0, n; i < width; i += n) {
+        n = width - i < AT_ONCE ? width - i : AT_ONCE;
+        tt_unpack(w->packing, from, width, i, n, some);
+        tt_kernels()->bf16_round((tt_bf16 *)to + i, some, n);
+    }
+}
+
 static void gather_tile(const struct tt_call *call, struct tt_range part)
 {
     const struct tt_value *out = tt_call_out(call, 0);
@@ -61,7 +81,9 @@ static void gather_tile(const struct tt_call *call, struct tt_range part)
     for (int64_t i = part.begin; i < part.begin + part.n; i++) {
         int64_t row = tokens[i] - own.begin;
 
-        if (row >= 0 && row < own.n)
+        if (row >= 0 && row < own.n && tt_call_in(call, 1)->packing)
+            unpack(call, row, tt_call_out_at(call, 0, i * width));
+        else if (row >= 0 && row < own.n)
             memcpy(tt_call_out_at(call, 0, i * width), tt_call_in_at(call, 1, row * width), bytes);
         else
             memset(tt_call_out_at(call, 0, i * width), 0, bytes);
@@ -212,6 +234,7 @@ static void embedding_run_bwd(const struct tt_call *call)
 
 const struct tt_op_row tt_op_embedding = {
     .name = "embedding",
+    .unpacks = 1U << 1,
     .in = {TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
     .cuts = TT_CUT_ROWS | TT_CUT_OUT,

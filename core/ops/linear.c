@@ -201,15 +201,18 @@ static void linear_run(const struct tt_call *call)
     product.c = call->out[0];
     product.partial = call->scratch;
     product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
-    /* one token in generation: reading w limits the speed, and a matrix product would first copy w */
-    if (call->node->op == TT_OP_LINEAR && product.m == 1 && !product.b_packing && call->node->attr.rows.whole <= 1)
+    /* one token, or one of each sequence: reading w limits the speed, and a matrix product would first copy w */
+    if (call->node->op == TT_OP_LINEAR && call->node->attr.rows.whole <= 1 &&
+        (product.m == 1 || tt_graph_is_of_sequences(call->graph)))
         tt_gemv(call->team, &(struct tt_gemv){.bf16 = product.bf16,
                                               .y_bf16 = product.bf16,
+                                              .packing = product.b_packing,
                                               .w = product.b,
                                               .x = product.a,
                                               .y = product.c,
                                               .rows = product.n,
-                                              .width = product.k});
+                                              .width = product.k,
+                                              .vectors = product.m});
     else
         tt_matmul(call->team, &product);
 }
@@ -342,26 +345,42 @@ static struct tt_matmul head_linear_product_of(const struct tt_graph *graph, con
                               .ldc = attr->heads * widths.y};
 }
 
+/* The products of a head: one, or if each row is of another sequence one for each row, with the bits of a row alone. */
+static int64_t head_linear_parts(const struct tt_call *call, struct tt_matmul *ret_product)
+{
+    int64_t parts = 1;
+
+    *ret_product = head_linear_product_of(call->graph, call->node);
+    if (tt_graph_is_of_sequences(call->graph)) {
+        parts = ret_product->m;
+        ret_product->m = 1;
+    }
+    return parts;
+}
+
 static void head_linear_run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     const struct tt_attr *attr = &call->node->attr;
-    struct tt_matmul product = head_linear_product_of(call->graph, call->node);
-    int64_t tiles = tt_matmul_tiles(&product), head = tile / tiles;
+    struct tt_matmul product;
+    int64_t parts = head_linear_parts(call, &product), tiles = tt_matmul_tiles(&product);
+    int64_t head = tile / (tiles * parts), part = tile / tiles % parts;
     int64_t row = head * attr->head_dim + (attr->inverse ? attr->prefix : 0);
 
-    product.a = tt_call_in_at(call, 0, head * product.k);
+    product.a = tt_call_in_at(call, 0, part * product.lda + head * product.k);
     product.b = tt_call_in_at(call, 1, row * product.ldb);
-    product.c = tt_call_out_at(call, 0, head * product.n);
+    product.c = tt_call_out_at(call, 0, part * product.ldc + head * product.n);
     product.scratch = call->scratch;
     tt_matmul_tile(&product, tile % tiles, worker);
 }
 
 static void head_linear_run(const struct tt_call *call)
 {
-    struct tt_matmul product = head_linear_product_of(call->graph, call->node);
+    struct tt_matmul product;
+    int64_t parts = head_linear_parts(call, &product);
 
-    tt_team_run(call->team, call->node->attr.heads * tt_matmul_tiles(&product), head_linear_run_tile, (void *)call);
+    tt_team_run(call->team, call->node->attr.heads * parts * tt_matmul_tiles(&product), head_linear_run_tile,
+                (void *)call);
 }
 
 static int64_t head_linear_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
@@ -393,8 +412,8 @@ const struct tt_op_row tt_op_head_linear = {
 
 /*
  * LOGITS: the scores from which generation chooses the next token, that is, the output projection of the last row that
- * is a token.
- *   in   x (N, D), w (V, D)      out  logits (1, V) of row scalars->rows - 1      attr  soft_cap (0: none)
+ * is a token, or of every row if each is of another sequence.
+ *   in   x (N, D), w (V, D)      out  logits (1, V) of row scalars->rows - 1, or (N, V)      attr  soft_cap (0: none)
  *
  * No backward: training has HEAD_LOSS.
  */
@@ -404,7 +423,7 @@ enum { CAPPED = 4096 /* number of logits in a tile */ };
 static int infer_logits(struct tt_graph *graph, struct tt_node *node, const char *name)
 {
     const struct tt_value x = graph->values[node->in[0]], w = graph->values[node->in[1]];
-    int64_t shape[2] = {1, tt_value_rows(&w)};
+    int64_t shape[2] = {tt_graph_is_of_sequences(graph) ? tt_value_rows(&x) : 1, tt_value_rows(&w)};
 
     if (w.ndim != 2 || tt_value_width(&x) != tt_value_width(&w))
         return tt_op_mismatch(graph, node, "x (N, D), w (V, D)");
@@ -421,28 +440,32 @@ static void cap_logits(const struct tt_call *call, struct tt_range part)
 static void run_logits(const struct tt_call *call)
 {
     const struct tt_value *w = tt_call_in(call, 1);
-    int64_t width = tt_value_width(w);
+    int64_t width = tt_value_width(w), vectors = tt_value_rows(tt_call_out(call, 0));
+    int64_t last = tt_graph_is_of_sequences(call->graph) ? 0 : call->scalars->rows - 1;
 
     tt_gemv(call->team, &(struct tt_gemv){.bf16 = tt_op_is_bf16(call->graph, call->node),
+                                          .packing = w->packing,
                                           .w = call->in[1],
-                                          .x = tt_call_in_at(call, 0, (call->scalars->rows - 1) * width),
+                                          .x = tt_call_in_at(call, 0, last * width),
                                           .y = call->out[0],
                                           .rows = tt_value_rows(w),
-                                          .width = width});
+                                          .width = width,
+                                          .vectors = vectors});
     if (call->node->attr.soft_cap > 0.0F)
-        tt_op_run_tiles(call, tt_value_rows(w), CAPPED, cap_logits);
+        tt_op_run_tiles(call, vectors * tt_value_rows(w), CAPPED, cap_logits);
 }
 
 static void cost_logits(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
 {
     const struct tt_value *w = &graph->values[node->in[1]];
 
-    ret_cost->flops = 2.0 * (double)tt_value_elements(w);
+    ret_cost->flops = 2.0 * (double)tt_value_elements(w) * (double)tt_value_rows(&graph->values[node->out[0]]);
     ret_cost->bytes = (double)tt_value_bytes(w);
 }
 
 const struct tt_op_row tt_op_logits = {
     .name = "logits",
+    .unpacks = 1U << 1,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_F32},
     .weight = TT_WEIGHT_MATMUL,

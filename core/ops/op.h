@@ -27,7 +27,8 @@ struct tt_scalars {
     enum tt_adjust_choice muon_lr; /* how the learning rate of a matrix depends on its shape */
     bool nesterov;
     uint64_t rounding_seed; /* tt_rng_seed_of_step: for weights and moments in bfloat16 */
-    int64_t position;       /* generation: tokens in the cache, which is the position of this run's first row */
+    int64_t sequence;       /* generation: the sequence to which the rows belong, if they are of one */
+    int64_t position;       /* generation: its tokens in the cache, which is the position of this run's first row */
     int64_t rows;           /* generation: rows that are tokens; the others pad to a fixed shape */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generation in one process: two decode graphs that share the weights and the cache.
+ * Generation in one process: decode graphs that share the weights and the cache.
  */
 #include "parallel/engine/generator.h"
 
@@ -20,23 +20,24 @@ struct track {
     struct tt_stage stage; /* the whole model */
     struct tt_program *program;
     struct tt_executor *executor;
-    int64_t rows;
+    struct tt_decode of;
 };
 
 struct tt_generator {
     struct tt_generator_options options;
     struct tt_layout *layout;
-    struct track prompt, token;
+    struct track prompt, token, each; /* without a program if there is no use for it */
     struct tt_state state;
     struct tt_team *team;
     struct tt_device *device;
     struct tt_device_stream *stream;
     char *arena;
     size_t arena_bytes;
-    int64_t position;
+    int64_t *position; /* of each sequence */
+    int64_t sequence;  /* the chosen one */
 };
 
-static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
+static int plan_track(struct tt_generator *g, int64_t rows, bool each, struct track *track)
 {
     struct tt_schedule schedule = {0};
     struct tt_lowering lowering = {.stages = &track->stage,
@@ -52,8 +53,9 @@ static int plan_track(struct tt_generator *g, int64_t rows, struct track *track)
     struct tt_fsdp fsdp = {.usage = &usage};
     int rc = 0;
 
-    track->rows = rows;
-    TT_TRY(tt_model_decode_graph(g->options.model, g->options.dtype, rows, g->options.context, &track->stage.graph));
+    track->of = (struct tt_decode){
+        .context = g->options.context, .sequences = g->options.sequences, .each = each, .rows = rows};
+    TT_TRY(tt_model_decode_graph(g->options.model, g->options.dtype, &track->of, &track->stage.graph));
     TT_TRY(tt_usage_make(&order, &track->stage, 1, g->layout, 1, &usage));
     tt_fsdp_schedule(&fsdp, &schedule);
     TT_TRY(tt_program_new(&lowering, &schedule, &track->program));
@@ -75,10 +77,15 @@ int tt_generator_new(const struct tt_generator_options *options, struct tt_gener
     g->device = options->device ? options->device : tt_device_host();
     if (g->options.prompt_rows > options->context)
         g->options.prompt_rows = options->context;
+    if (g->options.sequences < 1)
+        g->options.sequences = 1;
+    g->position = tt_calloc((size_t)g->options.sequences, sizeof *g->position);
     TT_TRY(tt_layout_new(options->model, &mesh, 0, &sharding, NULL, &g->layout));
     if (g->options.prompt_rows > 1)
-        TT_TRY(plan_track(g, g->options.prompt_rows, &g->prompt));
-    TT_TRY(plan_track(g, 1, &g->token));
+        TT_TRY(plan_track(g, g->options.prompt_rows, false, &g->prompt));
+    TT_TRY(plan_track(g, 1, false, &g->token));
+    if (g->options.sequences > 1)
+        TT_TRY(plan_track(g, 1, true, &g->each));
     *ret_generator = g;
     g = NULL;
 out:
@@ -101,6 +108,8 @@ void tt_generator_free(struct tt_generator *g)
         g->device->ops->stream_free(g->stream); /* released first, because its work uses everything else */
     release_track(&g->prompt);
     release_track(&g->token);
+    release_track(&g->each);
+    tt_free(g->position);
     tt_team_free(g->team);
     tt_state_release(&g->state);
     if (g->arena)
@@ -109,17 +118,18 @@ void tt_generator_free(struct tt_generator *g)
     tt_free(g);
 }
 
-/* Both programs have the same constants and cache, at the same addresses. */
+/* All programs have the same constants and cache, at the same addresses. */
 struct tt_generator_memory tt_generator_memory(const struct tt_generator *g)
 {
-    const struct tt_program *token = g->token.program, *prompt = g->prompt.program;
+    const struct tt_program *token = g->token.program, *others[] = {g->prompt.program, g->each.program};
     struct tt_generator_memory m = {.weights = tt_state_bytes(TT_STATE_PARAM, g->layout, g->options.dtype),
                                     .cache = tt_arena_bytes(token->cache_bytes),
                                     .constants = tt_arena_bytes(token->const_bytes),
                                     .step = tt_arena_bytes(token->step_bytes)};
 
-    if (prompt && prompt->step_bytes > m.step)
-        m.step = tt_arena_bytes(prompt->step_bytes);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (others[i] && tt_arena_bytes(others[i]->step_bytes) > m.step)
+            m.step = tt_arena_bytes(others[i]->step_bytes);
     m.total = m.weights + m.cache + m.constants + m.step;
     return m;
 }
@@ -145,6 +155,8 @@ int tt_generator_allocate(struct tt_generator *g)
     at = constants + m.constants;
     if (g->prompt.program)
         g->prompt.executor = tt_executor_new(g->prompt.program, &g->state, constants, at, g->team, g->stream);
+    if (g->each.program)
+        g->each.executor = tt_executor_new(g->each.program, &g->state, constants, at, g->team, g->stream);
     g->token.executor = tt_executor_new(g->token.program, &g->state, constants, at, g->team, g->stream);
 out:
     return rc;
@@ -160,46 +172,92 @@ const struct tt_layout *tt_generator_layout(const struct tt_generator *g)
     return g->layout;
 }
 
+void tt_generator_select(struct tt_generator *g, int64_t sequence)
+{
+    g->sequence = sequence;
+}
+
 int64_t tt_generator_position(const struct tt_generator *g)
 {
-    return g->position;
+    return g->position[g->sequence];
 }
 
 int64_t tt_generator_room(const struct tt_generator *g)
 {
-    return g->options.context - g->position;
+    return g->options.context - g->position[g->sequence];
 }
 
 void tt_generator_rewind(struct tt_generator *g, int64_t position)
 {
-    g->position = position;
+    g->position[g->sequence] = position;
+}
+
+static int check_room(const struct tt_generator *g, int64_t sequence, int64_t n)
+{
+    if (n >= 1 && n <= g->options.context - g->position[sequence])
+        return 0;
+    return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context holds %lld, and %lld are taken", (long long)n,
+                   (long long)g->options.context, (long long)g->position[sequence]);
+}
+
+static int check_logits(const struct tt_generator *g, int64_t sequence, const float *logits)
+{
+    for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)
+        if (!isfinite(logits[v]))
+            return tt_fail(TT_ENONFINITE, "the logits after token %lld are not finite: are the weights?",
+                           (long long)g->position[sequence]);
+    return 0;
 }
 
 int tt_generator_feed(struct tt_generator *g, const int32_t *tokens, int64_t n, const float **ret_logits)
 {
     const struct track *track = NULL;
+    int64_t *position = &g->position[g->sequence];
     int rc = 0;
 
-    if (n < 1 || n > g->options.context - g->position)
-        return tt_fail(TT_EUSAGE, "no room for %lld tokens: the context holds %lld, and %lld are taken", (long long)n,
-                       (long long)g->options.context, (long long)g->position);
+    TT_TRY(check_room(g, g->sequence, n));
     for (int64_t i = 0, some; i < n; i += some) {
-        struct tt_step step = {.scalars = {.position = g->position}};
+        struct tt_step step = {.scalars = {.sequence = g->sequence, .position = *position}};
         int32_t *input;
 
         track = n - i > 1 && g->prompt.program ? &g->prompt : &g->token;
-        step.scalars.rows = some = n - i < track->rows ? n - i : track->rows;
+        step.scalars.rows = some = n - i < track->of.rows ? n - i : track->of.rows;
         input = tt_executor_inputs(track->executor, 0).tokens;
         memcpy(input, tokens + i, (size_t)some * sizeof *input);
-        memset(input + some, 0, (size_t)(track->rows - some) * sizeof *input); /* rows without a token get token 0 */
-        g->position += some;
+        memset(input + some, 0, (size_t)(track->of.rows - some) * sizeof *input); /* rows without a token get token 0 */
+        *position += some;
         TT_TRY(tt_executor_run(track->executor, &step));
     }
     TT_TRY(tt_executor_logits(track->executor, ret_logits));
-    for (int64_t v = 0; v < g->options.model->dims.vocab_size; v++)
-        if (!isfinite((*ret_logits)[v]))
-            return tt_fail(TT_ENONFINITE, "the logits after token %lld are not finite: are the weights?",
-                           (long long)g->position);
+    TT_TRY(check_logits(g, g->sequence, *ret_logits));
+out:
+    return rc;
+}
+
+/* A sequence that is not fed gets token 0 where its next token would be, or at the end of a full context; what that
+ * leaves in the cache is written again before it is read, since another prompt begins at 0. */
+int tt_generator_step(struct tt_generator *g, const int32_t *tokens, const bool *feeds, const float **ret_logits)
+{
+    int64_t sequences = g->options.sequences, last = g->options.context - 1;
+    struct tt_step step = {.scalars = {.rows = sequences}};
+    struct tt_inputs input;
+    int rc = 0;
+
+    if (!g->each.program)
+        return tt_generator_feed(g, tokens, 1, ret_logits);
+    input = tt_executor_inputs(g->each.executor, 0);
+    for (int64_t s = 0; s < sequences; s++) {
+        if (feeds[s])
+            TT_TRY(check_room(g, s, 1));
+        input.tokens[s] = feeds[s] ? tokens[s] : 0;
+        input.positions[s] = (int32_t)(g->position[s] < last ? g->position[s] : last);
+        g->position[s] += feeds[s];
+    }
+    TT_TRY(tt_executor_run(g->each.executor, &step));
+    TT_TRY(tt_executor_logits(g->each.executor, ret_logits));
+    for (int64_t s = 0; s < sequences; s++)
+        if (feeds[s])
+            TT_TRY(check_logits(g, s, *ret_logits + s * g->options.model->dims.vocab_size));
 out:
     return rc;
 }

@@ -484,7 +484,7 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         if (model->params[p].buffer)
             keys[p] = INT64_MAX; /* buffers are a separate unit under every policy */
         keys[p] += is_shared(mesh, model, p) ? BEYOND_KEYS : 0;
-        keys[p] += model->params[p].packing ? PACKED_KEYS : 0; /* packed weights form units of bytes */
+        keys[p] += model->params[p].packing * PACKED_KEYS; /* packed weights form units of bytes, of one packing each */
     }
     leader = find_leaders(keys, stages, model->n_params);
     layout->units = tt_calloc((size_t)model->n_params, sizeof *layout->units);

@@ -92,19 +92,23 @@ static struct tt_model *make_model(const struct tt_model_row *row)
     return model;
 }
 
+static struct tt_generator *generator_of(const struct tt_generator_options *options)
+{
+    struct tt_generator *g = NULL;
+
+    assert_int_equal(check(tt_generator_new(options, &g)), 0);
+    assert_int_equal(check(tt_generator_allocate(g)), 0);
+    assert_int_equal(check(tt_init_params(NULL, tt_generator_layout(g), options->model, TT_INIT_META, SEED,
+                                          options->dtype, tt_generator_state(g)->array[TT_STATE_PARAM])),
+                     0);
+    return g;
+}
+
 static struct tt_generator *make_generator_in(enum tt_dtype dtype, const struct tt_model *model, int64_t prompt_rows,
                                               int threads)
 {
-    const struct tt_generator_options options = {
-        .model = model, .dtype = dtype, .context = CONTEXT, .prompt_rows = prompt_rows, .threads = threads};
-    struct tt_generator *g = NULL;
-
-    assert_int_equal(check(tt_generator_new(&options, &g)), 0);
-    assert_int_equal(check(tt_generator_allocate(g)), 0);
-    assert_int_equal(check(tt_init_params(NULL, tt_generator_layout(g), model, TT_INIT_META, SEED, dtype,
-                                          tt_generator_state(g)->array[TT_STATE_PARAM])),
-                     0);
-    return g;
+    return generator_of(&(struct tt_generator_options){
+        .model = model, .dtype = dtype, .context = CONTEXT, .prompt_rows = prompt_rows, .threads = threads});
 }
 
 static struct tt_generator *make_generator(const struct tt_model *model, int64_t prompt_rows, int threads)
@@ -443,6 +447,72 @@ static void logits_do_not_depend_on_threads(void **state)
     compare_threads(TT_BF16);
 }
 
+/* Prompts of several lengths, of which some end early and make room for others; in every family of models, packed or
+ * not. Each logit has the bits that it has in a generator of one sequence. */
+static void a_sequence_has_the_logits_that_it_has_alone(void **state)
+{
+    enum { SEQUENCES = 6, ROOM = 40, STEPS = 8 };
+    static const enum tt_packing packings[] = {TT_PACKING_NONE, TT_PACKING_BF16, TT_PACKING_INT8};
+
+    for (int m = 0; m < tt_model_n_rows; m++) {
+        struct tt_model *model = make_model(tt_model_rows[m]);
+        struct tt_generator_options o = {.model = model,
+                                         .dtype = m % 3 == 2 ? TT_BF16 : TT_F32,
+                                         .context = ROOM,
+                                         .prompt_rows = 16,
+                                         .threads = 1 + m % 2};
+        bool *packable = tt_calloc((size_t)model->n_params, sizeof *packable), feeds[SEQUENCES];
+        struct tt_generator *alone, *many;
+        int32_t all[CONTEXT], tokens[SEQUENCES];
+        const float *a = NULL, *b = NULL;
+        float *logits = tt_calloc(SEQUENCES, VOCAB * sizeof *logits);
+
+        assert_int_equal(check(tt_model_packable(model, true, packable)), 0);
+        for (int p = 0; p < model->n_params; p++)
+            if (packable[p]) {
+                model->params[p].packing = packings[m / 2 % 3];
+                model->params[p].frozen = true;
+            }
+        make_tokens(all, CONTEXT);
+        alone = generator_of(&o);
+        o.sequences = SEQUENCES;
+        many = generator_of(&o);
+        for (int s = 0; s < SEQUENCES; s++) {
+            tt_generator_select(many, s);
+            assert_int_equal(check(tt_generator_feed(many, all + 30 * s, 1 + 5 * s, &b)), 0);
+            if (s == 3) { /* another prompt in its place */
+                tt_generator_rewind(many, 0);
+                assert_int_equal(check(tt_generator_feed(many, all + 30 * s, 1 + 5 * s, &b)), 0);
+            }
+        }
+        for (int t = 0; t < STEPS; t++) {
+            for (int s = 0; s < SEQUENCES; s++) {
+                feeds[s] = s != 2 || t < 3; /* its text ends */
+                tokens[s] = all[30 * s + 1 + 5 * s + t];
+            }
+            assert_int_equal(check(tt_generator_step(many, tokens, feeds, &b)), 0);
+        }
+        memcpy(logits, b, SEQUENCES * VOCAB * sizeof *logits);
+        for (int s = 0; s < SEQUENCES; s++) {
+            tt_generator_select(many, s);
+            assert_int_equal(tt_generator_position(many), 1 + 5 * s + (s == 2 ? 3 : STEPS));
+            if (s == 2)
+                continue;
+            tt_generator_rewind(alone, 0);
+            assert_int_equal(check(tt_generator_feed(alone, all + 30 * s, 1 + 5 * s, &a)), 0);
+            for (int t = 0; t < STEPS; t++)
+                assert_int_equal(check(tt_generator_feed(alone, all + 30 * s + 1 + 5 * s + t, 1, &a)), 0);
+            if (memcmp(a, logits + s * VOCAB, VOCAB * sizeof *a) != 0)
+                fail_msg("%s, sequence %d", model->row->name, s);
+        }
+        tt_generator_free(alone);
+        tt_generator_free(many);
+        tt_free(packable);
+        tt_free(logits);
+        tt_model_free(model);
+    }
+}
+
 static void rewinding_forgets_what_came_after(void **state)
 {
     struct tt_model *model = make_model(tt_model_rows[0]);
@@ -541,6 +611,7 @@ int main(void)
         cmocka_unit_test(a_prompt_is_the_same_whole_and_in_pieces),
         cmocka_unit_test(log_probabilities_in_bf16_are_as_near_as_rounding_explains),
         cmocka_unit_test(logits_do_not_depend_on_threads),
+        cmocka_unit_test(a_sequence_has_the_logits_that_it_has_alone),
         cmocka_unit_test(rewinding_forgets_what_came_after),
         cmocka_unit_test(a_full_context_is_an_error),
         cmocka_unit_test(bad_weights_are_noticed),

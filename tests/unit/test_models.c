@@ -649,7 +649,7 @@ static void linear_and_dynamic_scaling_are_read(void **state)
     assert_int_equal(tt_model_check_seq_len(model, 49, false), 0);
     assert_fails(tt_model_check_seq_len(model, 49, true), TT_EUSAGE,
                  "seq_len 49 is longer than the 48 positions of llama3 hf, whose rope_type is dynamic");
-    assert_fails(tt_model_decode_graph(model, TT_F32, 1, 49, &graph), TT_EUSAGE,
+    assert_fails(tt_model_decode_graph(model, TT_F32, &(struct tt_decode){.context = 49, .rows = 1}, &graph), TT_EUSAGE,
                  "a context of 49 tokens is longer than the 48 positions of llama3 hf, whose rope_type is dynamic");
     assert_null(graph);
     check_hf_config(model);

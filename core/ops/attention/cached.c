@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * CACHED_ATTENTION: attention of the newest tokens of one sequence over all tokens so far, for generation. Earlier runs
+ * CACHED_ATTENTION: attention of the newest tokens of a sequence over all tokens so far, for generation. Earlier runs
  * kept the keys and values of earlier tokens; this one adds its own and then attends to both.
- *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (K, C, E), v_cache (K, C, Ev),
- *        sinks (H) or absent      out  o (T, H*Ev)
+ *   in   q (T, H*E), k (T, K*E), v (T, K*Ev), k_cache (S*K, C, E), v_cache (S*K, C, Ev) of S sequences,
+ *        sinks (H) or absent, positions (S) or absent      out  o (T, H*Ev)
  *   attr heads, kv_heads, head_dim (E), value_dim (Ev; 0: E), scale (0: 1 / sqrt(E)), soft_cap, seq_len (C),
  *        sliding_window
  * v and v_cache may be absent: the values are the first Ev elements of the keys (a latent that all heads share).
  *
- * Rows 0..scalars->rows - 1 are at positions from scalars->position on; the other rows of the fixed shape give 0. A
- * single row is divided among key/value heads (attention_row), so each cached row is read once. Several rows are
+ * Rows 0..scalars->rows - 1 are of sequence scalars->sequence, at positions from scalars->position on; the other rows
+ * of the fixed shape give 0. With positions, T = S and row s is the token of sequence s at that position. A single row
+ * of a sequence is divided among key/value heads (attention_row), so each cached row is read once. Several rows are
  * computed as causal attention in training (attention_fwd). The caches are the only inputs that a node writes.
  */
 #include <string.h>
@@ -19,6 +20,7 @@
 
 enum {
     SINKS = 5 /* index of the input */,
+    POSITIONS = 6 /* the same */,
     LATENT_HEADS = 4 /* heads of a tile, if all heads share the keys: enough to reuse each key for several heads */
 };
 
@@ -30,20 +32,29 @@ int64_t tt_attention_row_scratch(const struct tt_attention_shape *shape, int64_t
     return bf16 ? floats + (2 * shape->heads / shape->kv_heads + 1) * tt_attention_widest(shape) : floats;
 }
 
+/* The sequences of the caches. */
+static int64_t sequences_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t rows = node->attr.kv_heads * node->attr.seq_len;
+
+    return rows > 0 && node->in[3] != TT_NONE ? tt_value_rows(&graph->values[node->in[3]]) / rows : 1;
+}
+
 static bool shapes_fit(const struct tt_graph *graph, const struct tt_node *node)
 {
     const struct tt_attr *attr = &node->attr;
+    int64_t sequences = sequences_of(graph, node), cached = sequences * attr->kv_heads * attr->seq_len;
     int64_t rows = tt_value_rows(&graph->values[node->in[0]]), q = (int64_t)attr->heads * attr->head_dim;
     int64_t kv = (int64_t)attr->kv_heads * attr->head_dim, width = attr->value_dim ? attr->value_dim : attr->head_dim;
 
     if (node->in[2] == TT_NONE && (node->in[4] != TT_NONE || width > attr->head_dim))
         return false;
-    return attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 && rows <= attr->seq_len &&
-           tt_op_acc_fits(graph, node, 0, rows, q) && tt_op_acc_fits(graph, node, 1, rows, kv) &&
-           tt_op_acc_fits(graph, node, 2, rows, attr->kv_heads * width) &&
-           tt_op_acc_fits(graph, node, 3, attr->kv_heads * attr->seq_len, attr->head_dim) &&
-           tt_op_acc_fits(graph, node, 4, attr->kv_heads * attr->seq_len, width) &&
-           tt_op_acc_fits(graph, node, SINKS, 1, attr->heads);
+    return attr->kv_heads > 0 && attr->heads % attr->kv_heads == 0 &&
+           (node->in[POSITIONS] != TT_NONE || rows <= attr->seq_len) && tt_op_acc_fits(graph, node, 0, rows, q) &&
+           tt_op_acc_fits(graph, node, 1, rows, kv) && tt_op_acc_fits(graph, node, 2, rows, attr->kv_heads * width) &&
+           tt_op_acc_fits(graph, node, 3, cached, attr->head_dim) && tt_op_acc_fits(graph, node, 4, cached, width) &&
+           tt_op_acc_fits(graph, node, SINKS, 1, attr->heads) &&
+           (node->in[POSITIONS] == TT_NONE || (rows == sequences && tt_op_positions_fit(graph, node, POSITIONS, rows)));
 }
 
 static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -54,14 +65,15 @@ static int infer(struct tt_graph *graph, struct tt_node *node, const char *name)
 
     if (!shapes_fit(graph, node))
         return tt_op_mismatch(graph, node,
-                              "q (T, H*E), k (T, K*E), v (T, K*Ev), caches (K, C, E) and (K, C, Ev), T <= C, H a "
-                              "multiple of K, sinks (H)");
+                              "q (T, H*E), k (T, K*E), v (T, K*Ev), caches (S*K, C, E) and (S*K, C, Ev), T <= C, H a "
+                              "multiple of K, sinks (H), positions (S)");
     return tt_op_output(graph, node, 0, name, NULL, 2, out);
 }
 
+/* Whether there is one row of each sequence. */
 static bool is_single(const struct tt_graph *graph, const struct tt_node *node)
 {
-    return tt_value_rows(&graph->values[node->in[0]]) == 1;
+    return node->in[POSITIONS] != TT_NONE || tt_value_rows(&graph->values[node->in[0]]) == 1;
 }
 
 /* Floats of one worker's scratch for the kernel, whole cache lines. */
@@ -113,20 +125,37 @@ static int64_t element_bytes(const struct tt_call *call)
     return (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype);
 }
 
+/* The place of a row of q: its sequence and its position there. */
+struct place {
+    int64_t sequence, position;
+};
+
+static struct place place_of(const struct tt_call *call, int64_t row)
+{
+    const int32_t *positions = call->in[POSITIONS];
+
+    if (positions)
+        return (struct place){row, positions[row]};
+    return (struct place){call->scalars->sequence, call->scalars->position + row};
+}
+
 /* The new rows of k and v, gathered by heads. */
 static void append(const struct tt_call *call)
 {
     const struct tt_attr *attr = &call->node->attr;
     const struct tt_attention_shape shape = tt_attention_shape_of(attr);
+    int64_t rows = call->in[POSITIONS] ? tt_value_rows(tt_call_in(call, 0)) : call->scalars->rows;
 
     for (int i = 1; i <= 2 && call->in[i]; i++) {
         int64_t bytes = (i == 1 ? shape.head_dim : tt_attention_value_dim(&shape)) * element_bytes(call);
         const char *from = call->in[i];
-        char *to = (char *)call->in[i + 2] + call->scalars->position * bytes;
 
-        for (int64_t row = 0; row < call->scalars->rows; row++) {
+        for (int64_t row = 0; row < rows; row++) {
+            struct place place = place_of(call, row);
+            int64_t at = place.sequence * attr->kv_heads * attr->seq_len + place.position;
+
             for (int64_t head = 0; head < attr->kv_heads; head++, from += bytes)
-                memcpy(to + (head * attr->seq_len + row) * bytes, from, (size_t)bytes);
+                memcpy((char *)call->in[i + 2] + (at + head * attr->seq_len) * bytes, from, (size_t)bytes);
         }
     }
 }
@@ -144,16 +173,19 @@ static void row_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_call *call = arg;
     struct tt_attention_shape shape = shape_of(call), of_tile = shape;
-    struct tt_range heads = tt_tile_range(shape.heads, heads_of_tile(call), tile);
-    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads), keys = call->scalars->position + 1;
+    int64_t tiles = tt_tiles(shape.heads, heads_of_tile(call)), row = tile / tiles;
+    struct tt_range heads = tt_tile_range(shape.heads, heads_of_tile(call), tile % tiles);
+    struct place place = place_of(call, row);
+    int64_t kv_head = heads.begin / (shape.heads / shape.kv_heads), keys = place.position + 1;
     int64_t first = shape.window > 0 && keys > shape.window ? keys - shape.window : 0;
-    int64_t at = kv_head * shape.seq_len + first;
+    int64_t at = (place.sequence * shape.kv_heads + kv_head) * shape.seq_len + first;
+    int64_t head = row * shape.heads + heads.begin;
 
     of_tile.heads = heads.n;
     of_tile.kv_heads = 1;
     of_tile.sinks = sinks_of(call, heads.begin, heads.n, worker);
-    TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, heads.begin * tt_attention_value_dim(&shape)),
-                  tt_call_in_at(call, 0, heads.begin * shape.head_dim), tt_call_in_at(call, 3, at * shape.head_dim),
+    TT_RUN_KERNEL(call, attention_row, tt_call_out_at(call, 0, head * tt_attention_value_dim(&shape)),
+                  tt_call_in_at(call, 0, head * shape.head_dim), tt_call_in_at(call, 3, at * shape.head_dim),
                   values_at(call, &shape, at), &of_tile, keys - first, scratch_of(call, worker));
 }
 
@@ -173,7 +205,8 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     int64_t head = tile % shape.heads, kv_head = head / (shape.heads / shape.kv_heads);
     /* the longest rows first, so that no thread is left with a long one */
     struct tt_range part = tt_tile_range(call->scalars->rows, TT_ATTENTION_ROWS, blocks - 1 - tile / shape.heads);
-    int64_t rows_missing = position * shape.heads - head, k_at = kv_head * shape.seq_len * shape.head_dim;
+    int64_t rows_missing = position * shape.heads - head;
+    int64_t cached = (call->scalars->sequence * shape.kv_heads + kv_head) * shape.seq_len;
     int64_t missing = rows_missing * shape.head_dim * element_bytes(call);
     int64_t o_missing = rows_missing * tt_attention_value_dim(&shape) * element_bytes(call);
     float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
@@ -181,7 +214,7 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     shape.sinks = sinks_of(call, head, 1, worker);
     TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], o_missing),
                   (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
-                  tt_call_in_at(call, 3, k_at), values_at(call, &shape, kv_head * shape.seq_len), &shape,
+                  tt_call_in_at(call, 3, cached * shape.head_dim), values_at(call, &shape, cached), &shape,
                   position + part.begin, part.n, scratch_of(call, worker));
 }
 
@@ -193,7 +226,7 @@ static void run(const struct tt_call *call)
 
     append(call);
     if (is_single(call->graph, call->node)) {
-        tt_team_run(call->team, tt_tiles(attr->heads, heads_of_tile(call)), row_tile, (void *)call);
+        tt_team_run(call->team, (rows + spare) * tt_tiles(attr->heads, heads_of_tile(call)), row_tile, (void *)call);
         return;
     }
     tt_team_run(call->team, tt_tiles(rows, TT_ATTENTION_ROWS) * attr->heads, rows_tile, (void *)call);
@@ -202,7 +235,8 @@ static void run(const struct tt_call *call)
 
 static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    int64_t rows = tt_value_rows(&graph->values[node->in[0]]), lse = rows == 1 ? 0 : rows * node->attr.heads;
+    int64_t rows = tt_value_rows(&graph->values[node->in[0]]),
+            lse = is_single(graph, node) ? 0 : rows * node->attr.heads;
 
     return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
 }
@@ -219,8 +253,9 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 
 const struct tt_op_row tt_op_cached_attention = {
     .name = "cached_attention",
-    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
-    .may_lack = 1,
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
+           TT_TYPE_IDS},
+    .may_lack = 2,
     .out = {TT_TYPE_COMPUTE},
     .weight = TT_WEIGHT_ATTENTION,
     .infer = infer,

@@ -54,30 +54,20 @@ static struct tt_matmul product_of(const struct tt_experts_products *p, int64_t 
 
 static bool are_few(const struct tt_experts_products *p, int64_t rows)
 {
-    return p->op == TT_OP_EXPERTS && rows <= FEW_ROWS;
-}
-
-static struct tt_gemv vector_of(const struct tt_experts_products *p, const struct tt_expert_rows *of, int64_t row)
-{
-    int64_t size = p->bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float);
-
-    return (struct tt_gemv){.bf16 = p->bf16,
-                            .y_bf16 = p->bf16,
-                            .w = of->in[1],
-                            .x = (const char *)of->in[0] + row * p->k * size,
-                            .y = (char *)of->out + row * p->m * size,
-                            .rows = p->m,
-                            .width = p->k};
+    return p->op == TT_OP_EXPERTS && (p->alone || rows <= FEW_ROWS);
 }
 
 /* Multiplies a part of the weight with all rows while the part is in the cache. */
-static void run_vectors(const struct tt_experts_products *p, const struct tt_expert_rows *of, int64_t tile)
+static struct tt_gemv vectors_of(const struct tt_experts_products *p, const struct tt_expert_rows *of)
 {
-    for (int64_t row = 0; row < of->rows; row++) {
-        struct tt_gemv vector = vector_of(p, of, row);
-
-        tt_gemv_tile(&vector, tile);
-    }
+    return (struct tt_gemv){.bf16 = p->bf16,
+                            .y_bf16 = p->bf16,
+                            .w = of->in[1],
+                            .x = of->in[0],
+                            .y = of->out,
+                            .rows = p->m,
+                            .width = p->k,
+                            .vectors = of->rows};
 }
 
 /* --- tiles --- */
@@ -95,14 +85,14 @@ static void leave(const struct tt_experts_products *p, const struct tt_expert_ro
 
 static int64_t tiles_of(const struct tt_experts_products *p, const struct tt_expert_rows *of)
 {
-    struct tt_gemv vector;
+    struct tt_gemv vectors;
     struct tt_matmul product;
 
     if (of->rows == 0)
         return p->op == TT_OP_EXPERTS_BWD_W ? 1 : 0;
     if (are_few(p, of->rows)) {
-        vector = vector_of(p, of, 0);
-        return tt_gemv_tiles(&vector);
+        vectors = vectors_of(p, of);
+        return tt_gemv_tiles(&vectors);
     }
     product = product_of(p, of->rows);
     return tt_matmul_tiles(&product);
@@ -155,7 +145,9 @@ static void run_tile(void *arg, int64_t tile, int worker)
     if (of->rows == 0) {
         leave(p, of);
     } else if (are_few(p, of->rows)) {
-        run_vectors(p, of, tile);
+        struct tt_gemv vectors = vectors_of(p, of);
+
+        tt_gemv_tile(&vectors, tile);
     } else {
         product.a = of->in[0];
         product.b = of->in[1];
@@ -305,6 +297,7 @@ static void run_all(const struct tt_call *call, const struct tt_pairs *pairs, co
 {
     struct tt_experts_products run = pair_products_of(products, tt_pairs_count(&call->node->attr));
 
+    run.alone = tt_graph_is_of_sequences(call->graph);
     if (pairs->end <= pairs->first)
         return;
     for (int64_t pair = pairs->first; pair < pairs->end; pair++)

@@ -28,6 +28,7 @@ struct tt_expert_rows {
 struct tt_experts_products {
     enum tt_op_id op; /* TT_OP_EXPERTS, TT_OP_EXPERTS_BWD_X or TT_OP_EXPERTS_BWD_W */
     bool bf16;        /* operands are bfloat16, except the float32 ones above; else all are floats */
+    bool alone;       /* every row of EXPERTS gets the bits that it has alone */
     int64_t m, k;     /* sizes of an expert's weight */
     struct tt_expert_rows *of;
     int64_t n;      /* products */
