@@ -66,61 +66,90 @@ static bool is_token(const void *tokenizer, int32_t token)
     return tt_tokenizer_has(tokenizer, token);
 }
 
-int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_continuation *c)
+/* A decoder strips the beginning of a text; a continuation is such a beginning only if the prompt is without text. */
+int tt_continuation_begin(const struct tt_generation *g, struct tt_continuation *c)
 {
-    const struct tt_rng rng = tt_rng_make(g->seed, "generate");
-    const float *logits = g->prompt_logits;
-    double start = tt_clock_sec();
     struct tt_text text = {0};
     int rc = 0;
 
     c->finish = TT_FINISH_LENGTH;
-    tt_generator_rewind(g->generator, g->prompt_tokens);
-    /* a decoder strips the beginning of a text; a continuation is the beginning only if the prompt contains no text */
     for (int64_t i = 0; g->tokenizer && i < g->prompt_tokens; i++)
         TT_TRY(decode(g, &c->decoding, g->prompt[i], &text));
     if (g->tokenizer)
         tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
     tt_picker_allow(g->picker, g->tokenizer ? is_token : NULL, g->tokenizer);
-    for (int64_t i = 0; i < g->max_new_tokens; i++) {
-        double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)i);
-        int32_t token = tt_picker_pick(g->picker, logits, uniform);
-        int stop = 0;
-        if (g->interrupted && *g->interrupted) {
-            c->finish = TT_FINISH_INTERRUPTED;
-            break;
-        }
-        while (stop < g->n_stop && g->stop[stop] != token)
-            stop++;
-        if (stop < g->n_stop) {
-            c->finish = TT_FINISH_EOS;
-            break;
-        }
-        tt_ids_add(&c->tokens, token);
-        text.size = 0;
-        if (!g->tokenizer)
-            tt_text_add(&text, "%s%d", c->tokens.n > 1 ? " " : "", token);
-        else
-            TT_TRY(decode(g, &c->decoding, token, &text));
-        stream_add(&c->stream, text.text, text.size);
-        if (i + 1 == g->max_new_tokens)
-            break;
-        if (tt_generator_room(g->generator) == 0) {
-            c->finish = TT_FINISH_CONTEXT;
-            break;
-        }
-        TT_TRY(tt_generator_feed(g->generator, &token, 1, &logits));
+out:
+    tt_text_release(&text);
+    return rc;
+}
+
+int tt_continuation_take(const struct tt_generation *g, int64_t s, const float *logits, struct tt_continuation *c,
+                         int32_t *ret_token)
+{
+    const struct tt_rng rng = tt_rng_make(g->seed, "generate");
+    double uniform = tt_rng_uniform(&rng, ((uint64_t)s << 40) + (uint64_t)c->tokens.n);
+    int32_t token = tt_picker_pick(g->picker, logits, uniform);
+    struct tt_text text = {0};
+    int stop = 0, rc = 0;
+
+    *ret_token = -1;
+    if (g->interrupted && *g->interrupted) {
+        c->finish = TT_FINISH_INTERRUPTED;
+        return 0;
     }
-    text.size = 0;
+    while (stop < g->n_stop && g->stop[stop] != token)
+        stop++;
+    if (stop < g->n_stop) {
+        c->finish = TT_FINISH_EOS;
+        return 0;
+    }
+    tt_ids_add(&c->tokens, token);
+    if (!g->tokenizer)
+        tt_text_add(&text, "%s%d", c->tokens.n > 1 ? " " : "", token);
+    else
+        TT_TRY(decode(g, &c->decoding, token, &text));
+    stream_add(&c->stream, text.text, text.size);
+    if ((int64_t)c->tokens.n == g->max_new_tokens)
+        goto out;
+    if (tt_generator_room(g->generator) == 0)
+        c->finish = TT_FINISH_CONTEXT;
+    else
+        *ret_token = token;
+out:
+    tt_text_release(&text);
+    return rc;
+}
+
+void tt_continuation_end(const struct tt_generation *g, struct tt_continuation *c)
+{
+    struct tt_text text = {0};
+
     if (g->tokenizer)
         tt_tokenizer_decode_end(g->tokenizer, &c->decoding, &text);
     stream_add(&c->stream, text.text, text.size);
     if (c->stream.held.size) /* an incomplete last character becomes U+FFFD */
         put(&c->stream, c->stream.held.size);
     tt_text_release(&c->stream.held);
+    tt_text_release(&text);
+}
+
+int tt_generation_run(const struct tt_generation *g, int64_t s, struct tt_continuation *c)
+{
+    const float *logits = g->prompt_logits;
+    double start = tt_clock_sec();
+    int32_t token = -1;
+    int rc = 0;
+
+    tt_generator_rewind(g->generator, g->prompt_tokens);
+    TT_TRY(tt_continuation_begin(g, c));
+    TT_TRY(tt_continuation_take(g, s, logits, c, &token));
+    while (token >= 0) {
+        TT_TRY(tt_generator_feed(g->generator, &token, 1, &logits));
+        TT_TRY(tt_continuation_take(g, s, logits, c, &token));
+    }
+    tt_continuation_end(g, c);
     c->seconds = tt_clock_sec() - start;
 out:
-    tt_text_release(&text);
     return rc;
 }
 

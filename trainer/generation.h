@@ -54,6 +54,17 @@ struct tt_continuation {
 /** Produces continuation number s, and writes it to stream.to at the same time. The caller releases it. */
 int tt_generation_run(const struct tt_generation *generation, int64_t s,
                       struct tt_continuation *continuation) TT_MUST_CHECK;
+
+/**
+ * The same token by token, for a caller that feeds them: begin, take until it says that the text is over, end. Does
+ * not read prompt_logits. The chosen sequence of the generator says how much room there is.
+ *   logits     (V) after the prompt, or after the last token
+ *   ret_token  the next token of the text; -1: the text is over
+ */
+int tt_continuation_begin(const struct tt_generation *generation, struct tt_continuation *continuation) TT_MUST_CHECK;
+int tt_continuation_take(const struct tt_generation *generation, int64_t s, const float *logits,
+                         struct tt_continuation *continuation, int32_t *ret_token) TT_MUST_CHECK;
+void tt_continuation_end(const struct tt_generation *generation, struct tt_continuation *continuation);
 void tt_continuation_release(struct tt_continuation *continuation);
 
 #endif

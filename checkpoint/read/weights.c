@@ -904,3 +904,20 @@ int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt
 out:
     return rc;
 }
+
+bool tt_weights_keep_packing(const struct tt_weights *w, const struct tt_weight *weight, enum tt_packing packing)
+{
+    bool found = false;
+
+    for (int i = 0; i < w->n_gguf && w->kind == TT_WEIGHTS_FROM_GGUF; i++)
+        for (int k = 0; k < w->gguf[i].n_params && !w->gguf[i].is_copy; k++) {
+            const struct tt_manifest_tensor *t = w->stored[i].values;
+
+            if (w->gguf[i].param[k] != weight->number)
+                continue;
+            found = true;
+            if (!t || !t->packing || strcmp(t->packing->name, packing == TT_PACKING_Q8_0 ? "Q8_0" : "Q4_0") != 0)
+                return false;
+        }
+    return found;
+}

@@ -131,6 +131,9 @@ void tt_weights_release(struct tt_weights *weights);
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
+/** Whether the files store a weight of an import in these blocks, so that it stays as it is. */
+bool tt_weights_keep_packing(const struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing packing);
+
 /**
  * Reads rows [row, row + rows) in blocks, ascending, and hands each block to `use`: n rows from `first` on, packed.
  * Blocks are larger where each of them must read a whole parameter.

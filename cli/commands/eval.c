@@ -29,6 +29,9 @@ static const struct tt_option options[] = {
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the weights' own"},
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32 or bfloat16, in which the model computes (default: float32)"},
+    {"weights", NULL, "TYPE",
+     "how memory holds matrices: stored, which keeps blocks of q4_0, q8_0, nf4 and int8, and bfloat16; unpacked; or "
+     "bfloat16, int8, nf4, q4_0 or q8_0, to which they are converted while they are loaded (default: stored)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
@@ -272,6 +275,20 @@ static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
     return rc;
 }
 
+/* Ranks of tensor parallelism cut matrices inside their rows, where a packing may have no edge. */
+static int choose_packings(struct run *r)
+{
+    const char *how = tt_args_last(r->args, "weights");
+    bool cuts = r->cfg->parallelism.tensor_parallel_degree > 1;
+
+    if (cuts && how && strcmp(how, "unpacked") != 0)
+        return tt_fail(TT_EUSAGE,
+                       "eval: --weights %s needs whole rows, which tensor parallelism cuts\nhelp: leave out "
+                       "%s; ranks then share the rows",
+                       how, TT_KEY_NAME(parallelism.tensor_parallel_degree));
+    return tt_pretrained_pack(&r->weights, cuts ? "unpacked" : how, r->dtype, false);
+}
+
 static int set_up(struct run *r, struct tt_comm *comm)
 {
     int local_rank = 0, local_size = 1, n, rc = 0;
@@ -280,6 +297,7 @@ static int set_up(struct run *r, struct tt_comm *comm)
 
     tt_comm_node(comm, &local_rank, &local_size);
     TT_TRY(tt_pretrained_open(comm, r->args->word[0], tt_args_has(r->args, "ema"), &r->weights));
+    TT_TRY(tt_comm_agree(comm, choose_packings(r)));
     TT_TRY(tt_comm_agree(comm, choose_data(r)));
     TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));
     need = tt_engine_memory(r->engine).total;
@@ -401,10 +419,11 @@ static json_t *found_json(const struct run *r, int i)
 
 static json_t *all_json(const struct run *r, const struct tt_comm *comm)
 {
-    json_t *o = json_pack("{s:o, s:b, s:o, s:s, s:I, s:i}", "path", tt_json_string(r->weights.path), "ema",
+    json_t *o = json_pack("{s:o, s:b, s:o, s:s, s:o, s:I, s:i}", "path", tt_json_string(r->weights.path), "ema",
                           (int)r->weights.averages, "model",
                           json_sprintf("%s/%s", r->weights.model->row->name, r->weights.model->flavor), "dtype",
-                          tt_cli_dtype_name(r->dtype), "seq_len", (json_int_t)r->seq_len, "ranks", comm->size);
+                          tt_cli_dtype_name(r->dtype), "weights", tt_pretrained_packings(&r->weights), "seq_len",
+                          (json_int_t)r->seq_len, "ranks", comm->size);
     json_t *sets = r->cfg->validation.dataset.is_list ? json_array() : NULL;
 
     for (int i = 0; i < r->n && sets; i++) {

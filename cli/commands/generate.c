@@ -5,6 +5,7 @@
  */
 #include "cli/generate/generate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,6 +25,11 @@ static const struct tt_option options[] = {
     {"prompt", NULL, "TEXT", "what to continue; - reads standard input"},
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
+    {"prompts", NULL, "FILE",
+     "many prompts: a text a line, or in a file .jsonl objects with \"prompt\" or \"prompt_tokens\", and perhaps "
+     "\"id\"; prints a line of JSON for each, in order"},
+    {"batch", NULL, "N", "with --prompts, texts to generate at a time, each the same as alone (default: 8)"},
+    {"output", NULL, "FILE", "with --prompts, write the lines to FILE"},
     {"chat", NULL, NULL,
      "answer the prompt as the message of a user, by the model's chat template; without a prompt, hold a "
      "conversation"},
@@ -47,6 +53,9 @@ static const struct tt_option options[] = {
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the weights' own"},
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32, or bfloat16, which takes half the memory for weights (default: float32)"},
+    {"weights", NULL, "TYPE",
+     "how memory holds matrices: stored, which keeps blocks of q4_0, q8_0, nf4 and int8, and bfloat16; unpacked; or "
+     "bfloat16, int8, nf4, q4_0 or q8_0, to which they are converted while they are loaded (default: stored)"},
     {"threads", NULL, "N", "threads (default: one for each core)"},
     {"memory", NULL, "SIZE", "memory that may be used, such as 8GiB (default: 0.9 of this machine's)"},
     {"json", NULL, NULL, "print JSON when all is done"},
@@ -56,6 +65,7 @@ static const struct tt_option options[] = {
 
 static const char usage[] =
     "usage: titan generate PATH --prompt TEXT [options]\n"
+    "       titan generate PATH --prompts FILE [--batch N] [--output FILE] [options]\n"
     "       titan generate PATH --chat [--system TEXT] [options]\n\n"
     "Continues TEXT and prints the new text as it is made. PATH is a run, a checkpoint folder (newest\n"
     "good step), a step, a consolidated folder, a folder from Hugging Face, or a GGUF file. With --chat and no\n"
@@ -66,16 +76,34 @@ enum { PROMPT_ROWS = 5 * TT_ATTENTION_ROWS }; /* full blocks of attention */
 
 /* Defaults for conversations. The key/value cache has room for the whole context, and the longest context of a Hugging
  * Face model may not fit in memory. An answer is usually longer than a sample. */
-enum { CONVERSATION_CONTEXT = 4096, CONVERSATION_TOKENS = 512 };
+enum { CONVERSATION_CONTEXT = 4096, CONVERSATION_TOKENS = 512, BATCH = 8 };
 
 struct settings {
     struct tt_sampling sampling;
     enum tt_dtype dtype;
-    int64_t max_new_tokens, seed, samples, max_seq_len, threads, memory;
+    int64_t max_new_tokens, seed, samples, max_seq_len, threads, memory, batch;
     bool json, echo, ignore_eos;
 };
 
 /* --- options --- */
+
+/* What many prompts need, and what they do not have. */
+static int check_batch(const struct tt_args *args)
+{
+    static const char *const single[] = {"prompt", "prompt_file", "prompt_tokens", "json", "echo"};
+    static const char *const shown[] = {"--prompt", "--prompt-file", "--prompt-tokens", "--json", "--echo"};
+
+    if (!tt_args_has(args, "prompts")) {
+        if (tt_args_has(args, "batch") || tt_args_has(args, "output"))
+            return tt_fail(TT_EUSAGE, "generate: --batch and --output need --prompts FILE");
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (tt_args_has(args, single[i]))
+            return tt_fail(TT_EUSAGE, "generate: --prompts and %s exclude each other%s", shown[i],
+                           i == 3 ? "\nhelp: --prompts always prints JSON, one line for each text" : "");
+    return 0;
+}
 
 static int read_settings(const struct tt_args *args, struct settings *s)
 {
@@ -91,6 +119,7 @@ static int read_settings(const struct tt_args *args, struct settings *s)
                            .max_new_tokens = tt_prompt_is_conversation(args) ? CONVERSATION_TOKENS : 128,
                            .seed = 42,
                            .samples = 1,
+                           .batch = BATCH,
                            .threads = tt_team_cores(),
                            .memory = (int64_t)(0.9 * tt_job_machine_bytes()),
                            .json = tt_args_has(args, "json"),
@@ -99,6 +128,7 @@ static int read_settings(const struct tt_args *args, struct settings *s)
     TT_TRY(tt_cli_count("generate", args, "max_new_tokens", 1, INT32_MAX, &s->max_new_tokens));
     TT_TRY(tt_cli_count("generate", args, "top_k", 0, INT32_MAX, &s->sampling.top_k));
     TT_TRY(tt_cli_count("generate", args, "seed", 0, INT64_MAX, &s->seed));
+    TT_TRY(tt_cli_count("generate", args, "batch", 1, 65536, &s->batch));
     TT_TRY(tt_cli_count("generate", args, "num_samples", 1, 1000000, &s->samples));
     TT_TRY(tt_cli_count("generate", args, "max_seq_len", 1, INT32_MAX, &s->max_seq_len));
     TT_TRY(tt_cli_count("generate", args, "threads", 1, 4096, &s->threads));
@@ -117,6 +147,8 @@ static int read_settings(const struct tt_args *args, struct settings *s)
                      s->samples);
     else if (memory && (!tt_text_to_bytes(memory, &s->memory) || s->memory < 1))
         rc = tt_fail(TT_EUSAGE, "generate: --memory '%s' is not a size\nhelp: for instance --memory 8GiB", memory);
+    TT_TRY(rc);
+    TT_TRY(check_batch(args));
     /* a conversation is shown turn by turn */
     for (int i = 0; i < 3 && rc == 0 && tt_prompt_is_conversation(args); i++) {
         static const char *const refused[] = {"json", "num_samples", "echo"};
@@ -160,7 +192,7 @@ static int choose_context(const struct settings *s, const struct tt_pretrained *
     return 0;
 }
 
-static int check_memory(const struct settings *s, const struct tt_generator *g, int64_t context)
+static int check_memory(const struct settings *s, const struct tt_generator *g, int64_t context, bool may_convert)
 {
     struct tt_generator_memory m = tt_generator_memory(g);
     char total[32], weights[32], cache[32], limit[32];
@@ -170,10 +202,11 @@ static int check_memory(const struct settings *s, const struct tt_generator *g, 
     return tt_fail(
         TT_EFIT,
         "this needs %s (weights %s, cache of %" PRId64 " tokens %s), but --memory allows %s\nhelp: ask for fewer "
-        "tokens with --max-new-tokens or --max-seq-len, or use %sa smaller model",
+        "tokens with --max-new-tokens or --max-seq-len, or use %s%sa smaller model",
         tt_text_bytes(total, sizeof total, (double)m.total), tt_text_bytes(weights, sizeof weights, (double)m.weights),
         context, tt_text_bytes(cache, sizeof cache, (double)m.cache),
-        tt_text_bytes(limit, sizeof limit, (double)s->memory), s->dtype == TT_F32 ? "--dtype bfloat16 or " : "");
+        tt_text_bytes(limit, sizeof limit, (double)s->memory), s->dtype == TT_F32 ? "--dtype bfloat16 or " : "",
+        may_convert ? "--weights q8_0 or " : "");
 }
 
 /* --- the run --- */
@@ -183,12 +216,45 @@ struct run {
     struct settings settings;
     struct tt_pretrained weights;
     struct tt_prompt prompt;
+    struct tt_prompts prompts; /* n is 0 if there is a single prompt */
     struct tt_generator *generator;
     int64_t context;
     double load_sec, prompt_sec, sample_sec;
-    int64_t sampled; /* of all samples together */
+    int64_t prompt_tokens, sampled; /* of all samples together */
     json_t *samples;
 };
+
+/*
+ * The context of many prompts: the longest one that a prompt has alone. The angles of long and of short contexts may
+ * differ (longrope); then a prompt would not have the text that it has alone.
+ */
+static int choose_batch(struct run *r, int64_t *ret_longest)
+{
+    const struct tt_rope *rope = &r->weights.model->dims.rope;
+    int64_t n = r->prompts.n * r->settings.samples, shortest = 0;
+
+    *ret_longest = r->context = 0;
+    for (int i = 0; i < r->prompts.n; i++) {
+        const struct tt_prompts_line *line = &r->prompts.line[i];
+        int64_t context = 0;
+        int rc = choose_context(&r->settings, &r->weights, (int64_t)line->ids.n, &context);
+
+        if (rc < 0)
+            return tt_wrap(rc, "%s:%" PRId64, tt_args_last(r->args, "prompts"), line->number);
+        *ret_longest = *ret_longest > (int64_t)line->ids.n ? *ret_longest : (int64_t)line->ids.n;
+        r->context = r->context > context ? r->context : context;
+        shortest = i && shortest < context ? shortest : context;
+    }
+    if (tt_rope_is_long(rope) && (double)shortest <= rope->original_max && (double)r->context > rope->original_max)
+        return tt_fail(TT_EUSAGE,
+                       "prompts with contexts of %" PRId64 " and %" PRId64
+                       " tokens cannot be generated together: beyond "
+                       "%g tokens, %s has other angles for all positions\nhelp: put long and short prompts into "
+                       "separate files",
+                       shortest, r->context, rope->original_max, r->weights.model->title);
+    r->settings.batch = r->settings.batch < n ? r->settings.batch : n;
+    return 0;
+}
 
 static int prepare(struct run *r, struct tt_comm *comm)
 {
@@ -198,24 +264,33 @@ static int prepare(struct run *r, struct tt_comm *comm)
     const struct tt_mesh mesh = tt_mesh_single();
     bool talks = tt_prompt_is_conversation(args);
     double start = tt_clock_sec();
+    int64_t longest_prompt;
     int rc = 0;
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
-    TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
+    TT_TRY(tt_pretrained_pack(&r->weights, tt_args_last(args, "weights"), r->settings.dtype, true));
+    if (tt_args_has(args, "prompts"))
+        TT_TRY(tt_prompts_read(args, &r->weights, &r->prompts));
+    else
+        TT_TRY(tt_prompt_read(args, &r->weights, &r->prompt));
     /* files may be missing because the step has since been removed or replaced */
     if (tt_step_explain(TT_EDATA, r->weights.path, &r->weights.place) == TT_EREMOVED)
         TT_TRY(TT_EREMOVED);
+    longest_prompt = (int64_t)r->prompt.ids.n;
     r->context = longest(&r->settings, &r->weights);
     if (!r->settings.max_seq_len && r->context > CONVERSATION_CONTEXT)
         r->context = CONVERSATION_CONTEXT;
-    if (!talks)
-        TT_TRY(choose_context(&r->settings, &r->weights, (int64_t)r->prompt.ids.n, &r->context));
+    if (r->prompts.n)
+        TT_TRY(choose_batch(r, &longest_prompt));
+    else if (!talks)
+        TT_TRY(choose_context(&r->settings, &r->weights, longest_prompt, &r->context));
     o.model = r->weights.model;
     o.context = r->context;
-    if (!talks && o.prompt_rows > (int64_t)r->prompt.ids.n)
-        o.prompt_rows = (int64_t)r->prompt.ids.n;
+    o.sequences = r->prompts.n ? r->settings.batch : 1;
+    if (!talks && o.prompt_rows > longest_prompt)
+        o.prompt_rows = longest_prompt;
     TT_TRY(tt_generator_new(&o, &r->generator));
-    TT_TRY(check_memory(&r->settings, r->generator, r->context));
+    TT_TRY(check_memory(&r->settings, r->generator, r->context, r->weights.is_hf && !tt_args_has(args, "weights")));
     TT_TRY(tt_generator_allocate(r->generator));
     TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator),
                               tt_generator_state(r->generator)));
@@ -230,6 +305,7 @@ static void take_down(struct run *r)
     r->generator = NULL;
     tt_prompt_release(&r->prompt);
     r->prompt = (struct tt_prompt){0};
+    tt_prompts_release(&r->prompts);
     tt_pretrained_release(&r->weights);
 }
 
@@ -292,11 +368,46 @@ static int make_samples(struct run *r)
     TT_TRY(tt_generator_feed(r->generator, r->prompt.ids.id, (int64_t)r->prompt.ids.n, &logits));
     memcpy(after_prompt, logits, (size_t)vocab * sizeof *after_prompt);
     r->prompt_sec = tt_clock_sec() - start;
+    r->prompt_tokens = (int64_t)r->prompt.ids.n;
     for (int64_t s = 0; s < r->settings.samples; s++)
         TT_TRY(make_sample(r, &generation, s));
 out:
     tt_picker_free(generation.picker);
     tt_free(after_prompt);
+    return rc;
+}
+
+static int open_output(const struct run *r, FILE **ret_to)
+{
+    const char *path = tt_args_last(r->args, "output");
+
+    *ret_to = path ? fopen(path, "w") : stdout;
+    return *ret_to ? 0 : tt_fail(TT_EIO, "cannot write '%s': %s", path, strerror(errno));
+}
+
+static int make_batch(struct run *r)
+{
+    struct tt_batch batch = {.generator = r->generator,
+                             .sequences = r->settings.batch,
+                             .prompts = &r->prompts,
+                             .vocab_size = r->weights.model->dims.vocab_size,
+                             .max_new_tokens = r->settings.max_new_tokens,
+                             .samples = r->settings.samples,
+                             .seed = (uint64_t)r->settings.seed,
+                             .ignore_eos = r->settings.ignore_eos};
+    int rc = 0;
+
+    TT_TRY(open_output(r, &batch.to));
+    batch.picker = tt_picker_new(&r->settings.sampling, batch.vocab_size);
+    rc = tt_batch_run(&batch);
+    tt_picker_free(batch.picker);
+    if (batch.to != stdout && fclose(batch.to) != 0 && rc == 0)
+        rc = tt_fail(TT_EIO, "cannot write '%s': %s", tt_args_last(r->args, "output"), strerror(errno));
+    r->prompt_tokens = batch.prompt_tokens;
+    r->prompt_sec = batch.prompt_sec;
+    r->sampled = batch.new_tokens;
+    r->sample_sec = batch.new_sec;
+out:
     return rc;
 }
 
@@ -316,19 +427,21 @@ static int print_json(const struct run *r)
         "prompt", r->prompt.text ? tt_json_string(r->prompt.text) : json_null(), "text", json_object_get(first, "text"),
         "tokens", json_object_get(first, "tokens"), "finish", json_object_get(first, "finish"), "samples", r->samples);
 
-    (void)json_object_update_new(
-        o, json_pack("{s:o, s:f, s:I, s:f, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens",
-                     ids_json(&r->prompt.ids), "temperature", s->sampling.temperature, "top_k",
-                     (json_int_t)s->sampling.top_k, "top_p", s->sampling.top_p, "seed", (json_int_t)s->seed, "context",
-                     (json_int_t)r->context, "dtype", tt_cli_dtype_name(s->dtype), "memory_bytes", (json_int_t)m.total,
-                     "load_seconds", r->load_sec, "prompt_seconds", r->prompt_sec, "seconds", r->sample_sec,
-                     "tokens_per_second", rate(r->sampled, r->sample_sec)));
+    (void)json_object_update_new(o, json_pack("{s:o, s:f, s:I, s:f, s:I, s:I, s:s, s:o, s:I, s:f, s:f, s:f, s:f}",
+                                              "prompt_tokens", ids_json(&r->prompt.ids), "temperature",
+                                              s->sampling.temperature, "top_k", (json_int_t)s->sampling.top_k, "top_p",
+                                              s->sampling.top_p, "seed", (json_int_t)s->seed, "context",
+                                              (json_int_t)r->context, "dtype", tt_cli_dtype_name(s->dtype), "weights",
+                                              tt_pretrained_packings(&r->weights), "memory_bytes", (json_int_t)m.total,
+                                              "load_seconds", r->load_sec, "prompt_seconds", r->prompt_sec, "seconds",
+                                              r->sample_sec, "tokens_per_second", rate(r->sampled, r->sample_sec)));
     return tt_cli_print_json(o);
 }
 
 static bool has_prompt(const struct tt_args *args)
 {
-    return tt_args_has(args, "prompt") || tt_args_has(args, "prompt_file") || tt_args_has(args, "prompt_tokens");
+    return tt_args_has(args, "prompt") || tt_args_has(args, "prompt_file") || tt_args_has(args, "prompt_tokens") ||
+           tt_args_has(args, "prompts");
 }
 
 static bool is_missing(const char *path)
@@ -408,6 +521,8 @@ static int generate(struct tt_comm *comm, void *args)
                                                      .ignore_eos = r.settings.ignore_eos};
 
         TT_TRY(tt_conversation_run(&conversation));
+    } else if (r.prompts.n) {
+        TT_TRY(make_batch(&r));
     } else {
         TT_TRY(make_samples(&r));
     }
@@ -415,10 +530,14 @@ static int generate(struct tt_comm *comm, void *args)
     if (rc == 0 && !r.settings.json && !tt_prompt_is_conversation(args)) {
         char before[32], after[32];
 
-        (void)fprintf(stderr, "titan: prompt of %zu token%s in %s, %" PRId64 " token%s in %s: %.0f tokens/s\n",
-                      r.prompt.ids.n, r.prompt.ids.n == 1 ? "" : "s",
-                      tt_text_duration(before, sizeof before, r.prompt_sec), r.sampled, r.sampled == 1 ? "" : "s",
-                      tt_text_duration(after, sizeof after, r.sample_sec), rate(r.sampled, r.sample_sec));
+        if (r.prompts.n)
+            (void)fprintf(stderr, "titan: %d prompt%s of ", r.prompts.n, r.prompts.n == 1 ? "" : "s");
+        else
+            (void)fprintf(stderr, "titan: prompt of ");
+        (void)fprintf(stderr, "%" PRId64 " token%s in %s, %" PRId64 " token%s in %s: %.0f tokens/s\n", r.prompt_tokens,
+                      r.prompt_tokens == 1 ? "" : "s", tt_text_duration(before, sizeof before, r.prompt_sec), r.sampled,
+                      r.sampled == 1 ? "" : "s", tt_text_duration(after, sizeof after, r.sample_sec),
+                      rate(r.sampled, r.sample_sec));
     }
 out:
     take_down(&r);

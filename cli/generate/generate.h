@@ -3,6 +3,7 @@
 #define TT_CLI_GENERATE_GENERATE_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "checkpoint/steps/steps.h"
 #include "core/base/json.h"
@@ -63,6 +64,21 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *weights, const char *fol
                             struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
 
 /**
+ * Chooses how the matrices of the model are kept in memory (core/math/packing.h); call it before the model is used. Not
+ * collective: every rank reads the headers of the files.
+ *   how         "stored", or NULL: as the files have them, if they have blocks or bfloat16; "unpacked": in dtype; or
+ *               the name of a packing, to which matrices are converted while they are loaded. With q4_0 the output
+ *               becomes q8_0, as in an exported GGUF file, and with int8 and nf4 embedding and output bfloat16
+ *   generation  otherwise the model is used for validation, whose head reads no packed rows
+ * TT_EUSAGE: an unknown word, or a packing that no matrix can have.
+ */
+int tt_pretrained_pack(struct tt_pretrained *weights, const char *how, enum tt_dtype dtype,
+                       bool generation) TT_MUST_CHECK;
+
+/** A new object of the number of matrices in each packing, and "unpacked". The caller releases it. */
+json_t *tt_pretrained_packings(const struct tt_pretrained *weights);
+
+/**
  * Reads this rank's part of every parameter into state (collective); verifies checksums if there are any. Converts
  * weights to the type of the state.
  */
@@ -100,6 +116,49 @@ void tt_prompt_release(struct tt_prompt *prompt);
 /** TT_EDATA if the tokenizer turns the prompt into a token beyond the model's vocabulary. */
 int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_prompt *prompt,
                         const struct tt_ids *ids) TT_MUST_CHECK;
+
+/* --- many prompts --- */
+
+struct tt_prompts {
+    struct tt_prompt common; /* the tokenizer, the template and the tokens that end a text */
+    int n, cap;
+    struct tt_prompts_line {
+        char *text; /* NULL if the prompt was given as tokens */
+        struct tt_ids ids;
+        json_t *id;     /* of the caller, for the result; NULL: none */
+        int64_t number; /* of the line in the file */
+    } * line;
+};
+
+/**
+ * Reads the prompts of --prompts: of a file whose name ends in .jsonl an object a line, with "prompt" or
+ * "prompt_tokens", and perhaps an "id"; of another file, a text a line. Empty lines count for nothing. With --chat each
+ * text is what a user says. Errors: as tt_prompt_read, with the line; TT_EDATA for a line that is not such an object.
+ */
+int tt_prompts_read(const struct tt_args *args, const struct tt_pretrained *weights,
+                    struct tt_prompts *ret_prompts) TT_MUST_CHECK;
+void tt_prompts_release(struct tt_prompts *prompts);
+
+/* The continuations of many prompts, several at a time. */
+struct tt_batch {
+    struct tt_generator *generator; /* with the weights, for `sequences` sequences */
+    int64_t sequences;
+    const struct tt_prompts *prompts;
+    struct tt_picker *picker;
+    int64_t vocab_size, max_new_tokens, samples;
+    uint64_t seed;
+    bool ignore_eos;
+    FILE *to;
+    /* results */
+    int64_t prompt_tokens, new_tokens;
+    double prompt_sec, new_sec;
+};
+
+/**
+ * Writes a line of JSON for each continuation, in the order of the prompts, as soon as it and those before it are
+ * complete. Each text is the one that the prompt has alone. TT_ENONFINITE, or TT_EIO if a line cannot be written.
+ */
+int tt_batch_run(struct tt_batch *batch) TT_MUST_CHECK;
 
 /* --- a conversation --- */
 

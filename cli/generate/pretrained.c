@@ -9,10 +9,14 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/load/hf.h"
 #include "checkpoint/load/load.h"
+#include "checkpoint/read/source.h"
+#include "checkpoint/read/weights.h"
 #include "checkpoint/steps/steps.h"
+#include "cli/cli.h"
 #include "cli/generate/generate.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/math/packing.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
@@ -177,6 +181,136 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, s
     return tt_tokenizer_load(folder ? folder : w->assets, ret_tokenizer);
 }
 
+/* --- packed weights --- */
+
+/* The packing in which the files store a weight, if memory can hold it so; NONE: another one. */
+static enum tt_packing stored_packing(const struct tt_weights *weights, const struct tt_weight *weight,
+                                      enum tt_dtype dtype)
+{
+    enum tt_packing packing = TT_PACKINGS;
+
+    while (--packing > TT_PACKING_BF16)
+        if (tt_weights_keep_packing(weights, weight, packing))
+            return packing;
+    return weight->dtype == TT_BF16 && dtype == TT_F32 ? TT_PACKING_BF16 : TT_PACKING_NONE;
+}
+
+/* As the files have them. */
+static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bool *packable)
+{
+    struct tt_source *source = NULL;
+    struct tt_weights weights = {0};
+    const char *unpacked = NULL;
+    int rc = 0;
+
+    if (!w->is_hf)
+        return 0;
+    TT_TRY(tt_source_open(w->path, TT_PATH_PLAIN, &source));
+    TT_TRY(tt_weights_import(source, w->model, TT_EXTRA_IGNORED, &weights));
+    for (int i = 0; i < weights.n; i++) {
+        struct tt_param *param = &w->model->params[weights.weight[i].number];
+        enum tt_packing packing = stored_packing(&weights, &weights.weight[i], dtype);
+
+        if (packable[weights.weight[i].number])
+            param->packing = packing;
+        else if (packing > TT_PACKING_BF16 && !unpacked)
+            unpacked = param->name;
+    }
+    if (unpacked)
+        tt_note("%s and others of its kind are in blocks in '%s', and in %s in memory", unpacked, w->path,
+                tt_dtype_name(dtype));
+out:
+    tt_weights_release(&weights);
+    tt_source_free(source);
+    return rc;
+}
+
+/* The packing of a matrix when all are to be converted to one. */
+static enum tt_packing packing_of(const struct tt_pretrained *w, int p, enum tt_packing wanted)
+{
+    const struct tt_param *param = &w->model->params[p];
+    bool is_outside = param->block < 0; /* embedding, or output */
+    bool is_output = is_outside && (param->tied || strcmp(param->name, "output.weight") == 0);
+
+    if (is_outside && (wanted == TT_PACKING_INT8 || wanted == TT_PACKING_NF4))
+        return TT_PACKING_BF16;
+    return is_output && wanted == TT_PACKING_Q4_0 ? TT_PACKING_Q8_0 : wanted;
+}
+
+static int pack_all(struct tt_pretrained *w, enum tt_packing wanted, const bool *packable)
+{
+    const struct tt_param *narrow = NULL;
+    int n = 0;
+
+    for (int p = 0; p < w->model->n_params; p++) {
+        struct tt_param *param = &w->model->params[p];
+        enum tt_packing packing = packing_of(w, p, wanted);
+
+        if (!packable[p])
+            continue;
+        if (param->shape[1] % tt_packing_block(packing)) {
+            narrow = narrow ? narrow : param;
+            continue;
+        }
+        param->packing = packing;
+        n++;
+    }
+    if (n == 0)
+        return tt_fail(TT_EUSAGE, "no matrix of '%s' can be %s%s", w->path, tt_packing_name(wanted),
+                       narrow ? ": no row is a multiple of its block" : "");
+    if (narrow)
+        tt_note("%s and other matrices with rows of %lld elements stay as they are: %s has blocks of %lld",
+                narrow->name, (long long)narrow->shape[1], tt_packing_name(wanted),
+                (long long)tt_packing_block(wanted));
+    return 0;
+}
+
+int tt_pretrained_pack(struct tt_pretrained *w, const char *how, enum tt_dtype dtype, bool generation)
+{
+    static const char *const words[] = {"stored", "unpacked",
+#define X(packing, name, block) name,
+                                        TT_PACKING_MAP(X)
+#undef X
+    };
+    enum { WORDS = sizeof words / sizeof *words };
+    bool *packable = tt_calloc((size_t)w->model->n_params + 1, sizeof *packable);
+    int word = 0, rc = 0;
+
+    while (how && word < WORDS && strcmp(how, words[word]) != 0)
+        word++;
+    if (word == WORDS)
+        TT_TRY(tt_cli_fail_choice("weights", how, words, WORDS));
+    if (word > 1 && !w->is_hf)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "--weights %s converts the files of Hugging Face and GGUF, and '%s' is titan's\n"
+                       "help: titan ckpt consolidate makes such files of it: --format hf, or --format gguf --type q8_0",
+                       how, w->path));
+    TT_TRY(tt_model_packable(w->model, generation, packable));
+    if (word == 0)
+        TT_TRY(pack_as_stored(w, dtype, packable));
+    else if (word > 1)
+        TT_TRY(pack_all(w, (enum tt_packing)(TT_PACKING_BF16 + word - 2), packable));
+    for (int p = 0; p < w->model->n_params; p++)
+        w->model->params[p].frozen = w->model->params[p].frozen || w->model->params[p].packing;
+out:
+    tt_free(packable);
+    return rc;
+}
+
+json_t *tt_pretrained_packings(const struct tt_pretrained *w)
+{
+    int64_t n[TT_PACKINGS] = {0};
+    json_t *found = json_object();
+
+    for (int p = 0; p < w->model->n_params; p++)
+        if (w->model->params[p].ndim > 1)
+            n[w->model->params[p].packing]++;
+    for (enum tt_packing k = TT_PACKING_NONE; k < TT_PACKINGS; k++)
+        if (n[k])
+            (void)json_object_set_new(found, k ? tt_packing_name(k) : "unpacked", json_integer((json_int_t)n[k]));
+    return found;
+}
+
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                        const struct tt_layout *layout, struct tt_state *state)
 {
@@ -194,6 +328,7 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const s
             (struct tt_ckpt_chunk){.name = param->name,
                                    .dtype = param->buffer ? TT_F32 : state->dtype,
                                    .ndim = param->ndim,
+                                   .packing = param->packing,
                                    .placement = tt_param_placement(mesh, NULL, w->model, p),
                                    .part = place->box,
                                    .data = tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], place->offset)};

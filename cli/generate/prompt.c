@@ -3,6 +3,7 @@
  * The prompt of `titan generate`: from an option, a file, standard input, or as token ids.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,8 @@ static int read_tokens(const char *text, struct tt_ids *ids)
 
 bool tt_prompt_is_conversation(const struct tt_args *args)
 {
-    return tt_args_has(args, "chat") && !tt_args_has(args, "prompt") && !tt_args_has(args, "prompt_file");
+    return tt_args_has(args, "chat") && !tt_args_has(args, "prompt") && !tt_args_has(args, "prompt_file") &&
+           !tt_args_has(args, "prompts");
 }
 
 static int check_given(const struct tt_args *args)
@@ -231,45 +233,189 @@ out:
     return rc;
 }
 
-int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *ret_prompt)
+/* All but the text and its tokens. needs_text: fails if there is no tokenizer. ret_end: the token that ends an
+ * answer. */
+static int open_prompt(const struct tt_args *args, const struct tt_pretrained *weights, bool needs_text,
+                       struct tt_prompt *prompt, int32_t *ret_end)
 {
     const char *folder = tt_args_last(args, "tokenizer");
+    int rc = tt_pretrained_tokenizer(weights, folder, &prompt->tokenizer);
+
+    *ret_end = -1;
+    if (rc < 0 && !folder && !needs_text)
+        rc = 0; /* tokens need no tokenizer, but one turns the answer into text */
+    TT_TRY(rc);
+    if (tt_args_has(args, "chat"))
+        TT_TRY(open_chat(args, weights, prompt, ret_end));
+out:
+    return rc;
+}
+
+static int add_ends(const struct tt_pretrained *weights, struct tt_prompt *prompt, int32_t end)
+{
+    int rc = find_stops(weights, prompt);
+
+    if (rc == 0 && end >= 0)
+        tt_ids_add(&prompt->stop, end);
+    return rc;
+}
+
+/* Turns the prompt's text into tokens. */
+static int encode_text(const struct tt_args *args, const struct tt_pretrained *weights, size_t size,
+                       struct tt_prompt *prompt)
+{
+    return prompt->chat ? encode_message(args, size, prompt) : encode(weights, size, prompt);
+}
+
+static int check_filled(const struct tt_prompt *prompt)
+{
+    return prompt->ids.n ? 0 : tt_fail(TT_EUSAGE, "generate: the prompt is empty");
+}
+
+int tt_prompt_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompt *ret_prompt)
+{
     struct tt_prompt prompt = {0};
-    int32_t end = -1; /* ends an answer */
+    int32_t end;
     size_t size = 0;
     int rc = 0;
 
     TT_TRY(check_given(args));
     TT_TRY(read_text(args, &prompt.text, &size));
-    if (prompt.text && size == 0) {
-        rc = tt_fail(TT_EUSAGE, "generate: the prompt is empty");
-        goto out;
-    }
-    rc = tt_pretrained_tokenizer(weights, folder, &prompt.tokenizer);
-    if (rc < 0 && !folder && tt_args_has(args, "prompt_tokens"))
-        rc = 0; /* tokens need no tokenizer, but one turns the answer into text */
-    TT_TRY(rc);
-    if (tt_args_has(args, "chat"))
-        TT_TRY(open_chat(args, weights, &prompt, &end));
-    if (prompt.chat && prompt.text)
-        TT_TRY(encode_message(args, size, &prompt));
-    else if (prompt.text)
-        TT_TRY(encode(weights, size, &prompt));
+    if (prompt.text && size == 0)
+        TT_TRY(check_filled(&prompt));
+    TT_TRY(open_prompt(args, weights, !tt_args_has(args, "prompt_tokens"), &prompt, &end));
+    if (prompt.text)
+        TT_TRY(encode_text(args, weights, size, &prompt));
     else if (!prompt.chat)
         TT_TRY(read_tokens(tt_args_last(args, "prompt_tokens"), &prompt.ids));
-    if (prompt.ids.n == 0 && !tt_prompt_is_conversation(args)) {
-        rc = tt_fail(TT_EUSAGE, "generate: the prompt is empty");
-        goto out;
-    }
+    if (!tt_prompt_is_conversation(args))
+        TT_TRY(check_filled(&prompt));
     TT_TRY(tt_prompt_check_ids(weights, &prompt, &prompt.ids));
-    TT_TRY(find_stops(weights, &prompt));
-    if (end >= 0)
-        tt_ids_add(&prompt.stop, end);
+    TT_TRY(add_ends(weights, &prompt, end));
     *ret_prompt = prompt;
     prompt = (struct tt_prompt){0};
 out:
     tt_prompt_release(&prompt);
     return rc;
+}
+
+/* --- many prompts --- */
+
+/* The members of a line of JSONL. ret_text: borrowed from the object. */
+static int read_object(const json_t *object, const char **ret_text, struct tt_ids *ids, json_t **ret_id)
+{
+    const json_t *prompt = json_object_get(object, "prompt"), *tokens = json_object_get(object, "prompt_tokens");
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        if (strcmp(key, "prompt") != 0 && strcmp(key, "prompt_tokens") != 0 && strcmp(key, "id") != 0)
+            return tt_fail(TT_EDATA,
+                           "\"%s\" is not known; a line has \"prompt\" or \"prompt_tokens\", and may have an "
+                           "\"id\"",
+                           key);
+    }
+    if (json_is_string(prompt) == json_is_array(tokens) || (prompt && tokens))
+        return tt_fail(TT_EDATA, "wanted an object with \"prompt\", a text, or \"prompt_tokens\", a list of token ids");
+    *ret_text = json_string_value(prompt);
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        const json_t *token = json_array_get(tokens, i);
+
+        if (!json_is_integer(token) || json_integer_value(token) < 0 || json_integer_value(token) > INT32_MAX)
+            return tt_fail(TT_EDATA, "element %zu of \"prompt_tokens\" is not a token id", i);
+        tt_ids_add(ids, (int32_t)json_integer_value(token));
+    }
+    *ret_id = json_incref(json_object_get(object, "id"));
+    return 0;
+}
+
+/* Adds a line of the file. */
+static int add_line(const struct tt_args *args, const struct tt_pretrained *weights, bool is_json, const char *line,
+                    size_t size, struct tt_prompts *prompts)
+{
+    struct tt_prompt one = {.tokenizer = prompts->common.tokenizer, .chat = prompts->common.chat};
+    struct tt_prompts_line *added = &prompts->line[prompts->n - 1];
+    const char *text = line;
+    json_t *object = NULL;
+    int rc = 0;
+
+    if (is_json) {
+        TT_TRY(tt_json_parse(line, size, "the line", &object));
+        text = NULL;
+        TT_TRY(read_object(object, &text, &one.ids, &added->id));
+        size = text ? json_string_length(json_object_get(object, "prompt")) : 0;
+    }
+    if (text && !one.tokenizer)
+        TT_TRY(tt_pretrained_tokenizer(weights, NULL, &one.tokenizer)); /* for its message */
+    if (!text && one.chat)
+        TT_TRY(tt_fail(TT_EDATA, "--chat writes a text as a message, and \"prompt_tokens\" gives no text"));
+    if (text) {
+        one.text = tt_strndup(text, size);
+        TT_TRY(encode_text(args, weights, size, &one));
+    }
+    TT_TRY(check_filled(&one));
+    TT_TRY(tt_prompt_check_ids(weights, &one, &one.ids));
+    added->text = one.text;
+    added->ids = one.ids;
+    one.text = NULL;
+    one.ids = (struct tt_ids){0};
+out:
+    json_decref(object);
+    tt_free(one.text);
+    tt_ids_release(&one.ids);
+    return rc;
+}
+
+int tt_prompts_read(const struct tt_args *args, const struct tt_pretrained *weights, struct tt_prompts *ret_prompts)
+{
+    const char *path = tt_args_last(args, "prompts");
+    bool is_json = tt_text_ends(path, ".jsonl");
+    struct tt_prompts prompts = {0};
+    char *text = NULL, *at;
+    int64_t number = 1;
+    int32_t end = -1;
+    size_t size = 0;
+    int rc = 0;
+
+    TT_TRY(tt_file_read_any(path, TT_FILE_MOST, &text, &size));
+    TT_TRY(open_prompt(args, weights, !is_json, &prompts.common, &end));
+    for (at = text; at < text + size; number++) {
+        char *newline = memchr(at, '\n', (size_t)(text + size - at));
+        size_t n = (size_t)((newline ? newline : text + size) - at);
+        char *line = at;
+
+        at += n + 1;
+        if (n > 0 && line[n - 1] == '\r')
+            n--;
+        if (n == 0)
+            continue;
+        TT_PUSH(prompts.line, prompts.n, prompts.cap) = (struct tt_prompts_line){.number = number};
+        rc = add_line(args, weights, is_json, line, n, &prompts);
+        if (rc < 0)
+            TT_TRY(tt_wrap(rc, "%s:%" PRId64, path, number));
+    }
+    if (prompts.n == 0)
+        TT_TRY(tt_fail(TT_EUSAGE, "'%s' has no prompt", path));
+    TT_TRY(add_ends(weights, &prompts.common, end));
+    *ret_prompts = prompts;
+    prompts = (struct tt_prompts){0};
+out:
+    tt_free(text);
+    tt_prompts_release(&prompts);
+    return rc;
+}
+
+void tt_prompts_release(struct tt_prompts *prompts)
+{
+    for (int i = 0; i < prompts->n; i++) {
+        tt_free(prompts->line[i].text);
+        tt_ids_release(&prompts->line[i].ids);
+        json_decref(prompts->line[i].id);
+    }
+    tt_free(prompts->line);
+    tt_prompt_release(&prompts->common);
+    *prompts = (struct tt_prompts){.n = 0};
 }
 
 void tt_prompt_release(struct tt_prompt *prompt)

@@ -203,6 +203,78 @@ case_too_little_memory_is_an_error_before_weights_are_loaded() {
     expect_error 6 "this needs .* \(weights .*, cache of [0-9]+ tokens .*\), but --memory allows 1.00 GiB"
 }
 
+# Every text of a file of prompts is the one that its prompt has alone, in order, however many are generated at a time.
+case_many_prompts_have_the_texts_that_they_have_alone() {
+    make_run
+    printf 'And the\n\nIn the beginning God created\nx\nAnd God said, Let there be light\n' >prompts.txt
+    : >wanted
+    grep . prompts.txt | while read -r prompt; do
+        run generate run --prompt "$prompt" --max-new-tokens 12 --num-samples 2 --json
+        expect_ok
+        python3 -c "
+import json
+found = json.load(open('out'))
+for k, one in enumerate(found['samples']):
+    print(json.dumps([found['prompt'], k, one['text'], one['tokens'], one['finish']]))" >>wanted
+    done
+    for batch in 1 3 8; do
+        run generate run --prompts prompts.txt --max-new-tokens 12 --num-samples 2 --batch $batch
+        expect_ok
+        expect_err "titan: 4 prompts of [0-9]+ tokens in .*, 96 tokens in "
+        python3 -c "
+import json
+for line in open('out'):
+    one = json.loads(line)
+    print(json.dumps([one['prompt'], one['sample'], one['text'], one['tokens'], one['finish']]))" >found
+        expect_same found wanted
+    done
+    printf '{"prompt": "And the", "id": 7}\n{"prompt_tokens": [5, 17, 3], "id": "b"}\n' >prompts.jsonl
+    run generate run --prompts prompts.jsonl --max-new-tokens 6 --output texts.jsonl --greedy
+    expect_ok
+    refuse_out .
+    run generate run --prompt-tokens 5,17,3 --max-new-tokens 6 --greedy --json
+    expect_ok
+    expect_json "
+first, second = map(json.loads, open('texts.jsonl'))
+assert (first['id'], first['prompt'], first['finish'], 'sample' in first) == (7, 'And the', 'length', False), first
+assert (second['id'], second['prompt'], second['prompt_tokens']) == ('b', None, 3), second
+assert second['tokens'] == found['tokens'] and second['text'] == found['text'], (second, found)"
+}
+
+case_mistakes_in_many_prompts_are_named() {
+    make_run
+    run generate run --prompts nosuch
+    expect_error 3 "nosuch"
+    printf '\n\n' >empty
+    run generate run --prompts empty
+    expect_error 2 "'empty' has no prompt"
+    for line in '{"prompt": 3}' '{"prompt": "a", "prompt_tokens": [1]}' '[1]' '{}'; do
+        printf '{"prompt": "a"}\n%s\n' "$line" >bad.jsonl
+        run generate run --prompts bad.jsonl
+        expect_error 3 'bad.jsonl:2: wanted an object with "prompt"'
+    done
+    echo '{"prompt": "a", "temperature": 1}' >bad.jsonl
+    run generate run --prompts bad.jsonl
+    expect_error 3 'bad.jsonl:1: "temperature" is not known'
+    echo '{"prompt_tokens": [1, 2048]}' >bad.jsonl
+    run generate run --prompts bad.jsonl
+    expect_error 2 "bad.jsonl:1: .*token 2048 is not in the model's vocabulary"
+    echo '{"prompt":' >bad.jsonl
+    run generate run --prompts bad.jsonl
+    expect_error 3 "bad.jsonl:1: "
+    echo a >prompts
+    run generate run --prompts prompts --json
+    expect_error 2 "--prompts and --json exclude each other" "help: .* one line for each text"
+    run generate run --prompt a --batch 2
+    expect_error 2 "--batch and --output need --prompts"
+    run generate run --prompts prompts --output nosuch/texts
+    expect_error 3 "cannot write 'nosuch/texts'"
+    run generate run --prompts prompts --weights q5_0
+    expect_error 2 "q5_0" "q4_0"
+    run generate run --prompts prompts --weights q8_0
+    expect_error 2 "--weights q8_0 converts the files of Hugging Face and GGUF" "help: titan ckpt consolidate"
+}
+
 case_prompts_without_text_are_refused() {
     make_run
     run generate run

@@ -97,6 +97,50 @@ assert names["layers.0.attention.wq.weight"]["why"] == "values", names'
     run ckpt diff x.gguf run --atol 0.03
     expect_ok
 }
+
+# Prints the tokens of the JSON in out.
+tokens() {
+    python3 -c 'import json; print(json.load(open("out"))["tokens"])'
+}
+
+# Blocks stay as they are in the file; the elements are the same, so in float32 the text is that of unpacked matrices.
+# Matrices that are converted while they are loaded have the blocks of the exported file.
+case_blocks_are_generated_from_as_they_are() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run hf --format hf
+    expect_ok
+    for type in q4_0 q8_0; do
+        run ckpt consolidate run x.gguf --format gguf --type $type
+        expect_ok
+        for dtype in float32 bfloat16; do
+            ask="--prompt-tokens 5,17,3,29,11,2,40 --greedy --max-new-tokens 24 --ignore-eos --json --dtype $dtype"
+            run generate x.gguf $ask --threads 2
+            expect_ok
+            expect_json "assert found['weights']['$type'] >= 14 and 'unpacked' not in found['weights'], found['weights']
+assert found['memory_bytes'] > 0"
+            tokens >found.txt
+            run generate hf $ask --weights $type
+            expect_ok
+            tokens >converted.txt
+            expect_same found.txt converted.txt
+            run generate x.gguf $ask --weights unpacked
+            expect_json "assert list(found['weights']) == ['unpacked'], found['weights']"
+            tokens >unpacked.txt
+            [ $dtype = bfloat16 ] || expect_same found.txt unpacked.txt
+        done
+        run eval x.gguf --dataset text --dataset_path corpus.txt --seq_len 32 --json
+        expect_ok
+        cp out packed.json
+        run eval x.gguf --dataset text --dataset_path corpus.txt --seq_len 32 --json --weights unpacked
+        expect_json "
+packed = json.load(open('packed.json'))
+assert packed['weights']['$type'] >= 13 and packed['loss'] == found['loss'], (packed, found)"
+        rm x.gguf
+    done
+}
+
 # A file made from a run with the built-in tokenizer is enough to generate and to train; its tokens are the run's.
 case_a_file_is_enough_to_generate_and_to_train() {
     make_corpus
