@@ -61,7 +61,7 @@ static int parse_tensor(struct tt_safetensors *file, const char *name, const jso
     int n = 0;
 
     if (strlen(name) > NAME_MOST)
-        return tt_fail(TT_EDATA, "'%s': damaged header: a tensor name has %zu bytes, at most %d are allowed",
+        return tt_fail(TT_EDATA, "'%s': damaged header: a tensor name has %zu bytes, but at most %d are allowed",
                        file->path, strlen(name), NAME_MOST);
     if (!json_is_object(entry))
         return fail_tensor(file, name, "its entry is not an object");

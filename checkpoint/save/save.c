@@ -86,7 +86,7 @@ static int check_finite(const struct tt_ckpt_saving *s)
         if (s->shared.nonfinite[i])
             return tt_fail(TT_ENONFINITE,
                            "tensor '%s' has %" PRId64
-                           " values that are not finite: nothing was saved, older checkpoints are unchanged",
+                           " values that are not finite: nothing was saved, and older checkpoints are unchanged",
                            tt_ckpt_state_tensor(&s->stored, i)->name, s->shared.nonfinite[i]);
     return 0;
 }

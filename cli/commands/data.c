@@ -333,7 +333,7 @@ static int run_tokenizer(const struct tt_args *args)
         tt_warn("the text has more than %zu different words; the rarest, %lld of %lld in all, were not used",
                 words.most, (long long)words.n_dropped, (long long)words.n_words);
     if (trained.n_tokens < job->vocab)
-        tt_warn("the text gives no more than %d tokens, %lld were wanted\nhelp: use more text, or --vocab %d",
+        tt_warn("the text gives no more than %d tokens, but %lld were wanted\nhelp: use more text, or --vocab %d",
                 trained.n_tokens, (long long)job->vocab, trained.n_tokens);
     rc = print_result(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "path", tt_json_string(job->out), "tokens",
                                 (json_int_t)trained.n_tokens, "special", (json_int_t)trained.n_special, "merges",

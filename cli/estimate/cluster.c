@@ -274,7 +274,7 @@ static void print_calibration(const struct tt_cluster_calibration *c, const stru
 {
     const double gib = 1024.0 * 1024 * 1024;
 
-    tt_print("calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %% and is %.1f %%, products reach "
+    tt_print("calibrated    %d steps, %.0f tokens/s a device: the error was %+.1f %% and is %.1f %%; products reach "
              "%.3f of the machine's rate, not %.3f",
              c->steps, c->tokens_per_sec, 100 * c->error, 100 * fabs(c->error_after), c->share, c->old_share);
     if (c->bytes > 0)

@@ -581,7 +581,7 @@ int tt_history_load(const char *given, bool only_places, struct tt_history *ret_
     if (h.bad_lines == 1)
         tt_warn("1 line of '%s' is not a JSON object and is left out: line %" PRId64, h.path, h.first_bad);
     else if (h.bad_lines)
-        tt_warn("%" PRId64 " lines of '%s' are not JSON objects and are left out, the first is line %" PRId64,
+        tt_warn("%" PRId64 " lines of '%s' are not JSON objects and are left out; the first is line %" PRId64,
                 h.bad_lines, h.path, h.first_bad);
     *ret_history = h;
     return 0;

@@ -284,7 +284,7 @@ static void set_warnings(struct status *s)
     if (h->bad_lines == 1)
         warn(s, tt_format("1 line of metrics.jsonl is not a JSON object: line %" PRId64, h->first_bad));
     else if (h->bad_lines)
-        warn(s, tt_format("%" PRId64 " lines of metrics.jsonl are not JSON objects, the first is line %" PRId64,
+        warn(s, tt_format("%" PRId64 " lines of metrics.jsonl are not JSON objects; the first is line %" PRId64,
                           h->bad_lines, h->first_bad));
     if (s->alive && json_is_false(enabled))
         warn(s, tt_strdup("this run saves no checkpoints (checkpoint.enable is false)"));

@@ -68,7 +68,7 @@ static int fail_kind(const struct tt_gguf *file, const char *key, const char *wa
 
 static int fail_missing(const struct tt_gguf *file, const char *key)
 {
-    return tt_fail(TT_EDATA, "'%s' has no value of '%s'", file->path, key);
+    return tt_fail(TT_EDATA, "'%s' has no value '%s'", file->path, key);
 }
 
 /* Whether a value is a number, and which. An integer that neither a double nor an int64 represents exactly does not

@@ -555,11 +555,12 @@ int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, con
     if (rc < 0)
         return rc;
     if (rope->dynamic && (double)of->context > rope->original_max)
-        return tt_fail(TT_EUSAGE,
-                       "a context of %lld tokens is longer than the %g positions of %s, whose rope_type is dynamic: "
-                       "beyond these its base changes with every token, which titan does not do\nhelp: shorten the "
-                       "prompt or generate fewer tokens, or change rope_scaling in config.json to yarn or linear",
-                       (long long)of->context, rope->original_max, model->title);
+        return tt_fail(
+            TT_EUSAGE,
+            "a context of %lld tokens is longer than the %g positions of %s, whose rope_type is dynamic: "
+            "beyond these its base changes with every token, which titan does not support\nhelp: shorten the "
+            "prompt or generate fewer tokens, or change rope_scaling in config.json to yarn or linear",
+            (long long)of->context, rope->original_max, model->title);
     graph = tt_graph_new();
     graph->dtype = dtype;
     graph->cache_len = of->context;

@@ -120,13 +120,13 @@ int tt_model_check_seq_len(const struct tt_model *model, int64_t seq_len, bool d
     long long positions = (long long)model->dims.max_positions;
 
     if (documents && model->dims.rope.dynamic && (double)seq_len > model->dims.rope.original_max)
-        return tt_fail(TT_EUSAGE,
-                       "seq_len %lld is longer than the %g positions of %s, whose rope_type is dynamic: beyond these "
-                       "the base depends on the longest document of a batch, which titan does not do\nhelp: set %s to "
-                       "false, set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
-                       (long long)seq_len, model->dims.rope.original_max, model->title,
-                       TT_KEY_NAME(training.document_mask), TT_KEY_NAME(training.seq_len),
-                       TT_KEY_NAME(validation.seq_len), model->dims.rope.original_max);
+        return tt_fail(
+            TT_EUSAGE,
+            "seq_len %lld is longer than the %g positions of %s, whose rope_type is dynamic: beyond these "
+            "the base depends on the longest document of a batch, which titan does not support\nhelp: set %s to "
+            "false, set %s and %s to at most %g, or change rope_scaling in config.json to yarn or linear",
+            (long long)seq_len, model->dims.rope.original_max, model->title, TT_KEY_NAME(training.document_mask),
+            TT_KEY_NAME(training.seq_len), TT_KEY_NAME(validation.seq_len), model->dims.rope.original_max);
     if (!model->row->learned_positions || seq_len <= model->dims.max_positions)
         return 0;
     return tt_fail(TT_EUSAGE,

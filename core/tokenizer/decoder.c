@@ -134,8 +134,8 @@ static int add_steps(struct tt_decoder *d, const json_t *json, const char *where
         rc = tt_fail(TT_EDATA, "%s: decoder '%s' is not supported%s (%s)", where, type ? type : "(no type)",
                      step == NONE ? "" : " at its place",
                      d->is_byte_level ? "the pre_tokenizer is ByteLevel, and ByteLevel is"
-                                      : "Replace or Metaspace, ByteFallback, Fuse, Strip, in this order, are; also "
-                                        "ByteFallback first");
+                                      : "these are: Replace or Metaspace, ByteFallback, Fuse, Strip, in this order, or "
+                                        "with ByteFallback first");
         goto out;
     }
     if (step == STRIP) {

@@ -378,7 +378,7 @@ case_a_model_trains_with_an_own_tokenizer() {
     make_corpus
     run data tokenizer --vocab 2100 --pattern gpt2 --special '<|pad|>' --out made corpus.txt
     expect_ok
-    expect_err "the text gives no more than [0-9]* tokens, 2100 were wanted"
+    expect_err "the text gives no more than [0-9]* tokens, but 2100 were wanted"
     tokens=$(sed -n 's/^tokens *//p' out)
     run data tokenizer --vocab 2100 --out made "$TITAN_SOURCE/assets/kjv_train.jsonl" --force
     expect_ok

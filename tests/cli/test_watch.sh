@@ -133,7 +133,7 @@ case_torn_and_foreign_lines_do_no_harm() {
     printf '\n' >>two/metrics.jsonl
     run status two
     expect_ok
-    expect_out 'warning    2 lines of metrics.jsonl are not JSON objects, the first is line 2'
+    expect_out 'warning    2 lines of metrics.jsonl are not JSON objects; the first is line 2'
     printf 'a\nb\n' >text
     run compare one text
     expect_error 3 "'text' is not a run's metrics.jsonl"

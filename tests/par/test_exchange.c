@@ -400,7 +400,7 @@ static void peers_are_the_ranks_of_the_mesh(void **state)
         for (int n = 0; n < r.graph->n_nodes; n++)
             tt_schedule_run(&schedule, &r.stage, 0, 0, n);
         assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
-        assert_non_null(strstr(tt_error_message(), "rank 1 of 2, and this is rank 0 of 2 in tp"));
+        assert_non_null(strstr(tt_error_message(), "rank 1 of 2, but this is rank 0 of 2 in tp"));
         tt_schedule_release(&schedule);
     }
     rank_release(&r);

@@ -216,7 +216,7 @@ static void a_node_before_its_input_is_an_error(void **state)
 
     tt_schedule_run(&schedule, lowering.stages, 0, 0, 1);
     assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
-    assert_non_null(strstr(tt_error_message(), "runs rmsnorm on 'embeddings' before it is there"));
+    assert_non_null(strstr(tt_error_message(), "runs rmsnorm on 'embeddings' before that value exists"));
     schedule.instrs[0].kind = TT_FOLD;
     assert_int_equal(tt_program_new(&lowering, &schedule, &program), TT_EINTERNAL);
     assert_non_null(strstr(tt_error_message(), "a schedule cannot hold 'fold'"));

@@ -228,7 +228,7 @@ static int check_experts(const struct tt_config *cfg, const struct tt_model *mod
         else
             rc = tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
                              "%" PRId64 " ranks cannot share %" PRId64
-                             " experts, which are not divided themselves\nhelp: set it to a divisor of %" PRId64
+                             " experts, and titan never splits a single expert\nhelp: set it to a divisor of %" PRId64
                              ", and expert_parallel_degree to a multiple of it",
                              tp, experts, experts);
     } else if (experts % degree != 0) {

@@ -458,7 +458,7 @@ out:
 static int verify(const struct tt_args *args)
 {
     if (tt_args_has(args, "deep") && tt_args_has(args, "quick"))
-        return tt_fail(TT_EUSAGE, "'titan ckpt verify' takes one of --deep and --quick, both were given\n"
+        return tt_fail(TT_EUSAGE, "'titan ckpt verify' takes only one of --deep and --quick\n"
                                   "help: --deep reads every byte, --quick none");
     return describe(args, make_verify, print_verify);
 }

@@ -463,7 +463,7 @@ static int check(const struct tt_walk *w, const struct tt_instr *from, const str
     const char *name = graph->values[node->out[0]].name;
 
     if (peers->n < 2 || peers->n != place.n || peers->index != place.index)
-        return tt_fail(TT_EINTERNAL, "'%s' is exchanged as rank %d of %d, and this is rank %d of %d in %s", name,
+        return tt_fail(TT_EINTERNAL, "'%s' is exchanged as rank %d of %d, but this is rank %d of %d in %s", name,
                        peers->index, peers->n, place.index, place.n, tt_group_name(group_of(peers->axis)));
     if (!kind->uses_up)
         return 0;

@@ -52,7 +52,7 @@ int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from)
 
     (void)tt_node_routes(graph, from->node, &routed);
     if (node->attr.peers.n != place.n || node->attr.peers.index != place.index)
-        return tt_fail(TT_EINTERNAL, "experts are divided as on rank %d of %d, and this is rank %d of %d in %s",
+        return tt_fail(TT_EINTERNAL, "experts are divided as on rank %d of %d, but this is rank %d of %d in %s",
                        node->attr.peers.index, node->attr.peers.n, place.index, place.n, tt_group_name(TT_GROUP_EP));
     tt_lower_await_inputs(w, from);
     instr.kind = TT_EXPERTS;

@@ -67,8 +67,8 @@ int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from)
         int buffer = absent ? TT_NONE : tt_lower_input(w, from, node->in[i]);
 
         if (buffer == TT_NONE && !absent)
-            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before it is there", tt_op_row(node->op)->name,
-                           graph->values[node->in[i]].name);
+            return tt_fail(TT_EINTERNAL, "the schedule runs %s on '%s' before that value exists",
+                           tt_op_row(node->op)->name, graph->values[node->in[i]].name);
         tt_lower_operand(w, buffer);
     }
     return 0;
