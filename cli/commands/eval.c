@@ -30,8 +30,8 @@ static const struct tt_option options[] = {
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32 or bfloat16, in which the model computes (default: float32)"},
     {"weights", NULL, "TYPE",
-     "how memory holds matrices: stored, which keeps blocks of q4_0, q8_0, nf4 and int8, and bfloat16; unpacked; or "
-     "bfloat16, int8, nf4, q4_0 or q8_0, to which they are converted while they are loaded (default: stored)"},
+     "how matrices are kept in memory: stored, as in files with bfloat16 or blocks of q4_0, q8_0, nf4 or int8; "
+     "unpacked; or the type to which loading converts them: bfloat16, int8, nf4, q4_0 or q8_0 (default: stored)"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},

@@ -26,9 +26,10 @@ static const struct tt_option options[] = {
     {"prompt_file", NULL, "FILE", "the same, from a file"},
     {"prompt_tokens", NULL, "N,N...", "the same, as token ids"},
     {"prompts", NULL, "FILE",
-     "many prompts: a text a line, or in a file .jsonl objects with \"prompt\" or \"prompt_tokens\", and perhaps "
-     "\"id\"; prints a line of JSON for each, in order"},
-    {"batch", NULL, "N", "with --prompts, texts to generate at a time, each the same as alone (default: 8)"},
+     "many prompts: a text on each line or, in a .jsonl file, an object with \"prompt\" or \"prompt_tokens\", and "
+     "perhaps \"id\"; prints a line of JSON for each, in order"},
+    {"batch", NULL, "N",
+     "with --prompts, number of texts that are generated together; the texts stay the same (default: 8)"},
     {"output", NULL, "FILE", "with --prompts, write the lines to FILE"},
     {"chat", NULL, NULL,
      "answer the prompt as the message of a user, by the model's chat template; without a prompt, hold a "
@@ -54,8 +55,8 @@ static const struct tt_option options[] = {
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32, or bfloat16, which takes half the memory for weights (default: float32)"},
     {"weights", NULL, "TYPE",
-     "how memory holds matrices: stored, which keeps blocks of q4_0, q8_0, nf4 and int8, and bfloat16; unpacked; or "
-     "bfloat16, int8, nf4, q4_0 or q8_0, to which they are converted while they are loaded (default: stored)"},
+     "how matrices are kept in memory: stored, as in files with bfloat16 or blocks of q4_0, q8_0, nf4 or int8; "
+     "unpacked; or the type to which loading converts them: bfloat16, int8, nf4, q4_0 or q8_0 (default: stored)"},
     {"threads", NULL, "N", "threads (default: one for each core)"},
     {"memory", NULL, "SIZE", "memory that may be used, such as 8GiB (default: 0.9 of this machine's)"},
     {"json", NULL, NULL, "print JSON when all is done"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Continues many prompts, several at a time. When a text is over, the next prompt takes its sequence, so that the
- * weights are read for as many texts as possible. Lines are written in the order of the prompts.
+ * Continues many prompts, several at a time. When a text ends, the next prompt takes over its sequence, so that each
+ * read of the weights serves as many texts as possible. Lines are written in the order of the prompts.
  */
 #include <errno.h>
 #include <string.h>

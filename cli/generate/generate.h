@@ -131,9 +131,10 @@ struct tt_prompts {
 };
 
 /**
- * Reads the prompts of --prompts: of a file whose name ends in .jsonl an object a line, with "prompt" or
- * "prompt_tokens", and perhaps an "id"; of another file, a text a line. Empty lines count for nothing. With --chat each
- * text is what a user says. Errors: as tt_prompt_read, with the line; TT_EDATA for a line that is not such an object.
+ * Reads the prompts of --prompts. Each line of a file whose name ends in .jsonl is an object with "prompt" or
+ * "prompt_tokens", and perhaps an "id"; each line of any other file is a text. Empty lines are skipped. With --chat
+ * each text is what a user says. Errors: as tt_prompt_read, with the line; TT_EDATA for a line that is not such an
+ * object.
  */
 int tt_prompts_read(const struct tt_args *args, const struct tt_pretrained *weights,
                     struct tt_prompts *ret_prompts) TT_MUST_CHECK;

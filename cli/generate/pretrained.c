@@ -195,7 +195,7 @@ static enum tt_packing stored_packing(const struct tt_weights *weights, const st
     return weight->dtype == TT_BF16 && dtype == TT_F32 ? TT_PACKING_BF16 : TT_PACKING_NONE;
 }
 
-/* As the files have them. */
+/* Keeps the matrices in the packings of the files. */
 static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bool *packable)
 {
     struct tt_source *source = NULL;
@@ -217,7 +217,7 @@ static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bo
             unpacked = param->name;
     }
     if (unpacked)
-        tt_note("%s and others of its kind are in blocks in '%s', and in %s in memory", unpacked, w->path,
+        tt_note("%s and others of its kind are blocks in '%s', but %s in memory", unpacked, w->path,
                 tt_dtype_name(dtype));
 out:
     tt_weights_release(&weights);
