@@ -30,8 +30,7 @@ static void add_choices(struct tt_text *out, const char *list, size_t size)
     }
 }
 
-/* check|diff [--config FILE]".|Appends the possible first words after a command: "show check diff" for "show|check|diff
- * [--config FILE]".|check|diff [--config FILE]". */
+/* Appends the possible first words after a command: "show check diff" for "show|check|diff [--config FILE]". */
 static void add_verbs(const struct tt_command *command, struct tt_text *out)
 {
     size_t n = strcspn(command->arguments, " ");

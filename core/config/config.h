@@ -258,10 +258,9 @@ struct tt_config_row {
     const char *theirs, *why;
     /* the values that work today, "a|b", and the feature that the other values need; NULL: all work */
     const char *works, *needs;
-    /* b"; NULL: the default. A plan of titan's own memory counts `planned` keys.|`assumed`: what predictions for GPU
-     * clusters assume instead of the value; NULL: they use the value, or do not depend on it. `usual`: the values that
-     * agree with the assumption, "a|b"; NULL: the default. A plan of titan's own memory uses keys with the flag
-     * `planned`.|b"; NULL: the default. A plan of titan's own memory counts `planned` keys. */
+    /* `assumed`: what predictions for GPU clusters assume instead of the value; NULL: they use the value, or do not
+     * depend on it. `usual`: the values that agree with the assumption, "a|b"; NULL: the default. A plan of titan's own
+     * memory uses `planned` keys. */
     const char *assumed, *usual;
     bool planned;
 };

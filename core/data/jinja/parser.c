@@ -548,8 +548,7 @@ static void end_block(struct parser *p)
     p->token++;
 }
 
-/* b", whose name is the next token then.|Statements up to one of the tags in `ends`, "a|b"; the next token is then its
- * name.|b", whose name is the next token then. */
+/* Statements up to one of the tags in `ends`, "a|b"; the next token is then its name. */
 static struct tt_jnode *parse_body(struct parser *p, const char *ends)
 {
     end_block(p);
