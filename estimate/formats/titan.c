@@ -31,12 +31,23 @@ static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *jo
                 job->lora_targets |= (unsigned)targets[k].bit;
 }
 
+/* The optimizer whose memory and time are predicted. A switch, so that the compiler asks for new optimizers. */
+static enum tt_cluster_optimizer predicted(enum tt_optim_choice optim)
+{
+    switch (optim) {
+    case TT_OPTIM_ADAMW:
+    case TT_OPTIM_ADAM:
+        break;
+    case TT_OPTIM_MUON:
+        return TT_OPT_MUON;
+    case TT_OPTIM_LION:
+        return TT_OPT_LION;
+    }
+    return TT_OPT_ADAMW;
+}
+
 void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job)
 {
-    static const enum tt_cluster_optimizer optimizers[] = {[TT_OPTIM_ADAMW] = TT_OPT_ADAMW,
-                                                           [TT_OPTIM_ADAM] = TT_OPT_ADAMW,
-                                                           [TT_OPTIM_MUON] = TT_OPT_MUON,
-                                                           [TT_OPTIM_LION] = TT_OPT_LION};
     bool is_titan = strcmp(job->stack->name, "titan") == 0;
 
     if (is_titan || tt_config_is_set(cfg, TT_KEY(training.mixed_precision_param)))
@@ -46,7 +57,7 @@ void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job
     if (cfg->training.dtype == TT_DTYPE_BFLOAT16)
         job->weight_bytes = job->state_gradient_bytes = job->moment_bytes = 2;
     if (tt_config_is_set(cfg, TT_KEY(optimizer.name)))
-        job->optimizer = optimizers[cfg->optimizer.name];
+        job->optimizer = predicted(cfg->optimizer.name);
     if (cfg->lora.rank > 0)
         take_adapters(cfg, job);
 }
