@@ -255,18 +255,27 @@ static int64_t done(const struct tt_copying *c, const char *key)
     return (int64_t)json_integer_value(json_object_get(c->source[0]->manifest.meta, key));
 }
 
+/* The choice that the configuration made for a key of kind ENUM; the first one if it made none. */
+static int choice(const struct tt_copying *c, enum tt_key key)
+{
+    const struct tt_config_row *row = tt_config_row(key);
+    const char *word = json_string_value(setting(c, row->section, row->key));
+
+    for (int i = 0; word && i < row->choices->n; i++)
+        if (strcmp(row->choices->choice[i].word, word) == 0)
+            return row->choices->choice[i].value;
+    return row->choices->choice[0].value;
+}
+
 /* The learning rate of the next step: torchtitan has already set it when it saves. */
 static double next_rate(const struct tt_copying *c)
 {
-    const char *decay = json_string_value(setting(c, "lr_scheduler", "decay_type"));
     const struct tt_lr_schedule schedule = {
         .base = real(c, "optimizer", "lr", 0.0),
         .warmup_steps = count(c, "lr_scheduler", "warmup_steps", 0),
         .total_steps = count(c, "lr_scheduler", "total_steps", count(c, "training", "steps", 1)),
         .decay_ratio = real(c, "lr_scheduler", "decay_ratio", NAN),
-        .decay = decay && strcmp(decay, "sqrt") == 0     ? TT_DECAY_SQRT
-                 : decay && strcmp(decay, "cosine") == 0 ? TT_DECAY_COSINE
-                                                         : TT_DECAY_LINEAR,
+        .decay = (enum tt_decay_choice)choice(c, TT_KEY(lr_scheduler.decay_type)),
         .min_factor = real(c, "lr_scheduler", "min_lr_factor", 0.0),
     };
 
@@ -275,9 +284,7 @@ static double next_rate(const struct tt_copying *c)
 
 static enum tt_optim_choice optimizer_of(const struct tt_copying *c)
 {
-    const char *name = json_string_value(setting(c, "optimizer", "name"));
-
-    return name ? tt_optim_find(name) : TT_OPTIM_ADAMW;
+    return (enum tt_optim_choice)choice(c, TT_KEY(optimizer.name));
 }
 
 static struct tt_words words_of(const json_t *list)

@@ -13,27 +13,15 @@
 
 /* --- the table --- */
 
-static const struct {
-    const char *word;
-    const struct tt_optim_row *row;
-} optimizers[] = {
-#define ENTRY(unused, constant, row, word, doc) [constant] = {word, &tt_optim_##row},
+static const struct tt_optim_row *const optimizers[] = {
+#define ENTRY(unused, constant, row, word, doc) [constant] = &tt_optim_##row,
     TT_OPTIMIZERS(ENTRY, )
 #undef ENTRY
 };
 
 const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim)
 {
-    return optimizers[optim].row;
-}
-
-enum tt_optim_choice tt_optim_find(const char *word)
-{
-    int i = TT_OPTIMS - 1;
-
-    while (i > 0 && strcmp(optimizers[i].word, word) != 0)
-        i--;
-    return (enum tt_optim_choice)i;
+    return optimizers[optim];
 }
 
 bool tt_optim_has_moment(const char *name)
@@ -42,7 +30,7 @@ bool tt_optim_has_moment(const char *name)
 
     for (int i = 0; end && i < TT_OPTIMS; i++)
         for (int k = 0; k < TT_OPTIM_MOMENTS; k++)
-            if (optimizers[i].row->moments[k] && strcmp(end + 1, optimizers[i].row->moments[k]) == 0)
+            if (optimizers[i]->moments[k] && strcmp(end + 1, optimizers[i]->moments[k]) == 0)
                 return true;
     return false;
 }

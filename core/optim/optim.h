@@ -73,9 +73,6 @@ TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
 /** The row of an optimizer. */
 const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim);
 
-/** The optimizer for a word of optimizer.name; AdamW if there is none. */
-enum tt_optim_choice tt_optim_find(const char *word);
-
 /** Whether the name of a tensor in the optimizer's state ends in the name of a moment of any optimizer. */
 bool tt_optim_has_moment(const char *name);
 
@@ -95,7 +92,8 @@ int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int thread
 
 /* --- the learning rate --- */
 
-/* torchtitan's warm-up, stable, decay schedule. */
+/* torchtitan's warm-up, stable, decay schedule. Two functions fill it: tt_train_step (trainer/step/step.c), and next_rate
+ * (checkpoint/export/dcp.c) for checkpoints in PyTorch's format. */
 struct tt_lr_schedule {
     double base;
     int64_t warmup_steps;
