@@ -150,10 +150,10 @@ case_settings_of_the_state_are_priced() {
     expect_err "optimizer.name 'Sophia' is none of AdamW, Adam, Muon and SGD"
 }
 
-# Each key that tests/unit/data/estimate_keys.txt calls priced changes the prediction; flags behind its value belong to
+# Each key that tests/unit/data/config_keys.txt calls priced changes the prediction; flags behind its value belong to
 # both jobs.
 case_keys_that_are_priced_change_the_prediction() {
-    grep -E "^[a-z0-9_.]+ priced ." "$TITAN_SOURCE/tests/unit/data/estimate_keys.txt" >priced.txt
+    grep -E "^[a-z0-9_.]+ priced ." "$TITAN_SOURCE/tests/unit/data/config_keys.txt" >priced.txt
     [ "$(wc -l <priced.txt)" -gt 20 ] || not_as "$(cat priced.txt)"
     run estimate $model_8b --machine h100-sxm --ranks 64 --json
     cp out usual.json

@@ -110,21 +110,6 @@ static void ranges_offer_only_what_is_built(void **state)
     }
 }
 
-/* Every key, in order: a key that is added or removed must be added or removed here too. */
-static void keys_are_the_listed_ones(void **state)
-{
-    struct tt_text keys = {0};
-    char *expect = NULL;
-    size_t size = 0;
-
-    for (int i = 0; i < tt_config_n_rows; i++)
-        tt_text_add(&keys, "%s\n", tt_config_rows[i].path);
-    assert_int_equal(tt_file_read(TT_SOURCE_DIR "/tests/unit/data/config_keys.txt", &expect, &size), 0);
-    assert_string_equal(keys.text, expect);
-    tt_text_release(&keys);
-    tt_free(expect);
-}
-
 static void rows_are_well_formed(void **state)
 {
     for (int i = 0; i < tt_config_n_rows; i++) {
@@ -434,7 +419,6 @@ int main(void)
         cmocka_unit_test(validation_follows_training),
         cmocka_unit_test(words_may_be_written_in_capitals),
         cmocka_unit_test(ranges_offer_only_what_is_built),
-        cmocka_unit_test(keys_are_the_listed_ones),
         cmocka_unit_test(rows_are_well_formed),
         cmocka_unit_test(every_row_takes_its_limits_and_nothing_outside),
         cmocka_unit_test(the_last_setting_wins_and_its_origin_is_kept),
