@@ -637,7 +637,8 @@ static int precision(struct reader *r)
     job->float32 = !computes;
     job->gradient_bytes = reduces ? 2 : 0;
     if (optimizer && !tt_cluster_optimizer_find(optimizer, &job->optimizer))
-        TT_TRY(tt_fail(TT_EUSAGE, "estimate: optimizer.name '%s' is none of AdamW, Adam, Muon and SGD", optimizer));
+        TT_TRY(
+            tt_fail(TT_EUSAGE, "estimate: optimizer.name '%s' is none of AdamW, Adam, Muon, Lion and SGD", optimizer));
     if (is_true(value_of(&r->pairs, "training.enable_cpu_offload")))
         job->offload = TT_OFFLOAD_ALL;
 out:

@@ -147,7 +147,7 @@ case_settings_of_the_state_are_priced() {
     done
     run estimate --machine h100-sxm --ranks 8 -- --config llama3_8b --optimizer.name Sophia
     expect_code 2
-    expect_err "optimizer.name 'Sophia' is none of AdamW, Adam, Muon and SGD"
+    expect_err "optimizer.name 'Sophia' is none of AdamW, Adam, Muon, Lion and SGD"
 }
 
 # Each key that tests/unit/data/config_keys.txt calls priced changes the prediction; flags behind its value belong to
