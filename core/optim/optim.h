@@ -92,8 +92,8 @@ int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int thread
 
 /* --- the learning rate --- */
 
-/* torchtitan's warm-up, stable, decay schedule. Two functions fill it: tt_train_step (trainer/step/step.c), and next_rate
- * (checkpoint/export/dcp.c) for checkpoints in PyTorch's format. */
+/* torchtitan's warm-up, stable, decay schedule. Two functions fill it: tt_train_step (trainer/step/step.c), and for
+ * checkpoints in PyTorch's format next_rate (checkpoint/export/dcp.c). */
 struct tt_lr_schedule {
     double base;
     int64_t warmup_steps;

@@ -59,107 +59,16 @@ static void compare(struct check *check, const char *what, const char *shape, co
 
 /* --- element by element --- */
 
-static void add(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->add(out[0], in[0], in[1], n);
-}
-
-static void add_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->add_bf16(out[0], in[0], in[1], n);
-}
-
-static void gelu_fwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->gelu_fwd(out[0], in[0], n);
-}
-
-static void gelu_fwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->gelu_fwd_bf16(out[0], in[0], n);
-}
-
-static void gelu_bwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->gelu_bwd(out[0], in[0], in[1], n);
-}
-
-static void gelu_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->gelu_bwd_bf16(out[0], in[0], in[1], n);
-}
-
-static void geglu_fwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->geglu_fwd(out[0], in[0], in[1], n);
-}
-
-static void geglu_fwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->geglu_fwd_bf16(out[0], in[0], in[1], n);
-}
-
-static void geglu_bwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->geglu_bwd(out[0], out[1], in[0], in[1], in[2], n);
-}
-
-static void geglu_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->geglu_bwd_bf16(out[0], out[1], in[0], in[1], in[2], n);
-}
-
-static void gelu_erf_fwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->gelu_erf_fwd(out[0], in[0], n);
-}
-
-static void gelu_erf_fwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->gelu_erf_fwd_bf16(out[0], in[0], n);
-}
-
-static void gelu_erf_bwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->gelu_erf_bwd(out[0], in[0], in[1], n);
-}
-
-static void gelu_erf_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->gelu_erf_bwd_bf16(out[0], in[0], in[1], n);
-}
-
-static const float factor = 1.7F;
-
-static void scale(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->scale(out[0], in[0], factor, n);
-}
-
-static void scale_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->scale_bf16(out[0], in[0], factor, n);
-}
-
-static void swiglu_fwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->swiglu_fwd(out[0], in[0], in[1], n);
-}
-
-static void swiglu_fwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->swiglu_fwd_bf16(out[0], in[0], in[1], n);
-}
-
-static void swiglu_bwd(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)
-{
-    table->swiglu_bwd(out[0], out[1], in[0], in[1], in[2], n);
-}
-
-static void swiglu_bwd_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n)
-{
-    table->swiglu_bwd_bf16(out[0], out[1], in[0], in[1], in[2], n);
-}
+#define CALLS(kernel, n_in, n_out, call)                                                                          \
+    static void kernel(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n)            \
+    {                                                                                                             \
+        table->kernel call;                                                                                       \
+    }                                                                                                             \
+    static void kernel##_bf16(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n) \
+    {                                                                                                             \
+        table->kernel##_bf16 call;                                                                                \
+    }
+CHECK_ELEMENTWISE(CALLS)
 
 static const struct elementwise {
     const char *kernel;
@@ -167,16 +76,9 @@ static const struct elementwise {
     void (*wide)(const struct tt_kernels *table, float *const *out, float *const *in, int64_t n);
     void (*half)(const struct tt_kernels *table, tt_bf16 *const *out, tt_bf16 *const *in, int64_t n);
 } elementwise[] = {
-    {"add_bf16", 2, 1, add, add_bf16},
-    {"gelu_fwd_bf16", 1, 1, gelu_fwd, gelu_fwd_bf16},
-    {"gelu_bwd_bf16", 2, 1, gelu_bwd, gelu_bwd_bf16},
-    {"geglu_fwd_bf16", 2, 1, geglu_fwd, geglu_fwd_bf16},
-    {"geglu_bwd_bf16", 3, 2, geglu_bwd, geglu_bwd_bf16},
-    {"gelu_erf_fwd_bf16", 1, 1, gelu_erf_fwd, gelu_erf_fwd_bf16},
-    {"gelu_erf_bwd_bf16", 2, 1, gelu_erf_bwd, gelu_erf_bwd_bf16},
-    {"scale_bf16", 1, 1, scale, scale_bf16},
-    {"swiglu_fwd_bf16", 2, 1, swiglu_fwd, swiglu_fwd_bf16},
-    {"swiglu_bwd_bf16", 3, 2, swiglu_bwd, swiglu_bwd_bf16},
+#define ROW(kernel, n_in, n_out, call) {#kernel "_bf16", n_in, n_out, kernel, kernel##_bf16},
+    CHECK_ELEMENTWISE(ROW)
+#undef ROW
 };
 
 /* Every output in the memory of every input; the other output has its own memory. */
@@ -425,17 +327,11 @@ static void check_softmax_grad(struct check *check)
     }
 }
 
+/* clang-format off */
 const struct check_case bf16_cases[] = {
-    {"add_bf16", check_elementwise},
-    {"gelu_fwd_bf16", check_elementwise},
-    {"gelu_bwd_bf16", check_elementwise},
-    {"geglu_fwd_bf16", check_elementwise},
-    {"geglu_bwd_bf16", check_elementwise},
-    {"gelu_erf_fwd_bf16", check_elementwise},
-    {"gelu_erf_bwd_bf16", check_elementwise},
-    {"scale_bf16", check_elementwise},
-    {"swiglu_fwd_bf16", check_elementwise},
-    {"swiglu_bwd_bf16", check_elementwise},
+#define CASE(kernel, n_in, n_out, call) {#kernel "_bf16", check_elementwise},
+    CHECK_ELEMENTWISE(CASE)
+#undef CASE
     {"rope_bf16", check_rope},
     {"rmsnorm_fwd_bf16", check_rmsnorm},
     {"rmsnorm_bwd_bf16", check_rmsnorm_bwd},
@@ -447,4 +343,5 @@ const struct check_case bf16_cases[] = {
     {"cross_entropy_grad_bf16", check_cross_entropy_grad},
     {"softmax_grad_bf16", check_softmax_grad},
 };
+/* clang-format on */
 const int n_bf16_cases = sizeof bf16_cases / sizeof *bf16_cases;

@@ -15,7 +15,7 @@
 #include "core/math/rng.h"
 #include "core/math/stats.h"
 #include "core/os/file.h"
-#include "tests/kernels/references.h"
+#include "tests/kernels/kernelcheck.h"
 
 enum { ARRAYS = 6 };
 
@@ -48,11 +48,6 @@ struct bench_case {
 };
 
 /* --- one call each --- */
-
-static void run_add(const struct work *w)
-{
-    w->table->add(w->x[2], w->x[0], w->x[1], w->n);
-}
 
 /* Hyperparameters of a step in the middle of a run. */
 static const struct tt_adamw_numbers adamw_numbers = {.decoupled = true,
@@ -125,36 +120,6 @@ static void run_soft_cap(const struct work *w)
     w->table->soft_cap(w->x[1], w->x[0], w->n, 30.0F);
 }
 
-static void run_gelu_fwd(const struct work *w)
-{
-    w->table->gelu_fwd(w->x[1], w->x[0], w->n);
-}
-
-static void run_gelu_bwd(const struct work *w)
-{
-    w->table->gelu_bwd(w->x[2], w->x[1], w->x[0], w->n);
-}
-
-static void run_geglu_fwd(const struct work *w)
-{
-    w->table->geglu_fwd(w->x[2], w->x[0], w->x[1], w->n);
-}
-
-static void run_geglu_bwd(const struct work *w)
-{
-    w->table->geglu_bwd(w->x[3], w->x[4], w->x[2], w->x[0], w->x[1], w->n);
-}
-
-static void run_gelu_erf_fwd(const struct work *w)
-{
-    w->table->gelu_erf_fwd(w->x[1], w->x[0], w->n);
-}
-
-static void run_gelu_erf_bwd(const struct work *w)
-{
-    w->table->gelu_erf_bwd(w->x[2], w->x[1], w->x[0], w->n);
-}
-
 static void run_gemv(const struct work *w)
 {
     w->table->gemv(w->x[2], w->x[0], w->x[1], w->rows, w->width);
@@ -218,16 +183,31 @@ static tt_bf16 *half(const struct work *w, int i)
     return (tt_bf16 *)(void *)w->x[i];
 }
 
+/* The inputs are the first arrays, the outputs the next. */
+#define RUN(kernel, n_in, n_out, call)                                \
+    static void run_##kernel(const struct work *w)                    \
+    {                                                                 \
+        float *const *in = w->x, *const *out = w->x + (n_in);         \
+        const int64_t n = w->n;                                       \
+                                                                      \
+        w->table->kernel call;                                        \
+    }                                                                 \
+    static void run_##kernel##_bf16(const struct work *w)             \
+    {                                                                 \
+        tt_bf16 *x[ARRAYS], *const *in = x, *const *out = x + (n_in); \
+        const int64_t n = w->n;                                       \
+                                                                      \
+        for (int i = 0; i < ARRAYS; i++)                              \
+            x[i] = half(w, i);                                        \
+        w->table->kernel##_bf16 call;                                 \
+    }
+CHECK_ELEMENTWISE(RUN)
+
 static void run_adamw_bf16(const struct work *w)
 {
     static const struct tt_adamw_rounding rounding = {1, 2, 3};
 
     w->table->adamw_bf16(&adamw_numbers, &rounding, half(w, 0), w->x[1], half(w, 2), half(w, 3), w->n);
-}
-
-static void run_add_bf16(const struct work *w)
-{
-    w->table->add_bf16(half(w, 2), half(w, 0), half(w, 1), w->n);
 }
 
 static void run_cross_entropy_grad_bf16(const struct work *w)
@@ -239,36 +219,6 @@ static void run_softmax_grad_bf16(const struct work *w)
 {
     for (int64_t r = 0; r < w->rows; r++)
         w->table->softmax_grad_bf16(half(w, 1) + r * w->width, w->x[0] + r * w->width, w->width, 3.0F, 1e-3F, 0.0F);
-}
-
-static void run_gelu_fwd_bf16(const struct work *w)
-{
-    w->table->gelu_fwd_bf16(half(w, 1), half(w, 0), w->n);
-}
-
-static void run_gelu_bwd_bf16(const struct work *w)
-{
-    w->table->gelu_bwd_bf16(half(w, 2), half(w, 1), half(w, 0), w->n);
-}
-
-static void run_geglu_fwd_bf16(const struct work *w)
-{
-    w->table->geglu_fwd_bf16(half(w, 2), half(w, 0), half(w, 1), w->n);
-}
-
-static void run_geglu_bwd_bf16(const struct work *w)
-{
-    w->table->geglu_bwd_bf16(half(w, 3), half(w, 4), half(w, 2), half(w, 0), half(w, 1), w->n);
-}
-
-static void run_gelu_erf_fwd_bf16(const struct work *w)
-{
-    w->table->gelu_erf_fwd_bf16(half(w, 1), half(w, 0), w->n);
-}
-
-static void run_gelu_erf_bwd_bf16(const struct work *w)
-{
-    w->table->gelu_erf_bwd_bf16(half(w, 2), half(w, 1), half(w, 0), w->n);
 }
 
 static void run_gemv_bf16(const struct work *w)
@@ -334,16 +284,6 @@ static void run_rope(const struct work *w)
     w->table->rope(w->x[2], w->x[0], w->x[1], &shape, 0, w->rows);
 }
 
-static void run_scale(const struct work *w)
-{
-    w->table->scale(w->x[1], w->x[0], 0.5F, w->n);
-}
-
-static void run_scale_bf16(const struct work *w)
-{
-    w->table->scale_bf16(half(w, 1), half(w, 0), 0.5F, w->n);
-}
-
 static void run_scatter_add(const struct work *w)
 {
     w->table->scatter_add(w->x[1], w->x[0], w->labels, w->rows, w->width, w->width);
@@ -352,16 +292,6 @@ static void run_scatter_add(const struct work *w)
 static void run_sum_rows(const struct work *w)
 {
     w->table->sum_rows(w->x[1], NULL, w->x[0], w->rows, w->width, w->width);
-}
-
-static void run_swiglu_fwd(const struct work *w)
-{
-    w->table->swiglu_fwd(w->x[2], w->x[0], w->x[1], w->n);
-}
-
-static void run_swiglu_bwd(const struct work *w)
-{
-    w->table->swiglu_bwd(w->x[3], w->x[4], w->x[2], w->x[0], w->x[1], w->n);
 }
 
 /* n elements of pairs. */
@@ -401,16 +331,6 @@ static void run_scatter_add_bf16(const struct work *w)
 static void run_sum_rows_bf16(const struct work *w)
 {
     w->table->sum_rows_bf16(w->x[1], NULL, half(w, 0), w->rows, w->width, w->width);
-}
-
-static void run_swiglu_fwd_bf16(const struct work *w)
-{
-    w->table->swiglu_fwd_bf16(half(w, 2), half(w, 0), half(w, 1), w->n);
-}
-
-static void run_swiglu_bwd_bf16(const struct work *w)
-{
-    w->table->swiglu_bwd_bf16(half(w, 3), half(w, 4), half(w, 2), half(w, 0), half(w, 1), w->n);
 }
 
 /* The query heads of one key/value head. Arrays 0 to 4 are q, k, v, o and dout, array 5 is lse. */
@@ -587,8 +507,6 @@ static const struct family matrices_bf16 = {choose_bgemm, prepare_bgemm};
 /* --- the cases --- */
 
 static const struct bench_case bench_cases[] = {
-    {"add", run_add, 3.0, 0.0, 512, NULL},
-    {"add_bf16", run_add_bf16, 1.5, 0.0, 512, NULL},
     {"adamw", run_adamw, 7.0, 0.0, 512, NULL},
     {"adamw_bf16", run_adamw_bf16, 4.0, 0.0, 512, NULL},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0, &attention},
@@ -606,18 +524,6 @@ static const struct bench_case bench_cases[] = {
     {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096, NULL},
     {"cross_entropy_grad_bf16", run_cross_entropy_grad_bf16, 1.5, 0.0, 4096, NULL},
     {"exp", run_exp, 2.0, 0.0, 512, NULL},
-    {"geglu_fwd", run_geglu_fwd, 3.0, 0.0, 512, NULL},
-    {"geglu_fwd_bf16", run_geglu_fwd_bf16, 1.5, 0.0, 512, NULL},
-    {"geglu_bwd", run_geglu_bwd, 5.0, 0.0, 512, NULL},
-    {"geglu_bwd_bf16", run_geglu_bwd_bf16, 2.5, 0.0, 512, NULL},
-    {"gelu_fwd", run_gelu_fwd, 2.0, 0.0, 512, NULL},
-    {"gelu_fwd_bf16", run_gelu_fwd_bf16, 1.0, 0.0, 512, NULL},
-    {"gelu_bwd", run_gelu_bwd, 3.0, 0.0, 512, NULL},
-    {"gelu_bwd_bf16", run_gelu_bwd_bf16, 1.5, 0.0, 512, NULL},
-    {"gelu_erf_fwd", run_gelu_erf_fwd, 2.0, 0.0, 512, NULL},
-    {"gelu_erf_fwd_bf16", run_gelu_erf_fwd_bf16, 1.0, 0.0, 512, NULL},
-    {"gelu_erf_bwd", run_gelu_erf_bwd, 3.0, 0.0, 512, NULL},
-    {"gelu_erf_bwd_bf16", run_gelu_erf_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"gemv", run_gemv, 1.0, 0.0, 512, NULL},
     {"gemv_bf16", run_gemv_bf16, 0.5, 0.0, 512, NULL},
     {"gemv_packed", run_gemv_packed, 34.0 / 128.0, 0.0, 512, NULL}, /* q8_0: 34 bytes for 32 elements */
@@ -636,8 +542,6 @@ static const struct bench_case bench_cases[] = {
     {"rmsnorm_bwd_bf16", run_rmsnorm_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"rope", run_rope, 2.0, 0.0, 512, NULL},
     {"rope_bf16", run_rope_bf16, 1.0, 0.0, 512, NULL},
-    {"scale", run_scale, 2.0, 0.0, 512, NULL},
-    {"scale_bf16", run_scale_bf16, 1.0, 0.0, 512, NULL},
     {"scatter_add", run_scatter_add, 1.0, 0.0, 512, NULL},
     {"scatter_add_bf16", run_scatter_add_bf16, 0.5, 0.0, 512, NULL},
     {"sgemm", run_sgemm, 0.0, 1.0, 0, &matrices},
@@ -650,14 +554,15 @@ static const struct bench_case bench_cases[] = {
     {"squares", run_squares, 1.0, 0.0, 512, NULL},
     {"sum_rows", run_sum_rows, 1.0, 0.0, 512, NULL},
     {"sum_rows_bf16", run_sum_rows_bf16, 0.5, 0.0, 512, NULL},
-    {"swiglu_fwd", run_swiglu_fwd, 3.0, 0.0, 512, NULL},
-    {"swiglu_fwd_bf16", run_swiglu_fwd_bf16, 1.5, 0.0, 512, NULL},
-    {"swiglu_bwd", run_swiglu_bwd, 5.0, 0.0, 512, NULL},
-    {"swiglu_bwd_bf16", run_swiglu_bwd_bf16, 2.5, 0.0, 512, NULL},
     {"swiglu_clamped_fwd", run_swiglu_clamped_fwd, 1.5, 0.0, 512, NULL},
     {"swiglu_clamped_fwd_bf16", run_swiglu_clamped_fwd_bf16, 0.75, 0.0, 512, NULL},
     {"swiglu_clamped_bwd", run_swiglu_clamped_bwd, 2.5, 0.0, 512, NULL},
     {"swiglu_clamped_bwd_bf16", run_swiglu_clamped_bwd_bf16, 1.25, 0.0, 512, NULL},
+#define CASE(kernel, n_in, n_out, call)                        \
+    {#kernel, run_##kernel, (n_in) + (n_out), 0.0, 512, NULL}, \
+        {#kernel "_bf16", run_##kernel##_bf16, ((n_in) + (n_out)) / 2.0, 0.0, 512, NULL},
+    CHECK_ELEMENTWISE(CASE)
+#undef CASE
 };
 enum { N_CASES = sizeof bench_cases / sizeof *bench_cases };
 
