@@ -27,17 +27,24 @@ static void torchtitans_vectors(void **state)
     static const double no_decay[] = {.5, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     static const double capped[] = {.2, .4, .6, .8, 1, 1, .8, .6, .4, .2};
 
-    check((struct tt_lr_schedule){1.0, 2, 10, (double)NAN, TT_DECAY_LINEAR, 0.0}, no_ratio, 10);
-    check((struct tt_lr_schedule){1.0, 2, 10, 0.5, TT_DECAY_LINEAR, 0.0}, half, 10);
-    check((struct tt_lr_schedule){1.0, 10, 5, (double)NAN, TT_DECAY_LINEAR, 0.0}, short_run, 5);
-    check((struct tt_lr_schedule){1.0, 2, 10, 0.0, TT_DECAY_LINEAR, 0.0}, no_decay, 10);
-    check((struct tt_lr_schedule){1.0, 5, 10, 0.8, TT_DECAY_LINEAR, 0.0}, capped, 10);
+    check((struct tt_lr_schedule){.base = 1.0, .warmup_steps = 2, .total_steps = 10, .decay_ratio = (double)NAN},
+          no_ratio, 10);
+    check((struct tt_lr_schedule){.base = 1.0, .warmup_steps = 2, .total_steps = 10, .decay_ratio = 0.5}, half, 10);
+    check((struct tt_lr_schedule){.base = 1.0, .warmup_steps = 10, .total_steps = 5, .decay_ratio = (double)NAN},
+          short_run, 5);
+    check((struct tt_lr_schedule){.base = 1.0, .warmup_steps = 2, .total_steps = 10, .decay_ratio = 0.0}, no_decay, 10);
+    check((struct tt_lr_schedule){.base = 1.0, .warmup_steps = 5, .total_steps = 10, .decay_ratio = 0.8}, capped, 10);
 }
 
 /* As in the reference runs of tests/golden: three steps of warm-up, then cosine down to a tenth. */
 static void cosine_with_a_floor(void **state)
 {
-    const struct tt_lr_schedule s = {1e-3, 3, 20, (double)NAN, TT_DECAY_COSINE, 0.1};
+    const struct tt_lr_schedule s = {.base = 1e-3,
+                                     .warmup_steps = 3,
+                                     .total_steps = 20,
+                                     .decay_ratio = (double)NAN,
+                                     .decay = TT_DECAY_COSINE,
+                                     .min_factor = 0.1};
 
     assert_true(fabs(tt_lr_at(&s, 1) - 1e-3 / 3.0) < 1e-15);
     assert_true(fabs(tt_lr_at(&s, 4) - 1e-3) < 1e-15);
@@ -47,7 +54,8 @@ static void cosine_with_a_floor(void **state)
 
 static void square_root_decay(void **state)
 {
-    const struct tt_lr_schedule s = {2.0, 0, 4, (double)NAN, TT_DECAY_SQRT, 0.2};
+    const struct tt_lr_schedule s = {
+        .base = 2.0, .total_steps = 4, .decay_ratio = (double)NAN, .decay = TT_DECAY_SQRT, .min_factor = 0.2};
 
     assert_true(tt_lr_at(&s, 1) == 2.0);
     assert_true(fabs(tt_lr_at(&s, 2) - 2.0 * (0.2 + 0.8 * 0.5)) < 1e-15);
@@ -57,9 +65,12 @@ static void square_root_decay(void **state)
 /* Here torchtitan's formula gives rates below 0 or, for cosine, rates that rise again. */
 static void steps_beyond_the_last_keep_its_rate(void **state)
 {
-    const struct tt_lr_schedule linear = {1.0, 2, 10, (double)NAN, TT_DECAY_LINEAR, 0.2};
-    const struct tt_lr_schedule cosine = {1.0, 2, 10, 0.5, TT_DECAY_COSINE, 0.0};
-    const struct tt_lr_schedule warmup = {1.0, 10, 5, (double)NAN, TT_DECAY_LINEAR, 0.0};
+    const struct tt_lr_schedule linear = {
+        .base = 1.0, .warmup_steps = 2, .total_steps = 10, .decay_ratio = (double)NAN, .min_factor = 0.2};
+    const struct tt_lr_schedule cosine = {
+        .base = 1.0, .warmup_steps = 2, .total_steps = 10, .decay_ratio = 0.5, .decay = TT_DECAY_COSINE};
+    const struct tt_lr_schedule warmup = {
+        .base = 1.0, .warmup_steps = 10, .total_steps = 5, .decay_ratio = (double)NAN};
 
     assert_true(tt_lr_at(&linear, 11) == tt_lr_at(&linear, 10));
     assert_true(tt_lr_at(&linear, 1000000) == tt_lr_at(&linear, 10));
@@ -73,8 +84,8 @@ static void decay_steps_round_half_to_even(void **state)
 {
     static const double seven[] = {1, 1, 1, 1, .75, .5, .25}, five[] = {1, 1, 1, 1, .5};
 
-    check((struct tt_lr_schedule){1.0, 0, 7, 0.5, TT_DECAY_LINEAR, 0.0}, seven, 7);
-    check((struct tt_lr_schedule){1.0, 0, 5, 0.5, TT_DECAY_LINEAR, 0.0}, five, 5);
+    check((struct tt_lr_schedule){.base = 1.0, .total_steps = 7, .decay_ratio = 0.5}, seven, 7);
+    check((struct tt_lr_schedule){.base = 1.0, .total_steps = 5, .decay_ratio = 0.5}, five, 5);
 }
 
 int main(void)
