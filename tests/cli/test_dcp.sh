@@ -183,7 +183,8 @@ EOF2
 case_it_has_the_options_of_the_optimizer_and_the_rate_of_the_next_step() {
     make_tokens
     run train $model --training.steps=4 --checkpoint.enable --checkpoint.interval=3 --job.dump_folder=run \
-        --lr_scheduler.warmup_steps=9 --optimizer.lr=0.004 --optimizer.beta2=0.9 --optimizer.name=Adam \
+        --lr_scheduler.warmup_steps=1 --lr_scheduler.decay_type=cosine --lr_scheduler.min_lr_factor=0.1 \
+        --optimizer.lr=0.004 --optimizer.beta2=0.9 --optimizer.name=Adam \
         --optimizer.no_decay=norm --optimizer.lr_factors=wq=0.25
     expect_ok
     run ckpt convert run/checkpoint/step-3 theirs --format dcp
