@@ -161,12 +161,14 @@ double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_clust
     return latency(job, g, bytes) + fmax(near / up, far / net);
 }
 
+/* The slowest hop paces a pipeline: if its ranks are on several nodes, one between nodes, whose network the neighbours
+ * that send at the same time share. */
 double tt_cluster_message_sec(const struct tt_cluster_job *job, double stride, double bytes)
 {
     double share = inside, devices = num(job, TT_M_DEVICES);
 
-    if (stride < devices)
+    if (stride * job->pp <= devices)
         return num(job, TT_M_CALL) + bytes / (num(job, TT_M_UP_RATE) * num(job, TT_M_UP_SHARE) * share);
     return num(job, TT_M_CALL) + num(job, TT_M_NET_STEP) +
-           bytes / (net_rate(job) / devices * num(job, TT_M_NET_SHARE) * share);
+           bytes / (net_rate(job) / fmin(stride, devices) * num(job, TT_M_NET_SHARE) * share);
 }

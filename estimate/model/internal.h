@@ -59,6 +59,12 @@ struct tt_cluster_work {
 /** The width of activations, relative to that in the stack's type: 2 if a stack for bfloat16 computes in float32. */
 double tt_cluster_widened(const struct tt_cluster_job *job);
 
+/**
+ * The kernel of attention, 0 to 3 as in struct tt_cluster_job. Fused kernels want heads of a multiple of 8 elements;
+ * Megatron computes other heads without them, and PyTorch fills them up.
+ */
+int tt_cluster_kernel(const struct tt_cluster_job *job);
+
 /** Bytes that a layer saves for the backward of a microbatch. */
 double tt_cluster_saved_bytes(const struct tt_cluster_job *job);
 

@@ -21,11 +21,14 @@ static double stack_number(const struct tt_cluster_job *job, enum tt_stack_key k
 
 /* The names of an optimizer, its moments per parameter of a matrix and of other parameters, and bytes of a moment. */
 static const struct {
-    const char *names[4];
+    const char *names[5];
     double moments, others, bytes;
 } optimizers[TT_CLUSTER_OPTIMIZERS] = {
     [TT_OPT_ADAMW] = {{"AdamW", "Adam"}, 2, 2, 4},
-    [TT_OPT_ADAMW_8BIT] = {{"AdamW8bit", "adamw_8bit", "adamw_bnb_8bit", "Adam8bit"}, 2, 2, 1 + 4.0 / 256},
+    [TT_OPT_ADAMW_8BIT] = {{"AdamW8bit", "adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "Adam8bit"},
+                           2,
+                           2,
+                           1 + 4.0 / 256},
     [TT_OPT_MUON] = {{"Muon"}, 1, 2, 4},
     [TT_OPT_LION] = {{"Lion"}, 1, 1, 4},
     [TT_OPT_SGD_MOMENTUM] = {{"SGD_momentum"}, 1, 1, 4},
@@ -41,7 +44,7 @@ const char *const tt_cluster_offload_words[] = {
 bool tt_cluster_optimizer_find(const char *name, enum tt_cluster_optimizer *ret_optimizer)
 {
     for (int i = 0; i < TT_CLUSTER_OPTIMIZERS; i++)
-        for (int k = 0; k < 4 && optimizers[i].names[k]; k++)
+        for (int k = 0; k < 5 && optimizers[i].names[k]; k++)
             if (strcasecmp(optimizers[i].names[k], name) == 0) {
                 *ret_optimizer = (enum tt_cluster_optimizer)i;
                 return true;
@@ -142,8 +145,7 @@ static void saved(const struct tt_cluster_job *job, double *layer, double *worki
     double rows = job->micro_batch * job->seq_len / job->cp, t = job->tp;
     double norm = job->sequence_parallel ? 1 / t : 1,
            ff = s->experts > 0 ? s->active * s->moe_ffn + s->shared_ffn : s->ffn;
-    int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
-    double scores = kernel == 0 ? (job->float_scores ? 10 : 5) * s->heads * job->seq_len / t : 0;
+    double scores = tt_cluster_kernel(job) == 0 ? (job->float_scores ? 10 : 5) * s->heads * job->seq_len / t : 0;
     double act = stack_number(job, TT_S_ACT_DIM), share = fmax(stack_number(job, TT_S_ACT_WORKING), 1),
            wide = tt_cluster_widened(job);
     double others, again, full, input = 2 * wide * s->dim * norm,

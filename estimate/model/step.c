@@ -267,18 +267,40 @@ static double products(const struct tt_cluster_job *job, bool experts, bool back
 
 /* --- attention --- */
 
+int tt_cluster_kernel(const struct tt_cluster_job *job)
+{
+    bool fills = !tt_cluster_stack_is_megatron(job->stack) || job->shape.score_dim > 0;
+
+    if (!fills && fmod(job->shape.head_dim, 8) != 0)
+        return 0;
+    return job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
+}
+
+/* The rate of the two GEMMs of unfused attention, relative to that for heads at multiples of 16 bytes. With 8 bytes
+ * there are twice as many loads, and tensor cores reach half of their rate (flash-attention issue 1141: heads of 132 on
+ * H100, 219 instead of 370 TF/s in all). With 4 or 2 bytes the libraries of 2022 have only kernels with small tiles,
+ * which are taken to be as slow as the vector units. */
+static double unaligned_heads(const struct tt_cluster_job *job)
+{
+    double bytes = 2 * job->shape.head_dim;
+
+    if (job->float32 || job->shape.score_dim > 0 || fmod(bytes, 16) == 0)
+        return 1;
+    return fmod(bytes, 8) == 0 ? 0.5 : machine_number(job, TT_M_PEAK_F32) / machine_number(job, TT_M_PEAK_BF16);
+}
+
 /* Seconds of a forward or backward pass over the scores of sequences of `length` tokens; the mask leaves half of the
  * scores. */
 static double scores(const struct tt_cluster_job *job, double length, bool backward)
 {
     const struct tt_cluster_shape *s = &job->shape;
-    int kernel = job->kernel >= 0 ? job->kernel : (int)stack_number(job, TT_S_KERNEL);
+    int kernel = tt_cluster_kernel(job);
     double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
     double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
 
     flops = 4 * rows(job) * length * width;
     if (kernel == 0) { /* both GEMMs without using the mask, with the scores in memory */
-        share = machine_number(job, TT_M_GEMM_SHARE) * 0.6;
+        share = machine_number(job, TT_M_GEMM_SHARE) * 0.6 * unaligned_heads(job);
         sec = (backward ? 2 : 1) * flops / (peak * share * stack_number(job, TT_S_ATTENTION));
         return sec + (backward ? score_bytes_backward : score_bytes) * rows(job) * length * s->heads / job->tp /
                          memory_rate(job);
