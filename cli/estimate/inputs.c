@@ -407,7 +407,9 @@ static void list_machines(struct machines *m)
 static int find_machine(struct tt_cluster_inputs *in, const char *name)
 {
     struct machines m = {0};
-    struct tt_names names = {.what = "the machine", .help = "A machine file (a path) works too; --help lists all."};
+    struct tt_names names = {.what = "the machine",
+                             .more = "nvidia|amd|intel|instinct|geforce|tesla|gpu|sxm|oam|gb",
+                             .help = "A machine file (a path) works too; --help lists all."};
     char *path = NULL;
     int at, rc = 0;
 
@@ -504,8 +506,10 @@ static bool same(const char *a, const char *b)
 
 static int find_model(struct tt_cluster_inputs *in, const char *name)
 {
+    const char *slash = strrchr(name, '/'); /* the name of its owner comes before it */
     struct tt_names names = {.what = "the model",
                              .same = same,
+                             .more = "meta|instruct|chat|base|it|hf|text|thinking|preview|v|k|b|e",
                              .help = "A config.json of Hugging Face (a path) works too; --help lists all."};
     const char **list = NULL;
     char *text = NULL;
@@ -518,7 +522,7 @@ static int find_model(struct tt_cluster_inputs *in, const char *name)
         in->model = tt_strdup(name);
     } else {
         names.name = list = model_names(&text, &names.n);
-        TT_TRY(tt_names_find(&names, name, &at));
+        TT_TRY(tt_names_find(&names, slash ? slash + 1 : name, &at));
         (void)tt_cluster_shape_find(names.name[at], &in->foreign.job.shape);
         in->model = tt_strdup(names.name[at]);
     }

@@ -59,6 +59,19 @@ static bool within(const struct parts *a, const struct parts *b)
     return a->n > 0 && i == a->n;
 }
 
+/* Whether the parts of a word that are not those of a name may stand beside it: numbers, and the listed words. */
+static bool may_add(const struct parts *word, const struct parts *own, const char *more)
+{
+    int at = 0;
+
+    for (int i = 0; i < word->n; i++)
+        if (at < own->n && strcmp(word->part[i], own->part[at]) == 0)
+            at++;
+        else if (!is_digit(word->part[i][0]) && !tt_text_is_listed(word->part[i], more))
+            return false;
+    return true;
+}
+
 /* The part of a name that marks the usual variant. */
 static bool is_usual(const char *name)
 {
@@ -66,7 +79,7 @@ static bool is_usual(const char *name)
 }
 
 /* How well a word matches a name; 0: not at all. */
-static int likeness(const struct parts *word, const char *name, const char *title)
+static int likeness(const struct parts *word, const char *name, const char *title, const char *more)
 {
     enum { EQUAL = 4000, PART_OF = 3000, WHOLE = 2000, TITLE = 1000 };
     struct parts own, of_title;
@@ -77,7 +90,7 @@ static int likeness(const struct parts *word, const char *name, const char *titl
         return EQUAL;
     if (within(word, &own))
         return PART_OF + (is_usual(name) ? 50 : 0) - (strstr(name, "debug") ? 100 : 0);
-    if (within(&own, word)) {
+    if (within(&own, word) && may_add(word, &own, more)) {
         much = 0;
         for (int i = 0; i < own.n; i++)
             much += (int)strlen(own.part[i]);
@@ -151,7 +164,7 @@ int tt_names_find(const struct tt_names *names, const char *word, int *ret_index
 
     split(word, &parts);
     for (int i = 0; i < names->n; i++) {
-        like[i] = likeness(&parts, names->name[i], names->title ? names->title[i] : NULL);
+        like[i] = likeness(&parts, names->name[i], names->title ? names->title[i] : NULL, names->more);
         if (like[i] > 0 && (best < 0 || like[i] > like[best]))
             best = i;
     }

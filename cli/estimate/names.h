@@ -13,6 +13,7 @@ struct tt_names {
     int n;
     /* whether two names mean the same thing, so that the first may stand for both; NULL: never */
     bool (*same)(const char *a, const char *b);
+    const char *more; /* words that may stand beside a name, such as "instruct|chat"; numbers always may */
     const char *help; /* the end of the message about an unknown name: "or the path of a machine file" */
 };
 

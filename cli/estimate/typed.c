@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <ctype.h>
 
@@ -46,17 +47,24 @@ bool tt_cluster_typed_is(const struct tt_args *args)
 
 /* --- numbers with units --- */
 
-/* Reads a number above 0 with an optional K, M, B (G) or T, each `thousand` times the one before. */
+/* Reads a number above 0 with an optional K, M, B (G) or T, each `thousand` times the one before, or with a word. */
 static bool read_amount(const char *text, double thousand, double *ret_count)
 {
     static const char letters[] = "kmbt";
+    static const char *const words[] = {"thousand", "million", "billion", "trillion"};
     char *end;
     double value = strtod(text, &end);
-    const char *letter = *end ? strchr(letters, *end == 'G' || *end == 'g' ? 'b' : tolower((unsigned char)*end)) : "";
+    int power = 0;
 
-    if (end == text || !letter || (*end && end[1]))
+    if (end == text)
         return false;
-    *ret_count = value * (*end ? pow(thousand, (double)(letter - letters + 1)) : 1);
+    end += strspn(end, " ");
+    for (int i = 0; i < 4; i++)
+        if (strcasecmp(end, words[i]) == 0 || (tolower((unsigned char)*end) == letters[i] && !end[1]))
+            power = i + 1;
+    if (*end && power == 0 && strcasecmp(end, "g") != 0)
+        return false;
+    *ret_count = value * pow(thousand, *end && power == 0 ? 3 : power);
     return *ret_count >= 1 && *ret_count <= 1e18;
 }
 
@@ -91,7 +99,7 @@ static bool read_network(const char *text, double *ret_rate)
     else
         return false;
     end += *end != 0;
-    return !*end || tt_text_is_listed(end, "/s|ps|it|it/s|its|its/s|yte/s|ytes/s");
+    return !*end || tt_text_is_listed(end, "/s|ps|e|E|it|it/s|its|its/s|yte/s|ytes/s");
 }
 
 /* --- devices --- */
@@ -111,6 +119,11 @@ static bool is_a_machine(const char *word)
     return false;
 }
 
+static bool is_path(const char *text)
+{
+    return strchr(text, '/') || tt_text_ends(text, ".json");
+}
+
 static int fail_gpus(const char *text)
 {
     return tt_fail(TT_EUSAGE,
@@ -119,8 +132,35 @@ static int fail_gpus(const char *text)
                    text);
 }
 
+/* Makes "8xH100" of "H100x8", "h100:8", "gpu:h100:8", "8 H100s" and "8x NVIDIA H100 80GB HBM3". The caller frees it. */
+static char *usual_gpus(const char *text)
+{
+    size_t n = strlen(text), digits = 0, end;
+    char *out, *memory;
+
+    if (strncasecmp(text, "gpu:", 4) == 0) {
+        text += 4;
+        n -= 4;
+    }
+    while (digits < n && isdigit((unsigned char)text[n - 1 - digits]))
+        digits++;
+    end = n - digits;
+    if (digits > 0 && end > 1 && !isdigit((unsigned char)*text) && strchr("xX*:", text[end - 1]) &&
+        isalnum((unsigned char)text[end - 2]))
+        out = tt_format("%sx%.*s", text + end, (int)end - 1, text);
+    else
+        out = tt_strdup(text);
+    memory = strcasestr(out, " hbm3");
+    if (memory)
+        *memory = 0;
+    n = strlen(out);
+    if (n > 2 && tolower((unsigned char)out[n - 1]) == 's' && isdigit((unsigned char)out[n - 2]))
+        out[n - 1] = 0;
+    return out;
+}
+
 /* Reads "64xh100", "2x8xh100", "64 h100", "8,16,64xh100", "h100" or "64". */
-static int read_gpus(const char *text, struct tt_cluster_typed *t)
+static int read_usual_gpus(const char *text, struct tt_cluster_typed *t)
 {
     const char *at = text;
     double n = 0;
@@ -140,15 +180,18 @@ static int read_gpus(const char *text, struct tt_cluster_typed *t)
         if (is_name)
             break;
         at += digits;
-        if (n < 1 || n > TT_MOST_RANKS)
+        if (n < 1 || n > TT_MOST_RANKS || *at == '.')
             return fail_gpus(text);
         at += strspn(at, " ");
         if (*at == ',' && at[1]) {
             add_ranks(t, n);
             n = 0;
             at++;
-        } else if ((*at == 'x' || *at == 'X' || *at == '*') && at[1])
+        } else if (*at == 'x' || *at == 'X' || *at == '*') {
             at += 1 + strspn(at + 1, " ");
+            if (!*at)
+                return fail_gpus(text);
+        }
     }
     if (*at && !isalnum((unsigned char)*at) && !strchr("./~", *at))
         return fail_gpus(text);
@@ -159,6 +202,45 @@ static int read_gpus(const char *text, struct tt_cluster_typed *t)
     if (*at)
         t->machine = tt_strdup(at);
     return 0;
+}
+
+static int read_gpus(const char *text, struct tt_cluster_typed *t)
+{
+    char *usual = is_path(text) ? tt_strdup(text) : usual_gpus(text);
+    int rc = read_usual_gpus(usual, t);
+
+    tt_free(usual);
+    return rc;
+}
+
+/* Whether a word is a number of GPUs with their name, as in "8xh100". */
+static bool is_gpus(const char *word)
+{
+    size_t n = strspn(word, "0123456789");
+
+    return n > 0 && (word[n] == 'x' || word[n] == 'X') && isalnum((unsigned char)word[n + 1]);
+}
+
+/* The GPUs that a command line names: the option's words, "8 x h100" among the words, or a word like "8xh100". *n is
+ * the number of words; words that name GPUs are taken off. The caller frees the text; NULL: there are none. */
+static char *gpus_of(const struct tt_args *args, const char *option, int *n)
+{
+    struct tt_text all = {0};
+
+    if (option && option[strspn(option, "0123456789")] == 0)
+        for (int i = 1; i < *n; i++)
+            if (tt_text_is_listed(args->word[i], "x|X|*")) {
+                tt_text_add(&all, "%s", option);
+                for (int k = i; k < *n; k++)
+                    tt_text_add(&all, "%s", args->word[k]);
+                *n = i;
+                return all.text;
+            }
+    if (!option && *n > 1 && is_gpus(args->word[*n - 1])) {
+        --*n;
+        return tt_strdup(args->word[*n]);
+    }
+    return option ? tt_strdup(option) : NULL;
 }
 
 /* --- the command line --- */
@@ -176,7 +258,7 @@ static int read_recompute(const char *word, struct tt_cluster_typed *t)
     if (!word || strcmp(word, "auto") == 0)
         return 0;
     if (!tt_text_is_listed(word, "none|op|selective|full"))
-        return tt_cli_fail_choice("--recompute", word, words, (int)(sizeof words / sizeof *words));
+        return tt_cli_fail_choice("recompute", word, words, (int)(sizeof words / sizeof *words));
     t->fixed_again = true;
     add_override(t, tt_format("--activation_checkpoint.mode=%s", strcmp(word, "op") == 0 ? "selective" : word));
     if (tt_text_is_listed(word, "op|selective"))
@@ -210,17 +292,42 @@ static int read_batch(const struct tt_args *args, struct tt_cluster_typed *t)
     return 0;
 }
 
+/* Reads a number with a character before it ("$2.50") or behind it ("40%"), if the text has it. */
+static int read_marked(const struct tt_args *args, const char *option, char mark, double low, double high,
+                       const char *wanted, double *value)
+{
+    const char *text = tt_args_last(args, option), *at = text;
+    char *end;
+    double read;
+
+    if (!text)
+        return 0;
+    at += *at == mark;
+    read = strtod(at, &end);
+    end += end > at && *end == mark;
+    if (end == at || *end || !(read >= low) || !(read <= high))
+        return tt_fail(TT_EUSAGE, "estimate: --%s '%s' is not %s", option, text, wanted);
+    *value = read;
+    return 0;
+}
+
 static int read_numbers(const struct tt_args *args, struct tt_cluster_typed *t)
 {
+    enum { LEAST_TOKENS = 1000 };
     const char *network = tt_args_last(args, "network");
     int rc = 0;
 
     TT_TRY(tt_cli_real("estimate", args, "days", 1e-3, 1e5, "a number of days", &t->days));
-    TT_TRY(tt_cli_real("estimate", args, "price", 1e-6, 1e6, "dollars for an hour of one device", &t->price));
-    TT_TRY(tt_cli_real("estimate", args, "mfu", 0.01, 1000, "a number of percent", &t->mfu));
+    TT_TRY(read_marked(args, "price", '$', 1e-6, 1e6, "dollars for an hour of one device", &t->price));
+    TT_TRY(read_marked(args, "mfu", '%', 0.01, 1000, "a number of percent", &t->mfu));
     TT_TRY(tt_cli_real("estimate", args, "nodes", 1, TT_MOST_RANKS, "a number of nodes", &t->nodes));
     TT_TRY(read_count(args, "tokens", 1000, "a number of tokens\nhelp: for instance --tokens 15e12, or --tokens 1T",
                       &t->tokens));
+    if (t->tokens > 0 && t->tokens < LEAST_TOKENS)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "estimate: --tokens '%s' are too few for a run\nhelp: for instance --tokens 15T, or "
+                       "--tokens '15 trillion' in quotes",
+                       tt_args_last(args, "tokens")));
     TT_TRY(read_count(args, "seq", 1024, "a number of tokens\nhelp: for instance --seq 8192", &t->seq));
     if (floor(t->seq) != t->seq || t->seq > 1e9)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --seq '%s' is not a whole number of tokens\nhelp: for instance --seq 8192",
@@ -241,14 +348,15 @@ out:
 int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *ret_typed)
 {
     struct tt_cluster_typed *t = ret_typed;
-    const char *gpus = tt_args_last(args, "gpus"), *model = tt_args_last(args, "model"), *option = first_option(args);
-    int n = n_model_words(args), rc = 0;
+    const char *model = tt_args_last(args, "model"), *option = first_option(args);
+    int n = n_model_words(args), n_all = n, rc = 0;
+    char *gpus = gpus_of(args, tt_args_last(args, "gpus"), &n);
     struct tt_text words = {0};
 
-    t->any = n > 0 || option;
+    t->any = n > 0 || option || gpus;
     for (int i = 0; i < n; i++)
         tt_text_add(&words, "%s%s", i ? " " : "", args->word[i]);
-    t->n_words = n;
+    t->n_words = n_all;
     if (n > 0 && (tt_text_ends(words.text, ".yaml") || tt_text_ends(words.text, ".toml")))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: '%s' is not a model\nhelp: --%s %s reads a configuration", words.text,
                        tt_text_ends(words.text, ".yaml") ? "config" : "torchtitan", words.text));
@@ -273,6 +381,7 @@ int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *r
                                   "for instance --nodes 8 --gpus h100"));
 out:
     tt_text_release(&words);
+    tt_free(gpus);
     return rc;
 }
 
@@ -309,7 +418,7 @@ static int apply_dtype(const char *dtype, struct tt_cluster_job *job)
     else if (tt_text_is_listed(dtype, "fp32|float32"))
         job->float32 = true;
     else
-        return tt_cli_fail_choice("--dtype", dtype, words, (int)(sizeof words / sizeof *words));
+        return tt_cli_fail_choice("dtype", dtype, words, (int)(sizeof words / sizeof *words));
     return 0;
 }
 
@@ -322,7 +431,7 @@ static int apply_offload(const char *offload, struct tt_cluster_job *job)
             job->offload = (enum tt_cluster_offload)i;
             return 0;
         }
-    return tt_cli_fail_choice("--offload", offload, tt_cluster_offload_words, TT_OFFLOAD_ALL + 1);
+    return tt_cli_fail_choice("offload", offload, tt_cluster_offload_words, TT_OFFLOAD_ALL + 1);
 }
 
 int tt_cluster_typed_apply(const struct tt_args *args, struct tt_cluster_job *job)
@@ -341,7 +450,7 @@ int tt_cluster_typed_apply(const struct tt_args *args, struct tt_cluster_job *jo
         job->lora_rank = (double)rank;
     TT_TRY(apply_dtype(tt_args_last(args, "dtype"), job));
     if (optimizer && !tt_cluster_optimizer_find(optimizer, &job->optimizer))
-        TT_TRY(tt_cli_fail_choice("--optimizer", optimizer, tt_cluster_optimizer_words, TT_CLUSTER_OPTIMIZERS));
+        TT_TRY(tt_cli_fail_choice("optimizer", optimizer, tt_cluster_optimizer_words, TT_CLUSTER_OPTIMIZERS));
     TT_TRY(apply_offload(tt_args_last(args, "offload"), job));
     if (tt_args_has(args, "float8"))
         TT_TRY(apply_float8(job, "--float8"));

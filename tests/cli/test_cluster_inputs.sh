@@ -27,7 +27,7 @@ case_models_have_names_and_files() {
     check_json out 'j["model"] == "deepseek-v3-671b" and j["layout"]["ep"] == 64 and j["parts_s"]["expert"] > 0' \
         'abs(j["memory_bytes"]["state"] / (16 * 671e9 / 512) - 1) < 0.04' \
         'abs(j["run"]["checkpoint_bytes"] / (12 * 671e9) - 1) < 0.02' \
-        '[round(x / j["step_s"], 1) for x in j["step_80_percent_s"]] == [0.8, 1.3]' # such models are hard to predict
+        '[round(x / j["step_s"], 1) for x in j["step_80_percent_s"]] == [0.7, 1.4]' # such models are hard to predict
     cp out name.json
     cat >config.json <<'END'
 {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
@@ -159,14 +159,21 @@ case_keys_that_are_priced_change_the_prediction() {
     cp out usual.json
     # shellcheck disable=SC2086  # several flags
     while read -r key class value flags; do
-        cp usual.json base.json
+        cp usual.json "base.$key"
         if [ -n "$flags" ] && [ "$key" != model.name ]; then
             run estimate $model_8b --machine h100-sxm --ranks 64 --json $flags
-            cp out base.json
+            cp out "base.$key"
         fi
         run estimate $model_8b --machine h100-sxm --ranks 64 --json --$key=$value $flags
-        check_json out 'any(j[k] != other("base")[k] for k in ("step_s", "memory_bytes", "run"))'
+        cp out "with.$key"
     done <priced.txt
+    python3 - <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json
+for line in open("priced.txt"):
+    key = line.split()[0]
+    one, other = (json.load(open(f"{kind}.{key}"))["jobs"][0] for kind in ("base", "with"))
+    assert any(one[k] != other[k] for k in ("step_s", "memory_bytes", "run")), key
+EOF_PYTHON
 }
 
 # The prediction leaves out some keys of a configuration; the screen and the JSON name them.
@@ -674,8 +681,9 @@ END
     expect_err "pipeline_parallel_layers_per_stage 5 makes 7 stages of 32 layers"
 }
 
-# back FORM ARGUMENT...: checks that the job, or the first layout of a search, gives the same prediction when it is read
-# back as a configuration of that form.
+# back FORM ARGUMENT...: writes the job, or the first layout of a search, in that form, and reads it back. The two
+# predictions are first.N and back.N.
+n_back=0
 back() {
     form=$1
     shift
@@ -708,9 +716,10 @@ back() {
     expect_ok
     run estimate "${words[@]}" --json
     expect_ok
-    check_json out '(lambda f: (lambda l: l["layout"] == j["layout"] and abs(l["step_s"] / j["step_s"] - 1) < 1e-3
-        and abs(l["memory_bytes"]["total"] / j["memory_bytes"]["total"] - 1) < 1e-3)(f.get("layouts", [f])[0]))(
-        json.load(open("first.json"))["jobs"][0])'
+    n_back=$((n_back + 1))
+    cp first.json "first.$n_back"
+    cp out "back.$n_back"
+    cp command "command.$n_back"
 }
 
 # Emitted configurations are valid for their trainer, and their predictions do not change.
@@ -737,6 +746,16 @@ case_emitted_configurations_come_back() {
         back megatron --machine h100-sxm --ranks 64 --model mixtral-8x7b --search --training.seq_len=4096 \
             --training.global_batch_size=256 --stack $stack
     done
+    python3 - "$n_back" <<'EOF_PYTHON' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+for n in range(1, int(sys.argv[1]) + 1):
+    first, read = (json.load(open(f"{name}.{n}"))["jobs"][0] for name in ("first", "back"))
+    first = first.get("layouts", [first])[0]
+    command = open(f"command.{n}").read()
+    assert first["layout"] == read["layout"], (command, first["layout"], read["layout"])
+    assert abs(first["step_s"] / read["step_s"] - 1) < 1e-3, command
+    assert abs(first["memory_bytes"]["total"] / read["memory_bytes"]["total"] - 1) < 1e-3, command
+EOF_PYTHON
 }
 
 case_a_log_calibrates_the_stack() {

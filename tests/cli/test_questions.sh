@@ -340,14 +340,18 @@ case_names_are_found_or_answered_by_the_nearest() {
         expect_ok
         answers 'j["machine"] == "h100-sxm" and j["devices"] == 8'
     done
-    while read -r gpus machine devices; do
+    while IFS='|' read -r gpus machine devices; do
         run estimate 8b --gpus "$gpus" --json
         answers "j['machine'] == '$machine' and j['devices'] == $devices" 'j["model"] == "llama3.1-8b"'
     done <<'END'
-16xA100-40 a100-40 16
-2x8xa100 a100-80 16
-8,8xMI300X mi300x 8
-8xA100-SXM4-40GB a100-40 8
+16xA100-40|a100-40|16
+2x8xa100|a100-80|16
+8,8xMI300X|mi300x|8
+8xA100-SXM4-40GB|a100-40|8
+h100x8|h100-sxm|8
+gpu:h100:8|h100-sxm|8
+8 H100s|h100-sxm|8
+8x NVIDIA H100 80GB HBM3|h100-sxm|8
 END
     while read -r name model; do
         run estimate "$(echo $name | tr _ ' ')" --gpus 64xh100 --json
@@ -359,7 +363,17 @@ llama-3-8b llama3-8b
 qwen3_30b qwen3-30b-a3b
 Qwen/Qwen2.5-72B-Instruct qwen2.5-72b
 mixtral_8x7B mixtral-8x7b
+google/gemma-2-9b-it gemma2-9b
+microsoft/Phi-3.5-mini-instruct phi3.5-mini
+deepseek_v3 deepseek-v3
 END
+    run estimate 8b --gpus 8 x a100 --json
+    answers 'j["machine"] == "a100-80" and j["devices"] == 8'
+    run estimate 8b 4xh200 --json
+    answers 'j["machine"] == "h200" and j["devices"] == 4'
+    run estimate 8b --gpus 8xh100 --tokens "1.5 trillion" --price '$2.50' --mfu 40% --network 100GbE --json
+    expect_ok
+    answers 'abs(j["run"]["tokens"] / 1.5e12 - 1) < 1e-9'
     run estimate llama9 --gpus 8xh100
     expect_error 2 "the model 'llama9' is not known" "did you mean llama[^ ]*, llama[^ ]* or llama[^ ]*\?"
     run estimate qwen3 --gpus 8xh100
@@ -380,7 +394,13 @@ best.yaml --gpus 8xh100|--config best.yaml reads a configuration
 8b --gpus 8xh100 --network fast|--network 'fast' is not the rate
 8b --gpus 8xh100 --price free|--price 'free' is not dollars
 8b --gpus 8xh100 --batch few|--batch 'few' is not a number of sequences or tokens
-8b --gpus 8xh100 --recompute some|--recompute
+8b --gpus 8xh100 --recompute some|error: --recompute 'some' is not none, op
+8b --gpus 8xh100 --dtype int4|error: --dtype 'int4' is not bf16, fp8
+8b --gpus 8x a100|--gpus '8x' is not a number of GPUs and their name
+8b --gpus 3.5xh100|--gpus '3.5xh100' is not
+8xh100 8b|the model '8xh100 8b' is not known
+deepseek-ai/DeepSeek-R1-Distill-Llama-8B --gpus 8xh100|the model 'DeepSeek-R1-Distill-Llama-8B' is not known
+8b --gpus 8xh100 --tokens 15 trillion|--tokens '15' are too few
 8b --gpus 8xh100 --ranks 8|leave --machine and --ranks out
 8b --gpus 8xh100 --model 70b|both name a model
 --seq 8192|--seq needs a model and GPUs
