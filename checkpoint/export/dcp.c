@@ -452,20 +452,20 @@ static bool leave_averages_out(struct tt_weights *moments)
     return any;
 }
 
-/* The moment beside which PyTorch stores how often it updated a parameter; NULL: it stores no such number. */
-static const char *counted_moment(const struct tt_copying *c)
+/* Whether it is the moment beside which PyTorch keeps a parameter's number of updates: the first one, of the optimizer
+ * or of AdamW, which may train some of the parameters. */
+static bool is_counted(const struct tt_copying *c, const char *moment)
 {
-    const struct tt_optim_row *row = tt_optim_row(optimizer_of(c));
+    const struct tt_optim_row *row = tt_optim_row(optimizer_of(c)), *other = tt_optim_row(TT_OPTIM_ADAMW);
+    bool shares = row->of_matrices || row->codes[0];
 
-    if (row->of_matrices)
-        row = tt_optim_row(TT_OPTIM_ADAMW);
-    return row->counts_steps ? row->moments[0] : NULL;
+    return (row->counts_steps && strcmp(moment, row->codes[0] ? row->codes[0] : row->moments[0]) == 0) ||
+           (shares && strcmp(moment, other->moments[0]) == 0);
 }
 
 /* Writes the moments of each parameter and, beside the first moment, how often the parameter was updated. */
 static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weights *moments)
 {
-    const char *counted = counted_moment(c);
     float updates = (float)done(c, "optimizer_step");
     int rc = 0;
 
@@ -476,7 +476,7 @@ static int write_moments(struct tt_copying *c, struct writer *w, struct tt_weigh
         char *step = tt_format("optimizer.%.*s.step", (int)(end ? end - weight->name : 0), weight->name);
 
         rc = add_weight(c, w, moments, weight, weight->dtype, key, "optimizer");
-        if (rc == 0 && counted && end && strcmp(end + 1, counted) == 0)
+        if (rc == 0 && end && is_counted(c, end + 1))
             rc = add_scalar(w, step, "optimizer", updates);
         tt_free(key);
         tt_free(step);

@@ -243,6 +243,12 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
              tt_manifest_group_size(&source->manifest, TT_CKPT_OPTIM, NULL) == 0)
         rc = tt_error_add_hint(rc, "it has no optimizer state; set %s: [optimizer]",
                                TT_KEY_NAME(checkpoint.exclude_from_loading));
+    else if (rc < 0 && strstr(listed(&other), ".absmax"))
+        rc = tt_error_add_hint(
+            rc,
+            "the blocks of its 8-bit moments begin elsewhere, because other ranks shared the layers; "
+            "set %s to the degree of its run, or %s: [optimizer]",
+            TT_KEY_NAME(parallelism.exact_tensor_parallel_degree), TT_KEY_NAME(checkpoint.exclude_from_loading));
     else if (rc < 0 && !(skip & TT_SKIP_OPTIMIZER) && has_numbers(source))
         rc = tt_error_add_hint(rc,
                                "its optimizer numbers the parameters, so nothing says which is which; save what "

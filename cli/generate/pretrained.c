@@ -324,14 +324,13 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const s
         const struct tt_param *param = &w->model->params[p];
         const struct tt_unit_param *place = tt_layout_param(layout, p);
 
-        chunk[p] =
-            (struct tt_ckpt_chunk){.name = param->name,
-                                   .dtype = param->buffer ? TT_F32 : state->dtype,
-                                   .ndim = param->ndim,
-                                   .packing = param->packing,
-                                   .placement = tt_param_placement(mesh, NULL, w->model, p),
-                                   .part = place->box,
-                                   .data = tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], place->offset)};
+        chunk[p] = (struct tt_ckpt_chunk){.name = param->name,
+                                          .dtype = param->buffer ? TT_F32 : state->dtype,
+                                          .ndim = param->ndim,
+                                          .packing = param->packing,
+                                          .placement = tt_param_placement(mesh, NULL, w->model, p),
+                                          .part = place->box,
+                                          .data = tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], place)};
         memcpy(chunk[p].shape, param->shape, sizeof chunk[p].shape);
     }
     if (w->is_hf)

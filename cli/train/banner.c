@@ -200,11 +200,31 @@ static void print_recompute(struct tt_text *out, const struct tt_setup *s)
                     is_auto ? "activation_checkpoint auto, in bfloat16" : "selective_ac_option op");
 }
 
+/* Prints how many of the trained parameters have their moments in blocks. */
+static void print_blocks(struct tt_text *out, const struct tt_setup *s)
+{
+    const struct tt_model *model = s->job.model;
+    int64_t trained = 0, in_blocks = 0;
+    char some[32], all[32];
+
+    for (int p = 0; p < model->n_params; p++) {
+        struct tt_box whole = tt_box_whole(model->params[p].ndim, model->params[p].shape);
+
+        trained += model->params[p].frozen ? 0 : tt_box_volume(&whole);
+        if (!model->params[p].frozen && tt_optim_row(model->params[p].optim)->codes[0])
+            in_blocks += tt_box_volume(&whole);
+    }
+    tt_text_add(out, "  moments  of 8 bits for %s of %s trained parameters; AdamW's for the others\n",
+                tt_text_count(some, sizeof some, in_blocks), tt_text_count(all, sizeof all, trained));
+}
+
 static void print_precision(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     bool params = s->cfg->training.mixed_precision_param == TT_DTYPE_BFLOAT16;
     bool gradients = s->cfg->training.mixed_precision_reduce == TT_DTYPE_BFLOAT16;
 
+    if (tt_optim_row(s->cfg->optimizer.name)->codes[0])
+        print_blocks(out, s);
     if (params || gradients)
         tt_text_add(out, "  numbers  computation in %s, gradients reduced in %s, %s in float32\n",
                     params ? "bfloat16" : "float32", gradients ? "bfloat16" : "float32",

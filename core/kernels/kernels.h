@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/math/bf16.h"
+#include "core/math/dynamic.h"
 #include "core/math/packing.h"
 #include "core/os/machine.h"
 
@@ -27,6 +28,8 @@
  *   adamw               one step of AdamW or Adam (core/optim/adamw.c); all but the reference have the same bits,
  *                       wherever an element lies
  *   adamw_bf16          the same of weights and moments in bfloat16, which are rounded at random
+ *   adamw_8bit          one step of AdamW with moments of 8 bits in blocks (core/optim/adamw.c)
+ *   adamw_8bit_bf16     the same of weights in bfloat16, which are rounded at random
  *   attention_fwd       rows [first_row, first_row + rows) of one head of one sequence, from any row, rows <=
  *                       TT_ATTENTION_ROWS:
  *                       o = softmax(scale q k^T) v with the mask of tt_attention_shape, lse = log of the
@@ -269,6 +272,13 @@ struct tt_adamw_numbers {
 struct tt_adamw_rounding {
     uint64_t seed, stream;
     uint64_t first;
+};
+
+/* Both moments of an optimizer step in blocks of TT_DYNAMIC_BLOCK elements, of which the last may be shorter. */
+struct tt_moment_blocks {
+    uint8_t *code[2];                /* of every element; of the first moment, of the second */
+    float *largest[2];               /* the largest magnitude of every block */
+    const struct tt_dynamic *map[2]; /* the signed one, the unsigned one */
 };
 
 /** Floats of scratch that attention_fwd and attention_bwd (for at most `keys` keys) need in any variant. */

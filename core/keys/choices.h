@@ -37,13 +37,18 @@
 #define TT_OPTIMIZERS(OF, X) \
     OF(X, TT_OPTIM_ADAMW, adamw, "AdamW", "AdamW applies weight decay separately from the gradient.") \
     OF(X, TT_OPTIM_ADAM, adam, "Adam", "Adam adds weight decay to the gradient.") \
+    OF(X, TT_OPTIM_ADAMW_8BIT, adamw_8bit, "AdamW8bit", \
+       "AdamW8bit is AdamW with moments of 8 bits, as in bitsandbytes, except for embeddings and for parameters of " \
+       "fewer than 4096 elements.") \
     OF(X, TT_OPTIM_MUON, muon, "Muon", \
        "Muon orthogonalizes the momentum of every matrix in the transformer blocks; AdamW trains embeddings, output, " \
        "norms and biases.") \
     OF(X, TT_OPTIM_LION, lion, "Lion", "Lion moves each weight by the sign of its momentum.")
 #define TT_OPTIM_DOC(unused, constant, row, word, doc) doc " "
 #define TT_OPTIM_WORD(X, constant, row, word, doc) X(constant, word)
-#define TT_OPTIM_CHOICES(X, ALIAS) TT_OPTIMIZERS(TT_OPTIM_WORD, X)
+#define TT_OPTIM_CHOICES(X, ALIAS) \
+    TT_OPTIMIZERS(TT_OPTIM_WORD, X) ALIAS(TT_OPTIM_ADAMW_8BIT, "adamw_8bit") \
+    ALIAS(TT_OPTIM_ADAMW_8BIT, "adamw_bnb_8bit")
 #define TT_ADJUST_CHOICES(X, ALIAS) \
     X(TT_ADJUST_MATCH_RMS_ADAMW, "match_rms_adamw") X(TT_ADJUST_ORIGINAL, "original") \
     X(TT_ADJUST_SPECTRAL_UNCLAMPED, "spectral_unclamped")

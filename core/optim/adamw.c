@@ -16,6 +16,17 @@
  * random bits are a function of seed, step, the parameter's name and the element's index in it, so they depend neither
  * on the layout nor on threads, and a resumed run draws the same bits. The weight's update uses the new moments before
  * they are rounded.
+ *
+ * ADAMW_8BIT: AdamW with moments of 8 bits in blocks (Dettmers et al. 2022; core/math/dynamic.h), as bitsandbytes'
+ * AdamW8bit.
+ *   in       the gradient, as above
+ *   out      [0] param, of type dtype; [1] and [2] the codes of both moments, bytes. rows says where the codes and the
+ *            blocks of a parameter are
+ *   largest  the largest magnitude of each block, of both moments
+ *
+ * A block is widened into floats, updated as above, and rounded to the nearest codes. The parameter's update uses the
+ * new moments before they are rounded. An element's bits depend on its whole block, so a block is never divided:
+ * parallel/layout cuts parameters where blocks end, and tiles are whole blocks.
  */
 #include <math.h>
 
@@ -80,13 +91,59 @@ void tt_adamw_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt
     }
 }
 
+/* Callers pass param or half, and NULL for the other one. */
+static inline void update_blocks(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                                 float *param, tt_bf16 *half, const float *grad, const struct tt_moment_blocks *moments,
+                                 int64_t n)
+{
+    float moment[2][TT_DYNAMIC_BLOCK], widened[TT_DYNAMIC_BLOCK];
+
+    for (int64_t at = 0; at < n; at += TT_DYNAMIC_BLOCK) {
+        int64_t size = n - at < TT_DYNAMIC_BLOCK ? n - at : TT_DYNAMIC_BLOCK, block = at / TT_DYNAMIC_BLOCK;
+
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0; i < size; i++)
+                moment[k][i] = moments->map[k]->number[moments->code[k][at + i]] * moments->largest[k][block];
+        if (half)
+            tt_bf16_widen_loops(widened, half + at, size);
+        tt_adamw_loops(numbers, half ? widened : param + at, grad + at, moment[0], moment[1], size);
+        for (int64_t i = 0; half && i < size; i++) {
+            const struct tt_rng rng = {rounding->seed, rounding->stream};
+
+            half[at + i] = tt_bf16_from_float_random(widened[i],
+                                                     (uint16_t)tt_rng_bits(&rng, rounding->first + (uint64_t)(at + i)));
+        }
+        for (int k = 0; k < 2; k++) {
+            float most = 0.0F;
+
+            for (int64_t i = 0; i < size; i++)
+                most = fabsf(moment[k][i]) > most ? fabsf(moment[k][i]) : most;
+            moments->largest[k][block] = most;
+            for (int64_t i = 0; i < size; i++) /* a block of zeros has code 0, as before the first step */
+                moments->code[k][at + i] = most > 0.0F ? tt_dynamic_code(moments->map[k], moment[k][i] / most) : 0;
+        }
+    }
+}
+
+void tt_adamw_8bit_loops(const struct tt_adamw_numbers *numbers, float *param, const float *grad,
+                         const struct tt_moment_blocks *moments, int64_t n)
+{
+    update_blocks(numbers, NULL, param, NULL, grad, moments, n);
+}
+
+void tt_adamw_8bit_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                              tt_bf16 *param, const float *grad, const struct tt_moment_blocks *moments, int64_t n)
+{
+    update_blocks(numbers, rounding, NULL, param, grad, moments, n);
+}
+
 /* The numbers for a parameter in this step. */
 static struct tt_adamw_numbers numbers_of(const struct tt_step_call *call, const struct tt_rows *rows)
 {
     const struct tt_scalars *s = call->scalars;
     double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
 
-    return (struct tt_adamw_numbers){.decoupled = call->op == TT_STEP_ADAMW,
+    return (struct tt_adamw_numbers){.decoupled = call->op != TT_STEP_ADAM,
                                      .clip = s->clip,
                                      .decay = (float)(1.0 - lr * weight_decay),
                                      .weight_decay = (float)weight_decay,
@@ -126,6 +183,75 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
 const struct tt_step_row tt_step_op_adamw = STEP("adamw");
 const struct tt_step_row tt_step_op_adam = STEP("adam");
 
+/* --- moments in blocks --- */
+
+enum { TILE = 64 }; /* blocks */
+
+static int64_t blocks_of(const struct tt_rows *rows)
+{
+    return tt_blocks_count(rows->rows * rows->width, rows->run);
+}
+
+/* Updates n blocks from `block` on, which are in one run. */
+static void update_run(const struct tt_step_call *call, const struct tt_rows *rows, int64_t block, int64_t n)
+{
+    const struct tt_adamw_numbers numbers = numbers_of(call, rows);
+    int64_t run = tt_blocks_run(rows->run, rows->rows * rows->width), of_run = tt_div_up(run, TT_DYNAMIC_BLOCK);
+    int64_t in_run = block % of_run * TT_DYNAMIC_BLOCK, first = block / of_run * run + in_run;
+    int64_t left = run - in_run, code = rows->code + first, elements = n * TT_DYNAMIC_BLOCK;
+    struct tt_moment_blocks moments = {.map = {tt_dynamic_map(true), tt_dynamic_map(false)}};
+    struct tt_update_part part = {rows, first, rows->begin + first, 0, elements < left ? elements : left};
+    const float *grad = (const float *)call->in + part.begin;
+
+    for (int k = 0; k < 2; k++) {
+        moments.code[k] = (uint8_t *)call->out[1 + k] + code;
+        moments.largest[k] = call->largest[k] + rows->block + block;
+    }
+    if (call->dtype == TT_BF16) {
+        struct tt_update_part whole = part;
+        struct tt_adamw_rounding rounding;
+
+        (void)tt_update_next(&whole, &part); /* a run is contiguous in the whole parameter: this is all of it */
+        rounding = (struct tt_adamw_rounding){call->scalars->rounding_seed, rows->stream, (uint64_t)part.index};
+        tt_kernels()->adamw_8bit_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + part.begin, grad, &moments,
+                                      part.n);
+    } else {
+        tt_kernels()->adamw_8bit(&numbers, (float *)call->out[0] + part.begin, grad, &moments, part.n);
+    }
+}
+
+static void update_tile(void *arg, int64_t tile, int worker)
+{
+    const struct tt_step_call *call = arg;
+    const struct tt_rows *rows = call->rows;
+    struct tt_range blocks;
+    int64_t of_run, n;
+
+    (void)worker;
+    for (; tile >= tt_tiles(blocks_of(rows), TILE); rows++)
+        tile -= tt_tiles(blocks_of(rows), TILE);
+    blocks = tt_tile_range(blocks_of(rows), TILE, tile);
+    of_run = tt_div_up(tt_blocks_run(rows->run, rows->rows * rows->width), TT_DYNAMIC_BLOCK);
+    for (; blocks.n > 0; blocks.begin += n, blocks.n -= n) {
+        n = of_run - blocks.begin % of_run;
+        n = n < blocks.n ? n : blocks.n;
+        update_run(call, rows, blocks.begin, n);
+    }
+}
+
+static void run(const struct tt_step_call *call)
+{
+    int64_t tiles = 0;
+
+    for (int i = 0; i < call->n_rows; i++)
+        tiles += tt_tiles(blocks_of(&call->rows[i]), TILE);
+    tt_team_run(call->team, tiles, update_tile, (void *)call);
+}
+
+/* Reads and writes the parameter; reads the gradient; reads and writes two bytes, and 1/256 of two floats. */
+const struct tt_step_row tt_step_op_adamw_8bit = {
+    .name = "adamw_8bit", .run = run, .cost = tt_step_cost, .numbers = 2.0, .floats = 2.0 + 4.0 / TT_DYNAMIC_BLOCK};
+
 /* --- the optimizers --- */
 
 /* PyTorch takes all options of the optimizer from the checkpoint, including the implementation: the fused kernel,
@@ -144,3 +270,11 @@ const struct tt_optim_row tt_optim_adamw = {
     .update = TT_STEP_ADAMW, .moments = {"exp_avg", "exp_avg_sq"}, .counts_steps = true, .options = OPTIONS(1.0)};
 const struct tt_optim_row tt_optim_adam = {
     .update = TT_STEP_ADAM, .moments = {"exp_avg", "exp_avg_sq"}, .counts_steps = true, .options = OPTIONS(0.0)};
+const struct tt_optim_row tt_optim_adamw_8bit = {
+    .update = TT_STEP_ADAMW_8BIT,
+    .codes = {"state1", "state2"},
+    .largest = {"absmax1", "absmax2"},
+    .counts_steps = true,
+    .options = {{"betas", TT_TORCH_PAIR, .key = {"beta1", "beta2"}, .number = {0.9, 0.95}},
+                {"eps", TT_TORCH_REAL, .key = {"eps"}, .number = {1e-8}}},
+};

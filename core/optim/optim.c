@@ -24,13 +24,19 @@ const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim)
     return optimizers[optim];
 }
 
+static bool is_named(const char *moment, const char *name)
+{
+    return moment && strcmp(moment, name) == 0;
+}
+
 bool tt_optim_has_moment(const char *name)
 {
     const char *end = strrchr(name, '.');
 
     for (int i = 0; end && i < TT_OPTIMS; i++)
         for (int k = 0; k < TT_OPTIM_MOMENTS; k++)
-            if (optimizers[i]->moments[k] && strcmp(end + 1, optimizers[i]->moments[k]) == 0)
+            if (is_named(optimizers[i]->moments[k], end + 1) || is_named(optimizers[i]->codes[k], end + 1) ||
+                is_named(optimizers[i]->largest[k], end + 1))
                 return true;
     return false;
 }

@@ -3,6 +3,8 @@
 #define TT_OPTIM_OPTIM_H
 
 #include "core/keys/choices.h"
+#include "core/math/dynamic.h"
+#include "core/math/round.h"
 #include "core/ops/step/step.h"
 
 /**
@@ -25,7 +27,7 @@
  * every_optimizer_gives_the_same_bits (tests/par) and every_optimizer_continues (tests/cli/test_resume.sh).
  */
 
-enum { TT_OPTIM_MOMENTS = 2, TT_OPTIM_OPTIONS = 10 };
+enum { TT_OPTIM_MOMENTS = 2, TT_OPTIM_OPTIONS = 10, TT_OPTIM_BLOCKS_FROM = 4096 };
 
 /* The kind of a value in PyTorch: a number, a list of one, two or three numbers, true or false, or a word. */
 enum tt_torch_kind {
@@ -53,6 +55,10 @@ struct tt_optim_row {
     /* The arrays that the optimizer keeps for a parameter, under PyTorch's names; checkpoints use the same names. There
      * is a second one only if there is a first one. */
     const char *moments[TT_OPTIM_MOMENTS];
+    /* Instead of `moments`, for moments of 8 bits in blocks (core/math/dynamic.h): their numbers, and the largest
+     * magnitudes of the blocks, under bitsandbytes' names. AdamW then trains embeddings, and parameters of fewer than
+     * TT_OPTIM_BLOCKS_FROM elements. Such an optimizer has two moments. */
+    const char *codes[TT_OPTIM_MOMENTS], *largest[TT_OPTIM_MOMENTS];
     bool counts_steps; /* PyTorch keeps the number of a parameter's updates beside its moments */
     /*
      * The optimizer trains only the matrices of transformer blocks, and AdamW trains the rest. `update` replaces
@@ -73,8 +79,22 @@ TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
 /** The row of an optimizer. */
 const struct tt_optim_row *tt_optim_row(enum tt_optim_choice optim);
 
-/** Whether the name of a tensor in the optimizer's state ends in the name of a moment of any optimizer. */
+/** Whether the name of a tensor in the optimizer's state ends in the name of a moment of any optimizer, or of a part of
+ * one. */
 bool tt_optim_has_moment(const char *name);
+
+/** The elements of a part of `n` elements that lie in a row of blocks without a gap: run, or if that is 0, all. */
+static inline int64_t tt_blocks_run(int64_t run, int64_t n)
+{
+    return run ? run : n;
+}
+
+/** The number of blocks of n elements, where a block ends after TT_DYNAMIC_BLOCK elements and at each multiple of `run`
+ * (0: nowhere else). */
+static inline int64_t tt_blocks_count(int64_t n, int64_t run)
+{
+    return n == 0 ? 0 : n / tt_blocks_run(run, n) * tt_div_up(tt_blocks_run(run, n), TT_DYNAMIC_BLOCK);
+}
 
 /* --- for the step ops of optimizers --- */
 

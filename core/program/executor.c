@@ -85,7 +85,10 @@ static void bind_rows(struct tt_executor *ex)
                                  .stream = place->stream,
                                  .index = box->offset[0] * place->width + (box->ndim == 2 ? box->offset[1] : 0),
                                  .lr_factor = place->lr_factor,
-                                 .no_decay = place->no_decay};
+                                 .no_decay = place->no_decay,
+                                 .code = place->offset - unit->codes_begin,
+                                 .block = place->first_block,
+                                 .run = place->run};
             ex->parts[u][i] = parts_of(layout, place);
         }
     }
@@ -245,8 +248,7 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value
                 continue;
             place = tt_layout_param(layout, value->param);
             if (!tt_running_all_finite(tt_state_unit_dtype(TT_STATE_PARAM, &layout->units[unit], ex->state->dtype),
-                                       tt_state_at(ex->state, TT_STATE_PARAM, unit, place->offset),
-                                       tt_box_volume(&place->box)))
+                                       tt_state_at(ex->state, TT_STATE_PARAM, unit, place), tt_box_volume(&place->box)))
                 (void)snprintf(ret_bad->name, sizeof ret_bad->name, "parameter %s", value->name);
         }
     }

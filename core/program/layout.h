@@ -40,6 +40,7 @@ struct tt_placement {
         int dim;
         /* number of equal grains, which are never split; a multiple of the number of ranks; 0: one grain per rank */
         int grains;
+        int64_t step; /* grains are multiples of this many rows; 0: of one */
     } cut[TT_PLACEMENT_CUTS];
     enum tt_group_id copies; /* the ranks that hold the same part */
     int pp;                  /* only ranks at this place of TT_GROUP_PP hold parts */
@@ -70,6 +71,8 @@ struct tt_unit_param {
     double lr_factor;           /* the parameter's factor of the learning rate */
     bool no_decay;              /* the parameter has no weight decay */
     int block;                  /* for a buffer: the transformer block whose loads change it */
+    /* for moments in blocks: their place among the blocks of the unit, and tt_rows.run */
+    int64_t first_block, run;
 };
 
 /*
@@ -87,8 +90,8 @@ struct tt_unit_grad {
 
 struct tt_unit {
     char *name; /* "layers.0", "norm+output"; only for display */
-    /* First the trained ones, sorted by their number of moments, with whole-matrix ones (Muon) last; then the frozen
-     * ones. */
+    /* First the trained ones, sorted by their number of moments, with whole-matrix ones (Muon) and those with moments
+     * in blocks last; then the frozen ones. */
     struct tt_unit_param *params;
     int n_params, n_trained;
     /* trained parameters from here on are updated as whole matrices (Muon) */
@@ -98,8 +101,10 @@ struct tt_unit {
     int64_t shard_elements;                    /* sum of the chunks */
     int64_t trained_elements;                  /* elements of the first n_trained parameters */
     int64_t matrices_begin;                    /* where the first of the matrices begins in the shard */
-    int64_t moment_elements[TT_OPTIM_MOMENTS]; /* of the parameters with a first, or second, moment */
-    struct tt_unit_grad *grads;                /* one per trained parameter, in their order, then second parts */
+    int64_t moment_elements[TT_OPTIM_MOMENTS]; /* of the parameters with a first moment; with a second moment */
+    /* the trained parameters from this element on have their moments in blocks, so many blocks */
+    int64_t codes_begin, n_blocks;
+    struct tt_unit_grad *grads; /* one per trained parameter, in their order, then second parts */
     int n_grads;
     int shared_grad;            /* the gradient of a tied weight whose other use is on another rank; -1: none */
     int shared_pp;              /* the place of that rank in TT_GROUP_PP */

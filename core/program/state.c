@@ -9,7 +9,7 @@
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
 
-enum type { TYPE_STATE, TYPE_F32 };
+enum type { TYPE_STATE, TYPE_F32, TYPE_U8 };
 
 static const struct {
     const char *name;
@@ -33,7 +33,7 @@ enum tt_memory_kind tt_state_kind(enum tt_state_array array)
 
 enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype)
 {
-    return rows[array].type == TYPE_F32 ? TT_F32 : dtype;
+    return rows[array].type == TYPE_F32 ? TT_F32 : rows[array].type == TYPE_U8 ? TT_U8 : dtype;
 }
 
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)

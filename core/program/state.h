@@ -76,12 +76,17 @@ enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype);
 /** The type of a unit's part of the array. */
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype);
 
-/** The address of an element of a unit's flat shard in an array. */
-static inline void *tt_state_at(const struct tt_state *state, enum tt_state_array array, int unit, int64_t element)
+/** The address of a parameter's part in an array that contains it. */
+static inline void *tt_state_at(const struct tt_state *state, enum tt_state_array array, int unit,
+                                const struct tt_unit_param *place)
 {
-    enum tt_dtype dtype = tt_state_unit_dtype(array, &state->layout->units[unit], state->dtype);
+    const struct tt_unit *of = &state->layout->units[unit];
+    int64_t at = array == TT_STATE_BLOCKS || array == TT_STATE_BLOCKS_2 ? place->first_block
+                 : array == TT_STATE_CODES || array == TT_STATE_CODES_2 ? place->offset - of->codes_begin
+                                                                        : place->offset;
 
-    return (char *)state->array[array][unit] + element * (int64_t)tt_dtype_size(dtype);
+    return (char *)state->array[array][unit] +
+           at * (int64_t)tt_dtype_size(tt_state_unit_dtype(array, of, state->dtype));
 }
 
 /** The bytes that an array takes in an arena. */

@@ -38,6 +38,8 @@ static enum tt_cluster_optimizer predicted(enum tt_optim_choice optim)
     case TT_OPTIM_ADAMW:
     case TT_OPTIM_ADAM:
         break;
+    case TT_OPTIM_ADAMW_8BIT:
+        return TT_OPT_ADAMW_8BIT;
     case TT_OPTIM_MUON:
         return TT_OPT_MUON;
     case TT_OPTIM_LION:

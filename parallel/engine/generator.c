@@ -291,7 +291,7 @@ struct part {
 
 static char *address(const struct tt_layout *layout, const struct tt_state *state, int p)
 {
-    return tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], tt_layout_param(layout, p)->offset);
+    return tt_state_at(state, TT_STATE_PARAM, layout->unit_of[p], tt_layout_param(layout, p));
 }
 
 /* Rank 0: copies or rounds n elements of a part, from its element `at` on, to their places in the whole tensor. */

@@ -178,10 +178,15 @@ int tt_param_groups_apply(struct tt_model *model, struct tt_words no_decay, stru
 
 void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice optim)
 {
+    const struct tt_optim_row *row = tt_optim_row(optim);
+
     for (int p = 0; p < model->n_params; p++) {
         struct tt_param *param = &model->params[p];
         bool matrix = param->block >= 0 && param->ndim == 2 && !param->of_experts && !param->vectors && !param->frozen;
+        struct tt_box whole = tt_box_whole(param->ndim, param->shape);
+        bool in_blocks =
+            param->block != TT_BLOCK_EMBEDDINGS && !param->tied && tt_box_volume(&whole) >= TT_OPTIM_BLOCKS_FROM;
 
-        param->optim = matrix || !tt_optim_row(optim)->of_matrices ? optim : TT_OPTIM_ADAMW;
+        param->optim = (row->of_matrices && !matrix) || (row->codes[0] && !in_blocks) ? TT_OPTIM_ADAMW : optim;
     }
 }

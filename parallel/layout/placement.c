@@ -88,10 +88,10 @@ struct cutting {
  * left, even in smaller ones, so that a gather over any of these parts leaves no gaps. */
 static int64_t share_of(const struct tt_placement *placement, int c, int n, const struct cutting *cutting)
 {
-    int64_t size = cutting->most.shape[placement->cut[c].dim];
-    int grains = placement->cut[c].grains;
+    int64_t size = cutting->most.shape[placement->cut[c].dim], step = placement->cut[c].step;
+    int grains = placement->cut[c].grains ? placement->cut[c].grains : n;
 
-    return grains ? tt_div_up(size, grains) * (grains / n) : tt_div_up(size, n);
+    return tt_round_up(tt_div_up(size, grains), step ? step : 1) * (grains / n);
 }
 
 static void cut(const struct tt_placement *placement, int c, struct tt_place place, struct cutting *cutting)

@@ -14,10 +14,11 @@
  * place in the last cut changes fastest. Each rank of the copy group holds one copy of a part.
  *
  * A cut over n ranks works like torch.chunk: each rank has ceil(size / n) rows (or columns, or experts), and the last
- * ranks have fewer or none. A cut with grains gives each rank the same number of grains of ceil(size / grains), so if
- * the number of ranks divides the number of grains, all cuts are at borders of grains. In collectives every part is
- * padded to the size of the first. Files and digests contain only the valid elements. All functions are pure, so every
- * rank gets the same result. shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
+ * ranks have fewer or none. A cut with grains gives each rank the same number of grains of ceil(size / grains), so any
+ * number of ranks that divides the grains cuts at borders of grains. A step rounds these sizes up, so that no rank gets
+ * a part of a block (core/math/dynamic.h). In collectives every part is padded to the size of
+ * the first. Files and digests contain only the valid elements. All functions are pure, so every rank gets the same
+ * result. shape has ndim sizes; a scalar (ndim 0) belongs to part 0.
  *
  * In a pipeline, only the ranks at the placement's place of TT_GROUP_PP have parts. Parts and copies have the same
  * numbers at every place, so a rank at another place has a part number too, but not the elements.

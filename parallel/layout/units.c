@@ -291,19 +291,89 @@ static char *unit_name(const struct tt_mesh *mesh, const struct tt_model *model,
 
 /* --- the shards --- */
 
+/* Whether the optimizer keeps the moments of a parameter in blocks. */
+static bool has_blocks(const struct tt_param *param)
+{
+    return !param->frozen && tt_optim_row(param->optim)->codes[0];
+}
+
+static int64_t width_of(const struct tt_param *param)
+{
+    struct tt_box whole = tt_box_whole(param->ndim, param->shape);
+
+    return tt_box_row_elements(&whole);
+}
+
+/*
+ * tt_rows.run of a parameter with blocks: 0 if blocks run through all of it, as in bitsandbytes. Otherwise ranks could
+ * divide a block: tensor parallelism cuts rows into grains, or between rows where no block ends, and so does expert
+ * parallelism. Then each grain of a row, or each row, begins with a new block. It makes no difference if it is a
+ * multiple of a block.
+ */
+static int64_t run_of(const struct tt_mesh *mesh, const struct tt_param *param)
+{
+    int64_t width = width_of(param);
+
+    if (param->of_experts)
+        return width;
+    if (mesh->tp_grains > 1 && param->tp == TT_TP_COLUMNS)
+        return tt_div_up(width, mesh->tp_grains);
+    if (mesh->tp_grains > 1 && param->tp == TT_TP_ROWS &&
+        tt_div_up(param->shape[0], mesh->tp_grains) * width % TT_DYNAMIC_BLOCK)
+        return width;
+    return 0;
+}
+
+/* The fewest rows that are whole blocks, if blocks run through all rows. */
+static int64_t rows_of_blocks(int64_t width)
+{
+    int64_t rows = 1;
+
+    while (rows * width % TT_DYNAMIC_BLOCK)
+        rows *= 2;
+    return rows;
+}
+
 struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
                                        const struct tt_model *model, int param)
 {
     int pp = param_pp(places, model, param), dim = model->params[param].tp == TT_TP_COLUMNS ? 1 : 0;
+    int64_t step = 0;
 
     if (model->params[param].buffer)
-        return (struct tt_placement){1, {{TT_GROUP_SELF, 0, 0}}, TT_GROUP_STAGE, pp};
+        return (struct tt_placement){1, {{TT_GROUP_SELF, 0, 0, 0}}, TT_GROUP_STAGE, pp};
     if (is_shared(mesh, model, param))
-        return (struct tt_placement){2, {{TT_GROUP_EP, 0, 0}, {TT_GROUP_EFSDP, 0, 0}}, TT_GROUP_REPLICATE, pp};
+        return (struct tt_placement){2, {{TT_GROUP_EP, 0, 0, 0}, {TT_GROUP_EFSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, pp};
+    if (has_blocks(&model->params[param]) && run_of(mesh, &model->params[param]) == 0)
+        step = rows_of_blocks(width_of(&model->params[param]));
     if (model->params[param].tp == TT_TP_WHOLE)
-        return (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, pp};
+        return (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0, step}}, TT_GROUP_COPIES, pp};
     return (struct tt_placement){
-        2, {{TT_GROUP_TP, dim, mesh->tp_grains}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, pp};
+        2, {{TT_GROUP_TP, dim, mesh->tp_grains, 0}, {TT_GROUP_FSDP, 0, 0, step}}, TT_GROUP_REPLICATE, pp};
+}
+
+struct tt_placement tt_blocks_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
+                                        const struct tt_model *model, int param, int *ret_ndim, int64_t *ret_shape)
+{
+    const struct tt_param *p = &model->params[param];
+    struct tt_placement placement = tt_param_placement(mesh, places, model, param);
+    int64_t width = width_of(p), run = run_of(mesh, p), rows = p->shape[0];
+
+    *ret_ndim = 2;
+    ret_shape[0] = rows;
+    ret_shape[1] = run ? tt_blocks_count(width, run) : width / TT_DYNAMIC_BLOCK;
+    if (run || width % TT_DYNAMIC_BLOCK == 0)
+        return placement;
+    *ret_ndim = 1;
+    ret_shape[0] = tt_blocks_count(rows * width, 0);
+    for (int c = 0; c < placement.n_cuts; c++) {
+        bool last = c + 1 == placement.n_cuts; /* FSDP's; ranks that share a layer cut whole blocks, or one has all */
+        int64_t of_grain = last ? placement.cut[c].step : tt_div_up(rows, mesh->tp_grains);
+
+        placement.cut[c].dim = 0;
+        placement.cut[c].step = mesh->tp_grains == 1 && !last ? 0 : of_grain * width / TT_DYNAMIC_BLOCK;
+    }
+    return placement;
 }
 
 /* tt_unit_param.blocks */
@@ -374,6 +444,15 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
     for (int k = 0; k < TT_OPTIM_MOMENTS; k++)
         if (optim->moments[k])
             unit->moment_elements[k] = unit->shard_elements;
+    if (has_blocks(p)) {
+        struct tt_unit_param *place = &unit->params[unit->n_params - 1];
+
+        place->run = run_of(mesh, p);
+        place->first_block = unit->n_blocks;
+        unit->n_blocks += tt_blocks_count(place->chunk, place->run);
+    } else {
+        unit->codes_begin = unit->shard_elements;
+    }
     if (optim->of_matrices)
         return;
     unit->first_matrix++;

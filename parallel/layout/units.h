@@ -72,10 +72,17 @@ struct tt_placement tt_param_placement(const struct tt_mesh *mesh, const struct 
                                        const struct tt_model *model, int param);
 
 /**
- * The layout of `rank` on the mesh. places: where the pipeline's stages are; NULL: there is no pipeline. The units
- * contain the parameters of the rank's own stages; a unit never spans two stages. TT_EUSAGE, with the key of the
- * policy, for a policy that does not exist, or does not work with the model or the mesh. The caller frees the layout
- * with tt_layout_free.
+ * The largest magnitudes of the blocks that a parameter's moments are kept in (tt_optim_row.largest): as a tensor, of
+ * *ret_ndim dimensions and ret_shape, with a rank's part for its part of the parameter. Blocks begin with every row and
+ * every grain of a row that ranks may share, or run through all rows; then the tensor has one dimension.
+ */
+struct tt_placement tt_blocks_placement(const struct tt_mesh *mesh, const struct tt_stage_places *places,
+                                        const struct tt_model *model, int param, int *ret_ndim, int64_t *ret_shape);
+
+/**
+ * The layout of `rank` on the mesh. places: of the pipeline; NULL: there is none. The units contain the parameters of
+ * the rank's own stages; a unit never spans two stages. TT_EUSAGE, with the key of the policy, for a policy that does
+ * not exist or that the model or the mesh does not allow. The caller frees the layout with tt_layout_free.
  */
 int tt_layout_new(const struct tt_model *model, const struct tt_mesh *mesh, int rank,
                   const struct tt_sharding *sharding, const struct tt_stage_places *places,

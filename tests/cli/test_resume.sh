@@ -69,6 +69,37 @@ case_every_optimizer_continues() {
     done
 }
 
+# Rows of 72 elements are no whole blocks, so four ranks get parts of another size than without blocks.
+case_moments_in_blocks_continue_on_any_layout() {
+    make_corpus
+    of="$tiny $save --optimizer.name=adamw_8bit --model.dim=72 --model.ffn_dim=512 --training.global_batch_size=8"
+    of="$of --lr_scheduler.total_steps=6"
+    run train $of --training.steps=6 --job.dump_folder=one
+    expect_ok
+    run_ranks 4 train $of --training.steps=2
+    expect_ok
+    run ckpt verify run
+    expect_ok
+    run ckpt inspect run --moments
+    expect_ok
+    expect_out "layers.*w2.weight.state1 +U8 " "layers.*w1.weight.absmax2 +F32 " "tok_embeddings.weight.exp_avg +F32 "
+    run train $of --training.steps=4
+    expect_ok
+    expect_err "step-2 of"
+    run_ranks 2 train $of --training.steps=6
+    expect_ok
+    run ckpt diff one/checkpoint/step-6 run/checkpoint/step-6
+    expect_ok
+    # the second of two ranks that share a layer has columns 256 on of w2, but 36 of the output's weight
+    rm -r run
+    run_ranks 2 train $of --training.steps=2 --parallelism.tensor_parallel_degree=2
+    expect_ok
+    run train $of --training.steps=4
+    expect_error 3 "attention.wo.weight.absmax1 F32\[.*\], wanted F32" "set parallelism.exact_tensor_parallel_degree to"
+    run train $of --training.steps=4 --parallelism.exact_tensor_parallel_degree=2
+    expect_ok
+}
+
 # Prints the averages of the weights in a step as text.
 averages() {
     python3 - "$1" <<'EOF'

@@ -119,10 +119,13 @@ static void place(struct tt_ckpt_chunk *c, int i, const struct tt_mesh *mesh)
     int tp = tt_mesh_size(mesh, TT_GROUP_TP), last = c->ndim ? c->ndim - 1 : 0;
 
     if (tp > 1 && i % 3 < 2)
-        c->placement = (struct tt_placement){
-            2, {{TT_GROUP_TP, i % 3 ? 0 : last, i % 3 ? 2 * tp : 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+        c->placement =
+            (struct tt_placement){2,
+                                  {{TT_GROUP_TP, i % 3 ? 0 : last, i % 3 ? 2 * tp : 0, 0}, {TT_GROUP_FSDP, 0, 0, 0}},
+                                  TT_GROUP_REPLICATE,
+                                  0};
     else
-        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0};
+        c->placement = (struct tt_placement){1, {{TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_COPIES, 0};
     c->placement.pp = (i + 1) % mesh->size[TT_MESH_PP];
 }
 

@@ -93,7 +93,7 @@ static struct tt_ckpt_chunk chunk_of(const struct tt_param *param, const struct 
     struct tt_ckpt_chunk chunk = {.name = param->name,
                                   .dtype = TT_F32,
                                   .ndim = param->ndim,
-                                  .placement = {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
+                                  .placement = {1, {{TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0},
                                   .part = *part,
                                   .data = data};
 

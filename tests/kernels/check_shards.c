@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/math/bf16.h"
+#include "core/math/round.h"
 #include "tests/kernels/kernelcheck.h"
 
 static const int64_t lengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 97, 257, 1000, 4099};
@@ -174,6 +175,153 @@ static void check_adamw_bf16(struct check *check)
     }
 }
 
+/* A parameter in floats or in bfloat16, and its moments in blocks. */
+struct in_blocks {
+    float *param;
+    tt_bf16 *half;
+    struct tt_moment_blocks moments;
+};
+
+static uint8_t *check_bytes(struct check *check, int64_t n)
+{
+    return (uint8_t *)(void *)check_array(check, (n + 3) / 4);
+}
+
+static struct in_blocks copy_of_blocks(struct check *check, const struct in_blocks *from, int64_t n)
+{
+    struct in_blocks copy = {check_copy(check, from->param, n), check_halves(check, n), from->moments};
+
+    memcpy(copy.half, from->half, (size_t)n * sizeof *copy.half);
+    for (int k = 0; k < 2; k++) {
+        copy.moments.code[k] = memcpy(check_bytes(check, n), from->moments.code[k], (size_t)n);
+        copy.moments.largest[k] = check_copy(check, from->moments.largest[k], tt_div_up(n, TT_DYNAMIC_BLOCK));
+    }
+    return copy;
+}
+
+/* Every fourth block has no moments yet. */
+static struct in_blocks random_blocks(struct check *check, int64_t n)
+{
+    struct in_blocks at = {check_filled(check, n, FILL_NORMAL),
+                           check_halves(check, n),
+                           {.map = {tt_dynamic_map(true), tt_dynamic_map(false)}}};
+
+    tt_bf16_round_ref(at.half, at.param, n);
+    for (int k = 0; k < 2; k++) {
+        at.moments.code[k] = check_bytes(check, n);
+        at.moments.largest[k] = check_filled(check, tt_div_up(n, TT_DYNAMIC_BLOCK), FILL_NORMAL);
+        for (int64_t b = 0; b < tt_div_up(n, TT_DYNAMIC_BLOCK); b++)
+            at.moments.largest[k][b] = b % 4 == 3 ? 0.0F : fabsf(at.moments.largest[k][b]);
+        for (int64_t i = 0; i < n; i++)
+            at.moments.code[k][i] = (uint8_t)check_draw(check, TT_DYNAMIC_CODES);
+    }
+    return at;
+}
+
+/* A step of elements [begin, n), where a block begins. */
+static void step_blocks(const struct tt_kernels *table, bool bf16, const struct tt_adamw_numbers *numbers,
+                        const struct in_blocks *at, const float *grad, int64_t begin, int64_t n)
+{
+    struct tt_adamw_rounding rounding = {77, UINT64_C(0x123456789abcdef0), UINT32_MAX - 20U};
+    struct tt_moment_blocks moments = at->moments;
+
+    rounding.first += (uint64_t)begin;
+    for (int k = 0; k < 2; k++) {
+        moments.code[k] += begin;
+        moments.largest[k] += begin / TT_DYNAMIC_BLOCK;
+    }
+    if (bf16)
+        table->adamw_8bit_bf16(numbers, &rounding, at->half + begin, grad + begin, &moments, n - begin);
+    else
+        table->adamw_8bit(numbers, at->param + begin, grad + begin, &moments, n - begin);
+}
+
+static void same_blocks(struct check *check, const char *shape, const struct in_blocks *got,
+                        const struct in_blocks *want, int64_t n)
+{
+    bool same = memcmp(got->param, want->param, (size_t)n * sizeof(float)) == 0 &&
+                memcmp(got->half, want->half, (size_t)n * sizeof(tt_bf16)) == 0;
+
+    for (int k = 0; k < 2; k++)
+        same = same && memcmp(got->moments.code[k], want->moments.code[k], (size_t)n) == 0 &&
+               memcmp(got->moments.largest[k], want->moments.largest[k],
+                      (size_t)tt_div_up(n, TT_DYNAMIC_BLOCK) * sizeof(float)) == 0;
+    check->compared++;
+    if (!same && check->failures++ < 5)
+        printf("# %s (%s), %s: other bits\n", check->kernel, check->table->name, shape);
+}
+
+/* The reference computes in double, so where a moment is in the middle of two numbers its code may be the other one. */
+static void codes_near(struct check *check, const char *shape, const struct in_blocks *got,
+                       const struct in_blocks *want, int64_t n)
+{
+    int64_t others = 0;
+
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < n; i++) {
+            int difference = got->moments.code[k][i] - want->moments.code[k][i];
+
+            others += difference != 0;
+            if ((difference < -1 || difference > 1) && check->failures++ < 5)
+                printf("# %s (%s), %s: code %d of moment %d, wanted %d\n", check->kernel, check->table->name, shape,
+                       got->moments.code[k][i], k, want->moments.code[k][i]);
+        }
+    check->compared += n;
+    if (others > 1 + n / 500 && check->failures++ < 5)
+        printf("# %s (%s), %s: %lld codes differ\n", check->kernel, check->table->name, shape, (long long)others);
+}
+
+static void check_adamw_blocks(struct check *check, bool bf16)
+{
+    const struct tt_adamw_numbers numbers = {true, 0.75F, 0.9999F, 0.1F, 0.1F, 0.95F, 0.05F, 1e-3F, 0.5F, 1e-8F};
+
+    for (int k = 0; k < N_LENGTHS * FILL_NAN; k++) {
+        int64_t n = lengths[k / FILL_NAN], blocks = tt_div_up(n, TT_DYNAMIC_BLOCK);
+        int64_t cut = check_draw(check, blocks) * TT_DYNAMIC_BLOCK;
+        float *grad = check_filled(check, n, (enum fill)(k % FILL_NAN));
+        struct in_blocks given = random_blocks(check, n), want = copy_of_blocks(check, &given, n);
+        struct in_blocks got = copy_of_blocks(check, &given, n), parts = copy_of_blocks(check, &given, n);
+        struct in_blocks portable = copy_of_blocks(check, &given, n);
+        static const struct tt_kernels loops = {.adamw_8bit = tt_adamw_8bit_loops,
+                                                .adamw_8bit_bf16 = tt_adamw_8bit_bf16_loops};
+        static const struct tt_kernels references = {.adamw_8bit = tt_adamw_8bit_ref,
+                                                     .adamw_8bit_bf16 = tt_adamw_8bit_bf16_ref};
+        double *near = check_doubles(check, n);
+        float *wide[2] = {check_array(check, n), check_array(check, n)};
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d", (long long)n, k % FILL_NAN);
+        step_blocks(&references, bf16, &numbers, &want, grad, 0, n);
+        step_blocks(check->table, bf16, &numbers, &got, grad, 0, n);
+        tt_bf16_widen_ref(wide[0], got.half, n);
+        tt_bf16_widen_ref(wide[1], want.half, n);
+        for (int64_t i = 0; i < n; i++)
+            near[i] = 8.0 * (double)FLT_EPSILON * (1.0 + fabs((double)given.param[i])) +
+                      (bf16 ? 0x1p-7 : 8.0 * (double)FLT_EPSILON) * fabs((double)(bf16 ? wide[1] : want.param)[i]);
+        check_compare(check, "param", shape, bf16 ? wide[0] : got.param, bf16 ? wide[1] : want.param, n, near, 0.0);
+        for (int j = 0; j < 2; j++)
+            check_compare(check, "largest", shape, got.moments.largest[j], want.moments.largest[j], blocks, NULL, 4.0);
+        codes_near(check, shape, &got, &want, n);
+        step_blocks(check->table, bf16, &numbers, &parts, grad, cut, n);
+        step_blocks(check->table, bf16, &numbers, &parts, grad, 0, cut);
+        same_blocks(check, shape, &parts, &got, n);
+        step_blocks(&loops, bf16, &numbers, &portable, grad, 0, n);
+        if (!is_reference(check))
+            same_blocks(check, shape, &portable, &got, n);
+        check_reset(check, shape);
+    }
+}
+
+static void check_adamw_8bit(struct check *check)
+{
+    check_adamw_blocks(check, false);
+}
+
+static void check_adamw_8bit_bf16(struct check *check)
+{
+    check_adamw_blocks(check, true);
+}
+
 static void check_squares(struct check *check)
 {
     for (int k = 0; k < N_LENGTHS * N_FILLS; k++) {
@@ -269,7 +417,8 @@ static void check_lookup_4bit(struct check *check)
 }
 
 const struct check_case shard_cases[] = {
-    {"adamw", check_adamw},           {"adamw_bf16", check_adamw_bf16}, {"squares", check_squares},
-    {"bf16_round", check_bf16_round}, {"bf16_widen", check_bf16_widen}, {"lookup_4bit", check_lookup_4bit},
+    {"adamw", check_adamw},           {"adamw_bf16", check_adamw_bf16},           {"squares", check_squares},
+    {"adamw_8bit", check_adamw_8bit}, {"adamw_8bit_bf16", check_adamw_8bit_bf16}, {"bf16_round", check_bf16_round},
+    {"bf16_widen", check_bf16_widen}, {"lookup_4bit", check_lookup_4bit},
 };
 const int n_shard_cases = sizeof shard_cases / sizeof *shard_cases;

@@ -210,6 +210,29 @@ static void run_adamw_bf16(const struct work *w)
     w->table->adamw_bf16(&adamw_numbers, &rounding, half(w, 0), w->x[1], half(w, 2), half(w, 3), w->n);
 }
 
+/* x[2] has the codes of both moments, x[3] the largest magnitudes. */
+static struct tt_moment_blocks blocks_of(const struct work *w)
+{
+    return (struct tt_moment_blocks){.code = {(uint8_t *)w->x[2], (uint8_t *)w->x[2] + w->n},
+                                     .largest = {w->x[3], w->x[3] + w->n / 2},
+                                     .map = {tt_dynamic_map(true), tt_dynamic_map(false)}};
+}
+
+static void run_adamw_8bit(const struct work *w)
+{
+    const struct tt_moment_blocks moments = blocks_of(w);
+
+    w->table->adamw_8bit(&adamw_numbers, w->x[0], w->x[1], &moments, w->n);
+}
+
+static void run_adamw_8bit_bf16(const struct work *w)
+{
+    static const struct tt_adamw_rounding rounding = {1, 2, 3};
+    const struct tt_moment_blocks moments = blocks_of(w);
+
+    w->table->adamw_8bit_bf16(&adamw_numbers, &rounding, half(w, 0), w->x[1], &moments, w->n);
+}
+
 static void run_cross_entropy_grad_bf16(const struct work *w)
 {
     w->table->cross_entropy_grad_bf16(w->x[1], NULL, w->x[0], w->labels, w->rows, w->width, 1e-3F, 0.0F);
@@ -509,6 +532,8 @@ static const struct family matrices_bf16 = {choose_bgemm, prepare_bgemm};
 static const struct bench_case bench_cases[] = {
     {"adamw", run_adamw, 7.0, 0.0, 512, NULL},
     {"adamw_bf16", run_adamw_bf16, 4.0, 0.0, 512, NULL},
+    {"adamw_8bit", run_adamw_8bit, 4.0, 0.0, 512, NULL},
+    {"adamw_8bit_bf16", run_adamw_8bit_bf16, 3.0, 0.0, 512, NULL},
     {"attention_fwd", run_attention_fwd, 0.0, 2.0, 0, &attention},
     {"attention_fwd_bf16", run_attention_fwd_bf16, 0.0, 2.0, 0, &attention_bf16},
     {"attention_bwd", run_attention_bwd, 0.0, 5.0, 0, &attention},

@@ -198,6 +198,63 @@ void tt_adamw_bf16_ref(const struct tt_adamw_numbers *numbers, const struct tt_a
     }
 }
 
+/* The nearest of all numbers; of two, the lower one. */
+static uint8_t nearest_code(const struct tt_dynamic *map, double x)
+{
+    int best = 0;
+
+    for (int i = 1; i < TT_DYNAMIC_CODES; i++)
+        if (fabs((double)map->number[i] - x) < fabs((double)map->number[best] - x))
+            best = i;
+    return (uint8_t)best;
+}
+
+void tt_adamw_8bit_ref(const struct tt_adamw_numbers *numbers, float *param, const float *grad,
+                       const struct tt_moment_blocks *moments, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += TT_DYNAMIC_BLOCK) {
+        int64_t size = n - at < TT_DYNAMIC_BLOCK ? n - at : TT_DYNAMIC_BLOCK, block = at / TT_DYNAMIC_BLOCK;
+        float moment[2][TT_DYNAMIC_BLOCK];
+
+        for (int k = 0; k < 2; k++)
+            for (int64_t i = 0; i < size; i++)
+                moment[k][i] = moments->map[k]->number[moments->code[k][at + i]] * moments->largest[k][block];
+        tt_adamw_ref(numbers, param + at, grad + at, moment[0], moment[1], size);
+        for (int k = 0; k < 2; k++) {
+            float most = 0.0F;
+
+            for (int64_t i = 0; i < size; i++)
+                most = fmaxf(most, fabsf(moment[k][i]));
+            moments->largest[k][block] = most;
+            for (int64_t i = 0; i < size; i++)
+                moments->code[k][at + i] =
+                    most > 0.0F ? nearest_code(moments->map[k], (double)moment[k][i] / (double)most) : 0;
+        }
+    }
+}
+
+void tt_adamw_8bit_bf16_ref(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                            tt_bf16 *param, const float *grad, const struct tt_moment_blocks *moments, int64_t n)
+{
+    const struct tt_rng rng = {rounding->seed, rounding->stream};
+
+    for (int64_t at = 0; at < n; at += TT_DYNAMIC_BLOCK) {
+        int64_t size = n - at < TT_DYNAMIC_BLOCK ? n - at : TT_DYNAMIC_BLOCK;
+        struct tt_moment_blocks block = *moments;
+        float p[TT_DYNAMIC_BLOCK];
+
+        for (int k = 0; k < 2; k++) {
+            block.code[k] += at;
+            block.largest[k] += at / TT_DYNAMIC_BLOCK;
+        }
+        tt_bf16_widen_ref(p, param + at, size);
+        tt_adamw_8bit_ref(numbers, p, grad + at, &block, size);
+        for (int64_t i = 0; i < size; i++)
+            param[at + i] =
+                tt_bf16_from_float_random(p[i], (uint16_t)tt_rng_bits(&rng, rounding->first + (uint64_t)(at + i)));
+    }
+}
+
 /* --- products --- */
 
 void tt_sgemm_ref(const struct tt_matmul *gemm)

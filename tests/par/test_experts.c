@@ -14,13 +14,14 @@
 
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
+#include "parallel/layout/patterns.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static struct fixture world;
-static struct tt_model *models[2]; /* with the router's experts, and with experts in turn */
+static struct tt_model *models[3]; /* with the router's experts, with experts in turn, with moments in blocks */
 
 static int tear_down(void **state)
 {
@@ -45,6 +46,9 @@ static int set_up(void **state)
     assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &models[0])), 0);
     dims.moe.balanced = true;
     assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &models[1])), 0);
+    dims.moe = (struct tt_moe){.experts = 16, .top_k = 3, .ffn_dim = 14}; /* an expert has a block, and 24 elements */
+    assert_int_equal(fixture_check(tt_model_new("qwen3", "debugmodel_moe", &dims, NULL, &models[2])), 0);
+    tt_param_groups_set_optim(models[2], TT_OPTIM_ADAMW_8BIT);
     return 0;
 }
 
@@ -71,6 +75,8 @@ static const struct {
     {0, {.experts = 2, .shards = 2, .replicate = 2, .microbatches = 2, .window = 1.0}},
     {0, {.experts = 2, .shards = 4, .replicate = 2, .window = 0.1}},
     {1, {.experts = 4, .shards = 4, .microbatches = 2, .window = 1.0}},
+    {2, {.experts = 2, .shards = 4, .replicate = 2, .window = 1.0}},
+    {2, {.experts = 4, .shards = 4, .window = 1.0}},
     {0, {.experts = 2, .shards = 2, .microbatches = 4, .window = 0.1, PIPE(2, 1, 1F1B)}},
     {0, {.experts = 4, .shards = 4, .microbatches = 4, .window = 0.3, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
 };

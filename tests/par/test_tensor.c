@@ -33,6 +33,7 @@ enum model {
     SOME_ADAPTED,
     MUON_ADAPTED,
     MUON_LATENTS,
+    IN_BLOCKS,
     MODELS
 };
 
@@ -63,6 +64,9 @@ static int set_up(void **state)
     models[SOME_ADAPTED] = fixture_model_of("qwen3", "debugmodel", &dims);
     dims.lora = (struct tt_lora){0};
     models[MUON] = fixture_model_of("qwen3", "debugmodel", &dims);
+    dims.ffn_dim = 256; /* its parameters have enough elements for blocks; some grains are whole blocks, some are not */
+    models[IN_BLOCKS] = fixture_model_of("llama3", "debugmodel", &dims);
+    dims.ffn_dim = 24;
     dims.tied = 1;
     models[TIED] = fixture_model_of("llama3", "debugmodel", &dims);
     dims = (struct tt_model_dims){
@@ -84,6 +88,7 @@ static int set_up(void **state)
     tt_param_groups_set_optim(models[MUON_GPT], TT_OPTIM_MUON);
     tt_param_groups_set_optim(models[MUON_ADAPTED], TT_OPTIM_MUON);
     tt_param_groups_set_optim(models[MUON_LATENTS], TT_OPTIM_MUON);
+    tt_param_groups_set_optim(models[IN_BLOCKS], TT_OPTIM_ADAMW_8BIT);
     return 0;
 }
 
@@ -136,6 +141,10 @@ static const struct {
     {LATENTS, {.tensor = 4, .grains = 8, .microbatches = 2}},
     {LATENTS, {.tensor = 2, .grains = 4, .microbatches = 4, PIPE(2, 2, ZBV_ZERO_BUBBLE)}},
     {MUON_LATENTS, {.tensor = 2, .grains = 4, .shards = 2, .microbatches = 2}},
+    {IN_BLOCKS, {.tensor = 2, .grains = 8, .shards = 2, .microbatches = 2}},
+    {IN_BLOCKS, {.tensor = 2, .grains = 2, .shards = 2, .replicate = 2}},
+    {IN_BLOCKS, {.tensor = 4, .grains = 4}},
+    {IN_BLOCKS, {.tensor = 2, .grains = 2, .microbatches = 4, PIPE(2, 1, 1F1B)}},
 };
 
 /* Policies that vary from case to case. Those that change the result, such as bf16, are in the reference too. */
@@ -213,7 +222,7 @@ static int overflowing_rank(struct tt_comm *comm, void *arg)
     if (comm->rank == comm->size - 1) {
         const struct tt_layout *layout = tt_engine_layout(engine);
         const struct tt_unit_param *place = tt_layout_param(layout, p);
-        float *part = tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place->offset);
+        float *part = tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place);
 
         for (int64_t i = 0; i < place->box.shape[1]; i++)
             part[tt_box_volume(&place->box) - 1 - i] = 3e38F;

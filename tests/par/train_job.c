@@ -384,7 +384,44 @@ static bool is_second(const struct tt_layout *layout, const struct tt_unit *unit
     return param->tied && unit->shared_grad != TT_NONE && unit->shared_pp < layout->groups[TT_GROUP_PP].index;
 }
 
-/* Copies this rank's parts of one flat state into the whole arrays. Ranks that hold further copies compare them
+/* Reads this rank's part of a parameter in an array, n elements, as floats. A moment in blocks is its codes times the
+ * largest magnitudes. */
+static void read_part(const struct tt_state *state, enum tt_state_array array, int unit,
+                      const struct tt_unit_param *place, int64_t n, float *to)
+{
+    int k = (int)array - TT_STATE_MOMENT;
+    bool is_moment = array == TT_STATE_MOMENT || array == TT_STATE_MOMENT_2;
+    const void *stored;
+
+    if (is_moment && tt_optim_row(place->optim)->codes[k]) {
+        const uint8_t *codes = tt_state_at(state, TT_STATE_CODES + k, unit, place);
+        const float *largest = tt_state_at(state, TT_STATE_BLOCKS + k, unit, place);
+        int64_t run = tt_blocks_run(place->run, n);
+
+        for (int64_t i = 0, block = -1; i < n; i++) {
+            block += i % run % TT_DYNAMIC_BLOCK == 0;
+            to[i] = tt_dynamic_map(k == 0)->number[codes[i]] * largest[block];
+        }
+        return;
+    }
+    stored = tt_state_at(state, array, unit, place);
+    if (tt_state_unit_dtype(array, &state->layout->units[unit], state->dtype) == TT_BF16)
+        tt_bf16_widen_loops(to, stored, n);
+    else
+        memcpy(to, stored, (size_t)n * sizeof *to);
+}
+
+/* Whether the optimizer keeps a moment, or an average, of a parameter. */
+static bool has_array(const struct tt_param *param, enum tt_state_array array)
+{
+    const struct tt_optim_row *row = tt_optim_row(param->optim);
+
+    return array == TT_STATE_PARAM ||
+           (!param->frozen &&
+            (array == TT_STATE_EMA || row->moments[array - TT_STATE_MOMENT] || row->codes[array - TT_STATE_MOMENT]));
+}
+
+/* Copies this rank's parts of one flat state into the whole arrays. Ranks with further copies compare theirs
  * instead. */
 static int collect(struct at_work *w, enum tt_state_array array, float *whole)
 {
@@ -397,21 +434,14 @@ static int collect(struct at_work *w, enum tt_state_array array, float *whole)
         static const struct tt_unit_param nowhere;
         const struct tt_param *param = &w->job->model->params[p];
         const struct tt_unit_param *place = tt_layout_has(layout, p) ? tt_layout_param(layout, p) : &nowhere;
-        bool exists = place != &nowhere &&
-                      (array == TT_STATE_PARAM ||
-                       (!param->frozen &&
-                        (array == TT_STATE_EMA || tt_optim_row(param->optim)->moments[array - TT_STATE_MOMENT])));
-        const void *stored =
-            exists ? tt_state_at(state, array, layout->unit_of[p], place->offset) : (const void *)&nowhere;
+        bool exists = place != &nowhere && has_array(param, array);
         int64_t n = exists ? tt_box_volume(&place->box) : 0;
         size_t bytes = (size_t)n * sizeof(float);
         float *mine = tt_calloc((size_t)n + 1, sizeof *mine), *there = tt_calloc((size_t)n + 1, sizeof *there);
         struct tt_box all = tt_box_whole(param->ndim, param->shape);
 
-        if (exists && tt_state_unit_dtype(array, &layout->units[layout->unit_of[p]], state->dtype) == TT_BF16)
-            tt_bf16_widen_loops(mine, stored, n);
-        else
-            memcpy(mine, stored, bytes);
+        if (exists)
+            read_part(state, array, layout->unit_of[p], place, n, mine);
         if (exists && layout->groups[copies_of(w->job, param)].index == 0 &&
             !is_second(layout, &layout->units[layout->unit_of[p]], param))
             put_box(&place->box, mine, &all, at);
@@ -593,7 +623,7 @@ int train_job_equal_scores(struct tt_comm *comm, struct tt_engine *engine, void 
         if (tt_layout_has(layout, p) && strstr(model->params[p].name, "router.gate")) {
             const struct tt_unit_param *place = tt_layout_param(layout, p);
 
-            memset(tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place->offset), 0,
+            memset(tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p], place), 0,
                    (size_t)tt_box_volume(&place->box) * sizeof(float));
         }
     return rc;

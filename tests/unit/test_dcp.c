@@ -618,7 +618,7 @@ static int load_golden(struct tt_comm *comm, void *arg)
         *c = (struct tt_ckpt_chunk){.name = t->name,
                                     .dtype = TT_F32,
                                     .ndim = t->ndim,
-                                    .placement = {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE}};
+                                    .placement = {1, {{TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE}};
         memcpy(c->shape, t->shape, sizeof c->shape);
         c->part = tt_placement_box(&mesh, &c->placement, c->ndim, c->shape, comm->rank);
         c->data = tt_calloc((size_t)tt_box_volume(&c->part) + 1, sizeof(float));

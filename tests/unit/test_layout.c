@@ -14,6 +14,7 @@
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
 #include "parallel/layout/init.h"
+#include "parallel/layout/patterns.h"
 #include "parallel/layout/placement.h"
 #include "parallel/layout/units.h"
 #include "tests/help/mesh.h"
@@ -205,11 +206,84 @@ static void tensor_parallelism_cuts_first(void **state)
     tt_model_free(model);
 }
 
+static void check_blocks(const struct tt_model *model, const struct tt_mesh *mesh, int rank)
+{
+    struct tt_layout *layout = layout_on(model, mesh, rank);
+    int in_blocks = 0;
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_unit_param *place = tt_layout_param(layout, p);
+        const struct tt_unit *unit = &layout->units[layout->unit_of[p]];
+        struct tt_placement placement;
+        int64_t shape[TT_MAX_DIMS], first, n = tt_box_volume(&place->box);
+        struct tt_box box;
+        int ndim = 0, part;
+
+        if (!tt_optim_row(place->optim)->codes[0]) {
+            assert_true(place->offset < unit->codes_begin);
+            continue;
+        }
+        in_blocks++;
+        assert_true(place->offset >= unit->codes_begin);
+        assert_true(model->params[p].block != TT_BLOCK_EMBEDDINGS && !model->params[p].tied);
+        placement = tt_blocks_placement(mesh, NULL, model, p, &ndim, shape);
+        part = tt_placement_part(mesh, &placement, rank);
+        box = tt_placement_box(mesh, &placement, ndim, shape, part);
+        assert_int_equal(tt_box_volume(&box), tt_blocks_count(n, place->run));
+        assert_true(place->first_block + tt_blocks_count(place->chunk, place->run) <= unit->n_blocks);
+        assert_true(tt_box_volume(&box) <= tt_placement_padded(mesh, &placement, ndim, shape));
+        if (n == 0 || place->run) { /* a part of rows of runs: whole runs */
+            assert_true(n == 0 || tt_box_row_elements(&place->box) % place->run == 0);
+            continue;
+        }
+        first = place->box.offset[0] * place->width; /* where blocks run through all rows */
+        assert_int_equal(first % TT_DYNAMIC_BLOCK, 0);
+        assert_int_equal(box.offset[0] * (ndim == 2 ? shape[1] : 1) * TT_DYNAMIC_BLOCK, first);
+    }
+    assert_true(in_blocks > 0);
+    tt_layout_free(layout);
+}
+
+/* The blocks of moments on every rank are those of the whole parameter: each rank has as many as its elements fill, and
+ * where it says. */
+static void no_rank_divides_a_block(void **state)
+{
+    static const int degrees[][3] = {{1, 1, 1}, {1, 3, 1}, {1, 4, 1}, {2, 2, 2}, {1, 2, 4}, {1, 1, 4}};
+    static const int64_t widths[] = {18, 72, 256, 320};
+
+    for (size_t k = 0; k < 2 * sizeof widths / sizeof *widths; k++) {
+        struct tt_model_dims dims = {.n_layers = 1,
+                                     .dim = widths[k / 2],
+                                     .n_heads = 4,
+                                     .n_kv_heads = 4,
+                                     .head_dim = 4,
+                                     .ffn_dim = 512,
+                                     .vocab_size = 320,
+                                     .tied = (int)(k % 2)};
+        struct tt_model *model = NULL;
+
+        assert_int_equal(tt_model_new("llama3", "debugmodel", &dims, NULL, &model), 0);
+        tt_param_groups_set_optim(model, TT_OPTIM_ADAMW_8BIT);
+        for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++) {
+            int n_ranks = degrees[d][0] * degrees[d][1] * degrees[d][2];
+            struct tt_mesh mesh;
+
+            assert_int_equal(
+                tt_mesh_init(DEGREES(1, degrees[d][0], degrees[d][1], 1, degrees[d][2], 1), n_ranks, &mesh), 0);
+            mesh.tp_grains = degrees[d][2] > 1 ? 4 : 1;
+            for (int rank = 0; rank < n_ranks; rank++)
+                check_blocks(model, &mesh, rank);
+        }
+        tt_model_free(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_is_somewhere),
         cmocka_unit_test(tensor_parallelism_cuts_first),
+        cmocka_unit_test(no_rank_divides_a_block),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -281,8 +281,8 @@ static void expect_box(const struct tt_box *box, const struct tt_box *wanted)
 /* A matrix is cut by rows over tp, then over the ranks that share a copy: rank (s, i) has part s of block i. */
 static void a_placement_cuts_what_the_cut_before_left(void **state)
 {
-    const struct tt_placement columns = {2, {{TT_GROUP_TP, 0, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
-    const struct tt_placement rows = {2, {{TT_GROUP_TP, 1, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const struct tt_placement columns = {2, {{TT_GROUP_TP, 0, 0, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const struct tt_placement rows = {2, {{TT_GROUP_TP, 1, 0, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0};
     const int64_t shape[] = {10, 6};
     struct tt_mesh mesh;
     struct tt_box box;
@@ -303,7 +303,8 @@ static void a_placement_cuts_what_the_cut_before_left(void **state)
 /* GPT-2's vocabulary in 8 grains of 6283 rows, of which the last has 6276: two ranks of tp have four each. */
 static void a_cut_is_on_the_borders_of_grains(void **state)
 {
-    const struct tt_placement vocabulary = {2, {{TT_GROUP_TP, 0, 8}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const struct tt_placement vocabulary = {
+        2, {{TT_GROUP_TP, 0, 8, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0};
     const int64_t shape[] = {50257, 768};
     struct tt_mesh mesh;
     struct tt_box box;
@@ -325,7 +326,8 @@ static void a_cut_is_on_the_borders_of_grains(void **state)
  * block sends 516 rows, and there is no gap in the gathered rows. */
 static void a_smaller_block_is_cut_as_the_first_one(void **state)
 {
-    const struct tt_placement vocabulary = {2, {{TT_GROUP_TP, 0, 8}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0};
+    const struct tt_placement vocabulary = {
+        2, {{TT_GROUP_TP, 0, 8, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0};
     const int64_t shape[] = {2062, 4}, begin[] = {0, 516, 1032, 1548}, rows[] = {516, 516, 516, 514};
     struct tt_mesh mesh;
 
@@ -385,13 +387,15 @@ static void check_placement(const struct tt_mesh *mesh, const struct tt_placemen
 static void parts_tile_the_tensor(void **state)
 {
     const struct tt_placement placements[] = {
-        {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_TP, 0, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_TP, 1, 0}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_EP, 0, 0}, {TT_GROUP_EFSDP, 1, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_TP, 0, 4}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
-        {2, {{TT_GROUP_TP, 1, 2}, {TT_GROUP_FSDP, 0, 0}}, TT_GROUP_REPLICATE, 0},
-        {1, {{TT_GROUP_FSDP, 0, 0}}, TT_GROUP_COPIES, 0},
+        {1, {{TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 0, 0, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 1, 0, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_EP, 0, 0, 0}, {TT_GROUP_EFSDP, 1, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 0, 4, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {2, {{TT_GROUP_TP, 1, 2, 0}, {TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_REPLICATE, 0},
+        {1, {{TT_GROUP_FSDP, 0, 0, 0}}, TT_GROUP_COPIES, 0},
+        {1, {{TT_GROUP_FSDP, 0, 0, 3}}, TT_GROUP_COPIES, 0},
+        {2, {{TT_GROUP_TP, 0, 4, 2}, {TT_GROUP_FSDP, 0, 0, 4}}, TT_GROUP_REPLICATE, 0},
     };
     struct tt_placement later;
     const int64_t shapes[][3] = {{10, 6, 3}, {3, 5, 2}, {8, 8, 1}, {1, 1, 1}};

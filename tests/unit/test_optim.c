@@ -4,15 +4,19 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
+#include "core/math/dynamic.h"
 #include "core/math/exact.h"
 #include "core/math/rng.h"
 #include "core/ops/step/step.h"
+#include "core/os/file.h"
 
 enum { N = 6, STEPS = 5 };
 
@@ -595,6 +599,192 @@ static void averages_follow_the_weights(void **state)
     tt_team_free(team);
 }
 
+/* --- moments in blocks --- */
+
+/* Brute force, for values at and between all numbers, and of all magnitudes. */
+static void codes_are_the_nearest(void **state)
+{
+    const struct tt_rng rng = tt_rng_make(1, "codes");
+
+    for (int is_signed = 0; is_signed <= 1; is_signed++) {
+        const struct tt_dynamic *map = tt_dynamic_map(is_signed);
+
+        for (int i = 0; i < 1 << 17; i++) {
+            double random = tt_rng_uniform(&rng, (uint64_t)i);
+            float x = i < 256   ? map->number[i]
+                      : i < 512 ? map->middle[i - 256]
+                      : i % 2   ? (float)random
+                                : (float)exp2(-40.0 * random);
+            uint8_t code;
+            double best = 2.0;
+
+            x = i == 511 ? 1.0F : is_signed && i % 3 == 0 ? -x : x;
+            code = tt_dynamic_code(map, x);
+            for (int k = 0; k < TT_DYNAMIC_CODES; k++)
+                best = fmin(best, fabs((double)map->number[k] - (double)x));
+            /* middles are rounded */
+            if (fabs((double)map->number[code] - (double)x) > best + 0x1p-23 * fabs((double)x))
+                fail_msg("map %d: %a has code %d", is_signed, (double)x, code);
+        }
+        assert_int_equal(tt_dynamic_code(map, 0.0F), is_signed ? 127 : 0);
+        assert_int_equal(tt_dynamic_code(map, -0.0F), is_signed ? 127 : 0);
+    }
+}
+
+/* The parameter, gradients and options of data/make_adamw8bit.py. */
+enum { BLOCKS_N = 4100, BLOCKS = 24, BLOCKS_STEPS = 50, BLOCKS_EACH = 16 };
+
+struct in_blocks {
+    float param[BLOCKS_N];
+    uint8_t code[2][BLOCKS_N];
+    float largest[2][BLOCKS];
+};
+
+/* scale: of the elements of five blocks in turn */
+static void next_numbers(uint64_t *random, const float *scale, float *x)
+{
+    for (int i = 0; i < BLOCKS_N; i++) {
+        *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        x[i] = (float)((int)((*random >> 33) % 8192) - 4096) / 65536.0F * scale[i / 256 % 5];
+    }
+}
+
+static void adamw_8bit(struct tt_team *team, const struct tt_scalars *scalars, const struct tt_rows *rows, int n_rows,
+                       struct in_blocks *at, const float *grad)
+{
+    const struct tt_step_call call = {.op = TT_STEP_ADAMW_8BIT,
+                                      .in = grad,
+                                      .out = {at->param, at->code[0], at->code[1]},
+                                      .largest = {at->largest[0], at->largest[1]},
+                                      .rows = rows,
+                                      .n_rows = n_rows,
+                                      .scalars = scalars,
+                                      .team = team};
+
+    tt_step_row(call.op)->run(&call);
+}
+
+static float of_bits(const json_t *list, int i)
+{
+    uint32_t bits = (uint32_t)json_integer_value(json_array_get(list, (size_t)i));
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/*
+ * torch fuses some multiplications and additions, so moments may differ by a few roundings. Where one is in the middle
+ * of two numbers, its code may then be the other one of the two. From then on it differs by a step of the quantization,
+ * up to a seventieth of the block's largest magnitude in the first moment, and less in the second, and so does the
+ * update of its parameter.
+ */
+static void must_be_bitsandbytes(const struct in_blocks *at, const json_t *golden, int steps)
+{
+    const json_t *wanted = json_object_get(golden, steps == 1 ? "1" : "50");
+    int others = 0, far = 0;
+
+    for (int k = 0; k < 2; k++) {
+        const struct tt_dynamic *map = tt_dynamic_map(k == 0);
+        const json_t *largest = json_array_get(json_object_get(wanted, "largest"), (size_t)k);
+        const char *codes = json_string_value(json_array_get(json_object_get(wanted, "code"), (size_t)k));
+
+        for (int b = 0; b < (int)json_array_size(largest); b++)
+            if (fabsf(at->largest[k][b] - of_bits(largest, b)) > (steps == 1 ? 0x1p-22F : 0x1p-7F) * at->largest[k][b])
+                fail_msg("step %d, moment %d, block %d: %a, wanted %a", steps, k, b, (double)at->largest[k][b],
+                         (double)of_bits(largest, b));
+        for (int i = 0; i < BLOCKS_N; i += BLOCKS_EACH) {
+            unsigned code;
+
+            assert_int_equal(sscanf(codes + i / BLOCKS_EACH * 2, "%2x", &code), 1);
+            others += code != at->code[k][i];
+            if (fabsf(map->number[code] - map->number[at->code[k][i]]) > 0.0145F)
+                fail_msg("step %d, moment %d of element %d: code %d, wanted %u", steps, k, i, at->code[k][i], code);
+        }
+    }
+    assert_true(others <= (steps == 1 ? 5 : 20)); /* of 514 */
+    for (int i = 0; i < BLOCKS_N; i += BLOCKS_EACH) {
+        float param = of_bits(json_object_get(wanted, "param"), i / BLOCKS_EACH), off = fabsf(at->param[i] - param);
+
+        far += off > (steps == 1 ? 0x1p-30F : 1e-5F);
+        assert_true(off < 1e-3F); /* a step is about as large */
+    }
+    assert_true(far <= (steps == 1 ? 0 : 35)); /* of 257 */
+}
+
+static void adamw_8bit_is_bitsandbytes(void **state)
+{
+    static struct in_blocks at;
+    static float grad[BLOCKS_N];
+    const struct tt_rows rows = {.rows = BLOCKS_N, WIDE(1), .lr_factor = 1.0};
+    struct tt_team *team = new_team(2);
+    json_t *golden = NULL;
+    uint64_t random = 1;
+
+    assert_int_equal(tt_json_load(TT_SOURCE_DIR "/tests/unit/data/adamw8bit.json", &golden), 0);
+    for (int is_signed = 0; is_signed <= 1; is_signed++) { /* FNV-1a */
+        const uint8_t *bytes = (const void *)tt_dynamic_map(is_signed)->number;
+        uint64_t digest = UINT64_C(0xcbf29ce484222325);
+        char text[17];
+
+        for (size_t i = 0; i < TT_DYNAMIC_CODES * sizeof(float); i++)
+            digest = (digest ^ bytes[i]) * UINT64_C(0x100000001b3);
+        (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)digest);
+        assert_string_equal(text, json_string_value(json_object_get(json_object_get(golden, "map"),
+                                                                    is_signed ? "signed" : "unsigned")));
+    }
+    next_numbers(&random, (const float[]){1.0F, 1.0F, 1.0F, 1.0F, 1.0F}, at.param);
+    for (int s = 1; s <= BLOCKS_STEPS; s++) {
+        struct tt_scalars scalars = scalars_of_step(s);
+
+        scalars.lr = 1e-3;
+        next_numbers(&random, (const float[]){1.0F, 0x1p-3F, 0x1p-6F, 0x1p-9F, 0.0F}, grad);
+        adamw_8bit(team, &scalars, &rows, 1, &at, grad);
+        if (s == 1 || s == BLOCKS_STEPS)
+            must_be_bitsandbytes(&at, golden, s);
+    }
+    json_decref(golden);
+    tt_team_free(team);
+}
+
+/* A parameter of 5 rows with two runs of 300 elements, each of which is a block of 256 and one of 44; then another
+ * parameter, without runs. Their bits are those of every run alone, on any number of threads. */
+static void a_block_begins_with_every_run(void **state)
+{
+    enum { RUN = 300, RUNS = 10, REST = 1000, ALL = RUN * RUNS + REST };
+    const float ones[] = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};
+    const struct tt_rows both[] = {
+        {.rows = RUNS / 2, WIDE(2 * RUN), .lr_factor = 1.0, .run = RUN},
+        {.begin = RUN * RUNS, .rows = REST, WIDE(1), .lr_factor = 1.0, .code = RUN * RUNS, .block = 2 * RUNS}};
+    static struct in_blocks whole, alone;
+    static float grad[BLOCKS_N];
+    struct tt_team *team = new_team(3), *one = new_team(1);
+    uint64_t random = 5;
+
+    next_numbers(&random, ones, whole.param);
+    alone = whole;
+    for (int s = 1; s <= 3; s++) {
+        const struct tt_scalars scalars = scalars_of_step(s);
+
+        next_numbers(&random, ones, grad);
+        adamw_8bit(team, &scalars, both, 2, &whole, grad);
+        for (int r = 0; r <= RUNS; r++)
+            adamw_8bit(one, &scalars,
+                       &(struct tt_rows){.begin = r * RUN,
+                                         .rows = r < RUNS ? RUN : REST,
+                                         WIDE(1),
+                                         .lr_factor = 1.0,
+                                         .code = r * RUN,
+                                         .block = r * 2},
+                       1, &alone, grad);
+    }
+    assert_memory_equal(&whole, &alone, sizeof whole);
+    assert_true(whole.largest[1][2 * RUNS + 3] > 0.0F);
+    assert_true(whole.param[ALL] == alone.param[ALL]);
+    tt_team_free(one);
+    tt_team_free(team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -605,6 +795,9 @@ int main(void)
         cmocka_unit_test(random_bits_belong_to_elements),
         cmocka_unit_test(adam_is_pytorchs),
         cmocka_unit_test(lion_is_the_papers),
+        cmocka_unit_test(codes_are_the_nearest),
+        cmocka_unit_test(adamw_8bit_is_bitsandbytes),
+        cmocka_unit_test(a_block_begins_with_every_run),
         cmocka_unit_test(clip_scales_the_gradient_first),
         cmocka_unit_test(bits_do_not_depend_on_the_split),
         cmocka_unit_test(groups_have_their_own_numbers),

@@ -7,32 +7,44 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "parallel/layout/placement.h"
 #include "parallel/layout/units.h"
 
 /* The last part of the name of a parameter's tensor in an array of the optimizer's state, as PyTorch's optimizers call
  * it: "exp_avg". NULL: this parameter has no tensor in the array. */
 static const char *moment_name(const struct tt_param *param, enum tt_state_array array)
 {
-    const char *const *moments = tt_optim_row(param->optim)->moments;
+    const struct tt_optim_row *optim = tt_optim_row(param->optim);
+    const char *const names[TT_STATE_ARRAYS] = {
+        [TT_STATE_MOMENT] = optim->moments[0],        [TT_STATE_MOMENT_2] = optim->moments[1],
+        [TT_STATE_CODES] = optim->codes[0],           [TT_STATE_CODES_2] = optim->codes[1],
+        [TT_STATE_BLOCKS] = optim->largest[0],        [TT_STATE_BLOCKS_2] = optim->largest[1],
+        [TT_STATE_EMA] = tt_state_name(TT_STATE_EMA),
+    };
 
-    if (param->frozen)
-        return NULL;
-    return array < TT_STATE_MOMENT + TT_OPTIM_MOMENTS ? moments[array - TT_STATE_MOMENT] : tt_state_name(array);
+    return param->frozen ? NULL : names[array];
 }
 
-/* Sets the part of parameter p in an array that this rank holds, and its address. A rank holds no parts of parameters
- * in other stages. */
-static void place(struct tt_engine *engine, int p, enum tt_state_array array, struct tt_ckpt_chunk *chunk)
+/* Sets the part of parameter p that this rank holds in an array, and its address. A rank holds no part of a parameter
+ * of other stages. */
+static void place(const struct tt_mesh *mesh, struct tt_engine *engine, int p, enum tt_state_array array,
+                  struct tt_ckpt_chunk *chunk)
 {
     const struct tt_layout *layout = tt_engine_layout(engine);
     const struct tt_unit_param *part;
+    int number = 0;
 
     chunk->part = tt_box_empty(chunk->ndim);
     if (!tt_layout_has(layout, p))
         return;
     part = tt_layout_param(layout, p);
-    chunk->part = part->box;
-    chunk->data = tt_state_at(tt_engine_state(engine), array, layout->unit_of[p], part->offset);
+    for (int c = 0; c < chunk->placement.n_cuts; c++) {
+        struct tt_place at = layout->groups[chunk->placement.cut[c].group];
+
+        number = number * at.n + at.index;
+    }
+    chunk->part = tt_placement_box(mesh, &chunk->placement, chunk->ndim, chunk->shape, number);
+    chunk->data = tt_state_at(tt_engine_state(engine), array, layout->unit_of[p], part);
 }
 
 void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engine *engine,
@@ -57,19 +69,24 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engi
 
         memcpy(chunk.shape, param->shape, sizeof chunk.shape);
         if (engine)
-            place(engine, p, TT_STATE_PARAM, &chunk);
+            place(&options->mesh, engine, p, TT_STATE_PARAM, &chunk);
         t.whole.model[p] = chunk;
         if (!tt_job_base_is_apart(model) || !param->frozen || param->buffer)
             t.state.model[t.state.n_model++] = chunk;
         for (enum tt_state_array k = TT_STATE_MOMENT; k < TT_STATE_ARRAYS; k++) {
+            struct tt_ckpt_chunk moment = chunk;
+
             if (!tt_engine_has(options, k) || !moment_name(param, k))
                 continue;
-            chunk.dtype = tt_state_dtype(k, options->shard_dtype);
-            chunk.optional = k == TT_STATE_EMA;
+            moment.dtype = tt_state_dtype(k, options->shard_dtype);
+            moment.optional = k == TT_STATE_EMA;
+            if (k == TT_STATE_BLOCKS || k == TT_STATE_BLOCKS_2)
+                moment.placement =
+                    tt_blocks_placement(&options->mesh, options->places, model, p, &moment.ndim, moment.shape);
             if (engine)
-                place(engine, p, k, &chunk);
-            chunk.name = t.names[t.state.n_optim] = tt_format("state.%s.%s", param->name, moment_name(param, k));
-            t.state.optim[t.state.n_optim++] = chunk;
+                place(&options->mesh, engine, p, k, &moment);
+            moment.name = t.names[t.state.n_optim] = tt_format("state.%s.%s", param->name, moment_name(param, k));
+            t.state.optim[t.state.n_optim++] = moment;
         }
     }
     *ret_tensors = t;

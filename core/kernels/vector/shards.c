@@ -149,6 +149,81 @@ void TT_ISA(tt_adamw_bf16)(const struct tt_adamw_numbers *numbers, const struct 
     }
 }
 
+/*
+ * --- moments of 8 bits ---
+ *
+ * A block is widened into floats and updated in vectors. The codes are found one by one, since tables are read.
+ */
+
+VF_INLINE void block_load(float *to, const uint8_t *code, const struct tt_dynamic *map, float largest, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = map->number[code[i]] * largest;
+}
+
+VF_INLINE void block_store(uint8_t *code, const float *from, const struct tt_dynamic *map, float largest, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        code[i] = largest > 0.0F ? tt_dynamic_code(map, from[i] / largest) : 0;
+}
+
+/* A block of at most TT_DYNAMIC_BLOCK elements. The parameter is in `param`, or if that is NULL in `half`, where it is
+ * rounded at random. */
+VF_INLINE void update_block(const struct numbers *k, const struct tt_adamw_rounding *rounding, float *param,
+                            tt_bf16 *half, const float *grad, const struct tt_moment_blocks *moments, int64_t at,
+                            int64_t n)
+{
+    float moment[2][TT_DYNAMIC_BLOCK];
+    vf largest[2] = {vf_zero(), vf_zero()};
+
+    for (int j = 0; j < 2; j++)
+        block_load(moment[j], moments->code[j] + at, moments->map[j], moments->largest[j][at / TT_DYNAMIC_BLOCK], n);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        int64_t left = n - i;
+        struct element_state s = {param ? vf_load_n(param + at + i, left) : bf16_load_n(half + at + i, left),
+                                  vf_load_n(moment[0] + i, left), vf_load_n(moment[1] + i, left)};
+
+        s = updated(k, true, s, vf_load_n(grad + at + i, left));
+        largest[0] = vf_max(largest[0], vf_max(s.m, vf_sub(vf_zero(), s.m)));
+        largest[1] = vf_max(largest[1], s.v);
+        vf_store_n(moment[0] + i, s.m, left);
+        vf_store_n(moment[1] + i, s.v, left);
+        if (param) {
+            vf_store_n(param + at + i, s.p, left);
+        } else {
+            struct random_words random =
+                random_words(rounding->seed, rounding->stream, rounding->first + (uint64_t)(at + i));
+
+            vh_store_n(half + at + i, vh_rounded_at_random(s.p, random_field(&random, 0)), left);
+        }
+    }
+    for (int j = 0; j < 2; j++) {
+        float most = vf_largest(largest[j]);
+
+        moments->largest[j][at / TT_DYNAMIC_BLOCK] = most;
+        block_store(moments->code[j] + at, moment[j], moments->map[j], most, n);
+    }
+}
+
+void TT_ISA(tt_adamw_8bit)(const struct tt_adamw_numbers *numbers, float *param, const float *grad,
+                           const struct tt_moment_blocks *moments, int64_t n)
+{
+    const struct numbers k = spread(numbers);
+
+    for (int64_t at = 0; at < n; at += TT_DYNAMIC_BLOCK)
+        update_block(&k, NULL, param, NULL, grad, moments, at, n - at < TT_DYNAMIC_BLOCK ? n - at : TT_DYNAMIC_BLOCK);
+}
+
+void TT_ISA(tt_adamw_8bit_bf16)(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                                tt_bf16 *param, const float *grad, const struct tt_moment_blocks *moments, int64_t n)
+{
+    const struct numbers k = spread(numbers);
+
+    for (int64_t at = 0; at < n; at += TT_DYNAMIC_BLOCK)
+        update_block(&k, rounding, NULL, param, grad, moments, at,
+                     n - at < TT_DYNAMIC_BLOCK ? n - at : TT_DYNAMIC_BLOCK);
+}
+
 /* Element i belongs to lane i % 8. */
 void TT_ISA(tt_squares)(double *sum, const float *x, int64_t n)
 {

@@ -460,7 +460,7 @@ VF_INLINE vw vw_mul_low(vw a, vw b)
 /* The lower halves of the words of a, then of b: VF_LANES lanes of 32 bits. */
 VF_INLINE vw vw_narrow(vw a, vw b)
 {
-    vf_bits both;
+    vf_bits both = {0};
 
     for (int i = 0; i < TT_SIMD_LANES / 2; i++) {
         both[i] = (uint32_t)a[i];

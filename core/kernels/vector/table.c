@@ -15,6 +15,8 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
 #else
     .name = TT_KERNEL_SET_NAME,
     SLOT(adamw),
+    SLOT(adamw_8bit),
+    SLOT(adamw_8bit_bf16),
     SLOT(adamw_bf16),
     SLOT(add),
     SLOT(add_bf16),

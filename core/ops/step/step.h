@@ -31,16 +31,21 @@ struct tt_rows {
     int64_t index;    /* index of the first element in the whole parameter */
     double lr_factor; /* factor of the learning rate */
     bool no_decay;    /* without weight decay */
+    /* of moments in blocks: the first of its numbers in their array, the first of its blocks, and the elements after
+     * which a new block begins in any case (0: only blocks that are full end) */
+    int64_t code, block, run;
 };
 
 /*
  * One execution of a step op, which uses the members that its file names. The op of an optimizer gets the gradient in
- * `in` (and in out[3], if the op replaces the gradient), the parameter in out[0] and its moments in out[1] and out[2].
+ * `in` and, if it replaces it, in out[3], the parameter in out[0] and its moments in out[1] and out[2]; if
+ * these are in blocks, `largest` has the largest magnitudes of the blocks.
  */
 struct tt_step_call {
     enum tt_step_op_id op;
     const void *in;
     void *out[4];
+    float *largest[2];
     void *const *sums;          /* arrays that are added */
     int64_t parts;              /* the number of arrays, in sums or in `in` */
     int64_t n;                  /* elements of an array */

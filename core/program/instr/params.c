@@ -60,7 +60,7 @@ static void round_shards(struct tt_executor *ex, const struct tt_instr *begin)
         for (int k = 0; k < unit->n_params; k++, operand++) {
             int64_t chunk = unit->params[k].chunk;
             tt_bf16 *own = (tt_bf16 *)address[operand] + shard.index * chunk;
-            void *shards = tt_state_at(ex->state, TT_STATE_PARAM, of.units[u], unit->params[k].offset);
+            void *shards = tt_state_at(ex->state, TT_STATE_PARAM, of.units[u], &unit->params[k]);
 
             tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ROUND, .in = shards, .n = chunk, .out = {own}});
         }

@@ -229,8 +229,13 @@ static int run_update(struct tt_executor *ex, int i, struct tt_step *step)
         struct tt_step_call update = update_of(ex->program, unit, first, &end);
 
         update.in = update.out[3] = sum;
-        for (int k = 0; k <= TT_OPTIM_MOMENTS; k++)
-            update.out[k] = ex->state->array[TT_STATE_PARAM + k][instr->unit];
+        update.out[0] = ex->state->array[TT_STATE_PARAM][instr->unit];
+        for (int k = 0; k < TT_OPTIM_MOMENTS; k++) {
+            bool blocks = tt_optim_row(unit->params[first].optim)->codes[k];
+
+            update.out[1 + k] = ex->state->array[(blocks ? TT_STATE_CODES : TT_STATE_MOMENT) + k][instr->unit];
+            update.largest[k] = ex->state->array[TT_STATE_BLOCKS + k][instr->unit];
+        }
         update.rows = ex->rows[instr->unit] + first;
         update.n_rows = end - first;
         update.scalars = &step->scalars;
