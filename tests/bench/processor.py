@@ -14,9 +14,9 @@ mean nothing if two sides do not compute the same thing. Each result is also pri
 all of them.
 
 On two cores this takes about seven minutes. --long: half an hour or more: three rounds, more layers and texts,
-PyTorch's slower ways too, and bfloat16 by each of titan's kernels. --quick: small models, tiny sizes, a few minutes; it
-shows only that everything runs. --skip leaves out kernel variants and ways of PyTorch by name (pure, generic). A
-benchmark, never a test. It needs a quiet machine and prints the load.
+PyTorch's slower ways too, products in portable C, and bfloat16 by each of titan's kernels. --quick: small models, tiny
+sizes, a few minutes; it shows only that everything runs. --skip leaves out kernel variants and ways of PyTorch by name
+(pure, avx2). A benchmark, never a test. It needs a quiet machine and prints the load.
 """
 import argparse
 import contextlib
@@ -297,6 +297,8 @@ def main():
         a.sizes = {"125M": (64, 2), "debugmodel": (64, 2), "experts": (64, 2, 1), "generate": ("debugmodel", 1, 8, 8)}
 
     here = [name for name in variants_here(a.titan) if name not in a.skip]
+    if not a.long and len(here) > 2:  # emulated multiply-adds take minutes
+        here = [name for name in here if name != "generic"]
     kernels, words = chosen(a.titan)
     picks = "float32" if "widened" in words else "bfloat16"
     # the other ways to multiply bfloat16 with the same float32 kernels
