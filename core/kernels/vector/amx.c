@@ -8,12 +8,12 @@
  * Four tiles hold a square of 32 x 32 sums over a block of k; the sums over blocks of k are added in order. So the bits
  * of an element depend on k only. They differ from the bits of the other kernels, because a tile sums in its own order.
  *
- * Meanwhile the processor fetches the data to be packed next from memory.
+ * Meanwhile the processor fetches the data to be packed next from memory, and the rows of c that are stored next.
  *
- * On an Intel Xeon of family 6, model 207, products have the bits of the emulated tiles, and run at a fifth to a third
- * of the rate at which tiles can be loaded and multiplied: packing and storing take the rest. There it is faster to
- * fetch a little at every step than more at every fourth, and to store whole squares directly to the sums that stay in
- * the cache, but not to a c in memory. Fetching tiles of A into the first cache gains nothing.
+ * On an Intel Xeon of family 6, model 207, products have the bits of the emulated tiles, and run at a fourth to two
+ * fifths of the rate at which tiles can be loaded and multiplied: packing and storing take the rest. There it is faster
+ * to fetch a little at every step than more at every fourth, and to store whole squares directly where nothing is added
+ * or rounded. Fetching tiles of A into the first cache gains nothing.
  */
 #include <string.h>
 
@@ -53,16 +53,22 @@ static struct fetch fetch_of(const struct operand *x, int64_t line, int64_t line
 
 /* --- the product --- */
 
-/* The data that is fetched meanwhile: a panel of B and a part of a block of A. */
+/* The data that is fetched meanwhile: a panel of B, a part of a block of A, and for writing, rows of c. */
 struct ahead {
     struct fetch a, b;
+    const char *c;
+    int64_t rows, at_once, stride, last; /* rows of c, rows a step; bytes between rows, and of a row but one */
 };
 
 /* Not inlined, so that the compiler makes one loop of products. */
-__attribute__((noinline)) static void fetch_both(struct ahead *next)
+__attribute__((noinline)) static void fetch_ahead(struct ahead *next)
 {
     fetch_some(&next->b);
     fetch_some(&next->a);
+    for (int64_t i = next->at_once; i > 0 && next->rows > 0; i--, next->rows--, next->c += next->stride) {
+        __builtin_prefetch(next->c, 1, 3);
+        __builtin_prefetch(next->c + next->last, 1, 3);
+    }
 }
 
 /*
@@ -77,7 +83,7 @@ INLINE void multiply_tiles(const tt_bf16 *a, const tt_bf16 *b, int64_t steps, in
 
     zero_sums(rows, columns);
     for (int64_t at = 0; at < steps * TILE; at += TILE) {
-        fetch_both(next);
+        fetch_ahead(next);
         multiply_step(a + at, lower + at, b + at, right + at, rows, columns);
     }
     store_sums(sum, LINES * stride, LINES, bytes, rows, columns);
@@ -135,6 +141,18 @@ static struct target target_of(const struct block *block, int64_t row, int64_t c
         x.to = block->sums + row * block->columns + column;
     }
     return x;
+}
+
+/* A square of c is fetched while it is computed: if its lines come from memory, that takes as long as the product. */
+static void fetch_target(struct ahead *next, const struct target *to, int64_t rows, int64_t columns, int64_t steps)
+{
+    int64_t size = to->to ? (int64_t)sizeof(float) : (int64_t)sizeof(tt_bf16);
+
+    next->c = to->to ? (const char *)to->to : (const char *)to->c;
+    next->rows = rows;
+    next->at_once = tt_div_up(rows, steps);
+    next->stride = (to->to ? to->stride : to->c_stride) * size;
+    next->last = columns * size - 1;
 }
 
 /* Rounds as tt_bf16_from_float does, in the upper halves. */
@@ -248,8 +266,8 @@ static void multiply_block(const struct block *block)
             int64_t rows = up_to(block->rows - row, SIDE);
             struct target to = target_of(block, row, column);
 
-            /* into the sums of the block, which are in the cache */
-            if (block->gemm->c_bf16 && to.to && !to.add && rows == SIDE && columns == SIDE) {
+            fetch_target(&next, &to, rows, columns, steps);
+            if (to.to && !to.add && rows == SIDE && columns == SIDE) {
                 multiply_square(block->a + row * steps * STEP, block->b, steps, rows, columns, to.to, to.stride, &next);
                 continue;
             }
