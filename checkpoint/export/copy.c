@@ -365,6 +365,11 @@ static int open_weights(struct tt_copying *c, int k)
                        "--%s is only for exports that need a model, and this format needs none\n"
                        "help: add --format hf, or use titan ckpt convert",
                        told->assets ? "assets" : "model"));
+    if (c->copy->base && c->format != TT_FORMAT_HF && c->format != TT_FORMAT_GGUF)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "this format has no weights of --base\nhelp: add --format hf or gguf, which merge the "
+                       "adapters into them, or leave out --base"));
+    source->base = c->copy->base;
     TT_TRY(sinks[c->format].open(c, k));
     if (c->of[k].n == 0)
         rc = tt_fail(TT_EDATA, "'%s' has no model tensors", source->path);

@@ -31,8 +31,9 @@ struct tt_copy {
     /* [n - 1] further sources: the output is the mean of all, sum(share * weight) / sum(share) */
     const char *const *more;
     int n_more;
-    const double *share;     /* [n] shares of `source` and `more` in the mean; NULL: equal shares */
-    struct tt_told told;     /* the model of the source (or of all sources), if the source does not name it */
+    const double *share; /* [n] shares of `source` and `more` in the mean; NULL: equal shares */
+    struct tt_told told; /* the model of the source (or of all sources), if the source does not name it */
+    const char *base; /* where the frozen weights of adapters are (checkpoint/read/weights.h); NULL: where they were */
     const char *destination; /* a folder or file that appears whole or not at all */
     enum tt_weights_format format;
     /* Unless `format` is TT_FORMAT_DCP, the source decides the format: a Hugging Face folder, a GGUF file or a PyTorch

@@ -686,13 +686,19 @@ out:
 
 /* --- adapters --- */
 
-/* The weights from which the run began; null: not recorded. */
+/* The weights from which the run began; null: not recorded. If it began from adapters of PEFT, the weights to which
+ * these belong. */
 static json_t *base_of(const json_t *meta)
 {
     const json_t *config = json_object_get(meta, "config");
     json_t *path = json_object_get(json_object_get(config, "checkpoint"), "initial_load_path");
+    char *adapter = json_is_string(path) ? tt_format("%s/adapter_config.json", json_string_value(path)) : NULL;
+    bool is_adapter = false;
 
-    if (!json_is_string(path))
+    if (adapter && tt_path_exists(adapter, &is_adapter) < 0)
+        is_adapter = false; /* the path is only written, not used */
+    tt_free(adapter);
+    if (!json_is_string(path) || is_adapter)
         path = json_object_get(json_object_get(config, "model"), "hf_assets_path");
     return json_is_string(path) ? json_incref(path) : json_null();
 }
@@ -705,13 +711,13 @@ int tt_hf_adapter_config(struct tt_copying *c)
     json_t *modules = json_array();
     bool is_whole = lora->alpha == floor(lora->alpha) && fabs(lora->alpha) < 1e15;
     json_t *alpha = is_whole ? json_integer((json_int_t)lora->alpha) : json_real(lora->alpha);
-    json_t *config =
-        json_pack("{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}",
-                  "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
-                  base_of(c->source[0]->manifest.meta), "r", (json_int_t)lora->rank, "lora_alpha", alpha,
-                  "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", 0, "inference_mode", 1, "init_lora_weights", 1,
-                  "use_dora", 0, "use_rslora", 0, "target_modules", modules, "modules_to_save", "rank_pattern",
-                  json_object(), "alpha_pattern", json_object(), "layers_to_transform", "layers_pattern", "revision");
+    json_t *config = json_pack(
+        "{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}", "peft_type",
+        "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base_of(c->source[0]->manifest.meta), "r",
+        (json_int_t)lora->rank, "lora_alpha", alpha, "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", 0,
+        "inference_mode", 1, "init_lora_weights", 1, "use_dora", 0, "use_rslora", lora->rslora, "target_modules",
+        modules, "modules_to_save", "rank_pattern", json_object(), "alpha_pattern", json_object(),
+        "layers_to_transform", "layers_pattern", "revision");
     char *text;
     int rc;
 

@@ -9,7 +9,6 @@
 #include "checkpoint/format/cast.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/math/packing.h"
 
 static void add_tensor(const struct tt_gguf_tensor *t, const struct tt_gguf_value *crc, int64_t number,
                        struct tt_manifest *manifest)
@@ -93,8 +92,10 @@ out:
 
 /* --- blocks --- */
 
-static enum tt_packing packing_of(const struct tt_gguf_type_row *type)
+enum tt_packing tt_gguf_packing(const struct tt_gguf_type_row *type)
 {
+    if (type->elements == 1)
+        return TT_PACKING_NONE;
     return type->type == TT_GGML_Q8_0 ? TT_PACKING_Q8_0 : TT_PACKING_Q4_0;
 }
 
@@ -103,7 +104,7 @@ void tt_gguf_pack(const struct tt_gguf_type_row *type, const float *data, int64_
     if (type->elements == 1)
         tt_cast(type->dtype, bytes, TT_F32, data, n);
     else
-        tt_pack(packing_of(type), data, 1, n, 0, 1, bytes);
+        tt_pack(tt_gguf_packing(type), data, 1, n, 0, 1, bytes);
 }
 
 void tt_gguf_unpack(const struct tt_gguf_type_row *type, const void *bytes, int64_t n, float *data)
@@ -111,5 +112,5 @@ void tt_gguf_unpack(const struct tt_gguf_type_row *type, const void *bytes, int6
     if (type->elements == 1)
         tt_cast(TT_F32, data, type->dtype, bytes, n);
     else
-        tt_unpack(packing_of(type), bytes, n, 0, n, data);
+        tt_unpack(tt_gguf_packing(type), bytes, n, 0, n, data);
 }

@@ -7,6 +7,7 @@
 #include "checkpoint/format/manifest.h"
 #include "core/base/error.h"
 #include "core/gguf/gguf.h"
+#include "core/math/packing.h"
 
 /** The key of the checksums that titan writes: one for each tensor, and then tt_gguf_crc_of_tensors. */
 #define TT_GGUF_CHECKSUMS "titan.crc32c"
@@ -36,6 +37,9 @@ int tt_gguf_check_values(const char *path) TT_MUST_CHECK;
  * Elements in the types of a GGUF file, rounded as in ggml, so that the files have the same bits. Blocks are packed as
  * in core/math/packing.h.
  */
+
+/** The packing whose rows are the type's blocks; NONE: the type has no blocks. */
+enum tt_packing tt_gguf_packing(const struct tt_gguf_type_row *type);
 
 /** Packs n elements (whole blocks). */
 void tt_gguf_pack(const struct tt_gguf_type_row *type, const float *data, int64_t n, void *bytes);

@@ -578,7 +578,7 @@ out:
 
 /* --- the file beside consolidated weights --- */
 
-static const char *const run_keys[] = {"config", "data", "step", "ntokens_seen", "run_id"};
+static const char *const run_keys[] = {"base", "config", "data", "step", "ntokens_seen", "run_id"};
 
 char *tt_run_file_text(const json_t *meta)
 {

@@ -7,7 +7,6 @@
 #include "checkpoint/durable/patience.h"
 #include "checkpoint/read/weights.h"
 #include "core/base/mem.h"
-#include "core/math/packing.h"
 
 struct load {
     const char *folder;
@@ -16,28 +15,6 @@ struct load {
     const struct tt_ckpt_state *state; /* NULL: nothing is read */
     bool checks;                       /* this rank also looks for tensors that the model lacks */
 };
-
-/* Reads the rows of a part, or all rows that packing needs, and packs them. There is never more than one whole matrix
- * of the model in memory. */
-static int read_packed(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
-{
-    bool all = tt_packing_needs_whole(chunk->packing);
-    int64_t first = chunk->part.offset[0], n = tt_box_volume(&chunk->part) ? chunk->part.shape[0] : 0;
-    int64_t begin = all ? 0 : first, rows = all ? chunk->shape[0] : n, width = chunk->shape[1];
-    float *matrix;
-    int rc = 0;
-
-    if (n == 0) /* but the file is checked */
-        return tt_weights_read(weights, weight, 0, 0, TT_F32, NULL);
-    matrix = tt_calloc_for((size_t)(rows * width), sizeof *matrix, chunk->name);
-    if (!matrix)
-        return TT_ENOMEM;
-    TT_TRY(tt_weights_read(weights, weight, begin, rows, TT_F32, matrix));
-    tt_pack(chunk->packing, matrix, rows, width, first - begin, n, chunk->data);
-out:
-    tt_free(matrix);
-    return rc;
-}
 
 /* Reads whole rows; if the part has only some of the columns, copies it out of them. */
 static int read_part(struct tt_weights *weights, const struct tt_weight *weight, const struct tt_ckpt_chunk *chunk)
@@ -49,8 +26,8 @@ static int read_part(struct tt_weights *weights, const struct tt_weight *weight,
     void *whole;
     int rc = 0;
 
-    if (chunk->packing)
-        return read_packed(weights, weight, chunk);
+    if (chunk->packing && !empty)
+        return tt_weights_read_packed(weights, weight, chunk->packing, &chunk->part, chunk->data);
     if (empty || tt_box_equal(&rows, &chunk->part))
         return tt_weights_read(weights, weight, begin, n, chunk->dtype, chunk->data);
     whole = tt_calloc_for((size_t)tt_box_volume(&rows), size, chunk->name);
@@ -63,6 +40,23 @@ out:
     return rc;
 }
 
+/* Prints a note if blocks of 4 bits become other blocks of 4 bits, which changes weights for a second time. */
+static void note_repacked(const struct tt_weights *weights, const struct tt_ckpt_state *state)
+{
+    for (int i = 0; i < weights->n && weights->kind == TT_WEIGHTS_FROM_HF; i++) {
+        const struct tt_weight *weight = &weights->weight[i];
+        const struct tt_bnb *bnb = weights->stored[weights->first[weight->number]].bnb;
+
+        if (!bnb || !bnb->block || state->model[weight->number].packing != TT_PACKING_NF4 ||
+            tt_weights_keep_packing(weights, weight, TT_PACKING_NF4))
+            continue;
+        tt_note("the weights of '%s' are in 4 bits, but not in blocks of %d nf4 elements with double quantization: "
+                "they are packed anew, which changes '%s' and others",
+                weights->source->path, TT_NF4_BLOCK, weight->name);
+        return;
+    }
+}
+
 static int read_parts(void *arg)
 {
     const struct load *load = arg;
@@ -72,10 +66,13 @@ static int read_parts(void *arg)
 
     TT_TRY(tt_source_open(load->folder, TT_PATH_PLAIN, &source));
     if (load->options) {
+        source->is_adapter = load->options->adapters;
         source->leave_out = load->options->leave_out;
         source->extend_vocabulary = load->options->extend_vocabulary;
     }
     TT_TRY(tt_weights_import(source, load->model, load->checks ? TT_EXTRA_REFUSED : TT_EXTRA_IGNORED, &weights));
+    if (load->checks && load->state)
+        note_repacked(&weights, load->state);
     for (int i = 0; i < weights.n && load->state; i++)
         TT_TRY(read_part(&weights, &weights.weight[i], &load->state->model[weights.weight[i].number]));
 out:

@@ -11,6 +11,7 @@ struct tt_words;
 /** Deviations from the model that a run accepts. */
 struct tt_hf_options {
     const struct tt_words *leave_out; /* regular expressions; matching tensors may stay unused; NULL: none */
+    bool adapters;                    /* the folder is PEFT's, and only adapters are loaded; without it they are not */
     bool extend_vocabulary;           /* embedding and output may lack rows; these become the mean of the others */
 };
 
@@ -19,7 +20,7 @@ struct tt_hf_options {
  * a model (collective).
  *   state   its model chunks are the model's parameters, in the model's order
  * The model's parameters (hf_name, hf_transform) map names and layouts; dtypes are converted. Adapters keep their
- * values.
+ * values, unless the folder has only these.
  * options: may be NULL.
  * Errors: TT_EDATA naming a missing tensor, a tensor that is not the model's (tt_weights_import), a tensor of another
  * shape, with both shapes, or a tied lm_head that differs.

@@ -320,3 +320,64 @@ int tt_bnb_read(struct tt_source *source, const struct tt_bnb *bnb, int64_t row,
         return 0;
     return (bnb->block ? read_four_bit : read_int8)(source, bnb, row, n, data);
 }
+
+/* --- reading packed rows --- */
+
+enum { NF4_GROUP = 256 /* blocks */ };
+
+bool tt_bnb_is_packed(const struct tt_bnb *bnb, enum tt_packing packing)
+{
+    if (packing == TT_PACKING_INT8)
+        return !bnb->block;
+    return packing == TT_PACKING_NF4 && bnb->block == TT_NF4_BLOCK && bnb->nested_block == NF4_GROUP &&
+           bnb->shape[1] % TT_NF4_BLOCK == 0 && tt_nf4_has_tables(bnb->map, bnb->nested_map);
+}
+
+static int read_int8_rows(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, char *rows)
+{
+    int64_t width = bnb->shape[1], bytes = tt_packing_row_bytes(TT_PACKING_INT8, width);
+    int8_t *values = tt_calloc_for((size_t)(n * width), 1, bnb->values->name);
+    float *scales = tt_calloc_for((size_t)n, sizeof *scales, bnb->values->name);
+    int rc = values && scales ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    TT_TRY(tt_source_read_rows(source, bnb->values, row, n, TT_I8, values));
+    TT_TRY(read_run(source, bnb->absmax, row, n, scales));
+    for (int64_t r = 0; r < n; r++)
+        tt_int8_row(width, scales[r], values + r * width, rows + r * bytes);
+out:
+    tt_free(values);
+    tt_free(scales);
+    return rc;
+}
+
+static int read_nf4_rows(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, char *rows)
+{
+    int64_t width = bnb->shape[1], blocks = width / TT_NF4_BLOCK, bytes = tt_packing_row_bytes(TT_PACKING_NF4, width);
+    int64_t item = (int64_t)tt_dtype_size(bnb->values->dtype), first = row * blocks, group = first / NF4_GROUP;
+    int64_t n_groups = (first + n * blocks - 1) / NF4_GROUP + 1 - group;
+    uint8_t *values = tt_calloc_for((size_t)n, (size_t)(width / 2), bnb->values->name);
+    uint8_t *numbers = tt_calloc_for((size_t)n, (size_t)blocks, bnb->values->name);
+    float *groups = tt_calloc_for((size_t)n_groups, sizeof *groups, bnb->values->name);
+    int rc = values && numbers && groups ? 0 : TT_ENOMEM;
+
+    TT_TRY(rc);
+    TT_TRY(read_run(source, bnb->values, row * width / 2 / item, n * width / 2 / item, values));
+    TT_TRY(read_run(source, bnb->absmax, first, n * blocks, numbers));
+    TT_TRY(read_run(source, bnb->nested, group, n_groups, groups));
+    for (int64_t r = 0; r < n; r++)
+        tt_nf4_row(width, bnb->offset, first + r * blocks, groups + ((first + r * blocks) / NF4_GROUP - group),
+                   numbers + r * blocks, values + r * (width / 2), rows + r * bytes);
+out:
+    tt_free(values);
+    tt_free(numbers);
+    tt_free(groups);
+    return rc;
+}
+
+int tt_bnb_read_packed(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, void *rows)
+{
+    if (n == 0)
+        return 0;
+    return (bnb->block ? read_nf4_rows : read_int8_rows)(source, bnb, row, n, rows);
+}

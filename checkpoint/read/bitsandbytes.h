@@ -2,6 +2,7 @@
 #ifndef TT_CHECKPOINT_READ_BITSANDBYTES_H
 #define TT_CHECKPOINT_READ_BITSANDBYTES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/read/source.h"
@@ -40,7 +41,17 @@ int tt_bnb_find(struct tt_source *source, const struct tt_manifest_tensor *value
 int tt_bnb_read(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n, float *data) TT_MUST_CHECK;
 
 /**
- * The name of the weight to which a tensor of bitsandbytes belongs; the caller frees it. NULL: it is not such a tensor.
+ * Whether the matrix is stored as core/math/packing.h stores it: in blocks of nf4 with its tables and double
+ * quantization, or as int8.
+ */
+bool tt_bnb_is_packed(const struct tt_bnb *bnb, enum tt_packing packing);
+
+/** Rows [row, row + n) in the packing that they have. Does not check checksums. */
+int tt_bnb_read_packed(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n,
+                       void *rows) TT_MUST_CHECK;
+
+/**
+ * The name of the weight to which a tensor of bitsandbytes belongs; the caller frees it. NULL: it is no such tensor.
  */
 char *tt_bnb_weight_of(const char *name);
 

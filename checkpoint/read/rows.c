@@ -99,9 +99,8 @@ static void count_rows(struct tt_weights *w, const struct tt_manifest_tensor *t,
     *seen = row + n;
 }
 
-/* Compares the pieces of a tensor with their checksums before its first rows are read. A tensor with a digest needs no
- * such check: its digest is computed while it is read, and compared at the end. */
-static int check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
+/* A tensor with a digest needs no such check: its digest is computed while it is read, and compared at the end. */
+int tt_weights_check_pieces(struct tt_weights *w, const struct tt_manifest_tensor *t)
 {
     bool *checked = &w->checked[t - w->source->manifest.tensor];
     int rc = 0;
@@ -131,8 +130,8 @@ static int read_packed(struct tt_weights *w, const struct tt_hf_stored *t, int64
     int rc = values && scale && factors && block ? 0 : TT_ENOMEM;
 
     TT_TRY(rc);
-    TT_TRY(check_pieces(w, t->values));
-    TT_TRY(check_pieces(w, scales));
+    TT_TRY(tt_weights_check_pieces(w, t->values));
+    TT_TRY(tt_weights_check_pieces(w, scales));
     for (int64_t end = row + n, have; row < end; row += have, data += (size_t)(have * width) * tt_dtype_size(dtype)) {
         int64_t first = row / t->block_rows, more;
 
@@ -164,7 +163,7 @@ static int read_plain(struct tt_weights *w, const struct tt_manifest_tensor *t, 
     char *block = NULL;
     int rc = 0;
 
-    TT_TRY(check_pieces(w, t));
+    TT_TRY(tt_weights_check_pieces(w, t));
     if (dtype != t->dtype && !(block = tt_calloc_for((size_t)(step < n ? step : n), (size_t)row_bytes, t->name)))
         return TT_ENOMEM;
     for (int64_t at = 0; at < n; at += step) {
@@ -265,6 +264,8 @@ static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float 
     int64_t rows, width;
     int rc = 0;
 
+    if (!stored->values)
+        return tt_base_read(w->base, param, row, n, data);
     if (w->kind != TT_WEIGHTS_FROM_HF || w->model->params[param].hf_transform != TT_HF_EXPERTS)
         return read_stored(w, &stored[0], row, n, TT_F32, (char *)data);
     rows = stored[0].shape[0];

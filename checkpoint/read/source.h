@@ -20,7 +20,9 @@
  */
 struct tt_source {
     char *path;
-    char *assets; /* the folder of the small files, if the user names one; NULL: that of the checkpoint */
+    char *assets;     /* the folder of the small files, if the user names one; NULL: the checkpoint's */
+    bool is_adapter;  /* a folder of PEFT, whose tensors are adapters only */
+    const char *base; /* where the user says that the frozen weights of adapters are; borrowed; NULL: where they were */
     /* embedding and output of a Hugging Face folder may have fewer rows than the model's vocabulary */
     bool extend_vocabulary;
     /* regular expressions; matching tensors may stay unused; borrowed, may be NULL */

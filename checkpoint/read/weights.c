@@ -263,6 +263,11 @@ static int fail_foreign(const struct extra *e)
                    (long long)e->model->dims.n_layers, TT_KEY_NAME(model.n_layers));
     if (block_of(e->model, name) >= e->model->dims.n_layers)
         advice = more_layers;
+    if (e->source->is_adapter)
+        return tt_fail(TT_EDATA,
+                       "tensor '%s' of '%s' is of an adapter that this run does not have\n"
+                       "help: leave out %s, so that adapter_config.json decides",
+                       name, e->source->path, TT_KEY_NAME(lora.target_modules));
     (void)tt_fail(TT_EDATA,
                   "tensor '%s' of '%s' does not belong to %s, which would compute something else without it (%d such "
                   "tensor%s)\n"
@@ -459,6 +464,7 @@ void tt_weights_release(struct tt_weights *weights)
     if (weights->kind == TT_WEIGHTS_FROM_HF)
         for (int64_t i = 0; i < weights->first[weights->model->n_params]; i++)
             tt_free(weights->stored[i].bnb);
+    tt_base_free(weights->base);
     tt_free(weights->weight);
     tt_free(weights->stored);
     tt_free(weights->first);
@@ -505,15 +511,6 @@ static const struct tt_manifest_tensor *find_end(const struct tt_weights *w, con
 
 static int fail_missing(const struct tt_weights *w, const char *name, const char *end, const struct tt_param *param)
 {
-    const json_t *base = json_object_get(w->source->manifest.meta, "base");
-    const char *path = json_string_value(json_object_get(base, "path"));
-
-    if (base)
-        return tt_fail(TT_EDATA,
-                       "'%s' has only the adapters of a run with packed weights, which began from %s%s%s\n"
-                       "help: titan ckpt consolidate %s FOLDER --adapter exports them, to be merged by PEFT",
-                       w->source->path, path ? "'" : "random weights", path ? path : "", path ? "'" : "",
-                       w->source->path);
     return tt_fail(TT_EDATA, "the weights in '%s' lack tensor '%s%s' (the model's %s)", w->source->path, name, end,
                    param->name);
 }
@@ -679,7 +676,7 @@ static int from_hf(struct tt_source *source, const struct tt_model *model, enum 
     for (int p = 0; p < model->n_params; p++) {
         const struct tt_param *param = &model->params[p];
 
-        if (param->adapter || !param->hf_name)
+        if (param->adapter != source->is_adapter || !param->hf_name)
             continue;
         TT_TRY(find_theirs(w, p));
         add(w, p, param->name, w->stored[w->first[p]].dtype, param->ndim, param->shape);
@@ -693,15 +690,32 @@ out:
     return rc;
 }
 
+/* A parameter among the weights that the source leaves out. */
+static struct tt_hf_stored stored_apart(const struct tt_weights *w, const struct tt_param *param)
+{
+    struct tt_hf_stored stored = {.dtype = tt_base_dtype(w->base), .ndim = param->ndim};
+
+    memcpy(stored.shape, param->shape, sizeof param->shape);
+    return stored;
+}
+
 /* Finds the model's parameters by titan's names. */
 static int find_params(struct tt_weights *w, bool adapters)
 {
     const struct tt_param *param = w->model->params;
     int rc = 0;
 
-    for (int p = 0; p < w->model->n_params && rc == 0; p++, param++)
-        rc = adapters && !param->adapter ? 0 : find(w, param, 0, param->name, param->ndim, param->shape);
-    return rc < 0 ? rc : check_tied(w);
+    if (!adapters)
+        TT_TRY(tt_base_open(w->source, w->model, &w->base));
+    for (int p = 0; p < w->model->n_params; p++, param++) {
+        if (w->base && !param->adapter && !param->buffer)
+            w->stored[w->first[p]] = stored_apart(w, param);
+        else if (!adapters || param->adapter)
+            TT_TRY(find(w, param, 0, param->name, param->ndim, param->shape));
+    }
+    rc = check_tied(w);
+out:
+    return rc;
 }
 
 /* From a PyTorch folder, whose tensors have titan's names, takes only the parameters of the model, in its order. */
@@ -903,21 +917,4 @@ int tt_weights_mean(struct tt_weights *of, const double *share, int n, struct tt
         TT_PUSH(w->weight, w->n, w->cap) = of[0].weight[i];
 out:
     return rc;
-}
-
-bool tt_weights_keep_packing(const struct tt_weights *w, const struct tt_weight *weight, enum tt_packing packing)
-{
-    bool found = false;
-
-    for (int i = 0; i < w->n_gguf && w->kind == TT_WEIGHTS_FROM_GGUF; i++)
-        for (int k = 0; k < w->gguf[i].n_params && !w->gguf[i].is_copy; k++) {
-            const struct tt_manifest_tensor *t = w->stored[i].values;
-
-            if (w->gguf[i].param[k] != weight->number)
-                continue;
-            found = true;
-            if (!t || !t->packing || strcmp(t->packing->name, packing == TT_PACKING_Q8_0 ? "Q8_0" : "Q4_0") != 0)
-                return false;
-        }
-    return found;
 }

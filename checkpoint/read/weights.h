@@ -22,7 +22,7 @@
  *   others  see bitsandbytes.h, also for their types
  */
 struct tt_hf_stored {
-    const struct tt_manifest_tensor *values;
+    const struct tt_manifest_tensor *values; /* NULL: in tt_weights.base */
     const struct tt_manifest_tensor *scales; /* NULL: stored without separate scales */
     struct tt_bnb *bnb;                      /* not NULL: bitsandbytes' values, which the weights own */
     enum tt_dtype dtype;                     /* type of the elements that are read */
@@ -71,6 +71,7 @@ struct tt_weights {
     struct tt_hf_tensor *hf;   /* in an export */
     struct tt_gguf_part *gguf; /* in an export or import of GGUF; in an import, stored[i] is the tensor gguf[i] */
     int n_gguf;
+    struct tt_base *base;  /* in an export: the frozen weights that the source leaves out; NULL: it has all */
     bool *checked;         /* for each tensor of the manifest: whether its checksums were compared */
     int64_t *seen;         /* for each tensor of the manifest: the number of rows read */
     uint64_t *digest;      /* and the digest of these rows */
@@ -86,7 +87,8 @@ void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struc
 
 /**
  * From a titan checkpoint, under Hugging Face's names: the whole model, with adapters merged into their weights, or the
- * adapters alone, under PEFT's names. TT_EDATA names a parameter that is missing or whose shape differs, or says that
+ * adapters alone, under PEFT's names. Frozen weights that the checkpoint leaves out are read from where they are
+ * (tt_base_open). TT_EDATA names a parameter that is missing or whose shape differs, or says that
  * there are no adapters.
  */
 int tt_weights_to_hf(struct tt_source *source, const struct tt_model *model, bool adapters,
@@ -104,8 +106,8 @@ enum tt_extra {
 
 /**
  * The model under titan's names and in its order, without adapters, from a Hugging Face folder, a GGUF file or a
- * PyTorch folder. TT_EDATA names a tensor that is missing, has a different shape or, except in a Hugging Face folder,
- * does not belong to the model.
+ * PyTorch folder; if source->is_adapter, the adapters alone, from a folder of PEFT. TT_EDATA names a tensor that is
+ * missing, whose shape differs or, except in a Hugging Face folder, that is not the model's.
  *
  * Some tensors of a Hugging Face folder are never refused: constants that follow from the sizes, a tied head that is a
  * copy of the embedding (TT_EDATA if it differs), and, with a note, parts beside the language model (vision towers,
@@ -131,6 +133,18 @@ void tt_weights_release(struct tt_weights *weights);
 int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, int64_t row_begin, int64_t rows,
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
+/**
+ * Reads a part of a matrix of an import in a packing: rows that the file stores in the same blocks stay as they are,
+ * and others are packed from their elements. If packing needs the whole matrix, it is read as floats.
+ *   part  rows and columns, not empty; columns as tt_packing_cut wants them
+ *   data  the rows of the part, each packed by itself
+ */
+int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing packing,
+                           const struct tt_box *part, void *data) TT_MUST_CHECK;
+
+/** Compares the pieces of a tensor with their checksums before its first rows are read; later calls do nothing. */
+int tt_weights_check_pieces(struct tt_weights *weights, const struct tt_manifest_tensor *tensor) TT_MUST_CHECK;
+
 /** Whether the files store a weight of an import in these blocks, so that it stays as it is. */
 bool tt_weights_keep_packing(const struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing packing);
 
@@ -147,6 +161,31 @@ int tt_weights_stream(struct tt_weights *weights, const struct tt_weight *weight
  * completely, in ascending order of rows. TT_EDATA names the file, tensor and rows that are damaged.
  */
 int tt_weights_check(struct tt_weights *weights) TT_MUST_CHECK;
+
+/**
+ * The frozen weights that a checkpoint of adapters leaves out (checkpoint/format/base.h), read where the run found them
+ * or where the user says that they are now. Each is packed as in the run, compared with its digest, and unpacked: the
+ * elements are those with which the adapters were trained.
+ */
+struct tt_base;
+
+/**
+ * Opens the frozen weights of an open checkpoint; its model is borrowed. *ret_base is NULL if the checkpoint contains
+ * its weights. Errors: TT_EDATA if the files are not there or belong to another model, or if the run began with random
+ * weights.
+ */
+int tt_base_open(const struct tt_source *source, const struct tt_model *model, struct tt_base **ret_base) TT_MUST_CHECK;
+
+/** The type of the elements of parameters that the run did not pack. */
+enum tt_dtype tt_base_dtype(const struct tt_base *base);
+
+/**
+ * Rows [row, row + n) of a frozen parameter. Keeps the last parameter in memory, so ask for the rows of one parameter
+ * before those of the next. TT_EDATA if it is not that of the run.
+ */
+int tt_base_read(struct tt_base *base, int param, int64_t row, int64_t n, float *data) TT_MUST_CHECK;
+
+void tt_base_free(struct tt_base *base);
 
 /**
  * The user's answers for a checkpoint that does not name its model, such as PyTorch's. All may be NULL.

@@ -289,9 +289,9 @@ static void print_adapters(struct tt_text *out, const struct tt_model *model)
     for (int p = 0; p < model->n_params; p++)
         n += model->params[p].adapted && model->params[p].hf_part == 0;
     if (lora->rank)
-        tt_text_add(out, "  lora     rank %" PRId64 ", alpha %g on %d layers%s%s; %s of %s parameters are trained\n",
-                    lora->rank, lora->alpha, n, lora->packing ? ", frozen weights in " : "",
-                    lora->packing ? tt_packing_name(lora->packing) : "",
+        tt_text_add(out, "  lora     rank %" PRId64 ", alpha %g%s on %d layers%s%s; %s of %s parameters are trained\n",
+                    lora->rank, lora->alpha, lora->rslora ? " / sqrt(rank)" : "", n,
+                    lora->packing ? ", frozen weights in " : "", lora->packing ? tt_packing_name(lora->packing) : "",
                     tt_text_count(trained, sizeof trained, tt_model_n_trained(model)),
                     tt_text_count(all, sizeof all, tt_model_n_elements(model)));
 }

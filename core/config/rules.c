@@ -217,21 +217,12 @@ static void lora_has_modules(const struct tt_config *cfg, struct tt_text *why)
                     cfg->lora.rank);
 }
 
+/* The rank may follow from a folder of adapters; tt_job_adopt_folder checks it then. */
 static void base_is_frozen(const struct tt_config *cfg, struct tt_text *why)
 {
-    if (cfg->lora.base_dtype != TT_PACKING_NONE && !cfg->lora.rank)
+    if (cfg->lora.base_dtype != TT_PACKING_NONE && !cfg->lora.rank && !cfg->checkpoint.initial_load_path)
         tt_text_add(why, "only frozen weights can be packed, and with lora.rank 0 all weights are trained\n"
                          "help: set lora.rank, or lora.base_dtype to default");
-}
-
-/* Rows of packed weights stay whole, but tensor parallelism splits some weights by columns. */
-static void base_is_in_rows(const struct tt_config *cfg, struct tt_text *why)
-{
-    if (cfg->lora.base_dtype != TT_PACKING_NONE && cfg->parallelism.tensor_parallel_degree > 1)
-        tt_text_add(why,
-                    "tensor parallelism cannot cut rows of packed weights\nhelp: share the model with "
-                    "parallelism.data_parallel_shard_degree or pipeline_parallel_degree, or set lora.base_dtype to "
-                    "default");
 }
 
 /* This export cannot be made from a checkpoint without the frozen weights. */
@@ -239,8 +230,8 @@ static void base_is_exported(const struct tt_config *cfg, struct tt_text *why)
 {
     if (cfg->lora.base_dtype != TT_PACKING_NONE && cfg->checkpoint.last_save_in_hf)
         tt_text_add(why,
-                    "checkpoints of packed weights hold only the adapters\nhelp: leave last_save_in_hf off, and export "
-                    "the adapters with titan ckpt consolidate");
+                    "checkpoints of packed weights hold only the adapters\nhelp: leave last_save_in_hf off; titan ckpt "
+                    "consolidate --format hf merges them into the weights");
 }
 
 /* What initial_load_path contains is known only when it is read. */
@@ -338,7 +329,6 @@ static const struct {
     RULE(epochs_repeat, TT_KEY(training.epochs), TT_KEY(dataloader.repeat)),
     RULE(lora_has_modules, TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
     RULE(base_is_frozen, TT_KEY(lora.base_dtype), TT_KEY(lora.rank)),
-    RULE(base_is_in_rows, TT_KEY(lora.base_dtype), TT_KEY(parallelism.tensor_parallel_degree)),
     RULE(base_is_exported, TT_KEY(checkpoint.last_save_in_hf), TT_KEY(lora.base_dtype)),
     RULE(new_rows_are_trained, TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)),
     RULE(weights_are_loaded, TT_KEY(checkpoint.initial_load_extend_vocabulary),

@@ -141,6 +141,14 @@ static void pack_int8(const float *x, int64_t width, uint8_t *to)
     }
 }
 
+void tt_int8_row(int64_t width, float largest, const int8_t *values, void *to)
+{
+    memcpy(to, &largest, sizeof largest);
+    memcpy((char *)to + sizeof largest, values, (size_t)width);
+    if (width % 2)
+        ((char *)to)[(int64_t)sizeof largest + width] = 0;
+}
+
 void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i++)
@@ -327,17 +335,60 @@ static struct nf4_scales nf4_scales_of(const float *x, int64_t blocks)
     return s;
 }
 
-/* Packs a row, whose first block has the number `first` in the matrix. */
-static void pack_nf4(const struct nf4_scales *s, const float *x, int64_t width, int64_t first, uint8_t *to)
+/* Clears a row, and writes what comes before the numbers of its blocks. first, groups: as in tt_nf4_row. */
+static struct nf4_row begin_nf4(int64_t width, float offset, int64_t first, const void *groups, uint8_t *to)
 {
     struct nf4_row row = nf4_row_of(width);
     uint32_t in_group = (uint32_t)(first % GROUP);
-    int64_t group = first / GROUP, last = (first + row.blocks - 1) / GROUP;
+    int64_t n = (in_group + row.blocks - 1) / GROUP + 1;
 
     memset(to, 0, (size_t)row.bytes);
-    memcpy(to, &s->offset, sizeof s->offset);
-    memcpy(to + sizeof s->offset, &in_group, sizeof in_group);
-    memcpy(to + row.factors, s->of_group + group, (size_t)(last - group + 1) * sizeof(float));
+    memcpy(to, &offset, sizeof offset);
+    memcpy(to + sizeof offset, &in_group, sizeof in_group);
+    memcpy(to + row.factors, groups, (size_t)n * sizeof(float));
+    return row;
+}
+
+void tt_nf4_row(int64_t width, float offset, int64_t first, const void *groups, const uint8_t *numbers,
+                const uint8_t *elements, void *to)
+{
+    struct nf4_row row = begin_nf4(width, offset, first, groups, to);
+
+    memcpy((uint8_t *)to + row.numbers, numbers, (size_t)row.blocks);
+    memcpy((uint8_t *)to + row.elements, elements, (size_t)(width / 2));
+}
+
+void tt_nf4_halves(const void *row, int64_t width, int64_t block, uint16_t halves[TT_NF4_HALVES])
+{
+    enum { ELEMENTS = NF4_BLOCK / 4 };
+    const uint8_t *bytes = row;
+    struct nf4_row parts = nf4_row_of(width);
+    uint32_t in_group;
+
+    memcpy(&in_group, bytes + sizeof(float), sizeof in_group);
+    memcpy(halves, bytes + parts.elements + block * NF4_BLOCK / 2, ELEMENTS * sizeof *halves);
+    halves[ELEMENTS] = bytes[parts.numbers + block];
+    memcpy(&halves[ELEMENTS + 1], bytes + parts.factors + (in_group + block) / GROUP * (int64_t)sizeof(float),
+           sizeof(float));
+    memcpy(&halves[ELEMENTS + 3], bytes, sizeof(float));
+}
+
+bool tt_nf4_has_tables(const float *numbers, const float *factors)
+{
+    for (int i = 0; i < TT_NF4_VALUES; i++)
+        if (numbers[i] != tt_nf4_numbers[i])
+            return false;
+    for (int i = 0; i < TT_NF4_FACTORS; i++)
+        if (factors[i] != dynamic[i])
+            return false;
+    return true;
+}
+
+/* Packs a row, whose first block has the number `first` in the matrix. */
+static void pack_nf4(const struct nf4_scales *s, const float *x, int64_t width, int64_t first, uint8_t *to)
+{
+    struct nf4_row row = begin_nf4(width, s->offset, first, s->of_group + first / GROUP, to);
+
     for (int64_t b = 0; b < row.blocks; b++) {
         float absmax = s->absmax[first + b], of_group = s->of_group[(first + b) / GROUP];
 
@@ -397,6 +448,21 @@ const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int6
             tables[(b - first) * TT_NF4_VALUES + k] = tt_nf4_numbers[k] * factor;
     }
     return numbers;
+}
+
+/* Groups run over the matrix, so a part of a row may begin inside a group. */
+static void cut_nf4(const uint8_t *row, int64_t width, int64_t begin, int64_t n, uint8_t *to)
+{
+    struct nf4_row from = nf4_row_of(width);
+    int64_t block = begin / NF4_BLOCK, first;
+    uint32_t in_group;
+    float offset;
+
+    memcpy(&offset, row, sizeof offset);
+    memcpy(&in_group, row + sizeof offset, sizeof in_group);
+    first = in_group + block;
+    tt_nf4_row(n, offset, first, row + from.factors + first / GROUP * (int64_t)sizeof(float),
+               row + from.numbers + block, row + from.elements + begin / 2, to);
 }
 
 static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_t n, float *to)
@@ -497,5 +563,23 @@ void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t 
         break;
     default:
         memcpy(to, (const float *)row + begin, (size_t)n * sizeof *to);
+    }
+}
+
+void tt_packing_cut(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, void *to)
+{
+    const uint8_t *from = row;
+    float largest;
+
+    switch (packing) {
+    case TT_PACKING_INT8:
+        memcpy(&largest, from, sizeof largest);
+        tt_int8_row(n, largest, (const int8_t *)from + sizeof largest + begin, to);
+        break;
+    case TT_PACKING_NF4:
+        cut_nf4(from, width, begin, n, to);
+        break;
+    default: /* blocks, one after the other */
+        memcpy(to, from + tt_packing_row_bytes(packing, begin), (size_t)tt_packing_row_bytes(packing, n));
     }
 }

@@ -2,6 +2,7 @@
 #ifndef TT_MATH_PACKING_H
 #define TT_MATH_PACKING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /**
@@ -64,6 +65,13 @@ void tt_pack(enum tt_packing packing, const float *x, int64_t rows, int64_t widt
 /** Unpacks elements [begin, begin + n) of a row of `width` elements. */
 void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, float *to);
 
+/**
+ * The elements [begin, begin + n) of a packed row as a packed row of n elements, for ranks that share a matrix by
+ * columns: unpacking it gives the same elements. begin and n are multiples of the block; begin is even, and with nf4 a
+ * multiple of n.
+ */
+void tt_packing_cut(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, void *to);
+
 /* --- parts, for files that store them apart --- */
 
 enum { TT_NF4_VALUES = 16, TT_NF4_FACTORS = 256, TT_NF4_BLOCK = 64 };
@@ -98,6 +106,26 @@ const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int6
 
 /** What a row's largest magnitude is times 1 in int8: 1 / 127, as bitsandbytes has it. */
 #define TT_INT8_STEP 7.874015718698502e-3F
+/**
+ * A row of nf4 from its parts.
+ *   offset    the mean factor
+ *   first     number of the row's first block in the matrix, a multiple of the blocks of a row
+ *   groups    float factors of the groups of the matrix, from the row's first one on
+ *   numbers   [width / TT_NF4_BLOCK] of the blocks
+ *   elements  [width / 2]
+ */
+void tt_nf4_row(int64_t width, float offset, int64_t first, const void *groups, const uint8_t *numbers,
+                const uint8_t *elements, void *to);
+
+/** What a block of a row of nf4 depends on: its elements, its number, the factor of its group, and the offset. */
+enum { TT_NF4_HALVES = TT_NF4_BLOCK / 4 + 1 + 2 + 2 };
+void tt_nf4_halves(const void *row, int64_t width, int64_t block, uint16_t halves[TT_NF4_HALVES]);
+
+/** Whether a file's tables of 4 and 8 bits, TT_NF4_VALUES and TT_NF4_FACTORS numbers, are those of nf4. */
+bool tt_nf4_has_tables(const float *numbers, const float *factors);
+
+/** A row of int8 from its parts: the largest magnitude, and the elements. */
+void tt_int8_row(int64_t width, float largest, const int8_t *values, void *to);
 
 /** Elements of a row of int8. */
 void tt_unpack_int8(const int8_t *values, float largest, int64_t n, float *to);

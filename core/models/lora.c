@@ -67,6 +67,11 @@ static const struct layer *layer_of(const struct tt_param *param)
     return NULL;
 }
 
+bool tt_lora_is_layer(const struct tt_param *param)
+{
+    return layer_of(param) != NULL;
+}
+
 int tt_lora_layers(const struct tt_model *model, const char **ret_names)
 {
     bool has[N_LAYERS] = {false};

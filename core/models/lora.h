@@ -2,12 +2,14 @@
 #ifndef TT_MODELS_LORA_H
 #define TT_MODELS_LORA_H
 
+#include <math.h>
+
 #include "core/models/model.h"
 
 /**
  * Low-rank adapters (Hu et al. 2022). A linear layer with a frozen weight W gets two small trained matrices:
- * y = x W^T + (alpha / rank) (x A^T) B^T, with A (rank, in) and B (out, rank). B is 0 at first, so training begins with
- * the unchanged model.
+ * y = x W^T + s (x A^T) B^T, with A (rank, in), B (out, rank) and a factor s (tt_lora_scale). B is 0 at first, so
+ * training begins with the unchanged model.
  */
 
 /** The layers that may have an adapter, by their names in most of Hugging Face's models: bits of tt_lora.modules. */
@@ -33,13 +35,16 @@ int tt_lora_layers(const struct tt_model *model, const char **ret_names);
  */
 int tt_lora_add(struct tt_model *model) TT_MUST_CHECK;
 
+/** Whether a parameter is the weight of a layer that may have an adapter, and so may be packed. */
+bool tt_lora_is_layer(const struct tt_param *param);
+
 /** Whether a tensor has the name of a matrix of an adapter, titan's or PEFT's. */
 bool tt_lora_is_name(const char *name);
 
 /** The factor of the product of A and B. */
 static inline double tt_lora_scale(const struct tt_lora *lora)
 {
-    return lora->alpha / (double)lora->rank;
+    return lora->alpha / (lora->rslora ? sqrt((double)lora->rank) : (double)lora->rank);
 }
 
 #endif

@@ -20,6 +20,7 @@
 struct tt_lora {
     int64_t rank; /* 0: none */
     double alpha;
+    bool rslora;             /* the factor is alpha / sqrt(rank), not alpha / rank */
     unsigned modules;        /* which linear layers have one: bits of tt_lora_modules */
     enum tt_packing packing; /* of the frozen weights of the blocks' linear layers */
 };

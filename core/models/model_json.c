@@ -103,6 +103,7 @@ static const struct field {
     F("moe", "shared_dim", INT, IF_SET, moe.shared_dim)
     F("lora", "rank", INT, NEEDED, lora.rank)
     F("lora", "alpha", REAL, NEEDED, lora.alpha)
+    F("lora", "rslora", BOOL, IF_SET, lora.rslora)
 /* clang-format on */
 #undef F
 #undef W

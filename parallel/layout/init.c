@@ -132,12 +132,15 @@ static int64_t unit_bytes(const struct tt_model *model, const struct tt_unit *un
     return n * (int64_t)sizeof(float);
 }
 
-/* The part of a packed parameter that tt_pack needs: all of it, or this rank's rows. */
-static int64_t floats_to_pack(const struct tt_param *param, const struct tt_unit_param *place)
+/* What tt_pack needs of a packed parameter: all of it, or the whole rows of which this rank has a part. */
+static struct tt_box box_to_pack(const struct tt_param *param, const struct tt_unit_param *place)
 {
-    struct tt_box whole = whole_of(param);
+    struct tt_box box = whole_of(param);
 
-    return tt_box_volume(tt_packing_needs_whole(param->packing) ? &whole : &place->box);
+    if (tt_packing_needs_whole(param->packing))
+        return box;
+    return tt_box_rows(param->ndim, param->shape, place->box.offset[0],
+                       tt_box_volume(&place->box) ? place->box.shape[0] : 0);
 }
 
 int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_model *model, enum tt_init_choice how)
@@ -147,8 +150,11 @@ int64_t tt_init_buffer_bytes(const struct tt_layout *layout, const struct tt_mod
     for (int p = 0; p < layout->n_params && how == TT_INIT_META; p++) {
         int64_t part = 0;
 
-        if (tt_layout_has(layout, p) && model->params[p].packing)
-            part = floats_to_pack(&model->params[p], tt_layout_param(layout, p)) * (int64_t)sizeof(float);
+        if (tt_layout_has(layout, p) && model->params[p].packing) {
+            struct tt_box box = box_to_pack(&model->params[p], tt_layout_param(layout, p));
+
+            part = tt_box_volume(&box) * (int64_t)sizeof(float);
+        }
         bytes = part > bytes ? part : bytes;
     }
     for (int u = 0; u < layout->n_units && how != TT_INIT_META; u++) {
@@ -246,18 +252,33 @@ static void fill_unit(struct tt_team *team, const struct tt_model *model, const 
     }
 }
 
-/* Fills and packs this rank's rows. */
-static void fill_packed(struct tt_team *team, const struct tt_param *param, uint64_t seed,
-                        const struct tt_unit_param *place, float *buffer, void *rows)
+/* Packs this rank's part of a parameter. x: rows from `row` on, whole. */
+static void pack_part(const struct tt_param *param, const struct tt_box *part, const float *x, int64_t row,
+                      int64_t rows, void *to)
 {
-    struct tt_box whole = whole_of(param);
-    bool all = tt_packing_needs_whole(param->packing);
-    const struct tt_box *part = all ? &whole : &place->box;
+    int64_t width = param->shape[1], columns = part->shape[1], bytes = tt_packing_row_bytes(param->packing, width);
+    int64_t n = part->shape[0];
+    char *whole = to;
 
-    fill(team, param, seed, part, TT_F32, buffer);
+    if (columns < width)
+        whole = tt_calloc((size_t)n, (size_t)bytes);
+    tt_pack(param->packing, x, rows, width, part->offset[0] - row, n, whole);
+    for (int64_t r = 0; r < n && whole != to; r++)
+        tt_packing_cut(param->packing, whole + r * bytes, width, part->offset[1], columns,
+                       (char *)to + r * tt_packing_row_bytes(param->packing, columns));
+    if (whole != to)
+        tt_free(whole);
+}
+
+/* Fills and packs this rank's part. */
+static void fill_packed(struct tt_team *team, const struct tt_param *param, uint64_t seed,
+                        const struct tt_unit_param *place, float *buffer, void *part)
+{
+    struct tt_box box = box_to_pack(param, place);
+
+    fill(team, param, seed, &box, TT_F32, buffer);
     if (tt_box_volume(&place->box) > 0)
-        tt_pack(param->packing, buffer, part->shape[0], param->shape[1], all ? place->box.offset[0] : 0,
-                place->box.shape[0], rows);
+        pack_part(param, &place->box, buffer, box.offset[0], box.shape[0], part);
 }
 
 /* Copies a rank's parts from a whole unit. */
@@ -271,8 +292,7 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
         bool rounds = dtype == TT_BF16 && !unit->buffers && !unit->packing;
 
         if (unit->packing && n > 0)
-            tt_pack(unit->packing, whole, box.shape[0], box.shape[1], place->box.offset[0], place->box.shape[0],
-                    (char *)shard + place->offset);
+            pack_part(&model->params[place->param], &place->box, whole, 0, box.shape[0], (char *)shard + place->offset);
         for (int64_t at = 0; rounds && at < n; at += run)
             tt_kernels()->bf16_round((tt_bf16 *)shard + place->offset + at,
                                      whole + tt_box_position(&place->box, at, &box), run);

@@ -429,10 +429,11 @@ static void add_param(struct tt_layout *layout, int u, const struct tt_model *mo
         .no_decay = p->no_decay,
         .block = p->block,
     };
-    if (p->packing) { /* a part consists of whole rows */
+    if (p->packing) { /* a part consists of whole rows, or of parts of rows, each packed by itself */
         struct tt_unit_param *place = &unit->params[unit->n_params - 1];
+        int64_t columns = tt_placement_gathered(mesh, &placement, p->ndim, p->shape, part).shape[1];
 
-        place->chunk = place->chunk / width * tt_packing_row_bytes(p->packing, width);
+        place->chunk = place->chunk / columns * tt_packing_row_bytes(p->packing, columns);
     }
     unit->packing = p->packing;
     unit->buffers = p->buffer;
@@ -530,6 +531,26 @@ static int *find_leaders(const int64_t *keys, const int *stages, int n)
     return leader;
 }
 
+/* Ranks may share packed rows by columns only between blocks. */
+static int check_packed(const struct tt_mesh *mesh, const struct tt_param *param)
+{
+    int ranks = tt_mesh_size(mesh, TT_GROUP_TP);
+    int64_t block = tt_packing_block(param->packing), columns = param->shape[1] / ranks;
+
+    if (!param->packing || param->tp != TT_TP_COLUMNS || ranks == 1)
+        return 0;
+    block = block > 1 ? block : 2; /* digests are of pairs of bytes */
+    if (columns * ranks == param->shape[1] && columns % block == 0)
+        return 0;
+    return tt_fail_key(
+        TT_EUSAGE, TT_KEY(lora.base_dtype),
+        "%d ranks of tensor parallelism share the %lld columns of %s, and the part of a rank is not a multiple "
+        "of the block size %lld that %s needs\n"
+        "help: set %s to a smaller number, or %s to bfloat16 or int8",
+        ranks, (long long)param->shape[1], param->name, (long long)block, tt_packing_name(param->packing),
+        TT_KEY_NAME(parallelism.tensor_parallel_degree), TT_KEY_NAME(lora.base_dtype));
+}
+
 enum { TURNS = 4 };
 
 /* The sort key of a parameter within its unit. In this order, the gradients of the unit, each of its moments, and its
@@ -554,6 +575,8 @@ static int make_units(struct tt_layout *layout, const struct tt_model *model, co
         pp = tt_mesh_coordinate(mesh, rank, TT_MESH_PP);
     int rc = 0;
 
+    for (int p = 0; p < model->n_params; p++)
+        TT_TRY(check_packed(mesh, &model->params[p]));
     TT_TRY(wrap_keys(model, sharding->wrap, sharding->wrap_patterns, keys));
     for (int p = 0; p < model->n_params; p++) {
         stages[p] = TT_NONE; /* the first stage of this pipeline rank that uses the parameter */

@@ -3,7 +3,8 @@ PACKED, matrices are packed as in published folders, in FP8 blocks or, for gpt-o
 their values in bfloat16, computed as DeepSeek's and OpenAI's scripts do. The elements are random bits; the rest of the
 weights is copied. METHOD is fp8 (blocks of 128), fp8-small (of 16 by 8), fp8-bf16 (scales in bfloat16), fp8-e8m0
 (exponents), fp8-one (one scale for a matrix), mxfp4, or bitsandbytes' nf4 (factors quantized too), nf4-f32 (its bytes
-stored as float32), nf4-plain, or int8, which means float32."""
+stored as float32), nf4-qlora (with the tables and blocks of QLoRA, read as float32), nf4-plain, or int8, which means
+float32."""
 import json, math, os, random, struct, sys
 
 folder, method, packed, plain = sys.argv[1:]
@@ -89,16 +90,31 @@ def floats(numbers):
     return struct.pack(f"<{len(numbers)}f", *numbers)
 
 
+NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+       -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+       0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+
+
+def dynamic():
+    """bitsandbytes' table of 256 numbers for factors, as titan has it; test_packing compares it with theirs."""
+    text = open(os.path.dirname(__file__) + "/../../core/math/packing.c").read()
+    text = text.split("dynamic[TT_NF4_FACTORS] = {")[1].split("}")[0]
+    return [float(x) for x in text.replace("F", "").replace(",", " ").split()]
+
+
 def four_bit(name, rows, columns):
-    """A matrix in blocks of 64 elements, whose factors are quantized in blocks of 8; and its values in bfloat16."""
-    n, block, outer = rows * columns, 64, 8
+    """A matrix in blocks of 64 elements, whose factors are quantized in blocks of 8 or 256; and its values in
+    bfloat16."""
+    n, block, outer = rows * columns, 64, 256 if method == "nf4-qlora" else 8
     blocks = -(-n // block)
     bits = bytes(rng.randrange(256) for _ in range(-(-n // 2)))
-    table = sorted(f32(rng.uniform(-1, 1)) for _ in range(16))
-    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": [rows, columns]}
+    table = NF4 if method == "nf4-qlora" else sorted(f32(rng.uniform(-1, 1)) for _ in range(16))
+    state = {"quant_type": "nf4", "blocksize": block, "shape": [rows, columns],
+             "dtype": "float32" if method == "nf4-qlora" else "bfloat16"}
     more = {}
     if method != "nf4-plain":
-        numbers, map_ = bytes(rng.randrange(256) for _ in range(blocks)), [f32(rng.uniform(-1, 1)) for _ in range(256)]
+        numbers = bytes(rng.randrange(256) for _ in range(blocks))
+        map_ = dynamic() if method == "nf4-qlora" else [f32(rng.uniform(-1, 1)) for _ in range(256)]
         large = [f32(rng.uniform(0.1, 0.2)) for _ in range(-(-blocks // outer))]
         offset = f32(0.15)
         absmax = [f32(f32(map_[b] * large[i // outer]) + offset) for i, b in enumerate(numbers)]
@@ -127,7 +143,7 @@ def int8(name, rows, columns):
             layer + "weight_format": ("U8", [], bytes(1))}, values
 
 
-is_bnb = method in ("nf4", "nf4-plain", "nf4-f32", "int8")
+is_bnb = method in ("nf4", "nf4-plain", "nf4-f32", "nf4-qlora", "int8")
 tensors, few, many = load(folder + "/model.safetensors"), {}, {}
 config = json.load(open(folder + "/config.json"))
 if method == "mxfp4":  # rows of whole blocks: all sizes of gpt_oss but the vocabulary and the experts, times 8 / 5

@@ -48,10 +48,52 @@ case_packed_weights_have_the_bits_of_their_elements() {
     run ckpt consolidate plain plain-adapter --adapter
     expect_ok
     expect_same packed-adapter/adapter_model.safetensors plain-adapter/adapter_model.safetensors
-    run ckpt consolidate packed merged --format hf
-    expect_error 3 "has only the adapters of a run with packed weights, which began from 'base.gguf'"
+    for run in packed plain; do
+        run ckpt consolidate $run $run-merged --format hf
+        expect_ok
+        run ckpt consolidate $run $run.gguf --format gguf --type q8_0
+        expect_ok
+    done
+    expect_same packed-merged/model.safetensors plain-merged/model.safetensors
+    run ckpt diff packed.gguf plain.gguf
+    expect_ok
+    run ckpt consolidate packed half --format hf --dtype bfloat16
+    expect_ok
     run ckpt inspect packed/checkpoint/step-4
     refuse_out "feed_forward.w1.weight"
+}
+
+# Losses and gradients are those of PEFT over the unpacked weights (tests/golden/make_lora_reference.py --packed), which
+# reads the same adapters.
+case_packed_weights_train_as_in_peft() {
+    data=$golden/qwen3
+    mkdir adapter
+    cp "$data/lora/before.safetensors" adapter/adapter_model.safetensors
+    python3 - "$data/lora/expect.json" <<'EOF' || not_as "the adapters"
+import json, sys
+lora = json.load(open(sys.argv[1]))["lora"]
+json.dump({"peft_type": "LORA", "r": lora["rank"], "lora_alpha": lora["alpha"],
+           "target_modules": lora["target_modules"]}, open("adapter/adapter_config.json", "w"))
+EOF
+    for type in bfloat16 int8 nf4 q4_0 q8_0; do
+        run train --model.hf_assets_path="$data" --checkpoint.initial_load_path=adapter --lora.base_dtype=$type \
+            --training.dataset=tokens --training.dataset_path="$data/tokens.bin" --dataloader.shuffle=false \
+            --training.seq_len=64 --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=12 \
+            --optimizer.lr=0.001 --lr_scheduler.warmup_steps=3 --lr_scheduler.decay_type=cosine \
+            --lr_scheduler.min_lr_factor=0.1 --training.max_norm=1 --metrics.log_freq=1 --job.dump_folder=$type
+        expect_ok
+        python3 - $type "$data/lora/packed.json" <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+want = json.load(open(sys.argv[2]))[sys.argv[1]]
+steps = [s for s in map(json.loads, open(sys.argv[1] + "/metrics.jsonl")) if "grad_norm" in s]
+assert len(steps) == 12, steps
+# bitsandbytes adds the factors of nf4 in another order, so that their mean, and a few of their numbers, may differ
+more = 10 if sys.argv[1] == "nf4" else 1
+for key, most in ("loss", 2e-6 * more), ("grad_norm", 2e-5 * more):
+    for i, (step, number) in enumerate(zip(steps, want[key])):
+        assert abs(step[key] / number - 1) < most, f"{sys.argv[1]}: {key} of step {i + 1}: {step[key]}, wanted {number}"
+EOF
+    done
 }
 
 case_a_base_that_changed_is_refused() {
@@ -64,6 +106,112 @@ case_a_base_that_changed_is_refused() {
     expect_error 3 "the adapters were trained on other weights from base.gguf: '.*' has digest .*, this run's has "
     packed 1 run --model.hf_assets_path=same.gguf --training.steps=3 --lora.base_dtype=q4_0
     expect_error 3 'lora.base_dtype "q8_0"; this run has lora.base_dtype "q4_0"'
+    run ckpt consolidate run merged --format hf
+    expect_error 3 "trained on other weights from base.gguf: '.*' has digest" "help: --base FOLDER says where they"
+    refuse_file merged
+    # the same weights at another place
+    mv base.gguf other.gguf
+    run ckpt consolidate run merged --format hf
+    expect_error 3 "weights from which it began, 'base.gguf', do not exist" "help: --base FOLDER says where they are"
+    run ckpt consolidate run merged --format hf --base same.gguf
+    expect_ok
+    run ckpt consolidate run apart --adapter --base same.gguf
+    expect_error 2 "this format has no weights of --base"
+    packed 1 run --model.hf_assets_path=same.gguf --training.steps=3
+    expect_ok
+    # weights of other shapes, and a damaged file
+    head -c 20000 same.gguf >short.gguf
+    packed 1 run --model.hf_assets_path=short.gguf
+    expect_error 2 "'short.gguf' is truncated: it has 20000 bytes, and tensor '.*' ends at byte"
+    run train --model.name=llama3 --model.flavor=debugmodel --checkpoint.initial_load_path=same.gguf \
+        --checkpoint.initial_load_in_hf --lora.rank=2 --lora.base_dtype=q8_0
+    expect_error 3 "tensor '.*' is .*, wanted .* for the model's"
+}
+
+# Ranks that share rows of packed weights by columns, and other layouts, have the bits of one rank.
+case_packed_weights_have_the_same_bits_on_any_layout() {
+    make_corpus
+    p=--parallelism
+    common="--model.name=llama3 --model.flavor=debugmodel --model.n_layers=2 --model.dim=256 --model.n_heads=8
+        --model.ffn_dim=256 --training.seq_len=16 --training.global_batch_size=4 --training.local_batch_size=1
+        --training.steps=2 --training.dataset=text --training.dataset_path=corpus.txt --lora.rank=4 --optimizer.lr=0.01
+        --checkpoint.enable $p.threads_per_rank=1"
+    while read -r type ranks layout; do
+        run_ranks "$ranks" train $common --lora.base_dtype="$type" --job.dump_folder="$type-$ranks" $layout
+        expect_ok
+        [ "$ranks" = 1 ] && continue
+        run ckpt diff "$type-1/checkpoint/step-2" "$type-$ranks/checkpoint/step-2"
+        expect_ok
+        expect_out "^EQUAL"
+        for of in 1 "$ranks"; do
+            python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["base"])' \
+                "$type-$of/checkpoint/step-2/manifest.json" >base-$of || not_as "no base"
+        done
+        expect_same base-1 "base-$ranks"
+    done <<EOF
+nf4 1 $p.exact_tensor_parallel_degree=4
+nf4 4 $p.tensor_parallel_degree=4
+nf4 2 $p.tensor_parallel_degree=2 $p.exact_tensor_parallel_degree=4
+int8 1 $p.exact_tensor_parallel_degree=2
+int8 4 $p.tensor_parallel_degree=2 $p.data_parallel_shard_degree=2
+int8 2 $p.pipeline_parallel_degree=2 $p.exact_tensor_parallel_degree=2 --training.local_batch_size=2
+EOF
+    tune 2 x --lora.base_dtype=q8_0 $p.tensor_parallel_degree=2
+    expect_error 2 "2 ranks of tensor parallelism share the 160 columns of layers.0.feed_forward.w2.weight" \
+        "not a multiple of the block size 32 that q8_0 needs"
+}
+
+# PEFT's folder is read back: a run that begins from it has the adapters that were exported.
+case_adapters_of_peft_are_read_back() {
+    tune 1 run --lora.rslora
+    expect_ok
+    expect_err "lora +rank 3, alpha 6 / sqrt\(rank\) on"
+    run ckpt consolidate run adapter --adapter
+    python3 -c 'import json; assert json.load(open("adapter/adapter_config.json"))["use_rslora"] is True' ||
+        not_as "use_rslora"
+    run ckpt consolidate run merged --format hf
+    expect_ok
+    from="--checkpoint.initial_load_path=adapter --training.dataset=tokens
+        --training.dataset_path=$golden/llama3/tokens.bin --training.seq_len=24 --training.local_batch_size=2
+        --training.steps=1 --checkpoint.enable"
+    run train $from --optimizer.lr=0 --job.dump_folder=next
+    expect_ok
+    expect_err "lora +rank 3, alpha 6 / sqrt\(rank\) on" "from hf and adapter"
+    run ckpt consolidate next again --adapter
+    expect_ok
+    expect_same adapter/adapter_model.safetensors again/adapter_model.safetensors
+    expect_same adapter/adapter_config.json again/adapter_config.json
+    run_ranks 2 train $from --optimizer.lr=0 --lora.base_dtype=int8 --job.dump_folder=packed
+    expect_ok
+    run ckpt consolidate packed again --adapter --force
+    expect_same adapter/adapter_model.safetensors again/adapter_model.safetensors
+    while IFS='|' read -r options message; do
+        run train $from $options --job.dump_folder=none
+        expect_error "${message%% *}" "${message#* }"
+    done <<'EOF'
+--lora.rank=2|2 adapters in 'adapter/adapter_config.json' have rank 3; this run has lora.rank 2
+--lora.alpha=8|2 has lora_alpha 6.0; this run has lora.alpha 8
+--lora.rslora=false|2 has use_rslora true; this run has lora.rslora false
+--lora.target_modules=[q_proj]|3 tensor '.*lora_.*' of 'adapter' is of an adapter that this run does not have
+EOF
+    while IFS='|' read -r change message; do
+        python3 - "$change" <<'EOF2' || not_as "the change"
+import json, sys
+config = json.load(open("again/adapter_config.json"))
+exec(sys.argv[1])
+json.dump(config, open("adapter/adapter_config.json", "w"))
+EOF2
+        run train $from --job.dump_folder=none
+        expect_error "${message%% *}" "${message#* }"
+    done <<'EOF'
+config["use_dora"] = True|2 has use_dora: weights by magnitude and direction
+config["rank_pattern"] = {"q_proj": 4}|2 has rank_pattern: ranks by layer
+config["peft_type"] = "IA3"|2 peft_type is 'IA3'; titan reads LORA
+config["bias"] = "all"|2 bias is 'all'
+config["target_modules"] = "q_.*"|2 target_modules is no list of layers, but 'q_.\*'
+config["base_model_name_or_path"] = "gone"|2 belong to 'gone', which is no folder here
+config["r"] = 4|3 tensor '.*lora_A.weight' is .*, wanted
+EOF
 }
 
 case_packed_weights_have_limits() {
@@ -71,8 +219,8 @@ case_packed_weights_have_limits() {
     expect_error 2 "rows of layers.0.feed_forward.w2.weight have 160 elements, not a multiple of the block size 64"
     tune 1 x --lora.base_dtype=int8 --lora.rank=0
     expect_error 2 "only frozen weights can be packed"
-    tune 2 x --lora.base_dtype=int8 --parallelism.tensor_parallel_degree=2
-    expect_error 2 "tensor parallelism cannot cut rows of packed weights"
+    tune 1 x --lora.base_dtype=int8 --lora.rank=0 --checkpoint.initial_load_path=hf
+    expect_error 2 "only frozen weights can be packed, and 'hf' is no folder of adapters"
     tune 1 x --lora.base_dtype=int8 --checkpoint.last_save_in_hf
     expect_error 2 "checkpoints of packed weights hold only the adapters"
 }

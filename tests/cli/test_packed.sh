@@ -76,6 +76,38 @@ case_runs_from_them_are_the_same() {
     done
 }
 
+# In a run that keeps frozen weights packed, the blocks of a folder stay as they are: their elements are those of a run
+# that unpacks them.
+case_packed_weights_stay_packed() {
+    sizes="--model.name=llama3 --model.flavor=debugmodel --model.n_layers=1 --model.dim=64 --model.n_heads=4
+        --model.ffn_dim=128 --training.steps=1 --training.seq_len=16 --training.local_batch_size=1"
+    run train $sizes --checkpoint.enable --checkpoint.last_save_in_hf --job.dump_folder=made
+    expect_ok
+    hf=made/checkpoint/step-1/hf
+    for method in int8 nf4-qlora nf4-plain; do
+        rm -rf packed plain kept unpacked
+        python3 "$scripts/pack_weights.py" $hf $method packed plain >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+        cp $hf/tokenizer* packed/
+        for of in kept unpacked; do
+            base=default
+            [ $of = unpacked ] || base=${method%-*}
+            run train --model.flavor=hf --model.hf_assets_path=packed --checkpoint.initial_load_in_hf --lora.rank=2 \
+                --lora.base_dtype=$base --checkpoint.enable --training.steps=2 --training.seq_len=16 \
+                --training.local_batch_size=1 --job.dump_folder=$of
+            expect_ok
+            if [ $of$method = keptnf4-plain ]; then
+                expect_err "in 4 bits, but not in blocks of 64 nf4 elements with double quantization: .* packed anew"
+            else
+                refuse_err "packed anew"
+            fi
+            run ckpt consolidate $of adapter-$of --adapter --force
+            expect_ok
+        done
+        [ $method = nf4-plain ] ||
+            expect_same adapter-kept/adapter_model.safetensors adapter-unpacked/adapter_model.safetensors
+    done
+}
+
 # edit PYTHON: changes the tensors t of packed/model.safetensors: name -> [dtype, shape, bytes].
 edit() {
     python3 - "$1" <<'EOF2' >problem.txt 2>&1 || not_as "$(cat problem.txt)"

@@ -8,13 +8,15 @@ Needs what make_reference.py needs, and peft. It leaves
     expect.json                             rank, alpha and target modules (`lora`, which must be there), and the loss,
                                             gradient norm and learning rate of every step; the rest of the recipe is
                                             that of the run
+With --packed it leaves packed.json instead: what the same adapters learn on frozen weights that bitsandbytes or gguf
+packed and unpacked. It also needs these.
 """
 import json
 import sys
 
 import peft
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from make_reference import DATA, open_model, read, train
 
@@ -42,6 +44,42 @@ def make(name):
     print(name, "loss", seen["loss"][0], "to", seen["loss"][-1])
 
 
+def unpacked(kind, x):
+    import bitsandbytes.functional as bnb
+    import gguf
+
+    if kind == "bfloat16":
+        return x.bfloat16()
+    if kind == "nf4":
+        packed, state = bnb.quantize_4bit(x, blocksize=64, compress_statistics=True, quant_type="nf4")
+        return bnb.dequantize_4bit(packed, state)
+    if kind == "int8":
+        numbers, largest, _ = torch.ops.bitsandbytes.int8_vectorwise_quant(x)
+        return bnb.int8_vectorwise_dequant(numbers, largest)
+    kind = gguf.GGMLQuantizationType[kind.upper()]
+    return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(x.numpy(), kind), kind))
+
+
+def make_packed(name):
+    folder, out = DATA / name / "lora", {}
+    lora = json.loads((folder / "expect.json").read_text())["lora"]
+    _, case, tokens = read(DATA / name)
+    for kind in "bfloat16", "int8", "nf4", "q4_0", "q8_0":
+        model = open_model(DATA / name)
+        with torch.no_grad():
+            for layer, module in model.named_modules():
+                if isinstance(module, torch.nn.Linear) and ".layers." in layer:
+                    module.weight.copy_(unpacked(kind, module.weight.float().contiguous()))
+        model = peft.get_peft_model(model, peft.LoraConfig(
+            r=lora["rank"], lora_alpha=lora["alpha"], target_modules=lora["target_modules"], task_type="CAUSAL_LM"))
+        peft.set_peft_model_state_dict(model, load_file(folder / "before.safetensors"))
+        seen = train(model.double().train(), torch.from_numpy(tokens), case)
+        out[kind] = {key: seen[key] for key in ("loss", "grad_norm")}
+        print(name, kind, "loss", seen["loss"][0], "to", seen["loss"][-1])
+    (folder / "packed.json").write_text(json.dumps(out, indent=1) + "\n")
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        make(name)
+        if name != "--packed":
+            (make_packed if "--packed" in sys.argv else make)(name)

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/format/base.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
@@ -216,6 +217,51 @@ static void not_finite_values_do_no_harm(void **state)
         }
 }
 
+/* --- parts of rows --- */
+
+/* Ranks that share a matrix by columns have the same elements, and the digests of their parts add up to the whole's.
+ * The rows are shorter and longer than a group of nf4's blocks. */
+static void parts_of_rows_have_their_elements(void **state)
+{
+    float *x = matrix("random"), got[N], want[N];
+
+    for (int k = 0; k < 2 * TT_PACKINGS; k++) {
+        enum tt_packing packing = (enum tt_packing)(k / 2);
+        int64_t shape[2] = {k % 2 ? ROWS : 1, k % 2 ? WIDTH : N}, n = shape[1] / 5;
+        int64_t bytes = tt_packing_row_bytes(packing, shape[1]), part_bytes = tt_packing_row_bytes(packing, n);
+        struct tt_box whole = tt_box_whole(2, shape);
+        uint8_t *rows, *parts;
+        uint64_t digest, sum = 0;
+
+        if (!packing)
+            continue;
+        rows = tt_calloc((size_t)shape[0], (size_t)bytes);
+        parts = tt_calloc((size_t)shape[0], (size_t)part_bytes);
+        tt_pack(packing, x, shape[0], shape[1], 0, shape[0], rows);
+        digest = tt_base_digest(packing, TT_F32, shape, &whole, rows);
+        for (int64_t begin = 0; begin < shape[1]; begin += n) {
+            struct tt_box part = {2, {0, begin}, {shape[0], n}};
+
+            for (int64_t r = 0; r < shape[0]; r++) {
+                tt_packing_cut(packing, rows + r * bytes, shape[1], begin, n, parts + r * part_bytes);
+                tt_unpack(packing, rows + r * bytes, shape[1], begin, n, want);
+                tt_unpack(packing, parts + r * part_bytes, n, 0, n, got);
+                if (memcmp(got, want, (size_t)n * sizeof *got) != 0)
+                    fail_msg("%s: row %d, columns from %d on", tt_packing_name(packing), (int)r, (int)begin);
+            }
+            sum += tt_base_digest(packing, TT_F32, shape, &part, parts);
+        }
+        if (sum != digest)
+            fail_msg("%s: the digests of parts do not add up", tt_packing_name(packing));
+        rows[shape[0] * bytes / 2] ^= 1;
+        if (tt_base_digest(packing, TT_F32, shape, &whole, rows) == digest)
+            fail_msg("%s: a changed bit has no effect", tt_packing_name(packing));
+        tt_free(rows);
+        tt_free(parts);
+    }
+    tt_free(x);
+}
+
 /* --- products --- */
 
 /* The product with packed rows has the bits of the product with their elements, for any threads and grains. b is so
@@ -286,11 +332,9 @@ static void products_have_the_bits_of_the_elements(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nf4_is_that_of_bitsandbytes),
-        cmocka_unit_test(int8_is_that_of_bitsandbytes),
-        cmocka_unit_test(blocks_are_those_of_gguf),
-        cmocka_unit_test(not_finite_values_do_no_harm),
-        cmocka_unit_test(products_have_the_bits_of_the_elements),
+        cmocka_unit_test(nf4_is_that_of_bitsandbytes),       cmocka_unit_test(int8_is_that_of_bitsandbytes),
+        cmocka_unit_test(blocks_are_those_of_gguf),          cmocka_unit_test(not_finite_values_do_no_harm),
+        cmocka_unit_test(parts_of_rows_have_their_elements), cmocka_unit_test(products_have_the_bits_of_the_elements),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -18,10 +18,14 @@
 
 /* --- the model that a configuration describes --- */
 
+/** Whether nobody set the value: it is a default, or comes from the built-in run. */
+bool tt_job_is_default(const struct tt_config *cfg, enum tt_key key);
+
 /**
  * If the weights to start from are in a Hugging Face folder, sets the keys that the user did not set: the format of the
- * weights, model.hf_assets_path, and flavor hf. Keeps the sizes that the user set. TT_EIO if the folder cannot be
- * examined.
+ * weights, model.hf_assets_path, and flavor hf; for adapters of PEFT, see tt_job_adopt_adapter. Keeps the sizes that
+ * the user set. TT_EIO if the folder cannot be examined; TT_EUSAGE if lora.base_dtype is set, but neither the user nor
+ * the folder sets lora.rank.
  */
 int tt_job_adopt_folder(struct tt_config *cfg) TT_MUST_CHECK;
 

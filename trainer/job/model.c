@@ -19,6 +19,7 @@
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init.h"
 #include "parallel/layout/patterns.h"
+#include "trainer/job/adapter.h"
 #include "trainer/job/job.h"
 
 static int64_t or_zero(int64_t nullable)
@@ -33,7 +34,8 @@ static double or_zero_real(double nullable)
 
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 {
-    struct tt_lora lora = {.rank = cfg->lora.rank, .alpha = cfg->lora.alpha, .packing = cfg->lora.base_dtype};
+    struct tt_lora lora = {
+        .rank = cfg->lora.rank, .alpha = cfg->lora.alpha, .rslora = cfg->lora.rslora, .packing = cfg->lora.base_dtype};
 
     for (int i = 0; i < cfg->lora.target_modules.n; i++)
         lora.modules |= tt_lora_module(cfg->lora.target_modules.word[i]);
@@ -58,9 +60,10 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     };
 }
 
-/* Whether the user did not set the value: it is a default, or comes from the built-in run. */
-static bool is_default(const char *origin)
+bool tt_job_is_default(const struct tt_config *cfg, enum tt_key key)
 {
+    const char *origin = tt_config_origin(cfg, key);
+
     return strcmp(origin, "default") == 0 || strncmp(origin, "builtin:", strlen("builtin:")) == 0;
 }
 
@@ -112,15 +115,22 @@ int tt_job_adopt_folder(struct tt_config *cfg)
         path = assets;
     if (!path)
         return 0;
+    if (tt_job_is_adapter(path))
+        return tt_job_adopt_adapter(cfg);
+    if (cfg->lora.base_dtype != TT_PACKING_NONE && !cfg->lora.rank)
+        return tt_fail_key(TT_EUSAGE, TT_KEY(lora.base_dtype),
+                           "only frozen weights can be packed, and '%s' is no folder of adapters, so with %s 0 all "
+                           "weights are trained\nhelp: set %s, or %s to default",
+                           path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.base_dtype));
     TT_TRY(is_hf_folder(path, &is_hf));
     if (!is_hf)
         goto out;
     TT_TRY(has_file(path, "tokenizer.json", &has_tokenizer));
     if (assets)
         TT_TRY(has_file(assets, "config.json", &has_config));
-    if (is_default(tt_config_origin(cfg, TT_KEY(checkpoint.initial_load_in_hf))))
+    if (tt_job_is_default(cfg, TT_KEY(checkpoint.initial_load_in_hf)))
         TT_TRY(tt_config_adopt(cfg, TT_KEY(checkpoint.initial_load_in_hf), "true", origin));
-    if (has_config && is_default(tt_config_origin(cfg, TT_KEY(model.flavor))))
+    if (has_config && tt_job_is_default(cfg, TT_KEY(model.flavor)))
         TT_TRY(tt_config_adopt(cfg, TT_KEY(model.flavor), "hf", origin));
     if (!assets && (has_tokenizer || strcmp(cfg->model.flavor, "hf") == 0))
         TT_TRY(tt_config_adopt(cfg, TT_KEY(model.hf_assets_path), path, origin));
@@ -134,7 +144,7 @@ int tt_job_adopt_family(struct tt_config *cfg)
     char *origin;
     int rc;
 
-    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !is_default(tt_config_origin(cfg, TT_KEY(model.name))))
+    if (strcmp(cfg->model.flavor, "hf") != 0 || !folder || !tt_job_is_default(cfg, TT_KEY(model.name)))
         return 0;
     if ((rc = tt_model_hf_name(folder, &name)) < 0)
         return rc;

@@ -12,14 +12,17 @@
  */
 
 /**
- * A new object of the weights that are loaded, for manifests (collective): {"path", "digests": {parameter: digest}}.
+ * A new object of the weights that are loaded, for manifests (collective): as checkpoint/format/base.h says.
  * path: NULL for random weights. The caller releases it.
  */
 int tt_base_describe(const struct tt_setup *setup, const struct tt_job_tensors *tensors, const char *path,
                      json_t **ret_base) TT_MUST_CHECK;
 
-/** TT_EDATA if the weights in memory are not those of a checkpoint, with the first parameter that differs. meta: of the
- * checkpoint's manifest. Not collective. */
-int tt_base_check(const json_t *base, const json_t *meta) TT_MUST_CHECK;
+/**
+ * TT_EDATA if the weights in memory are not those of a checkpoint, with the first parameter that differs.
+ *   base  of tt_base_describe      meta  of the checkpoint's manifest
+ * Not collective.
+ */
+int tt_base_check(const struct tt_model *model, const json_t *base, const json_t *meta) TT_MUST_CHECK;
 
 #endif

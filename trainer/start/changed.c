@@ -125,16 +125,21 @@ int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta)
 
 int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta)
 {
-    const json_t *config = json_object_get(meta, "config");
-    const json_t *alpha = json_object_get(json_object_get(config, "lora"), "alpha");
+    const json_t *config = json_object_get(meta, "config"), *lora = json_object_get(config, "lora");
+    const json_t *alpha = json_object_get(lora, "alpha");
+    bool rslora = json_is_true(json_object_get(lora, "rslora"));
 
-    if (!cfg->lora.rank || !has_adapters(config) || !json_is_number(alpha) ||
-        json_number_value(alpha) == cfg->lora.alpha)
+    if (!cfg->lora.rank || !has_adapters(config))
         return 0;
-    return tt_fail(TT_EDATA,
-                   "the adapters in '%s' were trained with lora.alpha %g; this run has lora.alpha %g\n"
-                   "help: set lora.alpha=%g",
-                   path, json_number_value(alpha), cfg->lora.alpha, json_number_value(alpha));
+    if (json_is_number(alpha) && json_number_value(alpha) != cfg->lora.alpha)
+        return tt_fail(TT_EDATA,
+                       "the adapters in '%s' were trained with lora.alpha %g; this run has lora.alpha %g\n"
+                       "help: set lora.alpha=%g",
+                       path, json_number_value(alpha), cfg->lora.alpha, json_number_value(alpha));
+    if (rslora != cfg->lora.rslora)
+        return tt_fail(TT_EDATA, "the adapters in '%s' were trained with lora.rslora %s\nhelp: set lora.rslora=%s",
+                       path, rslora ? "true" : "false", rslora ? "true" : "false");
+    return 0;
 }
 
 /* --- the other keys --- */

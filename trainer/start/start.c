@@ -17,6 +17,7 @@
 #include "core/base/mem.h"
 #include "core/os/file.h"
 #include "trainer/data/data.h"
+#include "trainer/job/adapter.h"
 #include "trainer/job/tensors.h"
 #include "trainer/run/folder.h"
 #include "trainer/start/base.h"
@@ -279,7 +280,7 @@ static int resume(struct tt_saver *saver, const char *folder, const char *run_id
         goto out;
     }
     if (saver->base)
-        TT_TRY(tt_comm_agree(s->comm, tt_base_check(saver->base, found.meta)));
+        TT_TRY(tt_comm_agree(s->comm, tt_base_check(s->job.model, saver->base, found.meta)));
     TT_TRY(tt_comm_agree(s->comm, restore(s->cfg, saver->data, found.meta, found.skip, at)));
     /* if a checkpoint does not contain expert loads, the run assumes even loads */
     loads = found.skip & TT_SKIP_TRAIN_STATE ? NULL : json_object_get(found.meta, "expert_loads");
@@ -313,14 +314,23 @@ out:
 /* The initial weights; NULL: random ones. */
 static const char *initial_path(const struct tt_config *cfg)
 {
+    return tt_job_initial_weights(cfg);
+}
+
+/* The folder of PEFT's adapters to start from; NULL: none. */
+static const char *adapter_path(const struct tt_config *cfg)
+{
     const char *path = cfg->checkpoint.initial_load_path;
 
-    return cfg->checkpoint.initial_load_in_hf && !path ? cfg->model.hf_assets_path : path;
+    return path && tt_job_is_adapter(path) ? path : NULL;
 }
 
 static void describe_initial(const struct tt_config *cfg, struct tt_start *start)
 {
-    (void)snprintf(start->weights_from, sizeof start->weights_from, "from %s", initial_path(cfg));
+    const char *adapter = adapter_path(cfg);
+
+    (void)snprintf(start->weights_from, sizeof start->weights_from, "from %s%s%s", initial_path(cfg),
+                   adapter ? " and " : "", adapter ? adapter : "");
 }
 
 static void describe_random(const struct tt_config *cfg, struct tt_start *start)
@@ -413,6 +423,17 @@ out:
     return rc;
 }
 
+/* Loads adapters of PEFT's format. Collective. */
+static int load_adapters(const struct tt_saver *saver)
+{
+    const struct tt_setup *s = saver->setup;
+    const char *path = adapter_path(s->cfg);
+
+    return path ? tt_hf_load(s->comm, path, &(struct tt_hf_options){.adapters = true}, s->job.model,
+                             &saver->tensors.whole)
+                : 0;
+}
+
 static int load_initial(const struct tt_saver *saver, struct tt_train_progress *at, struct tt_start *start)
 {
     const struct tt_setup *s = saver->setup;
@@ -427,6 +448,7 @@ static int load_initial(const struct tt_saver *saver, struct tt_train_progress *
         TT_TRY(tt_comm_agree(s->comm, tt_engine_init_params(s->engine, (uint64_t)cfg->debug.seed)));
     if (cfg->checkpoint.initial_load_in_hf) {
         TT_TRY(tt_hf_load(s->comm, initial_path(cfg), &options, s->job.model, &saver->tensors.whole));
+        TT_TRY(load_adapters(saver));
     } else {
         TT_TRY(initial_skip(cfg, &skip));
         TT_TRY(
@@ -479,6 +501,7 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
     if (resumed)
         goto out;
     if (apart && initial_path(cfg)) {
+        TT_TRY(load_adapters(saver));
         tt_state_start_averages(tt_engine_state(engine), tt_engine_layout(engine));
         describe_initial(cfg, ret_start);
         goto out;
@@ -519,8 +542,12 @@ static int examine(void *arg)
 
     if (!peek->step)
         TT_TRY(check_base(s));
-    if (!peek->step && s->cfg->checkpoint.initial_load_in_hf)
-        return tt_hf_examine(path, &options, s->job.model);
+    if (!peek->step && s->cfg->checkpoint.initial_load_in_hf) {
+        const char *adapter = adapter_path(s->cfg);
+
+        TT_TRY(tt_hf_examine(path, &options, s->job.model));
+        return adapter ? tt_hf_examine(adapter, &(struct tt_hf_options){.adapters = true}, s->job.model) : 0;
+    }
     if (!peek->step)
         TT_TRY(initial_skip(s->cfg, &skip));
     tt_job_tensors_init(&s->job.engine, NULL, &tensors);

@@ -80,6 +80,7 @@ static int read_options(const struct tt_args *args, struct tt_copy *options_out)
                                          .assets = tt_args_last(args, "assets")};
     if (!options_out->told.model != !options_out->told.flavor)
         return tt_fail(TT_EUSAGE, "--model and --flavor name a model together\nhelp: --model llama3 --flavor 8B");
+    options_out->base = tt_args_last(args, "base");
     options_out->averages = tt_args_has(args, "ema");
     options_out->force = tt_args_has(args, "force");
     return 0;
@@ -549,6 +550,8 @@ static const struct tt_option options[] = {
     {"ema", NULL, NULL,
      "consolidate, convert, average: use the averages of the weights (ema.decay) instead of the weights"},
     {"adapter", NULL, NULL, "consolidate: the low-rank adapters alone, as PEFT writes them"},
+    {"base", NULL, "PATH",
+     "consolidate, average: where the weights are that a run with lora.base_dtype began from, if they have moved"},
     {"dtype", NULL, "TYPE", "consolidate, convert, average: float32, bfloat16 or float16 (default: as stored)"},
     {"max_shard_size", NULL, "SIZE",
      "consolidate, convert, average: largest size of a file, such as 2GiB (default: 5 "
@@ -582,11 +585,11 @@ static const struct tt_cli_verb verbs[] = {
      "two paths", "|atol|"},
     {"consolidate", consolidate, "SRC DST",
      "the model as one plain folder: titan's, Hugging Face's or PyTorch's; or as one file for llama.cpp", 2, 2,
-     "two paths", "|format|type|ema|adapter|dtype|max_shard_size|assets|model|flavor|force|"},
+     "two paths", "|format|type|ema|adapter|base|dtype|max_shard_size|assets|model|flavor|force|"},
     {"convert", convert, "SRC DST", "convert a Hugging Face or PyTorch folder to a titan checkpoint, or the reverse", 2,
      2, "two paths", "|format|ema|dtype|max_shard_size|assets|model|flavor|leave_out|force|"},
     {"average", average, "A B...", "the mean of the weights of several checkpoints, as one plain folder", 2, MANY,
-     "two paths", "|out|weights|format|type|ema|dtype|max_shard_size|force|"},
+     "two paths", "|out|weights|format|type|ema|base|dtype|max_shard_size|force|"},
     {"gc", gc, "PATH...", "remove what killed jobs left and good steps beyond the newest K", 1, MANY, "a path",
      "|keep|abandoned|dry_run|"},
     {"rollback", rollback, "RUN STEP", "set aside the steps after STEP, so that the next start resumes from it", 2, 2,
