@@ -224,31 +224,36 @@ static void forward_in_parts(struct check *check, const struct tt_attention_shap
     }
 }
 
+static void try_forward(struct check *check, int k)
+{
+    char about[160], text[200];
+    const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
+    const struct tt_attention_shape *shape = &made;
+    enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
+    struct arrays a = make_arrays(check, shape, fill);
+    int64_t n_lse = shape->seq_len * shape->heads;
+    float *o = check_array(check, a.no), *lse = check_array(check, n_lse);
+    float *scratch = check_array(check, tt_attention_fwd_scratch(shape, false));
+    double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse), size = 1.0;
+
+    (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
+    for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
+        a.q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
+    size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
+    forward_in_parts(check, shape, &a, o, lse, scratch);
+    forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
+    fill_tolerance(near, a.no, 12.0 * size * (double)FLT_EPSILON); /* few keys average out fewer errors of scores */
+    check_compare(check, "o", text, o, a.o, a.no, near, 0.0);
+    fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
+    check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
+    check_reset(check, text);
+}
+
 static void check_forward(struct check *check)
 {
-    for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++) {
-        char about[160], text[200];
-        const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
-        const struct tt_attention_shape *shape = &made;
-        enum fill fill = k % N_FILLS == FILL_LARGE ? FILL_NORMAL : (enum fill)(k % N_FILLS);
-        struct arrays a = make_arrays(check, shape, fill);
-        int64_t n_lse = shape->seq_len * shape->heads;
-        float *o = check_array(check, a.no), *lse = check_array(check, n_lse);
-        float *scratch = check_array(check, tt_attention_fwd_scratch(shape, false));
-        double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse), size = 1.0;
-
-        (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
-        for (int64_t i = 0; k % N_FILLS == FILL_LARGE && i < a.nq; i++)
-            a.q[i] *= 30.0F; /* makes the softmax sharp; errors of the scores grow with their size */
-        size = k % N_FILLS == FILL_LARGE ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
-        forward_in_parts(check, shape, &a, o, lse, scratch);
-        forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
-        fill_tolerance(near, a.no, 12.0 * size * (double)FLT_EPSILON); /* few keys average out fewer errors of scores */
-        check_compare(check, "o", text, o, a.o, a.no, near, 0.0);
-        fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
-        check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
-        check_reset(check, text);
-    }
+    for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++)
+        if (!check_skips(check, k))
+            try_forward(check, k);
 }
 
 static tt_bf16 *bf16_of(struct check *check, float *x, int64_t n)
@@ -299,83 +304,93 @@ static void forward_bf16(struct check *check, const struct tt_attention_shape *s
  * Weights may be rounded to bfloat16 for the product with v, each by 2^-8 of itself; so o is off by 2^-8 of the
  * attention to |v|, and rounding o adds the same share of o. lse has the errors of float32.
  */
+static void try_forward_bf16(struct check *check, int k)
+{
+    char about[160], text[200];
+    const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
+    const struct tt_attention_shape *shape = &made;
+    bool sharp = k % N_FILLS == FILL_LARGE;
+    struct arrays a = make_arrays(check, shape, sharp ? FILL_NORMAL : (enum fill)(k % N_FILLS));
+    int64_t n_lse = shape->seq_len * shape->heads;
+    float *lse = check_array(check, n_lse), *got = check_array(check, a.no), *sizes = check_array(check, a.no);
+    float *scratch = check_array(check, tt_attention_fwd_scratch(shape, false));
+    double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse),
+           size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
+    tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.no + 1) / 2) + a.no % 2;
+
+    (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
+    for (int64_t i = 0; sharp && i < a.nq; i++)
+        a.q[i] *= 30.0F;
+    forward_bf16(check, shape, &a, o, lse); /* rounds q, k and v */
+    tt_bf16_widen_ref(got, o, a.no);
+    forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
+    fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
+    check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
+    for (int64_t i = 0; i < a.nv; i++)
+        a.v[i] = fabsf(a.v[i]);
+    forward(kernels_variant(0), shape, &a, sizes, a.lse, scratch);
+    for (int64_t i = 0; i < a.no; i++)
+        near[i] = 16.0 * size * (double)FLT_EPSILON + 0x1.02p-8 * ((double)sizes[i] + fabs((double)a.o[i]));
+    for (int64_t i = 0; i < a.no; i++)
+        near[i] = isfinite(near[i]) ? near[i] : 0.0;
+    check_compare(check, "o", text, got, a.o, a.no, near, 0.0);
+    check_reset(check, text);
+}
+
 static void check_forward_bf16(struct check *check)
 {
-    for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++) {
-        char about[160], text[200];
-        const struct tt_attention_shape made = make_shape(check, k / N_FILLS / 2, k / N_FILLS % 2, about, sizeof about);
-        const struct tt_attention_shape *shape = &made;
-        bool sharp = k % N_FILLS == FILL_LARGE;
-        struct arrays a = make_arrays(check, shape, sharp ? FILL_NORMAL : (enum fill)(k % N_FILLS));
-        int64_t n_lse = shape->seq_len * shape->heads;
-        float *lse = check_array(check, n_lse), *got = check_array(check, a.no), *sizes = check_array(check, a.no);
-        float *scratch = check_array(check, tt_attention_fwd_scratch(shape, false));
-        double *near = check_doubles(check, a.no > n_lse ? a.no : n_lse),
-               size = sharp ? 30.0 * sqrt((double)shape->head_dim) : 4.0;
-        tt_bf16 *o = (tt_bf16 *)(void *)check_array(check, (a.no + 1) / 2) + a.no % 2;
+    for (int k = 0; k < 2 * N_SHAPES * N_FILLS; k++)
+        if (!check_skips(check, k))
+            try_forward_bf16(check, k);
+}
 
-        (void)snprintf(text, sizeof text, "%s fill %d", about, k % N_FILLS);
-        for (int64_t i = 0; sharp && i < a.nq; i++)
-            a.q[i] *= 30.0F;
-        forward_bf16(check, shape, &a, o, lse); /* rounds q, k and v */
-        tt_bf16_widen_ref(got, o, a.no);
-        forward(kernels_variant(0), shape, &a, a.o, a.lse, scratch);
-        fill_tolerance(near, n_lse, 8.0 * size * (double)FLT_EPSILON);
-        check_compare(check, "lse", text, lse, a.lse, n_lse, near, 0.0);
-        for (int64_t i = 0; i < a.nv; i++)
-            a.v[i] = fabsf(a.v[i]);
-        forward(kernels_variant(0), shape, &a, sizes, a.lse, scratch);
-        for (int64_t i = 0; i < a.no; i++)
-            near[i] = 16.0 * size * (double)FLT_EPSILON + 0x1.02p-8 * ((double)sizes[i] + fabs((double)a.o[i]));
-        for (int64_t i = 0; i < a.no; i++)
-            near[i] = isfinite(near[i]) ? near[i] : 0.0;
-        check_compare(check, "o", text, got, a.o, a.no, near, 0.0);
-        check_reset(check, text);
+static void try_backward(struct check *check, int k)
+{
+    char about[160], text[200];
+    struct tt_attention_shape shape = make_shape(check, k / 6, k / 3 % 2, about, sizeof about);
+    struct arrays a;
+    float *got[6], *want[6], *scratch; /* dq, dk, dv; dq of the second range, or the three of a part */
+    int64_t borders[PARTS + 1];
+    double *near;
+
+    a = make_arrays(check, &shape, FILL_NORMAL);
+    for (int i = 0; i < 6; i++) {
+        got[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
+        want[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
     }
+    draw_borders(check, shape.seq_len, borders);
+    scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len, false));
+    near = check_doubles(check, a.nq > a.nv ? a.nq : a.nv);
+    (void)snprintf(text, sizeof text, "%s cut %d", about, k % 3);
+    forward(kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
+    backward(kernels_variant(0), &shape, &a, want, scratch);
+    if (k % 3 == 2) {
+        backward_in_parts(check->table, &shape, &a, borders, got, scratch);
+    } else if (k % 3) {
+        backward_in_ranges(check->table, &shape, &a, got, scratch);
+    } else {
+        backward(check->table, &shape, &a, got, scratch);
+    }
+    fill_tolerance(near, a.nq > a.nv ? a.nq : a.nv, 40.0 * sqrt((double)shape.head_dim) * (double)FLT_EPSILON);
+    for (int i = 0; i < 3; i++) {
+        check_compare(check,
+                      i == 0   ? "dq"
+                      : i == 1 ? "dk"
+                               : "dv",
+                      text, got[i], want[i],
+                      i == 0   ? a.nq
+                      : i == 1 ? a.nk
+                               : a.nv,
+                      near, 0.0);
+    }
+    check_reset(check, text);
 }
 
 static void check_backward(struct check *check)
 {
-    for (int k = 0; k < 6 * N_SHAPES; k++) {
-        char about[160], text[200];
-        struct tt_attention_shape shape = make_shape(check, k / 6, k / 3 % 2, about, sizeof about);
-        struct arrays a;
-        float *got[6], *want[6], *scratch; /* dq, dk, dv; dq of the second range, or the three of a part */
-        int64_t borders[PARTS + 1];
-        double *near;
-
-        a = make_arrays(check, &shape, FILL_NORMAL);
-        for (int i = 0; i < 6; i++) {
-            got[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
-            want[i] = check_array(check, i % 3 == 1 ? a.nk : i % 3 == 2 ? a.nv : a.nq);
-        }
-        draw_borders(check, shape.seq_len, borders);
-        scratch = check_array(check, tt_attention_bwd_scratch(&shape, shape.seq_len, false));
-        near = check_doubles(check, a.nq > a.nv ? a.nq : a.nv);
-        (void)snprintf(text, sizeof text, "%s cut %d", about, k % 3);
-        forward(kernels_variant(0), &shape, &a, a.o, a.lse, scratch);
-        backward(kernels_variant(0), &shape, &a, want, scratch);
-        if (k % 3 == 2) {
-            backward_in_parts(check->table, &shape, &a, borders, got, scratch);
-        } else if (k % 3) {
-            backward_in_ranges(check->table, &shape, &a, got, scratch);
-        } else {
-            backward(check->table, &shape, &a, got, scratch);
-        }
-        fill_tolerance(near, a.nq > a.nv ? a.nq : a.nv, 40.0 * sqrt((double)shape.head_dim) * (double)FLT_EPSILON);
-        for (int i = 0; i < 3; i++) {
-            check_compare(check,
-                          i == 0   ? "dq"
-                          : i == 1 ? "dk"
-                                   : "dv",
-                          text, got[i], want[i],
-                          i == 0   ? a.nq
-                          : i == 1 ? a.nk
-                                   : a.nv,
-                          near, 0.0);
-        }
-        check_reset(check, text);
-    }
+    for (int k = 0; k < 6 * N_SHAPES; k++)
+        if (!check_skips(check, k))
+            try_backward(check, k);
 }
 
 /*
@@ -452,38 +467,43 @@ static void check_range_bf16(struct check *check, const char *text, const struct
     }
 }
 
+static void try_backward_bf16(struct check *check, int k)
+{
+    char about[160], text[200];
+    struct tt_attention_shape shape = make_shape(check, k / 4, k / 2 % 2, about, sizeof about);
+    int64_t first;
+    struct arrays a;
+    const tt_bf16 *given[5];
+    int64_t borders[PARTS + 1] = {0, 0, 0, shape.seq_len};
+
+    first = k % 2 ? (shape.seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL : 0;
+    a = make_arrays(check, &shape, FILL_NORMAL);
+    given[0] = bf16_of(check, a.q, a.nq);
+    given[1] = bf16_of(check, a.k, a.nk);
+    given[2] = bf16_of(check, a.v, a.nv);
+    given[4] = bf16_of(check, a.dout, a.no);
+    forward(kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
+    given[3] = bf16_of(check, a.o, a.no);
+    (void)snprintf(text, sizeof text, "%s from key %lld", about, (long long)first);
+    if (check_draw(check, 2))
+        draw_borders(check, shape.seq_len, borders);
+    for (int i = 0; i < PARTS; i++) {
+        struct tt_attention_shape part = part_of(&shape, borders, i);
+
+        if (part.begin == part.end)
+            continue;
+        if (first)
+            check_range_bf16(check, text, &part, &a, given, 0, first);
+        check_range_bf16(check, text, &part, &a, given, first, shape.seq_len - first);
+    }
+    check_reset(check, text);
+}
+
 static void check_backward_bf16(struct check *check)
 {
-    for (int k = 0; k < 4 * N_SHAPES; k++) {
-        char about[160], text[200];
-        struct tt_attention_shape shape = make_shape(check, k / 4, k / 2 % 2, about, sizeof about);
-        int64_t first;
-        struct arrays a;
-        const tt_bf16 *given[5];
-        int64_t borders[PARTS + 1] = {0, 0, 0, shape.seq_len};
-
-        first = k % 2 ? (shape.seq_len + 1) / 2 / TT_ATTENTION_PANEL * TT_ATTENTION_PANEL : 0;
-        a = make_arrays(check, &shape, FILL_NORMAL);
-        given[0] = bf16_of(check, a.q, a.nq);
-        given[1] = bf16_of(check, a.k, a.nk);
-        given[2] = bf16_of(check, a.v, a.nv);
-        given[4] = bf16_of(check, a.dout, a.no);
-        forward(kernels_variant(0), &shape, &a, a.o, a.lse, NULL);
-        given[3] = bf16_of(check, a.o, a.no);
-        (void)snprintf(text, sizeof text, "%s from key %lld", about, (long long)first);
-        if (check_draw(check, 2))
-            draw_borders(check, shape.seq_len, borders);
-        for (int i = 0; i < PARTS; i++) {
-            struct tt_attention_shape part = part_of(&shape, borders, i);
-
-            if (part.begin == part.end)
-                continue;
-            if (first)
-                check_range_bf16(check, text, &part, &a, given, 0, first);
-            check_range_bf16(check, text, &part, &a, given, first, shape.seq_len - first);
-        }
-        check_reset(check, text);
-    }
+    for (int k = 0; k < 4 * N_SHAPES; k++)
+        if (!check_skips(check, k))
+            try_backward_bf16(check, k);
 }
 
 const struct check_case attention_cases[] = {

@@ -59,6 +59,12 @@ double *check_doubles(struct check *check, int64_t n);
 /** A random integer in [0, n). */
 int64_t check_draw(struct check *check, int64_t n);
 
+/**
+ * Whether a case leaves out trial i. Emulated tiles of AMX take every third trial unless sweeps are whole. Under a
+ * sanitizer, which makes trials ten times as long, all variants do.
+ */
+bool check_skips(const struct check *check, int i);
+
 /** A call of rope without x: rows [first, first + rows), which have n elements, and the table of angles. */
 struct check_rope {
     struct tt_rope_shape shape;
