@@ -20,9 +20,9 @@ int tt_base_describe(const struct tt_setup *setup, const struct tt_job_tensors *
 
 /**
  * TT_EDATA if the weights in memory are not those of a checkpoint, with the first parameter that differs.
- *   base  of tt_base_describe      meta  of the checkpoint's manifest
+ *   now  of tt_base_describe      meta  of the checkpoint's manifest
  * Not collective.
  */
-int tt_base_check(const struct tt_model *model, const json_t *base, const json_t *meta) TT_MUST_CHECK;
+int tt_base_check(const struct tt_model *model, const json_t *now, const json_t *meta) TT_MUST_CHECK;
 
 #endif
