@@ -29,6 +29,8 @@ static const struct tt_option options[] = {
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the weights' own"},
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32 or bfloat16, in which the model computes (default: float32)"},
+    {"base", NULL, "PATH",
+     "where the frozen weights of a run with lora.base_dtype are now (default: where the run found them)"},
     {"weights", NULL, "TYPE",
      "how matrices are kept in memory: stored, as in files with bfloat16 or blocks of q4_0, q8_0, nf4 or int8; "
      "unpacked; or the type to which loading converts them: bfloat16, int8, nf4, q4_0 or q8_0 (default: stored)"},
@@ -279,7 +281,7 @@ static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
 static int choose_packings(struct run *r)
 {
     const char *how = tt_args_last(r->args, "weights");
-    bool cuts = r->cfg->parallelism.tensor_parallel_degree > 1;
+    bool cuts = r->weights.is_hf && r->cfg->parallelism.tensor_parallel_degree > 1;
 
     if (cuts && how && strcmp(how, "unpacked") != 0)
         return tt_fail(TT_EUSAGE,
@@ -297,6 +299,7 @@ static int set_up(struct run *r, struct tt_comm *comm)
 
     tt_comm_node(comm, &local_rank, &local_size);
     TT_TRY(tt_pretrained_open(comm, r->args->word[0], tt_args_has(r->args, "ema"), &r->weights));
+    r->weights.base = tt_args_last(r->args, "base");
     TT_TRY(tt_comm_agree(comm, choose_packings(r)));
     TT_TRY(tt_comm_agree(comm, choose_data(r)));
     TT_TRY(tt_comm_agree(comm, make_engine(r, comm, tt_job_threads(r->cfg, local_size))));

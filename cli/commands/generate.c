@@ -54,6 +54,8 @@ static const struct tt_option options[] = {
     {"tokenizer", NULL, "DIR", "tokenizer.json to use instead of the weights' own"},
     {"ema", NULL, NULL, "use the averages of the weights that the run keeps (ema.decay) instead of the weights"},
     {"dtype", NULL, "TYPE", "float32, or bfloat16, which takes half the memory for weights (default: float32)"},
+    {"base", NULL, "PATH",
+     "where the frozen weights of a run with lora.base_dtype are now (default: where the run found them)"},
     {"weights", NULL, "TYPE",
      "how matrices are kept in memory: stored, as in files with bfloat16 or blocks of q4_0, q8_0, nf4 or int8; "
      "unpacked; or the type to which loading converts them: bfloat16, int8, nf4, q4_0 or q8_0 (default: stored)"},
@@ -269,6 +271,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
     int rc = 0;
 
     TT_TRY(tt_pretrained_open(comm, args->word[0], tt_args_has(args, "ema"), &r->weights));
+    r->weights.base = tt_args_last(args, "base");
     TT_TRY(tt_pretrained_pack(&r->weights, tt_args_last(args, "weights"), r->settings.dtype, true));
     if (tt_args_has(args, "prompts"))
         TT_TRY(tt_prompts_read(args, &r->weights, &r->prompts));

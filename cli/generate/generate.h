@@ -37,6 +37,8 @@ struct tt_pretrained {
     struct tt_model *model;
     int64_t trained_seq_len; /* of the run that made them; 0: not known */
     json_t *config;          /* of the run that made them, as tt_config_to_json; NULL: not known */
+    json_t *meta;            /* of the manifest; NULL: none */
+    const char *base;        /* where the user says that the frozen weights of adapters are; borrowed; NULL: not said */
 };
 
 /**
@@ -80,7 +82,8 @@ json_t *tt_pretrained_packings(const struct tt_pretrained *weights);
 
 /**
  * Reads this rank's part of every parameter into state (collective); verifies checksums if there are any. Converts
- * weights to the type of the state.
+ * weights to the type of the state. If a step has only the adapters of a run with lora.base_dtype, reads the frozen
+ * weights where the run found them, or from weights->base, and compares them with the digests in the manifest.
  */
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *weights,
                        const struct tt_layout *layout, struct tt_state *state) TT_MUST_CHECK;
@@ -119,15 +122,17 @@ int tt_prompt_check_ids(const struct tt_pretrained *weights, const struct tt_pro
 
 /* --- many prompts --- */
 
+struct tt_prompts_line {
+    char *text; /* NULL if the prompt was given as tokens */
+    struct tt_ids ids;
+    json_t *id;     /* of the caller, for the result; NULL: none */
+    int64_t number; /* of the line in the file */
+};
+
 struct tt_prompts {
     struct tt_prompt common; /* the tokenizer, the template and the tokens that end a text */
     int n, cap;
-    struct tt_prompts_line {
-        char *text; /* NULL if the prompt was given as tokens */
-        struct tt_ids ids;
-        json_t *id;     /* of the caller, for the result; NULL: none */
-        int64_t number; /* of the line in the file */
-    } * line;
+    struct tt_prompts_line *line;
 };
 
 /**

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "checkpoint/format/base.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/load/hf.h"
 #include "checkpoint/load/load.h"
@@ -17,10 +18,12 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/math/packing.h"
+#include "core/models/lora.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
+#include "parallel/layout/placement.h"
 #include "parallel/layout/units.h"
 
 enum { PATH_BYTES = 4096 };
@@ -53,6 +56,7 @@ static void keep_run(struct tt_pretrained *w, const json_t *meta)
 {
     w->trained_seq_len = (int64_t)json_integer_value(json_object_get(json_object_get(meta, "data"), "seq_len"));
     w->config = json_incref(json_object_get(meta, "config"));
+    w->meta = json_incref((json_t *)(uintptr_t)meta);
 }
 
 /* A manifest records the settings of training. */
@@ -148,6 +152,7 @@ void tt_pretrained_release(struct tt_pretrained *w)
     tt_free(w->assets);
     tt_model_free(w->model);
     json_decref(w->config);
+    json_decref(w->meta);
     *w = (struct tt_pretrained){0};
 }
 
@@ -274,12 +279,21 @@ int tt_pretrained_pack(struct tt_pretrained *w, const char *how, enum tt_dtype d
     };
     enum { WORDS = sizeof words / sizeof *words };
     bool *packable = tt_calloc((size_t)w->model->n_params + 1, sizeof *packable);
+    struct tt_ckpt_base base = {0};
+    bool is_apart = tt_ckpt_base_of(w->meta, &base);
     int word = 0, rc = 0;
 
     while (how && word < WORDS && strcmp(how, words[word]) != 0)
         word++;
     if (word == WORDS)
         TT_TRY(tt_cli_fail_choice("weights", how, words, WORDS));
+    if (w->base && !is_apart)
+        TT_TRY(tt_fail(TT_EUSAGE, "'%s' contains its weights\nhelp: leave out --base", w->path));
+    if (word > 0 && is_apart)
+        TT_TRY(tt_fail(TT_EUSAGE,
+                       "--weights %s is not for '%s', which has adapters of weights that are packed already\n"
+                       "help: leave out --weights",
+                       how, w->path));
     if (word > 1 && !w->is_hf)
         TT_TRY(tt_fail(TT_EUSAGE,
                        "--weights %s converts the files of Hugging Face and GGUF, and '%s' is titan's\n"
@@ -290,6 +304,9 @@ int tt_pretrained_pack(struct tt_pretrained *w, const char *how, enum tt_dtype d
         TT_TRY(pack_as_stored(w, dtype, packable));
     else if (word > 1)
         TT_TRY(pack_all(w, (enum tt_packing)(TT_PACKING_BF16 + word - 2), packable));
+    for (int p = 0; p < w->model->n_params && is_apart; p++)
+        if (tt_lora_is_layer(&w->model->params[p]))
+            w->model->params[p].packing = base.packing;
     for (int p = 0; p < w->model->n_params; p++)
         w->model->params[p].frozen = w->model->params[p].frozen || w->model->params[p].packing;
 out:
@@ -311,6 +328,72 @@ json_t *tt_pretrained_packings(const struct tt_pretrained *w)
     return found;
 }
 
+/* --- frozen weights that a step leaves out --- */
+
+/* This rank's part of the digest of a parameter; 0 if an earlier rank has the same part. */
+static uint64_t digest_of(const struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_chunk *chunk)
+{
+    if (tt_box_volume(&chunk->part) == 0 || !tt_placement_has(mesh, &chunk->placement, comm->rank) ||
+        tt_placement_copy(mesh, &chunk->placement, comm->rank) > 0)
+        return 0;
+    return tt_base_digest(chunk->packing, chunk->dtype, chunk->shape, &chunk->part, chunk->data);
+}
+
+/* Compares the weights that were loaded with those of the run; those that are not packed, if they have its type. */
+static int check_base(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
+                      const struct tt_ckpt_base *base, const struct tt_ckpt_chunk *chunk)
+{
+    int n = w->model->n_params, rc = 0;
+    int64_t *digest = tt_calloc((size_t)n, sizeof *digest);
+
+    for (int p = 0; p < n; p++)
+        digest[p] = (int64_t)digest_of(comm, mesh, &chunk[p]);
+    TT_TRY(tt_comm_sum_i64(comm, digest, n));
+    for (int p = 0; p < n && rc == 0; p++) {
+        const struct tt_param *param = &w->model->params[p];
+        json_t *found;
+
+        if (param->adapter || param->buffer || (param->packing ? !base->compares : chunk[p].dtype != base->dtype))
+            continue;
+        found = tt_base_digest_json((uint64_t)digest[p]);
+        rc = tt_base_compare(base, param->name, found, "--base PATH says where the weights of the run are now");
+        json_decref(found);
+    }
+out:
+    tt_free(digest);
+    return rc;
+}
+
+/* Reads the frozen weights from their files, and the adapters from the step. */
+static int load_apart(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
+                      const struct tt_ckpt_base *base, struct tt_ckpt_chunk *chunk, unsigned *skip)
+{
+    const char *path = w->base ? w->base : base->path;
+    struct tt_ckpt_state all = {.n_model = w->model->n_params, .model = chunk}, adapters = {0};
+    json_t *meta = NULL;
+    bool exists = false;
+    int rc = path ? tt_path_exists(path, &exists)
+                  : tt_fail(TT_EDATA, "'%s' has only the adapters of a run that began from random weights", w->path);
+
+    if (rc == 0 && !exists)
+        rc = tt_fail(TT_EDATA,
+                     "'%s' has only the adapters of a run with packed weights, and the weights from which it began, "
+                     "'%s', do not exist\nhelp: --base PATH says where they are now",
+                     w->path, path);
+    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_hf_load(comm, path, NULL, w->model, &all));
+    TT_TRY(check_base(comm, mesh, w, base, chunk));
+    adapters.model = tt_calloc((size_t)all.n_model, sizeof *adapters.model);
+    for (int p = 0; p < all.n_model; p++)
+        if (w->model->params[p].adapter || w->model->params[p].buffer)
+            adapters.model[adapters.n_model++] = chunk[p];
+    rc = tt_ckpt_load(comm, mesh, w->path, TT_LOAD_ONCE, skip, &adapters, &meta);
+    json_decref(meta);
+out:
+    tt_free(adapters.model);
+    return rc;
+}
+
 int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                        const struct tt_layout *layout, struct tt_state *state)
 {
@@ -318,6 +401,7 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const s
     struct tt_ckpt_chunk *chunk = tt_calloc((size_t)n, sizeof *chunk);
     struct tt_ckpt_state model = {.n_model = n, .model = chunk};
     unsigned skip = TT_SKIP_OPTIMIZER | (w->averages ? TT_SKIP_AVERAGED : 0);
+    struct tt_ckpt_base base;
     json_t *meta = NULL;
 
     for (int p = 0; p < n; p++) {
@@ -335,6 +419,8 @@ int tt_pretrained_load(struct tt_comm *comm, const struct tt_mesh *mesh, const s
     }
     if (w->is_hf)
         rc = tt_hf_load(comm, w->path, NULL, w->model, &model);
+    else if (tt_ckpt_base_of(w->meta, &base))
+        rc = load_apart(comm, mesh, w, &base, chunk, &skip);
     else
         rc = tt_ckpt_load(comm, mesh, w->path, TT_LOAD_ONCE, &skip, &model, &meta);
     json_decref(meta);

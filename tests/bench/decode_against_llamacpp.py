@@ -8,7 +8,7 @@ after it, as medians, and the rate at which decoding reads the weights, also as 
         [--threads 1,2] [--dtypes float32,bfloat16] [--layers 16] [--prompt 256] [--new 48] [--rounds 3]
         [--bandwidth GB_PER_SECOND] [--folder KEPT] [--out result.json]
 
-The model has the shape of a Llama of 1.2 billion parameters (16 layers) and random weights, whose blocks are written
+The model has the shape of a Llama of 1.1 billion parameters (16 layers) and random weights, whose blocks are written
 as they are: no side has to quantise. Both sides read the same file, use the same threads and compute the same number of
 tokens; llama.cpp keeps its cache in float16, as by default. A benchmark, never a test.
 """

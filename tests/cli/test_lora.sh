@@ -129,6 +129,43 @@ case_a_base_that_changed_is_refused() {
 }
 
 # Ranks that share rows of packed weights by columns, and other layouts, have the bits of one rank.
+# Text and loss of a run whose steps hold only adapters: of its frozen weights as it had them, also where they are now.
+case_adapters_of_packed_weights_generate_and_are_evaluated() {
+    packed 1 run
+    expect_ok
+    ask="--prompt-tokens 5,17,3,29,11,2,40 --greedy --max-new-tokens 12 --ignore-eos --json"
+    run generate run $ask
+    expect_ok
+    expect_json "assert found['weights']['q8_0'] >= 7, found['weights']"
+    python3 -c 'import json; print(json.load(open("out"))["tokens"])' >first.txt
+    run ckpt consolidate run merged --format hf
+    expect_ok
+    text="--dataset tokens --dataset_path $golden/llama3/tokens.bin --seq_len 24 --json"
+    run eval run $text
+    expect_ok
+    cp out apart.json
+    run eval merged $text
+    expect_ok
+    expect_json "
+apart = json.load(open('apart.json'))
+assert apart['weights']['q8_0'] >= 7 and abs(apart['loss'] - found['loss']) < 1e-5, (apart, found)"
+    run generate run $ask --weights q4_0
+    expect_error 2 "--weights q4_0 is not for .* adapters of weights that are packed already"
+    run generate merged $ask --base base.gguf
+    expect_error 2 "contains its weights" "help: leave out --base"
+    mv base.gguf moved.gguf
+    run generate run $ask
+    expect_error 3 "the weights from which it began, 'base.gguf', do not exist" "help: --base PATH says where they are"
+    run generate run $ask --base moved.gguf
+    expect_ok
+    python3 -c 'import json; print(json.load(open("out"))["tokens"])' >again.txt
+    expect_same first.txt again.txt
+    run ckpt consolidate base other.gguf --format gguf --type q4_0
+    expect_ok
+    run generate run $ask --base other.gguf
+    expect_error 3 "trained on other weights from base.gguf: '.*' has digest" "help: --base PATH says where the weights"
+}
+
 case_packed_weights_have_the_same_bits_on_any_layout() {
     make_corpus
     p=--parallelism
