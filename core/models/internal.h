@@ -31,10 +31,10 @@
 /** The number of rows of a table. */
 #define TT_COUNT(table) (int)(sizeof(table) / sizeof *(table))
 
-/** Members of a row: the file's tables flavors and classes; and archs. */
-#define TT_MODEL_TABLES_HF \
-    .flavors = flavors, .n_flavors = TT_COUNT(flavors), .classes = classes, .n_classes = TT_COUNT(classes)
-#define TT_MODEL_TABLES TT_MODEL_TABLES_HF, .archs = archs, .n_archs = TT_COUNT(archs)
+/** Members of a row: the file's tables flavors, classes and archs. */
+#define TT_MODEL_TABLES                                                                                     \
+    .flavors = flavors, .n_flavors = TT_COUNT(flavors), .classes = classes, .n_classes = TT_COUNT(classes), \
+    .archs = archs, .n_archs = TT_COUNT(archs)
 
 /** Members of a row: Hugging Face's names outside of the blocks, and the text before a block's number. */
 #define TT_MODEL_LLAMA_NAMES \

@@ -69,7 +69,7 @@ case_weights_come_back_the_same() {
         expect_ok
         expect_out "^EQUAL"
     done
-    printf '%s\n' cohere2_one cohere2_plus gpt_neox_sequential olmoe_moe seed_oss_biased >wanted.txt
+    printf '%s\n' cohere2_one cohere2_plus ernie4_5 gemma gpt_neox_sequential olmoe_moe seed_oss_biased >wanted.txt
     expect_same wanted.txt refused.txt
 }
 

@@ -71,6 +71,7 @@ AS_THERE = {
     "smollm3": {"no_rope_layers": [1, 1, 1, 0]}, "olmoe": {"num_key_value_heads": 4},
     "olmo3": {"rope_parameters": {"full_attention": {**YARN_THERE, "attention_factor": None},
                                   "sliding_attention": THETA}},
+    "gemma": {"attention_bias": False}, "ernie4_5": {"use_bias": False},
     "gemma2": {"query_pre_attn_scalar": 12},
     "gemma3_text": {"query_pre_attn_scalar": 12, "num_hidden_layers": 6,
                     "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
@@ -95,7 +96,7 @@ FORMS = {
 }
 
 # Of the f32 file. llama.cpp takes GELU from a table of float16, and float16 for the products of some operations.
-MOST = {"gpt2": 5e-3, "gpt_neox": 5e-3, "starcoder2": 5e-3, "gemma2": 5e-3, "gemma3": 5e-3, "gpt_oss": 1e-3}
+MOST = {"gpt2": 5e-3, "gpt_neox": 5e-3, "starcoder2": 5e-3, "gemma": 5e-3, "gpt_oss": 1e-3}
 TOKENIZERS = {"llama": "llama3", "mistral": "mistral_nemo", "qwen": "qwen3"}
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who made the light?"}]
 

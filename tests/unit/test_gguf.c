@@ -495,6 +495,9 @@ static void what_llama_cpp_does_not_compute_is_refused(void **state)
     refuse("qwen2_moe", (struct tt_model_dims){.out_bias = true}, "only q, k and v have biases");
     refuse("cohere2", (struct tt_model_dims){.qkv_bias = true, .out_bias = true}, "no biases in llama.cpp");
     refuse("cohere2", (struct tt_model_dims){.head_norms = true}, "q and k have no norms in llama.cpp");
+    refuse("ernie4_5", (struct tt_model_dims){.qkv_bias = true, .out_bias = true, .mlp_bias = true},
+           "no biases in llama.cpp");
+    refuse("gemma", (struct tt_model_dims){.qkv_bias = true, .out_bias = true}, "no biases in llama.cpp");
     refuse("qwen2", (struct tt_model_dims){.rotary_dim = 8}, "only a part of each head");
     refuse("qwen2", (struct tt_model_dims){.parallel = true}, "reads the sum");
     refuse("olmoe", (struct tt_model_dims){.n_kv_heads = 4}, "as many heads of keys");

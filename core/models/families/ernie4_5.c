@@ -4,6 +4,7 @@
  * biases. RoPE turns pairs (2i, 2i+1), in Hugging Face's files too. torchtitan has no such model; parameters have its
  * names and init rules, and biases begin as zeros.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -48,9 +49,13 @@ static void write_hf_config(const struct tt_model *model, void *config)
 
 static const struct tt_decoder decoder = {.pairs_in_files = true};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "ernie4_5", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_NO_BIAS}};
+
 const struct tt_model_row tt_model_ernie4_5 = {
     .name = "ernie4_5",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
     TT_MODEL_LLAMA_NAMES,
     .decoder = &decoder,
     .parts = &tt_decoder_parts,

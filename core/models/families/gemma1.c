@@ -4,6 +4,7 @@
  * feed-forward gated by GELU in its tanh form, and embeddings times sqrt(D). RoPE rotates halves and the layout is that
  * of Hugging Face's files. torchtitan has no such model; parameters have its names and init rules.
  */
+#include "core/models/gguf.h"
 #include "core/models/hf.h"
 #include "core/models/internal.h"
 
@@ -39,9 +40,13 @@ static int read_hf_config(const void *config, const char *where, struct tt_model
 static const struct tt_decoder decoder = {
     .rotate_half = true, .activation = TT_ACTIVATION_GELU_TANH, .scaled_embeddings = true};
 
+static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
+static const struct tt_gguf_arch archs[] = {
+    {.name = "gemma", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_NO_BIAS, .tied = true}};
+
 const struct tt_model_row tt_model_gemma = {
     .name = "gemma",
-    TT_MODEL_TABLES_HF,
+    TT_MODEL_TABLES,
     TT_MODEL_LLAMA_NAMES,
     .norm = TT_NORM_RMS_OFFSET,
     .decoder = &decoder,
