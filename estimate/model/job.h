@@ -285,8 +285,8 @@ void tt_cluster_inference(const struct tt_cluster_job *job, struct tt_cluster_in
 enum tt_cluster_fit tt_cluster_fits(const struct tt_cluster_memory *memory);
 
 /**
- * The sizes of a model from Hugging Face's config.json, of any architecture in hf_classes.def. `where` names the file.
- * TT_EDATA: an unknown architecture, or a size that is missing or not above 0.
+ * The sizes of a model from Hugging Face's config.json, of a class that a family reads or of one in hf_classes.def.
+ * `where` names the file. TT_EDATA: an unknown architecture, or a size that is missing or not above 0.
  */
 int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape) TT_MUST_CHECK;
 

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "core/base/text.h"
+#include "core/models/hf.h"
 #include "estimate/model/internal.h"
 
 /* --- parameters and flops --- */
@@ -330,48 +331,119 @@ static double size_of(const json_t *config, const char *name)
     return first_of(config, (const char *const[NAMES]){name});
 }
 
+/* A class of Hugging Face's models, where a file says nothing. */
 struct class
 {
     const char *type;
-    int matrices, window; /* see hf_classes.def */
+    int matrices; /* of a feed-forward layer */
     bool tied;
-    double absent; /* the window, if the file does not give one */
+    int windowed;   /* the layers with a window: n > 1: all but every n-th; 1: all; 0: none */
+    bool needs_use; /* only if use_sliding_window is true */
+    int64_t from;   /* not 0: the layers from max_window_layers on, which is this number if it is absent */
+    int64_t window; /* sliding_window; 0: none */
     struct {
         const char *key; /* NULL ends the list */
-        int value;
-    } defaults[15];
+        int64_t value;
+    } defaults[16];
 };
 
-static const struct class classes[] = {
-#define C(type, matrices, tied, window, ...) {type, matrices, window, tied, __VA_ARGS__},
+/* Classes that no family of titan reads. */
+static const struct class others[] = {
+#define C(type, matrices, tied, windowed, ...) {type, matrices, tied, windowed, .defaults = __VA_ARGS__},
 #include "estimate/model/hf_classes.def"
 #undef C
 };
 
+/* What the registry of families says of a class: the sizes of its dims that are not 0, under their keys. */
+static void set_of_family(const struct tt_hf_class *known, const struct tt_model_row *row, struct class *ret_class)
+{
+    const struct tt_model_dims *d = &known->dims;
+    const struct tt_hf_windows *window = &known->window;
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        {"intermediate_size", d->ffn_dim},
+        {"num_key_value_heads", d->n_kv_heads},
+        {"head_dim", d->mla.kv_rank ? 0 : d->head_dim},
+        {"n_positions", row->learned_positions ? d->max_positions : 0},
+        {"num_experts", d->moe.experts},
+        {"num_experts_per_tok", d->moe.top_k},
+        {"moe_intermediate_size", d->moe.ffn_dim},
+        {"n_shared_experts", d->moe.shared},
+        {"shared_expert_intermediate_size", d->moe.shared_dim},
+        {"first_k_dense_replace", d->moe.dense_layers},
+        {"n_group", d->moe.groups},
+        {"topk_group", d->moe.kept_groups},
+        {"q_lora_rank", d->mla.q_rank},
+        {"kv_lora_rank", d->mla.kv_rank},
+        {"qk_rope_head_dim", d->mla.rope_dim},
+        {"qk_nope_head_dim", d->mla.kv_rank ? d->head_dim - d->mla.rope_dim : 0},
+        {"v_head_dim", d->mla.value_dim},
+    };
+    int n = 0;
+
+    *ret_class = (struct class){.type = known->type,
+                                .matrices = tt_model_is_gated(row) ? 3 : 2,
+                                .tied = d->tied == 1,
+                                .needs_use = window->needs_use,
+                                .from = window->layers,
+                                .window = window->absent};
+    if (window->any) /* without a period or a first layer: all layers, or, where dims have a window, every other */
+        ret_class->windowed = window->every ? (int)window->every : d->sliding_window && !d->window_from ? 2 : 1;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i].value == 0)
+            continue;
+        ret_class->defaults[n].key = sizes[i].key;
+        ret_class->defaults[n++].value = sizes[i].value;
+    }
+}
+
+/* Lists the types of all classes. */
+static void list_types(struct tt_text *known)
+{
+    for (int m = 0; m < tt_model_n_rows; m++)
+        for (int i = 0; i < tt_model_rows[m]->n_classes; i++) {
+            const struct tt_hf_class *class = &tt_model_rows[m]->classes[i];
+
+            tt_text_add(known, " %s", class->type);
+            if (class->copy)
+                tt_text_add(known, " %s", class->copy);
+        }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        tt_text_add(known, " %s", others[i].type);
+}
+
 /* The class of a file; a file without a type counts as Llama's. TT_EDATA: the sizes do not determine the model. */
-static int find_class(const json_t *file, const json_t *config, const char *where, const struct class **ret_class)
+static int find_class(const json_t *file, const json_t *config, const char *where, struct class *ret_class)
 {
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const char *name = json_string_value(json_array_get(json_object_get(file, "architectures"), 0));
-    struct tt_text known = {0};
+    const struct tt_model_row *row = NULL;
+    const struct tt_hf_class *known;
+    struct tt_text types = {0};
     int rc = 0;
 
-    *ret_class = NULL;
     if (!type && config != file)
         type = json_string_value(json_object_get(file, "model_type"));
     if (!type && !name)
         type = "llama";
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        tt_text_add(&known, " %s", classes[i].type);
-        if (type && strcmp(type, classes[i].type) == 0)
-            *ret_class = &classes[i];
+    known = type ? tt_hf_find_class(type, &row) : NULL;
+    if (known) {
+        set_of_family(known, row, ret_class);
+        return 0;
     }
-    if (!*ret_class)
-        rc = tt_fail(TT_EDATA,
-                     "%s is of the class %s (model_type %s), whose layers titan does not know\nhelp: it knows the "
-                     "model types%s",
-                     where, name ? name : "?", type ? type : "not given", known.text);
-    tt_text_release(&known);
+    for (size_t i = 0; type && i < sizeof others / sizeof *others; i++)
+        if (strcmp(type, others[i].type) == 0) {
+            *ret_class = others[i];
+            return 0;
+        }
+    list_types(&types);
+    rc = tt_fail(TT_EDATA,
+                 "%s is of the class %s (model_type %s), whose layers titan does not know\nhelp: it knows the "
+                 "model types%s",
+                 where, name ? name : "?", type ? type : "not given", types.text);
+    tt_text_release(&types);
     return rc;
 }
 
@@ -395,7 +467,7 @@ static json_t *completed(const json_t *config, const struct class *class)
 
     for (int i = 0; class->defaults[i].key; i++) {
         const char *key = class->defaults[i].key;
-        int value = class->defaults[i].value;
+        int64_t value = class->defaults[i].value;
 
         if (!has_key(config, key))
             (void)json_object_set_new(copy, key, strcmp(key, "multi_query") == 0 ? json_true() : json_integer(value));
@@ -449,12 +521,12 @@ static double windowed_layers(const json_t *config, const struct class *class, d
     const json_t *from = json_object_get(config, "max_window_layers");
     double every = size_of(config, "sliding_window_pattern");
 
-    if (class->window == -2) /* 28, the default in transformers */
-        return fmax(0, layers - (json_is_number(from) ? json_number_value(from) : 28));
-    if (class->window == 1 || class->window == -1)
-        return layers;
-    every = every > 0 ? every : class->window; /* a layer without a window follows that many others */
-    return class->window > 0 ? layers - floor(layers / every) : 0;
+    if (class->from > 0)
+        return fmax(0, layers - (json_is_number(from) ? json_number_value(from) : (double)class->from));
+    if (class->windowed <= 1)
+        return class->windowed == 1 ? layers : 0;
+    every = every > 0 ? every : class->windowed; /* a layer without a window follows that many others */
+    return layers - floor(layers / every);
 }
 
 /* Reads the layers with a window, as gpt-oss, Gemma and others list them. */
@@ -462,10 +534,10 @@ static void read_windows(const json_t *config, const struct class *class, struct
 {
     const json_t *types = json_object_get(config, "layer_types");
     const json_t *used = json_object_get(config, "use_sliding_window");
-    double n = 0,
-           window = json_object_get(config, "sliding_window") ? size_of(config, "sliding_window") : class->absent;
+    double n = 0, window = json_object_get(config, "sliding_window") ? size_of(config, "sliding_window")
+                                                                     : (double)class->window;
 
-    if (json_is_false(used) || (class->window < 0 && !json_is_true(used)))
+    if (json_is_false(used) || (class->needs_use && !json_is_true(used)))
         return;
     for (size_t i = 0; i < json_array_size(types); i++) {
         const char *type = json_string_value(json_array_get(types, i));
@@ -563,14 +635,14 @@ static int read_shape(const json_t *file, const json_t *config, const struct cla
 int tt_cluster_shape_of_hf(const json_t *file, const char *where, struct tt_cluster_shape *ret_shape)
 {
     const json_t *text = json_object_get(file, "text_config"), *config = json_is_object(text) ? text : file;
-    const struct class *class = NULL;
+    struct class class = {0};
     json_t *whole;
     int rc = find_class(file, config, where, &class);
 
     if (rc < 0)
         return rc;
-    whole = completed(config, class);
-    rc = read_shape(file, whole, class, where, ret_shape);
+    whole = completed(config, &class);
+    rc = read_shape(file, whole, &class, where, ret_shape);
     json_decref(whole);
     return rc;
 }

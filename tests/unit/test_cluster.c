@@ -13,12 +13,15 @@
 #include <cmocka.h>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/models/hf.h"
 #include "estimate/model/internal.h"
 #include "estimate/model/job.h"
 #include "estimate/search/search.h"
 #include "parallel/pipeline/split.h"
 #include "tests/unit/cluster_help.h"
+#include "tests/unit/model_help.h"
 
 static double seconds(const struct tt_cluster_job *job)
 {
@@ -654,10 +657,70 @@ static void a_search_may_find_nothing(void **state)
     tt_free(found.layout);
 }
 
+/* Compares what `estimate` reads in a config.json with the model that training makes of it. */
+static void check_hf(const struct tt_model_row *row, const json_t *config)
+{
+    char *text = tt_json_text(config);
+    struct tt_cluster_shape shape;
+    struct tt_model *model = NULL;
+    double windowed = 0;
+
+    if (model_of_json(row->name, text, &model) < 0 || tt_cluster_shape_of_hf(config, "config.json", &shape) < 0)
+        fail_msg("%s: %s", text, tt_error_message());
+    for (int64_t l = 0; l < model->dims.n_layers; l++)
+        windowed += tt_model_is_windowed(&model->dims, l);
+    if (fabs(tt_cluster_params(&shape) / (double)tt_model_n_elements(model) - 1) > 5e-3)
+        fail_msg("%s: %.0f parameters, wanted %lld", text, tt_cluster_params(&shape),
+                 (long long)tt_model_n_elements(model));
+    if (shape.window_layers != windowed || (windowed > 0 && shape.window != (double)model->dims.sliding_window))
+        fail_msg("%s: %.0f layers have a window of %.0f, wanted %.0f", text, shape.window_layers, shape.window,
+                 windowed);
+    if (shape.dense_layers != (double)tt_model_dense_layers(&model->dims))
+        fail_msg("%s: %.0f layers without experts", text, shape.dense_layers);
+    tt_model_free(model);
+    tt_free(text);
+}
+
+/* Files with a few sizes, which leave the others to the class, and those of published models. */
+static void classes_of_families_are_those_of_the_registry(void **state)
+{
+    static const char *const sizes[] = {
+        "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "n_embd", "n_layer", "n_head"};
+    char *path = tt_format("%s/tests/unit/data/hf_classes.json", TT_SOURCE_DIR);
+    const char *type, *flavor;
+    json_t *classes = NULL, *of, *published;
+
+    assert_int_equal(tt_json_load(path, &classes), 0);
+    json_object_foreach(classes, type, of)
+    {
+        json_t *bare = json_object(), *keys = json_object_get(of, "keys");
+        const struct tt_model_row *row = NULL;
+
+        assert_non_null(tt_hf_find_class(type, &row));
+        (void)json_object_set_new(bare, "model_type", json_string(type));
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            (void)json_object_set(bare, sizes[i], json_object_get(keys, sizes[i]));
+        if (strcmp(type, "deepseek_v2") == 0) /* the class has no default for it */
+            (void)json_object_set_new(bare, "num_experts_per_tok", json_integer(6));
+        check_hf(row, bare);
+        json_object_foreach(json_object_get(of, "published"), flavor, published)
+        {
+            json_t *config = json_object_get(published, "config");
+
+            (void)json_object_set_new(config, "model_type", json_string(type));
+            check_hf(row, config);
+        }
+        json_decref(bare);
+    }
+    json_decref(classes);
+    tt_free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_have_as_many_parameters_as_published),
+        cmocka_unit_test(classes_of_families_are_those_of_the_registry),
         cmocka_unit_test(a_ring_runs_at_the_sum_of_the_network_cards_of_its_members),
         cmocka_unit_test(latency_ends_large_rings),
         cmocka_unit_test(products_waste_units_in_their_last_wave),
