@@ -576,8 +576,8 @@ END
 }
 
 # A config.json with only four sizes, of classes that no family reads (tests/unit/test_cluster.c has the others): the
-# other sizes get the defaults of transformers 5.24. The rows are model_type, hidden_size, layers, heads, vocab_size, and
-# the parameters of the model that transformers makes.
+# other sizes get the defaults of transformers 5.24. The rows are model_type, hidden_size, layers, heads, vocab_size,
+# and the parameters of the model that transformers makes.
 case_sizes_that_a_file_lacks_are_those_of_its_class() {
     while read -r type dim layers heads vocab parameters; do
         echo "{\"model_type\": \"$type\", \"hidden_size\": $dim, \"num_hidden_layers\": $layers,
