@@ -126,39 +126,80 @@ static int linear_infer(struct tt_graph *graph, struct tt_node *node, const char
 }
 
 /*
- * If the outputs are in grains and x already has a gradient, adds a product to the node that computes this gradient. A
- * separate node would first add its products inside a rank, so the bits would depend on the number of ranks.
+ * The node that made a gradient of x as a sum of products in so many grains, perhaps behind an ADD to the gradients
+ * before; or NULL. It comes after dy: an earlier one belongs to a later block, whose gradient reaches x by a residual.
  */
-static int add_pair(struct tt_graph *graph, const struct tt_node *forward, int dy, int grad)
+static struct tt_node *products_behind(const struct tt_graph *graph, int grad, int dy, int grains)
 {
-    int id = graph->values[grad].producer, n;
-    struct tt_node *node = id == TT_NONE ? NULL : &graph->nodes[id];
-    bool single = node && node->op == TT_OP_LINEAR_BWD_X && node->in[2] == TT_NONE;
+    for (int id = graph->values[grad].producer; id != TT_NONE; id = graph->values[grad].producer) {
+        struct tt_node *node = &graph->nodes[id];
+        bool single = node->op == TT_OP_LINEAR_BWD_X && node->in[2] == TT_NONE;
 
-    if (!node || (!single && node->op != TT_OP_LINEARS_BWD_X) || node->attr.out.grains != forward->attr.out.grains)
-        return tt_fail(TT_EINTERNAL, "the gradient of '%s' is not a sum of products in the same grains",
-                       graph->values[forward->in[0]].name);
-    if (graph->values[dy].producer >= id)
-        return tt_fail(TT_EINTERNAL, "'%s' is made after the other products of its sum", graph->values[dy].name);
-    n = single ? 1 : pairs_of(node);
+        if (single || node->op == TT_OP_LINEARS_BWD_X)
+            return node->attr.out.grains == grains && graph->values[dy].producer < id ? node : NULL;
+        if (node->op != TT_OP_ADD || !node->backward)
+            break;
+        grad = node->in[1];
+    }
+    return NULL;
+}
+
+/*
+ * If the outputs are in grains and products with x already have a gradient, adds a product to the node that made it. A
+ * separate node that added to the earlier gradient would first add inside a rank, so the bits would depend on the
+ * number of ranks.
+ */
+static int add_pair(struct tt_graph *graph, const struct tt_node *forward, int dy, struct tt_node *node)
+{
+    int n = node->op == TT_OP_LINEAR_BWD_X ? 1 : pairs_of(node);
+
     if (n == PAIRS)
         return tt_fail(TT_EINTERNAL, "'%s' has more than %d products", graph->values[forward->in[0]].name, PAIRS);
-    node->op = TT_OP_LINEARS_BWD_X;
-    for (int i = single ? 2 : 2 * n; i < 2 * PAIRS; i++)
+    for (int i = node->op == TT_OP_LINEAR_BWD_X ? 2 : 2 * n; i < 2 * PAIRS; i++)
         node->in[i] = TT_NONE;
+    node->op = TT_OP_LINEARS_BWD_X;
     node->n_in = 2 * PAIRS;
     memcpy(&node->in[(ptrdiff_t)2 * n], (int[2]){dy, forward->in[1]}, 2 * sizeof(int));
     return tt_op_infer(graph, node, "");
 }
 
+/*
+ * Adds a sum of products to the gradient of x that others who read x made (a residual, or products that ranks do not
+ * divide), as it is where ranks divide the products: there they reduce their sum before they add it.
+ */
+static int add_apart(struct tt_graph *graph, const struct tt_node *forward, const int *grad_out, int *grad_in)
+{
+    struct tt_node plain = *forward;
+    int before = grad_in[0], rc = 0;
+
+    plain.attr = (struct tt_attr){0};
+    tt_rule_set(forward, 0, TT_NONE, grad_in);
+    TT_TRY(tt_rule_gradient(graph, forward, &tt_op_linear.gradients[0], grad_out, grad_in));
+    if (grad_in[0] != TT_NONE) {
+        int products = grad_in[0];
+
+        tt_rule_set(forward, 0, before, grad_in);
+        TT_TRY(tt_rule_add(graph, &plain, 0, products, grad_in));
+    } else {
+        tt_rule_set(forward, 0, before, grad_in);
+    }
+out:
+    return rc;
+}
+
 static int linear_backward(struct tt_graph *graph, int node, const int *grad_out, int *grad_in)
 {
     const struct tt_node forward = graph->nodes[node];
+    struct tt_node *sum;
     int rc = 0;
 
     if (!tt_grain_size(&forward.attr.out) || grad_in[0] == TT_NONE)
         return tt_rule_backward(graph, node, grad_out, grad_in);
-    TT_TRY(add_pair(graph, &forward, grad_out[0], grad_in[0]));
+    sum = products_behind(graph, grad_in[0], grad_out[0], forward.attr.out.grains);
+    if (sum)
+        TT_TRY(add_pair(graph, &forward, grad_out[0], sum));
+    else
+        TT_TRY(add_apart(graph, &forward, grad_out, grad_in));
     TT_TRY(tt_rule_gradient(graph, &forward, &tt_op_linear.gradients[1], grad_out, grad_in));
 out:
     return rc;
