@@ -344,8 +344,15 @@ static void nulls_and_second_names_are_those_of_transformers(void **state)
     assert_true(model->dims.dim == 48 && model->dims.ffn_dim == 192 && model->dims.n_layers == 2);
     assert_true(model->dims.n_heads == 4 && model->dims.max_positions == 32);
     tt_model_free(model);
-    model = read_json("qwen3", OF("qwen3", ""));
+    model = read_json("qwen3", OF("qwen3", ",\"attention_bias\":true"));
     assert_int_equal(model->dims.head_dim, 128);
+    assert_true(model->dims.qkv_bias && model->dims.out_bias);
+    tt_model_free(model);
+    model = read_json("gemma2", OF("gemma2", ",\"attn_logit_softcapping\":5.0"));
+    assert_true(model->dims.score_cap == 5.0);
+    tt_model_free(model);
+    model = read_json("gemma3_text", OF("gemma3_text", ",\"attn_logit_softcapping\":5.0"));
+    assert_true(model->dims.score_cap == 0.0); /* which transformers ignores */
     tt_model_free(model);
 }
 

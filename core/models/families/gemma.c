@@ -113,6 +113,11 @@ static int read_hf_config_3(const void *config, const char *where, struct tt_mod
     int rc = 0;
 
     TT_TRY(read_hf_config(config, where, d));
+    if (d->score_cap > 0.0) {
+        tt_note("%s: attn_logit_softcapping has no effect: transformers' %s does not cap scores", where,
+                classes_3[0].type);
+        d->score_cap = 0.0;
+    }
     if (!newer)
         TT_TRY(tt_hf_real(config, "rope_local_base_freq", classes_3[0].dims.local_theta, where, &d->local_theta));
     if (!(d->local_theta > 0.0) || !isfinite(d->local_theta))

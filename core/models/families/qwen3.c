@@ -39,6 +39,7 @@ static const struct tt_hf_class classes[] = {
     {.type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .reads = "decoder mlp_bias max_window_layers",
+     .attention_bias = TT_HF_BIAS_ALL,
      .dims = {.dim = 4096,
               .n_layers = 32,
               .n_heads = 32,
@@ -54,6 +55,7 @@ static const struct tt_hf_class classes[] = {
      .architecture = "Qwen3MoeForCausalLM",
      .reads = "decoder mlp_bias experts num_experts num_local_experts moe_intermediate_size norm_topk_prob "
               "decoder_sparse_step mlp_only_layers router_jitter_noise",
+     .attention_bias = TT_HF_BIAS_ALL,
      .dims = {.dim = 2048,
               .n_layers = 24,
               .n_heads = 32,
@@ -93,8 +95,12 @@ static void write_hf_config(const struct tt_model *model, void *config)
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
 static const struct tt_gguf_size expert_sizes[] = {TT_GGUF_DECODER, TT_GGUF_EXPERTS, TT_GGUF_EXPERT_WIDTH};
 static const struct tt_gguf_arch archs[] = {
-    {.name = "qwen3", .size = sizes, .n_sizes = TT_COUNT(sizes)},
-    {.name = "qwen3moe", .size = expert_sizes, .n_sizes = TT_COUNT(expert_sizes), .experts = true}};
+    {.name = "qwen3", .size = sizes, .n_sizes = TT_COUNT(sizes), .biases = TT_GGUF_NO_BIAS},
+    {.name = "qwen3moe",
+     .size = expert_sizes,
+     .n_sizes = TT_COUNT(expert_sizes),
+     .experts = true,
+     .biases = TT_GGUF_NO_BIAS}};
 
 static const struct tt_decoder decoder = {.qk_norm = TT_QK_HEADS,
                                           .rotate_half = true,
