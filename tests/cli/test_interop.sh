@@ -171,6 +171,18 @@ case_configurations_are_read_as_by_transformers() {
         not_as "$(tail -20 compare.txt)"
 }
 
+# Two steps of training and greedy tokens of models with unusual settings. One of 20; all take a quarter of an hour.
+case_unusual_models_train_as_in_transformers() {
+    need_torch
+    version=$("$python" -c 'import transformers; print(transformers.__version__.split(".")[0])' 2>/dev/null) ||
+        skip "no transformers in $python"
+    [ "$version" -ge 5 ] || skip "transformers $version"
+    every=20
+    [ "${TITAN_SWEEPS:-}" != whole ] || every=1
+    "$python" "$interop/train_unusual.py" --every $every "$TITAN" unusual >compare.txt 2>&1 ||
+        not_as "$(tail -20 compare.txt)"
+}
+
 # titan decodes FP8 and MXFP4 as transformers' own formulas do: test_packed.sh compares it with ./plain.
 case_transformers_unpacks_the_same_weights() {
     "$python" -c 'import transformers.integrations.mxfp4' 2>/dev/null || skip "no transformers with MXFP4 in $python"
