@@ -46,7 +46,7 @@ MOST = ({"loss": 1e-5, "grad_norm": 2e-4}, {"loss": 1e-4, "grad_norm": 2e-3})
 FLAGS = ("--training.dataset=tokens", f"--training.seq_len={LENGTH}", f"--training.global_batch_size={BATCH}",
          f"--training.steps={STEPS}", "--optimizer.lr=0.004", "--optimizer.eps=1e-4", "--optimizer.beta2=0.95",
          "--lr_scheduler.warmup_steps=1", "--checkpoint.initial_load_in_hf",
-         "--metrics.log_freq=1", "--metrics.peak_flops=1e9")
+         "--training.load_balance_coeff=0", "--metrics.log_freq=1", "--metrics.peak_flops=1e9")
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}
 LONG = {"rope_type": "longrope", "rope_theta": 500.0}
@@ -110,7 +110,7 @@ def rope_of(known, rope, config):
     partial = inner.get("partial_rotary_factor") if kinds else inner
     if partial is None:
         rope.pop("partial_rotary_factor", None)
-    head = config.get("qk_rope_head_dim") or config.get("head_dim") or (
+    head = known.get("kv_lora_rank") and config["qk_rope_head_dim"] or config.get("head_dim") or (
         config["hidden_size"] // config["num_attention_heads"])
     pairs = int(head * rope.get("partial_rotary_factor", partial or 1.0)) // 2
     if rope["rope_type"] == "longrope":
@@ -124,6 +124,9 @@ def config_of(base, form):
     known = transformers.AutoConfig.for_model(base["model_type"]).to_dict()
     keys, rope = form[:2]
     config = {**base, **{key: value for key, value in keys.items() if key in known or key in base}}
+    if "kv_lora_rank" in known:  # heads are other keys
+        config.pop("head_dim", None)
+        config |= {key: base[key] for key in ("num_attention_heads", "num_key_value_heads")}
     if base["model_type"] == "gpt2":
         return {**base, **GPT2} if "sliding_window" not in keys else {**base, "n_layer": 3}
     if "layer_types" in known and len(config.get("layer_types") or MIXED) != config["num_hidden_layers"]:
