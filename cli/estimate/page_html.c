@@ -247,12 +247,14 @@ static void add_head(const struct tt_cluster_answer *a, struct tt_text *out)
     const struct tt_cluster_view *v = &a->view;
     const struct tt_cluster_job *job = &v->layout.job;
     struct tt_text verdict = {0}, about = {0};
+    char count[24];
 
     tt_cluster_answer_verdict(a, &verdict);
     tt_text_add(out, "<header><h1 class=\"%s\">", v->fit == TT_FIT_NO ? "no" : "yes");
     tt_text_add_xml(out, verdict.text);
-    tt_text_add(&about, "%s, %.3gB parameters, on %.0f x %s, %s; ", v->model, tt_cluster_params(&job->shape) / 1e9,
-                tt_cluster_devices(job), job->machine->name, job->stack->name);
+    tt_text_add(&about, "%s, %s parameters, on %.0f x %s, %s; ", v->model,
+                tt_cluster_params_text(count, sizeof count, &job->shape), tt_cluster_devices(job), job->machine->name,
+                job->stack->name);
     tt_cluster_answer_layout(a, &about);
     tt_text_add(out, "</h1><p>");
     tt_text_add_xml(out, about.text);

@@ -145,15 +145,24 @@ void tt_cluster_print_wrapped(struct tt_text *text, int indent)
     tt_text_release(text);
 }
 
+const char *tt_cluster_params_text(char *buf, size_t size, const struct tt_cluster_shape *shape)
+{
+    double n = tt_cluster_params(shape);
+
+    (void)snprintf(buf, size, "%.3g%c", n / (n < 1e12 ? 1e9 : 1e12), n < 1e12 ? 'B' : 'T');
+    return buf;
+}
+
 static void print_head(const struct tt_cluster_view *view)
 {
     const struct tt_cluster_job *job = &view->layout.job;
     double devices = tt_cluster_devices(job), node = job->machine->number[TT_M_DEVICES].value;
     struct tt_text line = {0};
-    char text[240], params[48] = "";
+    char text[240], count[24], params[48] = "";
 
     if (!strstr(view->model, " parameters")) /* if the name does not give their number */
-        (void)snprintf(params, sizeof params, ", %.3gB parameters,", tt_cluster_params(&job->shape) / 1e9);
+        (void)snprintf(params, sizeof params, ", %s parameters,",
+                       tt_cluster_params_text(count, sizeof count, &job->shape));
     tt_print_broken(14, "%s%s on %.0f x %s (%.0f node%s of %.0f, %.0f Gb/s a node), stack %s\n", view->model, params,
                     devices, job->machine->name, ceil(devices / node), devices > node ? "s" : "", fmin(node, devices),
                     job->machine->number[TT_M_NODE_NET].value * 8 / 1e9, job->stack->name);

@@ -98,4 +98,7 @@ int tt_cluster_picture_save(const struct tt_cluster_picture *picture, const char
                             const char *path) TT_MUST_CHECK;
 void tt_cluster_picture_release(struct tt_cluster_picture *picture);
 
+/** "8.03B" or "1.03T": the parameters of a model; returns buf. */
+const char *tt_cluster_params_text(char *buf, size_t size, const struct tt_cluster_shape *shape);
+
 #endif

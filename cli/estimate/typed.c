@@ -349,6 +349,7 @@ int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *r
 {
     struct tt_cluster_typed *t = ret_typed;
     const char *model = tt_args_last(args, "model"), *option = first_option(args);
+    const char *machine = tt_args_last(args, "machine");
     int n = n_model_words(args), n_all = n, rc = 0;
     char *gpus = gpus_of(args, tt_args_last(args, "gpus"), &n);
     struct tt_text words = {0};
@@ -363,6 +364,9 @@ int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *r
     if (n > 0 && model)
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: '%s' and --model %s both name a model\nhelp: give one of them", words.text,
                        model));
+    if (machine && is_gpus(machine))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --machine '%s' has a number before the name\nhelp: --gpus %s", machine,
+                       machine));
     if (gpus && (tt_args_has(args, "machine") || tt_args_has(args, "ranks"))) {
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --gpus gives the machine and the number\nhelp: leave --machine and "
                                   "--ranks out, as in --gpus 64xh100"));

@@ -120,10 +120,11 @@ static void print_job(const struct tt_cluster_answer *a)
     const struct tt_cluster_number *v = job->machine->number;
     double devices = tt_cluster_devices(job), node = v[TT_M_DEVICES].value;
     struct tt_text line = {0};
+    char count[24];
 
     begin(&line, "job");
-    tt_text_add(&line, "%s, %.3gB parameters, on %.0f x %s", a->view.model, tt_cluster_params(&job->shape) / 1e9,
-                devices, job->machine->name);
+    tt_text_add(&line, "%s, %s parameters, on %.0f x %s", a->view.model,
+                tt_cluster_params_text(count, sizeof count, &job->shape), devices, job->machine->name);
     if (devices > node)
         tt_text_add(&line, ", %.0f nodes with %.0f Gb/s each", ceil(devices / node), v[TT_M_NODE_NET].value * 8 / 1e9);
     tt_text_add(&line, ", %s", job->stack->name);

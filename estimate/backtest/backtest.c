@@ -267,8 +267,8 @@ static double beyond(const struct tt_backtest *t, const struct tt_cluster_job *j
     return high <= 0 ? 0 : fmax(0, fmax(log(devices / high), log(low / devices)));
 }
 
-/* Widens intervals: all constants were chosen with the runs of the tables in view, so errors of new runs are larger.
- * Without it, the intervals contained three of five of 37 runs, of nine publications, that nobody had seen. */
+/* Widens intervals: all constants were chosen with the runs of the tables in view, so that errors of new runs are
+ * larger. Without it, the intervals contained three of five of 37 runs, of seven publications, that nobody had seen. */
 static const double unseen = 1.25;
 
 /* Either a run is like the known ones of its stack and machine, or its setup is in no table, and then its error is that

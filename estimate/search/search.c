@@ -75,7 +75,7 @@ char *tt_cluster_layout_brief(char *buf, size_t size, const struct tt_cluster_jo
 {
     static const char *const orders[] = {[TT_ORDER_1F1B] = "1F1B",
                                          [TT_ORDER_ALL_FORWARD] = "GPipe",
-                                         [TT_ORDER_INTERLEAVED_ZERO_BUBBLE] = "interleaved ZB",
+                                         [TT_ORDER_INTERLEAVED_ZERO_BUBBLE] = "ZB",
                                          [TT_ORDER_ZBV_ZERO_BUBBLE] = "ZBV",
                                          [TT_ORDER_DUAL_PIPE_V] = "DualPipeV"};
     struct tt_text t = {0};

@@ -369,6 +369,8 @@ deepseek_v3 deepseek-v3
 END
     run estimate 8b --gpus 8 x a100 --json
     answers 'j["machine"] == "a100-80" and j["devices"] == 8'
+    run estimate kimi-k2 --gpus 1024xh100
+    expect_out "^job +kimi-k2, 1\.03T parameters, on 1024 x h100-sxm"
     run estimate 8b 4xh200 --json
     answers 'j["machine"] == "h200" and j["devices"] == 4'
     run estimate 8b --gpus 8xh100 --tokens "1.5 trillion" --price '$2.50' --mfu 40% --network 100GbE --json
@@ -397,6 +399,7 @@ best.yaml --gpus 8xh100|--config best.yaml reads a configuration
 8b --gpus 8xh100 --recompute some|error: --recompute 'some' is not none, op
 8b --gpus 8xh100 --dtype int4|error: --dtype 'int4' is not bf16, fp8
 8b --gpus 8x a100|--gpus '8x' is not a number of GPUs and their name
+8b --gpu 8xh100|--machine '8xh100' has a number before the name
 8b --gpus 3.5xh100|--gpus '3.5xh100' is not
 8xh100 8b|the model '8xh100 8b' is not known
 deepseek-ai/DeepSeek-R1-Distill-Llama-8B --gpus 8xh100|the model 'DeepSeek-R1-Distill-Llama-8B' is not known
