@@ -113,7 +113,7 @@
 
 /* All sets. */
 #define TT_CHOICE_SETS(S) TT_OWN_CHOICE_SETS(S) S(packing, TT_PACKING_CHOICES)
-#define tt_packing_choice tt_packing /* the enum of core/math/packing.h */
+#define tt_packing_choice tt_packing // NOLINT(readability-identifier-naming): the enum of core/math/packing.h
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)
