@@ -220,7 +220,7 @@ static int overflowing_rank(struct tt_comm *comm, void *arg)
     for (int p = 0; p < options.model->n_params; p++)
         if (strcmp(options.model->params[p].name, o->param) == 0 && tt_layout_has(layout, p))
             *(float *)tt_state_at(tt_engine_state(engine), TT_STATE_PARAM, layout->unit_of[p],
-                                  tt_layout_param(layout, p)->offset) = 1e38F;
+                                  tt_layout_param(layout, p)) = 1e38F;
     for (int a = 0; a < options.microbatches; a++)
         for (int64_t i = 0; i < options.local_batch * options.seq_len; i++)
             tt_engine_inputs(engine, a).tokens[i] = tt_engine_inputs(engine, a).labels[i] = (int32_t)(i % 13);
