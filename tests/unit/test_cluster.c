@@ -635,7 +635,7 @@ static void cells_out_of_range_are_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         (void)snprintf(text, sizeof text, "id,machine,model,%s\na,h100-sxm,llama3-8b,\nb,h100-sxm,llama3-8b,%s\n",
                        bad[i].column, bad[i].cell);
-        (void)snprintf(want, sizeof want, "t.csv: row 2, column %s: '%s' is no ", bad[i].column, bad[i].cell);
+        (void)snprintf(want, sizeof want, "t.csv: row 2, column %s: '%s' is not ", bad[i].column, bad[i].cell);
         assert_int_equal(tt_csv_parse(text, strlen(text), "t.csv", &csv), 0);
         assert_int_equal(tt_cluster_runs(&csv, "t.csv", &runs), TT_EDATA);
         assert_non_null(strstr(tt_error_message(), want));
