@@ -770,7 +770,7 @@ case_a_log_calibrates_the_stack() {
         'o["calibration"]["gemm_share"] != o["calibration"]["gemm_share_before"]' \
         '7000 < o["jobs"][1]["tokens_per_s_per_device"] < 7385'
     run estimate $model_8b --machine h100-hbm2e --ranks 8 --calibrate run.log
-    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was [+-][0-9.]+ % and is 0.0 %, "
+    expect_out "^calibrated +10 steps, 73[0-9]* tokens/s a device: the error was [+-][0-9.]+ % and is 0.0 %; "
     expect_out "; memory of the log 47.8 GiB, predicted [0-9.]+ GiB "
     # of several ranks, with validation, with colours between a word and its number, and with words of 2024
     for step in 10 20 30 40 50 60 70 80; do

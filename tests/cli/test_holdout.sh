@@ -149,7 +149,7 @@ validation:
   split: 1%
 END
     run config check --config config.yaml
-    expect_error 2 "config.yaml:6:10: validation.split: split holds out documents of training.dataset, and" \
+    expect_error 2 "config.yaml:6:10: validation.split: split holds out documents of training.dataset, but" \
         "help: remove one of the two"
     run config check --config config.yaml --validation.dataset=null
     expect_ok
