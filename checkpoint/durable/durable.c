@@ -335,7 +335,7 @@ static int find_real(const char *path, char **ret_real)
 
     while (!(*ret_real = realpath(path, NULL)))
         if (!tt_path_again(errno, &tries))
-            return errno == ENOENT ? 0 : tt_path_fail("look at", path, errno);
+            return errno == ENOENT ? 0 : tt_path_fail("examine", path, errno);
     return 0;
 }
 

@@ -351,7 +351,7 @@ int tt_step_place(const char *path, struct tt_step_place *ret_place)
     if (stat(path, &st) == 0)
         *ret_place = (struct tt_step_place){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
     else if (errno != ENOENT && errno != ESTALE)
-        rc = tt_path_fail("look at", path, errno);
+        rc = tt_path_fail("examine", path, errno);
     return rc;
 }
 

@@ -94,7 +94,7 @@ int tt_path_look(const char *path, struct tt_path_info *ret_info)
         error = stat_at(path, true, &st);
     }
     if (error && error != ENOENT)
-        return tt_path_fail("look at", path, error);
+        return tt_path_fail("examine", path, error);
     if (error == 0) {
         info.kind = S_ISREG(st.st_mode) ? TT_FILE_REGULAR : S_ISDIR(st.st_mode) ? TT_FILE_FOLDER : TT_FILE_OTHER;
         info.bytes = (int64_t)st.st_size;

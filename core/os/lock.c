@@ -218,7 +218,7 @@ static int is_in_place(const struct tt_lock *lock, bool *ret_same)
     int rc = 0;
 
     if (fstat(lock->fd, &here) < 0)
-        return tt_path_fail("look at", lock->path, errno);
+        return tt_path_fail("examine", lock->path, errno);
     TT_TRY(tt_path_look(lock->path, &there));
     *ret_same =
         there.kind != TT_FILE_NONE && (uint64_t)here.st_ino == there.inode && (uint64_t)here.st_dev == there.device;

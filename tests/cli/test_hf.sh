@@ -437,7 +437,7 @@ case_blocks_behind_the_last_are_an_error() {
     import_folder llama3
     put_tensor model.layers.3.input_layernorm.weight 64
     run ckpt convert hf step
-    expect_error 3 "'model.layers.3.input_layernorm.weight' .* no place" "the model has 3 layers" "the files have more"
+    expect_error 3 "'model.layers.3.input_layernorm.weight' .* does not belong to llama3" "the model has 3 layers" "the files have more"
     put_tensor model.layers.3.eh_proj.weight 64 # it predicts a further token, as DeepSeek's models do
     run ckpt convert hf step
     expect_ok

@@ -214,24 +214,26 @@ static int check_memory(const struct tt_setup *s)
         tt_text_add(&rank, "a rank");
     tt_text_bytes(need, sizeof need, (double)total);
     if (total <= s->memory_limit)
-        rc = tt_fail(TT_EFIT,
-                     "%s needs %s to initialise the weights, %s\nhelp: use training.init=meta, which gives the same "
-                     "weights and needs %s",
-                     rank.text, tt_text_bytes(need, sizeof need, (double)start), limit.text,
-                     tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(s->engine, TT_INIT_META)));
+        rc =
+            tt_fail(TT_EFIT,
+                    "%s needs %s to initialise the weights, but %s\nhelp: use training.init=meta, which gives the same "
+                    "weights and needs %s",
+                    rank.text, tt_text_bytes(need, sizeof need, (double)start), limit.text,
+                    tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(s->engine, TT_INIT_META)));
     else if (total - s->job.sampling_bytes <= s->memory_limit)
         rc = tt_fail(TT_EFIT,
-                     "%s needs %s with the whole model from which texts are sampled, %s\nhelp: use "
+                     "%s needs %s with the whole model from which texts are sampled, but %s\nhelp: use "
                      "metrics.sample_freq=0, which needs %s",
                      rank.text, need, limit.text,
                      tt_text_bytes(less, sizeof less, (double)(total - s->job.sampling_bytes)));
     else if (s->memory.total <= s->memory_limit)
-        rc = tt_fail(TT_EFIT,
-                     "%s needs %s with the staging copy of checkpoints, %s\nhelp: use checkpoint.async_mode=disabled, "
-                     "which needs %s",
-                     rank.text, need, limit.text, tt_text_bytes(less, sizeof less, (double)s->memory.total));
+        rc = tt_fail(
+            TT_EFIT,
+            "%s needs %s with the staging copy of checkpoints, but %s\nhelp: use checkpoint.async_mode=disabled, "
+            "which needs %s",
+            rank.text, need, limit.text, tt_text_bytes(less, sizeof less, (double)s->memory.total));
     else
-        rc = tt_fail(TT_EFIT, "%s needs %s, %s%s", rank.text, need, limit.text, remedies.text);
+        rc = tt_fail(TT_EFIT, "%s needs %s, but %s%s", rank.text, need, limit.text, remedies.text);
     tt_text_release(&limit);
     tt_text_release(&rank);
     tt_text_release(&remedies);
