@@ -9,9 +9,9 @@
 
 #include "checkpoint/format/digest.h"
 
-static bool packing_of(const char *name, enum tt_packing *ret_packing)
+static bool packing_of(const char *name, enum tt_packing_choice *ret_packing)
 {
-    for (enum tt_packing packing = TT_PACKING_NONE + 1; name && packing < TT_PACKINGS; packing++)
+    for (enum tt_packing_choice packing = TT_PACKING_NONE + 1; name && packing < TT_PACKINGS; packing++)
         if (strcmp(name, tt_packing_name(packing)) == 0) {
             *ret_packing = packing;
             return true;
@@ -36,7 +36,7 @@ bool tt_ckpt_base_of(const json_t *meta, struct tt_ckpt_base *ret_base)
 
 /* Bytes are digested by pairs, at their places in the whole row. With nf4, some columns of a row are not a part of its
  * bytes, so the digest is that of what each block depends on. */
-static uint64_t digest_row(enum tt_packing packing, int64_t width, int64_t row, int64_t begin, int64_t n,
+static uint64_t digest_row(enum tt_packing_choice packing, int64_t width, int64_t row, int64_t begin, int64_t n,
                            const void *data)
 {
     int64_t halves = tt_packing_row_bytes(packing, width) / 2, at = row * halves;
@@ -62,8 +62,8 @@ static uint64_t digest_row(enum tt_packing packing, int64_t width, int64_t row, 
     }
 }
 
-uint64_t tt_base_digest(enum tt_packing packing, enum tt_dtype dtype, const int64_t *shape, const struct tt_box *part,
-                        const void *data)
+uint64_t tt_base_digest(enum tt_packing_choice packing, enum tt_dtype dtype, const int64_t *shape,
+                        const struct tt_box *part, const void *data)
 {
     int64_t bytes = packing ? tt_packing_row_bytes(packing, part->shape[1]) : 0;
     uint64_t digest = 0;

@@ -19,9 +19,9 @@
  *   digests  of every frozen parameter as it was in memory
  */
 struct tt_ckpt_base {
-    const char *path;        /* NULL: random weights. Of the manifest, as are the digests */
-    enum tt_packing packing; /* of the layers that may have adapters (core/models/lora.h) */
-    enum tt_dtype dtype;     /* of the other weights */
+    const char *path;               /* NULL: random weights. Of the manifest, as are the digests */
+    enum tt_packing_choice packing; /* of the layers that may have adapters (core/models/lora.h) */
+    enum tt_dtype dtype;            /* of the other weights */
     const json_t *digests;
     bool compares; /* whether the digests of packed weights can be compared */
 };
@@ -35,8 +35,8 @@ bool tt_ckpt_base_of(const json_t *meta, struct tt_ckpt_base *ret_base);
  * and dtype says nothing.
  *   shape  of the whole parameter      data  the part, packed
  */
-uint64_t tt_base_digest(enum tt_packing packing, enum tt_dtype dtype, const int64_t *shape, const struct tt_box *part,
-                        const void *data);
+uint64_t tt_base_digest(enum tt_packing_choice packing, enum tt_dtype dtype, const int64_t *shape,
+                        const struct tt_box *part, const void *data);
 
 /** The digest as text, for a manifest. */
 json_t *tt_base_digest_json(uint64_t digest);

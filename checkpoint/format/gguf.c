@@ -92,7 +92,7 @@ out:
 
 /* --- blocks --- */
 
-enum tt_packing tt_gguf_packing(const struct tt_gguf_type_row *type)
+enum tt_packing_choice tt_gguf_packing(const struct tt_gguf_type_row *type)
 {
     if (type->elements == 1)
         return TT_PACKING_NONE;

@@ -39,7 +39,7 @@ int tt_gguf_check_values(const char *path) TT_MUST_CHECK;
  */
 
 /** The packing whose rows are the type's blocks; NONE: the type has no blocks. */
-enum tt_packing tt_gguf_packing(const struct tt_gguf_type_row *type);
+enum tt_packing_choice tt_gguf_packing(const struct tt_gguf_type_row *type);
 
 /** Packs n elements (whole blocks). */
 void tt_gguf_pack(const struct tt_gguf_type_row *type, const float *data, int64_t n, void *bytes);

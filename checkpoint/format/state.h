@@ -38,8 +38,9 @@ struct tt_ckpt_chunk {
     /* a checkpoint (for weights: one that the user names) may lack all the optional tensors of a group; they then keep
      * their values */
     bool optional;
-    enum tt_packing packing; /* `data` holds packed rows of the part, whatever dtype says; only a load fills it */
-    void *data;              /* the part, packed, owned by the trainer; may be NULL when it is empty */
+    enum tt_packing_choice
+        packing; /* `data` holds packed rows of the part, whatever dtype says; only a load fills it */
+    void *data;  /* the part, packed, owned by the trainer; may be NULL when it is empty */
 };
 
 struct tt_ckpt_state {

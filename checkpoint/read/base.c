@@ -70,7 +70,7 @@ enum tt_dtype tt_base_dtype(const struct tt_base *base)
     return base->of.dtype;
 }
 
-static enum tt_packing packing_of(const struct tt_base *base, int param)
+static enum tt_packing_choice packing_of(const struct tt_base *base, int param)
 {
     return tt_lora_is_layer(&base->model->params[param]) ? base->of.packing : TT_PACKING_NONE;
 }
@@ -88,7 +88,7 @@ static int load(struct tt_base *base, int param)
 {
     const struct tt_param *of = &base->model->params[param];
     const struct tt_weight *weight = weight_of(base, param);
-    enum tt_packing packing = packing_of(base, param);
+    enum tt_packing_choice packing = packing_of(base, param);
     struct tt_box whole = tt_box_whole(of->ndim, of->shape);
     size_t rows = of->ndim ? (size_t)of->shape[0] : 1;
     size_t row_bytes = packing ? (size_t)tt_packing_row_bytes(packing, of->shape[1])
@@ -116,7 +116,7 @@ out:
 int tt_base_read(struct tt_base *base, int param, int64_t row, int64_t n, float *data)
 {
     const struct tt_param *of = &base->model->params[param];
-    enum tt_packing packing = packing_of(base, param);
+    enum tt_packing_choice packing = packing_of(base, param);
     int64_t width = tt_row_width(of->ndim, of->shape);
     int rc = base->param == param ? 0 : load(base, param);
 

@@ -325,7 +325,7 @@ int tt_bnb_read(struct tt_source *source, const struct tt_bnb *bnb, int64_t row,
 
 enum { NF4_GROUP = 256 /* blocks */ };
 
-bool tt_bnb_is_packed(const struct tt_bnb *bnb, enum tt_packing packing)
+bool tt_bnb_is_packed(const struct tt_bnb *bnb, enum tt_packing_choice packing)
 {
     if (packing == TT_PACKING_INT8)
         return !bnb->block;

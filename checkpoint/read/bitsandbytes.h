@@ -44,7 +44,7 @@ int tt_bnb_read(struct tt_source *source, const struct tt_bnb *bnb, int64_t row,
  * Whether the matrix is stored as core/math/packing.h stores it: in blocks of nf4 with its tables and double
  * quantization, or as int8.
  */
-bool tt_bnb_is_packed(const struct tt_bnb *bnb, enum tt_packing packing);
+bool tt_bnb_is_packed(const struct tt_bnb *bnb, enum tt_packing_choice packing);
 
 /** Rows [row, row + n) in the packing that they have. Does not check checksums. */
 int tt_bnb_read_packed(struct tt_source *source, const struct tt_bnb *bnb, int64_t row, int64_t n,

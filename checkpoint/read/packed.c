@@ -82,7 +82,7 @@ out:
     return rc;
 }
 
-bool tt_weights_keep_packing(const struct tt_weights *w, const struct tt_weight *weight, enum tt_packing packing)
+bool tt_weights_keep_packing(const struct tt_weights *w, const struct tt_weight *weight, enum tt_packing_choice packing)
 {
     const struct tt_hf_stored *stored;
     bool found = false;
@@ -137,7 +137,7 @@ static int read_rows(struct tt_weights *w, const struct stored_row *rows, int64_
 /* --- rows packed from elements --- */
 
 /* Of the model there is never more than one matrix in full. */
-static int pack_rows(struct tt_weights *w, const struct tt_weight *weight, enum tt_packing packing, int64_t row,
+static int pack_rows(struct tt_weights *w, const struct tt_weight *weight, enum tt_packing_choice packing, int64_t row,
                      int64_t n, void *to)
 {
     bool all = tt_packing_needs_whole(packing);
@@ -153,7 +153,7 @@ out:
     return rc;
 }
 
-int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing packing,
+int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing_choice packing,
                            const struct tt_box *part, void *data)
 {
     int64_t row = part->offset[0], n = part->shape[0], width = weight->shape[1], columns = part->shape[1];

@@ -139,14 +139,15 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
  *   part  rows and columns, not empty; columns as tt_packing_cut wants them
  *   data  the rows of the part, each packed by itself
  */
-int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing packing,
+int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing_choice packing,
                            const struct tt_box *part, void *data) TT_MUST_CHECK;
 
 /** Compares the pieces of a tensor with their checksums before its first rows are read; later calls do nothing. */
 int tt_weights_check_pieces(struct tt_weights *weights, const struct tt_manifest_tensor *tensor) TT_MUST_CHECK;
 
 /** Whether the files store a weight of an import in these blocks, so that it stays as it is. */
-bool tt_weights_keep_packing(const struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing packing);
+bool tt_weights_keep_packing(const struct tt_weights *weights, const struct tt_weight *weight,
+                             enum tt_packing_choice packing);
 
 /**
  * Reads rows [row, row + rows) in blocks, ascending, and hands each block to `use`: n rows from `first` on, packed.

@@ -189,10 +189,10 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, s
 /* --- packed weights --- */
 
 /* The packing in which the files store a weight, if memory can hold it so; NONE: another one. */
-static enum tt_packing stored_packing(const struct tt_weights *weights, const struct tt_weight *weight,
-                                      enum tt_dtype dtype)
+static enum tt_packing_choice stored_packing(const struct tt_weights *weights, const struct tt_weight *weight,
+                                             enum tt_dtype dtype)
 {
-    enum tt_packing packing = TT_PACKINGS;
+    enum tt_packing_choice packing = TT_PACKINGS;
 
     while (--packing > TT_PACKING_BF16)
         if (tt_weights_keep_packing(weights, weight, packing))
@@ -214,7 +214,7 @@ static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bo
     TT_TRY(tt_weights_import(source, w->model, TT_EXTRA_IGNORED, &weights));
     for (int i = 0; i < weights.n; i++) {
         struct tt_param *param = &w->model->params[weights.weight[i].number];
-        enum tt_packing packing = stored_packing(&weights, &weights.weight[i], dtype);
+        enum tt_packing_choice packing = stored_packing(&weights, &weights.weight[i], dtype);
 
         if (packable[weights.weight[i].number])
             param->packing = packing;
@@ -231,7 +231,7 @@ out:
 }
 
 /* The packing of a matrix when all are to be converted to one. */
-static enum tt_packing packing_of(const struct tt_pretrained *w, int p, enum tt_packing wanted)
+static enum tt_packing_choice packing_of(const struct tt_pretrained *w, int p, enum tt_packing_choice wanted)
 {
     const struct tt_param *param = &w->model->params[p];
     bool is_outside = param->block < 0; /* embedding, or output */
@@ -242,14 +242,14 @@ static enum tt_packing packing_of(const struct tt_pretrained *w, int p, enum tt_
     return is_output && wanted == TT_PACKING_Q4_0 ? TT_PACKING_Q8_0 : wanted;
 }
 
-static int pack_all(struct tt_pretrained *w, enum tt_packing wanted, const bool *packable)
+static int pack_all(struct tt_pretrained *w, enum tt_packing_choice wanted, const bool *packable)
 {
     const struct tt_param *narrow = NULL;
     int n = 0;
 
     for (int p = 0; p < w->model->n_params; p++) {
         struct tt_param *param = &w->model->params[p];
-        enum tt_packing packing = packing_of(w, p, wanted);
+        enum tt_packing_choice packing = packing_of(w, p, wanted);
 
         if (!packable[p])
             continue;
@@ -303,7 +303,7 @@ int tt_pretrained_pack(struct tt_pretrained *w, const char *how, enum tt_dtype d
     if (word == 0)
         TT_TRY(pack_as_stored(w, dtype, packable));
     else if (word > 1)
-        TT_TRY(pack_all(w, (enum tt_packing)(TT_PACKING_BF16 + word - 2), packable));
+        TT_TRY(pack_all(w, (enum tt_packing_choice)(TT_PACKING_BF16 + word - 2), packable));
     for (int p = 0; p < w->model->n_params && is_apart; p++)
         if (tt_lora_is_layer(&w->model->params[p]))
             w->model->params[p].packing = base.packing;
@@ -322,7 +322,7 @@ json_t *tt_pretrained_packings(const struct tt_pretrained *w)
     for (int p = 0; p < w->model->n_params; p++)
         if (w->model->params[p].ndim > 1)
             n[w->model->params[p].packing]++;
-    for (enum tt_packing k = TT_PACKING_NONE; k < TT_PACKINGS; k++)
+    for (enum tt_packing_choice k = TT_PACKING_NONE; k < TT_PACKINGS; k++)
         if (n[k])
             (void)json_object_set_new(found, k ? tt_packing_name(k) : "unpacked", json_integer((json_int_t)n[k]));
     return found;

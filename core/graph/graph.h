@@ -52,8 +52,8 @@ struct tt_value {
     int producer;  /* node that writes it, or TT_NONE */
     bool constant; /* inputs, tables, frozen parameters, and values that depend only on these: they need no gradient */
     bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
-    enum tt_param_tp tp;     /* for PARAM */
-    enum tt_packing packing; /* for PARAM: how its rows are stored; products read them as elements of dtype */
+    enum tt_param_tp tp;            /* for PARAM */
+    enum tt_packing_choice packing; /* for PARAM: how its rows are stored; products read them as elements of dtype */
 };
 
 /*

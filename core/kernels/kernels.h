@@ -139,7 +139,7 @@ struct tt_matmul; /* matmul.h */
 
 /* Rows of a packed matrix, for products with vectors. */
 struct tt_packed_rows {
-    enum tt_packing packing; /* not NONE */
+    enum tt_packing_choice packing; /* not NONE */
     const void *data;
     int64_t rows, width;
     int64_t vectors; /* x (vectors, width) */

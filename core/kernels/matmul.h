@@ -28,7 +28,7 @@ struct tt_matmul {
      * the part of b that begins at row b_row and column b_column, and ignores ldb. Parts of b become elements in the
      * scratch.
      */
-    enum tt_packing b_packing;
+    enum tt_packing_choice b_packing;
     int64_t b_width, b_row, b_column;
     const void *acc; /* NULL: nothing is added */
     void *c;
@@ -97,8 +97,8 @@ void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride
  * tokens, each with the bits that it has alone: x (vectors, width), y (vectors, rows).
  */
 struct tt_gemv {
-    bool bf16, y_bf16;       /* w and x are bfloat16, and y may be; else y is float */
-    enum tt_packing packing; /* if not NONE, how w is stored; it is not rounded to bfloat16 */
+    bool bf16, y_bf16;              /* w and x are bfloat16, and y may be; else y is float */
+    enum tt_packing_choice packing; /* if not NONE, how w is stored; it is not rounded to bfloat16 */
     const void *w, *x;
     void *y;
     int64_t rows, width;

@@ -2,8 +2,6 @@
 #ifndef TT_KEYS_CHOICES_H
 #define TT_KEYS_CHOICES_H
 
-#include "core/math/packing.h"
-
 /**
  * The words that configuration keys choose from. Each list is a set: X(constant, "word") is a choice, ALIAS(constant,
  * "word") another spelling of it. Each set becomes an `enum tt_<set>_choice` here and a table in schema.c. Keys name
@@ -99,8 +97,8 @@
     X(TT_MODULE_QKV, "qkv_proj") X(TT_MODULE_GATE_UP, "gate_up_proj") X(TT_MODULE_FC, "c_fc") \
     X(TT_MODULE_PROJ, "c_proj")
 
-/* The sets whose constants this file defines: S(set, list). */
-#define TT_OWN_CHOICE_SETS(S) \
+/* All sets: S(set, list). */
+#define TT_CHOICE_SETS(S) \
     S(dataset, TT_DATASET_CHOICES) S(dtype, TT_DTYPE_CHOICES) S(export, TT_EXPORT_CHOICES) S(sync, TT_SYNC_CHOICES) \
     S(init, TT_INIT_CHOICES) S(optim, TT_OPTIM_CHOICES) S(decay, TT_DECAY_CHOICES) S(engine, TT_ENGINE_CHOICES) \
     S(order, TT_ORDER_CHOICES) S(context, TT_CONTEXT_CHOICES) S(balance, TT_BALANCE_CHOICES) S(ac, TT_AC_CHOICES) \
@@ -109,16 +107,12 @@
     S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
     S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES) S(chat, TT_CHAT_CHOICES) \
     S(adjust, TT_ADJUST_CHOICES) S(long, TT_LONG_CHOICES) S(pipe, TT_PIPE_CHOICES) S(part, TT_PART_CHOICES) \
-    S(module, TT_MODULE_CHOICES)
-
-/* All sets. */
-#define TT_CHOICE_SETS(S) TT_OWN_CHOICE_SETS(S) S(packing, TT_PACKING_CHOICES)
-#define tt_packing_choice tt_packing // NOLINT(readability-identifier-naming): the enum of core/math/packing.h
+    S(module, TT_MODULE_CHOICES) S(packing, TT_PACKING_CHOICES)
 
 #define TT_CHOICE_CONSTANT(constant, word) constant,
 #define TT_CHOICE_SKIP(constant, word)
 #define S(set, list) enum tt_##set##_choice { list(TT_CHOICE_CONSTANT, TT_CHOICE_SKIP) };
-TT_OWN_CHOICE_SETS(S)
+TT_CHOICE_SETS(S)
 #undef S
 /* clang-format on */
 

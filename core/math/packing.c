@@ -21,12 +21,12 @@ static const struct {
 #undef X
 };
 
-const char *tt_packing_name(enum tt_packing packing)
+const char *tt_packing_name(enum tt_packing_choice packing)
 {
     return table[packing].name;
 }
 
-int64_t tt_packing_block(enum tt_packing packing)
+int64_t tt_packing_block(enum tt_packing_choice packing)
 {
     return table[packing].block;
 }
@@ -108,7 +108,7 @@ static void unpack_q4_0(const uint8_t *from, float *to)
 }
 
 /* Elements [begin, begin + n) of a row of blocks, some of which may be needed in part only. */
-static void unpack_blocks(enum tt_packing packing, const uint8_t *row, int64_t begin, int64_t n, float *to)
+static void unpack_blocks(enum tt_packing_choice packing, const uint8_t *row, int64_t begin, int64_t n, float *to)
 {
     void (*unpack)(const uint8_t *from, float *to) = packing == TT_PACKING_Q8_0 ? unpack_q8_0 : unpack_q4_0;
     int64_t bytes = packing == TT_PACKING_Q8_0 ? Q8_BYTES : Q4_BYTES;
@@ -482,7 +482,7 @@ static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_
 
 /* --- rows --- */
 
-int64_t tt_packing_row_bytes(enum tt_packing packing, int64_t width)
+int64_t tt_packing_row_bytes(enum tt_packing_choice packing, int64_t width)
 {
     switch (packing) {
     case TT_PACKING_BF16:
@@ -500,7 +500,7 @@ int64_t tt_packing_row_bytes(enum tt_packing packing, int64_t width)
     }
 }
 
-static void pack_row(enum tt_packing packing, const float *x, int64_t width, uint8_t *to)
+static void pack_row(enum tt_packing_choice packing, const float *x, int64_t width, uint8_t *to)
 {
     if (packing == TT_PACKING_INT8)
         pack_int8(x, width, to);
@@ -515,7 +515,8 @@ static void pack_row(enum tt_packing packing, const float *x, int64_t width, uin
     }
 }
 
-void tt_pack(enum tt_packing packing, const float *x, int64_t rows, int64_t width, int64_t row, int64_t n, void *to)
+void tt_pack(enum tt_packing_choice packing, const float *x, int64_t rows, int64_t width, int64_t row, int64_t n,
+             void *to)
 {
     int64_t bytes = tt_packing_row_bytes(packing, width);
     struct nf4_scales scales = {0};
@@ -536,7 +537,7 @@ void tt_pack(enum tt_packing packing, const float *x, int64_t rows, int64_t widt
     tt_free(scales.of_group);
 }
 
-void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, float *to)
+void tt_unpack(enum tt_packing_choice packing, const void *row, int64_t width, int64_t begin, int64_t n, float *to)
 {
     const uint8_t *from = row;
     float largest;
@@ -566,7 +567,7 @@ void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t 
     }
 }
 
-void tt_packing_cut(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, void *to)
+void tt_packing_cut(enum tt_packing_choice packing, const void *row, int64_t width, int64_t begin, int64_t n, void *to)
 {
     const uint8_t *from = row;
     float largest;

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/keys/choices.h"
+
 /**
  * Matrices in fewer bits: frozen weights while other parameters are trained, and weights in files.
  *
@@ -33,25 +35,20 @@
     X(TT_PACKING_Q4_0, "q4_0", 32)    \
     X(TT_PACKING_Q8_0, "q8_0", 32)
 
-enum tt_packing {
-    TT_PACKING_NONE,
-#define X(packing, name, block) packing,
-    TT_PACKING_MAP(X)
-#undef X
-        TT_PACKINGS
-};
+/* The choices of core/keys/choices.h; not to pack is the first one. */
+#define TT_PACKINGS (TT_PACKING_Q8_0 + 1)
 
 /** "nf4"; "none". Static. */
-const char *tt_packing_name(enum tt_packing packing);
+const char *tt_packing_name(enum tt_packing_choice packing);
 
 /** The number of elements of a block; the size of a row must be a multiple of it. */
-int64_t tt_packing_block(enum tt_packing packing);
+int64_t tt_packing_block(enum tt_packing_choice packing);
 
 /** The bytes of a row of `width` elements, an even number. */
-int64_t tt_packing_row_bytes(enum tt_packing packing, int64_t width);
+int64_t tt_packing_row_bytes(enum tt_packing_choice packing, int64_t width);
 
 /** Whether a packed row depends on the whole matrix, so that tt_pack needs all of the matrix. */
-static inline int tt_packing_needs_whole(enum tt_packing packing)
+static inline int tt_packing_needs_whole(enum tt_packing_choice packing)
 {
     return packing == TT_PACKING_NF4;
 }
@@ -60,17 +57,18 @@ static inline int tt_packing_needs_whole(enum tt_packing packing)
  * Packs rows [row, row + n) of a matrix x (rows, width) into `to`. Rows of a packing that does not need the whole may
  * be packed as a matrix of their own. Values must be finite; others do no harm.
  */
-void tt_pack(enum tt_packing packing, const float *x, int64_t rows, int64_t width, int64_t row, int64_t n, void *to);
+void tt_pack(enum tt_packing_choice packing, const float *x, int64_t rows, int64_t width, int64_t row, int64_t n,
+             void *to);
 
 /** Unpacks elements [begin, begin + n) of a row of `width` elements. */
-void tt_unpack(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, float *to);
+void tt_unpack(enum tt_packing_choice packing, const void *row, int64_t width, int64_t begin, int64_t n, float *to);
 
 /**
  * The elements [begin, begin + n) of a packed row as a packed row of n elements, for ranks that share a matrix by
  * columns: unpacking it gives the same elements. begin and n are multiples of the block; begin is even, and with nf4 a
  * multiple of n.
  */
-void tt_packing_cut(enum tt_packing packing, const void *row, int64_t width, int64_t begin, int64_t n, void *to);
+void tt_packing_cut(enum tt_packing_choice packing, const void *row, int64_t width, int64_t begin, int64_t n, void *to);
 
 /* --- parts, for files that store them apart --- */
 

@@ -166,7 +166,7 @@ static void add_adapted(struct tt_model *model, const struct tt_param *of)
 }
 
 /* Packs the weight of a layer. */
-static int pack(struct tt_param *param, enum tt_packing packing)
+static int pack(struct tt_param *param, enum tt_packing_choice packing)
 {
     param->packing = packing;
     if (param->shape[1] % tt_packing_block(packing) == 0)

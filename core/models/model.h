@@ -20,9 +20,9 @@
 struct tt_lora {
     int64_t rank; /* 0: none */
     double alpha;
-    bool rslora;             /* the factor is alpha / sqrt(rank), not alpha / rank */
-    unsigned modules;        /* which linear layers have one: bits of tt_lora_modules */
-    enum tt_packing packing; /* of the frozen weights of the blocks' linear layers */
+    bool rslora;                    /* the factor is alpha / sqrt(rank), not alpha / rank */
+    unsigned modules;               /* which linear layers have one: bits of tt_lora_modules */
+    enum tt_packing_choice packing; /* of the frozen weights of the blocks' linear layers */
 };
 
 /* How many layers a set of bits can name. */
@@ -142,10 +142,10 @@ struct tt_param {
     bool no_decay;              /* without weight decay */
     enum tt_optim_choice optim; /* its optimizer: AdamW, unless tt_param_groups_set_optim sets another one */
     enum tt_param_tp tp;
-    bool frozen;             /* not trained: it has neither a gradient nor moments */
-    bool buffer;             /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
-    enum tt_packing packing; /* of a frozen matrix: how a run keeps its rows */
-    bool adapted;            /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
+    bool frozen; /* not trained: it has neither a gradient nor moments */
+    bool buffer; /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
+    enum tt_packing_choice packing; /* of a frozen matrix: how a run keeps its rows */
+    bool adapted; /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
     int lora_a, lora_b;
     bool adapter;    /* A or B of an adapter */
     bool of_experts; /* dimension 0 is the experts of a layer */
@@ -336,7 +336,7 @@ struct tt_decode {
  * Graphs of the same context and number of sequences have the same TT_VALUE_CACHEs in the same order. Fails as
  * tt_model_check_seq_len does, and with TT_EUSAGE if dynamic scaling would change with every token.
  */
-int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, const struct tt_decode *decode,
+int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, const struct tt_decode *of,
                           struct tt_graph **ret_graph) TT_MUST_CHECK;
 
 /**

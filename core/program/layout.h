@@ -106,11 +106,11 @@ struct tt_unit {
     int64_t codes_begin, n_blocks;
     struct tt_unit_grad *grads; /* one per trained parameter, in their order, then second parts */
     int n_grads;
-    int shared_grad;            /* the gradient of a tied weight whose other use is on another rank; -1: none */
-    int shared_pp;              /* the place of that rank in TT_GROUP_PP */
-    int64_t grad_elements;      /* sum of the gradients' chunks */
-    bool reshard_after_forward; /* whether to free the unsharded parameters between forward and backward */
-    enum tt_packing packing;    /* of its frozen parameters; a shard is an array of bytes, of whole rows */
+    int shared_grad;                /* the gradient of a tied weight whose other use is on another rank; -1: none */
+    int shared_pp;                  /* the place of that rank in TT_GROUP_PP */
+    int64_t grad_elements;          /* sum of the gradients' chunks */
+    bool reshard_after_forward;     /* whether to free the unsharded parameters between forward and backward */
+    enum tt_packing_choice packing; /* of its frozen parameters; a shard is an array of bytes, of whole rows */
     bool buffers; /* it consists of tt_param.buffer: in F32, whole on this rank, never gathered or trained */
     /* with reshard_after_forward: n > 1 neighbouring shard ranks each keep 1/n; 0: no rank keeps a part */
     int keep_degree;

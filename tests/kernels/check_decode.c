@@ -72,7 +72,7 @@ static void check_gemv_packed(struct check *check)
     bool bf16 = strcmp(check->kernel, "gemv_packed_bf16") == 0, own = strcmp(check->table->name, "blas") != 0;
 
     for (int k = 0; k < N_WIDTHS * (TT_PACKINGS - 1) * N_FILLS; k++) {
-        enum tt_packing packing = (enum tt_packing)(1 + k / N_FILLS % (TT_PACKINGS - 1));
+        enum tt_packing_choice packing = (enum tt_packing_choice)(1 + k / N_FILLS % (TT_PACKINGS - 1));
         int64_t width = widths[k / N_FILLS / (TT_PACKINGS - 1)], rows = 1 + check_draw(check, 9);
         int64_t vectors = check_draw(check, 2) ? 1 : 1 + check_draw(check, 9), bytes;
         struct tt_packed_rows w = {packing, NULL, rows, width, vectors, rows + check_draw(check, 3)};

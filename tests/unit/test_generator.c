@@ -452,7 +452,7 @@ static void logits_do_not_depend_on_threads(void **state)
 static void a_sequence_has_the_logits_that_it_has_alone(void **state)
 {
     enum { SEQUENCES = 6, ROOM = 40, STEPS = 8 };
-    static const enum tt_packing packings[] = {TT_PACKING_NONE, TT_PACKING_BF16, TT_PACKING_INT8};
+    static const enum tt_packing_choice packings[] = {TT_PACKING_NONE, TT_PACKING_BF16, TT_PACKING_INT8};
 
     for (int m = 0; m < tt_model_n_rows; m++) {
         struct tt_model *model = make_model(tt_model_rows[m]);

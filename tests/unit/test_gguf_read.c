@@ -249,7 +249,7 @@ static void blocks_stay_as_they_are(void **state)
             fail_msg("%s", tt_error_message());
         for (int i = 0; i < w.n; i++) {
             const struct tt_weight *weight = &w.weight[i];
-            enum tt_packing packing = tt_gguf_packing(type);
+            enum tt_packing_choice packing = tt_gguf_packing(type);
             struct tt_box box = tt_box_whole(weight->ndim, weight->shape);
             int64_t width = weight->shape[1], row_bytes = tt_packing_row_bytes(packing, width);
             uint8_t *rows;

@@ -85,7 +85,7 @@ static void must_be(struct digest *d, const json_t *of, const char *key)
 }
 
 /* The elements of n rows, unpacked in pieces. */
-static float *unpacked(enum tt_packing packing, const uint8_t *rows, int64_t n, int64_t width, int64_t piece)
+static float *unpacked(enum tt_packing_choice packing, const uint8_t *rows, int64_t n, int64_t width, int64_t piece)
 {
     int64_t bytes = tt_packing_row_bytes(packing, width);
     float *x = tt_calloc(N, sizeof *x);
@@ -97,7 +97,7 @@ static float *unpacked(enum tt_packing packing, const uint8_t *rows, int64_t n, 
     return x;
 }
 
-static void check_unpacked(enum tt_packing packing, const uint8_t *rows, const json_t *of)
+static void check_unpacked(enum tt_packing_choice packing, const uint8_t *rows, const json_t *of)
 {
     float *x = unpacked(packing, rows, ROWS, WIDTH, WIDTH), *in_pieces = unpacked(packing, rows, ROWS, WIDTH, 37);
     struct digest d;
@@ -180,7 +180,7 @@ static void blocks_are_those_of_gguf(void **state)
     static const char *const kinds[] = {"random", "extreme"};
 
     for (int k = 0; k < 4; k++) {
-        enum tt_packing packing = k % 2 ? TT_PACKING_Q8_0 : TT_PACKING_Q4_0;
+        enum tt_packing_choice packing = k % 2 ? TT_PACKING_Q8_0 : TT_PACKING_Q4_0;
         const json_t *of = json_object_get(json_object_get(golden, kinds[k / 2]), tt_packing_name(packing));
         int64_t bytes = tt_packing_row_bytes(packing, WIDTH);
         uint8_t *rows = tt_calloc(ROWS, (size_t)bytes);
@@ -201,7 +201,7 @@ static void not_finite_values_do_no_harm(void **state)
 {
     static const float bad[] = {0.0F, 1e38F, -1e38F, 1e-42F};
 
-    for (enum tt_packing packing = TT_PACKING_NONE + 1; packing < TT_PACKINGS; packing++)
+    for (enum tt_packing_choice packing = TT_PACKING_NONE + 1; packing < TT_PACKINGS; packing++)
         for (int k = 0; k < 4; k++) {
             uint8_t *rows = tt_calloc(1, (size_t)tt_packing_row_bytes(packing, 64));
             float x[64], back[64];
@@ -226,7 +226,7 @@ static void parts_of_rows_have_their_elements(void **state)
     float *x = matrix("random"), got[N], want[N];
 
     for (int k = 0; k < 2 * TT_PACKINGS; k++) {
-        enum tt_packing packing = (enum tt_packing)(k / 2);
+        enum tt_packing_choice packing = (enum tt_packing_choice)(k / 2);
         int64_t shape[2] = {k % 2 ? ROWS : 1, k % 2 ? WIDTH : N}, n = shape[1] / 5;
         int64_t bytes = tt_packing_row_bytes(packing, shape[1]), part_bytes = tt_packing_row_bytes(packing, n);
         struct tt_box whole = tt_box_whole(2, shape);
@@ -277,7 +277,7 @@ static void products_have_the_bits_of_the_elements(void **state)
         half_a[i] = tt_bf16_from_float(a[i]);
     }
     for (int k = 0; k < (TT_PACKINGS - 1) * 16; k++) {
-        enum tt_packing packing = (enum tt_packing)(1 + k / 16);
+        enum tt_packing_choice packing = (enum tt_packing_choice)(1 + k / 16);
         bool trans = k & 1, bf16 = k & 2, grains = k & 4, grains_of_k = k & 8;
         uint8_t *rows = tt_calloc(B_ROWS, (size_t)tt_packing_row_bytes(packing, B_WIDTH));
         float *b;

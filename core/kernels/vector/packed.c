@@ -41,14 +41,14 @@ VF_INLINE void prefetch(const uint8_t *next, int64_t bytes)
 /* --- blocks with scales --- */
 
 /* The bytes from a unit to the next. */
-VF_INLINE int64_t stride_of(enum tt_packing packing)
+VF_INLINE int64_t stride_of(enum tt_packing_choice packing)
 {
     return packing == TT_PACKING_Q8_0 ? SCALE + UNIT : packing == TT_PACKING_Q4_0 ? SCALE + UNIT / 2 : UNIT / 2;
 }
 
 /* The scales of n units from `first` on. Returns the first unit's elements. */
-VF_INLINE const uint8_t *scales_of(enum tt_packing packing, const uint8_t *row, int64_t width, int64_t first, int64_t n,
-                                   float *scales)
+VF_INLINE const uint8_t *scales_of(enum tt_packing_choice packing, const uint8_t *row, int64_t width, int64_t first,
+                                   int64_t n, float *scales)
 {
     int64_t stride = stride_of(packing);
     const uint8_t *at = row + first * stride;
@@ -71,7 +71,7 @@ VF_INLINE const uint8_t *scales_of(enum tt_packing packing, const uint8_t *row, 
 }
 
 /* The two halves of a unit's elements: the first and the last ones, or of nf4 the even and the odd ones. */
-VF_INLINE void widen(enum tt_packing packing, const uint8_t *unit, float scale, vs table, vs *ret_a, vs *ret_b)
+VF_INLINE void widen(enum tt_packing_choice packing, const uint8_t *unit, float scale, vs table, vs *ret_a, vs *ret_b)
 {
     if (packing == TT_PACKING_Q8_0) {
         *ret_a = vs_mul(vs_set(scale), vs_of_bytes((const int8_t *)unit));
@@ -84,7 +84,7 @@ VF_INLINE void widen(enum tt_packing packing, const uint8_t *unit, float scale, 
 }
 
 /* The elements of a vector that belong to these halves. */
-VF_INLINE void load_unit(enum tt_packing packing, const element *x, vs *ret_a, vs *ret_b)
+VF_INLINE void load_unit(enum tt_packing_choice packing, const element *x, vs *ret_a, vs *ret_b)
 {
     vs low = elements_load(x), high = elements_load(x + VS_LANES);
 
@@ -106,8 +106,8 @@ VF_INLINE void load_unit(enum tt_packing packing, const element *x, vs *ret_a, v
 }
 
 /* `packing`, `n_rows` and `n_vectors` are constants. */
-VF_INLINE void block_rows(const struct rows *of, enum tt_packing packing, int64_t row, int64_t vector, int n_rows,
-                          int n_vectors)
+VF_INLINE void block_rows(const struct rows *of, enum tt_packing_choice packing, int64_t row, int64_t vector,
+                          int n_rows, int n_vectors)
 {
     static const float four_bits[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
     const vs table = vs_load(packing == TT_PACKING_NF4 ? tt_nf4_numbers : four_bits);
@@ -160,7 +160,7 @@ VF_INLINE void block_rows(const struct rows *of, enum tt_packing packing, int64_
 
 /* --- rows of numbers of one size --- */
 
-VF_INLINE vs numbers_of(enum tt_packing packing, const uint8_t *row, int64_t i, int64_t n)
+VF_INLINE vs numbers_of(enum tt_packing_choice packing, const uint8_t *row, int64_t i, int64_t n)
 {
     uint8_t some[2 * VS_LANES] = {0};
     const int64_t size = packing == TT_PACKING_INT8 ? 1 : 2;
@@ -179,7 +179,7 @@ VF_INLINE vs numbers_of(enum tt_packing packing, const uint8_t *row, int64_t i, 
     return a;
 }
 
-VF_INLINE void add_numbers(const struct rows *of, enum tt_packing packing, const uint8_t *w, const element *x,
+VF_INLINE void add_numbers(const struct rows *of, enum tt_packing_choice packing, const uint8_t *w, const element *x,
                            int64_t i, int64_t n, int n_rows, int n_vectors, vs (*sum)[VECTORS])
 {
     vs part[VECTORS];
@@ -197,8 +197,8 @@ VF_INLINE void add_numbers(const struct rows *of, enum tt_packing packing, const
     }
 }
 
-VF_INLINE void plain_rows(const struct rows *of, enum tt_packing packing, int64_t row, int64_t vector, int n_rows,
-                          int n_vectors)
+VF_INLINE void plain_rows(const struct rows *of, enum tt_packing_choice packing, int64_t row, int64_t vector,
+                          int n_rows, int n_vectors)
 {
     const uint8_t *w = of->w + row * of->bytes, *next = w + n_rows * of->bytes;
     const element *x = of->x + vector * of->width;
@@ -237,7 +237,7 @@ VF_INLINE void plain_rows(const struct rows *of, enum tt_packing packing, int64_
 
 /* --- all rows --- */
 
-VF_INLINE void some_rows(const struct rows *of, enum tt_packing packing, int64_t row, int n_rows)
+VF_INLINE void some_rows(const struct rows *of, enum tt_packing_choice packing, int64_t row, int n_rows)
 {
     int64_t v = 0;
 
