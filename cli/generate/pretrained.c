@@ -25,6 +25,7 @@
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/placement.h"
 #include "parallel/layout/units.h"
+#include "trainer/start/base.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -330,15 +331,6 @@ json_t *tt_pretrained_packings(const struct tt_pretrained *w)
 
 /* --- frozen weights that a step leaves out --- */
 
-/* This rank's part of the digest of a parameter; 0 if an earlier rank has the same part. */
-static uint64_t digest_of(const struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_chunk *chunk)
-{
-    if (tt_box_volume(&chunk->part) == 0 || !tt_placement_has(mesh, &chunk->placement, comm->rank) ||
-        tt_placement_copy(mesh, &chunk->placement, comm->rank) > 0)
-        return 0;
-    return tt_base_digest(chunk->packing, chunk->dtype, chunk->shape, &chunk->part, chunk->data);
-}
-
 /* Compares the weights that were loaded with those of the run; those that are not packed, if they have its type. */
 static int check_base(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                       const struct tt_ckpt_base *base, const struct tt_ckpt_chunk *chunk)
@@ -347,7 +339,7 @@ static int check_base(struct tt_comm *comm, const struct tt_mesh *mesh, const st
     int64_t *digest = tt_calloc((size_t)n, sizeof *digest);
 
     for (int p = 0; p < n; p++)
-        digest[p] = (int64_t)digest_of(comm, mesh, &chunk[p]);
+        digest[p] = (int64_t)tt_base_part_digest(mesh, comm->rank, &chunk[p]);
     TT_TRY(tt_comm_sum_i64(comm, digest, n));
     for (int p = 0; p < n && rc == 0; p++) {
         const struct tt_param *param = &w->model->params[p];

@@ -14,13 +14,10 @@ static bool is_of_base(const struct tt_param *param)
     return param->frozen && !param->buffer;
 }
 
-/* The digest of this rank's part; 0 if an earlier rank has the same. */
-static uint64_t digest_of(const struct tt_setup *s, const struct tt_ckpt_chunk *chunk)
+uint64_t tt_base_part_digest(const struct tt_mesh *mesh, int rank, const struct tt_ckpt_chunk *chunk)
 {
-    const struct tt_mesh *mesh = &s->job.mesh;
-
-    if (tt_box_volume(&chunk->part) == 0 || !tt_placement_has(mesh, &chunk->placement, s->comm->rank) ||
-        tt_placement_copy(mesh, &chunk->placement, s->comm->rank) > 0)
+    if (tt_box_volume(&chunk->part) == 0 || !tt_placement_has(mesh, &chunk->placement, rank) ||
+        tt_placement_copy(mesh, &chunk->placement, rank) > 0)
         return 0;
     return tt_base_digest(chunk->packing, chunk->dtype, chunk->shape, &chunk->part, chunk->data);
 }
@@ -35,7 +32,7 @@ int tt_base_describe(const struct tt_setup *s, const struct tt_job_tensors *tens
 
     for (int p = 0; p < model->n_params; p++)
         if (is_of_base(&model->params[p]))
-            digest[p] = (int64_t)digest_of(s, &tensors->whole.model[p]);
+            digest[p] = (int64_t)tt_base_part_digest(&s->job.mesh, s->comm->rank, &tensors->whole.model[p]);
     TT_TRY(tt_comm_sum_i64(s->comm, digest, model->n_params));
     digests = json_object();
     for (int p = 0; p < model->n_params; p++)

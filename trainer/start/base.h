@@ -18,6 +18,9 @@
 int tt_base_describe(const struct tt_setup *setup, const struct tt_job_tensors *tensors, const char *path,
                      json_t **ret_base) TT_MUST_CHECK;
 
+/** A rank's part of the digest of a parameter; 0 if an earlier rank holds the same part. Not collective. */
+uint64_t tt_base_part_digest(const struct tt_mesh *mesh, int rank, const struct tt_ckpt_chunk *chunk);
+
 /**
  * TT_EDATA if the weights in memory are not those of a checkpoint, with the first parameter that differs.
  *   now  of tt_base_describe      meta  of the checkpoint's manifest
