@@ -97,7 +97,7 @@ case_averages_are_exported_to_pytorch() {
     expect_ok
     run ckpt convert run theirs --format dcp
     expect_ok
-    expect_err "has averages of the weights, .* they are left out" "help: --ema writes them as the weights"
+    expect_err "the averages of the weights in .* are left out" "help: --ema writes them as the weights"
     run ckpt convert run averages --format dcp --ema
     expect_ok
     refuse_err "left out"
