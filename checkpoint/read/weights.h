@@ -182,7 +182,7 @@ enum tt_dtype tt_base_dtype(const struct tt_base *base);
 
 /**
  * Rows [row, row + n) of a frozen parameter. Keeps the last parameter in memory, so ask for the rows of one parameter
- * before those of the next. TT_EDATA if it is not that of the run.
+ * before those of the next. TT_EDATA if the parameter differs from the run's.
  */
 int tt_base_read(struct tt_base *base, int param, int64_t row, int64_t n, float *data) TT_MUST_CHECK;
 

@@ -59,7 +59,7 @@ static bool within(const struct parts *a, const struct parts *b)
     return a->n > 0 && i == a->n;
 }
 
-/* Whether the parts of a word that are not those of a name may stand beside it: numbers, and the listed words. */
+/* Whether what remains of a word without a name may stand beside the name: numbers and the listed words may. */
 static bool may_add(const struct parts *word, const struct parts *own, const char *more)
 {
     int at = 0;

@@ -331,7 +331,7 @@ json_t *tt_pretrained_packings(const struct tt_pretrained *w)
 
 /* --- frozen weights that a step leaves out --- */
 
-/* Compares the weights that were loaded with those of the run; those that are not packed, if they have its type. */
+/* Compares the loaded weights with the run's. Unpacked weights are compared only if they were loaded in its type. */
 static int check_base(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                       const struct tt_ckpt_base *base, const struct tt_ckpt_chunk *chunk)
 {

@@ -8,7 +8,8 @@
 
 /**
  * Numbers of 8 bits with an exponent and a fraction of variable lengths (Dettmers 2016), by which bitsandbytes stores
- * the moments of its 8-bit optimizers: each of the seven decades below 1 has twice as many numbers as the one below it.
+ * the moments of its 8-bit optimizers and the factors of nf4. Each of the seven decades below 1 contains twice as many
+ * numbers as the next smaller one.
  * An array is cut into blocks of TT_DYNAMIC_BLOCK elements; an element is its number times the largest magnitude of its
  * block.
  */
