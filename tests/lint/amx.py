@@ -26,8 +26,8 @@ DOTS = {"6 4 0", "7 4 1", "6 5 2", "7 5 3"}
 LOADS = {"4", "5", "6", "7"}
 
 # Everything else that a step may do: compute addresses, count, call the function that fetches the next operands,
-# and jump back.
-OTHERS = re.compile(r"(lea|add|sub|inc|dec|cmp|test|mov|call|vzeroupper|j[a-z]+)[a-z]*$")
+# and jump back. gcc may keep an address in a vector register over the call (vmovq).
+OTHERS = re.compile(r"(lea|add|sub|inc|dec|cmp|test|mov|vmovq|call|vzeroupper|j[a-z]+)[a-z]*$")
 
 
 def instructions(listing):
