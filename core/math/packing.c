@@ -9,6 +9,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
+#include "core/math/dynamic.h"
 #include "core/math/f16.h"
 #include "core/math/round.h"
 
@@ -179,74 +180,6 @@ const float tt_nf4_numbers[TT_NF4_VALUES] = {
     1.0F,
 };
 
-/* The numbers of 8 bits by which blocks' factors are stored: a sign, an exponent and a fraction of variable lengths. */
-static const float dynamic[TT_NF4_FACTORS] = {
-    -0.992968738F,    -0.978906274F,    -0.96484375F,     -0.950781226F,
-    -0.936718762F,    -0.922656238F,    -0.908593774F,    -0.89453125F,
-    -0.880468726F,    -0.866406262F,    -0.852343738F,    -0.838281274F,
-    -0.82421875F,     -0.810156226F,    -0.796093762F,    -0.782031238F,
-    -0.767968774F,    -0.75390625F,     -0.739843786F,    -0.725781262F,
-    -0.711718738F,    -0.697656274F,    -0.68359375F,     -0.669531286F,
-    -0.655468762F,    -0.641406238F,    -0.627343774F,    -0.61328125F,
-    -0.599218786F,    -0.585156262F,    -0.571093738F,    -0.557031274F,
-    -0.54296875F,     -0.528906226F,    -0.514843762F,    -0.500781238F,
-    -0.486718714F,    -0.47265625F,     -0.458593726F,    -0.444531232F,
-    -0.430468738F,    -0.416406214F,    -0.40234375F,     -0.388281226F,
-    -0.374218762F,    -0.360156238F,    -0.346093714F,    -0.33203125F,
-    -0.317968726F,    -0.303906262F,    -0.289843738F,    -0.275781244F,
-    -0.26171875F,     -0.247656241F,    -0.233593747F,    -0.219531253F,
-    -0.205468744F,    -0.19140625F,     -0.177343741F,    -0.163281247F,
-    -0.149218753F,    -0.135156244F,    -0.12109375F,     -0.107031256F,
-    -0.0985937491F,   -0.0957812592F,   -0.0929687545F,   -0.0901562497F,
-    -0.0873437524F,   -0.0845312476F,   -0.0817187577F,   -0.078906253F,
-    -0.0760937557F,   -0.0732812509F,   -0.0704687461F,   -0.0676562563F,
-    -0.0648437515F,   -0.0620312504F,   -0.0592187531F,   -0.0564062484F,
-    -0.0535937548F,   -0.05078125F,     -0.047968749F,    -0.0451562479F,
-    -0.0423437469F,   -0.0395312496F,   -0.0367187522F,   -0.0339062475F,
-    -0.0310937501F,   -0.0282812472F,   -0.0254687499F,   -0.0226562507F,
-    -0.0198437497F,   -0.0170312505F,   -0.0142187504F,   -0.0114062503F,
-    -0.00971874967F,  -0.00915624946F,  -0.00859375019F,  -0.00803124998F,
-    -0.00746874977F,  -0.00690625003F,  -0.00634375028F,  -0.00578125007F,
-    -0.00521875033F,  -0.00465624966F,  -0.00409374991F,  -0.00353124971F,
-    -0.00296874996F,  -0.00240624999F,  -0.00184375001F,  -0.00128124992F,
-    -0.000943750085F, -0.000831249985F, -0.00071875006F,  -0.000606250076F,
-    -0.000493749976F, -0.000381249993F, -0.000268750038F, -0.000156250011F,
-    -8.87499991e-05F, -6.62500024e-05F, -4.37499984e-05F, -2.12499981e-05F,
-    -7.7499999e-06F,  -3.25000019e-06F, -5.50000038e-07F, 0.0F,
-    5.50000038e-07F,  3.25000019e-06F,  7.7499999e-06F,   2.12499981e-05F,
-    4.37499984e-05F,  6.62500024e-05F,  8.87499991e-05F,  0.000156250011F,
-    0.000268750038F,  0.000381249993F,  0.000493749976F,  0.000606250076F,
-    0.00071875006F,   0.000831249985F,  0.000943750085F,  0.00128124992F,
-    0.00184375001F,   0.00240624999F,   0.00296874996F,   0.00353124971F,
-    0.00409374991F,   0.00465624966F,   0.00521875033F,   0.00578125007F,
-    0.00634375028F,   0.00690625003F,   0.00746874977F,   0.00803124998F,
-    0.00859375019F,   0.00915624946F,   0.00971874967F,   0.0114062503F,
-    0.0142187504F,    0.0170312505F,    0.0198437497F,    0.0226562507F,
-    0.0254687499F,    0.0282812472F,    0.0310937501F,    0.0339062475F,
-    0.0367187522F,    0.0395312496F,    0.0423437469F,    0.0451562479F,
-    0.047968749F,     0.05078125F,      0.0535937548F,    0.0564062484F,
-    0.0592187531F,    0.0620312504F,    0.0648437515F,    0.0676562563F,
-    0.0704687461F,    0.0732812509F,    0.0760937557F,    0.078906253F,
-    0.0817187577F,    0.0845312476F,    0.0873437524F,    0.0901562497F,
-    0.0929687545F,    0.0957812592F,    0.0985937491F,    0.107031256F,
-    0.12109375F,      0.135156244F,     0.149218753F,     0.163281247F,
-    0.177343741F,     0.19140625F,      0.205468744F,     0.219531253F,
-    0.233593747F,     0.247656241F,     0.26171875F,      0.275781244F,
-    0.289843738F,     0.303906262F,     0.317968726F,     0.33203125F,
-    0.346093714F,     0.360156238F,     0.374218762F,     0.388281226F,
-    0.40234375F,      0.416406214F,     0.430468738F,     0.444531232F,
-    0.458593726F,     0.47265625F,      0.486718714F,     0.500781238F,
-    0.514843762F,     0.528906226F,     0.54296875F,      0.557031274F,
-    0.571093738F,     0.585156262F,     0.599218786F,     0.61328125F,
-    0.627343774F,     0.641406238F,     0.655468762F,     0.669531286F,
-    0.68359375F,      0.697656274F,     0.711718738F,     0.725781262F,
-    0.739843786F,     0.75390625F,      0.767968774F,     0.782031238F,
-    0.796093762F,     0.810156226F,     0.82421875F,      0.838281274F,
-    0.852343738F,     0.866406262F,     0.880468726F,     0.89453125F,
-    0.908593774F,     0.922656238F,     0.936718762F,     0.950781226F,
-    0.96484375F,      0.978906274F,     0.992968738F,     1.0F,
-};
-
 /* The parts of a row, by their offsets in bytes: the offset; the number of its first block in its group; the factors of
  * its groups; the numbers of its blocks; its elements. */
 struct nf4_row {
@@ -375,11 +308,13 @@ void tt_nf4_halves(const void *row, int64_t width, int64_t block, uint16_t halve
 
 bool tt_nf4_has_tables(const float *numbers, const float *factors)
 {
+    const float *known = tt_dynamic_map(true)->number;
+
     for (int i = 0; i < TT_NF4_VALUES; i++)
         if (numbers[i] != tt_nf4_numbers[i])
             return false;
     for (int i = 0; i < TT_NF4_FACTORS; i++)
-        if (factors[i] != dynamic[i])
+        if (factors[i] != known[i])
             return false;
     return true;
 }
@@ -388,12 +323,13 @@ bool tt_nf4_has_tables(const float *numbers, const float *factors)
 static void pack_nf4(const struct nf4_scales *s, const float *x, int64_t width, int64_t first, uint8_t *to)
 {
     struct nf4_row row = begin_nf4(width, s->offset, first, s->of_group + first / GROUP, to);
+    const float *known = tt_dynamic_map(true)->number;
 
     for (int64_t b = 0; b < row.blocks; b++) {
         float absmax = s->absmax[first + b], of_group = s->of_group[(first + b) / GROUP];
 
         to[row.numbers + b] =
-            (uint8_t)nearest(dynamic, TT_NF4_FACTORS, of_group > 0.0F ? (absmax - s->offset) / of_group : 0.0F);
+            (uint8_t)nearest(known, TT_NF4_FACTORS, of_group > 0.0F ? (absmax - s->offset) / of_group : 0.0F);
         pack_nf4_block(x + b * NF4_BLOCK, 1.0F / fmaxf(absmax, 1e-38F), to + row.elements + b * NF4_BLOCK / 2);
     }
 }
@@ -417,37 +353,55 @@ void tt_unpack_4bit(const uint8_t *values, int64_t first, int64_t n, const float
     }
 }
 
-const uint8_t *tt_nf4_factors(const void *row, int64_t width, int64_t first, int64_t n, float *factors)
-{
-    const uint8_t *bytes = row;
-    struct nf4_row parts = nf4_row_of(width);
+/* The factors of the blocks of a row, of which `table` has the numbers. */
+struct nf4_factors {
+    const float *table;
+    const uint8_t *numbers, *of_groups;
     uint32_t in_group;
     float offset;
+};
 
-    memcpy(&offset, bytes, sizeof offset);
-    memcpy(&in_group, bytes + sizeof offset, sizeof in_group);
-    for (int64_t b = first; b < first + n; b++) {
-        float of_group;
+static struct nf4_factors nf4_factors_of(const uint8_t *row, const struct nf4_row *parts)
+{
+    struct nf4_factors f = {
+        .table = tt_dynamic_map(true)->number, .numbers = row + parts->numbers, .of_groups = row + parts->factors};
 
-        memcpy(&of_group, bytes + parts.factors + ((int64_t)in_group + b) / GROUP * (int64_t)sizeof of_group,
-               sizeof of_group);
-        *factors++ = tt_unpack_factor(dynamic, bytes[parts.numbers + b], of_group, offset);
-    }
-    return bytes + parts.elements + first * NF4_BLOCK / 2;
+    memcpy(&f.offset, row, sizeof f.offset);
+    memcpy(&f.in_group, row + sizeof f.offset, sizeof f.in_group);
+    return f;
+}
+
+static float nf4_factor(const struct nf4_factors *f, int64_t block)
+{
+    float of_group;
+
+    memcpy(&of_group, f->of_groups + ((int64_t)f->in_group + block) / GROUP * (int64_t)sizeof of_group,
+           sizeof of_group);
+    return tt_unpack_factor(f->table, f->numbers[block], of_group, f->offset);
+}
+
+const uint8_t *tt_nf4_factors(const void *row, int64_t width, int64_t first, int64_t n, float *factors)
+{
+    struct nf4_row parts = nf4_row_of(width);
+    struct nf4_factors f = nf4_factors_of(row, &parts);
+
+    for (int64_t b = first; b < first + n; b++)
+        *factors++ = nf4_factor(&f, b);
+    return (const uint8_t *)row + parts.elements + first * NF4_BLOCK / 2;
 }
 
 const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables)
 {
-    const uint8_t *numbers = NULL;
+    struct nf4_row parts = nf4_row_of(width);
+    struct nf4_factors f = nf4_factors_of(row, &parts);
 
-    for (int64_t b = first + n - 1; b >= first; b--) {
-        float factor;
+    for (int64_t b = first; b < first + n; b++) {
+        float factor = nf4_factor(&f, b);
 
-        numbers = tt_nf4_factors(row, width, b, 1, &factor);
         for (int k = 0; k < TT_NF4_VALUES; k++)
-            tables[(b - first) * TT_NF4_VALUES + k] = tt_nf4_numbers[k] * factor;
+            *tables++ = tt_nf4_numbers[k] * factor;
     }
-    return numbers;
+    return (const uint8_t *)row + parts.elements + first * NF4_BLOCK / 2;
 }
 
 /* Groups run over the matrix, so a part of a row may begin inside a group. */

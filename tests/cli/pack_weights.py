@@ -96,10 +96,17 @@ NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.
 
 
 def dynamic():
-    """bitsandbytes' table of 256 numbers for factors, as titan has it; test_packing compares it with theirs."""
-    text = open(os.path.dirname(__file__) + "/../../core/math/packing.c").read()
-    text = text.split("dynamic[TT_NF4_FACTORS] = {")[1].split("}")[0]
-    return [float(x) for x in text.replace("F", "").replace(",", " ").split()]
+    """bitsandbytes' table of 256 numbers for factors; test_packing compares titan's with theirs. Seven decades, the
+    smallest one first, contain 1 to 64 numbers, which are the middles of equal parts."""
+    numbers = []
+    for decade in range(7):
+        n, first = 1 << decade, f32(0.1)
+        step = f32(f32(1.0 - first) / n)
+        # torch.linspace(0.1, 1, n + 1)
+        ends = [f32(first + f32(step * i)) if i < (n + 1) // 2 else f32(1.0 - f32(step * (n - i)))
+                for i in range(n + 1)]
+        numbers += [f32(f32(10.0 ** (decade - 6)) * f32(f32(a + b) / 2)) for a, b in zip(ends, ends[1:])]
+    return [-x for x in reversed(numbers)] + [0.0] + numbers + [1.0]
 
 
 def four_bit(name, rows, columns):
