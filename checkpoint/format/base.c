@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "checkpoint/format/digest.h"
+#include "core/os/file.h"
 
 static bool packing_of(const char *name, enum tt_packing_choice *ret_packing)
 {
@@ -32,6 +33,27 @@ bool tt_ckpt_base_of(const json_t *meta, struct tt_ckpt_base *ret_base)
     if (base && !ret_base->compares && packing_of(of_run, &ret_base->packing))
         ret_base->compares = ret_base->packing != TT_PACKING_NF4;
     return json_is_object(base);
+}
+
+int tt_ckpt_base_find(const struct tt_ckpt_base *base, const char *checkpoint, const char *given, const char **ret_path)
+{
+    bool exists = false;
+    int rc = 0;
+
+    *ret_path = given ? given : base->path;
+    if (!*ret_path)
+        return tt_fail(TT_EDATA,
+                       "'%s' has only the adapters of a run with packed weights, which began from random weights\n"
+                       "help: titan ckpt consolidate %s FOLDER --adapter exports the adapters",
+                       checkpoint, checkpoint);
+    TT_TRY(tt_path_exists(*ret_path, &exists));
+    if (!exists)
+        rc = tt_fail(TT_EDATA,
+                     "'%s' has only the adapters of a run with packed weights, and the weights from which it began, "
+                     "'%s', do not exist\nhelp: " TT_BASE_HELP,
+                     checkpoint, *ret_path);
+out:
+    return rc;
 }
 
 /* Bytes are digested by pairs, at their places in the whole row. With nf4, some columns of a row are not a part of its

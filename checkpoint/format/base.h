@@ -29,6 +29,18 @@ struct tt_ckpt_base {
 /** Whether a manifest's description names such weights, and which. */
 bool tt_ckpt_base_of(const json_t *meta, struct tt_ckpt_base *ret_base);
 
+/** The help of messages about such weights, where the user may say where they are. */
+#define TT_BASE_HELP "--base PATH says where they are now"
+
+/**
+ * Where the weights are now: at `given`, if the user says so, or where the run found them. Not collective. TT_EDATA if
+ * nothing is there, or if the run began from random weights.
+ *   checkpoint  its path, for the message
+ *   ret_path    of `given` or of the manifest
+ */
+int tt_ckpt_base_find(const struct tt_ckpt_base *base, const char *checkpoint, const char *given,
+                      const char **ret_path) TT_MUST_CHECK;
+
 /**
  * The digest of a part of a frozen parameter (checkpoint/format/digest.h); the digests of all parts add up to that of
  * the parameter, however ranks share it. With a packing, a part is some columns of some rows, each packed by itself,

@@ -28,6 +28,8 @@ const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *sta
 
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box)
 {
+    if (tensor->packing && tt_box_volume(box) > 0)
+        return box->shape[0] * tt_packing_row_bytes(tensor->packing, box->shape[1]);
     return tt_box_volume(box) * (int64_t)tt_dtype_size(tensor->dtype);
 }
 

@@ -66,7 +66,7 @@ struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enu
 /** Tensor i of a state; the model's tensors come first, then the optimizer's. */
 const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i);
 
-/** Bytes of a box of a tensor. */
+/** Bytes of a box of a tensor, in memory. */
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);
 
 #endif

@@ -323,6 +323,12 @@ static int owner_of(const struct tt_mesh *mesh, const struct tt_ckpt_chunk *c, c
     return tt_placement_rank(mesh, &c->placement, from + turn / copies % (to - from + 1), turn % copies);
 }
 
+/* Whether memory holds a tensor as it is stored. */
+static bool is_plain(const struct tt_ckpt_chunk *c, const struct tt_manifest_tensor *t)
+{
+    return c->dtype == t->dtype && !c->packing;
+}
+
 /* Reads the overlap of a chunk with this rank's part. If this is the whole chunk, its checksum is computed from the
  * same bytes. Otherwise the chunk's owner reads the whole chunk once more. */
 static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor *t,
@@ -333,11 +339,11 @@ static int load_chunk(struct tt_source *source, const struct tt_manifest_tensor 
     int64_t size = chunk->end - chunk->begin, item = (int64_t)tt_dtype_size(t->dtype);
     int rc = 0;
 
-    if (touches && c->dtype == t->dtype)
+    if (touches && is_plain(c, t))
         TT_TRY(tt_source_read_chunk(source, chunk, &c->part, (size_t)item, c->data));
     if (!owner || !chunk->has_crc)
         goto out;
-    if (touches && !chunk->order && c->dtype == t->dtype && tt_box_equal(&common, &chunk->box) &&
+    if (touches && !chunk->order && is_plain(c, t) && tt_box_equal(&common, &chunk->box) &&
         tt_box_run(&common, &c->part) == tt_box_volume(&common)) {
         int64_t at = tt_box_position(&common, 0, &c->part) * item;
         uint32_t crc = tt_source_checksum(source, 0, (const char *)c->data + at, (size_t)size);
@@ -372,8 +378,10 @@ static int read_tensor(struct tt_source *source, const struct attempt *attempt, 
         return 0;
     for (int k = 0; k < t->n_chunks; k++)
         TT_TRY(load_chunk(source, t, &t->chunk[k], c, owner_of(mesh, c, &t->chunk[k], copies, turn + k) == rank));
-    if (c->dtype != t->dtype && tt_box_volume(&c->part) > 0)
-        TT_TRY(tt_source_read(source, t, &c->part, c->dtype, c->data));
+    if (is_plain(c, t) || tt_box_volume(&c->part) == 0)
+        return 0;
+    rc = c->packing ? tt_source_read_packed(source, t, c->packing, &c->part, c->data)
+                    : tt_source_read(source, t, &c->part, c->dtype, c->data);
 out:
     return rc;
 }

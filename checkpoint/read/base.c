@@ -8,7 +8,6 @@
 #include "checkpoint/read/weights.h"
 #include "core/base/mem.h"
 #include "core/models/lora.h"
-#include "core/os/file.h"
 
 struct tt_base {
     struct tt_ckpt_base of; /* of the checkpoint's manifest */
@@ -19,25 +18,12 @@ struct tt_base {
     void *data;
 };
 
-static const char moved[] = "--base FOLDER says where they are now";
-
 static int open_files(const struct tt_source *source, struct tt_base *base)
 {
-    const char *path = source->base ? source->base : base->of.path;
-    bool exists = false;
+    const char *path;
     int rc = 0;
 
-    if (!path)
-        return tt_fail(TT_EDATA,
-                       "'%s' has only the adapters of a run with packed weights, which began from random weights\n"
-                       "help: titan ckpt consolidate %s FOLDER --adapter exports the adapters",
-                       source->path, source->path);
-    TT_TRY(tt_path_exists(path, &exists));
-    if (!exists)
-        return tt_fail(TT_EDATA,
-                       "'%s' has only the adapters of a run with packed weights, and the weights from which it began, "
-                       "'%s', do not exist\nhelp: %s",
-                       source->path, path, moved);
+    TT_TRY(tt_ckpt_base_find(&base->of, source->path, source->base, &path));
     TT_TRY(tt_source_open(path, TT_PATH_PLAIN, &base->source));
     rc = tt_weights_import(base->source, base->model, TT_EXTRA_IGNORED, &base->weights);
 out:
@@ -106,7 +92,7 @@ static int load(struct tt_base *base, int param)
                    : tt_weights_read(&base->weights, weight, 0, (int64_t)rows, base->of.dtype, base->data));
     digest = tt_base_digest_json(tt_base_digest(packing, base->of.dtype, of->shape, &whole, base->data));
     if (base->of.compares || !packing)
-        TT_TRY(tt_base_compare(&base->of, of->name, digest, moved));
+        TT_TRY(tt_base_compare(&base->of, of->name, digest, TT_BASE_HELP));
     base->param = param;
 out:
     json_decref(digest);

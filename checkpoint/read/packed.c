@@ -136,43 +136,78 @@ static int read_rows(struct tt_weights *w, const struct stored_row *rows, int64_
 
 /* --- rows packed from elements --- */
 
+/* A matrix: of an import, or as it is stored. */
+struct matrix {
+    const char *name;
+    int64_t rows, width;
+    struct tt_weights *weights;
+    const struct tt_weight *weight;
+    struct tt_source *source;
+    const struct tt_manifest_tensor *tensor;
+};
+
+static int read_elements(const struct matrix *m, int64_t row, int64_t n, float *to)
+{
+    return m->weights ? tt_weights_read(m->weights, m->weight, row, n, TT_F32, to)
+                      : tt_source_read_rows(m->source, m->tensor, row, n, TT_F32, to);
+}
+
 /* Of the model there is never more than one matrix in full. */
-static int pack_rows(struct tt_weights *w, const struct tt_weight *weight, enum tt_packing_choice packing, int64_t row,
-                     int64_t n, void *to)
+static int pack_rows(const struct matrix *m, enum tt_packing_choice packing, int64_t row, int64_t n, void *to)
 {
     bool all = tt_packing_needs_whole(packing);
-    int64_t begin = all ? 0 : row, rows = all ? weight->shape[0] : n, width = weight->shape[1];
-    float *matrix = tt_calloc_for((size_t)(rows * width), sizeof *matrix, weight->name);
-    int rc = matrix ? 0 : TT_ENOMEM;
+    int64_t begin = all ? 0 : row, rows = all ? m->rows : n;
+    float *elements = tt_calloc_for((size_t)(rows * m->width), sizeof *elements, m->name);
+    int rc = elements ? 0 : TT_ENOMEM;
 
     TT_TRY(rc);
-    TT_TRY(tt_weights_read(w, weight, begin, rows, TT_F32, matrix));
-    tt_pack(packing, matrix, rows, width, row - begin, n, to);
+    TT_TRY(read_elements(m, begin, rows, elements));
+    tt_pack(packing, elements, rows, m->width, row - begin, n, to);
 out:
-    tt_free(matrix);
+    tt_free(elements);
     return rc;
 }
 
-int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing_choice packing,
-                           const struct tt_box *part, void *data)
+static int read_part(const struct matrix *m, enum tt_packing_choice packing, const struct tt_box *part, void *data)
 {
-    int64_t row = part->offset[0], n = part->shape[0], width = weight->shape[1], columns = part->shape[1];
-    int64_t bytes = tt_packing_row_bytes(packing, width);
+    int64_t row = part->offset[0], n = part->shape[0], columns = part->shape[1];
+    int64_t bytes = tt_packing_row_bytes(packing, m->width);
     struct stored_row *rows = NULL;
     char *whole = data;
     int rc = 0;
 
-    if (columns < width && !(whole = tt_calloc_for((size_t)n, (size_t)bytes, weight->name)))
+    if (columns < m->width && !(whole = tt_calloc_for((size_t)n, (size_t)bytes, m->name)))
         return TT_ENOMEM;
-    if (tt_weights_keep_packing(weights, weight, packing))
-        TT_TRY(find_rows(weights, weight, row, n, &rows));
-    TT_TRY(rows ? read_rows(weights, rows, n, bytes, whole) : pack_rows(weights, weight, packing, row, n, whole));
+    if (m->weights && tt_weights_keep_packing(m->weights, m->weight, packing))
+        TT_TRY(find_rows(m->weights, m->weight, row, n, &rows));
+    TT_TRY(rows ? read_rows(m->weights, rows, n, bytes, whole) : pack_rows(m, packing, row, n, whole));
     for (int64_t r = 0; r < n && whole != data; r++)
-        tt_packing_cut(packing, whole + r * bytes, width, part->offset[1], columns,
+        tt_packing_cut(packing, whole + r * bytes, m->width, part->offset[1], columns,
                        (char *)data + r * tt_packing_row_bytes(packing, columns));
 out:
     if (whole != data)
         tt_free(whole);
     tt_free(rows);
     return rc;
+}
+
+int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing_choice packing,
+                           const struct tt_box *part, void *data)
+{
+    const struct matrix m = {.name = weight->name,
+                             .rows = weight->shape[0],
+                             .width = weight->shape[1],
+                             .weights = weights,
+                             .weight = weight};
+
+    return read_part(&m, packing, part, data);
+}
+
+int tt_source_read_packed(struct tt_source *source, const struct tt_manifest_tensor *tensor,
+                          enum tt_packing_choice packing, const struct tt_box *part, void *data)
+{
+    const struct matrix m = {
+        .name = tensor->name, .rows = tensor->shape[0], .width = tensor->shape[1], .source = source, .tensor = tensor};
+
+    return read_part(&m, packing, part, data);
 }

@@ -10,6 +10,7 @@
 #include "checkpoint/steps/steps.h"
 #include "core/base/error.h"
 #include "core/comm/comm.h"
+#include "core/math/packing.h"
 
 /**
  * A checkpoint that one rank has opened for reading: a step with its manifest; plain safetensors files (a consolidated
@@ -86,6 +87,14 @@ int tt_source_read(struct tt_source *source, const struct tt_manifest_tensor *te
 /** The same for the whole rows [row_begin, row_begin + rows). */
 int tt_source_read_rows(struct tt_source *source, const struct tt_manifest_tensor *tensor, int64_t row_begin,
                         int64_t rows, enum tt_dtype dtype, void *data) TT_MUST_CHECK;
+
+/**
+ * Reads a part of a matrix and packs it. If packing needs the whole matrix, it is read as floats.
+ *   part  rows and columns, not empty; columns as tt_packing_cut wants them
+ *   data  the rows of the part, each packed by itself
+ */
+int tt_source_read_packed(struct tt_source *source, const struct tt_manifest_tensor *tensor,
+                          enum tt_packing_choice packing, const struct tt_box *part, void *data) TT_MUST_CHECK;
 
 /** Whether two tensors of the same shape have the same values. Both types must be readable as F32. Reads both
  * tensors. */

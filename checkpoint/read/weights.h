@@ -134,10 +134,7 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
                     enum tt_dtype dtype, void *data) TT_MUST_CHECK;
 
 /**
- * Reads a part of a matrix of an import in a packing: rows that the file stores in the same blocks stay as they are,
- * and others are packed from their elements. If packing needs the whole matrix, it is read as floats.
- *   part  rows and columns, not empty; columns as tt_packing_cut wants them
- *   data  the rows of the part, each packed by itself
+ * tt_source_read_packed for a matrix of an import: rows that the file stores in the same blocks stay as they are.
  */
 int tt_weights_read_packed(struct tt_weights *weights, const struct tt_weight *weight, enum tt_packing_choice packing,
                            const struct tt_box *part, void *data) TT_MUST_CHECK;

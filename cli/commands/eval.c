@@ -281,7 +281,7 @@ static int evaluate_dataset(struct run *r, struct tt_comm *comm, int i)
 static int choose_packings(struct run *r)
 {
     const char *how = tt_args_last(r->args, "weights");
-    bool cuts = r->weights.is_hf && r->cfg->parallelism.tensor_parallel_degree > 1;
+    bool cuts = !r->weights.is_apart && r->cfg->parallelism.tensor_parallel_degree > 1;
 
     if (cuts && how && strcmp(how, "unpacked") != 0)
         return tt_fail(TT_EUSAGE,

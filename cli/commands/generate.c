@@ -294,7 +294,7 @@ static int prepare(struct run *r, struct tt_comm *comm)
     if (!talks && o.prompt_rows > longest_prompt)
         o.prompt_rows = longest_prompt;
     TT_TRY(tt_generator_new(&o, &r->generator));
-    TT_TRY(check_memory(&r->settings, r->generator, r->context, r->weights.is_hf && !tt_args_has(args, "weights")));
+    TT_TRY(check_memory(&r->settings, r->generator, r->context, !r->weights.is_apart && !tt_args_has(args, "weights")));
     TT_TRY(tt_generator_allocate(r->generator));
     TT_TRY(tt_pretrained_load(comm, &mesh, &r->weights, tt_generator_layout(r->generator),
                               tt_generator_state(r->generator)));

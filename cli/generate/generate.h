@@ -31,7 +31,9 @@
 struct tt_pretrained {
     bool is_hf;
     bool averages; /* load the averages of the weights (ema.decay) instead of the weights */
-    char *path;    /* the step, folder or file that was found */
+    bool is_apart; /* a step without its frozen weights, which are packed (lora.base_dtype) */
+    enum tt_path_kind kind;
+    char *path; /* the step, folder or file that was found */
     struct tt_step_place place;
     char *assets; /* the folder with model.json or config.json, and tokenizer.json */
     struct tt_model *model;

@@ -55,9 +55,12 @@ static int read_titan_model(struct tt_pretrained *w)
 
 static void keep_run(struct tt_pretrained *w, const json_t *meta)
 {
+    struct tt_ckpt_base base;
+
     w->trained_seq_len = (int64_t)json_integer_value(json_object_get(json_object_get(meta, "data"), "seq_len"));
     w->config = json_incref(json_object_get(meta, "config"));
     w->meta = json_incref((json_t *)(uintptr_t)meta);
+    w->is_apart = tt_ckpt_base_of(meta, &base);
 }
 
 /* A manifest records the settings of training. */
@@ -135,9 +138,10 @@ int tt_pretrained_open(struct tt_comm *comm, const char *path, bool averages, st
     TT_TRY(tt_comm_agree(comm, rc));
     TT_TRY(tt_comm_broadcast(comm, found, sizeof *found, 0));
     w.path = tt_strdup(found->path);
+    w.kind = (enum tt_path_kind)found->kind;
     rc = tt_step_place(w.path, &w.place);
     if (rc == 0)
-        rc = found->kind == TT_PATH_STEP ? open_step(&w) : open_plain(&w);
+        rc = w.kind == TT_PATH_STEP ? open_step(&w) : open_plain(&w);
     TT_TRY(tt_comm_agree(comm, tt_step_explain(rc, w.path, &w.place)));
     *ret_weights = w;
     w = (struct tt_pretrained){0};
@@ -189,6 +193,11 @@ int tt_pretrained_tokenizer(const struct tt_pretrained *w, const char *folder, s
 
 /* --- packed weights --- */
 
+static enum tt_packing_choice plain_packing(enum tt_dtype stored, enum tt_dtype dtype)
+{
+    return stored == TT_BF16 && dtype == TT_F32 ? TT_PACKING_BF16 : TT_PACKING_NONE;
+}
+
 /* The packing in which the files store a weight, if memory can hold it so; NONE: another one. */
 static enum tt_packing_choice stored_packing(const struct tt_weights *weights, const struct tt_weight *weight,
                                              enum tt_dtype dtype)
@@ -198,20 +207,17 @@ static enum tt_packing_choice stored_packing(const struct tt_weights *weights, c
     while (--packing > TT_PACKING_BF16)
         if (tt_weights_keep_packing(weights, weight, packing))
             return packing;
-    return weight->dtype == TT_BF16 && dtype == TT_F32 ? TT_PACKING_BF16 : TT_PACKING_NONE;
+    return plain_packing(weight->dtype, dtype);
 }
 
-/* Keeps the matrices in the packings of the files. */
-static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bool *packable)
+/* Keeps the matrices of files in their packings. */
+static int pack_as_in_files(struct tt_pretrained *w, struct tt_source *source, enum tt_dtype dtype,
+                            const bool *packable)
 {
-    struct tt_source *source = NULL;
     struct tt_weights weights = {0};
     const char *unpacked = NULL;
     int rc = 0;
 
-    if (!w->is_hf)
-        return 0;
-    TT_TRY(tt_source_open(w->path, TT_PATH_PLAIN, &source));
     TT_TRY(tt_weights_import(source, w->model, TT_EXTRA_IGNORED, &weights));
     for (int i = 0; i < weights.n; i++) {
         struct tt_param *param = &w->model->params[weights.weight[i].number];
@@ -227,6 +233,33 @@ static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bo
                 tt_dtype_name(dtype));
 out:
     tt_weights_release(&weights);
+    return rc;
+}
+
+/* The same for the matrices of a checkpoint of titan's. */
+static int pack_as_in_checkpoint(struct tt_pretrained *w, struct tt_source *source, enum tt_dtype dtype,
+                                 const bool *packable)
+{
+    int rc = w->averages ? tt_manifest_use_averages(&source->manifest, source->path) : 0;
+
+    for (int p = 0; p < w->model->n_params && rc == 0; p++) {
+        const struct tt_manifest_tensor *t =
+            tt_manifest_find(&source->manifest, TT_CKPT_MODEL, w->model->params[p].name);
+
+        if (t && packable[p])
+            w->model->params[p].packing = plain_packing(t->dtype, dtype);
+    }
+    return rc;
+}
+
+static int pack_as_stored(struct tt_pretrained *w, enum tt_dtype dtype, const bool *packable)
+{
+    struct tt_source *source = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_source_open(w->path, w->kind, &source));
+    rc = (w->is_hf ? pack_as_in_files : pack_as_in_checkpoint)(w, source, dtype, packable);
+out:
     tt_source_free(source);
     return rc;
 }
@@ -280,32 +313,29 @@ int tt_pretrained_pack(struct tt_pretrained *w, const char *how, enum tt_dtype d
     };
     enum { WORDS = sizeof words / sizeof *words };
     bool *packable = tt_calloc((size_t)w->model->n_params + 1, sizeof *packable);
-    struct tt_ckpt_base base = {0};
-    bool is_apart = tt_ckpt_base_of(w->meta, &base);
+    struct tt_ckpt_base base;
     int word = 0, rc = 0;
 
     while (how && word < WORDS && strcmp(how, words[word]) != 0)
         word++;
     if (word == WORDS)
         TT_TRY(tt_cli_fail_choice("weights", how, words, WORDS));
-    if (w->base && !is_apart)
+    if (w->base && !w->is_apart)
         TT_TRY(tt_fail(TT_EUSAGE, "'%s' contains its weights\nhelp: leave out --base", w->path));
-    if (word > 0 && is_apart)
+    if (word > 0 && w->is_apart)
         TT_TRY(tt_fail(TT_EUSAGE,
                        "--weights %s is not for '%s', which has adapters of weights that are packed already\n"
                        "help: leave out --weights",
                        how, w->path));
-    if (word > 1 && !w->is_hf)
-        TT_TRY(tt_fail(TT_EUSAGE,
-                       "--weights %s converts the files of Hugging Face and GGUF, and '%s' is titan's\n"
-                       "help: titan ckpt consolidate makes such files of it: --format hf, or --format gguf --type q8_0",
-                       how, w->path));
     TT_TRY(tt_model_packable(w->model, generation, packable));
-    if (word == 0)
-        TT_TRY(pack_as_stored(w, dtype, packable));
-    else if (word > 1)
+    for (int p = 0; p < w->model->n_params; p++)
+        packable[p] = packable[p] && !w->model->params[p].adapter;
+    if (word > 1)
         TT_TRY(pack_all(w, (enum tt_packing_choice)(TT_PACKING_BF16 + word - 2), packable));
-    for (int p = 0; p < w->model->n_params && is_apart; p++)
+    else if (word == 0 && !w->is_apart)
+        TT_TRY(pack_as_stored(w, dtype, packable));
+    (void)tt_ckpt_base_of(w->meta, &base);
+    for (int p = 0; p < w->model->n_params && w->is_apart; p++)
         if (tt_lora_is_layer(&w->model->params[p]))
             w->model->params[p].packing = base.packing;
     for (int p = 0; p < w->model->n_params; p++)
@@ -348,7 +378,7 @@ static int check_base(struct tt_comm *comm, const struct tt_mesh *mesh, const st
         if (param->adapter || param->buffer || (param->packing ? !base->compares : chunk[p].dtype != base->dtype))
             continue;
         found = tt_base_digest_json((uint64_t)digest[p]);
-        rc = tt_base_compare(base, param->name, found, "--base PATH says where the weights of the run are now");
+        rc = tt_base_compare(base, param->name, found, TT_BASE_HELP);
         json_decref(found);
     }
 out:
@@ -360,19 +390,12 @@ out:
 static int load_apart(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_pretrained *w,
                       const struct tt_ckpt_base *base, struct tt_ckpt_chunk *chunk, unsigned *skip)
 {
-    const char *path = w->base ? w->base : base->path;
+    const char *path = NULL;
     struct tt_ckpt_state all = {.n_model = w->model->n_params, .model = chunk}, adapters = {0};
     json_t *meta = NULL;
-    bool exists = false;
-    int rc = path ? tt_path_exists(path, &exists)
-                  : tt_fail(TT_EDATA, "'%s' has only the adapters of a run that began from random weights", w->path);
+    int rc = 0;
 
-    if (rc == 0 && !exists)
-        rc = tt_fail(TT_EDATA,
-                     "'%s' has only the adapters of a run with packed weights, and the weights from which it began, "
-                     "'%s', do not exist\nhelp: --base PATH says where they are now",
-                     w->path, path);
-    TT_TRY(tt_comm_agree(comm, rc));
+    TT_TRY(tt_comm_agree(comm, tt_ckpt_base_find(base, w->path, w->base, &path)));
     TT_TRY(tt_hf_load(comm, path, NULL, w->model, &all));
     TT_TRY(check_base(comm, mesh, w, base, chunk));
     adapters.model = tt_calloc((size_t)all.n_model, sizeof *adapters.model);

@@ -271,8 +271,6 @@ case_mistakes_in_many_prompts_are_named() {
     expect_error 3 "cannot write 'nosuch/texts'"
     run generate run --prompts prompts --weights q5_0
     expect_error 2 "q5_0" "q4_0"
-    run generate run --prompts prompts --weights q8_0
-    expect_error 2 "--weights q8_0 converts the files of Hugging Face and GGUF" "help: titan ckpt consolidate"
 }
 
 case_prompts_without_text_are_refused() {

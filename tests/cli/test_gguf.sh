@@ -121,10 +121,12 @@ case_blocks_are_generated_from_as_they_are() {
             expect_json "assert found['weights']['$type'] >= 14 and 'unpacked' not in found['weights'], found['weights']
 assert found['memory_bytes'] > 0"
             tokens >found.txt
-            run generate hf $ask --weights $type
-            expect_ok
-            tokens >converted.txt
-            expect_same found.txt converted.txt
+            for of in hf run; do
+                run generate $of $ask --weights $type
+                expect_ok
+                tokens >converted.txt
+                expect_same found.txt converted.txt
+            done
             run generate x.gguf $ask --weights unpacked
             expect_json "assert list(found['weights']) == ['unpacked'], found['weights']"
             tokens >unpacked.txt
@@ -139,6 +141,45 @@ packed = json.load(open('packed.json'))
 assert packed['weights']['$type'] >= 13 and packed['loss'] == found['loss'], (packed, found)"
         rm x.gguf
     done
+}
+
+# Loading converts the matrices of titan's own checkpoints too, on any number of ranks. What they hold in bfloat16 stays
+# as it is, and adapters are not packed.
+case_matrices_of_checkpoints_are_converted_while_they_are_loaded() {
+    make_corpus
+    run train $tiny --checkpoint.enable --training.dtype=bfloat16 --training.mixed_precision_param=bfloat16 \
+        --ema.decay=0.5
+    expect_ok
+    run ckpt consolidate run hf --format hf
+    expect_ok
+    run ckpt consolidate run whole
+    expect_ok
+    text="--dataset text --dataset_path corpus.txt --seq_len 32 --json"
+    while read -r ranks path type more; do
+        run eval hf $text --weights $type
+        expect_ok
+        cp out hf.json
+        run_ranks "$ranks" eval "$path" $text --weights $type $more
+        expect_ok
+        expect_json "
+hf, kind = json.load(open('hf.json')), {'stored': 'bfloat16'}.get('$type', '$type')
+assert found['weights'] == hf['weights'] and found['weights'][kind] >= 13, found['weights']
+assert abs(found['loss'] - hf['loss']) <= ('tensor' in '$more') * 1e-6, (found, hf)"
+    done <<'EOF2'
+1 run stored
+2 run nf4
+2 whole int8 --parallelism.data_parallel_replicate_degree=2
+2 whole unpacked --parallelism.tensor_parallel_degree=2
+EOF2
+    run eval run $text --ema --weights q4_0
+    expect_ok
+    run_ranks 2 eval run $text --weights nf4 --parallelism.tensor_parallel_degree=2
+    expect_error 2 "--weights nf4 needs whole rows, which tensor parallelism cuts"
+    run train $tiny --checkpoint.enable --job.dump_folder=adapted --lora.rank=32
+    expect_ok
+    run generate adapted --prompt And --max-new-tokens 2 --weights q8_0 --json
+    expect_ok
+    expect_json "assert found['weights']['q8_0'] == 16 and found['weights']['unpacked'] >= 8, found['weights']"
 }
 
 # A file made from a run with the built-in tokenizer is enough to generate and to train; its tokens are the run's.

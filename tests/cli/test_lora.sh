@@ -107,12 +107,12 @@ case_a_base_that_changed_is_refused() {
     packed 1 run --model.hf_assets_path=same.gguf --training.steps=3 --lora.base_dtype=q4_0
     expect_error 3 'lora.base_dtype "q8_0"; this run has lora.base_dtype "q4_0"'
     run ckpt consolidate run merged --format hf
-    expect_error 3 "trained on other weights from base.gguf: '.*' has digest" "help: --base FOLDER says where they"
+    expect_error 3 "trained on other weights from base.gguf: '.*' has digest" "help: --base PATH says where they"
     refuse_file merged
     # the same weights at another place
     mv base.gguf other.gguf
     run ckpt consolidate run merged --format hf
-    expect_error 3 "weights from which it began, 'base.gguf', do not exist" "help: --base FOLDER says where they are"
+    expect_error 3 "weights from which it began, 'base.gguf', do not exist" "help: --base PATH says where they are"
     run ckpt consolidate run merged --format hf --base same.gguf
     expect_ok
     run ckpt consolidate run apart --adapter --base same.gguf
@@ -163,7 +163,7 @@ assert apart['weights']['q8_0'] >= 7 and abs(apart['loss'] - found['loss']) < 1e
     run ckpt consolidate base other.gguf --format gguf --type q4_0
     expect_ok
     run generate run $ask --base other.gguf
-    expect_error 3 "trained on other weights from base.gguf: '.*' has digest" "help: --base PATH says where the weights"
+    expect_error 3 "trained on other weights from base.gguf: '.*' has digest" "help: --base PATH says where they"
 }
 
 case_packed_weights_have_the_same_bits_on_any_layout() {
