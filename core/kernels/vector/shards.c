@@ -152,50 +152,27 @@ void TT_ISA(tt_adamw_bf16)(const struct tt_adamw_numbers *numbers, const struct 
 /*
  * --- moments of 8 bits ---
  *
- * A block is widened into floats and updated in vectors. Codes are found in tables, by gathers or one by one.
+ * A block is widened into floats and updated in vectors.
  */
 
+/* Writes whole vectors, as there is room for a whole block. */
 VF_INLINE void block_load(float *to, const uint8_t *code, const struct tt_dynamic *map, float largest, int64_t n)
 {
-#if defined(__AVX512BW__)
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        __m512i codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(vf_first(n - i), code + i));
+    uint8_t codes[TT_DYNAMIC_BLOCK] = {0};
 
-        vf_store_n(to + i, vf_mul(_mm512_i32gather_ps(codes, map->number, 4), vf_set(largest)), n - i);
-    }
-#else
-    for (int64_t i = 0; i < n; i++)
-        to[i] = map->number[code[i]] * largest;
-#endif
+    memcpy(codes, code, (size_t)n);
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store(to + i, vf_mul(vf_lookup(map->number, vn_load(codes + i)), vf_set(largest)));
 }
 
-/* The codes of tt_dynamic_code, or 0 in a block of zeros. Overwrites `from`. */
-VF_INLINE void block_store(uint8_t *code, float *from, const struct tt_dynamic *map, float largest, int64_t n)
+/* The codes of tt_dynamic_code, or 0 in a block of zeros. Reads whole vectors. */
+VF_INLINE void block_store(uint8_t *code, const float *from, const struct tt_dynamic *map, float largest, int64_t n)
 {
-    if (!(largest > 0.0F)) {
-        memset(code, 0, (size_t)n);
-        return;
-    }
-#if defined(__AVX512BW__)
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        const __m512i lowest = _mm512_set1_epi32(TT_DYNAMIC_LOWEST), highest = _mm512_set1_epi32(0x3f80);
-        vf x = vf_div(vf_load_n(from + i, n - i), vf_set(largest));
-        __m512i bucket = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_castps_si512(x), 1), 17), codes;
+    uint8_t codes[TT_DYNAMIC_BLOCK] = {0};
 
-        bucket = _mm512_sub_epi32(_mm512_min_epi32(_mm512_max_epi32(bucket, lowest), highest), lowest);
-        bucket =
-            _mm512_mask_add_epi32(bucket, vf_less(x, vf_zero()), bucket, _mm512_set1_epi32((int)sizeof map->lower[0]));
-        codes = _mm512_and_si512(_mm512_i32gather_epi32(bucket, map->lower, 1), _mm512_set1_epi32(0xff));
-        codes = _mm512_mask_add_epi32(codes, vf_less(_mm512_i32gather_ps(codes, map->middle, 4), x), codes,
-                                      _mm512_set1_epi32(1));
-        _mm512_mask_cvtepi32_storeu_epi8(code + i, vf_first(n - i), codes);
-    }
-#else
-    for (int64_t i = 0; i < n; i += VF_LANES)
-        vf_store_n(from + i, vf_div(vf_load_n(from + i, n - i), vf_set(largest)), n - i);
-    for (int64_t i = 0; i < n; i++)
-        code[i] = tt_dynamic_code(map, from[i]);
-#endif
+    for (int64_t i = 0; i < n && largest > 0.0F; i += VF_LANES)
+        vn_store(codes + i, vn_codes(map, vf_div(vf_load(from + i), vf_set(largest))));
+    memcpy(code, codes, (size_t)n);
 }
 
 /* A block of at most TT_DYNAMIC_BLOCK elements. The parameter is in `param`, or if that is NULL in `half`, where it is

@@ -255,6 +255,11 @@ VF_INLINE vf vf_choose(const vf *table, vn a)
     return _mm512_permutexvar_ps(a, *table);
 }
 
+VF_INLINE void vn_store(uint8_t *x, vn a)
+{
+    _mm_storeu_si128((__m128i *)(void *)x, _mm512_cvtepi32_epi8(a));
+}
+
 /* --- words of 64 bits --- */
 
 typedef __m512i vw;
@@ -512,6 +517,14 @@ VF_INLINE vf vf_choose(const vf *table, vn a)
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(a, 28)));
 }
 
+/* The lower bytes. */
+VF_INLINE void vn_store(uint8_t *x, vn a)
+{
+    __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+
+    _mm_storel_epi64((__m128i *)(void *)x, _mm_packus_epi16(halves, halves));
+}
+
 typedef __m256i vw;
 #define VW(operation) _mm256_##operation
 
@@ -599,6 +612,37 @@ VF_INLINE void vf_transpose(vf *x)
 #endif
 
 /* --- of both --- */
+
+VF_INLINE vf vf_lookup(const float *table, vn a)
+{
+#if defined(__AVX512F__)
+    return _mm512_i32gather_ps(a, table, 4);
+#else
+    return _mm256_i32gather_ps(table, a, 4);
+#endif
+}
+
+VF_INLINE vn vn_codes(const struct tt_dynamic *map, vf x)
+{
+#if defined(__AVX512F__)
+    const __m512i lowest = _mm512_set1_epi32(TT_DYNAMIC_LOWEST), highest = _mm512_set1_epi32(0x3f80);
+    __m512i bucket = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_castps_si512(x), 1), 17), codes;
+
+    bucket = _mm512_sub_epi32(_mm512_min_epi32(_mm512_max_epi32(bucket, lowest), highest), lowest);
+    bucket = _mm512_mask_add_epi32(bucket, vf_less(x, vf_zero()), bucket, _mm512_set1_epi32((int)sizeof map->lower[0]));
+    codes = _mm512_and_si512(_mm512_i32gather_epi32(bucket, map->lower, 1), _mm512_set1_epi32(0xff));
+    return _mm512_mask_add_epi32(codes, vf_less(vf_lookup(map->middle, codes), x), codes, _mm512_set1_epi32(1));
+#else
+    const __m256i lowest = _mm256_set1_epi32(TT_DYNAMIC_LOWEST), highest = _mm256_set1_epi32(0x3f80);
+    __m256i bucket = _mm256_srli_epi32(_mm256_slli_epi32(_mm256_castps_si256(x), 1), 17), codes;
+    __m256i negative = _mm256_and_si256(vf_less(x, vf_zero()), _mm256_set1_epi32((int)sizeof map->lower[0]));
+
+    bucket = _mm256_sub_epi32(_mm256_min_epi32(_mm256_max_epi32(bucket, lowest), highest), lowest);
+    codes = _mm256_i32gather_epi32((const int *)(const void *)map->lower, _mm256_add_epi32(bucket, negative), 1);
+    codes = _mm256_and_si256(codes, _mm256_set1_epi32(0xff));
+    return _mm256_sub_epi32(codes, vf_less(vf_lookup(map->middle, codes), x)); /* a true lane is -1 */
+#endif
+}
 
 /* The sum of the lanes: adds lane i + half to lane i, and repeats with half of the lanes. */
 VF_INLINE float vf_sum(vf a)
