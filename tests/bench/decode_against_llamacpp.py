@@ -5,8 +5,12 @@ after it, as medians, and the rate at which decoding reads the weights, also as 
 `titan bench`.
 
     tests/bench/decode_against_llamacpp.py --titan build/titan --python PYTHON_WITH_LLAMA_CPP [--types q4_0,q8_0,bf16]
-        [--threads 1,2] [--dtypes float32,bfloat16] [--layers 16] [--prompt 256] [--new 48] [--rounds 3]
-        [--bandwidth GB_PER_SECOND] [--folder KEPT] [--out result.json]
+        [--threads 1,2] [--dtypes float32,bfloat16] [--layers 16] [--prompt 256] [--new 48] [--rounds 3] [--batch 8]
+        [--bandwidth GB_PER_SECOND,...] [--no-llama] [--folder KEPT] [--out result.json]
+
+--types int8 and nf4 are for titan alone, which converts the file of bf16 while it loads it. --no-llama measures only
+titan and needs no llama.cpp, only the package gguf. --batch N also measures N prompts, together and one by one, and
+compares their texts.
 
 The model has the shape of a Llama of 1.1 billion parameters (16 layers) and random weights, whose blocks are written
 as they are: no side has to quantise. Both sides read the same file, use the same threads and compute the same number of
@@ -15,12 +19,14 @@ tokens; llama.cpp keeps its cache in float16, as by default. A benchmark, never 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 
 DIM, FFN, HEADS, KV_HEADS, VOCAB = 2048, 8192, 32, 8, 32000
+CONVERTED = ("int8", "nf4")
 
 # Writes FILE TYPE LAYERS.
 WRITE = """
@@ -113,6 +119,14 @@ def run(command):
     return done.stdout
 
 
+def read_bytes(a, kind):
+    """The bytes of the matrices that a token needs: all but the embedding, of which it reads one row."""
+    layer = 2 * DIM * DIM + 2 * DIM * DIM // HEADS * KV_HEADS + 3 * DIM * FFN
+    size = {"q4_0": 18 / 32, "q8_0": 34 / 32, "bf16": 2, "int8": 1, "nf4": 0.5 + 1 / 64}
+    head = {"q4_0": "q8_0", "int8": "bf16", "nf4": "bf16"}.get(kind, kind)
+    return a.layers * layer * size[kind] + VOCAB * DIM * size[head]
+
+
 def llama(a, path, threads, prompt):
     found = json.loads(run([a.python, "-c", LLAMA_SIDE, path, str(threads), json.dumps(prompt),
                             str(a.new)]).splitlines()[-1])
@@ -120,11 +134,35 @@ def llama(a, path, threads, prompt):
             "info": found["info"]}
 
 
-def titan(a, path, threads, prompt, dtype):
-    found = json.loads(run([a.titan, "generate", path, "--greedy", "--ignore-eos", "--json", "--dtype", dtype,
-                            "--prompt-tokens", ",".join(map(str, prompt)), "--max-new-tokens", str(a.new + 1),
-                            "--threads", str(threads)]))
+def titan_command(a, path, kind, threads, dtype):
+    return [a.titan, "generate", path, "--greedy", "--ignore-eos", "--dtype", dtype, "--max-new-tokens", str(a.new + 1),
+            "--threads", str(threads), "--weights", kind if kind in CONVERTED else "stored"]
+
+
+def titan(a, path, kind, threads, prompt, dtype):
+    found = json.loads(run([*titan_command(a, path, kind, threads, dtype), "--json", "--prompt-tokens",
+                            ",".join(map(str, prompt))]))
     return {"prompt": len(prompt) / found["prompt_seconds"], "new": a.new / found["seconds"]}
+
+
+def batches(a, path, kind, threads, prompt, dtype):
+    """Tokens per second of several texts, together and one by one; each text must be the same."""
+    rates, texts = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/prompts.jsonl", "w") as file:
+            for i in range(a.batch):
+                print(json.dumps({"prompt_tokens": prompt[i:] + prompt[:i]}), file=file)
+        for n in (a.batch, 1):
+            done = subprocess.run([*titan_command(a, path, kind, threads, dtype), "--prompts",
+                                   folder + "/prompts.jsonl", "--batch", str(n)], capture_output=True, text=True)
+            if done.returncode:
+                sys.exit(done.stderr)
+            tokens, seconds = re.search(r", (\d+) tokens in ([\d.]+) s: ", done.stderr).groups()
+            rates.append((int(tokens) - a.batch) / float(seconds)) # the first token of a text is the prompt's
+            texts.append(done.stdout)
+    if texts[0] != texts[1]:
+        sys.exit(f"{kind}: other texts in a batch")
+    return rates
 
 
 def median(rounds, what):
@@ -142,11 +180,14 @@ def main():
     p.add_argument("--prompt", type=int, default=256)
     p.add_argument("--new", type=int, default=48)
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--bandwidth", type=float, help="of titan bench, in GB/s, on all threads")
+    p.add_argument("--batch", type=int, default=0, help="how many prompts to generate together, and one by one")
+    p.add_argument("--bandwidth", default="", help="of titan bench, in GB/s, for each number of threads")
+    p.add_argument("--no-llama", action="store_true")
     p.add_argument("--folder", help="keeps the files there, and takes those that are there; else a temporary folder")
     p.add_argument("--out")
     a = p.parse_args()
     prompt = [1 + i * 7919 % (VOCAB - 1) for i in range(a.prompt)]
+    bandwidth = [float(x) for x in a.bandwidth.split(",") if x]
     results = []
     with tempfile.TemporaryDirectory() as made:
         folder = a.folder or made
@@ -154,29 +195,37 @@ def main():
         print(f"{'file':6} {'threads':7} {'side':20} {'prompt tok/s':>12} {'decode tok/s':>12} {'ratio':>6} "
               f"{'GB/s':>6} {'of bench':>8}")
         for kind in a.types.split(","):
-            path = f"{folder}/{kind}-{a.layers}.gguf"
+            stored = "bf16" if kind in CONVERTED else kind
+            path = f"{folder}/{stored}-{a.layers}.gguf"
             if not os.path.exists(path):
-                run([a.python, "-c", WRITE, path, kind, str(a.layers), *map(str, (DIM, FFN, HEADS, KV_HEADS, VOCAB))])
-            embedding = {"q4_0": 18 / 32, "q8_0": 34 / 32, "bf16": 2}[kind] * VOCAB * DIM
-            read = os.path.getsize(path) - embedding # a token reads one row of the embedding
-            for threads in map(int, a.threads.split(",")):
-                sides = {"llama.cpp": lambda: llama(a, path, threads, prompt)}
+                run([a.python, "-c", WRITE, path, stored, str(a.layers), *map(str, (DIM, FFN, HEADS, KV_HEADS, VOCAB))])
+            for i, threads in enumerate(map(int, a.threads.split(","))):
+                sides = {}
+                if not a.no_llama and kind not in CONVERTED:
+                    sides["llama.cpp"] = lambda: llama(a, path, threads, prompt)
                 for dtype in a.dtypes.split(","):
-                    sides[f"titan {dtype}"] = lambda dtype=dtype: titan(a, path, threads, prompt, dtype)
+                    sides[f"titan {dtype}"] = lambda dtype=dtype: titan(a, path, kind, threads, prompt, dtype)
                 found = {side: [] for side in sides}
                 for _ in range(a.rounds):
                     for side, once in sides.items():
                         found[side].append(once())
-                base = median(found["llama.cpp"], "new")
+                base = median(found["llama.cpp"], "new") if "llama.cpp" in found else float("nan")
                 for side, rounds in found.items():
                     rate = median(rounds, "new")
-                    share = f"{100 * rate * read / 1e9 / a.bandwidth:7.0f}%" if a.bandwidth else ""
+                    gigabytes = rate * read_bytes(a, kind) / 1e9
+                    share = f"{100 * gigabytes / bandwidth[i]:7.0f}%" if bandwidth else ""
                     print(f"{kind:6} {threads:7} {side:20} {median(rounds, 'prompt'):12.1f} {rate:12.2f} "
-                          f"{rate / base:6.2f} {rate * read / 1e9:6.2f} {share}", flush=True)
-                results.append({"type": kind, "threads": threads, "bytes": os.path.getsize(path), "rounds": found})
+                          f"{rate / base:6.2f} {gigabytes:6.2f} {share}", flush=True)
+                for dtype in a.dtypes.split(",") if a.batch else ():
+                    many, one = batches(a, path, kind, threads, prompt, dtype)
+                    print(f"{kind:6} {threads:7} titan {dtype}: {a.batch} prompts {many:.1f} tokens/s together, "
+                          f"{one:.1f} one by one: {many / one:.2f}", flush=True)
+                results.append({"type": kind, "threads": threads, "rounds": found})
             if not a.folder:
                 os.remove(path)
-    print(results[-1]["rounds"]["llama.cpp"][0]["version"], results[-1]["rounds"]["llama.cpp"][0]["info"])
+    for one in results[:1] if not a.no_llama else ():
+        for side in one["rounds"].get("llama.cpp", ())[:1]:
+            print(side["version"], side["info"])
     if a.out:
         with open(a.out, "w") as out:
             json.dump(results, out, indent=1)
