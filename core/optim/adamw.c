@@ -91,6 +91,37 @@ void tt_adamw_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt
     }
 }
 
+/* The largest magnitude. As numbers without a sign, floats have the order of their bits, of which compilers find the
+ * largest in vectors. */
+static float largest_of(const float *x, int64_t n)
+{
+    int32_t most = 0;
+    float largest;
+
+    for (int64_t i = 0; i < n; i++) {
+        int32_t bits;
+
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= INT32_MAX;
+        most = bits > most ? bits : most;
+    }
+    memcpy(&largest, &most, sizeof largest);
+    return largest;
+}
+
+/* Overwrites x. A block of zeros has code 0, as before the first step. */
+static void store_codes(const struct tt_dynamic *map, float *x, float largest, int64_t n, uint8_t *code)
+{
+    if (!(largest > 0.0F)) {
+        memset(code, 0, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= largest;
+    for (int64_t i = 0; i < n; i++)
+        code[i] = tt_dynamic_code(map, x[i]);
+}
+
 /* Callers pass param or half, and NULL for the other one. */
 static inline void update_blocks(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
                                  float *param, tt_bf16 *half, const float *grad, const struct tt_moment_blocks *moments,
@@ -114,13 +145,8 @@ static inline void update_blocks(const struct tt_adamw_numbers *numbers, const s
                                                      (uint16_t)tt_rng_bits(&rng, rounding->first + (uint64_t)(at + i)));
         }
         for (int k = 0; k < 2; k++) {
-            float most = 0.0F;
-
-            for (int64_t i = 0; i < size; i++)
-                most = fabsf(moment[k][i]) > most ? fabsf(moment[k][i]) : most;
-            moments->largest[k][block] = most;
-            for (int64_t i = 0; i < size; i++) /* a block of zeros has code 0, as before the first step */
-                moments->code[k][at + i] = most > 0.0F ? tt_dynamic_code(moments->map[k], moment[k][i] / most) : 0;
+            moments->largest[k][block] = largest_of(moment[k], size);
+            store_codes(moments->map[k], moment[k], moments->largest[k][block], size, moments->code[k] + at);
         }
     }
 }

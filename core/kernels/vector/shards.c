@@ -158,21 +158,29 @@ void TT_ISA(tt_adamw_bf16)(const struct tt_adamw_numbers *numbers, const struct 
 /* Writes whole vectors, as there is room for a whole block. */
 VF_INLINE void block_load(float *to, const uint8_t *code, const struct tt_dynamic *map, float largest, int64_t n)
 {
-    uint8_t codes[TT_DYNAMIC_BLOCK] = {0};
+    uint8_t some[TT_DYNAMIC_BLOCK];
 
-    memcpy(codes, code, (size_t)n);
+    if (n < TT_DYNAMIC_BLOCK) { /* whole vectors of codes, too */
+        memset(some, 0, sizeof some);
+        code = memcpy(some, code, (size_t)n);
+    }
     for (int64_t i = 0; i < n; i += VF_LANES)
-        vf_store(to + i, vf_mul(vf_lookup(map->number, vn_load(codes + i)), vf_set(largest)));
+        vf_store(to + i, vf_mul(vf_lookup(map->number, vn_load(code + i)), vf_set(largest)));
 }
 
 /* The codes of tt_dynamic_code, or 0 in a block of zeros. Reads whole vectors. */
 VF_INLINE void block_store(uint8_t *code, const float *from, const struct tt_dynamic *map, float largest, int64_t n)
 {
-    uint8_t codes[TT_DYNAMIC_BLOCK] = {0};
+    uint8_t some[TT_DYNAMIC_BLOCK], *to = n < TT_DYNAMIC_BLOCK ? some : code;
 
-    for (int64_t i = 0; i < n && largest > 0.0F; i += VF_LANES)
-        vn_store(codes + i, vn_codes(map, vf_div(vf_load(from + i), vf_set(largest))));
-    memcpy(code, codes, (size_t)n);
+    if (!(largest > 0.0F)) {
+        memset(code, 0, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vn_store(to + i, vn_codes(map, vf_div(vf_load(from + i), vf_set(largest))));
+    if (n < TT_DYNAMIC_BLOCK)
+        memcpy(code, some, (size_t)n);
 }
 
 /* A block of at most TT_DYNAMIC_BLOCK elements. The parameter is in `param`, or if that is NULL in `half`, where it is
