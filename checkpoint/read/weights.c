@@ -807,8 +807,10 @@ static int find_part(struct tt_weights *w, int i, bool *ret_missing)
     }
     found = tt_box_whole(stored->ndim, stored->shape);
     if (!tt_box_equal(&wanted, &found))
-        return tt_fail(TT_EDATA, "'%s': tensor '%s' is %s, wanted %s for the model's %s", w->source->path, t->name,
-                       tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
+        return tt_fail(TT_EDATA,
+                       "'%s': tensor '%s' is %s, wanted %s for the model's %s\n"
+                       "help: the sizes in the file are not those of its tensors; download it again, or ask its author",
+                       w->source->path, t->name, tt_box_text(b, sizeof b, &found), tt_box_text(a, sizeof a, &wanted),
                        w->model->params[part->param[0]].name);
     return 0;
 }

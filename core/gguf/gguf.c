@@ -440,7 +440,9 @@ static int check_data(struct tt_gguf *file)
         t->end += file->data_start;
         by_begin[i] = t;
         if (t->end > file->file_bytes)
-            rc = tt_fail(TT_EDATA, "'%s' is truncated: it has %" PRId64 " bytes, and tensor '%s' ends at byte %" PRId64,
+            rc = tt_fail(TT_EDATA,
+                         "'%s' is truncated: it has %" PRId64 " bytes, and tensor '%s' ends at byte %" PRId64
+                         "\nhelp: copy or download the file again",
                          file->path, file->file_bytes, t->name, t->end);
     }
     if (rc == 0)

@@ -428,7 +428,7 @@ case_damaged_files_are_named() {
     expect_ok
     head -c 700000 x.gguf >cut.gguf
     run generate cut.gguf --prompt x
-    expect_error 3 "'cut.gguf' is truncated: it has 700000 bytes"
+    expect_error 3 "'cut.gguf' is truncated: it has 700000 bytes" "help: copy or download the file again"
     run train --checkpoint.initial_load_path=cut.gguf --job.dump_folder=no
     expect_code 2
     expect_err "'cut.gguf' is truncated"
@@ -460,6 +460,44 @@ open("bad.gguf", "wb").write(data)'
         run ckpt inspect bad.gguf
         [ $code = 0 ] || [ $code = 3 ] || not_as "byte $at"
     done
+}
+
+# A type that titan does not read, and a shape that is not the model's: every command says so, once.
+case_tensors_that_do_not_fit_are_named_by_every_command() {
+    make_corpus
+    run train $tiny --checkpoint.enable
+    expect_ok
+    run ckpt consolidate run x.gguf --format gguf --type q8_0
+    expect_ok
+    python3 - <<'EOF2' || not_as "cannot be edited"
+import struct
+def edit(path, tensor, change):
+    data = bytearray(open("x.gguf", "rb").read())
+    at = data.index(tensor) + len(tensor)
+    n, = struct.unpack_from("<I", data, at)
+    shape = struct.unpack_from(f"<{n}Q", data, at + 4)
+    shape, kind = change(shape, *struct.unpack_from("<I", data, at + 4 + 8 * n))
+    struct.pack_into(f"<{n}QI", data, at + 4, *shape, kind)
+    open(path, "wb").write(data)
+edit("type.gguf", b"blk.0.attn_q.weight", lambda shape, kind: (shape, 14))
+edit("shape.gguf", b"blk.1.ffn_gate.weight", lambda shape, kind: (shape[::-1], kind))
+EOF2
+    more="--training.seq_len=32 --training.local_batch_size=2 --training.steps=1 --dataloader.cache_dir=cache
+        --training.dataset=text --training.dataset_path=corpus.txt --job.dump_folder=no"
+    while IFS='|' read -r file code message help; do
+        run generate $file.gguf --prompt x
+        expect_error 3 "$message" "$help"
+        run eval $file.gguf --dataset text --dataset_path corpus.txt --seq_len 32 --weights q4_0
+        expect_error 3 "$message" "$help"
+        run train $more --checkpoint.initial_load_path=$file.gguf
+        expect_error $code "$message" "$help"
+        run train $more --model.flavor=hf --model.hf_assets_path=$file.gguf --checkpoint.initial_load_in_hf \
+            --lora.rank=2 --lora.base_dtype=q8_0
+        expect_error $code "$message" "$help"
+    done <<'EOF2'
+type|2|'type.gguf': tensor 'blk.0.attn_q.weight' is Q6_K; titan reads F32, F16, BF16, Q8_0 and Q4_0|help: take the file
+shape|3|'shape.gguf': tensor 'blk.1.ffn_gate.weight' is .0:64, 0:128., wanted .0:128, 0:64. for|help: the sizes in the
+EOF2
 }
 
 run_cases
