@@ -155,7 +155,7 @@ case_bfloat16_gives_the_same_text_from_weights_of_either_type() {
     run generate run --prompt a --memory 1KiB
     expect_error 6 "--dtype bfloat16"
     run generate run --prompt a --memory 1KiB --dtype bfloat16
-    expect_error 6 "or use a smaller model"
+    expect_error 6 "or use --weights q8_0 or a smaller model"
 }
 
 # Hugging Face's layouts: permuted heads, transposed matrices, several parameters in one tensor. titan maps them in
