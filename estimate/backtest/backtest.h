@@ -34,7 +34,7 @@ struct tt_cluster_run {
     bool ac_stated;       /* the source says which activations are recomputed */
     bool four_bits;       /* 4-bit GEMMs, which are predicted as if they used 8 bits */
     bool stack_assumed;   /* the source does not say which software ran */
-    bool plain;           /* dense, bfloat16 or float16, below 128k tokens */
+    bool plain;           /* dense, bfloat16 or float16, all weights trained, below 128k tokens */
     const char *excluded; /* why the row does not count in the score for time; NULL: it counts */
     /* the row's reason why its peak does not count in the score for memory; "": no reason */
     const char *memory_excluded;

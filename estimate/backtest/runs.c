@@ -115,8 +115,8 @@ static const char *csv_get(const struct tt_csv *csv, int row, const char *column
 /* The numbers of a row, by the names of their columns. An empty cell is the column's default, or 0. */
 struct cells {
     double params, hidden, layers, heads, vocab, gpus, tp, pp, cp, ep, dp_shard, dp_replicate, sp, virtual_stages,
-        loss_chunks, state_copies, offload_layers, node_gbps, seq_len, local_batch, global_batch, micro_batch, step_s,
-        tps_per_gpu, mfu_percent, tflops_per_gpu, peak_mem_gib;
+        loss_chunks, state_copies, offload_layers, lora_rank, base_bits, document, node_gbps, seq_len, local_batch,
+        global_batch, micro_batch, step_s, tps_per_gpu, mfu_percent, tflops_per_gpu, peak_mem_gib;
 };
 
 /* Columns of numbers, their defaults, and their limits; beyond the limits, sums would overflow. */
@@ -147,6 +147,9 @@ static const struct {
     COLUMN(loss_chunks, 1, 1, 1e6, true),
     COLUMN(state_copies, 1, 1, 1e7, true),
     COLUMN(offload_layers, 0, 0, 1e5, true),
+    COLUMN(lora_rank, 0, 1, 65536, true),
+    COLUMN(base_bits, 0, 2, 16, false),
+    COLUMN(document, 0, 1, 1e9, false),
     COLUMN(node_gbps, 0, 1e-3, 1e9, false),
     COLUMN(seq_len, 0, 1, 1e9, true),
     COLUMN(local_batch, 0, 1, 1e9, true),
@@ -317,9 +320,16 @@ static void layout(const struct tt_csv *csv, int row, const struct cells *c, str
     job->async_tp = has_option(csv, row, "async_tp");
     job->keep_gathered = has_option(csv, row, "keep_gathered");
     job->balanced = has_option(csv, row, "balanced");
+    job->adjacent = has_option(csv, row, "adjacent");
     job->expert_overlap = has_option(csv, row, "expert_overlap");
     job->unfused_norm = has_option(csv, row, "unfused_norm");
     job->float_scores = has_option(csv, row, "float_scores");
+    job->document = c->document;
+    job->lora_rank = c->lora_rank;
+    job->base_bits = c->base_bits;
+    job->lora_targets = tt_cluster_targets(csv_get(csv, row, "lora_targets"));
+    if (has_option(csv, row, "pure_bf16"))
+        tt_cluster_pure_bf16(job);
 }
 
 /* --- the measurements --- */
@@ -382,7 +392,8 @@ static void read_row(const struct tt_csv *csv, int row, const struct cells *c, s
     if (run->excluded)
         return;
     run->four_bits = strstr(csv_get(csv, row, "precision"), "FP4") != NULL;
-    run->plain = !run->job.float8 && !(run->job.shape.experts > 0) && run->job.seq_len < 131072;
+    run->plain =
+        !run->job.float8 && !(run->job.shape.experts > 0) && !(run->job.lora_rank > 0) && run->job.seq_len < 131072;
     run->sec = measured(c, &run->job);
     if (run->oom || run->failed)
         run->excluded = "out of memory or failed";

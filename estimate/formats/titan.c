@@ -9,13 +9,6 @@
 /* Takes the adapters of lora.*. */
 static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *job)
 {
-    static const struct {
-        const char *name;
-        enum tt_cluster_target bit;
-    } targets[] = {{"q_proj", TT_TARGET_Q},      {"k_proj", TT_TARGET_K},       {"v_proj", TT_TARGET_V},
-                   {"o_proj", TT_TARGET_O},      {"gate_proj", TT_TARGET_GATE}, {"up_proj", TT_TARGET_UP},
-                   {"down_proj", TT_TARGET_DOWN}};
-
     static const double bits[TT_PACKINGS] = {[TT_PACKING_BF16] = 16,
                                              [TT_PACKING_INT8] = 8,
                                              [TT_PACKING_NF4] = 4,
@@ -26,9 +19,7 @@ static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *jo
     job->base_bits = bits[cfg->lora.base_dtype];
     job->lora_targets = 0;
     for (int i = 0; i < cfg->lora.target_modules.n; i++)
-        for (size_t k = 0; k < sizeof targets / sizeof *targets; k++)
-            if (strcmp(cfg->lora.target_modules.word[i], targets[k].name) == 0)
-                job->lora_targets |= (unsigned)targets[k].bit;
+        job->lora_targets |= tt_cluster_targets(cfg->lora.target_modules.word[i]);
 }
 
 /* The optimizer whose memory and time are predicted. A switch, so that the compiler asks for new optimizers. */

@@ -158,6 +158,10 @@ double tt_cluster_exchange_sec(const struct tt_cluster_job *job, struct tt_clust
         return 0;
     near = bytes * places_met(g.near, copies * g.near / g.n) * (g.near - 1) / g.near;
     far = bytes * places_met(nodes_allowed(&job->shape, nodes), copies) * (nodes - 1) / nodes;
+    if (job->adjacent) { /* a token goes to one node, and there to as many ranks as hold its experts */
+        near = bytes * fmax(1, copies * g.n / job->shape.experts) * (g.near - 1) / g.near;
+        far = bytes * (nodes - 1) / nodes;
+    }
     return latency(job, g, bytes) + fmax(near / up, far / net);
 }
 

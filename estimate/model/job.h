@@ -116,15 +116,17 @@ struct tt_cluster_job {
     double gradient_bytes;  /* bytes per gradient in transfers; 0: the stack's number */
     bool keep_gathered;     /* parameters stay gathered from forward to backward */
     bool float8, async_tp;
-    bool float8_rows;    /* float8 with a scale for each row: slower, and parameters are gathered in bfloat16 */
-    bool float32;        /* GEMMs and gathered parameters are float32, as in titan without mixed precision */
-    bool unfused_norm;   /* norms are chains of small kernels on whole rows */
-    bool float_scores;   /* unfused attention in float32, without a fused softmax */
-    bool whole_logits;   /* tensor-parallel ranks gather the logits, and each computes the whole loss */
-    double loss_chunks;  /* number of chunks of the loss; 0: one */
-    int kernel;          /* of attention; -1: the stack's kernel */
-    double node_net;     /* bytes/s of a node's network cards; 0: the machine's number */
-    bool balanced;       /* every expert gets the same number of tokens, as benchmarks may force */
+    bool float8_rows;   /* float8 with a scale for each row: slower, and parameters are gathered in bfloat16 */
+    bool float32;       /* GEMMs and gathered parameters are float32, as in titan without mixed precision */
+    bool unfused_norm;  /* norms are chains of small kernels on whole rows */
+    bool float_scores;  /* unfused attention in float32, without a fused softmax */
+    bool whole_logits;  /* tensor-parallel ranks gather the logits, and each computes the whole loss */
+    double loss_chunks; /* number of chunks of the loss; 0: one */
+    int kernel;         /* of attention; -1: the stack's kernel */
+    double node_net;    /* bytes/s of a node's network cards; 0: the machine's number */
+    double document; /* mean tokens of the documents in a sequence, if they do not attend to each other; 0: they do */
+    bool balanced;   /* every expert gets the same number of tokens, as benchmarks may force */
+    bool adjacent;   /* the experts of a token are neighbours, as with counters in place of a router */
     bool expert_overlap; /* the all-to-all overlaps another microbatch */
 
     /* The trained parameters, and the types. */
@@ -213,6 +215,9 @@ double tt_cluster_block_params(const struct tt_cluster_shape *shape, bool expert
  */
 double tt_cluster_trained(const struct tt_cluster_job *job);
 double tt_cluster_gathered_bytes(const struct tt_cluster_job *job);
+
+/** Bits of the targets in a text such as "q_proj v_proj" or "q v"; skips other words. */
+unsigned tt_cluster_targets(const char *names);
 
 /** The rows and columns of the weight that a target names, in a layer without experts or in one expert; false: there is
  * no such weight in such a layer. */

@@ -133,6 +133,24 @@ bool tt_cluster_adapts(const struct tt_cluster_job *job, enum tt_cluster_target 
     return job->lora_rank > 0 && ((job->lora_targets ? job->lora_targets : TT_TARGETS_ALL) & (unsigned)target) != 0;
 }
 
+unsigned tt_cluster_targets(const char *names)
+{
+    static const char *const words[] = {"q", "k", "v", "o", "gate", "up", "down"};
+    static const char tail[] = "_proj";
+    unsigned bits = 0;
+
+    for (const char *at = names; *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " "), last = sizeof tail - 1;
+        size_t stem = n > last && strncmp(at + n - last, tail, last) == 0 ? n - last : n;
+
+        for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
+            if (strlen(words[i]) == stem && strncmp(at, words[i], stem) == 0)
+                bits |= 1U << i;
+        at += n;
+    }
+    return bits;
+}
+
 bool tt_cluster_target_size(const struct tt_cluster_shape *s, enum tt_cluster_target target, bool expert,
                             double *ret_outputs, double *ret_inputs)
 {

@@ -86,7 +86,8 @@ static const double norm_bytes = 80;
 static const double latent_bytes = 6;
 
 /* Attention with context parallelism: smaller blocks, uneven masks, merging of partial results. Fitted to five runs of
- * torchtitan and Llama 3. */
+ * torchtitan and Llama 3. In TransformerEngine's ring, ranks have equal work and merge beside the next block, so the
+ * only loss is that of shorter blocks, of which a rank holds two. */
 static const double ring_work = 1.3;
 
 /* For a layer with experts: the share of forward in the host's time, and the part of it up to the router. From issues
@@ -240,6 +241,10 @@ static void adapters(const struct tt_cluster_job *job, bool experts, bool backwa
     }
 }
 
+/* Kernels that unpack weights in 4 bits reach a third of the memory's rate: on A100, litgpt's runs of 7B and 13B with
+ * bitsandbytes take 79 and 191 ms longer than the same runs with weights in bfloat16 (its resource-tables.md). */
+static const double unpack_share = 1.0 / 3;
+
 /* Seconds of a pass over the quantised weights of a layer: they are read, and written in bfloat16 before each GEMM. */
 static double dequantise(const struct tt_cluster_job *job, bool experts)
 {
@@ -247,7 +252,8 @@ static double dequantise(const struct tt_cluster_job *job, bool experts)
 
     if (!(job->lora_rank > 0) || !(job->base_bits > 0) || job->base_bits >= 16)
         return 0;
-    return (bytes + 2) * tt_cluster_block_params(&job->shape, experts) * held / job->tp / memory_rate(job);
+    return (bytes + 2) * tt_cluster_block_params(&job->shape, experts) * held / job->tp /
+           (unpack_share * memory_rate(job));
 }
 
 static double products(const struct tt_cluster_job *job, bool experts, bool backward)
@@ -295,7 +301,7 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
 {
     const struct tt_cluster_shape *s = &job->shape;
     int kernel = tt_cluster_kernel(job);
-    double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec;
+    double width = tt_cluster_score_width(s) / job->tp, share = machine_number(job, TT_M_FLASH2), flops, sec, block;
     double peak = tt_cluster_peak_flops(job) * machine_number(job, TT_M_CLOCK);
 
     flops = 4 * rows(job) * length * width;
@@ -309,8 +315,9 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
         share = machine_number(job, TT_M_FLASH1);
     else if (kernel == 3)
         share = machine_number(job, TT_M_FLASH3);
-    share *= stack_number(job, TT_S_ATTENTION) * length / (length + half_length);
-    if (job->cp > 1)
+    block = job->cp > 1 && tt_cluster_stack_is_megatron(job->stack) ? length / (2 * job->cp) : length;
+    share *= stack_number(job, TT_S_ATTENTION) * block / (block + half_length);
+    if (job->cp > 1 && block >= length)
         share /= ring_work;
     if (s->head_dim < 100) /* small heads use the GEMM units less efficiently */
         share *= 0.9;
@@ -321,10 +328,11 @@ static double scores(const struct tt_cluster_job *job, double length, bool backw
 static double attention(const struct tt_cluster_job *job, bool backward)
 {
     double share = job->shape.window > 0 ? job->shape.window_layers / job->shape.layers : 0, sec;
+    double length = job->document > 0 ? fmin(job->document, job->seq_len) : job->seq_len;
 
-    sec = (1 - share) * scores(job, job->seq_len, backward);
+    sec = (1 - share) * scores(job, length, backward);
     if (share > 0)
-        sec += share * scores(job, fmin(2 * job->shape.window, job->seq_len), backward);
+        sec += share * scores(job, fmin(2 * job->shape.window, length), backward);
     return sec;
 }
 
@@ -476,13 +484,16 @@ static double tensor_sec(const struct tt_cluster_job *job, bool experts, double 
                 : tt_cluster_reduce_sec(job, g, bytes));
 }
 
+/* Exposed seconds of the traffic of keys and values. In TransformerEngine's ring, the next block travels while
+ * attention works on the last one. */
 static double context_sec(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;
     double bytes =
         2 * 2 * tt_cluster_widened(job) * job->micro_batch * job->seq_len * s->kv_heads * s->head_dim / job->tp;
+    double sec = 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
 
-    return 3 * tt_cluster_gather_sec(job, tt_cluster_group(job, job->cp, job->tp), bytes);
+    return tt_cluster_stack_is_megatron(job->stack) ? fmax(0, sec - attention(job, false) - attention(job, true)) : sec;
 }
 
 /* The time of the all-to-all that takes tokens to their experts and back, in forward and backward; quantized tokens
@@ -519,6 +530,18 @@ static double stall_sec(const struct tt_cluster_job *job, const struct tt_cluste
     return (1 + again) * (fmax(0, host_router * forward - router) +
                           fmax(0, (1 - host_router) * forward - (work->forward - router))) +
            fmax(0, host - forward - backward);
+}
+
+/* Seconds of the host for a layer without experts. An adapter adds launches to the 120 of a layer without them: of a
+ * cast, dropout, two products, a scale and a sum in forward, and two for each of these in backward. */
+static double dense_host(const struct tt_cluster_job *job)
+{
+    const double launches = 18.0 / 120;
+    int n = 0;
+
+    for (int bit = TT_TARGET_Q; bit <= TT_TARGET_DOWN; bit *= 2)
+        n += tt_cluster_adapts(job, (enum tt_cluster_target)bit);
+    return stack_number(job, TT_S_HOST) * (1 + launches * n);
 }
 
 /* Seconds of adding gradients of a rank's parameters to the sum over microbatches, on average over these, unless the
@@ -571,9 +594,8 @@ static void layer_work(const struct tt_cluster_job *job, bool experts, struct tt
         .tensor = tensor_sec(job, experts, again.sums),
         .context = context_sec(job),
         .expert = experts ? (1 + again.exchange) * expert_sec(job) : 0,
-        .host = waits ? 0
-                      : (experts ? expert_host(job) : stack_number(job, TT_S_HOST)) *
-                            (1 + (again.gemm / forward + again.rest) / 6),
+        .host =
+            waits ? 0 : (experts ? expert_host(job) : dense_host(job)) * (1 + (again.gemm / forward + again.rest) / 6),
     };
     work->forward = forward + adapt[0] + join[0] + attention(job, false) + bytes / memory_rate(job) +
                     work->tensor / (2 + again.sums) + work->context / 3 + (experts ? expert_sec(job) / 2 : 0);

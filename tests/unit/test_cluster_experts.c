@@ -154,6 +154,23 @@ static void sums_hide_behind_one_microbatch(void **state)
     assert_true(two.data < 0.2 * one.data);
 }
 
+/* AutoModel's benchmarks replace the router by a counter, so that a token's experts are neighbours: 4 of 128 are on two
+ * ranks of one node, and not on three or four of eight nodes. */
+static void neighbouring_experts_need_less_traffic(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_time random, counted;
+
+    assert_true(tt_cluster_shape_find("gpt-oss-120b", &job.shape));
+    job.shard = job.ep = 64;
+    job.balanced = true;
+    tt_cluster_step(&job, &random);
+    job.adjacent = true;
+    tt_cluster_step(&job, &counted);
+    assert_true(counted.expert < 0.5 * random.expert && counted.expert > 0.1 * random.expert);
+    assert_true(counted.gemm == random.gemm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +179,7 @@ int main(void)
         cmocka_unit_test(experts_have_their_price),
         cmocka_unit_test(more_experts_keep_the_host_busier),
         cmocka_unit_test(sums_hide_behind_one_microbatch),
+        cmocka_unit_test(neighbouring_experts_need_less_traffic),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

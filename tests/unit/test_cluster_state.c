@@ -277,6 +277,74 @@ static void copies_of_the_state_cost_memory(void **state)
     assert_true(seconds(&near) != seconds(&job));
 }
 
+/* Qwen's README: LoRA of all matrices of 1.8B, with recomputation, on one A100: 8 sequences of 256 tokens take 1.0 s,
+ * as long as 8 of 512, since the host launches the kernels of the adapters, too. */
+static void adapters_keep_the_host_busy(void **state)
+{
+    struct tt_cluster_job job = job_of("qwen1.5-1.8b", "a100-80", "hf-trainer", 1, 1, 256), plain;
+    double few, many;
+
+    job.n_micro = 8;
+    job.again = TT_AGAIN_FULL;
+    plain = job;
+    job.lora_rank = 64;
+    few = seconds(&job);
+    assert_true(few > 0.9 && few < 1.15 && seconds(&plain) < 0.7 * few);
+    job.seq_len = 512;
+    many = seconds(&job);
+    assert_true(many < 1.02 * few);
+    job.lora_targets = tt_cluster_targets("q_proj v_proj");
+    assert_int_equal(job.lora_targets, TT_TARGET_Q | TT_TARGET_V);
+    assert_int_equal(tt_cluster_targets("q k v o gate up down other_proj"), TT_TARGETS_ALL);
+    assert_true(seconds(&job) < 0.7 * many);
+}
+
+/* litgpt's table: Llama 2 7B with weights in 4 bits takes 79 ms longer than in 16 bits, 13B 191 ms. */
+static void weights_in_4_bits_take_time_to_unpack(void **state)
+{
+    struct tt_cluster_job job = job_of("llama2-7b", "a100-40", "pytorch-plain", 1, 1, 1304), packed = job;
+
+    job.lora_rank = packed.lora_rank = 8;
+    packed.base_bits = 4;
+    assert_true(seconds(&packed) - seconds(&job) > 0.06 && seconds(&packed) - seconds(&job) < 0.1);
+}
+
+/* Sequences of short documents need hardly any time for attention; longer ones than the sequence change nothing. */
+static void documents_do_not_attend_to_each_other(void **state)
+{
+    struct tt_cluster_job job = job_of("llama3.1-8b", "h100-sxm", "megatron-bridge", 1, 1, 4096);
+    struct tt_cluster_time whole, parts;
+
+    tt_cluster_step(&job, &whole);
+    job.document = 250;
+    tt_cluster_step(&job, &parts);
+    assert_true(parts.attention < 0.25 * whole.attention && parts.gemm == whole.gemm);
+    job.document = 1e6;
+    assert_true(seconds(&job) == whole.total);
+}
+
+/* NeMo's table of long sequences: from 16k tokens on 16 devices to 1M tokens on 1024 devices, the rate falls only from
+ * 660 to 536 TFLOP/s. */
+static void long_sequences_hide_their_ring(void **state)
+{
+    struct tt_cluster_job job = job_of("llama2-7b", "h100-sxm", "megatron-bridge", 1, 1, 1048576);
+    struct tt_cluster_time ring, gathered;
+
+    job.replicate = 4;
+    job.tp = 8;
+    job.cp = 32;
+    job.sequence_parallel = true;
+    tt_cluster_step(&job, &ring);
+    assert_true(ring.context == 0);
+    assert_int_equal(tt_cluster_stack_find("torchtitan-compile-2025", &job.stack), 0);
+    tt_cluster_step(&job, &gathered);
+    assert_true(gathered.context > 0.1 * gathered.total);
+    job.seq_len = 8192; /* a rank's blocks of 128 tokens use the device badly */
+    assert_int_equal(tt_cluster_stack_find("megatron-bridge", &job.stack), 0);
+    tt_cluster_step(&job, &gathered);
+    assert_true(gathered.attention > 3 * ring.attention / (128 * 128));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +359,10 @@ int main(void)
         cmocka_unit_test(weights_and_cache_of_inference_are_counted),
         cmocka_unit_test(unaligned_widths_are_slower),
         cmocka_unit_test(copies_of_the_state_cost_memory),
+        cmocka_unit_test(adapters_keep_the_host_busy),
+        cmocka_unit_test(weights_in_4_bits_take_time_to_unpack),
+        cmocka_unit_test(documents_do_not_attend_to_each_other),
+        cmocka_unit_test(long_sequences_hide_their_ring),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
