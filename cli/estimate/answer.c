@@ -20,7 +20,7 @@ double tt_cluster_run_tokens(const struct tt_cluster_inputs *in, const struct tt
 void tt_cluster_answer_search(const struct tt_cluster_question *q, const struct tt_cluster_job *job, double devices,
                               int most, struct tt_cluster_found *ret_found)
 {
-    (q->in->typed.fixed_again ? tt_cluster_search_as : tt_cluster_search)(job, devices, q->usable, most, ret_found);
+    tt_cluster_search(job, devices, q->usable, most, &q->in->typed.fixed, ret_found);
 }
 
 /* --- ways out --- */
@@ -134,6 +134,22 @@ static void find_remedies(const struct tt_cluster_question *q, int devices, stru
 
 /* --- the layout --- */
 
+/* No layout can run, whether or not it fits. */
+static int fail_none(const struct tt_cluster_question *q, const struct tt_cluster_job *job, int devices,
+                     const struct tt_cluster_found *found)
+{
+    bool fixes = tt_cluster_typed_limits(q->args);
+    const char *why = found->fault[0].n > 0 ? found->fault[0].why
+                      : fixes               ? "the fixed degrees do not divide the devices, or the batch"
+                                            : "the devices do not divide the batch";
+
+    return tt_fail(TT_EUSAGE,
+                   "estimate: no layout of %.0f sequences a step can run on %d devices: %s\nhelp: choose another "
+                   "--batch%s or another number",
+                   tt_cluster_tokens(job) / job->seq_len, devices, why,
+                   fixes ? ", other degrees (--tp, --pp, --cp, --ep, --micro-batch)" : "");
+}
+
 int tt_cluster_answer_for(const struct tt_cluster_question *q, int devices, struct tt_cluster_answer *ret_answer)
 {
     struct tt_cluster_answer *a = ret_answer;
@@ -155,10 +171,7 @@ int tt_cluster_answer_for(const struct tt_cluster_question *q, int devices, stru
         else if (found.n_tried > 0)
             job = found.least.job;
         else
-            TT_TRY(tt_fail(TT_EUSAGE,
-                           "estimate: no layout of %.0f sequences a step can run on %d devices\nhelp: choose another "
-                           "--batch or another number",
-                           tt_cluster_tokens(&job) / job.seq_len, devices));
+            TT_TRY(fail_none(q, &job, devices, &found));
     }
     tt_cluster_view_fill(&a->view, &job, q->usable, tt_cluster_run_tokens(q->in, &job), q->test);
     if (a->view.fit == TT_FIT_NO)

@@ -434,9 +434,43 @@ out:
     return rc;
 }
 
+static bool names_stack(const struct tt_args *args)
+{
+    return tt_args_has(args, "stack") || tt_args_has(args, "zero");
+}
+
+/* The stack of --stack or --zero; NULL: the default. */
+static int stack_of(const struct tt_args *args, const char **ret_stack)
+{
+    static const char *const zero[] = {"deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3"};
+    int64_t stage = 0;
+    int rc = tt_cli_count("estimate", args, "zero", 1, 3, &stage);
+
+    *ret_stack = tt_args_last(args, "stack");
+    if (rc < 0 || stage == 0)
+        return rc;
+    if (*ret_stack)
+        return tt_fail(TT_EUSAGE, "estimate: --zero and --stack both name the software\nhelp: leave one of them out");
+    *ret_stack = zero[stage - 1];
+    return 0;
+}
+
+/* DeepSpeed and Hugging Face's Trainer divide models of transformers over data-parallel ranks alone. */
+static void fix_degrees(struct tt_cluster_inputs *in)
+{
+    struct tt_cluster_fixed *f = &in->typed.fixed;
+    double *degree[] = {&f->tp, &f->pp, &f->cp, &f->ep};
+
+    if (!tt_text_begins(in->stack.name, "deepspeed-zero") && strcmp(in->stack.name, "hf-trainer") != 0)
+        return;
+    for (size_t i = 0; i < sizeof degree / sizeof *degree; i++)
+        if (*degree[i] == 0)
+            *degree[i] = 1;
+}
+
 int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_args *args)
 {
-    const char *machine = tt_args_last(args, "machine"), *stack = tt_args_last(args, "stack"), *log;
+    const char *machine = tt_args_last(args, "machine"), *stack, *log;
     const char *name = in->typed.machine ? in->typed.machine : machine ? machine : "h100-sxm";
     char *text = NULL;
     size_t size;
@@ -454,7 +488,9 @@ int tt_cluster_inputs_hardware(struct tt_cluster_inputs *in, const struct tt_arg
     }
     if (in->typed.network > 0)
         in->machine.number[TT_M_NODE_NET] = (struct tt_cluster_number){in->typed.network, "--network"};
+    TT_TRY(stack_of(args, &stack));
     TT_TRY(read_stack(in, stack ? stack : tt_cluster_is_cpu(&in->machine) ? "titan" : default_stack));
+    fix_degrees(in);
 out:
     tt_free(text);
     return rc;
@@ -622,7 +658,7 @@ static int read_megatron(struct tt_cluster_inputs *in, const struct tt_args *arg
                                   "help: leave --config, --model and --torchtitan out"));
     TT_TRY(tt_cluster_megatron_read(file, given, &in->notes, &in->foreign));
     in->model = tt_format("a model of %.3gB parameters", tt_cluster_params(&in->foreign.job.shape) / 1e9);
-    if (!tt_args_has(args, "stack")) /* fused attention is newer than the A100 */
+    if (!names_stack(args)) /* fused attention is newer than the A100 */
         TT_TRY(read_stack(in, tt_text_begins(in->machine.name, "a100") ? "megatron-2023" : "megatron-lm"));
     if (!in->foreign.distributed_optimizer) {
         number[TT_S_STATE_WHOLE].value += number[TT_S_STATE_SHARD].value;
@@ -667,7 +703,7 @@ static int read_foreign(struct tt_cluster_inputs *in, const struct tt_args *args
         TT_TRY(read_megatron(in, args, &given, megatron));
     else if (torchtitan || given.n_words) {
         TT_TRY(tt_cluster_recipe_read(torchtitan, &given, &in->notes, &in->foreign));
-        if (!tt_args_has(args, "stack"))
+        if (!names_stack(args))
             TT_TRY(read_stack(in, in->foreign.compiled ? default_stack : eager_stack));
         *ret_model = *ret_model ? *ret_model : in->foreign.model;
     }
@@ -710,6 +746,9 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     if (!tt_args_has(args, "config"))
         add_default(in);
     in->is_laid_out = is_laid_out(in, args);
+    if (in->is_laid_out && tt_cluster_typed_limits(args))
+        TT_TRY(tt_fail(TT_EUSAGE, "estimate: --tp, --pp, --cp, --ep and --micro-batch limit a search, but a file or a "
+                                  "key already says the layout\nhelp: change it there, or leave it out"));
     TT_TRY(take_overrides(in, in->foreign.n, (const char *const *)in->foreign.override));
     TT_TRY(take_overrides(in, in->typed.n_overrides, (const char *const *)in->typed.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));

@@ -65,11 +65,12 @@ static void add_step(const struct tt_cluster_time *t, struct tt_text *out)
 {
     enum { LANE = 20, LEFT = 130, RIGHT = 84 };
     double at = 0, scale = (HALF - LEFT - RIGHT) / t->total;
+    char count[24];
     int n = 0;
 
     for (int i = 0; i < TT_CLUSTER_PARTS; i++)
         n += tt_cluster_part_sec(t, &tt_cluster_parts[i]) > 0.002 * t->total;
-    tt_text_add(out, "<section><h2>A step of %.3g s</h2>\n", t->total);
+    tt_text_add(out, "<section><h2>A step of %s s</h2>\n", tt_cluster_sec_text(count, sizeof count, t->total));
     begin_svg(HALF, n * LANE + 4, out);
     for (int i = 0, lane = 0; i < TT_CLUSTER_PARTS; i++) {
         double sec = tt_cluster_part_sec(t, &tt_cluster_parts[i]), y = lane * LANE;
@@ -82,7 +83,8 @@ static void add_step(const struct tt_cluster_time *t, struct tt_text *out)
         tt_svg_text(out, LEFT - 8, y + 14, "end", "class=\"strong\"", tt_cluster_parts[i].title);
         tt_text_add(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>\n", LEFT, HALF, y + LANE,
                     y + LANE);
-        (void)snprintf(text, sizeof text, "%.3g s, %.1f %%", sec, 100 * sec / t->total);
+        (void)snprintf(text, sizeof text, "%s s, %.1f %%", tt_cluster_sec_text(count, sizeof count, sec),
+                       100 * sec / t->total);
         rect(LEFT + at * scale, y + 3, sec * scale, LANE - 6, tt_cluster_picture_color(i), text, out);
         tt_svg_text(out, LEFT + (at + sec) * scale + 6, y + 14, "start", "", text);
         at += sec;
@@ -247,7 +249,7 @@ static void add_head(const struct tt_cluster_answer *a, struct tt_text *out)
     const struct tt_cluster_view *v = &a->view;
     const struct tt_cluster_job *job = &v->layout.job;
     struct tt_text verdict = {0}, about = {0};
-    char count[24];
+    char count[24], sec[24];
 
     tt_cluster_answer_verdict(a, &verdict);
     tt_text_add(out, "<header><h1 class=\"%s\">", v->fit == TT_FIT_NO ? "no" : "yes");
@@ -258,8 +260,9 @@ static void add_head(const struct tt_cluster_answer *a, struct tt_text *out)
     tt_cluster_answer_layout(a, &about);
     tt_text_add(out, "</h1><p>");
     tt_text_add_xml(out, about.text);
-    tt_text_add(out, "</p><p>Step %.3g s, in 8 of 10 cases %.3g to %.3g s. ", v->layout.time.total,
-                v->layout.time.total * (1 - v->below), v->layout.time.total * (1 + v->above));
+    tt_text_add(out, "</p><p>Step %s s, in 8 of 10 cases ", tt_cluster_sec_text(sec, sizeof sec, v->layout.time.total));
+    tt_text_add(out, "%s to ", tt_cluster_sec_text(sec, sizeof sec, v->layout.time.total * (1 - v->below)));
+    tt_text_add(out, "%s s. ", tt_cluster_sec_text(sec, sizeof sec, v->layout.time.total * (1 + v->above)));
     for (int i = 0; i < v->n_near; i++) {
         tt_text_add(out, "%s", i == 0 ? "Measured runs near it: " : ", ");
         tt_text_add_xml(out, v->near[i]->id);

@@ -145,6 +145,21 @@ void tt_cluster_print_wrapped(struct tt_text *text, int indent)
     tt_text_release(text);
 }
 
+const char *tt_cluster_sec_text(char *buf, size_t size, double sec)
+{
+    if (sec >= 999.5)
+        return tt_text_count(buf, size, (int64_t)llround(sec));
+    (void)snprintf(buf, size, "%.3g", sec);
+    return buf;
+}
+
+const char *tt_cluster_type_text(const struct tt_cluster_job *job)
+{
+    bool has_bfloat16 = !strstr(job->machine->title, "no bfloat16");
+
+    return job->float32 ? "float32" : has_bfloat16 ? "bfloat16" : "float16";
+}
+
 const char *tt_cluster_params_text(char *buf, size_t size, const struct tt_cluster_shape *shape)
 {
     double n = tt_cluster_params(shape);
@@ -441,8 +456,7 @@ void tt_cluster_print_found(const struct tt_cluster_found *f, const struct tt_cl
     if (f->n > 0)
         tt_print_broken(14, "days          for %.4g tokens, 80 %%: -%.0f to +%.0f %%; MFU of %s's %.4g TFLOP/s\n",
                         first->course.tokens, 100 * first->below, 100 * first->above,
-                        first->layout.job.float32 ? "float32" : "bfloat16",
-                        tt_cluster_peak_flops(&first->layout.job) / 1e12);
+                        tt_cluster_type_text(&first->layout.job), tt_cluster_peak_flops(&first->layout.job) / 1e12);
     print_fallen(f);
 }
 

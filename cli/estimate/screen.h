@@ -98,6 +98,12 @@ int tt_cluster_picture_save(const struct tt_cluster_picture *picture, const char
                             const char *path) TT_MUST_CHECK;
 void tt_cluster_picture_release(struct tt_cluster_picture *picture);
 
+/** "0.763" or "2,003": seconds of a step; returns buf, of 24 bytes or more. */
+const char *tt_cluster_sec_text(char *buf, size_t size, double sec);
+
+/** The type of which tt_cluster_peak_flops is the peak. */
+const char *tt_cluster_type_text(const struct tt_cluster_job *job);
+
 /** "8.03B" or "1.03T": the parameters of a model; returns buf. */
 const char *tt_cluster_params_text(char *buf, size_t size, const struct tt_cluster_shape *shape);
 

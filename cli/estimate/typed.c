@@ -5,6 +5,7 @@
 #include "cli/estimate/typed.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -17,9 +18,9 @@
 #include "estimate/hardware/machine.h"
 
 /* Options that only this form accepts. */
-static const char *const options[] = {"gpus",    "nodes",  "days",  "price",     "network",
-                                      "lora",    "qlora",  "dtype", "seq",       "optimizer",
-                                      "offload", "float8", "batch", "recompute", "mfu"};
+static const char *const options[] = {"gpus",  "nodes", "days",      "price",   "network", "lora",        "qlora",
+                                      "dtype", "seq",   "optimizer", "offload", "float8",  "batch",       "recompute",
+                                      "mfu",   "tp",    "pp",        "cp",      "ep",      "micro_batch", "zero"};
 
 /* Words before the flags of another trainer name the model. */
 static int n_model_words(const struct tt_args *args)
@@ -259,7 +260,7 @@ static int read_recompute(const char *word, struct tt_cluster_typed *t)
         return 0;
     if (!tt_text_is_listed(word, "none|op|selective|full"))
         return tt_cli_fail_choice("recompute", word, words, (int)(sizeof words / sizeof *words));
-    t->fixed_again = true;
+    t->fixed.again = true;
     add_override(t, tt_format("--activation_checkpoint.mode=%s", strcmp(word, "op") == 0 ? "selective" : word));
     if (tt_text_is_listed(word, "op|selective"))
         add_override(t, tt_strdup("--activation_checkpoint.selective_ac_option=op"));
@@ -311,6 +312,39 @@ static int read_marked(const struct tt_args *args, const char *option, char mark
     return 0;
 }
 
+static const struct {
+    const char *option, *wanted;
+    size_t offset;
+} degrees[] = {{"tp", "ranks of tensor parallelism", offsetof(struct tt_cluster_fixed, tp)},
+               {"pp", "stages of a pipeline", offsetof(struct tt_cluster_fixed, pp)},
+               {"cp", "ranks of context parallelism", offsetof(struct tt_cluster_fixed, cp)},
+               {"ep", "ranks of expert parallelism", offsetof(struct tt_cluster_fixed, ep)},
+               {"micro_batch", "sequences of a microbatch", offsetof(struct tt_cluster_fixed, micro_batch)}};
+
+bool tt_cluster_typed_limits(const struct tt_args *args)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        any = any || tt_args_has(args, degrees[i].option);
+    return any;
+}
+
+/* Reads what all layouts have in common, which files and keys say in another way. */
+static int read_degrees(const struct tt_args *args, struct tt_cluster_typed *t)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
+        int64_t value = 0;
+
+        TT_TRY(tt_cli_count("estimate", args, degrees[i].option, 1, TT_MOST_RANKS, &value));
+        *(double *)((char *)&t->fixed + degrees[i].offset) = (double)value;
+    }
+out:
+    return rc;
+}
+
 static int read_numbers(const struct tt_args *args, struct tt_cluster_typed *t)
 {
     enum { LEAST_TOKENS = 1000 };
@@ -341,6 +375,7 @@ static int read_numbers(const struct tt_args *args, struct tt_cluster_typed *t)
                        "100Gb, --network 8x400Gb or --network 50GB/s",
                        network));
     TT_TRY(read_recompute(tt_args_last(args, "recompute"), t));
+    TT_TRY(read_degrees(args, t));
 out:
     return rc;
 }
@@ -411,9 +446,9 @@ static int apply_float8(struct tt_cluster_job *job, const char *option)
 
 static int apply_dtype(const char *dtype, struct tt_cluster_job *job)
 {
-    static const char *const words[] = {"bf16", "fp8", "fp32", "mixed"};
+    static const char *const words[] = {"mixed", "bf16", "fp16", "fp8", "fp32"};
 
-    if (!dtype || strcmp(dtype, "mixed") == 0)
+    if (!dtype || tt_text_is_listed(dtype, "mixed|fp16|float16|half")) /* fp16 needs weights and moments in float32 */
         return 0;
     if (tt_text_is_listed(dtype, "bf16|bfloat16"))
         tt_cluster_pure_bf16(job);

@@ -3,7 +3,7 @@
 #define TT_CLI_ESTIMATE_TYPED_H
 
 #include "core/config/args.h"
-#include "estimate/model/job.h"
+#include "estimate/search/search.h"
 
 /*
  * A question in the form that a person types: `titan estimate llama3.1-70b --gpus 64xh100 --price 2.50`.
@@ -25,13 +25,16 @@ struct tt_cluster_typed {
     double seq;     /* tokens per sequence; 0: not given */
     double batch;   /* sequences per step, or tokens if batch_is_tokens; 0: not given */
     bool batch_is_tokens;
-    bool fixed_again; /* the search keeps the recomputation */
+    struct tt_cluster_fixed fixed; /* limits of the search */
     char *override[6];
     int n_overrides;
 };
 
 /** Whether the command line is of this form, or --machine names the machine. */
 bool tt_cluster_typed_is(const struct tt_args *args);
+
+/** Whether the command line limits a search to degrees of parallelism, or to a size of microbatches. */
+bool tt_cluster_typed_limits(const struct tt_args *args);
 
 /** Reads the command line. TT_EUSAGE. */
 int tt_cluster_typed_read(const struct tt_args *args, struct tt_cluster_typed *ret_typed) TT_MUST_CHECK;

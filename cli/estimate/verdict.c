@@ -238,11 +238,14 @@ static void print_step(const struct tt_cluster_answer *a)
     double flops = tt_cluster_flops(&a->view.layout);
     double peak = tt_cluster_peak_flops(job), float8 = job->machine->number[TT_M_PEAK_F8].value;
     struct tt_text line = {0};
+    char sec[3][TEXT];
 
     begin(&line, "step");
-    tt_text_add(&line, "%.3g s (80 %%: %.3g to %.3g), MFU %.1f %% of %s's %.4g TFLOP/s", t->total,
-                t->total * (1 - a->view.below), t->total * (1 + a->view.above), 100 * flops / peak,
-                job->float32 ? "float32" : "bfloat16", peak / 1e12);
+    tt_text_add(&line, "%s s (80 %%: %s to %s), MFU %.1f %% of %s's %.4g TFLOP/s",
+                tt_cluster_sec_text(sec[0], TEXT, t->total),
+                tt_cluster_sec_text(sec[1], TEXT, t->total * (1 - a->view.below)),
+                tt_cluster_sec_text(sec[2], TEXT, t->total * (1 + a->view.above)), 100 * flops / peak,
+                tt_cluster_type_text(job), peak / 1e12);
     if (job->float8 && float8 > 0)
         tt_text_add(&line, ", %.1f %% of float8's %.4g", 100 * flops / float8, float8 / 1e12);
     end(&line);
@@ -321,7 +324,7 @@ static void print_inference(const struct tt_cluster_answer *a)
     struct tt_text line = {0};
     char total[TEXT], weights[TEXT], cache[TEXT];
 
-    job.micro_batch = job.pp = 1;
+    job.micro_batch = job.pp = job.ep = 1;
     for (int tp = 1;; tp *= 2) {
         job.tp = tp;
         tt_cluster_inference(&job, &need);

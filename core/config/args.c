@@ -126,7 +126,7 @@ void tt_override_each(int n, const char *const *args, struct tt_config_report *r
 static const struct tt_option *find_option(const struct tt_option *options, const char *name)
 {
     for (const struct tt_option *o = options; o->name; o++) {
-        if (strcmp(o->name, name) == 0 || (o->alias && strcmp(o->alias, name) == 0))
+        if (strcmp(o->name, name) == 0 || (o->alias && tt_text_is_listed(name, o->alias)))
             return o;
     }
     return NULL;

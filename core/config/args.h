@@ -18,7 +18,7 @@
 /** One option of a command; a table of them ends with a row of zeros. */
 struct tt_option {
     const char *name;  /* without the dashes; '_' stands for '-' */
-    const char *alias; /* another name, or NULL */
+    const char *alias; /* other names, "a|b", or NULL */
     const char *value; /* the name of its value for --help ("FILE"); NULL: it takes no value */
     const char *doc;
 };

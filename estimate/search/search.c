@@ -185,7 +185,7 @@ struct search {
     const struct tt_cluster_job *job;
     double devices, usable, sequences;
     int most;
-    bool as_job;  /* layouts recompute as the job does */
+    struct tt_cluster_fixed fixed;
     double *best; /* [most] the shortest times so far, ascending */
     struct tt_cluster_found *found;
 };
@@ -294,7 +294,7 @@ static void try_policies(struct search *s, struct tt_cluster_job job)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i] == (megatron ? TT_AGAIN_OP : TT_AGAIN_ATTENTION))
             continue;
-        if (s->as_job && all[i] != s->job->again)
+        if (s->fixed.again && all[i] != s->job->again)
             continue;
         job.again = all[i];
         job.keep_gathered = false;
@@ -354,13 +354,25 @@ static void try_schedules(struct search *s, struct tt_cluster_job job)
     }
 }
 
+/* The values of a degree: the fixed one, or powers of two. */
+static double from(double fixed)
+{
+    return fixed > 0 ? fixed : 1;
+}
+
+static double next(double value, double fixed)
+{
+    return fixed > 0 ? INFINITY : 2 * value;
+}
+
 static void try_batches(struct search *s, struct tt_cluster_job job)
 {
     double local = s->sequences / (job.replicate * job.shard);
 
     if (local < 1 || floor(local) != local)
         return;
-    for (int mb = 1; mb <= local && mb <= 64; mb *= 2) {
+    for (double mb = from(s->fixed.micro_batch); mb <= local && mb <= fmax(64, s->fixed.micro_batch);
+         mb = next(mb, s->fixed.micro_batch)) {
         if (!divides(mb, local))
             continue;
         job.micro_batch = mb;
@@ -390,15 +402,17 @@ static void try_shards(struct search *s, struct tt_cluster_job job, double ranks
 
 static void try_degrees(struct search *s)
 {
-    double node = s->job->machine->number[TT_M_DEVICES].value;
+    const struct tt_cluster_fixed *f = &s->fixed;
     struct tt_cluster_job job = *s->job;
-    double most_ep = job.shape.experts > 0 ? job.shape.experts : 1;
+    double most_tp = fmax(fmin(fmin(s->job->machine->number[TT_M_DEVICES].value, s->devices), 32), f->tp);
+    double most_ep = fmax(job.shape.experts > 0 ? job.shape.experts : 1, f->ep);
 
-    for (int tp = 1; tp <= node && tp <= s->devices && tp <= 32; tp *= 2)
-        for (int pp = 1; pp <= 64 && tp * pp <= s->devices; pp *= 2)
-            for (int cp = 1; cp <= 32 && (cp == 1 || job.seq_len / cp >= 4096); cp *= 2)
-                for (int ep = 1; ep <= most_ep; ep *= 2) {
-                    double ranks = s->devices / ((double)tp * pp * cp);
+    for (double tp = from(f->tp); tp <= most_tp; tp = next(tp, f->tp))
+        for (double pp = from(f->pp); pp <= fmax(64, f->pp) && tp * pp <= s->devices; pp = next(pp, f->pp))
+            for (double cp = from(f->cp); cp == 1 || cp == f->cp || (cp <= 32 && job.seq_len / cp >= 4096);
+                 cp = next(cp, f->cp))
+                for (double ep = from(f->ep); ep <= most_ep; ep = next(ep, f->ep)) {
+                    double ranks = s->devices / (tp * pp * cp);
 
                     if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
                         continue;
@@ -415,8 +429,8 @@ static void try_degrees(struct search *s)
                 }
 }
 
-static void find(const struct tt_cluster_job *job, double devices, double usable, int most, bool as_job,
-                 struct tt_cluster_found *ret_found)
+void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
+                       const struct tt_cluster_fixed *fixed, struct tt_cluster_found *ret_found)
 {
     struct tt_cluster_found *f = ret_found;
     struct search s = {.job = job,
@@ -424,7 +438,7 @@ static void find(const struct tt_cluster_job *job, double devices, double usable
                        .usable = usable,
                        .sequences = tt_cluster_tokens(job) / job->seq_len,
                        .most = most,
-                       .as_job = as_job,
+                       .fixed = fixed ? *fixed : (struct tt_cluster_fixed){0},
                        .best = tt_calloc((size_t)most, sizeof *s.best),
                        .found = f};
 
@@ -439,18 +453,6 @@ static void find(const struct tt_cluster_job *job, double devices, double usable
         qsort(f->layout, (size_t)f->n_ties, sizeof *f->layout, by_simplicity);
     f->n = f->n < most ? f->n : most;
     f->n_ties = f->n_ties < f->n ? f->n_ties : f->n;
-}
-
-void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
-                       struct tt_cluster_found *ret_found)
-{
-    find(job, devices, usable, most, false, ret_found);
-}
-
-void tt_cluster_search_as(const struct tt_cluster_job *job, double devices, double usable, int most,
-                          struct tt_cluster_found *ret_found)
-{
-    find(job, devices, usable, most, true, ret_found);
 }
 
 /* --- single changes of a layout --- */

@@ -46,15 +46,19 @@ struct tt_cluster_found {
     } fault[16]; /* reasons why the other layouts cannot run; an unused one has n 0 */
 };
 
+/* What all layouts of a search have in common; 0 or false: they may differ. */
+struct tt_cluster_fixed {
+    double tp, pp, cp, ep, micro_batch;
+    bool again; /* they recompute as the job does */
+};
+
 /**
  * Tries every layout of `devices` devices that computes the same step as job (model, sequences of a step, stack,
- * precision) and keeps the best `most` that fit. The caller frees their list, ret_found->layout (tt_free). The second
- * form tries only layouts that recompute as the job does.
+ * precision) and keeps the best `most` that fit. fixed: limits the layouts; may be NULL. The caller frees their list,
+ * ret_found->layout (tt_free).
  */
 void tt_cluster_search(const struct tt_cluster_job *job, double devices, double usable, int most,
-                       struct tt_cluster_found *ret_found);
-void tt_cluster_search_as(const struct tt_cluster_job *job, double devices, double usable, int most,
-                          struct tt_cluster_found *ret_found);
+                       const struct tt_cluster_fixed *fixed, struct tt_cluster_found *ret_found);
 
 /* A run over many steps: failures, checkpoints, time. */
 struct tt_cluster_course {

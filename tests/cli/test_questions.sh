@@ -300,6 +300,84 @@ case_typed_12_full_fine_tuning_on_24_gb() {
 }
 
 # Keys and short options give the same result.
+# What people type after they have seen the first answer: a layout, another trainer's word, a device, a longer sequence.
+case_typed_13_degrees_of_parallelism() {
+    asks "titan estimate llama3.1-70b --gpus 64xh100 --tp 8"
+    expect_ok
+    expect_out "^layout +.*TP 8"
+    run estimate llama3.1-70b --gpus 64xh100 --tp 4 --pp 2 --micro-batch 2 --search --json
+    expect_ok
+    answers 'j["layouts"] and all((l["layout"]["tp"], l["layout"]["pp"], l["layout"]["micro_batch"]) == (4, 2, 2)
+        for l in j["layouts"])'
+}
+
+case_typed_14_stages_of_zero() {
+    asks "titan estimate llama2-13b --gpus 8xa100-40 --zero 2"
+    expect_code 6
+    expect_out "deepspeed-zero2"
+    run estimate llama2-13b --gpus 16xa100-80 --zero 3 --json # DeepSpeed divides nothing but data
+    answers 'j["stack"] == "deepspeed-zero3" and j["layout"]["tp"] * j["layout"]["pp"] * j["layout"]["cp"] == 1'
+}
+
+case_typed_15_half_precision_on_old_devices() {
+    asks "titan estimate gpt-neox-20b --gpus 32xv100 --dtype fp16 --seq 2048"
+    expect_ok
+    expect_out "of float16's 125 TFLOP/s"
+}
+
+# QLoRA's paper trains 65B on one device of 48 GB, and 33B on 24 GB; Qwen's README 72B on 80 GB with 8192 tokens.
+case_typed_16_large_models_in_4_bits() {
+    asks "titan estimate llama-65b --gpus 1xa6000 --qlora --seq 512"
+    expect_ok
+    asks "titan estimate llama-30b --gpus 1x4090 --load-in-4bit --seq 512"
+    expect_ok
+    asks "titan estimate qwen1.5-72b --gpus 1xa100-80 --qlora --lora-rank 64 --seq 4096"
+    expect_ok
+}
+
+case_typed_17_experts() {
+    asks "titan estimate mixtral-8x7b --gpus 64xh100 --ep 8"
+    expect_ok
+    expect_out "^layout +.*EP 8"
+    expect_out "^inference +[0-9.]+ GiB on each of 2 GPUs: weights 43.5" # 87 GB, whatever the training divides
+    asks "titan estimate deepseek-v3 --gpus 256xh200 --ep 64"
+    expect_out "^inference +does not fit in a node: "
+}
+
+case_typed_18_a_million_tokens() {
+    asks "titan estimate llama3.1-8b --gpus 256xh100 --seq 1M --stack megatron-lm"
+    expect_ok
+    expect_out "^step +[0-9],[0-9]{3} s "
+    ! grep -q "context exposed" out || not_as "expected a ring that attention hides"
+}
+
+case_typed_19_words_of_other_trainers() {
+    run estimate 8b --gpus 8xh100 --fp8 --max-seq-length 4096 --optim adamw8bit --json
+    expect_ok
+    cp out first
+    run estimate 8b --gpus 8xh100 --float8 --seq 4096 --optimizer adamw8bit --json
+    cmp -s first out || not_as "expected the same answer to the same question"
+    asks "titan estimate 8b --nnodes 2 --gpus h100 --cost 2.50 --tokens 100B"
+    expect_ok
+}
+
+case_typed_20_a_small_machine_on_the_desk() {
+    asks "titan estimate llama3.1-8b --gpus 1xspark --lora 16 --seq 2048"
+    expect_ok
+}
+
+case_typed_21_new_devices_of_amd() {
+    asks "titan estimate llama3.1-8b --gpus 8xmi325x --fp8"
+    expect_ok
+    expect_out "MFU .* of float8's 2615"
+}
+
+case_typed_22_two_clusters_at_once() {
+    run estimate llama3.1-8b --gpus 8,64xh100 --micro-batch-size 2
+    expect_ok
+    [ "$(grep -c "^layout .*" out)" = 2 ] || not_as "expected two answers"
+}
+
 case_keys_are_counted_as_short_options_are() {
     job="llama3.1-8b --gpus 8xh100 --parallelism.data_parallel_shard_degree=8 --json"
     run estimate $job
@@ -397,7 +475,11 @@ best.yaml --gpus 8xh100|--config best.yaml reads a configuration
 8b --gpus 8xh100 --price free|--price 'free' is not dollars
 8b --gpus 8xh100 --batch few|--batch 'few' is not a number of sequences or tokens
 8b --gpus 8xh100 --recompute some|error: --recompute 'some' is not none, op
-8b --gpus 8xh100 --dtype int4|error: --dtype 'int4' is not bf16, fp8
+8b --gpus 8xh100 --dtype int4|error: --dtype 'int4' is not mixed, bf16, fp16, fp8 or fp32
+8b --gpus 8xh100 --tp 3|run on 8 devices: the fixed degrees do not divide the devices, or the batch
+8b --gpus 8xh100 --tp 2 --parallelism.pipeline_parallel_degree=2|but a file or a key already says the layout
+8b --gpus 8xh100 --zero 4|--zero '4' is not a whole number from 1 to 3
+8b --gpus 8xh100 --zero 3 --stack primus|--zero and --stack both name the software
 8b --gpus 8x a100|--gpus '8x' is not a number of GPUs and their name
 8b --gpu 8xh100|--machine '8xh100' has a number before the name
 8b --gpus 3.5xh100|--gpus '3.5xh100' is not

@@ -651,9 +651,30 @@ static void a_search_may_find_nothing(void **state)
     struct tt_cluster_job job = job_8b();
     struct tt_cluster_found found;
 
-    tt_cluster_search(&job, 8, 1, 10, &found);
+    tt_cluster_search(&job, 8, 1, 10, NULL, &found);
     assert_int_equal(found.n, 0);
     assert_true(found.n_tried > 0);
+    tt_free(found.layout);
+}
+
+/* A search may be limited, also to a degree that is no power of two. */
+static void a_search_keeps_what_is_fixed(void **state)
+{
+    struct tt_cluster_job job = job_8b();
+    struct tt_cluster_fixed fixed = {.tp = 4, .micro_batch = 3};
+    struct tt_cluster_found found;
+
+    job.n_micro = 6;
+    tt_cluster_search(&job, 128, 0, 10, &fixed, &found);
+    assert_true(found.n > 0);
+    for (int i = 0; i < found.n; i++)
+        assert_true(found.layout[i].job.tp == 4 && found.layout[i].job.micro_batch == 3);
+    tt_free(found.layout);
+    fixed = (struct tt_cluster_fixed){.pp = 3, .again = true};
+    tt_cluster_search(&job, 96, 0, 10, &fixed, &found);
+    assert_true(found.n > 0);
+    for (int i = 0; i < found.n; i++)
+        assert_true(found.layout[i].job.pp == 3 && found.layout[i].job.again == job.again);
     tt_free(found.layout);
 }
 
@@ -744,6 +765,7 @@ int main(void)
         cmocka_unit_test(tables_that_cannot_be_read_are_refused),
         cmocka_unit_test(cells_out_of_range_are_refused),
         cmocka_unit_test(a_search_may_find_nothing),
+        cmocka_unit_test(a_search_keeps_what_is_fixed),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
