@@ -314,14 +314,47 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
         const struct tt_config_row *key = &tt_config_rows[i];
         struct tt_text value = {0};
 
-        if (!key->assumed || !tt_config_is_set(cfg, key->id) ||
-            (is_titan && key->id == TT_KEY(training.mixed_precision_param))) /* the stack titan computes in this type */
+        if (!key->assumed || !tt_config_is_set(cfg, key->id) || key->id == TT_KEY(debug.moe_force_load_balance) ||
+            (is_titan && key->id == TT_KEY(training.mixed_precision_param))) /* these are counted */
             continue;
         tt_config_value_text(cfg, key, &value);
         rc = check(key, value.text ? value.text : "", args, is_planned, notes);
         tt_text_release(&value);
     }
+    if (cfg->metrics.peak_flops > 0)
+        tt_cluster_note(notes, TT_KEY_NAME(metrics.peak_flops), "", "MFU is relative to the peak of the machine");
     return rc;
+}
+
+/* Whether two names of a flag or key are the same: "--zero-stage" and "zero_stage" are. */
+static bool is_same_name(const char *a, const char *b)
+{
+    a += strspn(a, "-");
+    b += strspn(b, "-");
+    while (*a && (*a == *b || (strchr("-_", *a) && *b && strchr("-_", *b)))) {
+        a++;
+        b++;
+    }
+    return !*a && !*b;
+}
+
+/* Refuses names of --ignore-flag that left nothing out. */
+static int check_ignored(const struct tt_args *args, const struct tt_cluster_notes *notes)
+{
+    const char *name;
+
+    for (int i = 0; (name = tt_args_value(args, "ignore_flag", i)); i++) {
+        bool any = false;
+
+        for (int k = 0; k < notes->n; k++)
+            any = any || is_same_name(notes->item[k].key, name);
+        if (!any)
+            return tt_fail(TT_EUSAGE,
+                           "estimate: --ignore-flag '%s' leaves nothing out: the job does not set it, or predictions "
+                           "count it\nhelp: take it out",
+                           name);
+    }
+    return 0;
 }
 
 /* --- a command line --- */
@@ -586,11 +619,10 @@ static void add_sizes(struct tt_cluster_inputs *in)
     add_own(in, tt_format("--model.vocab_size=%.0f", s->vocab));
 }
 
-/* Whether an override sets torchtitan's key for CPU offload, which titan itself lacks; if so, *i then points past
- * the override. */
-static bool take_offload(struct tt_cluster_inputs *in, int n, const char *const *override, int *i)
+/* Whether an override sets torchtitan's key `name`, which titan itself lacks; if so, *i then points past the override,
+ * and *ret_on is the value. */
+static bool takes(const char *name, int n, const char *const *override, int *i, bool *ret_on)
 {
-    static const char name[] = "training.enable_cpu_offload";
     const char *word = override[*i] + strspn(override[*i], "-"), *value = word + strlen(name);
 
     if (!tt_text_begins(word, name) || (*value && *value != '='))
@@ -599,9 +631,34 @@ static bool take_offload(struct tt_cluster_inputs *in, int n, const char *const 
         value = override[++*i];
     else
         value += *value == '=';
-    if (strcmp(value, "false") != 0 && !tt_cluster_is_cpu(&in->machine))
-        in->foreign.job.offload = TT_OFFLOAD_ALL;
+    *ret_on = strcmp(value, "false") != 0;
     return true;
+}
+
+/* Takes an override that sets one of torchtitan's keys that other stacks than titan have. 1: it does, and *i points
+ * past it; 0: it is another key. */
+static int take_torchtitans(struct tt_cluster_inputs *in, int n, const char *const *override, int *i)
+{
+    struct tt_cluster_job *job = &in->foreign.job;
+    bool is_cpu = tt_cluster_is_cpu(&in->machine), on;
+    int rc = 0;
+
+    if (takes("training.enable_cpu_offload", n, override, i, &on))
+        job->offload = on && !is_cpu ? TT_OFFLOAD_ALL : TT_OFFLOAD_NONE;
+    else if (is_cpu)
+        return 0;
+    else if (takes("parallelism.enable_async_tensor_parallel", n, override, i, &on) ||
+             takes("compile.enable_async_tensor_parallel", n, override, i, &on))
+        job->async_tp = on;
+    else if (takes("parallelism.disable_loss_parallel", n, override, i, &on))
+        job->whole_logits = on;
+    else if (takes("parallelism.context_parallel_rotate_method", n, override, i, &on))
+        tt_cluster_note(&in->notes, "parallelism.context_parallel_rotate_method", "", "keys and values are gathered");
+    else if (takes("compile.enable", n, override, i, &on))
+        rc = on || names_stack(&in->with) ? 0 : read_stack(in, "torchtitan-eager");
+    else
+        return 0;
+    return rc < 0 ? rc : 1;
 }
 
 /* Adds the overrides of the command line. If titan does not train the model, leaves out its experts. */
@@ -610,7 +667,11 @@ static int take_overrides(struct tt_cluster_inputs *in, int n, const char *const
     static const char ep[] = "--parallelism.expert_parallel_degree=";
 
     for (int i = 0; i < n; i++) {
-        if (take_offload(in, n, override, &i))
+        int taken = take_torchtitans(in, n, override, &i);
+
+        if (taken < 0)
+            return taken;
+        if (taken > 0)
             continue;
         if (in->foreign.has_shape && tt_text_begins(override[i], ep)) {
             in->ep = strtod(override[i] + strlen(ep), NULL);
@@ -761,6 +822,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
                                                              : in->typed.batch));
     is_titan = strcmp(in->stack.name, "titan") == 0;
     TT_TRY(check_own_keys(in->cfg, args, is_titan, is_titan && !in->foreign.has_shape, &in->notes));
+    TT_TRY(check_ignored(args, &in->notes));
     TT_TRY(tt_config_locate(in->cfg, stages_of(in)));
     if (!in->model)
         in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);

@@ -51,6 +51,10 @@ void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job
         job->weight_bytes = job->state_gradient_bytes = job->moment_bytes = 2;
     if (tt_config_is_set(cfg, TT_KEY(optimizer.name)))
         job->optimizer = predicted(cfg->optimizer.name);
+    if (cfg->debug.moe_force_load_balance)
+        job->balanced = job->adjacent = true;
+    if (!cfg->parallelism.context_parallel_load_balancer)
+        job->contiguous = true;
     if (cfg->lora.rank > 0)
         take_adapters(cfg, job);
 }

@@ -689,6 +689,9 @@ static int translate(struct reader *r, struct tt_cluster_notes *notes)
     r->foreign.job.float8_rows = scales_rows(r);
     r->foreign.job.async_tp = is_true(
         any_of(&r->pairs, KEYS("compile.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel")));
+    r->foreign.job.balanced = r->foreign.job.adjacent = is_true(value_of(&r->pairs, "debug.moe_force_load_balance"));
+    value = value_of(&r->pairs, "parallelism.context_parallel_load_balancer");
+    r->foreign.job.contiguous = value && strcmp(value, "headtail") != 0;
     chunks = value_of(&r->pairs, "loss.num_chunks");
     sequences = value_of(&r->pairs, "parallelism.enable_sequence_parallel");
     r->foreign.job.loss_chunks = chunks ? strtod(chunks, NULL) : 0;

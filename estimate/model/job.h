@@ -127,6 +127,7 @@ struct tt_cluster_job {
     double document; /* mean tokens of the documents in a sequence, if they do not attend to each other; 0: they do */
     bool balanced;   /* every expert gets the same number of tokens, as benchmarks may force */
     bool adjacent;   /* the experts of a token are neighbours, as with counters in place of a router */
+    bool contiguous; /* a rank of context parallelism holds one piece of a sequence, and the last one has most work */
     bool expert_overlap; /* the all-to-all overlaps another microbatch */
 
     /* The trained parameters, and the types. */

@@ -331,6 +331,8 @@ static double attention(const struct tt_cluster_job *job, bool backward)
     double length = job->document > 0 ? fmin(job->document, job->seq_len) : job->seq_len;
 
     sec = (1 - share) * scores(job, length, backward);
+    if (job->contiguous) /* the last of n ranks has 2 n - 1 of n^2 parts */
+        sec *= (2 * job->cp - 1) / job->cp;
     if (share > 0)
         sec += share * scores(job, fmin(2 * job->shape.window, length), backward);
     return sec;

@@ -397,6 +397,37 @@ END
 }
 
 # A file in the user's folder makes a machine known by name.
+# Keys that only torchtitan has, or that concern benchmarks, are counted, noted or refused, never ignored.
+case_no_key_is_ignored_in_silence() {
+    job="--machine h100-sxm $model_8b --ranks 32 --training.local_batch_size=4 --parallelism.tensor_parallel_degree=2"
+    job="$job --parallelism.context_parallel_degree=2 --json"
+    run estimate $job
+    cp out base
+    while IFS='|' read -r key what; do
+        run estimate $job $key
+        expect_ok
+        python3 -c "
+import json
+a, b = (json.load(open(f))['jobs'][0]['step_s'] for f in ('base', 'out'))
+assert a $what b, (a, b)" || not_as "$key: expected a time $what that of the job"
+    done <<'END'
+--parallelism.enable_async_tensor_parallel=true|>
+--parallelism.disable_loss_parallel=true|<
+--parallelism.context_parallel_load_balancer=null|<
+--compile.enable=false|<
+END
+    run estimate $job --parallelism.context_parallel_rotate_method=alltoall --metrics.peak_flops=1e15
+    answers 'len(o["not_counted"]) == 2'
+    run estimate $job --ignore-flag compile.enable
+    expect_error 2 "--ignore-flag 'compile.enable' leaves nothing out"
+    run estimate --machine h100-sxm --model qwen3-30b-a3b --ranks 16 --parallelism.expert_parallel_degree=8 --json
+    cp out base
+    run estimate --machine h100-sxm --ranks 16 --model.name=qwen3 --model.flavor=30B-A3B --json \
+        --parallelism.expert_parallel_degree=8 --debug.moe_force_load_balance=true
+    answers 'o["not_counted"] == [] and (j["parts_s"]["expert"] <
+        0.5 * json.load(open("base"))["jobs"][0]["parts_s"]["expert"])'
+}
+
 case_machines_of_the_user_have_names() {
     mkdir -p config/titan/machines
     echo '{"type": "machine", "schema": 2, "name": "ours", "like": "h100-sxm",
