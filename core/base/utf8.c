@@ -27,6 +27,23 @@ int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code)
     return (int)n;
 }
 
+/* Characters whose upper or title case is several: SpecialCasing.txt of Unicode, without conditions. */
+static bool grows(uint32_t code)
+{
+    return code == 0xdf || code == 0x149 || code == 0x1f0 || code == 0x390 || code == 0x3b0 || code == 0x587 ||
+           (code >= 0x1e96 && code <= 0x1e9a) || (code >= 0x1f50 && code <= 0x1ffc) ||
+           (code >= 0xfb00 && code <= 0xfb17);
+}
+
+uint32_t tt_utf8_case(uint32_t code, enum tt_case to)
+{
+    if (to == TT_LOWER)
+        return code == 0x130 || code == 0x3a3 ? 0 : (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+    if (grows(code))
+        return 0;
+    return (uint32_t)(to == TT_UPPER ? utf8proc_toupper : utf8proc_totitle)((utf8proc_int32_t)code);
+}
+
 int64_t tt_utf8_invalid(const char *text, size_t size)
 {
     size_t i = 0;

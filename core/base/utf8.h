@@ -17,6 +17,13 @@ size_t tt_utf8_unfinished(const char *text, size_t size);
 /** Decodes the character at p; returns its length in bytes, 0 if no valid character begins at p. */
 int tt_utf8_decode(const char *p, size_t size, uint32_t *ret_code);
 
+/**
+ * The character in lower, upper or title case, as Python's functions have it. 0 if that is several characters, as for
+ * the German sharp s, or depends on its neighbours, as for a sigma.
+ */
+enum tt_case { TT_LOWER, TT_UPPER, TT_TITLE };
+uint32_t tt_utf8_case(uint32_t code, enum tt_case to);
+
 /** Writes code (a valid scalar value) into buf of at least 4 bytes; returns the length. */
 int tt_utf8_encode(uint32_t code, char *buf);
 

@@ -84,7 +84,7 @@ static void what_is_not_supported_is_named_with_its_line(void **state)
         {"{% for x in list recursive %}{% endfor %}", "a recursive loop is not supported"},
         {"{{ f(*list) }}", "'*' before an argument is not supported"},
         {"{{ 3 / 2 }}", "'/' of an integer and an integer is not supported"},
-        {"{{ 'é' | upper }}", "upper of text that is not ASCII is not supported"},
+        {"{{ 'ß' | upper }}", "upper of the character U+00DF is not supported"},
         {"{{ loop.changed }}", "'loop' is undefined"},
         {"{% for x in list %}{{ loop.cycle(1) }}{% endfor %}", "loop.cycle is not supported"},
         {"{% for x in list %}{{ loop['cycles'[:5]] }}{% endfor %}", "loop.cycle is not supported"},

@@ -184,24 +184,32 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+static bool is_cased(uint32_t code)
+{
+    return tt_utf8_case(code, TT_LOWER) != code || tt_utf8_case(code, TT_UPPER) != code;
+}
+
 struct tt_jvalue tt_jcase(struct tt_jwork *w, struct tt_jvalue v, const char *how)
 {
-    char *text;
+    struct tt_jtext text = {0};
     bool first = true;
+    size_t n;
 
     expect_string(w, v);
-    text = tt_jalloc(w, v.size + 1);
-    for (size_t i = 0; i < v.size; i++) {
-        char c = v.text[i];
+    for (size_t i = 0; i < v.size; i += n) {
         bool up = strcmp(how, "upper") == 0 || (strcmp(how, "lower") != 0 && first);
+        uint32_t code, to;
+        char buf[4];
 
-        if ((unsigned char)c >= 0x80)
-            tt_jfail(w, TT_EUSAGE, "%s of text that is not ASCII is not supported", how);
-        text[i] = is_letter(c) ? (char)(up ? c & ~0x20 : c | 0x20) : c;
-        first =
-            (strcmp(how, "title") == 0 && !is_letter(c)) || (strcmp(how, "words") == 0 && strchr(" \t\n\r-({[<", c));
+        n = (size_t)tt_utf8_decode(v.text + i, v.size - i, &code);
+        to = tt_utf8_case(code, !up ? TT_LOWER : strcmp(how, "upper") == 0 ? TT_UPPER : TT_TITLE);
+        if (!to && code)
+            tt_jfail(w, TT_EUSAGE, "%s of the character U+%04X is not supported", how, (unsigned)code);
+        tt_jtext_add(w, &text, buf, (size_t)tt_utf8_encode(to, buf));
+        first = (strcmp(how, "title") == 0 && !is_cased(code)) ||
+                (strcmp(how, "words") == 0 && code < 0x80 && strchr(" \t\n\r-({[<", (int)code));
     }
-    return tt_jstring(text, v.size);
+    return tt_jtext_value(&text);
 }
 
 /* --- methods --- */
