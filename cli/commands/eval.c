@@ -34,6 +34,14 @@ static const struct tt_option options[] = {
     {"weights", NULL, "TYPE",
      "how matrices are kept in memory: stored, as in files with bfloat16 or blocks of q4_0, q8_0, nf4 or int8; "
      "unpacked; or the type to which loading converts them: bfloat16, int8, nf4, q4_0 or q8_0 (default: stored)"},
+    {"task", NULL, "FILE",
+     "a task with answers to choose from, in place of a dataset: ARC, HellaSwag, MMLU and others as JSON lines, or "
+     "samples of lm-evaluation-harness; may repeat"},
+    {"task_format", NULL, "NAME", "the format of the tasks (default: found by the members of their documents)"},
+    {"fewshot", NULL, "N", "examples with their answers before each document: the first N of --fewshot-file"},
+    {"fewshot_file", NULL, "FILE", "the documents that are shown as examples"},
+    {"limit", NULL, "N", "read the first N documents of each task (default: all)"},
+    {"output", NULL, "FILE", "write the scores of each document of the tasks as JSON lines"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
@@ -53,6 +61,7 @@ static const char usage[] =
     "Prints loss and perplexity of PATH on one or several datasets; by default, on the run's\n"
     "validation data. PATH is a run, a checkpoint folder (newest good step), a step, a consolidated folder,\n"
     "a folder from Hugging Face or a GGUF file. Under mpirun the ranks share the work.\n"
+    "With --task prints how many questions it answers rightly instead.\n"
     "\n";
 
 struct run {
@@ -342,9 +351,6 @@ static int evaluate(struct run *r, struct tt_comm *comm)
     bool again = false;
     int tries = 0, rc = 0;
 
-    comm->timeout_sec = (double)r->cfg->comm.init_timeout_seconds;
-    comm->waiting_for = "setup";
-    TT_TRY(tt_facts_agree_on_config(comm, r->cfg, r->args));
     do {
         if (again) {
             tt_engine_free(r->engine);
@@ -442,6 +448,18 @@ static json_t *all_json(const struct run *r, const struct tt_comm *comm)
     return o;
 }
 
+/* Options that only tasks use. */
+static int check_task_options(const struct tt_args *args)
+{
+    static const char *const only[] = {"task_format", "fewshot", "fewshot_file", "limit", "output"};
+    static const char *const shown[] = {"--task-format", "--fewshot", "--fewshot-file", "--limit", "--output"};
+
+    for (size_t i = 0; i < sizeof only / sizeof *only; i++)
+        if (tt_args_has(args, only[i]) && !tt_args_has(args, "task"))
+            return tt_fail(TT_EUSAGE, "eval: %s needs --task FILE", shown[i]);
+    return 0;
+}
+
 static int eval(struct tt_comm *comm, void *args)
 {
     struct run r = {.args = args};
@@ -452,8 +470,17 @@ static int eval(struct tt_comm *comm, void *args)
     if (rc == 0)
         rc = tt_cli_dtype(args, &r.dtype);
     if (rc == 0)
+        rc = check_task_options(args);
+    if (rc == 0)
         rc = load_config(&r);
     TT_TRY(tt_comm_agree(comm, rc));
+    comm->timeout_sec = (double)r.cfg->comm.init_timeout_seconds;
+    comm->waiting_for = "setup";
+    TT_TRY(tt_facts_agree_on_config(comm, r.cfg, r.args));
+    if (tt_args_has(args, "task")) {
+        rc = tt_tasks_eval(comm, args, r.cfg, r.dtype);
+        goto out;
+    }
     TT_TRY(evaluate(&r, comm));
     if (comm->rank != 0)
         goto out;
@@ -472,7 +499,7 @@ out:
 const struct tt_command tt_command_eval = {
     .name = "eval",
     .arguments = "PATH [--dataset NAME]",
-    .summary = "loss and perplexity of a checkpoint or another model on data",
+    .summary = "loss and perplexity of a checkpoint or another model on data, or its score on tasks",
     .usage = usage,
     .options = options,
     .run_ranks = eval,

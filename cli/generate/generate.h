@@ -9,6 +9,7 @@
 #include "core/base/json.h"
 #include "core/comm/comm.h"
 #include "core/config/args.h"
+#include "core/config/config.h"
 #include "core/data/chat.h"
 #include "core/models/model.h"
 #include "core/models/sampling.h"
@@ -191,5 +192,17 @@ struct tt_conversation {
 
 /** TT_EUSAGE if there is no turn at all, or if a turn is too long or an unknown command; TT_EDATA, TT_EIO. */
 int tt_conversation_run(const struct tt_conversation *conversation) TT_MUST_CHECK;
+
+/* --- tasks --- */
+
+/**
+ * `titan eval --task`: reads the tasks, scores their documents, which the ranks share, and prints the results
+ * (collective). Every rank holds the whole model. Needs a path in args; comm's timeout is the one for setting up.
+ *   TT_EUSAGE  options that tasks do not use
+ *   TT_EDATA   weights, tokenizer or documents that cannot be read
+ *   TT_EFIT    the model does not fit into the memory of a rank
+ */
+int tt_tasks_eval(struct tt_comm *comm, const struct tt_args *args, const struct tt_config *cfg,
+                  enum tt_dtype dtype) TT_MUST_CHECK;
 
 #endif

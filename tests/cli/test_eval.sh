@@ -116,6 +116,119 @@ case_text_is_printed_without_json() {
     expect_out "tokens +192 in 6 sequences of 32"
 }
 
+tasks=$TITAN_SOURCE/tests/cli/tasks
+
+# A model with a tokenizer of bytes, in folder m.
+make_reader() {
+    mkdir -p m
+    cp "$golden/llama3/config.json" "$golden/llama3/model.safetensors" m
+    python3 "$tasks/tokenizer.py" m
+}
+
+# expected.json comes from lm-evaluation-harness itself, by tests/interop/tasks.py.
+case_tasks_have_the_scores_of_lm_evaluation_harness() {
+    make_reader
+    names="arc openbookqa hellaswag piqa winogrande boolq sciq mmlu lambada choices"
+    files=()
+    for name in $names; do
+        files+=(--task "$tasks/$name.jsonl")
+    done
+    run eval m "${files[@]}" --json --output scores
+    expect_ok
+    check='
+wanted = json.load(open(tasks + "/expected.json"))
+for task in found["tasks"]:
+    name = os.path.basename(task["task"])[:-len(".jsonl")]
+    for key in ("acc", "acc_norm", "perplexity"):
+        if key in task and key in wanted[name]:
+            assert abs(task[key] / (wanted[name][key] or 1) - (wanted[name][key] != 0)) < 1e-4, (name, key, task)
+lines = [json.loads(line) for line in open("scores")]
+for line in lines:
+    name = os.path.basename(line["task"])[:-len(".jsonl")]
+    for a, b in zip(line["logprobs"], wanted[name]["logprobs"][line["line"] - 1], strict=True):
+        assert abs(a / b - 1) < 1e-5, (name, line, b)
+'
+    expect_json "import os
+tasks = '$tasks'
+$check
+assert len(lines) == 23 and len(found['tasks']) == 10
+assert [task['format'] for task in found['tasks']] == '$names'.split()
+assert {task['task'][-13:]: task['contexts_cut'] for task in found['tasks'] if task['contexts_cut']}"
+    cp scores alone
+    run_ranks 2 eval m "${files[@]}" --output scores
+    expect_ok
+    cmp alone scores || not_as "scores on two ranks differ"
+    for name in arc winogrande lambada; do
+        run eval m --task "$tasks/samples/$name.jsonl" --json --output scores
+        expect_ok
+        expect_json "import os
+tasks = '$tasks'
+$check
+assert found['tasks'][0]['format'] == 'lm_eval'"
+    done
+}
+
+case_examples_precede_every_document_of_a_task() {
+    make_reader
+    head -n 2 "$tasks/piqa.jsonl" >shown
+    python3 -c "
+import json
+def text(doc):
+    return f'Question: {doc[\"goal\"]}\nAnswer:'
+docs = [json.loads(line) for line in open('shown')]
+before = ''.join(f'{text(doc)} {[doc[\"sol1\"], doc[\"sol2\"]][doc[\"label\"]]}\n\n' for doc in docs)
+with open('whole.jsonl', 'w') as to:
+    for doc in docs:
+        line = {'context': before + text(doc), 'choices': [doc['sol1'], doc['sol2']], 'gold': doc['label']}
+        print(json.dumps(line), file=to)"
+    run eval m --task "$tasks/piqa.jsonl" --fewshot 2 --fewshot-file shown --seq-len 512 --output given
+    expect_ok
+    run eval m --task whole.jsonl --seq-len 512 --output whole
+    expect_ok
+    python3 -c "
+import json
+def scores(name):
+    return [json.loads(line)['logprobs'] for line in open(name)]
+assert scores('given') == scores('whole')" || not_as "examples change more than the context"
+    TITAN_COLUMNS=80 run eval m --task "$tasks/piqa.jsonl" --limit 1
+    expect_ok
+    expect_out "piqa.jsonl"
+    ! grep -q "left out" out || not_as "columns left out of 80"
+}
+
+case_errors_in_tasks_name_the_line() {
+    make_reader
+    bad() { # LINE MESSAGE [OPTION...]: a task of one line
+        echo "$1" >bad.jsonl
+        local message=$2
+        shift 2
+        run eval m --task bad.jsonl "$@"
+        expect_error 3 "$message"
+    }
+    bad '{"goal": "x"}' "bad.jsonl:1: the document has the members of no known format"
+    bad '{"context": "x", "choices": ["a", "b"], "gold": 2}' "right answer is '2'; wanted a number from 0 to 1"
+    bad '{"context": "x", "choices": ["a", ""], "gold": 1}' "continuation 1 is empty"
+    bad '{"goal": "x", "sol1": "a", "sol2": "b", "label": 0}' "lacks members of format arc" --task-format arc
+    bad '{"context"' "bad.jsonl:1"
+    : >bad.jsonl
+    run eval m --task bad.jsonl
+    expect_error 3 "'bad.jsonl' has no document"
+    run eval m --task "$tasks/piqa.jsonl" --task-format quiz
+    expect_error 2 "'quiz' is not a format of tasks"
+    run eval m --task "$tasks/piqa.jsonl" --fewshot 5
+    expect_error 2 "give both"
+    run eval m --task "$tasks/piqa.jsonl" --fewshot 3 --fewshot-file "$tasks/piqa.jsonl"
+    expect_error 3 "has 2 documents, --fewshot wants 3"
+    run eval m --task "$tasks/samples/arc.jsonl" --fewshot 1 --fewshot-file "$tasks/samples/arc.jsonl"
+    expect_error 2 "have their examples in their contexts"
+    run eval m --task "$tasks/piqa.jsonl" --dataset kjv
+    expect_error 2 "does not use --dataset"
+    run eval m --limit 5
+    expect_error 2 "--limit needs --task FILE"
+    run eval m --task "$tasks/choices.jsonl" --seq-len 3
+    expect_error 3 "a continuation has 8 tokens; the model's context has 3"
+}
+
 case_errors_name_the_problem() {
     make_run
     run eval

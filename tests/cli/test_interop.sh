@@ -341,6 +341,28 @@ case_llama_cpp_and_titan_agree() {
     echo "# $(wc -l <compared) models are equal in llama.cpp; classes without GGUF: $(paste -sd' ' left 2>/dev/null)"
 }
 
+case_lm_evaluation_harness_and_titan_give_the_same_scores() {
+    local tasks=$TITAN_SOURCE/tests/cli/tasks golden=$TITAN_SOURCE/tests/golden/data
+    "$python" -c 'import lm_eval, torch, transformers' 2>/dev/null || skip "no lm_eval in $python"
+    mkdir m samples
+    cp "$golden/llama3/config.json" "$golden/llama3/model.safetensors" m
+    python3 "$tasks/tokenizer.py" m
+    HF_HUB_OFFLINE=1 "$python" "$TITAN_SOURCE/tests/interop/tasks.py" m "$tasks" samples results.json >log 2>&1 ||
+        not_as "lm_eval failed: $(tail -3 log)"
+    for file in "$tasks"/*.jsonl samples/*.jsonl; do
+        run eval m --task "$file" --json
+        expect_ok
+        expect_json "
+name = found['tasks'][0]['task'].split('/')[-1][:-len('.jsonl')]
+now, kept = json.load(open('results.json'))[name], json.load(open('$tasks/expected.json'))[name]
+for key in ('acc', 'acc_norm', 'perplexity'):
+    if key in now and key in found['tasks'][0]:
+        value = found['tasks'][0][key]
+        assert all(abs(value - wanted[key]) <= 1e-4 * wanted[key] for wanted in (now, kept)), (name, key, value)
+"
+    done
+}
+
 case_pipeline_schedules_are_those_of_pytorch() {
     "$python" -c 'import torch.distributed.pipelining' 2>/dev/null || skip "no torch in $python"
     "$TITAN_BUILD/tests/cli/print_orders" >orders.txt || not_as "no orders"
