@@ -276,10 +276,11 @@ out:
     return rc;
 }
 
-static bool is_jsonl(const char *path)
+/* Whether the name belongs to a file of rows. */
+static bool has_rows(const char *path)
 {
-    static const char *const ends[] = {".jsonl",     ".ndjson",     ".jsonl.gz", ".ndjson.gz",
-                                       ".jsonl.zst", ".ndjson.zst", ".json.gz"};
+    static const char *const ends[] = {".jsonl",      ".ndjson",  ".jsonl.gz", ".ndjson.gz", ".jsonl.zst",
+                                       ".ndjson.zst", ".json.gz", ".parquet",  ".arrow"};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (tt_text_ends(path, ends[i]) && strcmp(path, ends[i]) != 0)
@@ -297,12 +298,15 @@ static int count_path(const struct job *job, const char *path, struct tt_word_co
 {
     const char *name = tt_args_last(job->args, "dataset"), *field = tt_args_last(job->args, "text_field");
     struct tt_source source = {0};
-    bool lines = name ? strcmp(name, "jsonl") == 0 : is_jsonl(path);
+    bool rows = name ? tt_text_is_one_of(name, "jsonl|parquet|arrow") : has_rows(path);
+    const char *only = name && strcmp(name, "parquet") == 0 ? ".parquet"
+                       : name && strcmp(name, "arrow") == 0 ? ".arrow"
+                                                            : NULL;
     int rc;
 
-    if (name && !lines && strcmp(name, "text") != 0)
-        return tt_fail(TT_EUSAGE, "data tokenizer reads --dataset text or jsonl, not '%s'", name);
-    TT_TRY(tt_source_init(&source, lines ? TT_SOURCE_JSONL : TT_SOURCE_TEXT, path, field ? field : "text"));
+    if (name && !rows && strcmp(name, "text") != 0)
+        return tt_fail(TT_EUSAGE, "data tokenizer reads --dataset text, jsonl, parquet or arrow, not '%s'", name);
+    TT_TRY(tt_source_init(&source, rows ? TT_SOURCE_JSONL : TT_SOURCE_TEXT, path, field ? field : "text", only));
     TT_TRY(tt_source_each(&source, "counting words", count_document, words));
 out:
     tt_source_release(&source);

@@ -11,7 +11,6 @@
 
 #include "core/base/mem.h"
 #include "core/config/internal.h"
-#include "core/data/source.h"
 
 /* Writes the reason for refusing the configuration, or nothing. The second kind of function serves several keys; it
  * gets the first key of its row. */
@@ -39,21 +38,15 @@ static void need_path(const char *where, const char *dataset, const char *path, 
 /* Refuses files whose name shows that the dataset cannot read their format. */
 static void fit_format(const char *where, const char *dataset, const char *path, struct tt_text *why)
 {
-    static const char *const tables[] = {".arrow", ".feather"};
+    static const char *const tables[] = {".parquet", ".arrow", ".feather"};
     static const char *const lines[] = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"};
 
-    if (path && tt_text_ends(path, ".parquet") && strncmp(dataset, "tokens", 6) != 0) {
-        (void)tt_source_fail_parquet(path);
-        tt_text_add(why, "%s", tt_error_message());
-    }
-    for (size_t i = 0; path && i < sizeof tables / sizeof *tables; i++) {
-        if (tt_text_ends(path, tables[i]) && strncmp(dataset, "tokens", 6) != 0)
-            tt_text_add(
-                why,
-                "'%s' is a table in a binary format, which titan does not read\nhelp: write JSON lines from it, for "
-                "instance with pandas: read_feather(A).to_json(B, orient='records', lines=True); then set "
-                "%sdataset=jsonl",
-                path, where);
+    for (size_t i = 0; path && strcmp(dataset, "text") == 0 && i < sizeof tables / sizeof *tables; i++) {
+        if (tt_text_ends(path, tables[i]))
+            tt_text_add(why,
+                        "'%s' is a table, and dataset 'text' does not read its columns\nhelp: set %sdataset=%s, and "
+                        "%stext_field if the text is not in the column \"text\"",
+                        path, where, i ? "arrow" : "parquet", *where ? "training." : "");
     }
     for (size_t i = 0; path && strcmp(dataset, "text") == 0 && i < sizeof lines / sizeof *lines; i++) {
         if (tt_text_ends(path, lines[i]))

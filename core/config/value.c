@@ -288,10 +288,11 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     } else if (foreign) {
         tt_text_add(why, "\nhelp: %s", foreign->text);
     } else if (is_dataset) {
-        tt_text_add(why,
-                    "\nhelp: titan downloads nothing; set %s to text, jsonl or tokens, and %s_path to the file or "
-                    "folder",
-                    row->path, row->path);
+        tt_text_add(
+            why,
+            "\nhelp: titan downloads nothing; set %s to text, jsonl, parquet or tokens, and %s_path to the file or "
+            "folder",
+            row->path, row->path);
     } else if (row->flags & TT_FLAG_PATTERNS) {
         tt_text_add(why, "\nhelp: regular expressions go in a list: [\"%s\"]", node->text);
     }

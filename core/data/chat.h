@@ -16,6 +16,10 @@
  */
 struct tt_chat;
 
+/** The members of such a line, and names that show that data are conversations, of this form or another. */
+#define TT_CHAT_MEMBERS "messages|tools|prompt|completion|response|instruction|input|output|conversations"
+#define TT_CHAT_NAMES   "messages|conversation|conversations|prompt|instruction|response|completion|chosen|rejected"
+
 struct tt_chat_ids {
     struct tt_ids ids;
     struct tt_ids counts; /* for every id: 1 if it is part of an answer, else 0 */

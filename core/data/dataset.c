@@ -24,13 +24,18 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/chat.h"
+#include "core/data/html.h"
 #include "core/data/source.h"
 #include "core/os/file.h"
 #include "core/tokenizer/charset.h"
 
-enum { CACHE_FORMAT = 1, CHAT_FORMAT = 2 }; /* change this number if the same files would give other tokens */
+enum {
+    CACHE_FORMAT = 1,
+    CHAT_FORMAT = 2,
+    HTML_FORMAT = 1
+}; /* change this number if the same files would give other tokens */
 
-enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, SFT, TOKENS, TOKENS_U16 };
+enum variant { KJV_TRAIN, KJV_VALIDATION, TEXT, JSONL, PARQUET, ARROW, SFT, TOKENS, TOKENS_U16 };
 
 static const struct tt_dataset_kind kinds[] = {
     {"kjv", KJV_TRAIN, false, true},
@@ -39,6 +44,8 @@ static const struct tt_dataset_kind kinds[] = {
     {"jsonl", JSONL, true, true},
     {"c4", JSONL, true, true},
     {"c4_test", JSONL, true, true},
+    {"parquet", PARQUET, true, true},
+    {"arrow", ARROW, true, true},
     {"jsonl_sft", SFT, true, true},
     {"tokens", TOKENS, true, false},
     {"tokens_u16", TOKENS_U16, true, false},
@@ -115,11 +122,15 @@ static int open_source(const struct tt_dataset_kind *kind, const struct tt_datas
         tt_source_init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_VALIDATION));
         return 0;
     case TEXT:
-        return tt_source_init(source, TT_SOURCE_TEXT, spec->path, NULL);
+        return tt_source_init(source, TT_SOURCE_TEXT, spec->path, NULL, NULL);
     case SFT:
-        return tt_source_init(source, TT_SOURCE_LINES, spec->path, NULL);
+        return tt_source_init(source, TT_SOURCE_LINES, spec->path, NULL, NULL);
+    case PARQUET:
+        return tt_source_init(source, TT_SOURCE_JSONL, spec->path, spec->text_field, ".parquet");
+    case ARROW:
+        return tt_source_init(source, TT_SOURCE_JSONL, spec->path, spec->text_field, ".arrow");
     default:
-        return tt_source_init(source, TT_SOURCE_JSONL, spec->path, spec->text_field);
+        return tt_source_init(source, TT_SOURCE_JSONL, spec->path, spec->text_field, NULL);
     }
 }
 
@@ -245,6 +256,9 @@ static uint64_t hash_reading(const struct tt_source *source, const struct tt_dat
         hash = template ? tt_hash64(template, strlen(template), hash) : hash;
         hash = tt_hash64(name, strlen(name), hash) + CHAT_FORMAT;
     }
+    for (int i = 0; i < source->n_paths && source->kind == TT_SOURCE_TEXT; i++)
+        if (tt_html_is_name(source->path[i])) /* where it is among the files determines what becomes of its bytes */
+            hash = tt_mix64(hash + (uint64_t)i + HTML_FORMAT);
     return tt_hash64(source->text_field, strlen(source->text_field), hash);
 }
 
@@ -394,7 +408,7 @@ int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref
         TT_TRY(fail_vocabulary(ref, spec->vocab_size));
     *ret_ref = *ref;
 out:
-    if (rc < 0 && spec->path)
+    if (rc < 0 && spec->path && !tt_source_is_there(spec->path))
         rc = tt_path_blame_missing(rc, spec->path, TT_KEY(training.dataset_path));
     tt_free(ref);
     return rc;

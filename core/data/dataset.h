@@ -29,7 +29,7 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind) T
 struct tt_dataset_spec {
     const char *name;                     /* training.dataset */
     const char *path;                     /* training.dataset_path; may be NULL for the built-in ones */
-    const char *text_field;               /* the field of JSON lines; NULL: "text" */
+    const char *text_field;               /* the field of JSON lines, or column; NULL: "text" */
     const char *chat_template;            /* of chat data (tt_chat_template_new); NULL: "auto" */
     const struct tt_tokenizer *tokenizer; /* may be NULL for packed files, which are then not compared with it */
     int64_t vocab_size;                   /* of the model; 0: any id is accepted */

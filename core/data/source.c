@@ -1,349 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the files of a corpus, by lines or as a whole. Only this file uses zlib and zstd: a reader unpacks files as it
- * reads. It maps the file, returns plain text in place, and returns unpacked text from a buffer.
+ * The files of a corpus and their documents: texts, lines of JSON lines, rows of tables.
  */
 #include "core/data/source.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include <sys/stat.h>
 
-#include "core/base/error.h"
+#include <glob.h>
+
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
+#include "core/data/chat.h"
+#include "core/data/html.h"
+#include "core/data/reader.h"
+#include "core/data/table.h"
 #include "core/os/file.h"
 
-#define ZLIB_CONST /* makes zlib's input bytes const */
-#include <zlib.h>
-#include <zstd.h>
-
-enum packing { PLAIN, GZIP, ZSTD };
-
-/*
- * Limits of the memory for unpacking: for a line, or for the rest of a file as one document. A few KB of zstd can
- * unpack to gigabytes, so the size of the file is no limit.
- */
-enum { CHUNK_BYTES = 1 << 18, LINE_MOST = 128 << 20, REST_MOST = 1 << 30 };
-
-/* Reads text files, plain or compressed with gzip or zstd; the first bytes show which. For any other file (a Git LFS
- * pointer, a web page, Parquet, another compression), TT_EDATA says what it is. */
-struct reader {
-    const char *name;
-    struct tt_mapping mapping; /* mapping of a file that is opened by its path */
-    const uint8_t *raw;
-    size_t raw_size, raw_used;
-    enum packing packing;
-    z_stream gzip;
-    ZSTD_DStream *zstd;
-    bool in_frame;         /* within a gzip member or a zstd frame, where the file must not end */
-    struct tt_text buffer; /* unpacked text; bytes before buffer_used have been returned */
-    size_t buffer_used;
-    int64_t offset; /* place of the next byte in the unpacked text */
-    int64_t lines;  /* number of lines that have been returned */
-};
-
-/* The part of the file that is returned next. */
-struct piece {
-    const char *text;
-    size_t size;
-    int64_t offset; /* in bytes of the (unpacked) file */
-};
-
-static bool begins(const void *bytes, size_t size, const char *magic, size_t magic_size)
-{
-    return size >= magic_size && memcmp(bytes, magic, magic_size) == 0;
-}
-
-static bool is_html(const char *text, size_t size)
-{
-    while (size && strchr(" \t\r\n", *text)) {
-        text++;
-        size--;
-    }
-    return (size >= 9 && strncasecmp(text, "<!doctype", 9) == 0) || (size >= 5 && strncasecmp(text, "<html", 5) == 0);
-}
-
-/* Whether every other byte at the beginning is 0, as in UTF-16 without a byte order mark. */
-static bool is_wide(const uint8_t *bytes, size_t size, size_t zero)
-{
-    size_t most = size < 64 ? size / 2 * 2 : 64;
-
-    for (size_t i = 0; i < most; i++)
-        if ((bytes[i] == 0) != (i % 2 == zero))
-            return false;
-    return most >= 4;
-}
-
-/* Whether a zstd frame begins here, or a skippable frame, with which pzstd begins. */
-static bool is_zstd(const uint8_t *raw, size_t size)
-{
-    return begins(raw, size, "\x28\xb5\x2f\xfd", 4) ||
-           (size >= 8 && (raw[0] & 0xf0) == 0x50 && memcmp(raw + 1, "\x2a\x4d\x18", 3) == 0);
-}
-
-int tt_reader_refuse(const char *name, const void *bytes, size_t size, bool may_be_html)
-{
-    static const struct {
-        const char *magic;
-        size_t size;
-        const char *what, *help;
-    } other[] = {
-        {"version https://git-lfs", 23, "a Git LFS pointer, not the file itself", "git lfs pull"},
-        {"PAR1", 4, "a Parquet file, which titan does not read", "convert it to JSON lines"},
-        {"\xfd"
-         "7zXZ",
-         5, "compressed by xz, which titan does not read", "unpack it, or pack it with gzip or zstd"},
-        {"BZh", 3, "compressed by bzip2, which titan does not read", "unpack it, or pack it with gzip or zstd"},
-        {"\x04\x22\x4d\x18", 4, "compressed by lz4, which titan does not read",
-         "unpack it, or pack it with gzip or zstd"},
-        {"\x02\x21\x4c\x18", 4, "compressed by lz4, which titan does not read",
-         "unpack it, or pack it with gzip or zstd"},
-        {"\x1f\x9d", 2, "compressed by compress, which titan does not read", "unpack it, or pack it with gzip or zstd"},
-        {"\xff\xfe\x00\x00", 4, "text in UTF-32, which titan does not read", "convert it: iconv -f UTF-32 -t UTF-8"},
-        {"\xff\xfe", 2, "text in UTF-16, which titan does not read", "convert it: iconv -f UTF-16 -t UTF-8"},
-        {"\xfe\xff", 2, "text in UTF-16, which titan does not read", "convert it: iconv -f UTF-16 -t UTF-8"},
-        {"PK\x03\x04", 4, "a zip archive, which titan does not read", "unpack it"},
-    };
-
-    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
-        if (begins(bytes, size, other[i].magic, other[i].size))
-            return tt_fail(TT_EDATA, "'%s' is %s\nhelp: %s", name, other[i].what, other[i].help);
-    }
-    for (size_t zero = 0; zero < 2; zero++) {
-        if (is_wide(bytes, size, zero))
-            return tt_fail(TT_EDATA,
-                           "'%s' is text in UTF-16, which titan does not read\nhelp: convert it: iconv -f UTF-16%s -t "
-                           "UTF-8",
-                           name, zero ? "LE" : "BE");
-    }
-    if (!may_be_html && size && is_html(bytes, size))
-        return tt_fail(TT_EDATA, "'%s' is a web page, not data\nhelp: the download went wrong; look at the file", name);
-    return 0;
-}
-
-static int start(struct reader *r, const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    bool may_be_html = dot && (strcasecmp(dot, ".html") == 0 || strcasecmp(dot, ".htm") == 0);
-    int rc = 0;
-
-    r->name = name;
-    TT_TRY(tt_reader_refuse(name, r->raw, r->raw_size, may_be_html));
-    if (begins(r->raw, r->raw_size, "\x1f\x8b", 2)) {
-        if (inflateInit2(&r->gzip, 16 + MAX_WBITS) != Z_OK)
-            return tt_fail(TT_ENOMEM, "%s: cannot start zlib", name);
-        r->packing = GZIP;
-    } else if (is_zstd(r->raw, r->raw_size)) {
-        r->packing = ZSTD;
-        r->zstd = ZSTD_createDStream();
-        if (!r->zstd)
-            return tt_fail(TT_ENOMEM, "%s: cannot start zstd", name);
-    } else if (begins(r->raw, r->raw_size, "\xef\xbb\xbf", 3)) {
-        r->raw_used = 3;
-        r->offset = 3;
-    }
-out:
-    return rc;
-}
-
-static void reader_free(struct reader *reader)
-{
-    if (!reader)
-        return;
-    if (reader->packing == GZIP)
-        (void)inflateEnd(&reader->gzip);
-    ZSTD_freeDStream(reader->zstd);
-    tt_mapping_release(&reader->mapping);
-    tt_text_release(&reader->buffer);
-    tt_free(reader);
-}
-
-/* Reads file i of the source, which must outlive the reader. */
-static int reader_open(const struct tt_source *s, int i, struct reader **ret_reader)
-{
-    struct reader *r = tt_calloc(1, sizeof *r);
-    int rc = 0;
-
-    if (!s->builtin.size)
-        TT_TRY(tt_mapping_open(s->path[i], &r->mapping));
-    r->raw = s->builtin.size ? (const uint8_t *)s->builtin.bytes : r->mapping.data;
-    r->raw_size = s->builtin.size ? s->builtin.size : r->mapping.size;
-    TT_TRY(start(r, s->path[i]));
-    *ret_reader = r;
-    r = NULL;
-out:
-    reader_free(r);
-    return rc;
-}
-
-static int fail_packed(const struct reader *r, const char *why)
-{
-    return tt_fail(TT_EDATA, "%s: cannot unpack at byte %zu of %zu: %s", r->name, r->raw_used, r->raw_size, why);
-}
-
-static int unpack_gzip(struct reader *r, uint8_t *out, size_t cap, size_t *ret_n)
-{
-    size_t left = r->raw_size - r->raw_used;
-    uInt given = left < (1u << 30) ? (uInt)left : 1u << 30;
-    int status;
-
-    if (!r->in_frame && r->raw_used && !r->raw[r->raw_used]) { /* padding, as on a tape */
-        while (r->raw_used < r->raw_size && !r->raw[r->raw_used])
-            r->raw_used++;
-        *ret_n = 0;
-        return 0;
-    }
-    if (!r->in_frame) { /* there may be several members in a file */
-        (void)inflateReset(&r->gzip);
-        r->in_frame = true;
-    }
-    r->gzip.next_in = (z_const Bytef *)(r->raw + r->raw_used);
-    r->gzip.avail_in = given;
-    r->gzip.next_out = out;
-    r->gzip.avail_out = (uInt)cap;
-    status = inflate(&r->gzip, Z_NO_FLUSH);
-    r->raw_used += given - r->gzip.avail_in;
-    *ret_n = cap - r->gzip.avail_out;
-    if (status == Z_STREAM_END) {
-        r->in_frame = false;
-    } else if (status != Z_OK && status != Z_BUF_ERROR) {
-        return fail_packed(r, r->gzip.msg ? r->gzip.msg : "damaged gzip data");
-    }
-    return 0;
-}
-
-static int unpack_zstd(struct reader *r, void *out, size_t cap, size_t *ret_n)
-{
-    ZSTD_inBuffer in = {r->raw + r->raw_used, r->raw_size - r->raw_used, 0};
-    ZSTD_outBuffer to = {out, cap, 0};
-    size_t status = ZSTD_decompressStream(r->zstd, &to, &in);
-
-    if (ZSTD_isError(status))
-        return fail_packed(r, ZSTD_getErrorName(status));
-    r->raw_used += in.pos;
-    r->in_frame = status != 0;
-    *ret_n = to.pos;
-    return 0;
-}
-
-/* Unpacks one more chunk at the end of the buffer; ret_more is false at the end of the file. */
-static int unpack(struct reader *r, bool *ret_more)
-{
-    size_t n = 0, before = r->buffer.size, used = r->raw_used;
-    bool is_first = r->offset == 0 && before == 0;
-    uint8_t *chunk = tt_calloc(CHUNK_BYTES, 1);
-    int rc = 0;
-
-    *ret_more = r->raw_used < r->raw_size || r->in_frame;
-    if (!*ret_more)
-        goto out;
-    TT_TRY(r->packing == GZIP ? unpack_gzip(r, chunk, CHUNK_BYTES, &n) : unpack_zstd(r, chunk, CHUNK_BYTES, &n));
-    if (n == 0 && r->raw_used == used)
-        TT_TRY(fail_packed(r, "the file is truncated"));
-    tt_text_add_bytes(&r->buffer, chunk, n);
-    if (is_first)
-        TT_TRY(tt_reader_refuse(r->name, r->buffer.text, r->buffer.size, true));
-    if (is_first && begins(r->buffer.text, r->buffer.size, "\xef\xbb\xbf", 3)) {
-        r->buffer_used = 3;
-        r->offset = 3;
-    }
-out:
-    tt_free(chunk);
-    return rc;
-}
-
-/* The text that has not been returned yet; in a compressed file, the part of it that is already unpacked. */
-static struct piece unread(const struct reader *r)
-{
-    if (r->packing == PLAIN)
-        return (struct piece){(const char *)r->raw + r->raw_used, r->raw_size - r->raw_used, r->offset};
-    return (struct piece){r->buffer.text ? r->buffer.text + r->buffer_used : "", r->buffer.size - r->buffer_used,
-                          r->offset};
-}
-
-static void hand_out(struct reader *r, size_t size)
-{
-    r->offset += (int64_t)size;
-    if (r->packing == PLAIN)
-        r->raw_used += size;
-    else
-        r->buffer_used += size;
-}
-
-static int fail_line(const struct reader *r)
-{
-    char most[32];
-
-    return tt_fail(
-        TT_EDATA,
-        "%s:%lld: the line is longer than %s when it is unpacked\nhelp: is it JSON lines, one object a line? "
-        "If so, unpack the file: lines of plain files have no limit",
-        r->name, (long long)r->lines + 1, tt_text_bytes(most, sizeof most, LINE_MOST));
-}
-
-/*
- * The next line, without its end and without a byte order mark at the start of the file. The line is valid until the
- * next call; its text is NULL at the end of the file. TT_EDATA names the line if a line of a compressed file exceeds
- * 128 MiB, since unpacked lines are held in memory.
- */
-static int reader_line(struct reader *r, struct piece *ret_line)
-{
-    size_t seen = 0;
-    bool more = r->packing != PLAIN;
-    int rc = 0;
-
-    for (;;) {
-        struct piece line = unread(r);
-        const char *end = line.size > seen ? memchr(line.text + seen, '\n', line.size - seen) : NULL;
-
-        if (!end && r->packing != PLAIN && line.size > LINE_MOST)
-            return fail_line(r);
-        if (end || !more) {
-            line.size = end ? (size_t)(end - line.text) : line.size;
-            line.text = end || line.size ? line.text : NULL;
-            hand_out(r, line.size + (end != NULL));
-            r->lines += end != NULL;
-            *ret_line = line;
-            return 0;
-        }
-        seen = line.size;
-        if (r->buffer_used) {
-            memmove(r->buffer.text, line.text, line.size);
-            r->buffer.size = line.size;
-            r->buffer_used = 0;
-        }
-        TT_TRY(unpack(r, &more));
-    }
-out:
-    return rc;
-}
-
-/* The whole rest of the file, valid until the reader is freed. TT_EDATA if it exceeds 1 GiB in a compressed file. */
-static int reader_rest(struct reader *r, struct piece *ret_rest)
-{
-    bool more = r->packing != PLAIN;
-    char most[32];
-    int rc = 0;
-
-    while (more) {
-        TT_TRY(unpack(r, &more));
-        if (r->buffer.size > REST_MOST)
-            return tt_fail(TT_EDATA, "%s: the text is longer than %s when it is unpacked\nhelp: unpack the file",
-                           r->name, tt_text_bytes(most, sizeof most, REST_MOST));
-    }
-    *ret_rest = unread(r);
-    hand_out(r, ret_rest->size);
-out:
-    return rc;
-}
-
-/* ---- documents of text files and JSON lines; errors name the file, the line and the byte ---- */
+/* ---- the files ---- */
 
 enum { DEEPEST_FOLDER = 16, HASH_BLOCK = 1 << 20, PROGRESS_BYTES = 1 << 17 };
 
@@ -379,13 +60,49 @@ static bool is_other_lines_name(const char *name)
     return found;
 }
 
-int tt_source_fail_parquet(const char *path)
+static bool is_table_name(const char *name)
 {
-    return tt_fail(TT_EDATA,
-                   "'%s' is a Parquet file, which titan does not read: Debian has no library for that format\nhelp: "
-                   "convert it to JSON lines: duckdb -c \"COPY (FROM '%s') TO 'data.jsonl' (FORMAT JSON)\"; then use "
-                   "dataset jsonl with data.jsonl. titan-data(1) has the line for pyarrow",
-                   path, path);
+    return tt_text_ends(name, ".parquet") || tt_text_ends(name, ".arrow") || tt_text_ends(name, ".feather");
+}
+
+/* Files that datasets of Hugging Face put beside their data. */
+static bool is_about_data(const char *name)
+{
+    return tt_text_is_one_of(name, "dataset_info.json|dataset_infos.json|dataset_dict.json|state.json");
+}
+
+/* Fails for a file that dataset 'text' would misread, by its name. */
+static int refuse_text(const char *path)
+{
+    static const struct {
+        const char *ending, *what, *help;
+    } other[] = {
+        {".parquet", "a table", "dataset 'parquet' reads it"},
+        {".arrow", "a table", "dataset 'arrow' reads it"},
+        {".feather", "a table", "dataset 'arrow' reads it"},
+        {".pdf", "a PDF file, which titan does not read", "make text of it: pdftotext FILE.pdf"},
+        {".epub", "a book in a zip archive, which titan does not read",
+         "make text of it: pandoc -t plain -o FILE.txt FILE.epub"},
+        {".docx", "a document of a word processor, which titan does not read",
+         "make text of it: pandoc -t plain -o FILE.txt FILE.docx"},
+        {".odt", "a document of a word processor, which titan does not read",
+         "make text of it: pandoc -t plain -o FILE.txt FILE.odt"},
+        {".rtf", "a document of a word processor, which titan does not read",
+         "make text of it: pandoc -t plain -o FILE.txt FILE.rtf"},
+    };
+
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        size_t size = strlen(other[i].ending), n = strlen(path);
+
+        if (n > size && strcasecmp(path + n - size, other[i].ending) == 0)
+            return tt_fail(TT_EDATA, "'%s' is %s\nhelp: %s", path, other[i].what, other[i].help);
+    }
+    if (is_lines_name(path))
+        return tt_fail(TT_EDATA,
+                       "'%s' holds JSON lines, and dataset 'text' would take their braces and quotes for text\n"
+                       "help: dataset 'jsonl' reads them",
+                       path);
+    return 0;
 }
 
 /* A folder, and the folder through which it was reached. */
@@ -417,15 +134,80 @@ static int enter(struct nested *here)
     return 0;
 }
 
+/* Adds the files that state.json lists: the folder may contain others, such as caches. */
+static int add_listed(struct tt_source *s, const char *folder, int *n_cap)
+{
+    char *path = tt_format("%s/state.json", folder);
+    json_t *json = NULL, *list, *item;
+    size_t i;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &json));
+    list = json_object_get(json, "_data_files");
+    if (!json_is_array(list))
+        return tt_fail(TT_EDATA, "%s: no list '_data_files', wanted the files of a dataset\nhelp: name the files: %s/*",
+                       path, folder);
+    json_array_foreach(list, i, item)
+    {
+        const char *name = tt_json_plain_string(json_object_get(item, "filename"));
+
+        if (!name || strchr(name, '/'))
+            TT_TRY(tt_fail(TT_EDATA, "%s: item %zu of '_data_files' does not name a file of the folder", path, i + 1));
+        TT_PUSH(s->path, s->n_paths, *n_cap) = tt_format("%s/%s", folder, name);
+    }
+out:
+    json_decref(json);
+    tt_free(path);
+    return rc;
+}
+
+struct left_out {
+    int n;
+    char *name; /* of one of them */
+};
+
+/* What is done with a file in a folder. */
+static int add_file(struct tt_source *s, const char *path, const char *name, int *n_cap, struct left_out *left)
+{
+    bool wanted =
+        s->kind == TT_SOURCE_TEXT ||
+        (s->only ? tt_text_ends(name, s->only) : !is_about_data(name) && (is_jsonl_name(name) || is_table_name(name)));
+
+    if (is_other_lines_name(path)) /* otherwise it would be left out, or misread as text */
+        return tt_fail(
+            TT_EDATA, "'%s' is packed in a way that titan does not read\nhelp: unpack it, or pack it with gzip or zstd",
+            path);
+    if (wanted) {
+        TT_PUSH(s->path, s->n_paths, *n_cap) = tt_strdup(path);
+    } else if (!is_about_data(name)) {
+        left->n++;
+        tt_free(left->name);
+        left->name = tt_strdup(path);
+    }
+    return 0;
+}
+
+static const char *endings(const struct tt_source *s)
+{
+    return s->only ? s->only : ".jsonl, .json or .ndjson (plain, .gz or .zst), .parquet or .arrow";
+}
+
 /* Adds the files below a folder, in the order of their names. */
 static int add_folder(struct tt_source *s, const char *folder, const struct nested *parent, int *n_cap)
 {
     struct nested here = {.parent = parent, .path = folder};
-    char **names = NULL, *left_name = NULL;
-    int n = 0, left_out = 0, rc = 0;
+    struct left_out left = {0};
+    char **names = NULL;
+    int n = 0, rc = 0;
 
     TT_TRY(enter(&here));
     TT_TRY(tt_folder_list(folder, &names, &n));
+    for (int i = 0; i < n; i++) {
+        if (s->kind != TT_SOURCE_TEXT && strcmp(names[i], "state.json") == 0) {
+            rc = add_listed(s, folder, n_cap);
+            goto out;
+        }
+    }
     for (int i = 0; i < n; i++) {
         bool is_folder = false;
         char *path;
@@ -434,65 +216,146 @@ static int add_folder(struct tt_source *s, const char *folder, const struct nest
             continue;
         path = tt_format("%s/%s", folder, names[i]);
         rc = tt_path_is_folder(path, &is_folder);
-        if (rc < 0 || is_folder) {
-            rc = rc < 0 ? rc : add_folder(s, path, &here, n_cap);
-            tt_free(path);
-            if (rc < 0)
-                goto out;
-        } else if (tt_text_ends(path, ".parquet") ||
-                   is_other_lines_name(path)) { /* otherwise it would be left out, or misread as text */
-            rc = tt_text_ends(path, ".parquet")
-                     ? tt_source_fail_parquet(path)
-                     : tt_fail(TT_EDATA,
-                               "'%s' is packed in a way that titan does not read\nhelp: unpack it, or pack it with "
-                               "gzip or zstd",
-                               path);
-            tt_free(path);
+        if (rc == 0)
+            rc = is_folder ? add_folder(s, path, &here, n_cap) : add_file(s, path, names[i], n_cap, &left);
+        tt_free(path);
+        if (rc < 0)
             goto out;
-        } else if (s->kind == TT_SOURCE_TEXT || is_jsonl_name(names[i])) {
-            TT_PUSH(s->path, s->n_paths, *n_cap) = path;
-        } else {
-            left_out++;
-            tt_free(left_name);
-            left_name = path;
-        }
     }
-    if (left_out)
-        tt_note("%d %s left out, since only files named .jsonl, .json or .ndjson (plain, .gz or .zst) are read: '%s'%s",
-                left_out, left_out > 1 ? "files were" : "file was", left_name, left_out > 1 ? " is one" : "");
+    if (left.n)
+        tt_note("%d %s left out, since only files named %s are read: '%s'%s", left.n,
+                left.n > 1 ? "files were" : "file was", endings(s), left.name, left.n > 1 ? " is one" : "");
 out:
-    tt_free(left_name);
+    tt_free(left.name);
     tt_names_free(names, n);
     return rc;
 }
 
-int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field)
+/* The name of a split at the end of a word of n letters, as in train-00000-of-00002; NULL if there is none. */
+static const char *split_in(const char *word, size_t n)
+{
+    static const char *const splits[] = {"train", "validation", "valid", "val", "dev", "test", "eval"};
+    size_t begin;
+
+    while (n && (strchr("0123456789-", word[n - 1]) || (n > 3 && strncmp(word + n - 3, "-of", 3) == 0)))
+        n -= strchr("0123456789-", word[n - 1]) ? 1 : 3;
+    for (begin = n; begin && !strchr("-_./", word[begin - 1]);)
+        begin--;
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
+        if (strlen(splits[i]) == n - begin && strncmp(word + begin, splits[i], n - begin) == 0)
+            return splits[i];
+    return NULL;
+}
+
+/* The split to which a table belongs, by its name or by its folder's. */
+static const char *split_of(const char *path, size_t root)
+{
+    const char *name = strrchr(path + root, '/'), *dot, *split;
+
+    name = name ? name + 1 : path + root;
+    dot = strrchr(name, '.');
+    split = is_table_name(name) ? split_in(name, dot ? (size_t)(dot - name) : strlen(name)) : NULL;
+    return split || name <= path + root + 1 || !is_table_name(name)
+               ? split
+               : split_in(path + root, (size_t)(name - 1 - path - root));
+}
+
+/* Tables of several splits in one folder would be trained on together. */
+static int check_splits(const struct tt_source *s, const char *folder)
+{
+    const char *first = NULL;
+
+    for (int i = 0; i < s->n_paths; i++) {
+        const char *split = split_of(s->path[i], strlen(folder));
+
+        if (first && split && strcmp(first, split) != 0)
+            return tt_fail(
+                TT_EDATA,
+                "'%s' holds the splits '%s' and '%s' of a dataset\nhelp: name the files or the folder of one: "
+                "'%s/*%s*'",
+                folder, first, split, folder, strcmp(split, "train") == 0 ? split : first);
+        first = first ? first : split;
+    }
+    return 0;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Adds what matches a pattern, in the order of names. */
+static int add_matches(struct tt_source *s, const char *pattern, int *n_cap)
+{
+    glob_t found = {0};
+    bool is_folder = false;
+    int status = glob(pattern, GLOB_NOSORT, NULL, &found), rc = 0;
+
+    if (status == GLOB_NOSPACE)
+        return tt_fail(TT_ENOMEM, "no memory for the files that match '%s'", pattern);
+    if (status != 0 || !found.gl_pathc)
+        TT_TRY(tt_fail(TT_EDATA, "no file matches '%s'", pattern));
+    qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        TT_TRY(tt_path_is_folder(found.gl_pathv[i], &is_folder));
+        if (is_folder)
+            TT_TRY(add_folder(s, found.gl_pathv[i], NULL, n_cap));
+        else
+            TT_PUSH(s->path, s->n_paths, *n_cap) = tt_strdup(found.gl_pathv[i]);
+    }
+out:
+    globfree(&found);
+    return rc;
+}
+
+static bool is_pattern(const char *path)
+{
+    struct stat st;
+
+    return strpbrk(path, "*?[") != NULL && stat(path, &st) < 0 && errno == ENOENT;
+}
+
+bool tt_source_is_there(const char *path)
+{
+    glob_t found = {0};
+    struct stat st;
+    bool is_there = stat(path, &st) == 0;
+
+    if (!is_there && is_pattern(path)) {
+        is_there = glob(path, GLOB_NOSORT, NULL, &found) == 0;
+        globfree(&found);
+    }
+    return is_there;
+}
+
+int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field,
+                   const char *only)
 {
     bool is_folder = false;
     int cap = 0, rc = 0;
 
     source->kind = kind;
+    source->only = only;
     source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
-    TT_TRY(tt_path_is_folder(path, &is_folder));
-    if (!is_folder && tt_text_ends(path, ".parquet"))
-        return tt_source_fail_parquet(path);
-    if (is_folder) {
-        TT_TRY(add_folder(source, path, NULL, &cap));
+    if (is_pattern(path)) {
+        TT_TRY(add_matches(source, path, &cap));
     } else {
-        TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(path);
+        TT_TRY(tt_path_is_folder(path, &is_folder));
+        if (is_folder) {
+            TT_TRY(add_folder(source, path, NULL, &cap));
+            TT_TRY(check_splits(source, path));
+        } else {
+            TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(path);
+        }
     }
-    if (!source->n_paths) {
-        return tt_fail(TT_EDATA, "'%s' holds no %s", path,
-                       kind == TT_SOURCE_TEXT ? "files" : "files named .jsonl, .json or .ndjson (plain, .gz or .zst)");
-    }
+    if (!source->n_paths)
+        return tt_fail(TT_EDATA, "'%s' holds no files%s%s", path, kind == TT_SOURCE_TEXT ? "" : " named ",
+                       kind == TT_SOURCE_TEXT ? "" : endings(source));
     for (int i = 0; i < source->n_paths; i++) {
         struct tt_path_info info;
 
-        if (kind == TT_SOURCE_TEXT && is_lines_name(source->path[i]))
-            return tt_fail(TT_EDATA,
-                           "'%s' holds JSON lines, and dataset 'text' would take their braces and quotes for text\n"
-                           "help: dataset 'jsonl' reads them",
-                           source->path[i]);
+        if (kind == TT_SOURCE_TEXT)
+            TT_TRY(refuse_text(source->path[i]));
         TT_TRY(tt_path_look(source->path[i], &info));
         source->bytes += info.bytes;
     }
@@ -523,19 +386,21 @@ int tt_source_hash(const struct tt_source *source, uint64_t *ret_hash)
     int rc = 0;
 
     for (int i = 0; i < source->n_paths; i++) {
-        struct reader *reader = NULL;
+        struct tt_reader *reader = NULL;
+        struct tt_mapping file;
         size_t size;
 
-        TT_TRY(reader_open(source, i, &reader));
-        size = reader->raw_size;
+        TT_TRY(tt_reader_open(source->path[i], source->builtin, &reader));
+        file = tt_reader_stored(reader);
+        size = file.size;
         hash = tt_hash64(&size, sizeof size, hash);
         for (size_t at = 0; at < size; at += HASH_BLOCK) {
-            hash = tt_hash64(reader->raw + at, size - at < HASH_BLOCK ? size - at : HASH_BLOCK, hash);
+            hash = tt_hash64(file.data + at, size - at < HASH_BLOCK ? size - at : HASH_BLOCK, hash);
             if (source->bytes > 64 * (int64_t)HASH_BLOCK)
                 tt_progress("reading", (double)before + (double)at, (double)source->bytes);
         }
         before += (int64_t)size;
-        reader_free(reader);
+        tt_reader_free(reader);
     }
     *ret_hash = hash;
 out:
@@ -548,18 +413,20 @@ struct walk {
     tt_document_fn fn;
     void *arg;
     const char *file; /* the file that is being read */
-    struct reader *reader;
-    int64_t line;
+    struct tt_reader *reader;
+    bool is_table;
+    int64_t line;       /* or row of a table */
+    int64_t nulls;      /* documents that are null */
     int64_t done_bytes; /* bytes of the previous files */
     int64_t shown_bytes;
     int64_t text_bytes; /* bytes of all documents */
     int64_t documents;
-    struct tt_text text; /* text of a line */
+    struct tt_text text; /* text of a line, or of a page of HTML */
 };
 
 static void show_progress(struct walk *w)
 {
-    int64_t now = w->done_bytes + (int64_t)w->reader->raw_used;
+    int64_t now = w->done_bytes + (int64_t)tt_reader_used(w->reader);
 
     if (now - w->shown_bytes < PROGRESS_BYTES && now < w->source->bytes)
         return;
@@ -568,7 +435,7 @@ static void show_progress(struct walk *w)
 }
 
 /* Checks text that begins at the present line. */
-static int check_utf8(const struct walk *w, const struct piece *piece)
+static int check_utf8(const struct walk *w, const struct tt_piece *piece)
 {
     int64_t bad = tt_utf8_invalid(piece->text, piece->size), line = w->line;
 
@@ -590,7 +457,7 @@ static int take_document(struct walk *w, const char *text, size_t size)
     if (rc == TT_EIO || rc == TT_EUSAGE)
         return rc;
     if (rc < 0)
-        return tt_wrap(rc, "%s:%lld", w->file, (long long)w->line);
+        return tt_wrap(rc, w->is_table ? "%s: row %lld" : "%s:%lld", w->file, (long long)w->line);
     w->documents++;
     w->text_bytes += (int64_t)size;
     return 0;
@@ -598,12 +465,17 @@ static int take_document(struct walk *w, const char *text, size_t size)
 
 static int read_text(struct walk *w)
 {
-    struct piece all = {0};
+    struct tt_piece all = {0};
     int rc = 0;
 
-    TT_TRY(reader_rest(w->reader, &all));
+    TT_TRY(tt_reader_rest(w->reader, &all));
     w->line = 1;
     TT_TRY(check_utf8(w, &all));
+    if (tt_html_is_name(w->file)) {
+        w->text.size = 0;
+        tt_html_add_text(all.text, all.size, &w->text);
+        all = (struct tt_piece){w->text.text, w->text.size, 0};
+    }
     if (all.size) /* an empty file is not a document */
         TT_TRY(take_document(w, all.text, all.size));
     show_progress(w);
@@ -614,8 +486,6 @@ out:
 /* Fails because the text field is missing; names the fields of the line, and the one that the user probably meant. */
 static int fail_field(const struct walk *w, const struct tt_json_field *f, const char *line, size_t size)
 {
-    static const char of_chats[] =
-        "messages|conversation|conversations|prompt|instruction|response|completion|chosen|rejected";
     json_t *tree = f->value ? NULL : tt_json_value_tree(line, size), *value;
     const char *key, *first = NULL;
     struct tt_text names = {0};
@@ -627,7 +497,7 @@ static int fail_field(const struct walk *w, const struct tt_json_field *f, const
                        tt_json_kind_name(f->kind));
     json_object_foreach(tree, key, value)
     {
-        is_chat = is_chat || tt_text_is_listed(key, of_chats);
+        is_chat = is_chat || tt_text_is_one_of(key, TT_CHAT_NAMES);
         first = !first && json_is_string(value) ? key : first;
         if (names.size < 400)
             tt_text_add(&names, "%s%.100s", names.size ? ", " : "", key);
@@ -655,6 +525,10 @@ static int take_line(struct walk *w, const char *line, size_t size)
     if (kind != JSON_OBJECT)
         return tt_fail(TT_EDATA, "%s:%lld: the line is %s, wanted an object with a field '%s'", w->file,
                        (long long)w->line, tt_json_kind_name(kind), f.name);
+    if (f.value && f.kind == JSON_NULL) {
+        w->nulls++;
+        return 0;
+    }
     if (!f.value || f.kind != JSON_STRING)
         return fail_field(w, &f, line, size);
     w->text.size = 0;
@@ -677,9 +551,9 @@ static int read_jsonl(struct walk *w)
     int rc = 0;
 
     for (w->line = 1;; w->line++) {
-        struct piece line = {0};
+        struct tt_piece line = {0};
 
-        TT_TRY(reader_line(w->reader, &line));
+        TT_TRY(tt_reader_line(w->reader, &line));
         if (!line.text)
             break;
         show_progress(w);
@@ -698,6 +572,56 @@ out:
     return rc;
 }
 
+static int take_row(void *arg, const struct tt_row *row)
+{
+    struct walk *w = arg;
+    int64_t bad;
+
+    w->line = row->number;
+    tt_reader_use(w->reader, row->used);
+    show_progress(w);
+    if (!row->text) {
+        w->nulls++;
+        return 0;
+    }
+    bad = tt_utf8_invalid(row->text, row->size);
+    if (bad >= 0)
+        return tt_fail(TT_EDATA,
+                       "%s: row %lld: invalid UTF-8 at byte %lld of the text (0x%02x)\nhelp: is the column text?",
+                       w->file, (long long)w->line, (long long)bad, (unsigned char)row->text[bad]);
+    return take_document(w, row->text, row->size);
+}
+
+static int read_table(struct walk *w)
+{
+    struct tt_mapping file = tt_reader_stored(w->reader);
+    struct tt_table table = {.name = w->file,
+                             .bytes = file.data,
+                             .size = file.size,
+                             .column = w->source->kind == TT_SOURCE_LINES ? NULL : w->source->text_field,
+                             .columns = TT_CHAT_MEMBERS,
+                             .fn = take_row,
+                             .arg = w};
+
+    return tt_reader_form(w->reader) == TT_FORM_PARQUET ? tt_parquet_each(&table) : tt_arrow_each(&table);
+}
+
+static int read_file(struct walk *w)
+{
+    enum tt_file_form form = tt_reader_form(w->reader);
+
+    w->is_table = form != TT_FORM_TEXT;
+    if (w->is_table && w->source->kind == TT_SOURCE_TEXT)
+        return tt_fail(TT_EDATA, "'%s' is a table\nhelp: dataset '%s' reads it", w->file,
+                       form == TT_FORM_PARQUET ? "parquet" : "arrow");
+    if (w->is_table)
+        return read_table(w);
+    if (is_table_name(w->file) || w->source->only)
+        return tt_fail(TT_EDATA, "'%s' does not begin as a file of Parquet or Arrow\nhelp: is the download complete?",
+                       w->file);
+    return w->source->kind == TT_SOURCE_TEXT ? read_text(w) : read_jsonl(w);
+}
+
 int tt_source_each(const struct tt_source *source, const char *what, tt_document_fn fn, void *arg)
 {
     struct walk w = {.source = source, .what = what, .fn = fn, .arg = arg};
@@ -705,17 +629,20 @@ int tt_source_each(const struct tt_source *source, const char *what, tt_document
 
     for (int i = 0; i < source->n_paths; i++) {
         w.file = source->path[i];
-        TT_TRY(reader_open(source, i, &w.reader));
-        TT_TRY(source->kind == TT_SOURCE_TEXT ? read_text(&w) : read_jsonl(&w));
-        w.done_bytes += (int64_t)w.reader->raw_size;
-        reader_free(w.reader);
+        TT_TRY(tt_reader_open(source->path[i], source->builtin, &w.reader));
+        TT_TRY(read_file(&w));
+        w.done_bytes += (int64_t)tt_reader_stored(w.reader).size;
+        tt_reader_free(w.reader);
         w.reader = NULL;
     }
+    if (w.nulls)
+        tt_note("%lld of %lld documents were left out, since their '%s' is null", (long long)w.nulls,
+                (long long)(w.nulls + w.documents), source->text_field);
     if (!w.text_bytes)
         rc = tt_fail(TT_EDATA, "'%s' holds no text (%d file%s, %lld documents, all empty)", w.file, source->n_paths,
                      source->n_paths == 1 ? "" : "s", (long long)w.documents);
 out:
     tt_text_release(&w.text);
-    reader_free(w.reader);
+    tt_reader_free(w.reader);
     return rc;
 }

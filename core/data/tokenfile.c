@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/data/source.h"
+#include "core/data/reader.h"
 #include "core/keys/key.h"
 #include "core/os/file.h"
 

@@ -11,7 +11,8 @@
 /* clang-format off */
 #define TT_DATASET_CHOICES(X, ALIAS) \
     X(TT_DATASET_KJV, "kjv") X(TT_DATASET_KJV_VALIDATION, "kjv_validation") X(TT_DATASET_TEXT, "text") \
-    X(TT_DATASET_JSONL, "jsonl") X(TT_DATASET_JSONL_SFT, "jsonl_sft") X(TT_DATASET_TOKENS, "tokens") \
+    X(TT_DATASET_JSONL, "jsonl") X(TT_DATASET_PARQUET, "parquet") X(TT_DATASET_ARROW, "arrow") \
+    X(TT_DATASET_JSONL_SFT, "jsonl_sft") X(TT_DATASET_TOKENS, "tokens") \
     X(TT_DATASET_TOKENS_U16, "tokens_u16") \
     ALIAS(TT_DATASET_JSONL, "c4") ALIAS(TT_DATASET_JSONL, "c4_test") ALIAS(TT_DATASET_JSONL, "c4_validation")
 #define TT_CHAT_CHOICES(X, ALIAS) \

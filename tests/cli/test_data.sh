@@ -216,6 +216,46 @@ case_a_damaged_cache_is_made_again() {
     expect_same a.txt b.txt
 }
 
+# The rows of a table are the same data as their lines, on every layout; a run over files that a pattern names resumes.
+case_tables_train_as_their_lines_do() {
+    tables=$TITAN_SOURCE/tests/fuzz/corpus/table
+    run data tokenizer --vocab 300 --special '<|im_start|>' --special '<|im_end|>' --out made \
+        "$tables/texts.jsonl" "$tables/texts-zstd-v2.parquet" "$tables/texts-stream.arrow"
+    expect_ok
+    grep -v null "$tables/texts.jsonl" >texts.jsonl
+    mkdir many lines
+    for part in 0 1; do
+        cp "$tables/texts-gzip.parquet" many/train-$part-of-2.parquet
+        cp "$tables/texts-snappy.parquet" many/test-$part-of-2.parquet
+        cp texts.jsonl lines/$part.jsonl
+    done
+    options="$tiny --model.hf_assets_path=made --training.seq_len=8 --checkpoint.enable"
+    run train $options --training.dataset=jsonl --training.dataset_path=lines --job.dump_folder=jsonl --training.steps=2
+    expect_ok
+    run train $options --training.dataset=jsonl --training.dataset_path=lines --job.dump_folder=jsonl
+    expect_ok
+    options="$options --training.dataset=parquet --job.dump_folder=parquet"
+    run_ranks 2 train $options --training.dataset_path='many/train-*' --training.steps=2
+    expect_ok
+    run train $options --training.dataset_path='many/train-*'
+    expect_ok
+    expect_err "training starts at step 3"
+    losses_of jsonl >a
+    losses_of parquet >b
+    expect_same a b
+    run data pack --dataset jsonl_sft --chat-template chatml --tokenizer made --dataset_path "$tables/chats.jsonl" \
+        --out lines.tokens --json
+    expect_ok
+    grep -o '"digest": *"[^"]*"' out >a
+    for table in chats.parquet chats.arrow; do
+        run data pack --dataset jsonl_sft --chat-template chatml --tokenizer made --dataset_path "$tables/$table" \
+            --out rows.tokens --json
+        expect_ok
+        grep -o '"digest": *"[^"]*"' out >b
+        expect_same a b
+    done
+}
+
 # start_training: starts an endless run in the background and waits for its first steps. Its process is $pid.
 start_training() {
     make_corpus

@@ -1,7 +1,8 @@
 #!/bin/bash
-# SPDX-License-Identifier: MIT Checkpoints and records between titan and PyTorch, transformers, PEFT, tokenizers and
-# TensorBoard, each of which runs in $TITAN_PYTHON (python3). Needs torch and safetensors; a case that lacks another
-# library is skipped.
+# SPDX-License-Identifier: MIT
+# Checkpoints and records between titan and PyTorch, transformers, PEFT, tokenizers and
+# TensorBoard, each of which runs in $TITAN_PYTHON (python3), and tables of pyarrow. A case that lacks a library is
+# skipped.
 . "$(dirname "$0")/lib.sh"
 
 python=${TITAN_PYTHON:-python3}
@@ -411,6 +412,33 @@ EOF
                 not_as "$letters, $pattern: $(tail -5 compare.txt)"
         done
     done
+}
+
+# digest_of DATASET PATH: the digest of the packed tokens goes to the file `digest`.
+digest_of() {
+    run data pack --dataset "$1" --dataset_path "$2" --tokenizer made --chat-template chatml --out packed --json
+    expect_ok
+    grep -o '"digest": *"[^"]*"' out >digest
+}
+
+case_tables_of_pyarrow_and_datasets_hold_the_same_texts() {
+    seed=$((RANDOM % 1000))
+    "$python" "$interop/write_tables.py" tables --seed $seed >write.txt 2>&1
+    case $? in 77) skip "$(cat write.txt)" ;; 0) ;; *) not_as "$(tail -20 write.txt)" ;; esac
+    run data tokenizer --vocab 300 --special '<|im_start|>' --special '<|im_end|>' --out made tables/texts.jsonl
+    expect_ok
+    for kind in texts chats pairs; do
+        lines=jsonl
+        [ $kind = texts ] || lines=jsonl_sft
+        digest_of $lines tables/$kind.jsonl
+        mv digest wanted
+        for table in tables/$kind-*; do
+            digest_of $lines $table
+            cmp -s wanted digest || not_as "seed $seed: $table holds other rows than $kind.jsonl"
+        done
+    done
+    run data pack --dataset arrow --dataset_path tables/splits --out packed
+    expect_error 3 "'tables/splits' holds the splits 'test' and 'train'"
 }
 
 run_cases

@@ -270,7 +270,7 @@ case_common_mistakes_get_a_hint() {
     run train --resume
     expect_error 2 "checkpoint.load_step chooses a step"
     run train --training.dataset=data/x.parquet
-    expect_error 2 "set training.dataset to text, jsonl or tokens, and training.dataset_path to the file"
+    expect_error 2 "set training.dataset to text, jsonl, parquet or tokens, and training.dataset_path to the file"
     run trace
     expect_error 2 "needs to know what to do" "titan trace summary"
     run generate --prompt x
@@ -280,15 +280,19 @@ case_common_mistakes_get_a_hint() {
     expect_error 2 "did you mean '--dataset'"
     run generate --samples 3
     expect_error 2 "did you mean '--num-samples'"
-    run train --training.dataset=jsonl --training.dataset_path=data/x.parquet
-    expect_error 2 "flag --training.dataset_path: 'data/x.parquet' is a Parquet file" "Debian has no library" "duckdb -c"
+    run train --training.dataset=text --training.dataset_path=data/x.parquet
+    expect_error 2 "flag --training.dataset_path: 'data/x.parquet' is a table" "set training.dataset=parquet"
     run train "--training.dataset=[{dataset: text, dataset_path: x.feather}]"
-    expect_error 2 "flag --training.dataset: entry 1: 'x.feather' is a table" "to_json"
+    expect_error 2 "flag --training.dataset: entry 1: 'x.feather' is a table" "set dataset=arrow"
     mkdir -p shards/a && echo '{"text": "a"}' >shards/a/0.jsonl && echo PAR1 >shards/a/1.parquet
     run data pack --dataset jsonl --dataset-path shards --out packed
-    expect_error 3 "'shards/a/1.parquet' is a Parquet file" "titan-data.1. has the line for pyarrow"
+    expect_error 3 "shards/a/1.parquet: byte 5 of 5: a file of Parquet does not end here" "help: the file is damaged"
     run train --training.dataset=text --training.dataset_path=shards --job.dump_folder=run
-    expect_error 3 "'shards/a/1.parquet' is a Parquet file"
+    expect_error 3 "'shards/a/0.jsonl' holds JSON lines"
+    run train --training.dataset=parquet '--training.dataset_path=shards/*.arrow' --job.dump_folder=run
+    expect_error 3 "flag --training.dataset_path: no file matches 'shards/\*.arrow'"
+    run config check --training.dataset=parquet '--training.dataset_path=shards/a/*.parquet'
+    expect_ok
     run train --training.dataset=text --training.dataset_path=data/x.jsonl.gz
     expect_error 2 "x.jsonl.gz' holds JSON lines" "training.dataset=jsonl"
     run train --training.dataset=text --training.dataset_path=nosuch.txt --job.dump_folder=run

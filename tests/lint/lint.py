@@ -41,7 +41,7 @@ OWNERS = {
     "pcre2.h": "core/tokenizer/regex.c",
     "xxhash.h": "core/base/hash.c",
     "hwloc.h": "core/os/machine.c",
-    "zlib.h": ("core/base/hash.c", "core/data/source.c"),
+    "zlib.h": ("core/base/hash.c", "core/data/reader.c"),
     "zstd.h": None,
 }
 

@@ -15,6 +15,7 @@
 #include "core/base/mem.h"
 #include "core/base/text.h"
 #include "core/data/dataset.h"
+#include "core/data/table.h"
 #include "core/os/file.h"
 #include "core/tokenizer/charset.h"
 #include "tests/help/log.h"
@@ -224,7 +225,11 @@ static void broken_text_is_named_with_its_place(void **state)
         {"text", "version https://git-lfs.github.com/spec/v1\noid", "bad' is a Git LFS pointer"},
         {"jsonl", "\n<!DOCTYPE html><html>", "bad' is a web page, not data"},
         {"jsonl", "<html>", "bad' is a web page, not data"},
-        {"jsonl", "PAR1xxxx", "bad' is a Parquet file, which titan does not read"},
+        {"text", "PAR1xxxx", "bad' is a table\nhelp: dataset 'parquet' reads it"},
+        {"jsonl", "PAR1xxxx", "bad: byte 8 of 8: a file of Parquet does not end here"},
+        {"arrow", "\xff\xff\xff\xff\x08\x01\x01\x01", "bad: byte 8 of 8: the file ends before its last batch does"},
+        {"parquet", "{\"text\": \"a\"}\n", "bad' does not begin as a file of Parquet or Arrow"},
+        {"parquet", "PARE", "bad' is an encrypted Parquet file"},
         {"jsonl", "\x1f\x8b\x08not gzip at all", "bad: cannot unpack at byte"},
         {"jsonl", "\x28\xb5\x2f\xfdnot zstd", "bad: cannot unpack at byte"},
         {"jsonl", "\x28\xb5\x2f\xfd", "bad: cannot unpack at byte 4 of 4: the file is truncated"},
@@ -394,6 +399,223 @@ static void other_packings_and_encodings_are_named(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         expect_failure(prepare("text", put("x", cases[i].content, cases[i].size), NULL), TT_EDATA, cases[i].message);
+}
+
+/* ---- tables, and the same rows as JSON lines; write_tables.py made both ---- */
+
+#define TABLES TT_SOURCE_DIR "/tests/fuzz/corpus/table/"
+
+static uint64_t digest_of(const char *name, const char *path)
+{
+    if (prepare(name, path, NULL) < 0)
+        fail_msg("%s", tt_error_message());
+    return ref.info.digest;
+}
+
+static void tables_are_the_same_data_as_json_lines(void **state)
+{
+    static const char *const tables[] = {"snappy.parquet",
+                                         "zstd-v2.parquet",
+                                         "gzip.parquet",
+                                         "lz4-v2.parquet",
+                                         "none.parquet",
+                                         "delta_length_byte_array.parquet",
+                                         "delta_byte_array.parquet",
+                                         "stream.arrow",
+                                         "lz4.arrow",
+                                         "zstd.arrow",
+                                         "dictionary.arrow"};
+    uint64_t wanted = digest_of("jsonl", TABLES "texts.jsonl"), pairs = digest_of("jsonl_sft", TABLES "pairs.jsonl");
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        char *path = tt_format(TABLES "texts-%s", tables[i]);
+
+        log_catch();
+        if (digest_of(tt_text_ends(path, ".arrow") ? "arrow" : "parquet", path) != wanted)
+            fail_msg("%s holds other texts than texts.jsonl", path);
+        assert_non_null(strstr(caught.last, "1 of 14 documents were left out, since their 'text' is null"));
+        assert_true(digest_of("jsonl", path) == wanted);
+        tt_free(path);
+    }
+    log_release();
+    assert_true(digest_of("jsonl_sft", TABLES "pairs.parquet") == pairs);
+}
+
+static int add_row(void *arg, const struct tt_row *row)
+{
+    struct tt_text *all = arg;
+
+    tt_text_add_bytes(all, row->text, row->size);
+    tt_text_add(all, "\n");
+    return 0;
+}
+
+static void add_rows(const char *path, struct tt_text *all)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    struct tt_table table = {
+        .name = path, .columns = "output|messages|instruction|response|completion|input|prompt|tools", .fn = add_row};
+
+    assert_int_equal(tt_file_read(path, &bytes, &size), 0);
+    table.bytes = (const uint8_t *)bytes;
+    table.size = size;
+    table.arg = all;
+    if ((tt_text_ends(path, ".arrow") ? tt_arrow_each(&table) : tt_parquet_each(&table)) < 0)
+        fail_msg("%s", tt_error_message());
+    tt_free(bytes);
+}
+
+/* Lists, groups, numbers and nulls, nested, are the same JSON from both formats. */
+static void rows_of_tables_become_json(void **state)
+{
+    static const char second[] = "{\"prompt\":\"\\\"the\",\"input\":null,\"output\":null,\"instruction\":-2,"
+                                 "\"response\":[],\"completion\":null}\n";
+    static const char fourth[] = "\"output\":1e300,\"instruction\":3,\"response\":[2,3],\"completion\":[null,"
+                                 "{\"a\":2}]}\n";
+    struct tt_text parquet = {0}, arrow = {0};
+
+    add_rows(TABLES "types.parquet", &parquet);
+    add_rows(TABLES "types.arrow", &arrow);
+    assert_string_equal(parquet.text, arrow.text);
+    assert_non_null(strstr(parquet.text, second));
+    assert_non_null(strstr(parquet.text, fourth));
+    parquet.size = arrow.size = 0;
+    add_rows(TABLES "chats.parquet", &parquet);
+    add_rows(TABLES "chats.arrow", &arrow);
+    assert_string_equal(parquet.text, arrow.text);
+    assert_true(
+        tt_text_begins(parquet.text, "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\",\"weight\":null}"));
+    tt_text_release(&parquet);
+    tt_text_release(&arrow);
+}
+
+static void tables_without_the_text_say_so(void **state)
+{
+    static const struct {
+        const char *dataset, *file, *field, *message;
+    } bad[] = {
+        {"parquet", "texts-none.parquet", "url",
+         "no column 'url' (columns: id, text)\nhelp: set training.text_field=text"},
+        {"arrow", "texts-stream.arrow", "id",
+         "column 'id' is integers, wanted text\nhelp: set training.text_field=text"},
+        {"parquet", "texts-none.parquet", "id", "column 'id' is an integer, wanted text"},
+        {"parquet", "chats.parquet", NULL,
+         "no column 'text' (columns: id, messages, tools)\nhelp: dataset 'jsonl_sft'"},
+        {"arrow", "chats.arrow", "messages",
+         "column 'messages' is lists, wanted text\nhelp: dataset 'jsonl_sft' reads"},
+        {"jsonl_sft", "texts-none.parquet", NULL, "no column is a member of chat data (columns: id, text)"},
+        {"parquet", "texts-brotli.parquet", NULL, "column 'text': titan does not read pages compressed by Brotli"},
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *path = tt_format(TABLES "%s", bad[i].file);
+
+        expect_failure(prepare(bad[i].dataset, path, bad[i].field), TT_EDATA, bad[i].message);
+        tt_free(path);
+    }
+}
+
+/* Whatever byte is changed, and wherever the file is cut off, it is read or refused with one message. */
+static void damaged_tables_are_refused(void **state)
+{
+    static const char *const files[] = {"texts-snappy.parquet", "texts-gzip.parquet", "chats.parquet",
+                                        "texts-lz4.arrow",      "texts-zstd.arrow",   "chats.arrow"};
+
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        char *path = tt_format(TABLES "%s", files[f]), *bytes = NULL;
+        bool is_arrow = tt_text_ends(path, ".arrow");
+        struct tt_text all = {0};
+        struct tt_table table = {.name = files[f], .columns = "text|messages|tools", .fn = add_row, .arg = &all};
+        int refused = 0;
+
+        assert_int_equal(tt_file_read(path, &bytes, &table.size), 0);
+        table.bytes = (const uint8_t *)bytes;
+        for (size_t i = 0; i < table.size; i += 5) {
+            int rc;
+
+            bytes[i] ^= 0x11;
+            all.size = 0;
+            rc = is_arrow ? tt_arrow_each(&table) : tt_parquet_each(&table);
+            assert_true(rc == 0 || rc == TT_EDATA);
+            refused += rc < 0;
+            bytes[i] ^= 0x11;
+        }
+        assert_true(refused > 20);
+        for (size_t cut = table.size - 1; cut > 16; cut -= cut / 16) {
+            struct tt_table part = table;
+
+            part.size = cut;
+            all.size = 0;
+            if ((is_arrow ? tt_arrow_each(&part) : tt_parquet_each(&part)) != TT_EDATA)
+                assert_int_equal((unsigned char)bytes[0], 0xff); /* a stream may end after any batch */
+        }
+        tt_text_release(&all);
+        tt_free(bytes);
+        tt_free(path);
+    }
+}
+
+static void copy_table(const char *from, const char *to)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+
+    assert_int_equal(tt_file_read(from, &bytes, &size), 0);
+    (void)put(to, bytes, size);
+    tt_free(bytes);
+}
+
+/* A folder of datasets, with the splits of its dictionary; a pattern chooses among them. */
+static void folders_of_datasets_are_read_as_they_say(void **state)
+{
+    uint64_t wanted = digest_of("jsonl", TABLES "texts.jsonl");
+
+    assert_int_equal(tt_folder_make(at("hub/train")), 0);
+    assert_int_equal(tt_folder_make(at("hub/test")), 0);
+    copy_table(TABLES "texts-stream.arrow", "hub/train/data-00000-of-00001.arrow");
+    (void)put_text("hub/train/state.json", "{\"_data_files\": [{\"filename\": \"data-00000-of-00001.arrow\"}]}");
+    (void)put_text("hub/train/dataset_info.json", "{\n}");
+    (void)put_text("hub/train/cache-1.arrow", "not data");
+    copy_table(TABLES "texts-stream.arrow", "hub/test/data-00000-of-00001.arrow");
+    assert_true(digest_of("arrow", at("hub/train")) == wanted);
+    assert_true(digest_of("arrow", at("hub/tr*")) == wanted);
+    expect_failure(prepare("arrow", at("hub"), NULL), TT_EDATA,
+                   "hub' holds the splits 'test' and 'train' of a dataset");
+    (void)put_text("hub/train/state.json", "{\"_data_files\": [{\"filename\": \"../x.arrow\"}]}");
+    expect_failure(prepare("arrow", at("hub/train"), NULL), TT_EDATA, "item 1 of '_data_files' does not name a file");
+    expect_failure(prepare("arrow", at("hub/no*"), NULL), TT_EDATA, "no file matches '");
+    assert_int_equal(tt_folder_make(at("flat")), 0);
+    copy_table(TABLES "texts-none.parquet", "flat/train-00000-of-00002.parquet");
+    copy_table(TABLES "texts-gzip.parquet", "flat/train-00001-of-00002.parquet");
+    assert_int_equal(prepare("parquet", at("flat"), NULL), 0);
+    assert_int_equal(ref.info.n_documents, 26);
+    copy_table(TABLES "texts-gzip.parquet", "flat/validation-00000-of-00001.parquet");
+    expect_failure(prepare("parquet", at("flat"), NULL), TT_EDATA, "help: name the files or the folder of one: '");
+    assert_int_equal(prepare("parquet", at("flat/train-*"), NULL), 0);
+    assert_int_equal(ref.info.n_documents, 26);
+}
+
+/* What a reader sees of a page is its text; files that are no text are named. */
+static void pages_of_html_are_read_without_their_tags(void **state)
+{
+    static const char *const texts[] = {"# kept *as it is*",
+                                        "One & two\n\na bold word \xe2\x80\x94"
+                                        "A\xc3\xa9&unknown;\n\nx\ny\n\n a\n  b\n\n1 < 2\nz\n\nc d\n"};
+    struct tt_dataset *d;
+
+    assert_int_equal(tt_folder_make(at("site")), 0);
+    copy_table(TABLES "page.html", "site/page.html");
+    (void)put_text("site/empty.html", "<html><script>x()</script> <p></p></html>");
+    (void)put_text("site/a.md", "# kept *as it is*");
+    d = open_dataset("text", at("site"), NULL);
+    expect_documents(d, 2, texts);
+    tt_dataset_free(d);
+    (void)put_text("site/book.epub", "x");
+    expect_failure(prepare("text", at("site"), NULL), TT_EDATA, "book.epub' is a book in a zip archive");
+    assert_non_null(strstr(tt_error_message(), "help: make text of it: pandoc"));
+    expect_failure(prepare("text", put_text("paper.PDF", "x"), NULL), TT_EDATA, "help: make text of it: pdftotext");
+    expect_failure(prepare("text", put_text("paper", "%PDF-1.4"), NULL), TT_EDATA, "paper' is a PDF file");
 }
 
 static void a_loop_of_links_is_named(void **state)
@@ -697,6 +919,12 @@ int main(void)
         cmocka_unit_test(gzip_members_follow_one_another),
         cmocka_unit_test(padding_and_skippable_frames_are_passed),
         cmocka_unit_test(other_packings_and_encodings_are_named),
+        cmocka_unit_test(tables_are_the_same_data_as_json_lines),
+        cmocka_unit_test(rows_of_tables_become_json),
+        cmocka_unit_test(tables_without_the_text_say_so),
+        cmocka_unit_test(damaged_tables_are_refused),
+        cmocka_unit_test(folders_of_datasets_are_read_as_they_say),
+        cmocka_unit_test(pages_of_html_are_read_without_their_tags),
         cmocka_unit_test(a_loop_of_links_is_named),
         cmocka_unit_test(documents_without_a_separator_are_said),
         cmocka_unit_test(caches_are_kept_and_damaged_ones_made_again),

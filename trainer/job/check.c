@@ -10,6 +10,7 @@
 
 #include "core/base/mem.h"
 #include "core/data/dataset.h"
+#include "core/data/source.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init.h"
 #include "parallel/layout/patterns.h"
@@ -195,6 +196,8 @@ static void check_pipeline(struct checking *c, bool with_files)
 
 /* --- files --- */
 
+static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
+
 static bool check_exists(struct checking *c, enum tt_key key, const char *path, const char *remedy)
 {
     struct stat st;
@@ -202,7 +205,7 @@ static bool check_exists(struct checking *c, enum tt_key key, const char *path, 
 
     if (!path || tt_config_is_bad(c->cfg, key))
         return false;
-    if (stat(path, &st) == 0)
+    if (stat(path, &st) == 0 || (remedy == data_remedy && tt_source_is_there(path)))
         return true;
     if (errno != ENOENT) {
         tt_config_fault(c->cfg, c->report, TT_KEY_LIST(key), "cannot examine '%s': %s", path, strerror(errno));
@@ -216,8 +219,6 @@ static bool check_exists(struct checking *c, enum tt_key key, const char *path, 
     tt_free(beside);
     return false;
 }
-
-static const char data_remedy[] = "titan downloads nothing; name the file or folder that holds the data";
 
 /* Whether some of the datasets are text (or, with !text, packed). */
 static bool reads(const struct tt_datasets *datasets, bool text)
@@ -239,7 +240,9 @@ static void check_list(struct checking *c, enum tt_key key, const struct tt_data
         return;
     for (int i = 0; i < d->n && d->is_list; i++) {
         const char *path = d->entry[i].dataset_path;
-        char *seen = path && stat(path, &st) < 0 ? errno == ENOENT ? tt_path_seen(path) : tt_strdup("") : NULL;
+        char *seen = path && !tt_source_is_there(path) && stat(path, &st) < 0
+                         ? errno == ENOENT ? tt_path_seen(path) : tt_strdup("")
+                         : NULL;
 
         if (seen)
             tt_config_fault_entry(c->cfg, c->report, key, i, "cannot read '%s': %s%s\nhelp: %s", path, strerror(errno),
