@@ -706,23 +706,20 @@ static json_t *base_of(const json_t *meta)
 int tt_hf_adapter_config(struct tt_copying *c)
 {
     const struct tt_lora *lora = &c->model[0]->dims.lora;
-    const char *names[TT_LORA_LAYERS];
-    int n = tt_lora_layers(c->model[0], names);
     json_t *modules = json_array();
     bool is_whole = lora->alpha == floor(lora->alpha) && fabs(lora->alpha) < 1e15;
     json_t *alpha = is_whole ? json_integer((json_int_t)lora->alpha) : json_real(lora->alpha);
     json_t *config = json_pack(
         "{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}", "peft_type",
         "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base_of(c->source[0]->manifest.meta), "r",
-        (json_int_t)lora->rank, "lora_alpha", alpha, "lora_dropout", 0.0, "bias", "none", "fan_in_fan_out", 0,
+        (json_int_t)lora->rank, "lora_alpha", alpha, "lora_dropout", lora->dropout, "bias", "none", "fan_in_fan_out", 0,
         "inference_mode", 1, "init_lora_weights", 1, "use_dora", 0, "use_rslora", lora->rslora, "target_modules",
         modules, "modules_to_save", "rank_pattern", json_object(), "alpha_pattern", json_object(),
         "layers_to_transform", "layers_pattern", "revision");
     char *text;
     int rc;
 
-    for (int i = 0; i < n; i++)
-        (void)json_array_append_new(modules, json_string(names[i]));
+    tt_lora_peft_targets(c->model[0], modules);
     text = json_text(config);
     rc = tt_durable_put(c->output.folder, "adapter_config.json", text, strlen(text));
     tt_free(text);

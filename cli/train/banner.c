@@ -283,14 +283,17 @@ static void print_groups(struct tt_text *out, const struct tt_setup *s)
 static void print_adapters(struct tt_text *out, const struct tt_model *model)
 {
     const struct tt_lora *lora = &model->dims.lora;
-    char trained[32], all[32];
+    char trained[32], all[32], dropout[32] = "";
     int n = 0;
 
     for (int p = 0; p < model->n_params; p++)
         n += model->params[p].adapted && model->params[p].hf_part == 0;
+    if (lora->dropout > 0.0)
+        (void)snprintf(dropout, sizeof dropout, ", dropout %g", lora->dropout);
     if (lora->rank)
-        tt_text_add(out, "  lora     rank %" PRId64 ", alpha %g%s on %d layers%s%s; %s of %s parameters are trained\n",
-                    lora->rank, lora->alpha, lora->rslora ? " / sqrt(rank)" : "", n,
+        tt_text_add(out,
+                    "  lora     rank %" PRId64 ", alpha %g%s%s on %d layers%s%s; %s of %s parameters are trained\n",
+                    lora->rank, lora->alpha, lora->rslora ? " / sqrt(rank)" : "", dropout, n,
                     lora->packing ? ", frozen weights in " : "", lora->packing ? tt_packing_name(lora->packing) : "",
                     tt_text_count(trained, sizeof trained, tt_model_n_trained(model)),
                     tt_text_count(all, sizeof all, tt_model_n_elements(model)));

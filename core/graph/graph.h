@@ -130,6 +130,13 @@ struct tt_router_losses {
     float global_batch;         /* for an uneven load in the global batch of the previous step */
 };
 
+/* Dropout (core/ops/elementwise.c). */
+struct tt_dropout_attr {
+    double rate;          /* the share of elements that become 0 */
+    uint64_t stream;      /* of random numbers (core/math/rng.h) */
+    int64_t first_column; /* of this rank */
+};
+
 /* What an op needs besides its inputs. Each op uses the members that its file names. */
 struct tt_attr {
     struct tt_extent rows; /* tokens, N */
@@ -162,11 +169,12 @@ struct tt_attr {
     /* for the same op: round the gradient of each rank's rows to bfloat16 before adding it */
     bool round_leaves;
     float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
-    int64_t first_row;  /* head in phases: first row of the chunk, among all N rows; router: first row of this rank */
+    int64_t first_row;  /* head in phases: first row of the chunk, among all N rows; router, dropout: of this rank */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;
+    struct tt_dropout_attr dropout;
     bool shared;             /* split, join: all heads share one second part */
-    struct tt_pieces pieces; /* attention; router (which reads only their number): pieces of the rows */
+    struct tt_pieces pieces; /* attention; dropout; router (which reads only their number): pieces of the rows */
     bool inverse;            /* rope: rotate in the opposite direction (backward) */
     bool rotate_half;        /* rope: pairs (i, i + E/2), as in Hugging Face's Qwen3, else (2i, 2i+1), as in Llama */
     bool from_position;      /* row 0 is at tt_scalars.position of a context of seq_len tokens, not at 0 (generation) */

@@ -52,6 +52,8 @@
  *   cross_entropy_grad  also turns the logits into scale * the gradient of loss + z, which is
  *                       (1 + 2 z_loss l) * softmax - one_hot, or softmax - one_hot without z; rows of ignored labels
  *                       into 0
+ *   dropout             y = [acc +] x times 0 or dropout->scale, whichever the random number of the element says; y may
+ *                       be x or acc. Elements have the numbers first, first + 1, ...
  *   exp                 y = e^x as in the variant's other kernels; 0 where that is denormal; y may be x
  *   geglu_fwd           h = gelu(g) * u with the gelu of gelu_fwd; h may be g or u
  *   geglu_bwd           its gradients; dg and du may each take the memory of one of dh, g, u
@@ -272,6 +274,14 @@ struct tt_adamw_numbers {
 struct tt_adamw_rounding {
     uint64_t seed, stream;
     uint64_t first;
+};
+
+/* What dropout does with an element: the 32-bit half `number % 2` (0: the lower one) of the random bits number / 2 of a
+ * stream (core/math/rng.h) decides. If it is below `drop`, the factor is 0, otherwise `scale`. */
+struct tt_dropout {
+    uint64_t seed, stream;
+    uint32_t drop;
+    float scale;
 };
 
 /* Both moments of an optimizer step in blocks of TT_DYNAMIC_BLOCK elements, of which the last may be shorter. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/mem.h"
+#include "core/math/rng.h"
 #include "core/models/internal.h"
 #include "core/models/lora.h"
 #include "core/ops/op.h"
@@ -291,6 +292,19 @@ static int part(struct tt_build *b, enum tt_op_id op, const char *name, const ch
     return out;
 }
 
+/* The input of A. Each A has its own random numbers. */
+static int dropped(struct tt_build *b, const char *name, int a, int x)
+{
+    double rate = b->model->dims.lora.dropout;
+    char *stream = tt_format("dropout of %s", b->model->params[a].name);
+    struct tt_attr attr = {.seq_len = b->seq_len, .dropout = {rate, tt_rng_make(0, stream).stream, 0}};
+
+    tt_free(stream);
+    if (b->trains && rate > 0.0)
+        add_node(b, TT_OP_DROPOUT, name, "lora_dropout", (const int[]){x, TT_NONE}, 2, &attr, 1, &x);
+    return x;
+}
+
 /* Scales the narrow product, which is cheaper than scaling the wide one. Parts of one tensor share it. */
 static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
 {
@@ -298,7 +312,8 @@ static int adapter(struct tt_build *b, const char *name, const char *weight, int
     int a = b->model->params[b->next_param].lora_a;
 
     if (b->narrow_of != a) {
-        b->narrow = part(b, TT_OP_LINEAR, name, "lora_a", x, tt_build_param(b, weight, "lora_a.weight"), NULL);
+        b->narrow = part(b, TT_OP_LINEAR, name, "lora_a", dropped(b, name, a, x),
+                         tt_build_param(b, weight, "lora_a.weight"), NULL);
         b->narrow = part(b, TT_OP_SCALE, name, "lora_scale", b->narrow, TT_NONE, &attr);
         b->narrow_of = a;
     }
@@ -484,7 +499,7 @@ static int block(struct tt_build *b, int layer, int x)
 }
 
 /* The graph of a row's parts: the embedding, blocks with two residuals, the last norm, the head. */
-static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, struct tt_graph *graph)
+static void build(const struct tt_model *model, bool trains, int64_t batch, int64_t seq_len, struct tt_graph *graph)
 {
     const struct tt_multipliers *multipliers = &model->dims.multipliers;
     bool by_width = model->row->decoder && model->row->decoder->scaled_embeddings;
@@ -493,6 +508,7 @@ static void build(const struct tt_model *model, int64_t batch, int64_t seq_len, 
     int x;
 
     tt_build_begin(&b, model, batch, seq_len, graph);
+    b.trains = trains;
     x = tt_build_embedding(&b, "embeddings", "tok_embeddings");
     x = scaled(&b, "embeddings_scaled", x, embedding);
     if (model->row->learned_positions)
@@ -535,7 +551,7 @@ int tt_model_graph(const struct tt_model *model, enum tt_graph_mode mode, enum t
     graph = tt_graph_new();
     graph->dtype = dtype;
     graph->documents = documents;
-    build(model, batch, seq_len, graph);
+    build(model, mode != TT_GRAPH_VALIDATE, batch, seq_len, graph);
     if (mode == TT_GRAPH_TRAIN)
         TT_TRY(differentiate(graph, model->n_params, ret_param_grad));
     *ret_graph = graph;
@@ -565,7 +581,7 @@ int tt_model_decode_graph(const struct tt_model *model, enum tt_dtype dtype, con
     graph->dtype = dtype;
     graph->cache_len = of->context;
     graph->sequences = of->sequences ? of->sequences : 1;
-    build(model, of->each ? graph->sequences : 1, of->each ? 1 : of->rows, graph);
+    build(model, false, of->each ? graph->sequences : 1, of->each ? 1 : of->rows, graph);
     *ret_graph = graph;
     return 0;
 }

@@ -8,7 +8,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/tokenizer/regex.h"
 
 const char *const tt_lora_modules[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 const int tt_lora_n_modules = (int)(sizeof tt_lora_modules / sizeof tt_lora_modules[0]);
@@ -38,12 +41,12 @@ static const struct layer {
 #undef BIT
 
 enum { N_LAYERS = sizeof layers / sizeof *layers };
-static_assert((int)N_LAYERS <= (int)TT_LORA_LAYERS, "room for all names");
-
 static const char weight[] = ".weight";
 
 unsigned tt_lora_module(const char *name)
 {
+    if (strcmp(name, "all-linear") == 0)
+        return (1U << tt_lora_n_modules) - 1;
     for (int i = 0; i < N_LAYERS; i++)
         if (strcmp(layers[i].name, name) == 0)
             return layers[i].modules;
@@ -70,20 +73,6 @@ static const struct layer *layer_of(const struct tt_param *param)
 bool tt_lora_is_layer(const struct tt_param *param)
 {
     return layer_of(param) != NULL;
-}
-
-int tt_lora_layers(const struct tt_model *model, const char **ret_names)
-{
-    bool has[N_LAYERS] = {false};
-    int n = 0;
-
-    for (int p = 0; p < model->n_params; p++)
-        if (model->params[p].adapted)
-            has[layer_of(&model->params[p]) - layers] = true;
-    for (int i = 0; i < N_LAYERS; i++)
-        if (has[i])
-            ret_names[n++] = layers[i].name;
-    return n;
 }
 
 bool tt_lora_is_name(const char *name)
@@ -178,36 +167,242 @@ static int pack(struct tt_param *param, enum tt_packing_choice packing)
                        tt_packing_name(packing), TT_KEY_NAME(lora.base_dtype));
 }
 
+/* --- which layers --- */
+
+void tt_lora_set_targets(struct tt_lora *lora, const char *const *words, int n)
+{
+    lora->modules = 0;
+    lora->targets = words;
+    lora->n_targets = n;
+    for (int i = 0; i < n; i++)
+        lora->modules |= tt_lora_module(words[i]);
+}
+
+const char *const *tt_lora_copy_targets(const char *const *targets, int n)
+{
+    size_t size = (size_t)n * sizeof *targets, at = size;
+    const char **copy;
+
+    for (int i = 0; i < n; i++)
+        size += strlen(targets[i]) + 1;
+    copy = n ? tt_calloc(1, size) : NULL;
+    for (int i = 0; i < n; i++) {
+        copy[i] = memcpy((char *)copy + at, targets[i], strlen(targets[i]) + 1);
+        at += strlen(targets[i]) + 1;
+    }
+    return copy;
+}
+
+/* Whether a target is a name, and not a regular expression. */
+static bool is_name(const char *target)
+{
+    return target[strspn(target, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")] == 0;
+}
+
+/* The name of the layer of a weight, without ".weight"; the caller frees it. */
+static char *layer_name(const char *name)
+{
+    return tt_strndup(name, strlen(name) - (sizeof weight - 1));
+}
+
+/* Whether the name of a layer is, or ends after a dot with, `end`. */
+static bool ends_with(const char *name, const char *end)
+{
+    size_t size = strlen(name), n = strlen(end);
+
+    return size >= n && strcmp(name + size - n, end) == 0 && (size == n || name[size - n - 1] == '.');
+}
+
+/* Whether a target selects a layer. regex: of the target; NULL: it is a name. */
+static int selects(const char *target, struct tt_matcher *matcher, const struct tt_regex *regex, const char *name,
+                   bool *ret_selects)
+{
+    char *layer = layer_name(name);
+    size_t begin, end;
+    int rc = 0;
+
+    *ret_selects = !regex && ends_with(layer, target);
+    if (regex)
+        rc = tt_matcher_find(matcher, regex, layer, strlen(layer), ret_selects, &begin, &end);
+    tt_free(layer);
+    return rc;
+}
+
+/* The end of a name that has as many dots as `like`. */
+static const char *end_of(const char *name, const char *like)
+{
+    const char *end = name + strlen(name);
+    int dots = 0;
+
+    for (; *like; like++)
+        dots += *like == '.';
+    while (end > name && (end[-1] != '.' || dots-- > 0))
+        end--;
+    return end;
+}
+
+/* The message for a target that selects no layer of the parameters. */
+static int fail_unused(const struct tt_model *model, const struct tt_param *params, int n, const char *target)
+{
+    const char **names = tt_calloc((size_t)n * 2 + (size_t)tt_lora_n_modules, sizeof *names), *near;
+    char *example[2] = {NULL, NULL};
+    int n_names = 0, rc;
+
+    for (int i = 0; i < tt_lora_n_modules; i++)
+        names[n_names++] = tt_strdup(tt_lora_modules[i]);
+    for (int p = 0; p < n; p++) {
+        char *both[2];
+
+        if (!layer_of(&params[p]))
+            continue;
+        both[0] = layer_name(params[p].name);
+        both[1] = layer_name(params[p].hf_name);
+        for (int k = 0; k < 2; k++) {
+            if (!example[k])
+                example[k] = tt_strdup(both[k]);
+            names[n_names++] = tt_strdup(end_of(both[k], target));
+            tt_free(both[k]);
+        }
+    }
+    near = is_name(target) ? tt_text_nearest(target, names, n_names) : NULL;
+    rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules),
+                     "'%s' selects no layer of %s that can have an adapter\nhelp: %s%s%snames look like %s or %s; an "
+                     "expression must match such a name from its beginning to its end",
+                     target, model->title, near ? "did you mean '" : "", near ? near : "", near ? "'? " : "",
+                     example[0] ? example[0] : "q_proj", example[1] ? example[1] : "self_attn.q_proj");
+    for (int i = 0; i < n_names; i++)
+        tt_free((char *)(uintptr_t)names[i]);
+    tt_free(names);
+    tt_free(example[0]);
+    tt_free(example[1]);
+    return rc;
+}
+
+/* Adds the layers of one target to `wanted`. */
+static int apply_target(const struct tt_model *model, const struct tt_param *params, int n, const char *target,
+                        struct tt_matcher *matcher, bool *wanted)
+{
+    char *whole = is_name(target) ? NULL : tt_format("^(?:%s)$", target);
+    struct tt_regex *regex = NULL;
+    bool any = false;
+    int rc = whole ? tt_regex_new(whole, strlen(whole), NULL, &regex) : 0;
+
+    if (rc == TT_EDATA)
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s", tt_error_message()));
+    TT_TRY(rc);
+    for (int p = 0; p < n; p++) {
+        bool ours = false, theirs = false;
+
+        if (!layer_of(&params[p]))
+            continue;
+        TT_TRY(selects(target, matcher, regex, params[p].name, &ours));
+        TT_TRY(selects(target, matcher, regex, params[p].hf_name, &theirs));
+        wanted[p] = wanted[p] || ours || theirs;
+        any = any || ours || theirs;
+    }
+    rc = any ? 0 : fail_unused(model, params, n, target);
+out:
+    tt_regex_free(regex);
+    tt_free(whole);
+    return rc;
+}
+
+/* Whether two neighbouring parameters are parts of one tensor. */
+static bool is_same_tensor(const struct tt_param *a, const struct tt_param *b)
+{
+    return a->hf_name && b->hf_name && strcmp(a->hf_name, b->hf_name) == 0;
+}
+
+/* Finds the weights that get an adapter, among the n parameters of the model. */
+static int select_layers(const struct tt_model *model, const struct tt_param *params, int n, bool *wanted)
+{
+    const struct tt_lora *lora = &model->dims.lora;
+    struct tt_matcher *matcher = NULL;
+    int n_wanted = 0, rc = 0;
+
+    TT_TRY(tt_matcher_new(&matcher));
+    for (int p = 0; p < n; p++) {
+        const struct layer *layer = layer_of(&params[p]);
+        unsigned of = layer ? layer->modules & lora->modules : 0;
+
+        wanted[p] = of && of == layer->modules;
+        if (of && !wanted[p])
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules),
+                               "%s has only some parts of %s, which is one layer of %s\n"
+                               "help: name %s, or all its parts",
+                               TT_KEY_NAME(lora.target_modules), layer->name, model->row->name, layer->name));
+    }
+    for (int i = 0; i < lora->n_targets; i++)
+        if (!tt_lora_module(lora->targets[i]))
+            TT_TRY(apply_target(model, params, n, lora->targets[i], matcher, wanted));
+    for (int p = 0; p < n; p++) {
+        n_wanted += wanted[p];
+        if (p > 0 && is_same_tensor(&params[p - 1], &params[p]) && wanted[p - 1] != wanted[p])
+            TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules),
+                               "%s has only some parts of %.*s, which is one layer of %s\nhelp: select all its parts",
+                               TT_KEY_NAME(lora.target_modules), (int)(strlen(params[p].hf_name) - (sizeof weight - 1)),
+                               params[p].hf_name, model->row->name));
+    }
+    if (n_wanted == 0)
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s names no layer that a %s has",
+                         TT_KEY_NAME(lora.target_modules), model->row->name);
+out:
+    tt_matcher_free(matcher);
+    return rc;
+}
+
+void tt_lora_peft_targets(const struct tt_model *model, void *array)
+{
+    bool has[N_LAYERS] = {false}, lacks[N_LAYERS] = {false};
+
+    for (int p = 0; p < model->n_params; p++) {
+        const struct layer *layer = layer_of(&model->params[p]);
+
+        if (layer && model->params[p].adapted)
+            has[layer - layers] = true;
+        else if (layer)
+            lacks[layer - layers] = true;
+    }
+    for (int i = 0; i < N_LAYERS; i++)
+        if (has[i] && !lacks[i])
+            (void)json_array_append_new(array, json_string(layers[i].name));
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_param *param = &model->params[p];
+        char *name;
+
+        if (!param->adapted || param->hf_part > 0 || !lacks[layer_of(param) - layers])
+            continue;
+        name = layer_name(param->hf_name);
+        (void)json_array_append_new(array, json_string(name));
+        tt_free(name);
+    }
+}
+
 int tt_lora_add(struct tt_model *model)
 {
     struct tt_param *base = model->params;
-    unsigned modules = model->dims.lora.modules;
-    int n = model->n_params, n_adapted = 0, rc = 0;
+    bool *wanted = NULL;
+    int n = model->n_params, rc = 0;
 
     if (model->dims.lora.rank == 0)
         return 0;
+    wanted = tt_calloc((size_t)n, sizeof *wanted);
+    TT_TRY(select_layers(model, base, n, wanted));
+    for (int p = 0; p < n; p++) {
+        base[p].frozen = true;
+        if (layer_of(&base[p]))
+            TT_TRY(pack(&base[p], model->dims.lora.packing));
+    }
     model->params = NULL;
     model->n_params = model->cap_params = 0;
     for (int p = 0; p < n; p++) {
-        const struct layer *layer = layer_of(&base[p]);
-        unsigned wanted = layer ? layer->modules & modules : 0;
-
-        if (wanted && wanted != layer->modules)
-            rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules),
-                             "%s has only some parts of %s, which is one layer of %s\nhelp: name %s, or all its parts",
-                             TT_KEY_NAME(lora.target_modules), layer->name, model->row->name, layer->name);
-        base[p].frozen = true;
-        if (layer && rc == 0)
-            rc = pack(&base[p], model->dims.lora.packing);
-        n_adapted += wanted != 0;
-        if (wanted)
+        if (wanted[p])
             add_adapted(model, &base[p]);
         else
             TT_PUSH(model->params, model->n_params, model->cap_params) = base[p];
     }
     tt_free(base);
-    if (rc == 0 && n_adapted == 0)
-        rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s names no layer that a %s has",
-                         TT_KEY_NAME(lora.target_modules), model->row->name);
+out:
+    tt_free(wanted);
     return rc;
 }

@@ -17,21 +17,36 @@ extern const char *const tt_lora_modules[];
 extern const int tt_lora_n_modules;
 
 /**
- * The bits of a layer, by any of Hugging Face's names; 0: there is no layer of that name. In some classes, one layer
- * combines several modules (Phi-3's qkv_proj).
+ * The bits of a layer, by any of Hugging Face's names, or of "all-linear"; 0: there is no layer of that name. In some
+ * classes, one layer combines several modules (Phi-3's qkv_proj).
  */
 unsigned tt_lora_module(const char *name);
 
-/** Hugging Face's names of those layers of a model that have adapters; returns their number. Static. */
-enum { TT_LORA_LAYERS = 16 };
-int tt_lora_layers(const struct tt_model *model, const char **ret_names);
+/**
+ * Sets the modules and targets of `lora` from words, each of which is one of these:
+ *   - a name for tt_lora_module
+ *   - the name of a layer, or its end after a dot: "layers.0.attention.wq", "self_attn.q_proj"
+ *   - a regular expression that matches the whole name of a layer
+ * Names are titan's or Hugging Face's. PEFT reads a list of names, or one expression, in the same way. `lora` does not
+ * own the words.
+ */
+void tt_lora_set_targets(struct tt_lora *lora, const char *const *words, int n);
+
+/** A copy of targets, as one allocation; NULL if n is 0. */
+const char *const *tt_lora_copy_targets(const char *const *targets, int n);
 
 /**
- * Freezes all parameters of the model and inserts an adapter, A and B, after each weight of dims.lora.modules. Weights
- * that are parts of one tensor in Hugging Face's files share A, as there. The weights of all layers that may have an
- * adapter get dims.lora.packing. Does nothing if dims.lora.rank is 0.
- * TT_EUSAGE: the modules are only some parts of a tensor, or the model has none of them; rows that are not whole blocks
- * of the packing.
+ * Appends the JSON strings with which PEFT finds the layers of a model that have adapters: what follows the last dot of
+ * their names, if these select no other layers, otherwise their whole names.
+ */
+void tt_lora_peft_targets(const struct tt_model *model, void *array);
+
+/**
+ * Freezes all parameters of the model and inserts an adapter, A and B, after each weight that dims.lora selects.
+ * Weights that are parts of one tensor in Hugging Face's files share A, as there. The weights of all layers that may
+ * have an adapter get dims.lora.packing. Does nothing if dims.lora.rank is 0.
+ * TT_EUSAGE: only some parts of a tensor are selected, or no layer of the model; a target that is a bad expression or
+ * selects nothing; rows that are not whole blocks of the packing.
  */
 int tt_lora_add(struct tt_model *model) TT_MUST_CHECK;
 

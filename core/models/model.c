@@ -20,6 +20,7 @@ void tt_model_free(struct tt_model *model)
         tt_free(model->params[i].hf_name);
     }
     tt_free(model->params);
+    tt_free((void *)(uintptr_t)model->dims.lora.targets);
     tt_free(model->flavor);
     tt_free(model->title);
     tt_free(model);

@@ -20,8 +20,11 @@
 struct tt_lora {
     int64_t rank; /* 0: none */
     double alpha;
-    bool rslora;                    /* the factor is alpha / sqrt(rank), not alpha / rank */
-    unsigned modules;               /* which linear layers have one: bits of tt_lora_modules */
+    bool rslora;                /* the factor is alpha / sqrt(rank), not alpha / rank */
+    double dropout;             /* share of the input of A that is 0 in training */
+    unsigned modules;           /* which linear layers have one: bits of tt_lora_modules */
+    const char *const *targets; /* the words that say so, with more of them; their owner is the model of the dims */
+    int n_targets;
     enum tt_packing_choice packing; /* of the frozen weights of the blocks' linear layers */
 };
 
@@ -174,7 +177,8 @@ struct tt_model {
     int n_params, cap_params;
 };
 
-enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_VALIDATE };
+/* FORWARD is TRAIN without its backward pass: to be divided, and then differentiated. */
+enum tt_graph_mode { TT_GRAPH_TRAIN, TT_GRAPH_FORWARD, TT_GRAPH_VALIDATE };
 
 struct tt_build;
 

@@ -104,6 +104,7 @@ static const struct field {
     F("lora", "rank", INT, NEEDED, lora.rank)
     F("lora", "alpha", REAL, NEEDED, lora.alpha)
     F("lora", "rslora", BOOL, IF_SET, lora.rslora)
+    F("lora", "dropout", REAL, IF_SET, lora.dropout)
 /* clang-format on */
 #undef F
 #undef W
@@ -220,6 +221,9 @@ char *tt_model_json_text(const struct tt_model *model)
     for (int i = 0; i < tt_lora_n_modules; i++)
         if (model->dims.lora.modules & 1U << i)
             (void)json_array_append_new(modules, json_string(tt_lora_modules[i]));
+    for (int i = 0; i < model->dims.lora.n_targets; i++)
+        if (!tt_lora_module(model->dims.lora.targets[i]))
+            (void)json_array_append_new(modules, json_string(model->dims.lora.targets[i]));
     (void)json_object_set(json_object_get(json, "lora"), "target_modules", modules);
     json_decref(modules);
     text = tt_json_text(json);
@@ -293,20 +297,22 @@ static int read_field(const json_t *json, const struct field *field, const char 
     return rc;
 }
 
-static int read_modules(const json_t *json, const char *where, struct tt_lora *lora)
+/* *ret_words, which the caller frees, are the words of the json. */
+static int read_modules(const json_t *json, const char *where, struct tt_lora *lora, const char ***ret_words)
 {
     const json_t *modules = json_object_get(json, "target_modules"), *name;
+    const char **words = tt_calloc(json_array_size(modules) + 1, sizeof *words);
     size_t i;
 
+    *ret_words = words;
     json_array_foreach((json_t *)(uintptr_t)modules, i, name)
     {
-        unsigned module = json_is_string(name) ? tt_lora_module(json_string_value(name)) : 0;
-
-        if (!module)
-            return tt_fail(TT_EDATA, "'%s': 'target_modules' names a layer that cannot have an adapter", where);
-        lora->modules |= module;
+        words[i] = json_string_value(name);
+        if (!words[i])
+            return tt_fail(TT_EDATA, "'%s': 'target_modules' has a member that is not a text", where);
     }
-    if (lora->rank < 1 || lora->rank > INT32_MAX || !lora->modules || !isfinite(lora->alpha))
+    tt_lora_set_targets(lora, words, (int)json_array_size(modules));
+    if (lora->rank < 1 || lora->rank > INT32_MAX || lora->n_targets == 0 || !isfinite(lora->alpha))
         return tt_fail(TT_EDATA, "'%s': 'lora' has rank %lld, alpha %g and %zu target modules", where,
                        (long long)lora->rank, lora->alpha, json_array_size(modules));
     return 0;
@@ -316,7 +322,7 @@ static int read_modules(const json_t *json, const char *where, struct tt_lora *l
 static int read_model(const json_t *json, const char *path, struct tt_model **ret_model)
 {
     struct tt_model_dims dims = {0};
-    const char *name = NULL, *flavor = NULL;
+    const char *name = NULL, *flavor = NULL, **words = NULL;
     int rc = 0;
 
     TT_TRY(tt_json_get_string(json, "name", path, &name));
@@ -328,10 +334,11 @@ static int read_model(const json_t *json, const char *path, struct tt_model **re
             TT_TRY(read_field(from, f, path, &dims));
     }
     if (json_object_get(json, "lora"))
-        TT_TRY(read_modules(json_object_get(json, "lora"), path, &dims.lora));
+        TT_TRY(read_modules(json_object_get(json, "lora"), path, &dims.lora, &words));
     if (tt_model_from_dims(name, flavor, &dims, ret_model) < 0)
         rc = tt_wrap(TT_EDATA, "'%s'", path);
 out:
+    tt_free(words);
     return rc;
 }
 

@@ -600,6 +600,7 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
     model->flavor = tt_strdup(flavor);
     model->title = tt_format("%s %s", row->name, flavor);
     model->dims = dims;
+    model->dims.lora.targets = tt_lora_copy_targets(dims.lora.targets, dims.lora.n_targets);
     tt_params_add(model);
     TT_TRY(tt_lora_add(model));
     *ret_model = model;

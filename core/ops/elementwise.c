@@ -29,9 +29,16 @@
  *   in   x (N, 2 F)      out  h (N, F)
  * SWIGLU_CLAMPED_BWD: 0 for clamped elements.
  *   in   dh (N, F), x (N, 2 F)      out  dx (N, 2 F), may take x's memory
+ *
+ * DROPOUT: y = [acc +] x times 0, with probability attr.dropout.rate, or else 1 / (1 - rate). It is its own backward.
+ *   in   x (N, D), acc (N, D) or none      out  y (N, D), may take acc's memory
+ *   attr dropout, seq_len (T), pieces, first_row, rows: where the rows are in the microbatch; in: where the columns are
+ *   Which elements are 0 depends on the step's seed, attr.dropout.stream, the sequence in the step's global batch, the
+ *   position in it, and the column. So every layout has the same zeros, and a node that runs again has them too.
  */
 #include <string.h>
 
+#include "core/graph/pieces.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/rule.h"
 
@@ -262,5 +269,68 @@ const struct tt_op_row tt_op_gate_rows_bwd = {
     .tile = gate_bwd_tile,
     .tile_rows = GATED_ROWS,
     .flops = 3.0,
+    .alias = {2},
+};
+
+/* --- dropout --- */
+
+enum { DROPOUT_ROWS = 8 };
+
+static int dropout_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+
+    if (!tt_op_acc_fits(graph, node, 1, tt_value_rows(&x), tt_value_width(&x)) || node->attr.seq_len < 1)
+        return tt_op_mismatch(graph, node, "x (N, D), acc (N, D)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+/* The token of a local row, among all tokens of the microbatch, sequence by sequence. */
+static int64_t token_of(const struct tt_attr *attr, int64_t row)
+{
+    int64_t piece_rows, batch, place;
+
+    row += attr->first_row;
+    if (attr->pieces.grains <= 1)
+        return row;
+    piece_rows = attr->seq_len / tt_pieces_count(&attr->pieces);
+    batch = attr->rows.whole / attr->seq_len;
+    place = tt_pieces_first(&attr->pieces) + row / (batch * piece_rows);
+    return row / piece_rows % batch * attr->seq_len + tt_piece_at(&attr->pieces, place) * piece_rows + row % piece_rows;
+}
+
+static void dropout_tile(const struct tt_call *call, struct tt_range part)
+{
+    const struct tt_attr *attr = &call->node->attr;
+    const struct tt_value *x = tt_call_in(call, 0);
+    int64_t width = tt_value_width(x), columns = attr->in.whole ? attr->in.whole : width;
+    int64_t tokens = attr->rows.whole ? attr->rows.whole : tt_value_rows(x);
+    struct tt_dropout dropout = {.seed = call->scalars->step_seed,
+                                 .stream = attr->dropout.stream,
+                                 .drop = (uint32_t)(attr->dropout.rate * 0x1p32),
+                                 .scale = (float)(1.0 / (1.0 - attr->dropout.rate))};
+
+    columns += columns % 2; /* a row begins with a new word */
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        int64_t token = call->microbatch * tokens + token_of(attr, r);
+
+        TT_RUN_KERNEL(call, dropout, tt_call_out_at(call, 0, r * width), tt_call_in_at(call, 0, r * width),
+                      tt_call_in_at(call, 1, r * width), &dropout,
+                      (uint64_t)(token * columns + attr->dropout.first_column), width);
+    }
+}
+
+const struct tt_op_row tt_op_dropout = {
+    .name = "dropout",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ROWS | TT_CUT_IN,
+    .infer = dropout_infer,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_DROPOUT, 0, 1, {TT_DY0, TT_DX0}}},
+    .run = tt_op_run_rows,
+    .tile = dropout_tile,
+    .tile_rows = DROPOUT_ROWS,
+    .flops = 8.0,
     .alias = {2},
 };

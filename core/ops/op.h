@@ -26,10 +26,10 @@ struct tt_scalars {
     double momentum;         /* Muon's numbers (core/optim/muon.c); it uses the lr and weight_decay above */
     enum tt_adjust_choice muon_lr; /* how the learning rate of a matrix depends on its shape */
     bool nesterov;
-    uint64_t rounding_seed; /* tt_rng_seed_of_step: for weights and moments in bfloat16 */
-    int64_t sequence;       /* generation: the sequence to which the rows belong, if they are of one */
-    int64_t position;       /* generation: its tokens in the cache, which is the position of this run's first row */
-    int64_t rows;           /* generation: rows that are tokens; the others pad to a fixed shape */
+    uint64_t step_seed; /* tt_rng_seed_of_step: for weights and moments in bfloat16, and for dropout */
+    int64_t sequence;   /* generation: the sequence to which the rows belong, if they are of one */
+    int64_t position;   /* generation: its tokens in the cache, which is the position of this run's first row */
+    int64_t rows;       /* generation: rows that are tokens; the others pad to a fixed shape */
 };
 
 /* One execution of a node: resolved addresses. in[i] is NULL for an absent optional input. */
@@ -40,6 +40,7 @@ struct tt_call {
     void *out[TT_MAX_OUTPUTS];
     void *scratch; /* tt_op_row.scratch_bytes, 64-byte aligned, undefined contents */
     const struct tt_scalars *scalars;
+    int64_t microbatch; /* its number in the step, among those of all ranks */
     struct tt_team *team;
 };
 

@@ -192,7 +192,7 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
         return;
     }
     while (tt_update_next(&part, &run)) {
-        const struct tt_adamw_rounding rounding = {call->scalars->rounding_seed, run.rows->stream, (uint64_t)run.index};
+        const struct tt_adamw_rounding rounding = {call->scalars->step_seed, run.rows->stream, (uint64_t)run.index};
 
         tt_kernels()->adamw_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + run.begin,
                                  (const float *)call->in + run.begin, (tt_bf16 *)call->out[1] + run.begin,
@@ -238,7 +238,7 @@ static void update_run(const struct tt_step_call *call, const struct tt_rows *ro
         struct tt_adamw_rounding rounding;
 
         (void)tt_update_next(&whole, &part); /* a run is contiguous in the whole parameter: this is all of it */
-        rounding = (struct tt_adamw_rounding){call->scalars->rounding_seed, rows->stream, (uint64_t)part.index};
+        rounding = (struct tt_adamw_rounding){call->scalars->step_seed, rows->stream, (uint64_t)part.index};
         tt_kernels()->adamw_8bit_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + part.begin, grad, &moments,
                                       part.n);
     } else {

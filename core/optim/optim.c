@@ -92,7 +92,7 @@ bool tt_update_next(struct tt_update_part *left, struct tt_update_part *ret_run)
 
 uint64_t tt_update_random(const struct tt_step_call *call, const struct tt_update_part *run, int64_t i)
 {
-    const struct tt_rng rng = {call->scalars->rounding_seed, run->rows->stream};
+    const struct tt_rng rng = {call->scalars->step_seed, run->rows->stream};
 
     return tt_rng_bits(&rng, (uint64_t)(run->index + i));
 }

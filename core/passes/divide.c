@@ -55,6 +55,7 @@ enum sequence_rule {
     LOCAL,      /* no sum over rows */
     SUMMED,     /* the gradient of a parameter is a sum over the grains of rows */
     POSITIONED, /* reads the position of each row */
+    PLACED,     /* knows where its rows are */
     ROUTED,     /* for experts: knows which tokens this rank has */
     ATTENTION,
 };
@@ -67,7 +68,7 @@ static const enum sequence_rule rule_of[TT_OPS] = {
     [TT_OP_SCALE] = LOCAL,      [TT_OP_SPLIT] = LOCAL,         [TT_OP_SWIGLU] = LOCAL,
     [TT_OP_ROUTER] = ROUTED,    [TT_OP_DISPATCH] = ROUTED,     [TT_OP_EXPERTS] = ROUTED,
     [TT_OP_COMBINE] = LOCAL,    [TT_OP_GEGLU] = LOCAL,         [TT_OP_GELU_ERF] = LOCAL,
-    [TT_OP_GATE_ROWS] = LOCAL,
+    [TT_OP_GATE_ROWS] = LOCAL,  [TT_OP_DROPOUT] = PLACED,
 };
 
 enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
@@ -195,6 +196,10 @@ static int divide_sequence_node(struct sequence_pass *p, const struct tt_node *n
         if (node->op == TT_OP_POSITION)
             part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
         break;
+    case PLACED:
+        part.attr.rows = (struct tt_extent){p->all_rows, p->grains};
+        part.attr.pieces = p->pieces;
+        break;
     case ROUTED: /* experts' products and the gradient of a router's weight go by grains */
         part.attr.parts.grains = p->pieces.own;
         if (node->op != TT_OP_ROUTER)
@@ -310,6 +315,8 @@ static const struct form forms[] = {
     {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
     {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* for an adapter, or to a latent */
     {TT_OP_SCALE, {ROWS}, ROWS, 0, false},
+    {TT_OP_DROPOUT, {ROWS, ABSENT}, ROWS, TT_CUT_ROWS, false}, /* for an adapter, as the next one */
+    {TT_OP_DROPOUT, {COLUMNS, ABSENT}, COLUMNS, TT_CUT_IN, false},
     {TT_OP_BIAS, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_BIAS, {COLUMNS, ROWS}, COLUMNS, 0, false},
     {TT_OP_ROPE, {COLUMNS, WHOLE, WHOLE}, COLUMNS, 0, false},
@@ -411,14 +418,15 @@ static int copy_leaf(struct pass *p, int id)
     return 0;
 }
 
-/* Whether a GEMM reads some rows of a value that other nodes read whole. A router comes before the nodes that read the
- * value whole, so its gradient is always added after theirs. */
+/* Whether a GEMM, or dropout before one, reads some rows of a value that other nodes read whole. A router comes before
+ * the nodes that read the value whole, so its gradient is always added after theirs. */
 static bool is_read_in_rows(const struct pass *p, int id)
 {
     for (int n = 0; n < p->whole->n_nodes; n++) {
         const struct tt_node *node = &p->whole->nodes[n];
 
-        if (node->op == TT_OP_LINEAR && node->in[0] == id && p->whole->values[node->in[1]].tp == TT_TP_WHOLE)
+        if (node->in[0] == id && (node->op == TT_OP_DROPOUT ||
+                                  (node->op == TT_OP_LINEAR && p->whole->values[node->in[1]].tp == TT_TP_WHOLE)))
             return true;
     }
     return false;
@@ -558,7 +566,9 @@ static int set_attr(const struct pass *p, const struct form *form, const struct 
         attr->parts.blocks = p->peers.n; /* which tokens this rank has */
         attr->parts.block = p->peers.index;
     }
-    if (shared && node->op == TT_OP_ROUTER)
+    if (node->op == TT_OP_DROPOUT && form->out == COLUMNS)
+        attr->dropout.first_column = p->peers.index * (p->grains / p->peers.n) * tt_grain_or(&attr->in, 0);
+    if (shared && (node->op == TT_OP_ROUTER || (node->op == TT_OP_DROPOUT && form->out == ROWS)))
         attr->first_row += p->peers.index * (tt_value_rows(x) / p->peers.n);
     attr->partial = form->out == TERM && shared;
     if (form->out == COLUMNS) {

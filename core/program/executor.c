@@ -183,6 +183,11 @@ void tt_executor_set_exchange(struct tt_executor *ex, const struct tt_exchange *
     ex->exchange = *exchange;
 }
 
+void tt_executor_set_microbatches(struct tt_executor *ex, const int64_t *numbers)
+{
+    ex->microbatches = numbers;
+}
+
 void *tt_executor_operand(const struct tt_executor *ex, int instr, int operand)
 {
     return ex->address[ex->program->instrs[instr].operands + operand];

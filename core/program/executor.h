@@ -33,6 +33,9 @@ void tt_executor_free(struct tt_executor *executor);
 /** Installs the collectives. A single rank needs none. */
 void tt_executor_set_exchange(struct tt_executor *executor, const struct tt_exchange *exchange);
 
+/** Sets the numbers of this rank's microbatches among those of all ranks, which dropout reads; not copied. */
+void tt_executor_set_microbatches(struct tt_executor *executor, const int64_t *numbers);
+
 /** The address of an operand. The exchange builds its segment lists from these before the first step. */
 void *tt_executor_operand(const struct tt_executor *executor, int instr, int operand);
 

@@ -185,12 +185,13 @@ struct tt_executor {
     struct tt_routing routing; /* for experts that ranks share */
     void **address;            /* per operand of the program */
     char *const_region, *step_region;
-    struct tt_rows **rows;   /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */
-    struct tt_rows ***parts; /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
-    struct tt_exact *sums;   /* the sums of the last run; tt_sums_bytes */
-    struct tt_exact *none;   /* zeros, the same number of words as the sums */
-    int64_t *loads;          /* loads of experts in the last complete step, 0 before the first; NULL: there are none */
-    struct tt_span *spans;   /* [instruction] times of the last run */
+    struct tt_rows **rows;       /* [unit][trained parameter] this rank's rows, for the norm and the optimizer */
+    struct tt_rows ***parts;     /* [unit][parameter] the parts of all ranks of TT_GROUP_MATRIX, or NULL */
+    struct tt_exact *sums;       /* the sums of the last run; tt_sums_bytes */
+    struct tt_exact *none;       /* zeros, the same number of words as the sums */
+    const int64_t *microbatches; /* their numbers in the step; NULL: 0, 1, ... */
+    int64_t *loads;        /* loads of experts in the last complete step, 0 before the first; NULL: there are none */
+    struct tt_span *spans; /* [instruction] times of the last run */
     /* in explain, otherwise NULL: the first bad value so far; its name is "" if another rank produced it and will name
      * it */
     struct tt_bad_value *bad;

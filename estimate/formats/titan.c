@@ -4,11 +4,14 @@
  */
 #include <string.h>
 
+#include "core/models/lora.h"
 #include "estimate/formats/formats.h"
 
 /* Takes the adapters of lora.*. */
 static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *job)
 {
+    static const enum tt_cluster_target targets[] = {TT_TARGET_Q,    TT_TARGET_K,  TT_TARGET_V,   TT_TARGET_O,
+                                                     TT_TARGET_GATE, TT_TARGET_UP, TT_TARGET_DOWN};
     static const double bits[TT_PACKINGS] = {[TT_PACKING_BF16] = 16,
                                              [TT_PACKING_INT8] = 8,
                                              [TT_PACKING_NF4] = 4,
@@ -18,8 +21,19 @@ static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *jo
     job->lora_rank = (double)cfg->lora.rank;
     job->base_bits = bits[cfg->lora.base_dtype];
     job->lora_targets = 0;
-    for (int i = 0; i < cfg->lora.target_modules.n; i++)
-        job->lora_targets |= tt_cluster_targets(cfg->lora.target_modules.word[i]);
+    for (int i = 0; i < cfg->lora.target_modules.n; i++) {
+        unsigned modules = tt_lora_module(cfg->lora.target_modules.word[i]);
+
+        if (!modules) {
+            tt_note(
+                "predictions for GPU clusters count adapters of all layers, instead of those that '%s' in %s selects",
+                cfg->lora.target_modules.word[i], TT_KEY_NAME(lora.target_modules));
+            job->lora_targets = 0;
+            break;
+        }
+        for (int k = 0; k < tt_lora_n_modules; k++)
+            job->lora_targets |= modules & 1U << k ? (unsigned)targets[k] : 0;
+    }
 }
 
 /* The optimizer whose memory and time are predicted. A switch, so that the compiler asks for new optimizers. */

@@ -125,8 +125,8 @@ static bool divides_layers(const struct parts *parts)
 }
 
 /* The part of the model's forward graph that this rank computes. */
-static int divided_model(const struct tt_engine_options *o, const struct parts *parts, int64_t batch, int64_t seq_len,
-                         struct tt_graph **ret_graph)
+static int divided_model(const struct tt_engine_options *o, const struct parts *parts, enum tt_graph_mode mode,
+                         int64_t batch, int64_t seq_len, struct tt_graph **ret_graph)
 {
     struct tt_graph *whole = NULL, *part = NULL;
     int rc = 0;
@@ -135,7 +135,7 @@ static int divided_model(const struct tt_engine_options *o, const struct parts *
         return tt_fail_key(TT_EUSAGE, TT_KEY(parallelism.tensor_parallel_degree),
                            "%d, but tensor parallelism does not divide experts\nhelp: set %s to a multiple of it",
                            parts->layers.tp.peers.n, TT_KEY_NAME(parallelism.expert_parallel_degree));
-    TT_TRY(tt_model_graph(o->model, TT_GRAPH_VALIDATE, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
+    TT_TRY(tt_model_graph(o->model, mode, o->param_dtype, batch, seq_len, o->documents, &whole, NULL));
     if (divides_layers(parts)) {
         TT_TRY(tt_graph_divide(whole, &parts->layers, &part));
         tt_graph_free(whole);
@@ -156,7 +156,7 @@ static int cut_model(const struct tt_engine_options *o, const struct parts *part
     struct tt_graph *graph = NULL;
     int *stage_of = NULL, rc = 0;
 
-    TT_TRY(divided_model(o, parts, batch, seq_len, &graph));
+    TT_TRY(divided_model(o, parts, param_grad ? TT_GRAPH_FORWARD : TT_GRAPH_VALIDATE, batch, seq_len, &graph));
     stage_of = tt_calloc((size_t)graph->n_nodes, sizeof *stage_of);
     if (o->places)
         tt_graph_stages_by_place(graph, o->model, o->places, stage_of);
@@ -364,6 +364,7 @@ struct track {
     struct tt_executor *executor;
     struct tt_transfers *transfers;
     struct samples samples;
+    int64_t *numbers; /* of its microbatches in a step, if it trains */
 };
 
 struct tt_engine {
@@ -591,6 +592,7 @@ static void release_track(struct track *track)
 {
     tt_transfers_free(track->transfers);
     tt_executor_free(track->executor);
+    tt_free(track->numbers);
     tt_program_free(track->program);
     if (track->stages)
         tt_stages_release(track->stages, track->n_stages);
@@ -656,6 +658,12 @@ static int bind_track(struct tt_engine *e, struct track *track, int64_t batch, i
                           .microbatches = microbatches,
                           .pieces = {mesh->cp_grains, mesh->cp_mirrored, 0, mesh->cp_grains / cp.n, 1}};
     s->pieces.first = cp.index * s->pieces.own;
+    if (track == &e->train) {
+        track->numbers = tt_calloc((size_t)microbatches, sizeof *track->numbers);
+        for (int a = 0; a < microbatches; a++)
+            track->numbers[a] = tt_engine_microbatch(e, a);
+        tt_executor_set_microbatches(track->executor, track->numbers);
+    }
     if (s->pieces.grains > 1) {
         s->tokens = (int32_t *)(void *)*at;
         s->labels = s->tokens + microbatches * batch * seq_len;

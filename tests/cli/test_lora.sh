@@ -169,13 +169,23 @@ assert apart['weights']['q8_0'] >= 7 and abs(apart['loss'] - found['loss']) < 1e
 case_packed_weights_have_the_same_bits_on_any_layout() {
     make_corpus
     p=--parallelism
+    again=--activation_checkpoint.mode
     common="--model.name=llama3 --model.flavor=debugmodel --model.n_layers=2 --model.dim=256 --model.n_heads=8
         --model.ffn_dim=256 --training.seq_len=16 --training.global_batch_size=4 --training.local_batch_size=1
         --training.steps=2 --training.dataset=text --training.dataset_path=corpus.txt --lora.rank=4 --optimizer.lr=0.01
-        --checkpoint.enable $p.threads_per_rank=1"
+        --lora.dropout=0.2 --optimizer.name=AdamW8bit --lr_scheduler.total_steps=2 --checkpoint.enable
+        $p.threads_per_rank=1"
     while read -r type ranks layout; do
         run_ranks "$ranks" train $common --lora.base_dtype="$type" --job.dump_folder="$type-$ranks" $layout
         expect_ok
+        if [ "$type $ranks" = "nf4 1" ]; then
+            # a run that resumes has the same zeros in its second step
+            run train $common --lora.base_dtype="$type" --job.dump_folder="$type-again" $layout --training.steps=1
+            run train $common --lora.base_dtype="$type" --job.dump_folder="$type-again" $layout
+            expect_ok
+            run ckpt diff "$type-1/checkpoint/step-2" "$type-again/checkpoint/step-2"
+            expect_out "^EQUAL"
+        fi
         [ "$ranks" = 1 ] && continue
         run ckpt diff "$type-1/checkpoint/step-2" "$type-$ranks/checkpoint/step-2"
         expect_ok
@@ -186,9 +196,10 @@ case_packed_weights_have_the_same_bits_on_any_layout() {
         done
         expect_same base-1 "base-$ranks"
     done <<EOF
-nf4 1 $p.exact_tensor_parallel_degree=4
-nf4 4 $p.tensor_parallel_degree=4
-nf4 2 $p.tensor_parallel_degree=2 $p.exact_tensor_parallel_degree=4
+nf4 1 $p.exact_tensor_parallel_degree=4 $p.exact_context_parallel_degree=2
+nf4 4 $p.tensor_parallel_degree=4 $p.exact_context_parallel_degree=2 $again=full
+nf4 2 $p.tensor_parallel_degree=2 $p.exact_tensor_parallel_degree=4 $p.exact_context_parallel_degree=2 $again=selective
+nf4 4 $p.context_parallel_degree=2 $p.exact_tensor_parallel_degree=4 $p.data_parallel_shard_degree=2 $again=full
 int8 1 $p.exact_tensor_parallel_degree=2
 int8 4 $p.tensor_parallel_degree=2 $p.data_parallel_shard_degree=2
 int8 2 $p.pipeline_parallel_degree=2 $p.exact_tensor_parallel_degree=2 --training.local_batch_size=2
@@ -245,13 +256,98 @@ config["use_dora"] = True|2 has use_dora: weights by magnitude and direction
 config["rank_pattern"] = {"q_proj": 4}|2 has rank_pattern: ranks by layer
 config["peft_type"] = "IA3"|2 peft_type is 'IA3'; titan reads LORA
 config["bias"] = "all"|2 bias is 'all'
-config["target_modules"] = "q_.*"|2 target_modules is no list of layers, but 'q_.\*'
+config["target_modules"] = "q_.*"|2 'q_.\*' selects no layer of .* that can have an adapter
+config["target_modules"] = ["q_proj", "lm_head"]|2 'lm_head' selects no layer
+config["target_modules"] = []|2 target_modules names no layer
+config["layers_to_transform"] = ["one"]|2 layers_to_transform is no list of numbers of layers
+config.update(layers_to_transform=1, layers_pattern=3)|2 layers_pattern is no list of names
 config["base_model_name_or_path"] = "gone"|2 belong to 'gone', which is no folder here
 config["r"] = 4|3 tensor '.*lora_A.weight' is .*, wanted
 EOF
 }
 
+# Layers by pattern: PEFT's file names the same layers, and is read back. PEFT's other ways to name them, too.
+case_adapters_of_some_layers_are_read_back() {
+    tune 1 run --lora.target_modules="[layers.[02].attention.w[qv], self_attn.o_proj, model.layers.1.mlp.down_proj]" \
+        --lora.dropout=0.25
+    expect_ok
+    expect_err "lora +rank 3, alpha 6, dropout 0.25 on 8 layers"
+    run ckpt consolidate run adapter --adapter
+    expect_ok
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json
+config = json.load(open("adapter/adapter_config.json"))
+layers = "model.layers."
+assert config["lora_dropout"] == 0.25, config
+assert config["target_modules"] == ["o_proj", layers + "0.self_attn.q_proj", layers + "0.self_attn.v_proj",
+    layers + "1.mlp.down_proj", layers + "2.self_attn.q_proj", layers + "2.self_attn.v_proj"], config["target_modules"]
+EOF
+    from="--checkpoint.initial_load_path=adapter --training.dataset=tokens
+        --training.dataset_path=$golden/llama3/tokens.bin --training.seq_len=24 --training.local_batch_size=2
+        --training.steps=1 --checkpoint.enable --optimizer.lr=0"
+    run train $from --job.dump_folder=next
+    expect_ok
+    expect_err "lora +rank 3, alpha 6, dropout 0.25 on 8 layers"
+    run ckpt consolidate next again --adapter
+    expect_ok
+    expect_same adapter/adapter_model.safetensors again/adapter_model.safetensors
+    expect_same adapter/adapter_config.json again/adapter_config.json
+    # the same layers in PEFT's other ways
+    while IFS='|' read -r layers targets change; do
+        tune 1 "run-$layers" --lora.target_modules="$targets" --training.steps=1 --checkpoint.interval=1
+        expect_ok
+        run ckpt consolidate "run-$layers" other --adapter --force
+        expect_ok
+        python3 - "$change" <<'EOF2' || not_as "the change"
+import json, sys
+config = json.load(open("other/adapter_config.json"))
+put, by_layer, names = config.update, "layers_to_transform", ["up_proj", "0.self_attn.q_proj"]
+exec(sys.argv[1])
+json.dump(config, open("other/adapter_config.json", "w"))
+EOF2
+        run train ${from/adapter/other} --job.dump_folder=none --dry-run
+        expect_ok
+        expect_out "alpha 6 on $layers layers"
+    done <<'EOF'
+21|[all-linear]|config["target_modules"] = "all-linear"
+4|[layers.[02].*.w[qv]]|config["target_modules"] = ".*\\.(0|2)\\..*(q|v)_proj"
+2|[layers.1.feed_forward.w3, 1.attention.wv]|put({"target_modules": ["mlp.up_proj", "v_proj"], by_layer: 1})
+3|[.*[02].mlp.up_proj, 0.attention.wq]|put({by_layer: [2, 0], "layers_pattern": "layers", "target_modules": names})
+EOF
+}
+
+# Losses and gradients are those of PEFT whose dropout has the same zeros.
+case_dropout_trains_as_in_peft() {
+    data=$golden/qwen3
+    mkdir adapter
+    cp "$data/lora/before.safetensors" adapter/adapter_model.safetensors
+    python3 - "$data/lora/dropout.json" <<'EOF' || not_as "the adapters"
+import json, sys
+lora = json.load(open(sys.argv[1]))["lora"]
+json.dump({"peft_type": "LORA", "r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"],
+           "target_modules": lora["target_modules"]}, open("adapter/adapter_config.json", "w"))
+EOF
+    run train --model.hf_assets_path="$data" --checkpoint.initial_load_path=adapter --debug.seed=7 \
+        --training.dataset=tokens --training.dataset_path="$data/tokens.bin" --dataloader.shuffle=false \
+        --training.seq_len=64 --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=12 \
+        --optimizer.lr=0.001 --lr_scheduler.warmup_steps=3 --lr_scheduler.decay_type=cosine \
+        --lr_scheduler.min_lr_factor=0.1 --training.max_norm=1 --metrics.log_freq=1 --job.dump_folder=run
+    expect_ok
+    python3 - "$data/lora/dropout.json" <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, sys
+want = json.load(open(sys.argv[1]))
+steps = [s for s in map(json.loads, open("run/metrics.jsonl")) if "grad_norm" in s]
+assert len(steps) == 12, steps
+for key, most in ("loss", 2e-6), ("grad_norm", 2e-5):
+    for i, (step, number) in enumerate(zip(steps, want[key])):
+        assert abs(step[key] / number - 1) < most, f"{key} of step {i + 1}: {step[key]}, wanted {number}"
+EOF
+}
+
 case_packed_weights_have_limits() {
+    tune 1 x --lora.rank=0 --lora.dropout=0.1
+    expect_error 2 "dropout is for adapters, and with lora.rank 0 there are none"
+
     tune 1 x --lora.base_dtype=nf4
     expect_error 2 "rows of layers.0.feed_forward.w2.weight have 160 elements, not a multiple of the block size 64"
     tune 1 x --lora.base_dtype=int8 --lora.rank=0
@@ -370,7 +466,9 @@ case_adapters_are_averaged_merged_only() {
 
 case_what_cannot_have_adapters_is_refused() {
     tune 1 run --lora.target_modules=[q_proj,lm_head]
-    expect_error 2 "lora.target_modules" "lm_head" "q_proj"
+    expect_error 2 "lora.target_modules" "'lm_head' selects no layer of" "model.layers.0.self_attn.q_proj"
+    tune 1 run --lora.target_modules='["*.wq"]'
+    expect_error 2 "lora.target_modules" "quantifier"
     tune 1 run --lora.target_modules=[]
     expect_error 2 "lora.target_modules" "nothing would be trained"
     run train --model.name=gpt2 --lora.rank=8

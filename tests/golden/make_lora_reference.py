@@ -10,10 +10,14 @@ Needs what make_reference.py needs, and peft. It leaves
                                             that of the run
 With --packed it leaves packed.json instead: what the same adapters learn on frozen weights that bitsandbytes or gguf
 packed and unpacked. It also needs these.
+With --dropout it leaves dropout.json: what the same adapters learn with dropout, whose zeros are titan's (it needs
+xxhash).
 """
 import json
+import struct
 import sys
 
+import numpy
 import peft
 import torch
 from safetensors.torch import load_file, save_file
@@ -79,7 +83,68 @@ def make_packed(name):
     (folder / "packed.json").write_text(json.dumps(out, indent=1) + "\n")
 
 
+def random_words(seed, stream, n):
+    """Philox4x32-10: the first n words of 32 bits of a stream, two for each counter."""
+    import xxhash
+
+    counter = numpy.arange((n + 1) // 2, dtype=numpy.uint64)
+    low, mask = numpy.uint64(32), numpy.uint64(0xffffffff)
+    stream = xxhash.xxh3_64_intdigest(stream.encode())
+    c = [counter & mask, counter >> low, numpy.full_like(counter, stream & 0xffffffff),
+         numpy.full_like(counter, stream >> 32)]
+    keys = [seed & 0xffffffff, seed >> 32]
+    for _ in range(10):
+        p0, p1 = numpy.uint64(0xd2511f53) * c[0], numpy.uint64(0xcd9e8d57) * c[2]
+        c = [(p1 >> low) ^ c[1] ^ numpy.uint64(keys[0]), p1 & mask,
+             (p0 >> low) ^ c[3] ^ numpy.uint64(keys[1]), p0 & mask]
+        keys = [(keys[0] + 0x9e3779b9) & 0xffffffff, (keys[1] + 0xbb67ae85) & 0xffffffff]
+    return numpy.stack([c[0], c[1]], axis=1).reshape(-1)[:n]
+
+
+class Dropout(torch.nn.Module):
+    """titan's dropout: each call is a step, and its input the global batch."""
+    def __init__(self, rate, seed, stream):
+        super().__init__()
+        self.rate, self.seed, self.stream, self.step = rate, seed, stream, 0
+
+    def forward(self, x):
+        import xxhash
+
+        self.step += 1
+        seed = xxhash.xxh3_64_intdigest(struct.pack("<Qq", self.seed, self.step))
+        width = x.shape[-1] + x.shape[-1] % 2
+        words = random_words(seed, self.stream, x.shape[0] * x.shape[1] * width)
+        words = words.reshape(x.shape[0], x.shape[1], width)[:, :, :x.shape[-1]]
+        kept = torch.from_numpy(words >= int(self.rate * 2**32))
+        return x * kept / (1 - self.rate)
+
+
+NAMES = {"q_proj": "attention.wq", "k_proj": "attention.wk", "v_proj": "attention.wv", "o_proj": "attention.wo",
+         "gate_proj": "feed_forward.w1", "up_proj": "feed_forward.w3", "down_proj": "feed_forward.w2"}
+
+
+def make_dropout(name):
+    folder = DATA / name / "lora"
+    lora = json.loads((folder / "expect.json").read_text())["lora"] | {"dropout": 0.3}
+    _, case, tokens = read(DATA / name)
+    model = peft.get_peft_model(open_model(DATA / name), peft.LoraConfig(
+        r=lora["rank"], lora_alpha=lora["alpha"], target_modules=lora["target_modules"], task_type="CAUSAL_LM",
+        lora_dropout=lora["dropout"]))
+    peft.set_peft_model_state_dict(model, load_file(folder / "before.safetensors"))
+    for layer, module in model.named_modules():
+        if hasattr(module, "lora_dropout") and "default" in module.lora_dropout:
+            parts = layer.split(".")
+            stream = f"dropout of layers.{parts[parts.index('layers') + 1]}.{NAMES[parts[-1]]}.lora_a.weight"
+            module.lora_dropout["default"] = Dropout(lora["dropout"], 7, stream)
+    seen = train(model.double().train(), torch.from_numpy(tokens), case)
+    (folder / "dropout.json").write_text(json.dumps(
+        {"lora": lora, **{key: seen[key] for key in ("loss", "grad_norm")}}, indent=1) + "\n")
+    print(name, "dropout: loss", seen["loss"][0], "to", seen["loss"][-1])
+
+
+KINDS = {"--packed": make_packed, "--dropout": make_dropout}
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        if name != "--packed":
-            (make_packed if "--packed" in sys.argv else make)(name)
+        if name not in KINDS:
+            next((KINDS[kind] for kind in KINDS if kind in sys.argv), make)(name)

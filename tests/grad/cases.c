@@ -715,6 +715,19 @@ static void build_scale_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_SCALE, &attr, x, TT_NONE, TT_NONE), x), TT_NONE);
 }
 
+/* x is read three times, and one of the others is the whole of x. */
+static void build_dropout(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.seq_len = 7, .dropout = {.rate = 0.4, .stream = 3}}, again = attr;
+    int x, y;
+
+    again.dropout.stream = 4;
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 5);
+    y = op(graph, TT_OP_DROPOUT, &attr, x, TT_NONE, TT_NONE);
+    head(graph, add(graph, add(graph, y, x), op(graph, TT_OP_DROPOUT, &again, x, TT_NONE, TT_NONE)), TT_NONE);
+}
+
 /* Only the first weight is trained. Of the later ops that can train weights, all have frozen ones. */
 static void build_frozen(struct tt_graph *graph)
 {
@@ -867,6 +880,7 @@ const struct grad_case grad_cases[] = {
     {"experts in one node: accumulated", build_experts_ffn_again, 0.02},
     {"experts with biases", build_experts_affine, 0.005},
     {"experts with biases: accumulated", build_experts_affine_again, 0.05},
+    {"dropout", build_dropout, 0.05},
     {"scale", build_scale, 0.05},
     {"scale: accumulated", build_scale_again, 0.05},
     {"frozen weights", build_frozen, 0.01},

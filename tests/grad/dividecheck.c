@@ -68,7 +68,7 @@ static struct tt_graph *whole_graph(const struct test *test)
 {
     struct tt_graph *graph = NULL;
 
-    must(tt_model_graph(test->model, TT_GRAPH_VALIDATE, test->of->bf16 ? TT_BF16 : TT_F32, BATCH, SEQ_LEN,
+    must(tt_model_graph(test->model, TT_GRAPH_FORWARD, test->of->bf16 ? TT_BF16 : TT_F32, BATCH, SEQ_LEN,
                         test->of->documents, &graph, NULL));
     return graph;
 }
@@ -428,6 +428,7 @@ static bool refused(const char *model, const struct tt_model_dims *dims, struct 
         .lora = {                                                                                                    \
             .rank = 3,                                                                                               \
             .alpha = 8.0,                                                                                            \
+            .dropout = 0.3,                                                                                          \
             .modules = of_modules                                                                                    \
         }                                                                                                            \
     }

@@ -245,13 +245,14 @@ static void build_z_loss_rows(struct tt_graph *graph, int64_t batch)
 static void build_adapter_rows(struct tt_graph *graph, int64_t batch)
 {
     int64_t tokens[2] = {batch, SEQ_LEN};
-    struct tt_attr scale = {.scale = 1.5F};
+    struct tt_attr scale = {.scale = 1.5F}, drop = {.seq_len = SEQ_LEN, .dropout = {.rate = 0.4, .stream = 3}};
     int x, y, w;
 
     graph->tokens = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "tokens", 2, tokens);
     graph->labels = tt_graph_value(graph, TT_VALUE_INPUT, TT_I32, "labels", 2, tokens);
     x = add_node(graph, TT_OP_EMBEDDING, NULL, graph->tokens, add_param(graph, VOCAB, 48), TT_NONE);
-    y = add_node(graph, TT_OP_LINEAR, NULL, x, add_param(graph, 4, 48), TT_NONE);
+    y = add_node(graph, TT_OP_DROPOUT, &drop, x, TT_NONE, TT_NONE);
+    y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 4, 48), TT_NONE);
     y = add_node(graph, TT_OP_SCALE, &scale, y, TT_NONE, TT_NONE);
     y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 48, 4), TT_NONE);
     x = add_node(graph, TT_OP_ADD, NULL, x, y, TT_NONE);
@@ -329,8 +330,11 @@ static bool check_rows(const char *name, void (*build)(struct tt_graph *, int64_
         if (bf16)
             interp_use_bf16(side->graph);
         for (int n = 0; n < side->graph->n_nodes; n++)
-            if (tt_op_row(side->graph->nodes[n].op)->cuts & TT_CUT_ROWS)
+            if (tt_op_row(side->graph->nodes[n].op)->cuts & TT_CUT_ROWS) {
                 side->graph->nodes[n].attr.rows = (struct tt_extent){INT64_C(2) * SEQ_LEN, 2};
+                if (side->graph->nodes[n].op == TT_OP_DROPOUT && s != WHOLE)
+                    side->graph->nodes[n].attr.first_row = (int64_t)s * SEQ_LEN;
+            }
         loss.value = side->graph->token_loss;
         differentiate(side, &loss, 1);
     }

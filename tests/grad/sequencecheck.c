@@ -87,7 +87,7 @@ static struct tt_graph *graph_of(const struct test *test, const struct side *sid
                                      .gathers = side->gathers};
     struct tt_graph *whole = NULL, *part = NULL;
 
-    must(tt_model_graph(test->model, TT_GRAPH_VALIDATE, test->of->bf16 ? TT_BF16 : TT_F32, test->of->batch,
+    must(tt_model_graph(test->model, TT_GRAPH_FORWARD, test->of->bf16 ? TT_BF16 : TT_F32, test->of->batch,
                         length_of(test), test->of->documents, &whole, NULL));
     if (!side->cp)
         return whole;
@@ -458,9 +458,14 @@ static bool check_refusals(void)
     {                                                                                                              \
         .dim = 48, .n_layers = 2, .n_heads = 16, .n_kv_heads = 8, .head_dim = 8, .ffn_dim = 96, .vocab_size = 301, \
     }
-#define ADAPTERS                                                                                                   \
-    {                                                                                                              \
-        .n_layers = 1, .n_heads = 8, .n_kv_heads = 4, .tied = -1, .lora = {.rank = 4, .alpha = 8.0, .modules = 1 } \
+#define ADAPTERS                                                            \
+    {                                                                       \
+        .n_layers = 1, .n_heads = 8, .n_kv_heads = 4, .tied = -1, .lora = { \
+            .rank = 4,                                                      \
+            .alpha = 8.0,                                                   \
+            .dropout = 0.3,                                                 \
+            .modules = 0x7f                                                 \
+        }                                                                   \
     }
 #define GPT2                                                                                                 \
     {                                                                                                        \

@@ -119,6 +119,55 @@ static void check_scale(struct check *check)
     }
 }
 
+/* The mean stays, and the share of zeros is the rate, within 5 standard deviations. */
+static void check_rate(struct check *check)
+{
+    enum { N = 1 << 18 };
+    float *x = check_array(check, N), *y = check_array(check, N);
+    struct tt_dropout dropout = {3, 4, UINT32_C(429496730), 1.1111112F}; /* a tenth */
+    double sum = 0.0, zeros = 0.0, sigma = sqrt(0.1 * 0.9 * N);
+
+    for (int i = 0; i < N; i++)
+        x[i] = 1.0F;
+    check->table->dropout(y, x, NULL, &dropout, 1, N);
+    for (int i = 0; i < N; i++) {
+        sum += (double)y[i];
+        zeros += y[i] == 0.0F;
+    }
+    if (fabs(zeros - 0.1 * N) > 5.0 * sigma || fabs(sum - N) > 6.0 * sigma) {
+        check->failures++;
+        printf("# dropout (%s): %.0f of %d elements are 0, and the sum is %.1f\n", check->table->name, zeros, N, sum);
+    }
+    check_reset(check, "a tenth of many ones");
+}
+
+/* Also from an even and an odd number on, without acc, and in place of either. */
+static void check_dropping(struct check *check)
+{
+    check_rate(check);
+    for (int k = 0; k < N_LENGTHS * N_FILLS; k++) {
+        int64_t n = lengths[k / N_FILLS];
+        float *x = check_filled(check, n, k % N_FILLS), *acc = check_filled(check, n, (k + 1) % N_FILLS);
+        float *want = check_array(check, n), *got = check_array(check, n);
+        uint64_t first = (UINT64_C(1) << 33) - 3 + (uint64_t)(k % 5);
+        struct tt_dropout dropout = {UINT64_C(7) << 40, 11, k % 3 == 0 ? 0 : UINT32_C(400000000) * (uint32_t)(k % 10),
+                                     1.25F};
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "n=%lld fill %d from %llu", (long long)n, k % N_FILLS,
+                       (unsigned long long)first);
+        tt_dropout_ref(want, x, NULL, &dropout, first, n);
+        check->table->dropout(got, x, NULL, &dropout, first, n);
+        check_compare(check, "y", shape, got, want, n, NULL, 0.0);
+        tt_dropout_ref(want, x, acc, &dropout, first, n);
+        check->table->dropout(got, x, acc, &dropout, first, n);
+        check_compare(check, "acc + y", shape, got, want, n, NULL, 0.0);
+        check->table->dropout(acc, x, acc, &dropout, first, n);
+        check_compare(check, "acc + y in place", shape, acc, want, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
 struct check_rope check_rope_make(struct check *check, int k)
 {
     static const int64_t dims[] = {2, 6, 8, 16, 64, 80, 128};
@@ -180,10 +229,7 @@ static void check_rope(struct check *check)
 }
 
 const struct check_case elementwise_cases[] = {
-    {"add", check_add},
-    {"rope", check_rope},
-    {"scale", check_scale},
-    {"swiglu_fwd", check_swiglu},
-    {"swiglu_bwd", check_swiglu_bwd},
+    {"add", check_add},     {"rope", check_rope},         {"dropout", check_dropping},
+    {"scale", check_scale}, {"swiglu_fwd", check_swiglu}, {"swiglu_bwd", check_swiglu_bwd},
 };
 const int n_elementwise_cases = sizeof elementwise_cases / sizeof *elementwise_cases;

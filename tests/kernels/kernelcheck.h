@@ -81,20 +81,24 @@ enum { N_CHECK_ROPES = 2 * 7 * 4 * N_FILLS, ROPE_ROWS = 30 };
  */
 struct check_rope check_rope_make(struct check *check, int k);
 
+/* Of the dropout that is checked: an odd first number, so that the first element has the upper half of a word. */
+static const struct tt_dropout check_dropout = {.seed = 5, .stream = 6, .drop = 1288490188, .scale = 1.4285715F};
+
 /**
  * Kernels on elements, in float and bfloat16: OF(kernel, number of inputs, number of outputs, arguments of a call with
  * arrays in[] and out[] of n elements). check_bf16.c checks the kernels on bfloat16, and kernel_bench.c times both.
  */
-#define CHECK_ELEMENTWISE(OF)                                     \
-    OF(add, 2, 1, (out[0], in[0], in[1], n))                      \
-    OF(geglu_fwd, 2, 1, (out[0], in[0], in[1], n))                \
-    OF(geglu_bwd, 3, 2, (out[0], out[1], in[0], in[1], in[2], n)) \
-    OF(gelu_fwd, 1, 1, (out[0], in[0], n))                        \
-    OF(gelu_bwd, 2, 1, (out[0], in[0], in[1], n))                 \
-    OF(gelu_erf_fwd, 1, 1, (out[0], in[0], n))                    \
-    OF(gelu_erf_bwd, 2, 1, (out[0], in[0], in[1], n))             \
-    OF(scale, 1, 1, (out[0], in[0], 1.7F, n))                     \
-    OF(swiglu_fwd, 2, 1, (out[0], in[0], in[1], n))               \
+#define CHECK_ELEMENTWISE(OF)                                       \
+    OF(add, 2, 1, (out[0], in[0], in[1], n))                        \
+    OF(dropout, 2, 1, (out[0], in[0], in[1], &check_dropout, 7, n)) \
+    OF(geglu_fwd, 2, 1, (out[0], in[0], in[1], n))                  \
+    OF(geglu_bwd, 3, 2, (out[0], out[1], in[0], in[1], in[2], n))   \
+    OF(gelu_fwd, 1, 1, (out[0], in[0], n))                          \
+    OF(gelu_bwd, 2, 1, (out[0], in[0], in[1], n))                   \
+    OF(gelu_erf_fwd, 1, 1, (out[0], in[0], n))                      \
+    OF(gelu_erf_bwd, 2, 1, (out[0], in[0], in[1], n))               \
+    OF(scale, 1, 1, (out[0], in[0], 1.7F, n))                       \
+    OF(swiglu_fwd, 2, 1, (out[0], in[0], in[1], n))                 \
     OF(swiglu_bwd, 3, 2, (out[0], out[1], in[0], in[1], in[2], n))
 
 /** A case of each kernel. */

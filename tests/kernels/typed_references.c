@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/kernels/typed/element.h"
+#include "core/math/rng.h"
 #include "tests/kernels/references.h"
 
 static inline double exact_of(element x)
@@ -289,6 +290,19 @@ void TT_TYPED(tt_rope, ref)(element *y, const element *x, const float *table, co
             y[low] = element_of_exact(a * c - b * s);
             y[high] = element_of_exact(a * s + b * c);
         }
+    }
+}
+
+void TT_TYPED(tt_dropout, ref)(element *y, const element *x, const element *acc, const struct tt_dropout *dropout,
+                               uint64_t first, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        struct tt_rng rng = {dropout->seed, dropout->stream};
+        uint64_t pair = tt_rng_bits(&rng, (first + (uint64_t)i) >> 1);
+        uint64_t word = (first + (uint64_t)i) & 1 ? pair >> 32 : pair & 0xffffffff;
+        double kept = (double)(float)(exact_of(x[i]) * (word >= dropout->drop ? (double)dropout->scale : 0.0));
+
+        y[i] = element_of_exact(acc ? exact_of(acc[i]) + kept : kept);
     }
 }
 

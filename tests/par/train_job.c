@@ -222,7 +222,7 @@ static struct tt_step step_of(const struct train_job *job, int s, int64_t valid)
                     .momentum = job->momentum,
                     .nesterov = job->nesterov,
                     .muon_lr = job->muon_lr,
-                    .rounding_seed = tt_rng_seed_of_step(job->seed, s + 1)},
+                    .step_seed = tt_rng_seed_of_step(job->seed, s + 1)},
         .max_norm = job->max_norm,
     };
 }

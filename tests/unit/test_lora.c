@@ -3,12 +3,14 @@
  * The parameters of low-rank adapters.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
 #include "core/models/lora.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
@@ -27,8 +29,7 @@ static struct tt_model_dims with_adapters(int64_t rank, double alpha, const char
 {
     struct tt_model_dims dims = {.tied = -1, .lora = {.rank = rank, .alpha = alpha}};
 
-    for (int i = 0; i < n; i++)
-        dims.lora.modules |= tt_lora_module(modules[i]);
+    tt_lora_set_targets(&dims.lora, modules, n);
     return dims;
 }
 
@@ -57,6 +58,73 @@ static void adapters_follow_their_weights(void **state)
     tt_model_free(model);
 }
 
+/* The layers that the words select, as "0.wq 1.w2"; the caller frees it. NULL: the model is refused. */
+static char *selected(const char *const *words, int n)
+{
+    struct tt_model_dims dims = with_adapters(2, 4.0, words, n);
+    struct tt_model *model = NULL;
+    struct tt_text text = {0};
+
+    if (tt_model_new("llama3", "debugmodel", &dims, NULL, &model) < 0)
+        return NULL;
+    for (int p = 0; p < model->n_params; p++) {
+        const char *name = model->params[p].name;
+
+        if (model->params[p].adapted)
+            tt_text_add(&text, "%s%d.%.2s", text.size ? " " : "", model->params[p].block, strrchr(name, '.') - 2);
+    }
+    tt_model_free(model);
+    return text.text;
+}
+
+/* As PEFT's check_target_module_exists: a name is a whole name or its end after a dot, an expression matches all of a
+ * name. Names of titan and of Hugging Face mean the same. */
+static void targets_select_layers(void **state)
+{
+    static const struct {
+        const char *words[3];
+        const char *layers; /* NULL: refused */
+        const char *message;
+    } cases[] = {
+        {{"layers.1.attention.wq"}, "1.wq", NULL},
+        {{"model.layers.1.self_attn.q_proj"}, "1.wq", NULL},
+        {{"layers.1.self_attn.q_proj"}, "1.wq", NULL},
+        {{"attention.wo"}, "0.wo 1.wo 2.wo 3.wo 4.wo 5.wo", NULL},
+        {{"mlp.down_proj", "layers.0.attention.wk"}, "0.wk 0.w2 1.w2 2.w2 3.w2 4.w2 5.w2", NULL},
+        {{"layers.[02].*w[12]"}, "0.w1 0.w2 2.w1 2.w2", NULL},
+        {{"layers\\.(1|5)\\.attention\\.w(q|v)"}, "1.wq 1.wv 5.wq 5.wv", NULL},
+        {{".*\\.4\\..*(up|gate)_proj", "o_proj"}, "0.wo 1.wo 2.wo 3.wo 4.wo 4.w1 4.w3 5.wo", NULL},
+        {{"layers.[0-3]"}, NULL, "'layers.[0-3]' selects no layer of llama3 debugmodel that can have an adapter"},
+        {{"wo", "attention.wx"}, NULL, "did you mean 'attention.wq'"},
+        {{"q_prj"}, NULL, "did you mean 'q_proj'"},
+        {{"w"}, NULL, "'w' selects no layer"},
+        {{"proj"}, NULL, "'proj' selects no layer"},
+        {{"lm_head"}, NULL, "names look like layers.0.attention.wq or model.layers.0.self_attn.q_proj"},
+        {{"*.wq"}, NULL, "lora.target_modules"},
+    };
+    char *all, *every;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n = 0;
+        char *found;
+
+        while (n < 3 && cases[i].words[n])
+            n++;
+        found = selected(cases[i].words, n);
+        if (!found != !cases[i].layers || (found && strcmp(found, cases[i].layers) != 0))
+            fail_msg("%s: found %s, wanted %s", cases[i].words[0], found ? found : tt_error_message(),
+                     cases[i].layers ? cases[i].layers : cases[i].message);
+        if (!found && !strstr(tt_error_message(), cases[i].message) && strcmp(cases[i].message, "lora.target_modules"))
+            fail_msg("%s: %s", cases[i].words[0], tt_error_message());
+        tt_free(found);
+    }
+    all = selected((const char *const[]){"all-linear"}, 1);
+    every = selected(tt_lora_modules, tt_lora_n_modules);
+    assert_string_equal(all, every);
+    tt_free(all);
+    tt_free(every);
+}
+
 /* A frozen weight of a product is multiplied once in backward, not twice. */
 static void flops_of_adapters(void **state)
 {
@@ -73,16 +141,17 @@ static void flops_of_adapters(void **state)
 
 static void a_checkpoint_says_which_adapters_it_has(void **state)
 {
-    static const char *const some[] = {"v_proj", "gate_proj"};
+    static const char *const some[] = {"v_proj", "layers.[13].attention.w[qo]", "gate_proj"};
     static const struct {
         const char *lora, *message;
     } wrong[] = {
-        {"{\"rank\": 4, \"alpha\": 1.5, \"target_modules\": [\"lm_head\"]}", "cannot have an adapter"},
+        {"{\"rank\": 4, \"alpha\": 1.5, \"target_modules\": [\"lm_head\"]}", "'lm_head' selects no layer"},
+        {"{\"rank\": 4, \"alpha\": 1.5, \"target_modules\": [7]}", "a member that is not a text"},
         {"{\"rank\": 4, \"alpha\": 1.5, \"target_modules\": []}", "0 target modules"},
         {"{\"rank\": -4, \"alpha\": 1.5, \"target_modules\": [\"v_proj\"]}", "rank -4"},
         {"{\"alpha\": 1.5, \"target_modules\": [\"v_proj\"]}", "rank"},
     };
-    struct tt_model_dims dims = with_adapters(4, 1.5, some, 2);
+    struct tt_model_dims dims = with_adapters(4, 1.5, some, 3);
     struct tt_model *model = make(&dims), *back = NULL;
     char *text = tt_model_json_text(model), path[] = "/tmp/titan-model-XXXXXX";
     int fd = mkstemp(path);
@@ -90,8 +159,11 @@ static void a_checkpoint_says_which_adapters_it_has(void **state)
     assert_true(fd >= 0);
     assert_int_equal(tt_file_replace(path, text, strlen(text)), 0);
     assert_int_equal(tt_model_json_load(path, &back), 0);
-    assert_memory_equal(&back->dims.lora, &model->dims.lora, sizeof back->dims.lora);
+    assert_true(back->dims.lora.rank == 4 && back->dims.lora.alpha == 1.5);
+    assert_int_equal(back->dims.lora.modules, model->dims.lora.modules);
     assert_int_equal(back->n_params, model->n_params);
+    for (int p = 0; p < model->n_params; p++)
+        assert_string_equal(back->params[p].name, model->params[p].name);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         json_t *json = NULL, *lora = json_loads(wrong[i].lora, 0, NULL);
         char *changed;
@@ -132,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adapters_follow_their_weights),
+        cmocka_unit_test(targets_select_layers),
         cmocka_unit_test(flops_of_adapters),
         cmocka_unit_test(a_checkpoint_says_which_adapters_it_has),
         cmocka_unit_test(models_without_adapters_say_so),

@@ -199,7 +199,7 @@ static struct tt_scalars scalars_of(enum tt_adjust_choice muon_lr, bool nesterov
                                .momentum = 0.9,
                                .muon_lr = muon_lr,
                                .nesterov = nesterov,
-                               .rounding_seed = 5};
+                               .step_seed = 5};
 }
 
 static struct tt_rows rows_of(int64_t first, int64_t rows)
@@ -412,7 +412,7 @@ static void rounding_at_random_keeps_small_steps(void **state)
         update[i] = 1.0F;
     }
     for (int s = 0; s < 16; s++) {
-        scalars.rounding_seed = (uint64_t)s;
+        scalars.step_seed = (uint64_t)s;
         run(TT_STEP_MUON_APPLY, team, &scalars, rows_of(0, ROWS), TT_BF16, update, param, NULL);
     }
     for (int i = 0; i < ALL; i++)

@@ -349,7 +349,7 @@ static void steps_too_small_for_bfloat16_count_on_average(void **state)
                                            .beta2 = 0.95,
                                            .bias_correction1 = 1.0,
                                            .bias_correction2 = 1.0,
-                                           .rounding_seed = tt_rng_seed_of_step(7, s + 1)};
+                                           .step_seed = tt_rng_seed_of_step(7, s + 1)};
 
         adamw_halves(team, &scalars, &rows, 1, &at, grad);
     }
@@ -377,7 +377,7 @@ static void random_bits_belong_to_elements(void **state)
         before.exp_avg[i] = tt_bf16_from_float(i < TOTAL ? from.exp_avg[i] : 0.0F);
         before.exp_avg_sq[i] = tt_bf16_from_float(i < TOTAL ? from.exp_avg_sq[i] : 0.0F);
     }
-    scalars.rounding_seed = 11;
+    scalars.step_seed = 11;
     all = before;
     adamw_halves(three, &scalars, &whole, 1, &all, from.grad);
     for (int64_t row = 0, rows; row < ROWS; row += rows) {
@@ -414,7 +414,7 @@ static void random_bits_belong_to_elements(void **state)
     for (int k = 0; k < 2; k++) {
         struct tt_rows other = whole;
 
-        scalars.rounding_seed = k ? 11 : 12;
+        scalars.step_seed = k ? 11 : 12;
         other.stream = k ? 10 : 9;
         part = before;
         adamw_halves(one, &scalars, &other, 1, &part, from.grad);

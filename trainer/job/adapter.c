@@ -39,7 +39,6 @@ static const struct {
     {"modules_to_save", "other trained modules"},
     {"rank_pattern", "ranks by layer"},
     {"alpha_pattern", "factors by layer"},
-    {"layers_to_transform", "adapters of some layers only"},
     {"exclude_modules", "layers without adapters"},
     {"target_parameters", "adapters of parameters"},
     {"trainable_token_indices", "trained rows of the embedding"},
@@ -73,45 +72,110 @@ static int check(const json_t *json, const char *file)
                 "'%s' has %s: %s, which titan does not have\n"
                 "help: merge the adapter into the model with PEFT (merge_and_unload), and begin from the result",
                 file, refused[i].key, refused[i].means);
-    if (json_number_value(json_object_get(json, "lora_dropout")) > 0.0)
-        tt_note("'%s' has lora_dropout %g: titan has no dropout, and trains without it", file,
-                json_number_value(json_object_get(json, "lora_dropout")));
     return 0;
 }
 
-/* "[q_proj,v_proj]"; the caller frees it. */
+/* Adds a word to a list in the form of a flag, which takes what is in quotes as it is. */
+static int add_word(struct tt_text *list, const char *word, const char *file)
+{
+    if (!word || !*word || strchr(word, '"'))
+        return tt_fail(TT_EDATA, "'%s': target_modules has %s%s%s, which is no name of a layer", file,
+                       word ? "'" : "a member", word ? word : " that is no text", word ? "'" : "");
+    tt_text_add(list, "%s\"%s\"", list->size > 1 ? "," : "", word);
+    return 0;
+}
+
+/* "a|b" of a list of names or of numbers, or of one of them. TT_EDATA: it is something else. */
+static int alternatives(const json_t *value, const char *key, bool names, const char *file, struct tt_text *text)
+{
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+
+        if (!names && json_is_integer(item))
+            tt_text_add(text, "%s%lld", i ? "|" : "", (long long)json_integer_value(item));
+        else if (names && json_is_string(item))
+            tt_text_add(text, "%s%s", i ? "|" : "", json_string_value(item));
+        else
+            return tt_fail(TT_EDATA, "'%s': %s is no list of %s", file, key, names ? "names" : "numbers of layers");
+    }
+    return 0;
+}
+
+/*
+ * With layers_to_transform, PEFT takes only the layers of these numbers. A number is the first one that follows a name
+ * (of layers_pattern, if it is there). ret_before is an expression for what comes before the name of a module; NULL:
+ * there is no such option.
+ */
+static int layers_text(const json_t *json, const char *file, char **ret_before)
+{
+    const json_t *numbers = json_object_get(json, "layers_to_transform");
+    const json_t *pattern = json_object_get(json, "layers_pattern");
+    struct tt_text number = {0}, name = {0};
+    int rc = 0;
+
+    *ret_before = NULL;
+    if (is_unset(numbers))
+        return 0;
+    TT_TRY(alternatives(numbers, "layers_to_transform", false, file, &number));
+    if (!is_unset(pattern) && !(json_is_string(pattern) && !*json_string_value(pattern)))
+        TT_TRY(alternatives(pattern, "layers_pattern", true, file, &name));
+    *ret_before =
+        tt_format("(?=(?:.*?\\.)?(?:%s)\\.(?:%s)\\.)(?:.*\\.)?", name.size ? name.text : "[^.]*", number.text);
+out:
+    tt_text_release(&number);
+    tt_text_release(&name);
+    return rc;
+}
+
+/* A name as part of an expression; the caller frees it. */
+static char *escaped(const char *name)
+{
+    struct tt_text text = {0};
+
+    for (; name && *name; name++)
+        tt_text_add(&text, "%s%c", strchr("\\^$.|?*+()[]{}", *name) ? "\\" : "", *name);
+    return text.text;
+}
+
+/* The value of lora.target_modules, as a flag: "[q_proj,v_proj]"; the caller frees it. */
 static int modules_text(const json_t *json, const char *file, char **ret_text)
 {
     const json_t *modules = json_object_get(json, "target_modules"), *name;
-    const char *one = json_string_value(modules);
     struct tt_text text = {0};
+    char *before = NULL;
     size_t i;
+    int rc = 0;
 
+    if (json_is_string(modules) ? !*json_string_value(modules) : json_array_size(modules) == 0)
+        return tt_fail(TT_EDATA, "'%s': target_modules names no layer", file);
+    TT_TRY(layers_text(json, file, &before));
     tt_text_add(&text, "[");
-    if (one && strcmp(one, "all-linear") == 0)
-        for (int k = 0; k < tt_lora_n_modules; k++)
-            tt_text_add(&text, "%s%s", k ? "," : "", tt_lora_modules[k]);
+    if (json_is_string(modules) && before)
+        TT_TRY(tt_fail(TT_EDATA,
+                       "'%s' has layers_to_transform, but its target_modules is no list\n"
+                       "help: write the names of the layers as a list, such as [\"q_proj\", \"v_proj\"]",
+                       file));
+    if (json_is_string(modules))
+        TT_TRY(add_word(&text, json_string_value(modules), file));
     json_array_foreach((json_t *)(uintptr_t)modules, i, name)
     {
-        const char *word = json_string_value(name);
+        char *part = before ? escaped(json_string_value(name)) : NULL;
+        char *word = part ? tt_format("%s%s", before, part) : NULL;
 
-        if (!word || !tt_lora_module(word)) {
-            tt_text_release(&text);
-            return tt_fail(TT_EDATA, "'%s': target_modules names '%s', a layer that has no adapter in titan", file,
-                           word ? word : "?");
-        }
-        tt_text_add(&text, "%s%s", i ? "," : "", word);
+        rc = add_word(&text, word ? word : json_string_value(name), file);
+        tt_free(part);
+        tt_free(word);
+        TT_TRY(rc);
     }
     tt_text_add(&text, "]");
-    if (text.size <= 2) {
-        tt_text_release(&text);
-        return tt_fail(TT_EDATA,
-                       "'%s': target_modules is no list of layers, but %s%s%s\n"
-                       "help: write the names of the layers as a list, such as [\"q_proj\", \"v_proj\"]",
-                       file, one ? "'" : "", one ? one : "something else", one ? "'" : "");
-    }
     *ret_text = text.text;
-    return 0;
+    text = (struct tt_text){0};
+out:
+    tt_text_release(&text);
+    tt_free(before);
+    return rc;
 }
 
 /* Sets a key that the user did not set. Returns whether the user did. */
@@ -124,7 +188,8 @@ static int adopt(struct tt_config *cfg, enum tt_key key, const char *value, cons
 static int adopt_values(struct tt_config *cfg, const json_t *json, const char *file)
 {
     bool rslora = json_is_true(json_object_get(json, "use_rslora")), is_set;
-    char rank[32], alpha[32], *modules = NULL;
+    const json_t *share = json_object_get(json, "lora_dropout");
+    char rank[32], alpha[32], dropout[32], *modules = NULL;
     double factor = 0.0;
     int64_t r = 0;
     int rc = 0;
@@ -136,6 +201,9 @@ static int adopt_values(struct tt_config *cfg, const json_t *json, const char *f
     (void)tt_text_real(alpha, sizeof alpha, factor);
     TT_TRY(adopt(cfg, TT_KEY(lora.rank), rank, file, &is_set));
     TT_TRY(adopt(cfg, TT_KEY(lora.target_modules), modules, file, &is_set));
+    (void)tt_text_real(dropout, sizeof dropout, json_number_value(share));
+    if (!is_unset(share)) /* it says how PEFT trained them; this run may differ */
+        TT_TRY(adopt(cfg, TT_KEY(lora.dropout), dropout, file, &is_set));
     TT_TRY(adopt(cfg, TT_KEY(lora.alpha), alpha, file, &is_set));
     if (is_set && cfg->lora.alpha != factor)
         TT_TRY(tt_fail_key(TT_EDATA, TT_KEY(lora.alpha),

@@ -34,11 +34,13 @@ static double or_zero_real(double nullable)
 
 struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
 {
-    struct tt_lora lora = {
-        .rank = cfg->lora.rank, .alpha = cfg->lora.alpha, .rslora = cfg->lora.rslora, .packing = cfg->lora.base_dtype};
+    struct tt_lora lora = {.rank = cfg->lora.rank,
+                           .alpha = cfg->lora.alpha,
+                           .rslora = cfg->lora.rslora,
+                           .dropout = cfg->lora.dropout,
+                           .packing = cfg->lora.base_dtype};
 
-    for (int i = 0; i < cfg->lora.target_modules.n; i++)
-        lora.modules |= tt_lora_module(cfg->lora.target_modules.word[i]);
+    tt_lora_set_targets(&lora, (const char *const *)cfg->lora.target_modules.word, cfg->lora.target_modules.n);
     return (struct tt_model_dims){
         .dim = or_zero(cfg->model.dim),
         .n_layers = or_zero(cfg->model.n_layers),
@@ -122,6 +124,10 @@ int tt_job_adopt_folder(struct tt_config *cfg)
                            "only frozen weights can be packed, and '%s' is no folder of adapters, so with %s 0 all "
                            "weights are trained\nhelp: set %s, or %s to default",
                            path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.base_dtype));
+    if (cfg->lora.dropout > 0.0 && !cfg->lora.rank)
+        return tt_fail_key(TT_EUSAGE, TT_KEY(lora.dropout),
+                           "dropout is for adapters, and '%s' is no folder of adapters\nhelp: set %s, or %s to 0", path,
+                           TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.dropout));
     TT_TRY(is_hf_folder(path, &is_hf));
     if (!is_hf)
         goto out;

@@ -111,7 +111,7 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
                 .momentum = cfg->optimizer.muon_momentum,
                 .muon_lr = (enum tt_adjust_choice)cfg->optimizer.muon_adjust_lr,
                 .nesterov = cfg->optimizer.muon_nesterov,
-                .rounding_seed = tt_rng_seed_of_step((uint64_t)cfg->debug.seed, update),
+                .step_seed = tt_rng_seed_of_step((uint64_t)cfg->debug.seed, update),
             },
         .max_norm = cfg->training.max_norm,
     };

@@ -9,12 +9,27 @@
 
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
+#include "core/math/rng.h"
 
 void TT_TYPED(tt_add, loops)(element *y, const element *a, const element *b, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] = element_of(value_of(a[i]) + value_of(b[i]));
+}
+
+void TT_TYPED(tt_dropout, loops)(element *y, const element *x, const element *acc, const struct tt_dropout *dropout,
+                                 uint64_t first, int64_t n)
+{
+    const struct tt_rng rng = {dropout->seed, dropout->stream};
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t number = first + (uint64_t)i;
+        uint32_t word = (uint32_t)(tt_rng_bits(&rng, number / 2) >> 32 * (number % 2));
+        float product = value_of(x[i]) * (word < dropout->drop ? 0.0F : dropout->scale);
+
+        y[i] = element_of(acc ? value_of(acc[i]) + product : product);
+    }
 }
 
 /* sqrt(2 / pi); this times 0.044715, and times 3 0.044715; doubled for the sigmoid */

@@ -88,4 +88,28 @@ VF_INLINE void elements_store_n(element *x, vs a, int64_t n)
     VS_EACH(i) element_store_n(x + i * VF_LANES, a.part[i], n - i * VF_LANES);
 }
 
+/* --- random numbers --- */
+
+/*
+ * Philox4x32-10: numbers index, index + 1, ... of a stream. Each lane holds one of the four 32-bit words of a counter
+ * in its lower half; the upper half does not matter, since products read only lower halves.
+ */
+VF_INLINE vw philox(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    const vw multiplier0 = vw_set(0xd2511f53), multiplier1 = vw_set(0xcd9e8d57);
+    vw c0 = vw_add(vw_set(index), vw_count()), c1 = vw_right(c0, 32);
+    vw c2 = vw_set(stream), c3 = vw_right(c2, 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+
+    for (int round = 0; round < 10; round++, k0 += 0x9e3779b9U, k1 += 0xbb67ae85U) {
+        vw p0 = vw_mul_low(multiplier0, c0), p1 = vw_mul_low(multiplier1, c2);
+
+        c0 = vw_xor(vw_xor(vw_right(p1, 32), c1), vw_set(k0));
+        c2 = vw_xor(vw_xor(vw_right(p0, 32), c3), vw_set(k1));
+        c1 = p1;
+        c3 = p0;
+    }
+    return vw_or(vw_and(c0, vw_set(0xffffffff)), vw_left(c1, 32));
+}
+
 #endif

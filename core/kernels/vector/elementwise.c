@@ -29,6 +29,44 @@ void TT_TYPED(tt_scale)(element *y, const element *x, float factor, int64_t n)
         element_store_n(y + i, vf_mul(f, element_load_n(x + i, n - i)), n - i);
 }
 
+/* The factors of elements whose random numbers are the halves of `words`: 0 below drop, else scale. */
+VF_INLINE vf dropout_factors(vw words, const struct tt_dropout *dropout)
+{
+    const vw all = vw_set(0xffffffff), above = vw_set((UINT64_C(1) << 32) - dropout->drop);
+    uint32_t scale;
+    vw low, high;
+
+    memcpy(&scale, &dropout->scale, sizeof scale);
+    low = vw_right(vw_add(vw_and(words, all), above), 32); /* 1 if the half is not below drop, else 0 */
+    high = vw_right(vw_add(vw_right(words, 32), above), 32);
+    return vw_floats(vw_or(vw_mul_low(low, vw_set(scale)), vw_left(vw_mul_low(high, vw_set(scale)), 32)));
+}
+
+VF_INLINE void dropout_n(element *y, const element *x, const element *acc, vf factors, int64_t n)
+{
+    vf product = vf_mul(element_load_n(x, n), factors);
+
+    element_store_n(y, acc ? vf_add(element_load_n(acc, n), product) : product, n);
+}
+
+void TT_TYPED(tt_dropout)(element *y, const element *x, const element *acc, const struct tt_dropout *dropout,
+                          uint64_t first, int64_t n)
+{
+    int64_t i = 0;
+
+    if (first % 2 && n > 0) { /* the upper half of a word */
+        vw words = vw_right(philox(dropout->seed, dropout->stream, first / 2), 32);
+
+        dropout_n(y, x, acc, dropout_factors(words, dropout), 1);
+        i = 1;
+    }
+    for (; i < n; i += VF_LANES) {
+        vw words = philox(dropout->seed, dropout->stream, (first + (uint64_t)i) / 2);
+
+        dropout_n(y + i, x + i, acc ? acc + i : NULL, dropout_factors(words, dropout), n - i);
+    }
+}
+
 VF_INLINE vf one_plus_exp_of_minus(vf x)
 {
     return vf_add(vf_set(1.0F), vf_exp(vf_sub(vf_zero(), x)));

@@ -484,6 +484,12 @@ VF_INLINE vw vw_mul_low(vw a, vw b)
     return (a & 0xffffffffU) * (b & 0xffffffffU);
 }
 
+/* The halves of the words as floats: the lower half of a word, then its upper half. */
+VF_INLINE vf vw_floats(vw a)
+{
+    return (vf)a;
+}
+
 /* The lower halves of the words of a, then of b: VF_LANES lanes of 32 bits. */
 VF_INLINE vw vw_narrow(vw a, vw b)
 {

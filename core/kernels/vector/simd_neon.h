@@ -222,6 +222,11 @@ VF_INLINE vw vw_count(void)
     return (vw){0, 1};
 }
 
+VF_INLINE vf vw_floats(vw a)
+{
+    return vreinterpretq_f32_u64(a);
+}
+
 VF_INLINE vw vw_narrow(vw a, vw b)
 {
     return vreinterpretq_u64_u32(vcombine_u32(vmovn_u64(a), vmovn_u64(b)));

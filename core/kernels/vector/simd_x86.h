@@ -275,6 +275,11 @@ VF_INLINE vw vw_count(void)
     return _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
 }
 
+VF_INLINE vf vw_floats(vw a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
 VF_INLINE vw vw_narrow(vw a, vw b)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
@@ -536,6 +541,11 @@ VF_INLINE vw vw_set(uint64_t x)
 VF_INLINE vw vw_count(void)
 {
     return _mm256_setr_epi64x(0, 1, 2, 3);
+}
+
+VF_INLINE vf vw_floats(vw a)
+{
+    return _mm256_castsi256_ps(a);
 }
 
 VF_INLINE vw vw_narrow(vw a, vw b)

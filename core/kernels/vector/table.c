@@ -31,6 +31,8 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(cross_entropy),
     SLOT(cross_entropy_grad),
     SLOT(cross_entropy_grad_bf16),
+    SLOT(dropout),
+    SLOT(dropout_bf16),
     SLOT(exp),
     SLOT(geglu_bwd),
     SLOT(geglu_bwd_bf16),

@@ -142,8 +142,11 @@ struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_ins
 {
     const struct tt_node *node = tt_instr_node(ex->program, instr);
     void *const *address = tt_running_address(ex, instr);
-    struct tt_call call = {
-        .graph = tt_instr_graph(ex->program, instr), .node = node, .scalars = &step->scalars, .team = ex->team};
+    struct tt_call call = {.graph = tt_instr_graph(ex->program, instr),
+                           .node = node,
+                           .scalars = &step->scalars,
+                           .microbatch = ex->microbatches ? ex->microbatches[instr->microbatch] : instr->microbatch,
+                           .team = ex->team};
 
     for (int k = 0; k < node->n_in; k++)
         call.in[k] = address[k];
