@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * titan compare A B: the first step and field in which two runs differ. Like diff(1), 0 means equal and 1 different.
+ * titan compare A B: the first step and field in which two runs differ; with --gradients, what makes the gradients of
+ * two jobs differ. Like diff(1), 0 means equal and 1 different.
  */
 #include "cli/watch/compare.h"
 
@@ -11,9 +12,11 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/referee/referee.h"
 #include "cli/run/screen.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
+#include "core/os/file.h"
 
 static const struct tt_option options[] = {
     {"assert_equal", NULL, NULL, "print nothing but the first difference, as an error"},
@@ -21,15 +24,22 @@ static const struct tt_option options[] = {
     {"key", NULL, "FIELD,...", "compare these fields of the step records (default: loss, grad_norm, lr, ntokens_seen)"},
     {"from", NULL, "STEP", "compare from this step on"},
     {"to", NULL, "STEP", "compare up to this step"},
+    {"gradients", NULL, NULL, "compare the gradients, weights and activations of two dumps, and name what differs"},
+    {"reference", NULL, "R", "with --gradients: a dump in float64 that A and B are both judged by"},
+    {"dtype", NULL, "TYPE", "with --gradients: the type in which the judged job computes, such as bfloat16"},
+    {"step", NULL, "STEP", "with --gradients: compare this step only"},
+    {"html", NULL, "FILE", "with --gradients: also write a page with a picture of all tensors"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
 };
 
 static const char usage[] =
-    "usage: titan compare A B [--assert-equal] [--tolerance X] [options]\n\n"
+    "usage: titan compare A B [--assert-equal] [--tolerance X] [options]\n"
+    "       titan compare --gradients A B [--reference R] [--dtype TYPE] [--html FILE]\n\n"
     "Compares what two runs recorded: steps, losses, gradient norms, learning rates, tokens, and validation\n"
-    "losses. A and B are run folders or files metrics.jsonl. Exit code 0: equal; 1: different.\n\n";
+    "losses. A and B are run folders or files metrics.jsonl. With --gradients, A and B are dumps of training\n"
+    "steps, such as titan's and a GPU job's. Exit code 0: equal; 1: different.\n\n";
 
 enum { EXIT_DIFFERENT = 1, FIELDS_MOST = 32 };
 
@@ -168,7 +178,62 @@ static void say_difference(const json_t *json)
     tt_free(first);
 }
 
+/* --- gradients --- */
+
+static int write_page(const json_t *json, const char *path)
+{
+    struct tt_text text = {0};
+    int rc;
+
+    tt_referee_draw_html(json, &text);
+    rc = tt_file_replace(path, text.text, text.size);
+    tt_text_release(&text);
+    return rc;
+}
+
+/* Returns EXIT_DIFFERENT if the dumps differ by more than rounding. */
+static int judge(const struct tt_args *args)
+{
+    struct tt_referee_options o = {
+        .reference = tt_args_last(args, "reference"), .dtype = tt_args_last(args, "dtype"), .step = -1};
+    json_t *json = NULL;
+    bool ok = false;
+    int rc = 0;
+
+    TT_TRY(tt_cli_count("compare", args, "step", 0, INT64_MAX - 1, &o.step));
+    TT_TRY(tt_referee_judge(args->word[0], args->word[1], &o, &json));
+    ok = json_is_true(json_object_get(json, "ok"));
+    if (tt_args_last(args, "html"))
+        TT_TRY(write_page(json, tt_args_last(args, "html")));
+    if (tt_args_has(args, "json"))
+        (void)tt_cli_print_json(json_incref(json));
+    else
+        tt_referee_print(json);
+    rc = tt_cli_finish();
+    rc = rc == 0 && !ok ? EXIT_DIFFERENT : rc;
+out:
+    json_decref(json);
+    return rc;
+}
+
 /* --- the command --- */
+
+/* Options that belong to one kind of comparison only. */
+static int check_options(const struct tt_args *args)
+{
+    static const char of_runs[] = "assert_equal|tolerance|key|from|to", of_dumps[] = "reference|dtype|step|html";
+    bool gradients = tt_args_has(args, "gradients");
+
+    for (int i = 0; i < args->n_options; i++) {
+        const char *name = args->option[i].option->name;
+
+        if (tt_text_is_one_of(name, gradients ? of_runs : of_dumps))
+            return tt_fail(TT_EUSAGE, "compare: --%s %s\nhelp: titan compare --help lists both kinds of comparison",
+                           strcmp(name, "assert_equal") == 0 ? "assert-equal" : name,
+                           gradients ? "does not go with --gradients" : "needs --gradients");
+    }
+    return 0;
+}
 
 /* Returns EXIT_DIFFERENT if the runs differ. */
 static int compare(const struct tt_args *args)
@@ -183,6 +248,11 @@ static int compare(const struct tt_args *args)
     if (args->n_words != 2) {
         rc = tt_fail(TT_EUSAGE, "compare: two runs are needed, %d given\nhelp: titan compare A B [--assert-equal]",
                      args->n_words);
+        goto out;
+    }
+    TT_TRY(check_options(args));
+    if (tt_args_has(args, "gradients")) {
+        rc = judge(args);
         goto out;
     }
     TT_TRY(tt_cli_real("compare", args, "tolerance", 0.0, DBL_MAX, "a number of 0 or more", &o.tolerance));
@@ -208,8 +278,8 @@ out:
 
 const struct tt_command tt_command_compare = {
     .name = "compare",
-    .arguments = "A B [--assert-equal]",
-    .summary = "the first step and field in which two runs differ",
+    .arguments = "A B [--assert-equal], or --gradients A B",
+    .summary = "the first step and field in which two runs differ, or gradients",
     .usage = usage,
     .options = options,
     .run = compare,

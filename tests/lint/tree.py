@@ -7,8 +7,8 @@ import subprocess
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Texts and weights that titan reads; they are data, not sources.
-DATA = ("assets/", "tests/golden/data/", "tests/fuzz/corpus/", "tests/interop/torch_dcp/",
-        "tests/interop/torch_forms/")
+DATA = ("assets/", "tests/golden/data/", "tests/fuzz/corpus/", "tests/interop/faults/",
+        "tests/interop/torch_dcp/", "tests/interop/torch_forms/")
 DATA_SUFFIXES = (".bin", ".safetensors", ".gguf", ".json", ".jsonl", ".gz", ".zst", ".svg", ".txt")
 SKIPPED_FOLDERS = ("build", ".git", "outputs", ".cache", "__pycache__")
 
