@@ -12,6 +12,14 @@ need_torch() {
     "$python" -c 'import torch, safetensors.torch' 2>/dev/null || skip "no torch in $python"
 }
 
+# A step of a small model with FSDP2 and tensor parallelism over gloo, right in many layouts and with many faults.
+case_gradients_of_pytorch_jobs_are_judged() {
+    need_torch
+    "$python" "$interop/train_with_faults.py" jobs >train.txt 2>&1 || not_as "$(tail -20 train.txt)"
+    "$python" "$interop/train_with_faults.py" --check "$TITAN" jobs >check.txt 2>&1 ||
+        not_as "$(grep -v '^ok' check.txt)"
+}
+
 case_pytorch_reads_what_titan_writes() {
     need_torch
     make_corpus
