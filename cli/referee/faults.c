@@ -200,20 +200,25 @@ static bool is_clipped(const struct tt_look *look, double factor, double *ret_li
     return false;
 }
 
+/* Which gradients have a factor in common. */
+enum scope { ALL, SOME, VECTORS, EXPERTS };
+
 /* Appends the evidence for a factor that some degrees explain, and returns their row; NULL: none does. */
-static const struct cause *cause_of(const struct tt_look *look, double factor, bool experts, double tolerance,
+static const struct cause *cause_of(const struct tt_look *look, double factor, enum scope scope, double tolerance,
                                     struct tt_text *evidence)
 {
+    /* the degree that is tried first: experts depend on ep; norms and biases are copies on the ranks of tp */
+    static const int first[] = {[ALL] = 0, [SOME] = 0, [VECTORS] = 2, [EXPERTS] = 4};
     const json_t *record = tt_dump_record(look->truth) ? tt_dump_record(look->truth) : tt_dump_record(look->dump);
     double tokens = json_number_value(json_object_get(record, "tokens"));
     int64_t valid = 0, all = 0;
 
     if (labels_of(look, &valid, &all) && tokens <= 0.0)
         tokens = (double)valid;
-    for (int k = experts ? 4 : 0, tried = 0; tried < 5; k = (k + 1) % 5, tried++) {
+    for (int k = first[scope], tried = 0; tried < 5; k = (k + 1) % 5, tried++) {
         double d = (double)degree(look, degrees[k]);
 
-        if (k == 4 && !experts)
+        if (k == 4 && scope != EXPERTS)
             continue;
         if (d > 1.0 && (is_near(factor, d, tolerance) || is_near(factor, 1.0 / d, tolerance))) {
             tt_text_add(evidence, "the degree %s is %.0f", degrees[k], d);
@@ -227,9 +232,8 @@ static const struct cause *cause_of(const struct tt_look *look, double factor, b
     return NULL;
 }
 
-/* Adds the pattern of a factor that all gradients of a set have in common. `scope` says which ones they are. */
-static void name_factor(struct tt_look *look, double factor, double tolerance, bool all, bool experts,
-                        const char *scope)
+/* Adds the pattern of a factor that gradients have in common; `where` says which ones, for the text. */
+static void name_factor(struct tt_look *look, double factor, double tolerance, enum scope scope, const char *where)
 {
     struct tt_text text = {0}, title = {0};
     int64_t valid = 0, labels = 0;
@@ -237,14 +241,14 @@ static void name_factor(struct tt_look *look, double factor, double tolerance, b
     const struct cause *cause = NULL;
     json_t *evidence;
 
-    if (all && is_clipped(look, factor, &limit)) {
+    if (scope == ALL && is_clipped(look, factor, &limit)) {
         evidence = tt_look_add(look, "clipping", "gradients were clipped before they were saved",
                                "save gradients before clipping, or compare with a clipped reference");
         tt_look_say(evidence, "all gradients of B are A's times %.6g, and their total norm is %.6g", factor,
                     total_norm(look, TT_SUM_BB));
         goto out;
     }
-    if (all && labels_of(look, &valid, &labels) && valid < labels &&
+    if (scope == ALL && labels_of(look, &valid, &labels) && valid < labels &&
         is_near(factor, (double)valid / (double)labels, fmin(tolerance, 0.25 * (1.0 - factor)))) {
         evidence = tt_look_add(look, "ignored-labels", "the mean counts tokens whose labels are ignored",
                                "divide the loss by the number of labels that are not ignored");
@@ -254,25 +258,26 @@ static void name_factor(struct tt_look *look, double factor, double tolerance, b
     }
     if (factor < 0.0) {
         evidence = tt_look_add(look, "factor-sign", "the sign of gradients is reversed", "check the sign of the loss");
-        tt_look_say(evidence, "B is A times %.6g in %s", factor, scope);
+        tt_look_say(evidence, "B is A times %.6g in %s", factor, where);
         goto out;
     }
-    cause = cause_of(look, factor, experts, tolerance, &text);
+    cause = cause_of(look, factor, scope, tolerance, &text);
     if (cause) {
-        tt_text_add(&title, "%s %s", scope, cause->title);
+        tt_text_add(&title, "%s: %s", where, cause->title);
         evidence = tt_look_add(look, cause->name, title.text, cause->remedy);
-        tt_look_say(evidence, "B is A times %.6g in %s; %s", factor, scope, text.text);
+        tt_look_say(evidence, "B is A times %.6g in %s; %s", factor, where, text.text);
     } else if (factor > 200.0 && is_near(factor, exp2(nearbyint(log2(factor))), fmin(tolerance, 0.01))) {
         evidence = tt_look_add(look, "loss-scale", "gradients still contain the loss scale",
                                "unscale gradients before saving them");
-        tt_look_say(evidence, "B is A times %.6g, a power of two, in %s", factor, scope);
+        tt_look_say(evidence, "B is A times %.6g, a power of two, in %s", factor, where);
     } else {
-        tt_text_add(&title, "%s: a common factor", scope);
-        evidence = tt_look_add(
-            look, experts ? "factor-experts" : "factor", title.text,
-            experts ? "experts are reduced over fewer ranks than the rest; their divisor must be the same"
-                    : "state the job's degrees as \"mesh\" in reference.json, so that the factor can be named");
-        tt_look_say(evidence, "B is A times %.6g in %s", factor, scope);
+        tt_text_add(&title, "%s: a common factor", where);
+        evidence =
+            tt_look_add(look, scope == EXPERTS ? "factor-experts" : "factor", title.text,
+                        scope == EXPERTS
+                            ? "experts are reduced over fewer ranks than the rest; their divisor must be the same"
+                            : "state the job's degrees as \"mesh\" in reference.json, so that the factor can be named");
+        tt_look_say(evidence, "B is A times %.6g in %s", factor, where);
         if (whole < 4096.0 && is_near(whole, nearbyint(whole), fmin(tolerance, 0.02)))
             tt_look_say(evidence, "%.0f may be the data-parallel degree, the number of microbatches, or another degree",
                         nearbyint(whole));
@@ -333,7 +338,7 @@ static int mark_collinear(const struct tt_look *look, bool *set, double *ret_fac
 
 static int find_factor(struct tt_look *look)
 {
-    bool *set = tt_calloc((size_t)look->n + 1, sizeof *set), experts = true;
+    bool *set = tt_calloc((size_t)look->n + 1, sizeof *set), experts = true, vectors = true;
     int bad = count_bad(look), large = 0, right = 0, n;
     double factor = 1.0, tolerance = fmax(look->tolerance, least);
     struct tt_text scope = {0};
@@ -343,13 +348,20 @@ static int find_factor(struct tt_look *look)
         large += is_gradient(look, i) && is_large(&look->pair[i]);
         right += is_gradient(look, i) && is_large(&look->pair[i]) && look->pair[i].judgement < TT_DIFFERENT;
         experts = experts && (!set[i] || look->pair[i].role == TT_ROLE_EXPERT);
+        vectors = vectors && (!set[i] || look->pair[i].columns == 1);
     }
     /* a factor of some tensors counts if all others are right; otherwise most tensors must have it */
     if (n > 0 && fabs(factor - 1.0) > tolerance && (n >= bad || (2 * n > large && right == 0))) {
         bool all = 2 * n > large && right == 0;
 
         add_scope(look, set, all, &scope);
-        name_factor(look, factor, tolerance, all && n == large, experts && !all, scope.text);
+        name_factor(look, factor, tolerance,
+                    all && n == large ? ALL
+                    : all             ? SOME
+                    : experts         ? EXPERTS
+                    : vectors         ? VECTORS
+                                      : SOME,
+                    scope.text);
         for (int i = 0; i < look->n; i++) {
             if (!all)
                 look->explained[i] = look->explained[i] || set[i];
@@ -407,7 +419,8 @@ static int find_precision(struct tt_look *look)
         if (tt_unit_of(names[k], &unit) < 0 || unit <= look->unit)
             continue;
         tolerance = tt_look_tolerance(unit, look->sum_unit, look->terms, look->layers);
-        if (worst <= tolerance) {
+        /* a smaller difference is not the rounding of this type */
+        if (worst <= tolerance && worst > tolerance / 30.0) {
             json_t *evidence = tt_look_add(look, "precision", "B was computed in a coarser type than stated",
                                            "if that is intended, state it: --dtype bfloat16, or \"dtype\" in "
                                            "reference.json; otherwise check autocast and matmul precision");
@@ -798,10 +811,9 @@ static int find_attention(struct tt_look *look)
         evidence = tt_look_add(look, "attention-scale", "the scores of attention are scaled otherwise",
                                "compare the softmax scale, and norms and soft caps of queries and keys");
     else
-        evidence = tt_look_add(look, "rotary-layout",
-                               "queries and keys are rotated otherwise: the other rotary layout, or other positions",
-                               "weights and rotary code must use one layout, halves (Hugging Face) or pairs; compare "
-                               "also theta, positions and the mask");
+        evidence = tt_look_add(look, "attention-scores", "the scores of attention are computed otherwise",
+                               "compare positions, theta, mask and scale; if a dump contains weights, titan also sees "
+                               "which rows the rotary positions pair");
     if (seen)
         tt_look_say(evidence,
                     "the first module that differs is %s, and there the first token of each sequence is right: it "
@@ -815,46 +827,13 @@ static int find_attention(struct tt_look *look)
     return 0;
 }
 
-/* B is A plus noise that is independent of A. */
-static int find_noise(struct tt_look *look)
-{
-    int n = 0, unbiased = 0;
-    double excess = 0.0;
-    json_t *evidence;
-
-    for (int i = 0; i < look->n; i++) {
-        const struct tt_pair *p = &look->pair[i];
-        double rest = 0.0, factor;
-
-        if (!is_gradient(look, i) || !is_large(p) || p->columns < 2)
-            continue;
-        n++;
-        if (!is_bad(look, i) || p->judgement != TT_DIFFERENT)
-            continue;
-        factor = tt_pair_factor(p, &rest);
-        unbiased += fabs(factor - 1.0) < 0.2 && rest > 0.02;
-        excess += rest;
-    }
-    if (n < 4 || 10 * unbiased < 7 * n)
-        return 0;
-    evidence = tt_look_add(look, "dropout", "random numbers are in the forward pass: dropout is on",
-                           "turn dropout, noise and jitter off; dump activations to see which module begins");
-    tt_look_say(
-        evidence,
-        "in %d of %d matrices B is A plus something independent of A, of %.2g of A's norm in the mean: no part of A "
-        "is missing",
-        unbiased, n, excess / n);
-    tt_look_explain(look);
-    return 0;
-}
-
 int tt_faults_find(struct tt_look *look)
 {
     /* in this order */
     static int (*const find[])(struct tt_look *) = {
         find_not_finite, find_none,        find_factor,    find_second_factor, find_layout,    find_precision,
         find_tied,       find_vectors,     find_router,    find_backward,      tt_rotary_find, find_masks,
-        tt_tokens_find,  find_forward_sum, find_attention, find_part,          find_noise,
+        tt_tokens_find,  find_forward_sum, find_attention, find_part,
     };
     int rc = 0;
 

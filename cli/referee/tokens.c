@@ -246,6 +246,16 @@ static bool are_seen(const struct tt_dump_ids *inputs, const struct tt_pair *p, 
     return whole > 0 && whole < lines && all;
 }
 
+/* Rows of tokens that only B saw. */
+static int64_t count_foreign(const struct tt_pair *p)
+{
+    int64_t n = 0;
+
+    for (int64_t r = 0; r < p->rows; r++)
+        n += p->row[TT_SUM_AA][r] == 0.0 && p->row[TT_SUM_BB][r] > 0.0;
+    return n;
+}
+
 static int find_unseen(struct tt_look *look)
 {
     const struct tt_dump_ids *inputs = ids_of(look, false);
@@ -258,6 +268,16 @@ static int find_unseen(struct tt_look *look)
 
         if (!tt_look_is_bad(look, i, false) || p->role != TT_ROLE_EMBEDDING || p->judgement != TT_DIFFERENT)
             continue;
+        used = count_foreign(p);
+        if (used > 0) {
+            evidence = tt_look_add(look, "other-tokens", "the job was given other tokens than the reference",
+                                   "compare the batches: order of the data, seeds, and which rank reads which part");
+            tt_look_say(evidence, "%" PRId64 " rows of %s are zero in A and not in B: A did not see these tokens", used,
+                        p->a->name);
+            tt_look_explain(look);
+            return 0;
+        }
+        used = 0;
         for (int64_t r = 0; r < p->rows; r++) {
             used += p->row[TT_SUM_AA][r] > 0.0;
             zero += p->row[TT_SUM_AA][r] > 0.0 && p->row[TT_SUM_BB][r] == 0.0;

@@ -61,6 +61,12 @@ def changed(name, shape, values, change, number):
         return [number * x for x in values]
     if change == "coarse":  # as after arithmetic in a coarser type
         return [x * (1.0 + number * random.uniform(-1, 1)) for x in values]
+    if change == "other_tokens":  # all gradients are others, and the embedding has rows that it had not
+        values = [x * (1.0 + random.uniform(-1, 1)) for x in values]
+        if "embed" in name:
+            rows = rows_of(shape, values)
+            return joined(row if any(row) else next(filter(any, rows)) for row in rows)
+        return values
     if change == "zero":
         return [0.0] * len(values)
     if change == "nan":
@@ -107,7 +113,7 @@ def main(source, target, change, number="0", pattern=""):
     write(path, result)
     about = os.path.join(target, "reference.json")
     facts = json.load(open(about))
-    facts.update(dtype="float32", mesh={"dp": 2, "tp": 1, "ep": 4, "accumulation": 8})
+    facts.update(dtype="float32", mesh={"dp": 2, "tp": 4, "ep": 4, "accumulation": 8})
     json.dump(facts, open(about, "w"))
     return None
 

@@ -66,6 +66,8 @@ factor-tokens truth factor 128
 factor truth factor 3
 factor-sign truth factor -1
 factor-experts truth_moe factor 4 experts
+factor-tp truth factor 4 norm
+other-tokens truth other_tokens
 loss-scale truth factor 65536
 clipping truth clipped 0.5
 ignored-labels truth_ignored factor 0.71875
