@@ -260,7 +260,7 @@ static void add_heads(struct tt_model *m, int l, const char *name, const char *h
 
 enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model)
 {
-    return model->dims.head_norms ? TT_QK_EACH : model->row->decoder->qk_norm;
+    return model->dims.head_norms ? model->row->decoder->head_norms : model->row->decoder->qk_norm;
 }
 
 /* Adds the norm of q or of k, which have `heads` heads. Weights of each head's own are cut as the heads are. */

@@ -152,7 +152,7 @@ static int fail_effect(const struct known_key *key, const json_t *value, const c
                                      tt_hf_find_class(owner, &row) ? "" : ", which titan does not support");
 
     (void)tt_fail(TT_EDATA,
-                  "%s: %s %.*s%s changes what a model computes, but models of model_type %s do not support it\n"
+                  "%s: %s %.*s%s changes what a model computes, but titan does not support it for model_type %s\n"
                   "help: is model_type right? %sIf the weights were trained without it, remove the key",
                   where, key->name, MOST, text, strlen(text) > MOST ? "..." : "", type, help);
     free(text);
@@ -171,11 +171,12 @@ static void list_key(struct tt_text *list, const char *object, const char *key)
     json_decref(name);
 }
 
-/* The members of a RoPE object that its type does not use. */
-static void list_rope(const json_t *config, const char *object, struct tt_text *list)
+/* Adds the members of a RoPE object that its type does not use to a list, which may be NULL; returns their number. */
+static int list_rope(const json_t *config, const char *object, struct tt_text *list)
 {
     const json_t *rope = json_object_get(config, object), *value, *type = json_object_get(rope, "rope_type");
     const char *name, *of;
+    int n = 0;
 
     of = json_string_value(type ? type : json_object_get(rope, "type"));
     json_object_foreach((json_t *)(uintptr_t)rope, name, value)
@@ -184,9 +185,11 @@ static void list_rope(const json_t *config, const char *object, struct tt_text *
 
         for (size_t i = 0; i < sizeof rope_members / sizeof *rope_members && !used; i++)
             used = strcmp(rope_members[i].name, name) == 0 && has_word(rope_members[i].types, of ? of : "default");
-        if (!used)
+        n += !used;
+        if (!used && list)
             list_key(list, object, name);
     }
+    return n;
 }
 
 /* Whether a class reads a key, or the key's value has no effect on it. */
@@ -213,8 +216,8 @@ static int check_keys(const json_t *config, const char *where)
         if (key && !is_read(class, key, name, value))
             TT_TRY(fail_effect(key, value, class->type, where));
     }
-    list_rope(config, "rope_scaling", &unused);
-    list_rope(config, "rope_parameters", &unused);
+    (void)list_rope(config, "rope_scaling", &unused);
+    (void)list_rope(config, "rope_parameters", &unused);
     if (unused.text)
         tt_note("%s: not used, since titan or the model does not know them: %s", where, unused.text);
 out:
@@ -551,7 +554,7 @@ static int read_windows(const json_t *config, const char *where, struct tt_model
         return check_layer_types(config, where);
     if (!of->any)
         return tt_fail(TT_EDATA, "%s: sliding_window attention is not supported", where);
-    if (of->by_layers)
+    if (has_word(tt_hf_class(config)->reads, "max_window_layers"))
         TT_TRY(read_int(config, "max_window_layers", 0, of->layers, where, &first));
     dims->sliding_window = window;
     dims->window_from = of->every ? 0 : first + 1;
@@ -790,7 +793,7 @@ static int read_decoder(const json_t *config, const struct tt_decoder *decoder, 
         TT_TRY(tt_hf_int(config, "head_dim", d->head_dim, where, &d->head_dim));
     TT_TRY(tt_hf_sizes(config, where, d));
     TT_TRY(read_windows(config, where, d));
-    if (d->moe.experts && !d->mla.kv_rank) /* and experts have keys of their own */
+    if (d->moe.experts && !has_word(tt_hf_class(config)->reads, "routed")) /* DeepSeek's experts have other keys */
         TT_TRY(read_experts(config, where, d));
 out:
     return rc;
@@ -800,9 +803,11 @@ out:
 static bool is_refused(const struct tt_decoder *decoder, const struct tt_hf_class *class, const char *name,
                        const json_t *value)
 {
-    if (decoder && strcmp(name, "hidden_act") == 0)
-        return json_is_string(value) && !is_activation(decoder->activation, value) && !is_tanh_gelu(decoder, value) &&
-               !is_called_gelu(class, value);
+    if (strcmp(name, "hidden_act") == 0) /* gpt_oss has no decoder */
+        return json_is_string(value) && !is_activation(decoder ? decoder->activation : TT_ACTIVATION_SILU, value) &&
+               !(decoder && is_tanh_gelu(decoder, value)) && !is_called_gelu(class, value);
+    if (strcmp(name, "rms_norm_eps") == 0)
+        return class->eps != NULL;
     if (decoder && strcmp(name, "attention_bias") == 0)
         return json_is_true(value) && class->attention_bias == TT_HF_BIAS_NONE && !decoder->qkv_bias;
     return strcmp(name, "partial_rotary_factor") == 0 && class->rotated == 0.0 && json_is_number(value) &&
@@ -833,7 +838,20 @@ static int list_differences(const json_t *config, const struct tt_model_row *row
         tt_text_add(list, " %.*s%s", MOST, text, strlen(text) > MOST ? "..." : "");
         free(text);
     }
+    if (has_word(class->reads, "decoder"))
+        n += list_rope(config, "rope_scaling", list) + list_rope(config, "rope_parameters", list) > 0;
     return n;
+}
+
+/* Whether a file is of a model with experts, or with latent attention, but the class has none; or the reverse. */
+static int count_kinds(const json_t *config, const struct tt_hf_class *class)
+{
+    static const char *const counts[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"};
+    bool experts = false, latent = json_is_integer(json_object_get(config, "kv_lora_rank"));
+
+    for (int i = 0; i < TT_COUNT(counts); i++)
+        experts = experts || json_integer_value(json_object_get(config, counts[i])) > 1;
+    return (experts != (class->dims.moe.experts > 0)) + (latent != (class->dims.mla.kv_rank > 0));
 }
 
 const struct tt_hf_class *tt_hf_nearest(const json_t *config, const struct tt_model_row **ret_row,
@@ -842,9 +860,12 @@ const struct tt_hf_class *tt_hf_nearest(const json_t *config, const struct tt_mo
     const struct tt_hf_class *nearest = NULL;
     int fewest = 0;
 
+    if (tt_hf_class(config)) /* a part of a file, which titan reads by itself */
+        return tt_hf_find_class(json_string_value(json_object_get(config, "model_type")), ret_row);
     for (int r = 0; r < tt_model_n_rows; r++)
         for (int c = 0; c < tt_model_rows[r]->n_classes; c++) {
-            int n = list_differences(config, tt_model_rows[r], &tt_model_rows[r]->classes[c], NULL);
+            const struct tt_hf_class *class = &tt_model_rows[r]->classes[c];
+            int n = list_differences(config, tt_model_rows[r], class, NULL) + count_kinds(config, class);
 
             if (nearest && n >= fewest)
                 continue;

@@ -19,6 +19,7 @@ struct tt_hf_class {
     const char *type;          /* config.json's model_type */
     const char *architecture;  /* the name of the class, which config.json contains too */
     const char *copy;          /* another model_type, for folders with a copy of the class's code; may be NULL */
+    const char *within;        /* the model_type of models that contain one of this class; may be NULL */
     const char *reads;         /* its keys: words of hf_keys.def, and names of keys that no word includes or knows */
     struct tt_model_dims dims; /* if the file does not say; a size of 0 follows from others, or the file must say */
     const char *eps;           /* the key of norm_eps; NULL: rms_norm_eps */
@@ -146,6 +147,9 @@ int tt_hf_read_dims(const json_t *config, const char *where, struct tt_model_dim
 /** The layers whose element in a list of n meets `is_in`; TT_EDATA: sets of layers cannot express it. */
 int tt_hf_layers(const json_t *list, int64_t n, bool (*is_in)(const json_t *member), const char *key, const char *where,
                  struct tt_layers *ret_layers) TT_MUST_CHECK;
+
+/** For classes in which only layers with a window have RoPE: sets dims->unrotated by the windows. Errors as above. */
+int tt_hf_rotate_windows(const char *where, struct tt_model_dims *dims) TT_MUST_CHECK;
 
 /** Prints a note if transformers would apply dropout in training, by any of these keys; NULL ends them. */
 int tt_hf_note_dropout(const json_t *config, const char *const *keys, const char *where) TT_MUST_CHECK;

@@ -285,6 +285,23 @@ out:
     return rc;
 }
 
+static bool is_false(const json_t *member)
+{
+    return json_is_false(member);
+}
+
+int tt_hf_rotate_windows(const char *where, struct tt_model_dims *dims)
+{
+    json_t *windowed = json_array();
+    int rc;
+
+    for (int64_t l = 0; l < dims->n_layers; l++)
+        (void)json_array_append_new(windowed, json_boolean(tt_model_is_windowed(dims, l)));
+    rc = tt_hf_layers(windowed, dims->n_layers, is_false, "layer_types", where, &dims->unrotated);
+    json_decref(windowed);
+    return rc;
+}
+
 /* --- writing --- */
 
 static json_t *yarn(const struct tt_rope *rope)

@@ -192,6 +192,7 @@ struct tt_norm_names {
 struct tt_decoder {
     bool qkv_bias; /* q, k and v always have biases (Qwen2) */
     enum tt_qk_norm qk_norm;
+    enum tt_qk_norm head_norms; /* the same, in models whose sizes say head_norms */
     /* RoPE pairs (i, i + E/2), as in Hugging Face's files; else (2i, 2i+1). If `pairs_in_files` is set, files are in
      * the same order; otherwise their rows are permuted. */
     bool rotate_half, pairs_in_files;

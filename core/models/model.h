@@ -96,7 +96,7 @@ struct tt_model_dims {
     bool qkv_bias, out_bias,
         mlp_bias;    /* the linear layers that have biases, besides the family's own (struct tt_decoder) */
     bool parallel;   /* attention and feed-forward read the same x, and both are added to it */
-    bool head_norms; /* q and k have a norm of each head, with weights of its own (Command R+) */
+    bool head_norms; /* q and k have norms that other models of the family lack (Command R+, GLM-4.5) */
     bool tanh_gelu;  /* GELU in its tanh form, if the family's is the exact one */
     struct tt_multipliers multipliers;
     double score_cap, logit_cap; /* soft caps of the scores of attention and of the logits; 0: none */

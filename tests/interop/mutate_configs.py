@@ -62,6 +62,10 @@ BASES = {
     "llama_tied": decoder("llama", tie_word_embeddings=True),
     "mistral": decoder("mistral", head_dim=16, sliding_window=24),
     "mistral_full": decoder("mistral", head_dim=16, sliding_window=None),
+    "ministral": decoder("ministral", head_dim=16, sliding_window=24,
+                         layer_types=["full_attention", "sliding_attention", "sliding_attention"]),
+    "internlm3": decoder("internlm3", head_dim=12, attention_bias=False, mlp_bias=False),
+    "iquestcoder": decoder("iquestcoder", head_dim=12, attention_bias=False, mlp_bias=False),
     "qwen3": decoder("qwen3", head_dim=16, attention_bias=False, use_sliding_window=False, sliding_window=24,
                      max_window_layers=1),
     "qwen3_window": decoder("qwen3", head_dim=16, use_sliding_window=True, sliding_window=24, max_window_layers=1,
@@ -103,6 +107,12 @@ for path in sorted((pathlib.Path(__file__).parent.parent / "golden/data").glob("
         BASES[path.parent.name] = {key: value for key, value in made.items()
                                    if key not in ("architectures", "dtype", "transformers_version")}
         BASES[path.parent.name]["vocab_size"] = VOCAB
+
+BASES["exaone4_full"] = decoder("exaone4", sliding_window=None, sliding_window_pattern=None, rope_parameters=LLAMA3,
+                                layer_types=["full_attention"] * 3)
+BASES["glm4_moe_plain"] = decoder("glm4_moe", moe_intermediate_size=24, n_routed_experts=8, n_shared_experts=1,
+                                  num_experts_per_tok=2, first_k_dense_replace=1, norm_topk_prob=False,
+                                  routed_scaling_factor=1.5, num_mtp_layers=0)
 
 # Keys that a base lacks: keys of other families, and older spellings.
 ADDED = {

@@ -80,6 +80,7 @@ AS_THERE = {
     "phi3": {"sliding_window": 32}, "starcoder2": {"sliding_window": 32}, # the context ends with the window
     "glm": PARTIAL, "glm4": PARTIAL, "cohere2": {"head_dim": 16}, "cohere": {"attention_bias": False},
     "gpt_neox": {"rope_parameters": {**THETA, "partial_rotary_factor": 0.25}},
+    "stablelm": {"rope_parameters": {**THETA, "partial_rotary_factor": 0.25}},
     "qwen2_moe": {"mlp_only_layers": [], "use_sliding_window": False, "layer_types": ["full_attention"] * 3},
 }
 

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/models/model.h"
 #include "core/os/file.h"
@@ -50,6 +51,27 @@ static inline void assert_fails(int rc, int code, const char *part)
 {
     if (rc != code || !strstr(tt_error_message(), part))
         fail_msg("wanted %d with '%s', got %d: %s", code, part, rc, tt_error_message());
+}
+
+/*
+ * Adds to a config.json what its class needs: DeepSeek-V2's has no default for the number of experts of a token, and
+ * the default heads of GLM-4.5's would rotate an odd number of elements. sizes: what transformers says of the class;
+ * may be NULL.
+ */
+static inline void add_needed(const char *type, json_t *config, json_t *sizes)
+{
+    static const struct {
+        const char *type, *key, *size;
+        int value;
+    } needed[] = {{"deepseek_v2", "num_experts_per_tok", "top_k", 6}, {"glm4_moe", "head_dim", "head_dim", 128}};
+
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (strcmp(needed[i].type, type) != 0)
+            continue;
+        (void)json_object_set_new(config, needed[i].key, json_integer(needed[i].value));
+        if (sizes)
+            (void)json_object_set_new(sizes, needed[i].size, json_integer(needed[i].value));
+    }
 }
 
 /* The model of a folder with this config.json. */

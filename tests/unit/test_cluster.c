@@ -721,8 +721,7 @@ static void classes_of_families_are_those_of_the_registry(void **state)
         (void)json_object_set_new(bare, "model_type", json_string(type));
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             (void)json_object_set(bare, sizes[i], json_object_get(keys, sizes[i]));
-        if (strcmp(type, "deepseek_v2") == 0) /* the class has no default for it */
-            (void)json_object_set_new(bare, "num_experts_per_tok", json_integer(6));
+        add_needed(type, bare, NULL);
         check_hf(row, bare);
         json_object_foreach(json_object_get(of, "published"), flavor, published)
         {

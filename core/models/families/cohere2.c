@@ -62,29 +62,20 @@ static int class_of(const struct tt_model_dims *d)
     return d->sliding_window > 0 || d->unrotated.every || d->unrotated.bits ? COHERE2 : COHERE;
 }
 
-static bool is_false(const json_t *member)
-{
-    return json_is_false(member);
-}
-
 /* Cohere2's layers without a window have no RoPE. Keys of Cohere's own code must say what all its models have. */
 static int read_layers(const json_t *config, const char *where, struct tt_model_dims *d)
 {
     static const char *const always[] = {"use_embedding_sharing", "use_gated_activation", "use_parallel_block",
                                          "use_parallel_embedding"};
-    json_t *windowed = json_array();
     int rc = 0;
 
     if (d->sliding_window > 0 && !tt_hf_member(config, "layer_types"))
         TT_TRY(tt_hf_int(config, "sliding_window_pattern", d->full.every, where, &d->full.every));
-    for (int64_t l = 0; l < d->n_layers; l++)
-        (void)json_array_append_new(windowed, json_boolean(tt_model_is_windowed(d, l)));
-    TT_TRY(tt_hf_layers(windowed, d->n_layers, is_false, "layer_types", where, &d->unrotated));
+    TT_TRY(tt_hf_rotate_windows(where, d));
     TT_TRY(tt_hf_must_be(config, "position_embedding_type", "rope_gptj", where));
     for (int i = 0; i < TT_COUNT(always); i++)
         TT_TRY(tt_hf_must_be_flag(config, always[i], true, where));
 out:
-    json_decref(windowed);
     return rc;
 }
 
@@ -113,7 +104,8 @@ static void write_hf_config(const struct tt_model *model, void *config)
     (void)json_object_set_new(config, "logit_scale", tt_json_number(scale != 0.0 ? scale : 1.0));
 }
 
-static const struct tt_decoder decoder = {.pairs_in_files = true, .hf_norms = {.before_attention = "input_layernorm"}};
+static const struct tt_decoder decoder = {
+    .head_norms = TT_QK_EACH, .pairs_in_files = true, .hf_norms = {.before_attention = "input_layernorm"}};
 
 #define GGUF_ARCH(name_, sizes_)                                                                             \
     .name = (name_), .size = (sizes_), .n_sizes = TT_COUNT(sizes_), .biases = TT_GGUF_NO_BIAS, .tied = true, \

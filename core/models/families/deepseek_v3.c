@@ -3,7 +3,8 @@
  * DeepSeek-V3 (DeepSeek-AI 2024) and, with a softmax in its routers, DeepSeek-V2: multi-head latent attention, experts
  * (some of which see all tokens), and dense first layers. RoPE rotates neighbouring pairs, in titan as in Hugging
  * Face's files. Files of DeepSeek-V3 contain one more layer than the configuration says; it predicts a second token,
- * and titan does not read it.
+ * and titan does not read it. GLM-4.5 (GLM Team 2025) has DeepSeek-V3's experts, but Llama's attention, in which RoPE
+ * turns the halves of the first half of each head.
  */
 #include <string.h>
 
@@ -34,6 +35,24 @@ static const struct tt_flavor flavors[] = {
            .score = TT_SCORE_SIGMOID, .groups = 8, .kept_groups = 4, .group_rule = TT_GROUP_TWO_BEST,
            .route_scale = 2.5),
 };
+
+#define GLM(text, d, l, h, k, e, f, v, p, norms, ...)                                                                  \
+    {.name = (text), .dims = {.dim = (d), .n_layers = (l), .n_heads = (h), .n_kv_heads = (k), .head_dim = (e),         \
+                              .rotary_dim = (e) / 2, .ffn_dim = (f), .vocab_size = (v), .norm_eps = 1e-5F,             \
+                              .rope = {.theta = 1000000.0}, .max_positions = (p), .qkv_bias = true,                    \
+                              .head_norms = (norms),                                                                   \
+                              .moe = {.shared = 1, .biased = true, .score = TT_SCORE_SIGMOID,                          \
+                                      .group_rule = TT_GROUP_TWO_BEST, __VA_ARGS__}}}
+
+static const struct tt_flavor flavors_glm[] = {
+    /*  name          dim   layers heads kv head ffn    vocab   positions norms */
+    GLM("debugmodel", 256,  6,     16,   4, 16,  768,   2048,   4096,     true,
+        .experts = 8, .top_k = 3, .ffn_dim = 128, .dense_layers = 1, .route_scale = 1.5),
+    GLM("4.5-Air",    4096, 46,    96,   8, 128, 10944, 151552, 131072,   false,
+        .experts = 128, .top_k = 8, .ffn_dim = 1408, .dense_layers = 1, .route_scale = 1.0),
+    GLM("4.5",        5120, 92,    96,   8, 128, 12288, 151552, 131072,   true,
+        .experts = 160, .top_k = 8, .ffn_dim = 1536, .dense_layers = 3, .route_scale = 2.5),
+};
 /* clang-format on */
 
 /* --- config.json --- */
@@ -44,7 +63,7 @@ static const struct tt_hf_class classes[] = {
     {.type = "deepseek_v3",
      .architecture = "DeepseekV3ForCausalLM",
      .copy = "kimi_k2",
-     .reads = "decoder mlp_bias experts latents num_local_experts moe_intermediate_size norm_topk_prob",
+     .reads = "decoder mlp_bias experts latents routed num_local_experts moe_intermediate_size norm_topk_prob",
      .dims = {.dim = 7168,
               .n_layers = 61,
               .n_heads = 128,
@@ -67,7 +86,7 @@ static const struct tt_hf_class classes[] = {
                       .route_scale = 2.5}}},
     {.type = "deepseek_v2",
      .architecture = "DeepseekV2ForCausalLM",
-     .reads = "decoder mlp_bias experts latents num_experts moe_intermediate_size norm_topk_prob",
+     .reads = "decoder mlp_bias experts latents routed num_experts moe_intermediate_size norm_topk_prob",
      .dims = {.dim = 4096,
               .n_layers = 32,
               .n_heads = 32,
@@ -78,6 +97,34 @@ static const struct tt_hf_class classes[] = {
               .max_positions = 2048,
               LATENTS,
               .moe = {.experts = 64, .ffn_dim = 1407, .shared = 2, .gates_as_scored = true, .route_scale = 1.0}}},
+};
+
+static const struct tt_hf_class classes_glm[] = {
+    {.type = "glm4_moe",
+     .architecture = "Glm4MoeForCausalLM",
+     .reads = "decoder experts routed num_local_experts moe_intermediate_size norm_topk_prob use_qk_norm",
+     .attention_bias = TT_HF_BIAS_QKV,
+     .rotated = 0.5,
+     .dims = {.dim = 4096,
+              .n_layers = 46,
+              .n_heads = 96,
+              .n_kv_heads = 8,
+              .ffn_dim = 10944,
+              .vocab_size = 151552,
+              .norm_eps = 1e-5F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 131072,
+              .moe = {.experts = 128,
+                      .top_k = 8,
+                      .ffn_dim = 1408,
+                      .shared = 1,
+                      .dense_layers = 1,
+                      .biased = true,
+                      .score = TT_SCORE_SIGMOID,
+                      .groups = 1,
+                      .kept_groups = 1,
+                      .group_rule = TT_GROUP_TWO_BEST,
+                      .route_scale = 1.0}}},
 };
 
 static int class_of(const struct tt_model_dims *dims)
@@ -191,6 +238,16 @@ out:
     return rc;
 }
 
+static int read_hf_config_glm(const void *config, const char *where, struct tt_model_dims *dims)
+{
+    int rc = 0;
+
+    TT_TRY(tt_hf_bool(config, "use_qk_norm", dims->head_norms, where, &dims->head_norms));
+    TT_TRY(read_experts(config, where, dims));
+out:
+    return rc;
+}
+
 static void write_experts(json_t *config, const struct tt_moe *moe)
 {
     bool sigmoid = moe->score == TT_SCORE_SIGMOID;
@@ -223,7 +280,16 @@ static void write_hf_config(const struct tt_model *model, void *config)
     write_experts(config, &d->moe);
 }
 
-/* --- the row --- */
+static void write_hf_config_glm(const struct tt_model *model, void *config)
+{
+    write_experts(config, &model->dims.moe);
+    (void)json_object_del(config, "scoring_func"); /* the class has no other */
+    (void)json_object_del(config, "topk_method");
+    (void)json_object_update_new(
+        config, json_pack("{s:b, s:i}", "use_qk_norm", model->dims.head_norms, "num_nextn_predict_layers", 0));
+}
+
+/* --- the rows --- */
 
 static const struct tt_gguf_size sizes[] = {
     TT_GGUF_BLOCKS,
@@ -249,12 +315,15 @@ static const struct tt_gguf_name names[] = {
     {.ours = "moe.expert_bias", .theirs = "exp_probs_b.bias"},
 };
 
-static const struct tt_decoder decoder = {
-    .hf_bias = "mlp.gate.e_score_correction_bias",
-    .hf_shared = {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.down_proj.weight",
-                  "mlp.shared_experts.up_proj.weight"},
-    .hf_experts = {"mlp.gate.weight", "mlp.experts.*.gate_proj.weight", "mlp.experts.*.down_proj.weight",
-                   "mlp.experts.*.up_proj.weight"}};
+#define EXPERTS                                                                                           \
+    .hf_bias = "mlp.gate.e_score_correction_bias",                                                        \
+    .hf_shared = {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.down_proj.weight",           \
+                  "mlp.shared_experts.up_proj.weight"},                                                   \
+    .hf_experts = {"mlp.gate.weight", "mlp.experts.*.gate_proj.weight", "mlp.experts.*.down_proj.weight", \
+                   "mlp.experts.*.up_proj.weight"}
+
+static const struct tt_decoder decoder = {EXPERTS};
+static const struct tt_decoder decoder_glm = {.rotate_half = true, .head_norms = TT_QK_HEADS, EXPERTS};
 
 const struct tt_model_row tt_model_deepseek_v3 = {
     .name = "deepseek_v3",
@@ -267,4 +336,18 @@ const struct tt_model_row tt_model_deepseek_v3 = {
     .class_of = class_of,
     .read_hf_config = read_hf_config,
     .write_hf_config = write_hf_config,
+};
+
+const struct tt_model_row tt_model_glm4_moe = {
+    .name = "glm4_moe",
+    .flavors = flavors_glm,
+    .n_flavors = TT_COUNT(flavors_glm),
+    .classes = classes_glm,
+    .n_classes = TT_COUNT(classes_glm),
+    TT_MODEL_LLAMA_NAMES,
+    .decoder = &decoder_glm,
+    .parts = &tt_decoder_parts,
+    .adaptable = true,
+    .read_hf_config = read_hf_config_glm,
+    .write_hf_config = write_hf_config_glm,
 };

@@ -67,6 +67,7 @@ static const struct tt_hf_class classes_2[] = {
 static const struct tt_hf_class classes_3[] = {
     {.type = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
+     .within = "gemma3",
      .reads = READS,
      .attention_bias = TT_HF_BIAS_ALL,
      .dims = {CLASS_SIZES, .vocab_size = 262208, .rope = {.theta = 1e6}, .local_theta = 10000.0,

@@ -2,7 +2,8 @@
  *
  * Llama 3 (Dubey et al. 2024), with the RoPE scaling of 3.1. RoPE rotates neighbouring pairs, as torchtitan does;
  * Hugging Face's files have the rows of q and k permuted for rotating halves. Files of Mistral are the same except for
- * a sliding window, which all layers may have; titan writes a model without one as Llama.
+ * a sliding window, which all layers may have, and in files of Ministral some; titan writes a model without one as
+ * Llama. InternLM3 and IQuest-Coder are other names of Llama's class.
  */
 #include "core/models/gguf.h"
 #include "core/models/hf.h"
@@ -29,39 +30,74 @@ static const struct tt_flavor flavors[] = {
 };
 /* clang-format on */
 
+#define MISTRAL_SIZES                                                                                   \
+    .dim = 4096, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .ffn_dim = 14336, .vocab_size = 32000, \
+    .norm_eps = 1e-6F, .rope = {.theta = 10000.0}, .max_positions = 131072
+
+enum { LLAMA, MISTRAL, MINISTRAL };
+
 static const struct tt_hf_class classes[] = {
-    {.type = "llama",
-     .architecture = "LlamaForCausalLM",
+    [LLAMA] = {.type = "llama",
+               .architecture = "LlamaForCausalLM",
+               .reads = "decoder mlp_bias",
+               .attention_bias = TT_HF_BIAS_ALL,
+               .mlp_bias = true,
+               .dims = {.dim = 4096,
+                        .n_layers = 32,
+                        .n_heads = 32,
+                        .ffn_dim = 11008,
+                        .vocab_size = 32000,
+                        .norm_eps = 1e-6F,
+                        .rope = {.theta = 10000.0},
+                        .max_positions = 2048}},
+    [MISTRAL] = {.type = "mistral",
+                 .architecture = "MistralForCausalLM",
+                 .within = "mistral3",
+                 .reads = "decoder mlp_bias",
+                 .dims = {MISTRAL_SIZES},
+                 .window = {.absent = 4096, .any = true}},
+    [MINISTRAL] = {.type = "ministral",
+                   .architecture = "MinistralForCausalLM",
+                   .reads = "decoder",
+                   .dims = {MISTRAL_SIZES},
+                   .window = {.absent = 4096, .any = true, .by_layers = true}},
+    {.type = "internlm3",
+     .architecture = "InternLM3ForCausalLM",
+     .reads = "decoder",
+     .dims = {.dim = 4096,
+              .n_layers = 48,
+              .n_heads = 32,
+              .n_kv_heads = 2,
+              .head_dim = 128,
+              .ffn_dim = 10240,
+              .vocab_size = 128512,
+              .norm_eps = 1e-5F,
+              .rope = {.theta = 10000.0},
+              .max_positions = 32768}},
+    {.type = "iquestcoder",
+     .architecture = "IQuestCoderForCausalLM",
      .reads = "decoder mlp_bias",
      .attention_bias = TT_HF_BIAS_ALL,
      .mlp_bias = true,
-     .dims = {.dim = 4096,
-              .n_layers = 32,
-              .n_heads = 32,
-              .ffn_dim = 11008,
-              .vocab_size = 32000,
-              .norm_eps = 1e-6F,
-              .rope = {.theta = 10000.0},
-              .max_positions = 2048}},
-    {.type = "mistral",
-     .architecture = "MistralForCausalLM",
-     .reads = "decoder mlp_bias",
-     .dims = {.dim = 4096,
-              .n_layers = 32,
-              .n_heads = 32,
+     .dims = {.dim = 5120,
+              .n_layers = 80,
+              .n_heads = 40,
               .n_kv_heads = 8,
-              .ffn_dim = 14336,
-              .vocab_size = 32000,
-              .norm_eps = 1e-6F,
+              .head_dim = 128,
+              .ffn_dim = 27648,
+              .vocab_size = 76800,
+              .norm_eps = 1e-5F,
               .rope = {.theta = 10000.0},
-              .max_positions = 131072},
-     .window = {.absent = 4096, .any = true}},
+              .max_positions = 131072}},
 };
 
-/* Mistral's class may have sliding windows. */
 static int class_of(const struct tt_model_dims *dims)
 {
-    return dims->sliding_window > 0;
+    bool all = true;
+
+    for (int64_t l = 0; l < dims->n_layers; l++)
+        all = all && tt_model_is_windowed(dims, l);
+    return dims->sliding_window == 0 ? LLAMA : all ? MISTRAL : MINISTRAL;
 }
 
 static const struct tt_gguf_size sizes[] = {TT_GGUF_DECODER};
