@@ -114,6 +114,20 @@ static bool is_derived(const struct tt_manifest_tensor *t)
     return t->ndim == 4 && (tt_text_ends(t->name, ".attn.bias") || tt_text_ends(t->name, ".attention.bias"));
 }
 
+/* How names of a language model begin in files that contain other parts too, as Gemma 3's, and in files of its own. */
+static const struct {
+    const char *whole, *own;
+} language_models[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
+
+/* A tensor's name in a file of the language model alone; the caller frees it. */
+static char *own_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof language_models / sizeof *language_models; i++)
+        if (tt_text_begins(name, language_models[i].whole))
+            return tt_format("%s%s", language_models[i].own, name + strlen(language_models[i].whole));
+    return tt_strdup(name);
+}
+
 /* Whether a name belongs to a parameter, with or without the family's prefix. */
 static bool is_parameter(const struct tt_model *model, const char *name)
 {
@@ -216,13 +230,14 @@ struct extra {
 
 static int sort_tensor(struct extra *e, const struct tt_manifest_tensor *t, enum kind *ret_kind)
 {
-    bool tied = e->model->dims.tied == 1 && strcmp(t->name, "lm_head.weight") == 0;
-    char *of_bnb = tt_bnb_weight_of(t->name);
-    char *weight = of_bnb ? of_bnb : tt_strndup(t->name, weight_name(t->name));
+    char *name = own_name(t->name), *of_bnb = tt_bnb_weight_of(name);
+    bool tied = e->model->dims.tied == 1 && strcmp(name, "lm_head.weight") == 0;
+    char *weight = of_bnb ? of_bnb : tt_strndup(name, weight_name(name));
     bool known = tied || is_derived(t) || is_parameter(e->model, weight);
     int pattern = TT_NONE, rc = 0;
 
     tt_free(weight);
+    tt_free(name);
     *ret_kind = KNOWN;
     if (known)
         return 0;
@@ -487,7 +502,8 @@ void tt_weights_stored(struct tt_source *source, enum tt_ckpt_group group, struc
     }
 }
 
-/* The published gpt2 files contain the model without its head, so their names lack the prefix. */
+/* The published gpt2 files contain the model without its head, so their names lack the prefix. In files of several
+ * models, names have one more (own_name). */
 static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, const char *name)
 {
     const struct tt_manifest *manifest = &w->source->manifest;
@@ -496,6 +512,15 @@ static const struct tt_manifest_tensor *find_tensor(const struct tt_weights *w, 
 
     if (!found && prefix && tt_text_begins(name, prefix))
         found = tt_manifest_find(manifest, TT_CKPT_MODEL, name + strlen(prefix));
+    for (size_t i = 0; i < sizeof language_models / sizeof *language_models && !found; i++) {
+        char *whole;
+
+        if (!tt_text_begins(name, language_models[i].own))
+            continue;
+        whole = tt_format("%s%s", language_models[i].whole, name + strlen(language_models[i].own));
+        found = tt_manifest_find(manifest, TT_CKPT_MODEL, whole);
+        tt_free(whole);
+    }
     return found;
 }
 
@@ -625,7 +650,7 @@ static int fail_tied(const struct tt_weights *w, const char *embedding, const ch
 /* The files of a tied model may contain a copy of the embedding as the head, but not a different matrix. */
 static int check_tied(const struct tt_weights *w)
 {
-    const struct tt_manifest_tensor *head = tt_manifest_find(&w->source->manifest, TT_CKPT_MODEL, head_name(w));
+    const struct tt_manifest_tensor *head = find_tensor(w, head_name(w));
     const struct tt_manifest_tensor *embedding = NULL;
     struct tt_box a, b;
     bool equal = false;

@@ -487,10 +487,11 @@ out:
  * ...". */
 static int fail_type(const char *where, const char *type, const json_t *config)
 {
+    const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+    const json_t *part = json_object_get(config, "text_config");
     const struct tt_model_row *near = NULL;
     struct tt_text text = {0}, differences = {0};
-    const struct tt_hf_class *nearest = tt_hf_nearest(config, &near, &differences);
-    const char *class = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+    const struct tt_hf_class *nearest = tt_hf_nearest(json_is_object(part) ? part : config, &near, &differences);
 
     for (int i = 0; i < tt_model_n_rows; i++) {
         const struct tt_model_row *row = tt_model_rows[i];
@@ -503,17 +504,64 @@ static int fail_type(const char *where, const char *type, const json_t *config)
         tt_text_add(&text, " (%s %s)", TT_KEY_NAME(model.name), row->name);
     }
     (void)tt_fail(TT_EDATA,
-                  "%s: model_type '%s'%s%s%s is not supported\nhelp: the nearest family is %s (%s, %s %s). %s%s\n"
+                  "%s: model_type '%s'%s%s%s is not supported\nhelp: the nearest family%s is %s (%s, %s %s). %s%s\n"
                   "help: supported are %s",
-                  where, type, class ? " (" : "", class ? class : "", class ? ")" : "", nearest->type,
-                  nearest->architecture, TT_KEY_NAME(model.name), near->name,
-                  differences.text ? "Settings of this file that it lacks: "
-                                   : "It has all settings of this file, so only the code of both classes shows how "
-                                     "they differ",
+                  where, type, class ? " (" : "", class ? class : "", class ? ")" : "",
+                  json_is_object(part) ? " to its text_config" : "", nearest->type, nearest->architecture,
+                  TT_KEY_NAME(model.name), near->name,
+                  tt_hf_class(part)  ? "titan reads such a model from a folder of its own"
+                  : differences.text ? "Settings of this file that it lacks: "
+                                     : "It has all settings of this file, so only the code of both classes shows how "
+                                       "they differ",
                   differences.text ? differences.text : "", text.text);
     tt_text_release(&text);
     tt_text_release(&differences);
     return TT_EDATA;
+}
+
+/*
+ * A model of several parts, one of which reads images, has the configuration of its language model in text_config. Only
+ * that part is read here; the keys that are outside of it for all parts are added to it. Takes over `file`.
+ */
+static json_t *language_model(json_t *file)
+{
+    static const char *const shared[] = {"quantization_config", "tie_word_embeddings"};
+    const char *type = json_string_value(json_object_get(file, "model_type"));
+    json_t *text = json_object_get(file, "text_config"), *config;
+
+    for (int r = 0; type && json_is_object(text) && r < tt_model_n_rows; r++)
+        for (int c = 0; c < tt_model_rows[r]->n_classes; c++) {
+            const struct tt_hf_class *class = &tt_model_rows[r]->classes[c];
+
+            if (!class->within || strcmp(class->within, type) != 0)
+                continue;
+            config = json_copy(text);
+            if (!json_object_get(config, "model_type"))
+                (void)json_object_set_new(config, "model_type", json_string(class->type));
+            for (int i = 0; i < TT_COUNT(shared); i++)
+                if (json_object_get(file, shared[i]))
+                    (void)json_object_set(config, shared[i], json_object_get(file, shared[i]));
+            json_decref(file);
+            return config;
+        }
+    return file;
+}
+
+/* Loads the configuration of a folder's language model; the caller releases it. */
+static int load_config(const char *path, json_t **ret_config, const char **ret_type)
+{
+    json_t *file = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_json_load(path, &file));
+    if (!json_is_object(file)) {
+        json_decref(file);
+        return tt_fail(TT_EDATA, "%s: not a JSON object", path);
+    }
+    *ret_config = language_model(file);
+    rc = tt_json_get_string(*ret_config, "model_type", path, ret_type);
+out:
+    return rc;
 }
 
 /* The dims of a GGUF file, which stands in for a folder. */
@@ -551,12 +599,7 @@ static int read_hf_dims(const struct tt_model_row *row, const char *folder, stru
     if (tt_gguf_is_path(folder))
         return read_gguf_dims(row, folder, ret_dims);
     path = tt_format("%s/config.json", folder);
-    TT_TRY(tt_json_load(path, &json));
-    if (!json_is_object(json)) {
-        rc = tt_fail(TT_EDATA, "%s: not a JSON object", path);
-        goto out;
-    }
-    TT_TRY(tt_json_get_string(json, "model_type", path, &type));
+    TT_TRY(load_config(path, &json, &type));
     if (!tt_hf_find_class(type, &of))
         rc = fail_type(path, type, json);
     else if (of != row)
@@ -701,8 +744,7 @@ int tt_model_hf_name(const char *folder, const char **ret_name)
     if (tt_gguf_is_path(folder))
         return gguf_name(folder, ret_name);
     path = tt_format("%s/config.json", folder);
-    TT_TRY(tt_json_load(path, &json));
-    TT_TRY(tt_json_get_string(json, "model_type", path, &type));
+    TT_TRY(load_config(path, &json, &type));
     if (tt_hf_find_class(type, &row))
         *ret_name = row->name;
     else

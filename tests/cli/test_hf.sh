@@ -470,6 +470,47 @@ case_leftovers_and_other_parts_are_left_out() {
     expect_error 3 "model.layers.1.attn.bias"
 }
 
+# Gemma 3's models that also read images, in the names of version 4 and 5 of transformers. What titan writes is the
+# language model alone.
+case_the_language_model_of_several_parts_is_read() {
+    import_folder gemma3
+    run ckpt convert hf alone
+    expect_ok
+    for names in language_model. model.language_model.; do
+        rm -rf step back
+        cp "$golden/gemma3/model.safetensors" hf/
+        python3 - $names <<'EOF3'
+import json, struct, sys
+with open("hf/model.safetensors", "rb") as file:
+    data = file.read()
+size, begins = struct.unpack("<Q", data[:8])[0], sys.argv[1]
+header = json.loads(data[8 : 8 + size])
+rename = lambda name: begins + (name.removeprefix("model.") if begins.startswith("model.") else name)
+header = json.dumps({name if name == "__metadata__" else rename(name): of for name, of in header.items()}).encode()
+with open("hf/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + data[8 + size :])
+with open("hf/config.json") as file:
+    config = json.load(file)
+config = config.get("text_config") or config
+whole = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106],
+         "text_config": {key: of for key, of in config.items() if key != "tie_word_embeddings"},
+         "tie_word_embeddings": True, "vision_config": {"hidden_size": 1152}}
+with open("hf/config.json", "w") as file:
+    json.dump(whole, file)
+EOF3
+        put_tensor vision_tower.patches.weight 8
+        run ckpt convert hf step
+        expect_ok
+        expect_err "1 tensor of 'hf' is not used .not part of the language model., for instance 'vision_tower.patches"
+        run ckpt diff alone step
+        expect_ok
+        expect_out "^EQUAL"
+        run ckpt consolidate step back --format hf
+        expect_ok
+        expect_file back/config.json '"model_type": "gemma3_text"' '"eos_token_id": .1, 106.'
+    done
+}
+
 # max_position_embeddings of the folder is 128.
 case_exports_say_how_long_the_sequences_were() {
     name=llama3

@@ -142,6 +142,45 @@ static void an_empty_config_is_that_of_the_class(void **state)
                  "partial_rotary_factor 0.5 rotates 21 of the 42 elements of a head; RoPE rotates pairs");
 }
 
+/* Of a model that also reads images, the configuration of the language model, and what is outside of it for both. */
+static void the_language_model_of_several_parts_is_read(void **state)
+{
+    struct tt_model *model = NULL;
+
+    assert_int_equal(
+        model_of_json("gemma3",
+                      "{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],\"text_config\":{\"hidden_size\":"
+                      "2560,\"intermediate_size\":10240,\"num_hidden_layers\":34,\"sliding_window\":1024,"
+                      "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"}},\"vision_config\":{}}",
+                      &model),
+        0);
+    assert_int_equal(tt_model_n_elements(model), 3880263168); /* google/gemma-3-4b without its vision tower */
+    assert_true(model->dims.tied == 1 && model->dims.rope.linear);
+    tt_model_free(model);
+    assert_int_equal(
+        model_of_json(
+            "llama3",
+            "{\"model_type\":\"mistral3\",\"tie_word_embeddings\":true,\"text_config\":{"
+            "\"model_type\":\"mistral\",\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":4}}",
+            &model),
+        0);
+    assert_true(model->dims.tied == 1 && model->dims.dim == 64);
+    tt_model_free(model);
+    assert_fails(model_of_json("llama3",
+                               "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"ministral3\","
+                               "\"rope_parameters\":{\"rope_type\":\"yarn\",\"llama_4_scaling_beta\":0.1}}}",
+                               &model),
+                 TT_EDATA, "model_type 'ministral3' is not supported\nhelp: the nearest family is");
+    assert_non_null(strstr(tt_error_message(), "that it lacks: rope_parameters.\"llama_4_scaling_beta\"\n"));
+    assert_fails(model_of_json("llama3",
+                               "{\"model_type\":\"internvl\",\"text_config\":{\"model_type\":\"qwen2\"},"
+                               "\"vision_config\":{}}",
+                               &model),
+                 TT_EDATA,
+                 "'internvl' is not supported\nhelp: the nearest family to its text_config is qwen2 (Qwen2ForCausalLM, "
+                 "model.name qwen2). titan reads such a model from a folder of its own\n");
+}
+
 /* The notes since the last call of this function. */
 static char notes[4096];
 
@@ -506,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_config_is_that_of_the_class),
         cmocka_unit_test(all_keys_of_a_class_are_known),
+        cmocka_unit_test(the_language_model_of_several_parts_is_read),
         cmocka_unit_test(rope_is_read_as_transformers_does),
         cmocka_unit_test(longrope_is_read_in_all_spellings),
         cmocka_unit_test(what_transformers_reads_otherwise_is_refused),

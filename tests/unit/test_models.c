@@ -488,7 +488,7 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {"{\"model_type\":\"mamba\"}",
          "'mamba' is not supported\nhelp: the nearest family is llama (LlamaForCausalLM, model.name llama3). It has "
          "all settings of this file, so only the code of both classes shows how they differ\n"
-         "help: supported are llama and mistral (model.name llama3)"},
+         "help: supported are llama and mistral and "},
         {"{}", "missing key 'model_type'"},
         {"[1]", "not a JSON object"},
         {"{\"model_type\":", "config.json:1:"},
@@ -499,6 +499,15 @@ static void hf_configs_that_titan_cannot_build_are_refused(void **state)
         {"{\"model_type\":\"persimmon\",\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-5,\"partial_rotary_factor\":0.5,"
          "\"attention_bias\":true}",
          "the nearest family is glm (GlmForCausalLM, model.name glm). It has all settings"},
+        {"{\"model_type\":\"nemotron\",\"hidden_act\":\"relu2\",\"norm_eps\":1e-5,\"num_key_value_heads\":8}",
+         "the nearest family is llama (LlamaForCausalLM, model.name llama3). Settings of this file that it lacks: "
+         "\"hidden_act\" \"relu2\", \"norm_eps\" 1e-5\n"},
+        {"{\"model_type\":\"hunyuan_v1_dense\",\"rms_norm_eps\":1e-5,\"use_qk_norm\":true,\"rope_scaling\":{\"type\":"
+         "\"dynamic\",\"alpha\":1000.0,\"factor\":1.0}}",
+         "the nearest family is llama (LlamaForCausalLM, model.name llama3). Settings of this file that it lacks: "
+         "\"use_qk_norm\" true, rope_scaling.\"alpha\"\n"},
+        {"{\"model_type\":\"qwen2_5_vl\",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[16,24,24]}}",
+         "that it lacks: rope_scaling.\"type\", rope_scaling.\"mrope_section\"\n"},
         {MISTRAL_CONFIG ",\"attention_bias\":true}", "attention_bias true is not supported"},
         {MISTRAL_CONFIG ",\"mlp_bias\":true}", "mlp_bias true is not supported"},
         {LLAMA_CONFIG ",\"mlp_bias\":1}", "mlp_bias must be true or false"},
