@@ -133,6 +133,8 @@ void TT_ISA(tt_adamw_bf16)(const struct tt_adamw_numbers *numbers, const struct 
  * A block is widened into floats and updated in vectors.
  */
 
+#if defined(__AVX2__)
+
 /* Writes whole vectors, as there is room for a whole block. */
 VF_INLINE void block_load(float *to, const uint8_t *code, const struct tt_dynamic *map, float largest, int64_t n)
 {
@@ -146,19 +148,43 @@ VF_INLINE void block_load(float *to, const uint8_t *code, const struct tt_dynami
         vf_store(to + i, vf_mul(vf_lookup(map->number, vn_load(code + i)), vf_set(largest)));
 }
 
-/* The codes of tt_dynamic_code, or 0 in a block of zeros. Reads whole vectors. */
-VF_INLINE void block_store(uint8_t *code, const float *from, const struct tt_dynamic *map, float largest, int64_t n)
+/* Reads whole vectors. */
+VF_INLINE void find_codes(uint8_t *code, float *from, const struct tt_dynamic *map, float largest, int64_t n)
 {
     uint8_t some[TT_DYNAMIC_BLOCK], *to = n < TT_DYNAMIC_BLOCK ? some : code;
 
-    if (!(largest > 0.0F)) {
-        memset(code, 0, (size_t)n);
-        return;
-    }
     for (int64_t i = 0; i < n; i += VF_LANES)
         vn_store(to + i, vn_codes(map, vf_div(vf_load(from + i), vf_set(largest))));
     if (n < TT_DYNAMIC_BLOCK)
         memcpy(code, some, (size_t)n);
+}
+
+#else /* no gathers */
+
+VF_INLINE void block_load(float *to, const uint8_t *code, const struct tt_dynamic *map, float largest, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = map->number[code[i]] * largest;
+}
+
+VF_INLINE void find_codes(uint8_t *code, float *from, const struct tt_dynamic *map, float largest, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        vf_store_n(from + i, vf_div(vf_load_n(from + i, n - i), vf_set(largest)), n - i);
+    for (int64_t i = 0; i < n; i++)
+        code[i] = tt_dynamic_code(map, from[i]);
+}
+
+#endif
+
+/* The codes of tt_dynamic_code, or 0 in a block of zeros. May overwrite `from`. */
+VF_INLINE void block_store(uint8_t *code, float *from, const struct tt_dynamic *map, float largest, int64_t n)
+{
+    if (largest > 0.0F) {
+        find_codes(code, from, map, largest, n);
+    } else {
+        memset(code, 0, (size_t)n);
+    }
 }
 
 /* A block of at most TT_DYNAMIC_BLOCK elements. The parameter is in `param`, or if that is NULL in `half`, where it is

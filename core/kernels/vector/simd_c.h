@@ -347,33 +347,6 @@ VF_INLINE vf vf_choose(const vf *table, vn a)
     return chosen;
 }
 
-/* Stores the numbers, which are below 256, as bytes. */
-VF_INLINE void vn_store(uint8_t *x, vn a)
-{
-    for (int64_t i = 0; i < VF_LANES; i++)
-        x[i] = (uint8_t)a[i];
-}
-
-/* The elements of a table of 256 floats that the numbers name. */
-VF_INLINE vf vf_lookup(const float *table, vn a)
-{
-    vf chosen = vf_zero();
-
-    for (int64_t i = 0; i < VF_LANES; i++)
-        chosen[i] = table[a[i]];
-    return chosen;
-}
-
-/* tt_dynamic_code of each lane. */
-VF_INLINE vn vn_codes(const struct tt_dynamic *map, vf x)
-{
-    vn codes = {0};
-
-    for (int64_t i = 0; i < VF_LANES; i++)
-        codes[i] = tt_dynamic_code(map, x[i]);
-    return codes;
-}
-
 /* --- halves: the upper 16 bits of floats, which are bfloat16 --- */
 
 typedef uint16_t vh __attribute__((vector_size(2 * TT_SIMD_LANES)));

@@ -350,36 +350,6 @@ VF_INLINE vf vf_choose(const vf *table, vn a)
     return vreinterpretq_f32_u8(vqtbl4q_u8(bytes, vreinterpretq_u8_u32(at)));
 }
 
-VF_INLINE void vn_store(uint8_t *x, vn a)
-{
-    uint32_t four = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(vmovn_u32(a), vmovn_u32(a)))), 0);
-
-    memcpy(x, &four, sizeof four);
-}
-
-/* There are no gathers. */
-VF_INLINE vf vf_lookup(const float *table, vn a)
-{
-    float some[VF_LANES];
-    uint32_t at[VF_LANES];
-
-    vst1q_u32(at, a);
-    for (int64_t i = 0; i < VF_LANES; i++)
-        some[i] = table[at[i]];
-    return vf_load(some);
-}
-
-VF_INLINE vn vn_codes(const struct tt_dynamic *map, vf x)
-{
-    float some[VF_LANES];
-    uint32_t codes[VF_LANES];
-
-    vf_store(some, x);
-    for (int64_t i = 0; i < VF_LANES; i++)
-        codes[i] = tt_dynamic_code(map, some[i]);
-    return vld1q_u32(codes);
-}
-
 VF_INLINE void vf_store_halves(float *low, float *high, vf a)
 {
     vst1_f32(low, vget_low_f32(a));

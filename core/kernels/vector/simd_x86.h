@@ -623,6 +623,7 @@ VF_INLINE void vf_transpose(vf *x)
 
 /* --- of both --- */
 
+/* The elements of a table that the numbers name; only these processors have gathers. */
 VF_INLINE vf vf_lookup(const float *table, vn a)
 {
 #if defined(__AVX512F__)
@@ -632,6 +633,7 @@ VF_INLINE vf vf_lookup(const float *table, vn a)
 #endif
 }
 
+/* tt_dynamic_code of each lane. */
 VF_INLINE vn vn_codes(const struct tt_dynamic *map, vf x)
 {
 #if defined(__AVX512F__)
