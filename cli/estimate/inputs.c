@@ -643,12 +643,14 @@ static int take_torchtitans(struct tt_cluster_inputs *in, int n, const char *con
     bool is_cpu = tt_cluster_is_cpu(&in->machine), on;
     int rc = 0;
 
-    if (takes("training.enable_cpu_offload", n, override, i, &on))
+    if (takes("training.enable_cpu_offload", n, override, i, &on)) {
         job->offload = on && !is_cpu ? TT_OFFLOAD_ALL : TT_OFFLOAD_NONE;
-    else if (is_cpu)
+        return 1;
+    }
+    if (is_cpu)
         return 0;
-    else if (takes("parallelism.enable_async_tensor_parallel", n, override, i, &on) ||
-             takes("compile.enable_async_tensor_parallel", n, override, i, &on))
+    if (takes("parallelism.enable_async_tensor_parallel", n, override, i, &on) ||
+        takes("compile.enable_async_tensor_parallel", n, override, i, &on))
         job->async_tp = on;
     else if (takes("parallelism.disable_loss_parallel", n, override, i, &on))
         job->whole_logits = on;

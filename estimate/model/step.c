@@ -486,8 +486,7 @@ static double tensor_sec(const struct tt_cluster_job *job, bool experts, double 
                 : tt_cluster_reduce_sec(job, g, bytes));
 }
 
-/* Exposed seconds of the traffic of keys and values. In TransformerEngine's ring, the next block travels while
- * attention works on the last one. */
+/* Of the traffic of keys and values. In TransformerEngine's ring it runs beside attention on the block before. */
 static double context_sec(const struct tt_cluster_job *job)
 {
     const struct tt_cluster_shape *s = &job->shape;

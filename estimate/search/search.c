@@ -4,6 +4,7 @@
  */
 #include "estimate/search/search.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -355,14 +356,14 @@ static void try_schedules(struct search *s, struct tt_cluster_job job)
 }
 
 /* The values of a degree: the fixed one, or powers of two. */
-static double from(double fixed)
+static int from(double fixed)
 {
-    return fixed > 0 ? fixed : 1;
+    return fixed > 0 ? (int)fixed : 1;
 }
 
-static double next(double value, double fixed)
+static int next(int value, double fixed)
 {
-    return fixed > 0 ? INFINITY : 2 * value;
+    return fixed > 0 ? INT_MAX : 2 * value;
 }
 
 static void try_batches(struct search *s, struct tt_cluster_job job)
@@ -371,7 +372,7 @@ static void try_batches(struct search *s, struct tt_cluster_job job)
 
     if (local < 1 || floor(local) != local)
         return;
-    for (double mb = from(s->fixed.micro_batch); mb <= local && mb <= fmax(64, s->fixed.micro_batch);
+    for (int mb = from(s->fixed.micro_batch); mb <= local && mb <= fmax(64, s->fixed.micro_batch);
          mb = next(mb, s->fixed.micro_batch)) {
         if (!divides(mb, local))
             continue;
@@ -407,12 +408,12 @@ static void try_degrees(struct search *s)
     double most_tp = fmax(fmin(fmin(s->job->machine->number[TT_M_DEVICES].value, s->devices), 32), f->tp);
     double most_ep = fmax(job.shape.experts > 0 ? job.shape.experts : 1, f->ep);
 
-    for (double tp = from(f->tp); tp <= most_tp; tp = next(tp, f->tp))
-        for (double pp = from(f->pp); pp <= fmax(64, f->pp) && tp * pp <= s->devices; pp = next(pp, f->pp))
-            for (double cp = from(f->cp); cp == 1 || cp == f->cp || (cp <= 32 && job.seq_len / cp >= 4096);
+    for (int tp = from(f->tp); tp <= most_tp; tp = next(tp, f->tp))
+        for (int pp = from(f->pp); pp <= fmax(64, f->pp) && (double)tp * pp <= s->devices; pp = next(pp, f->pp))
+            for (int cp = from(f->cp); cp == 1 || cp == f->cp || (cp <= 32 && job.seq_len / cp >= 4096);
                  cp = next(cp, f->cp))
-                for (double ep = from(f->ep); ep <= most_ep; ep = next(ep, f->ep)) {
-                    double ranks = s->devices / (tp * pp * cp);
+                for (int ep = from(f->ep); ep <= most_ep; ep = next(ep, f->ep)) {
+                    double ranks = s->devices / ((double)tp * pp * cp);
 
                     if (ranks < 1 || floor(ranks) != ranks || !divides(ep, ranks * cp))
                         continue;
