@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+from against_pytorch import cpu_name
+
 try:
     import numpy as np
 except ModuleNotFoundError:
@@ -160,7 +162,7 @@ def main():
             if len(theirs) != a.steps or off > 1e-3:
                 sys.exit(f"losses differ: {ours} {theirs}")
             rates.append([a.batch * a.seq / statistics.median(s[1:]) for s in (our_seconds, their_seconds)])
-    cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    cpu = cpu_name()
     ratios = sorted(x / y for x, y in rates)
     print(f"{cpu}; GPT-2 124M, batch {a.batch}, {a.seq} tokens, {a.threads} threads, "
           f"{a.rounds} rounds of {a.steps} steps")

@@ -16,6 +16,7 @@ one process with --threads threads, as titan then does. fsdp2 runs two processes
 compared with two ranks of titan. A benchmark, never a test.
 """
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -60,12 +61,23 @@ tokens.numpy().tofile(folder + "/tokens.bin")
 """
 
 
+def cpu_name():
+    """The processor's name; Arm's kernels know only the numbers of its designer and of its core."""
+    found = {}
+    for line in open("/proc/cpuinfo"):
+        key, _, value = line.partition(":")
+        found.setdefault(key.strip(), value.strip())
+    numbers = [f"{key} {found[key]}" for key in ("CPU implementer", "CPU part") if key in found]
+    return found.get("model name") or ", ".join(numbers) or "unknown processor"
+
+
 def run_titan(a, work, ranks, threads, dtype):
+    """Without a file of weights in `work`, titan makes its own."""
     out = os.path.join(work, "titan")
     subprocess.run(["rm", "-rf", out], check=True)
     command = [] if ranks == 1 else [os.path.join(ROOT, "tools/run-ranks"), str(ranks)]
     command += [a.titan, "train", "--model.name=llama3", "--model.flavor=hf", f"--model.hf_assets_path={work}",
-                "--checkpoint.initial_load_in_hf=true", "--checkpoint.enable=false", "--training.dataset=tokens_u16",
+                "--checkpoint.enable=false", "--training.dataset=tokens_u16",
                 f"--training.dataset_path={work}/tokens.bin", "--dataloader.shuffle=false",
                 f"--training.seq_len={a.seq}", f"--training.local_batch_size={a.batch // ranks}",
                 f"--training.global_batch_size={a.batch}",
@@ -73,6 +85,8 @@ def run_titan(a, work, ranks, threads, dtype):
                 "--lr_scheduler.decay_ratio=0", "--metrics.log_freq=1", f"--job.dump_folder={out}",
                 f"--parallelism.threads_per_rank={threads}", "--metrics.peak_flops=1e11",
                 f"--training.mixed_precision_param={dtype}"] + a.titan_options
+    if glob.glob(work + "/*.safetensors"):
+        command.append("--checkpoint.initial_load_in_hf=true")
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
@@ -143,7 +157,7 @@ def main():
                     sys.exit(f"{mode}: losses differ by {off:.1e}: {ours['losses']} {theirs['losses']}")
                 done.append({"titan": rate(a, ours), "torch": rate(a, theirs), "rss": ours["rss"] / theirs["rss"],
                              "off": off, "version": theirs["torch"]})
-    cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    cpu = cpu_name()
     print(f"{cpu}; {a.flavor}, seq {a.seq}, batch {a.batch}, {a.rounds} rounds of {a.steps} steps, "
           "the first not counted")
     for mode, done in pairs.items():

@@ -127,7 +127,7 @@ def main():
                     sys.exit(f"{mode}: losses differ by {off:.1e}: {ours['losses']} {theirs['losses']}")
                 done.append({"titan": against_pytorch.rate(a, ours), "torch": against_pytorch.rate(a, theirs),
                              "rss": ours["rss"] / theirs["rss"], "off": off, "version": theirs["version"]})
-    cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    cpu = against_pytorch.cpu_name()
     print(f"{cpu}, {a.threads} threads; debugmodel_moe, {a.layers} layers, seq {a.seq}, batch {a.batch}, {a.rounds} "
           f"rounds of {a.steps} steps, the first not counted; {next(iter(pairs.values()))[0]['version']}")
     for mode, done in pairs.items():

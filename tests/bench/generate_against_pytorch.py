@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from against_pytorch import FLAVORS, WRITE_MODEL
+from against_pytorch import FLAVORS, WRITE_MODEL, cpu_name
 
 TYPES = ("float32", "bfloat16")
 
@@ -103,7 +103,7 @@ def main():
                 last["titan", dtype] = run_titan(a, folder, dtype, prompts)
                 last["torch", dtype] = run_torch(a, folder, dtype, prompts)
             rounds.append({"-".join(key): rate(a, result) for key, result in last.items()})
-    cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    cpu = cpu_name()
     print(f"{cpu}, {a.threads} threads; {a.flavor}, {a.prompts} prompts of {a.prompt} tokens, {a.new} new; "
           f"PyTorch {last['torch', 'float32']['version']}")
     for key in rounds[0]:

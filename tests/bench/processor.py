@@ -3,9 +3,12 @@
 """The speed of titan on this host's processor, as one Markdown table: products of matrices by every kernel variant,
 training steps, FSDP on two ranks, a mixture of experts and generation in float32 and bfloat16, next to PyTorch.
 
-    tests/bench/processor.py --titan build/titan --python PYTHON_WITH_TRANSFORMERS [--quick | --long] [--rounds 1]
+    tests/bench/processor.py --titan build/titan [--python PYTHON_WITH_TRANSFORMERS] [--quick | --long] [--rounds 1]
         [--threads 2] [--only products,125M,debugmodel,fsdp,experts,generate] [--steps 3] [--skip WORD,...]
         [--out result.json]
+
+Without PyTorch, its columns stay empty. What fails, such as a way that this version of PyTorch does not know, is left
+out and named below the table. If TITAN_CPU is set, titan uses that variant of its kernels instead of its own choice.
 
 Each kind of work is done by all sides in turn, --rounds times; the numbers are medians, of tokens per second where
 nothing else is said. The last column is the number that counts: titan's type for this processor, that is, what its
@@ -19,10 +22,14 @@ sizes, a few minutes; it shows only that everything runs. --skip leaves out kern
 (pure, avx2). A benchmark, never a test. It needs a quiet machine and prints the load.
 """
 import argparse
+import array
 import contextlib
 import copy
 import json
 import os
+import random
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -60,15 +67,15 @@ print(json.dumps(best))
 
 @contextlib.contextmanager
 def variant(name):
-    """titan's commands use this variant of its kernels; None: the one that titan chooses."""
-    before = os.environ.pop("TITAN_CPU", None)
+    """titan's commands use this variant of its kernels; None: the one that titan or the user chooses."""
+    before = os.environ.get("TITAN_CPU")
     if name:
         os.environ["TITAN_CPU"] = name
     try:
         yield
     finally:
         os.environ.pop("TITAN_CPU", None)
-        if before:
+        if before is not None:
             os.environ["TITAN_CPU"] = before
 
 
@@ -79,18 +86,32 @@ def output(command):
     return done.stdout
 
 
-def cpu_lines():
+left_out = {}  # name -> why
+
+
+def attempt(name, work):
+    """The result of work(); None if it ends with a message, which is printed now and below the table: its last line, as
+    Python's messages have the cause there, except for titan's help."""
+    try:
+        return work()
+    except SystemExit as end:
+        lines = [line for line in str(end).strip().splitlines() if not line.startswith("help:")]
+        left_out[name] = lines[-1] if lines else "it failed"
+        print(f"{name} is left out: {left_out[name]}", file=sys.stderr, flush=True)
+        return None
+
+
+def cpu_line(name):
     """The processor: its name, its identification and its number of cores."""
     found = {}
     for line in open("/proc/cpuinfo"):
         key, _, value = line.partition(":")
         found.setdefault(key.strip(), value.strip())
-    name = found.get("model name") or found.get("CPU part") or "unknown processor"
-    numbers = ", ".join(f"{key} {found[key]}" for key in ("vendor_id", "cpu family", "model", "stepping")
-                        if key in found)
-    flags = [f for f in ("fma", "avx2", "avx512f", "avx512_bf16", "amx_bf16")
-             if f in found.get("flags", "").split()]
-    return f"{name} ({numbers}; {' '.join(flags)}), {os.cpu_count()} CPUs"
+    facts = [f"{key} {found[key]}" for key in ("vendor_id", "cpu family", "model", "stepping", "CPU implementer",
+                                               "CPU part") if key in found]
+    flags = found.get("flags", found.get("Features", "")).split()
+    known = [f for f in ("fma", "avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16") if f in flags]
+    return f"{name} ({', '.join(facts)}; {' '.join(known)}), {os.cpu_count()} CPUs"
 
 
 def load():
@@ -107,32 +128,46 @@ def variants_here(titan):
     return done.stderr.strip().split("one of ")[-1].split(", ")[::-1]  # the slowest one first
 
 
-def chosen(titan):
-    """The variant that titan chooses, and how it multiplies bfloat16."""
-    with variant(None):
-        kernels = json.loads(output([titan, "version", "--json"]))["kernels"]
-        words = next(c["found"] for c in json.loads(output([titan, "doctor", "--json"]))["checks"]
-                     if c["check"] == "cpu")
-    return kernels, words
+def host(titan):
+    """The variant in use, and the findings of titan doctor: check -> finding."""
+    kernels = json.loads(output([titan, "version", "--json"]))["kernels"]
+    done = subprocess.run([titan, "doctor", "--json"], capture_output=True, text=True)  # fails if something is wrong
+    return kernels, {c["check"]: c for c in json.loads(done.stdout)["checks"]}
+
+
+def recommended(words):
+    """The type that titan's banner recommends, from doctor's words about the kernels."""
+    by = re.search(r"products of bfloat16 by (\w+)", words)
+    rate = by and re.search(by[1] + r" runs at ([\d.e+]+) times", words)
+    return "bfloat16" if rate and float(rate[1]) > 1.0 else "float32"
 
 
 # --- products ---
+
+def bench(a):
+    """titan's rates, one record a round."""
+    return [json.loads(output([a.titan, "bench", "--only", "sgemm", "--seconds", str(a.product_seconds), "--json",
+                               f"--parallelism.threads_per_rank={a.threads}"])) for _ in range(a.rounds)]
+
 
 def products(a, here, kernels):
     """Rows of the table: the variant that titan chooses, against PyTorch, then the others."""
     rows, shapes = [], []
     for name in [kernels] + [name for name in here if name != kernels]:
         with variant(name):
-            runs = [json.loads(output([a.titan, "bench", "--only", "sgemm", "--seconds", str(a.product_seconds),
-                                       "--json", f"--parallelism.threads_per_rank={a.threads}"]))
-                    for _ in range(a.rounds)]
+            if name == kernels:
+                runs = bench(a)
+            else:
+                runs = attempt(f"products, {name}", lambda: bench(a))
+        if not runs:
+            continue
         shapes = [[row[side] for side in "mnk"] for row in runs[0]["sgemm"] if row["threads"] == a.threads]
         rates = {"titan float32": [r["sgemm_gflops"] for r in runs],
                  "titan bfloat16": [r["bgemm_gflops"] for r in runs]}
         by = f"{name}, {runs[0]['blas']}" if name == "blas" else name
         rows.append((f"products, GF/s, {by}", rates))
         print(rows[-1], file=sys.stderr, flush=True)
-    for _ in range(a.rounds):
+    for _ in range(a.rounds if a.torch else 0):
         found = json.loads(output([a.python, "-c", TORCH_PRODUCTS, str(a.threads), str(a.product_seconds),
                                    json.dumps(shapes)]))
         for dtype, rate in found.items():
@@ -147,7 +182,7 @@ def sides_of(a, ways):
     sides = [("titan float32", "float32", None, None), ("titan bfloat16", "bfloat16", None, None)]
     sides += [(f"titan bfloat16 {name}", "bfloat16", name, None) for name in a.others]
     return sides + [(f"PyTorch {dtype} {way}", dtype, None, way) for dtype in ways for way in ways[dtype]
-                    if way not in a.skip]
+                    if a.torch and way not in a.skip]
 
 
 def check_losses(results, close):
@@ -160,20 +195,38 @@ def check_losses(results, close):
             sys.exit(f"{name}: losses differ from titan's by {off:.1e}: {ours[dtype]['losses']} {result['losses']}")
 
 
-def race(a, sides, run_titan, run_torch, rate, close=None):
+def race(a, work, sides, run_titan, run_torch, rate, close=None):
     """Runs all sides in turn. name -> rates, one a round"""
     rates = {name: [] for name, *_ in sides}
     for _ in range(a.rounds):
         results = {}
         for name, dtype, kernels, way in sides:
-            with variant(kernels):
-                results[name] = run_torch(dtype, way) if way else run_titan(dtype)
-            print(f"{name}: {rate(results[name]):.1f} tokens/s", file=sys.stderr, flush=True)
+            if way:
+                result = attempt(f"{work}, {name}", lambda: run_torch(dtype, way))
+            else:
+                with variant(kernels):
+                    result = run_titan(dtype)
+            if result:
+                results[name] = result
+                print(f"{name}: {rate(result):.1f} tokens/s", file=sys.stderr, flush=True)
         if close:
             check_losses(results, close)
         for name, result in results.items():
             rates[name].append(rate(result))
-    return rates
+    return {name: r for name, r in rates.items() if r}
+
+
+def write_model(a, config, folder, tokens, script):
+    """A model and a file of tokens, by a script for PyTorch. Without PyTorch titan makes the weights, the same ones in
+    every run."""
+    if a.torch:
+        output([a.python, "-c", script, json.dumps(config), folder, str(tokens)])
+        return
+    with open(folder + "/config.json", "w") as f:
+        json.dump({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]} | config, f)
+    numbers = random.Random(7)
+    with open(folder + "/tokens.bin", "wb") as f:
+        array.array("H", (numbers.randrange(config["vocab_size"]) for _ in range(tokens))).tofile(f)
 
 
 def llama(flavor):
@@ -190,9 +243,9 @@ def train(a, flavor, ranks):
         ways = ways | {"float32": ways["float32"][:1]}
     threads = a.threads if ranks == 1 else 1
     with tempfile.TemporaryDirectory() as work:
-        output([a.python, "-c", against_pytorch.WRITE_MODEL, json.dumps(llama(flavor)), work,
-                str(a.steps * a.batch * a.seq + a.seq)])
-        return race(a, sides_of(a, ways), lambda dtype: against_pytorch.run_titan(a, work, ranks, threads, dtype),
+        write_model(a, llama(flavor), work, a.steps * a.batch * a.seq + a.seq, against_pytorch.WRITE_MODEL)
+        return race(a, flavor, sides_of(a, ways),
+                    lambda dtype: against_pytorch.run_titan(a, work, ranks, threads, dtype),
                     lambda dtype, way: against_pytorch.run_other(a, work, way),
                     lambda result: against_pytorch.rate(a, result), against_pytorch.CLOSE)
 
@@ -206,12 +259,21 @@ def experts(a):
     if a.quick:
         config |= {"num_experts": 8, "num_experts_per_tok": 2}
     with tempfile.TemporaryDirectory() as work:
-        output([a.python, "-c", experts_against_pytorch.WRITE_MODEL, json.dumps(config), work,
-                str((a.steps * a.batch + 1) * a.seq)])
-        return race(a, sides_of(a, ways),
+        write_model(a, config, work, (a.steps * a.batch + 1) * a.seq, experts_against_pytorch.WRITE_MODEL)
+        return race(a, "experts", sides_of(a, ways),
                     lambda dtype: experts_against_pytorch.run_titan(a, work, ours[dtype]),
                     lambda dtype, way: experts_against_pytorch.run_torch(a, work, way),
                     lambda result: against_pytorch.rate(a, result), experts_against_pytorch.CLOSE)
+
+
+def train_once(a, work):
+    """A model in bfloat16 that titan trained for one step."""
+    once = copy.copy(a)
+    once.seq, once.batch, once.steps = 16, 1, 1
+    once.titan_options = ["--checkpoint.enable=true"]
+    against_pytorch.run_titan(once, work, 1, a.threads, "float32")
+    output([a.titan, "ckpt", "consolidate", work + "/titan", work + "/half", "--format", "hf", "--dtype", "bfloat16"])
+    return work + "/half"
 
 
 def generate(a):
@@ -221,9 +283,13 @@ def generate(a):
     texts = [[(7 + 31 * p + 17 * i * i) % config["vocab_size"] for i in range(length)] for p in range(prompts)]
     ways = {dtype: ("transformers",) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as work:
-        output([a.python, "-c", against_pytorch.WRITE_MODEL, json.dumps(config), work, "1"])
-        folder = generate_against_pytorch.to_bfloat16(a, work)
-        return race(a, sides_of(a, ways), lambda dtype: generate_against_pytorch.run_titan(a, folder, dtype, texts),
+        write_model(a, config, work, 64, against_pytorch.WRITE_MODEL)
+        if a.torch:
+            folder = generate_against_pytorch.to_bfloat16(a, work)
+        else:
+            folder = train_once(a, work)
+        return race(a, "generate", sides_of(a, ways),
+                    lambda dtype: generate_against_pytorch.run_titan(a, folder, dtype, texts),
                     lambda dtype, way: generate_against_pytorch.run_torch(a, folder, dtype, texts),
                     lambda result: generate_against_pytorch.rate(a, result))
 
@@ -281,11 +347,12 @@ def main():
             parser.error(f"--only {word}: not one of {', '.join(WORKS)}")
     if not os.access(a.titan, os.X_OK):
         parser.error(f"no program at '{a.titan}'")
-    try:
-        versions = output([a.python, "-c", "import numpy, safetensors, torch, transformers\n"
-                           "print('PyTorch', torch.__version__ + ', transformers', transformers.__version__)"]).strip()
-    except OSError:
+    if not shutil.which(a.python):
         parser.error(f"no program '{a.python}'")
+    versions = attempt("PyTorch", lambda: output(
+        [a.python, "-c", "import numpy, safetensors, torch, transformers\n"
+         "print('PyTorch', torch.__version__ + ', transformers', transformers.__version__)"]).strip())
+    a.torch = versions is not None
     began = time.monotonic()
     a.rounds = a.rounds or (3 if a.long else 1)
     a.steps = a.steps or (2 if a.quick else 4 if a.long else 3)
@@ -299,12 +366,15 @@ def main():
     here = [name for name in variants_here(a.titan) if name not in a.skip]
     if not a.long and len(here) > 2:  # emulated multiply-adds take minutes
         here = [name for name in here if name != "generic"]
-    kernels, words = chosen(a.titan)
-    picks = "float32" if "widened" in words else "bfloat16"
+    kernels, findings = host(a.titan)
+    words = findings["cpu"]["found"]
+    busy = findings["load"]["level"] != "ok"
     # the other ways to multiply bfloat16 with the same float32 kernels
     wide = [name for name in here if name not in ("blas", "generic", "avx2", "neon")]
     a.others = [name for name in wide if a.long and name != kernels and kernels in wide]
-    print(f"{cpu_lines()}; {a.threads} threads; titan's choice: {words}; {versions}; {load()}"
+    cpu = cpu_line(findings["cores"]["found"].split(", ")[0])
+    print(f"{cpu}; {a.threads} threads; titan's choice: {words}; {versions or 'no PyTorch'}; "
+          f"{findings['load']['found'] if busy else load()}"
           f"{'; --quick: these numbers mean nothing' if a.quick else ''}\n")
     rows, flavor = [], "debugmodel" if a.quick else "125M"
     for word in a.only.split(","):
@@ -319,11 +389,13 @@ def main():
         else:
             word = flavor if word == "125M" else word
             rows.append((word, train(a, word, 1)))
-    table(rows, picks)
+    table(rows, recommended(words))
+    for name, why in left_out.items():
+        print(f"\nleft out: {name}: {why}")
     print(f"\n{load()} at the end; {time.monotonic() - began:.0f} s; rounds of {a.steps} steps: {a.rounds}")
     if a.out:
         with open(a.out, "w") as f:
-            json.dump({"cpu": cpu_lines(), "kernels": kernels, "rates": dict(rows)}, f, indent=1)
+            json.dump({"cpu": cpu, "kernels": kernels, "rates": dict(rows)}, f, indent=1)
 
 
 if __name__ == "__main__":

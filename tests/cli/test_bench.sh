@@ -182,6 +182,16 @@ case_scripts_say_what_is_missing() {
     expect_err "no program at 'nowhere/titan'"
 }
 
+case_the_table_of_a_processor_needs_no_pytorch() {
+    python3 "$TITAN_SOURCE/tests/bench/processor.py" --titan "$TITAN" --python false --quick \
+        --only products,debugmodel --skip blas,generic,avx2,avx512,avx512_bf16,amx,neon >out 2>err && code=0 || code=$?
+    expect_ok
+    expect_out "no PyTorch.*--quick: these numbers mean nothing"
+    expect_out "^[|] products, GF/s, [a-z0-9_]+ [|] [0-9.,]+ [|] [0-9.,]+ [|]  [|]"
+    expect_out "^[|] debugmodel [|] [0-9.,]+ [|] [0-9.,]+ [|]  [|]"
+    expect_out "^left out: PyTorch: "
+}
+
 case_wrong_command_lines() {
     run bench --only sgem
     expect_error 2 "--only 'sgem' cannot be measured" "help: a list of sgemm, memory"
