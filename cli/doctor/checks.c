@@ -237,6 +237,10 @@ int tt_check_blas(const struct tt_doctor *d, struct tt_finding *f)
         tt_finding_fail(f, rc);
         return 0;
     }
+    if (rc < 0) {
+        tt_finding_add(f, "none, and not needed: titan multiplies matrices itself on this processor");
+        return 0;
+    }
     tt_finding_add(f, "%s", tt_blas_library());
     tt_finding_add(f, "%s kernels%s", tt_blas_kernel(),
                    is_slow(tt_blas_kernel()) ? ", which are older than this processor" : "");

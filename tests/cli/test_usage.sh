@@ -99,6 +99,8 @@ case_openblas_is_missing() {
     TITAN_CPU=blas run doctor
     expect_code 2
     expect_out "^error +blas +OpenBLAS, which multiplies matrices, cannot be loaded"
+    TITAN_CPU=generic run doctor
+    expect_out "^ok +blas +none, and not needed"
 }
 
 case_unknown_command_names_the_nearest() {
