@@ -713,8 +713,8 @@ int tt_hf_adapter_config(struct tt_copying *c)
         "{s:s, s:s, s:o, s:I, s:o, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:o, s:n, s:o, s:o, s:n, s:n, s:n}", "peft_type",
         "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base_of(c->source[0]->manifest.meta), "r",
         (json_int_t)lora->rank, "lora_alpha", alpha, "lora_dropout", lora->dropout, "bias", "none", "fan_in_fan_out", 0,
-        "inference_mode", 1, "init_lora_weights", 1, "use_dora", 0, "use_rslora", lora->rslora, "target_modules",
-        modules, "modules_to_save", "rank_pattern", json_object(), "alpha_pattern", json_object(),
+        "inference_mode", 1, "init_lora_weights", 1, "use_dora", lora->dora, "use_rslora", lora->rslora,
+        "target_modules", modules, "modules_to_save", "rank_pattern", json_object(), "alpha_pattern", json_object(),
         "layers_to_transform", "layers_pattern", "revision");
     char *text;
     int rc;

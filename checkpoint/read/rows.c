@@ -277,8 +277,20 @@ static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float 
     return rc;
 }
 
-/* Adds the product of a parameter's adapter to its rows [row, row + n), which are in `data` (n, columns). The sum is
- * computed in double and rounded once. */
+/* Divides a row by its norm and multiplies it by its magnitude; a row of zeros stays as it is. */
+static void magnify(double *row, int64_t width, float magnitude)
+{
+    double squares = 0.0, factor;
+
+    for (int64_t c = 0; c < width; c++)
+        squares += row[c] * row[c];
+    factor = squares > 0.0 ? (double)magnitude / sqrt(squares) : 1.0;
+    for (int64_t c = 0; c < width; c++)
+        row[c] *= factor;
+}
+
+/* Adds the product of a parameter's adapter to its rows [row, row + n), which are in `data` (n, columns), and with DoRA
+ * sets their norms. This is computed in double and rounded once. */
 static int merge(struct tt_weights *w, int param, int64_t row, int64_t n, float *data)
 {
     const struct tt_model *model = w->model;
@@ -287,20 +299,28 @@ static int merge(struct tt_weights *w, int param, int64_t row, int64_t n, float 
     float *a = tt_calloc_for((size_t)(rank * width), sizeof *a, model->params[model->params[param].lora_a].name);
     float *b = tt_calloc_for((size_t)(n * rank), sizeof *b, model->params[model->params[param].lora_b].name);
     double *sum = tt_calloc_for((size_t)width, sizeof *sum, model->params[param].name);
-    int rc = a && b && sum ? 0 : TT_ENOMEM;
+    float *m = tt_calloc_for((size_t)n, sizeof *m, model->params[param].name);
+    int rc = a && b && sum && m ? 0 : TT_ENOMEM, magnitudes = model->params[param].lora_m;
 
     TT_TRY(rc);
     TT_TRY(read_counterpart(w, model->params[param].lora_a, 0, rank, a));
     TT_TRY(read_counterpart(w, model->params[param].lora_b, row, n, b));
+    if (magnitudes)
+        TT_TRY(read_counterpart(w, magnitudes, row, n, m));
     for (int64_t r = 0; r < n; r++, data += width) {
         memset(sum, 0, (size_t)width * sizeof *sum);
         for (int64_t k = 0; k < rank; k++)
             for (int64_t c = 0; c < width; c++)
                 sum[c] += (double)b[r * rank + k] * (double)a[k * width + c];
         for (int64_t c = 0; c < width; c++)
-            data[c] = (float)((double)data[c] + scale * sum[c]);
+            sum[c] = (double)data[c] + scale * sum[c];
+        if (magnitudes)
+            magnify(sum, width, m[r]);
+        for (int64_t c = 0; c < width; c++)
+            data[c] = (float)sum[c];
     }
 out:
+    tt_free(m);
     tt_free(a);
     tt_free(b);
     tt_free(sum);

@@ -292,9 +292,9 @@ static void print_adapters(struct tt_text *out, const struct tt_model *model)
         (void)snprintf(dropout, sizeof dropout, ", dropout %g", lora->dropout);
     if (lora->rank)
         tt_text_add(out,
-                    "  lora     rank %" PRId64 ", alpha %g%s%s on %d layers%s%s; %s of %s parameters are trained\n",
-                    lora->rank, lora->alpha, lora->rslora ? " / sqrt(rank)" : "", dropout, n,
-                    lora->packing ? ", frozen weights in " : "", lora->packing ? tt_packing_name(lora->packing) : "",
+                    "  lora     rank %" PRId64 ", alpha %g%s%s%s on %d layers%s%s; %s of %s parameters are trained\n",
+                    lora->rank, lora->alpha, lora->rslora ? " / sqrt(rank)" : "", lora->dora ? ", DoRA" : "", dropout,
+                    n, lora->packing ? ", frozen weights in " : "", lora->packing ? tt_packing_name(lora->packing) : "",
                     tt_text_count(trained, sizeof trained, tt_model_n_trained(model)),
                     tt_text_count(all, sizeof all, tt_model_n_elements(model)));
 }

@@ -225,6 +225,13 @@ static void adapters_are_dropped_out(const struct tt_config *cfg, struct tt_text
                          "help: set lora.rank, or lora.dropout to 0");
 }
 
+static void adapters_have_magnitudes(const struct tt_config *cfg, struct tt_text *why)
+{
+    if (cfg->lora.dora && !cfg->lora.rank && !cfg->checkpoint.initial_load_path)
+        tt_text_add(why, "magnitudes (DoRA) are of weights with adapters, and with lora.rank 0 there are none\n"
+                         "help: set lora.rank, or lora.dora to false");
+}
+
 /* This export cannot be made from a checkpoint without the frozen weights. */
 static void base_is_exported(const struct tt_config *cfg, struct tt_text *why)
 {
@@ -330,6 +337,7 @@ static const struct {
     RULE(lora_has_modules, TT_KEY(lora.target_modules), TT_KEY(lora.rank)),
     RULE(base_is_frozen, TT_KEY(lora.base_dtype), TT_KEY(lora.rank)),
     RULE(adapters_are_dropped_out, TT_KEY(lora.dropout), TT_KEY(lora.rank)),
+    RULE(adapters_have_magnitudes, TT_KEY(lora.dora), TT_KEY(lora.rank)),
     RULE(base_is_exported, TT_KEY(checkpoint.last_save_in_hf), TT_KEY(lora.base_dtype)),
     RULE(new_rows_are_trained, TT_KEY(checkpoint.initial_load_extend_vocabulary), TT_KEY(lora.rank)),
     RULE(weights_are_loaded, TT_KEY(checkpoint.initial_load_extend_vocabulary),

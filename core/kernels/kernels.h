@@ -52,6 +52,10 @@
  *   cross_entropy_grad  also turns the logits into scale * the gradient of loss + z, which is
  *                       (1 + 2 z_loss l) * softmax - one_hot, or softmax - one_hot without z; rows of ignored labels
  *                       into 0
+ *   dora_fwd            y = x m / sqrt(squares), element by element of every row; y may be x. squares below the
+ *                       smallest normal float count as that: a row of zeros of the weight yields 0
+ *   dora_bwd            dx = [acc +] dy m / sqrt(squares), dm = the sum over the rows of dy x / sqrt(squares); acc may
+ *                       be NULL, dx or other memory
  *   dropout             y = [acc +] x times 0 or dropout->scale, whichever the random number of the element says; y may
  *                       be x or acc. Elements have the numbers first, first + 1, ...
  *   exp                 y = e^x as in the variant's other kernels; 0 where that is denormal; y may be x
@@ -81,6 +85,7 @@
  *   rmsnorm_bwd         dx = [acc +] gradient, dw = the sum over these rows of dy x rstd; acc NULL, dx or other memory
  *   rope                rotates the pairs of every head by the angle of the row's position; the table has rows of
  *                       tt_rope_rotated floats; y may be x
+ *   row_squares         the sum of (w[i] + b[0] a[i] + b[1] a[stride + i] + ...)^2, with `rank` numbers b
  *   scale               y = factor x; y may be x
  *   scatter_add         dw[tokens[i]] += dx[i] for i = 0..n-1 in order, `columns` columns of rows of `width`; a token
  *                       is in the range of dw's rows (the loader checks)

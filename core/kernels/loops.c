@@ -166,3 +166,18 @@ void tt_exp_loops(float *y, const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++)
         y[i] = tt_expf(x[i]);
 }
+
+void tt_row_squares_loops(float *sum, const float *w, const float *a, const float *b, int64_t rank, int64_t stride,
+                          int64_t width)
+{
+    double squares = 0.0;
+
+    for (int64_t i = 0; i < width; i++) {
+        float v = w[i];
+
+        for (int64_t k = 0; k < rank; k++)
+            v += b[k] * a[k * stride + i];
+        squares += (double)v * (double)v;
+    }
+    *sum = (float)squares;
+}

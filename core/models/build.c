@@ -305,29 +305,54 @@ static int dropped(struct tt_build *b, const char *name, int a, int x)
     return x;
 }
 
-/* Scales the narrow product, which is cheaper than scaling the wide one. Parts of one tensor share it. */
-static int adapter(struct tt_build *b, const char *name, const char *weight, int x)
+/* The product with the adapter. Scales the narrow product, which is cheaper than scaling the wide one. Parts of one
+ * tensor share it. */
+static int adapter(struct tt_build *b, const char *name, const char *weight, int a, int x)
 {
     struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
-    int a = b->model->params[b->next_param].lora_a;
 
     if (b->narrow_of != a) {
-        b->narrow = part(b, TT_OP_LINEAR, name, "lora_a", dropped(b, name, a, x),
-                         tt_build_param(b, weight, "lora_a.weight"), NULL);
+        b->dropped = dropped(b, name, a, x);
+        b->lora_a = tt_build_param(b, weight, "lora_a.weight");
+        b->narrow = part(b, TT_OP_LINEAR, name, "lora_a", b->dropped, b->lora_a, NULL);
         b->narrow = part(b, TT_OP_SCALE, name, "lora_scale", b->narrow, TT_NONE, &attr);
         b->narrow_of = a;
     }
     return part(b, TT_OP_LINEAR, name, "lora_b", b->narrow, tt_build_param(b, weight, "lora_b.weight"), NULL);
 }
 
+/* y = x m / |W + s B A|, where x is the product with W and the adapter. */
+static int magnified(struct tt_build *b, const char *name, const char *weight, int w, int x)
+{
+    struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
+    int of[3] = {w, b->lora_a, tt_build_param(b, weight, "lora_b.weight")}, in[3], y;
+
+    add_node(b, TT_OP_ROW_SQUARES, name, "squares", of, 3, &attr, 1, &in[2]);
+    in[0] = x;
+    in[1] = tt_build_param(b, weight, "lora_m.weight");
+    add_node(b, TT_OP_DORA, name, "magnified", in, 3, NULL, 1, &y);
+    return y;
+}
+
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    int in[2] = {x, tt_build_param(b, weight, "weight")}, base;
+    const struct tt_attr minus = {.scale = -1.0F};
+    int in[2] = {x, tt_build_param(b, weight, "weight")}, base, added, of_dropped, y;
+    const struct tt_param *param = &b->model->params[b->next_param];
 
-    if (!b->model->params[b->next_param].adapted)
+    if (!param->adapted)
         return node(b, TT_OP_LINEAR, name, in, 2, NULL);
     base = part(b, TT_OP_LINEAR, name, "base", x, in[1], NULL);
-    return tt_build_add(b, name, base, adapter(b, name, weight, x));
+    added = adapter(b, name, weight, param->lora_a, x);
+    if (!param->lora_m)
+        return tt_build_add(b, name, base, added);
+    if (b->dropped == x)
+        return magnified(b, name, weight, in[1], part(b, TT_OP_ADD, name, "sum", base, added, NULL));
+    /* as in PEFT, the frozen product is of x, and what DoRA adds to it is of the x that dropout leaves */
+    of_dropped = part(b, TT_OP_LINEAR, name, "of_dropped", b->dropped, in[1], NULL);
+    y = magnified(b, name, weight, in[1], part(b, TT_OP_ADD, name, "sum", of_dropped, added, NULL));
+    of_dropped = part(b, TT_OP_SCALE, name, "less", of_dropped, TT_NONE, &minus);
+    return tt_build_add(b, name, part(b, TT_OP_ADD, name, "base_less", base, of_dropped, NULL), y);
 }
 
 int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int x)

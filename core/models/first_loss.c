@@ -218,7 +218,11 @@ static bool carry(const struct walk *w, const struct tt_node *node)
             *out = shift(*out, square_of(&w->model->params[w->graph->values[node->in[2]].param]));
         return true;
     case TT_OP_ROPE:
+    case TT_OP_DORA: /* at first, m is the norm */
         *out = x;
+        return true;
+    case TT_OP_ROW_SQUARES: /* only DORA reads it */
+        *out = (struct moments){0};
         return true;
     case TT_OP_SCALE:
         *out = scale(x, (double)node->attr.scale);

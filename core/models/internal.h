@@ -88,9 +88,10 @@ struct tt_build {
     int64_t seq_len;     /* length of the context: T, or cache_len */
     int layer;           /* the block, or TT_NONE */
     char prefix[32];
-    bool trains;           /* there is dropout */
-    int next_param;        /* where the search for a parameter by name begins: after the last one found */
-    int narrow, narrow_of; /* the scaled product with A of the last adapter, and A's parameter */
+    bool trains;    /* there is dropout */
+    int next_param; /* where the search for a parameter by name begins: after the last one found */
+    /* of the last adapter: its input, A, the scaled product with A, and A's parameter */
+    int dropped, lora_a, narrow, narrow_of;
 };
 
 /**

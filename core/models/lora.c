@@ -77,19 +77,23 @@ bool tt_lora_is_layer(const struct tt_param *param)
 
 bool tt_lora_is_name(const char *name)
 {
-    static const char *const ends[] = {".lora_a.weight", ".lora_b.weight", ".lora_A.weight", ".lora_B.weight"};
-    size_t size = strlen(name), n = strlen(ends[0]);
+    static const char *const ends[] = {".lora_a.weight", ".lora_b.weight", ".lora_A.weight",
+                                       ".lora_B.weight", ".lora_m.weight", ".lora_magnitude_vector"};
+    size_t size = strlen(name);
 
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t n = strlen(ends[i]);
+
         if (size > n && strcmp(name + size - n, ends[i]) == 0)
             return true;
+    }
     return false;
 }
 
-/* "<prefix><name without .weight>.<which>.weight" */
+/* "<prefix><name without .weight>.<which>" */
 static char *name_of(const char *prefix, const char *name, const char *which)
 {
-    return tt_format("%s%.*s.%s%s", prefix, (int)(strlen(name) - (sizeof weight - 1)), name, which, weight);
+    return tt_format("%s%.*s.%s", prefix, (int)(strlen(name) - (sizeof weight - 1)), name, which);
 }
 
 static struct tt_param *add(struct tt_model *model, const struct tt_param *of, const char *ours, const char *theirs)
@@ -109,7 +113,7 @@ static struct tt_param *add(struct tt_model *model, const struct tt_param *of, c
 static void add_a(struct tt_model *model, const struct tt_param *of)
 {
     double bound = 1.0 / sqrt((double)of->shape[1]);
-    struct tt_param *p = add(model, of, "lora_a", "lora_A");
+    struct tt_param *p = add(model, of, "lora_a.weight", "lora_A.weight");
 
     p->shape[0] = model->dims.lora.rank;
     p->shape[1] = of->shape[1];
@@ -119,13 +123,13 @@ static void add_a(struct tt_model *model, const struct tt_param *of)
     p->tp = of->tp == TT_TP_COLUMNS ? TT_TP_COLUMNS : TT_TP_WHOLE; /* A is cut like the weight's columns */
 }
 
-/* The rows of B are the weight's rows. */
-static void add_b(struct tt_model *model, const struct tt_param *of)
+/* A parameter whose rows are the weight's rows. */
+static struct tt_param *add_rows(struct tt_model *model, const struct tt_param *of, const char *ours,
+                                 const char *theirs)
 {
-    struct tt_param *p = add(model, of, "lora_b", "lora_B");
+    struct tt_param *p = add(model, of, ours, theirs);
 
     p->shape[0] = of->shape[0];
-    p->shape[1] = model->dims.lora.rank;
     p->init = TT_PARAM_ZEROS;
     p->tp = of->tp == TT_TP_ROWS ? TT_TP_ROWS : TT_TP_WHOLE;
     p->hf_transform = of->hf_transform;
@@ -134,6 +138,22 @@ static void add_b(struct tt_model *model, const struct tt_param *of)
     p->hf_parts = of->hf_parts;
     p->hf_row = of->hf_row;
     p->hf_rows = of->hf_rows;
+    return p;
+}
+
+static void add_b(struct tt_model *model, const struct tt_param *of)
+{
+    add_rows(model, of, "lora_b.weight", "lora_B.weight")->shape[1] = model->dims.lora.rank;
+}
+
+/* Magnitudes, one for each row. */
+static void add_m(struct tt_model *model, const struct tt_param *of)
+{
+    struct tt_param *p = add_rows(model, of, "lora_m.weight", "lora_magnitude_vector");
+
+    p->ndim = 1;
+    p->init = TT_PARAM_CONSTANT;
+    p->low = (double)TT_LORA_NO_MAGNITUDE;
 }
 
 /* Adds a weight and its adapter. Weights that are parts of one tensor must come one after the other; they share A. */
@@ -151,7 +171,10 @@ static void add_adapted(struct tt_model *model, const struct tt_param *of)
     p = &model->params[at];
     p->lora_a = of->hf_part == 0 ? at + 1 : model->params[before].lora_a;
     p->lora_b = model->n_params;
+    p->lora_m = model->dims.lora.dora ? model->n_params + 1 : 0;
     add_b(model, of);
+    if (model->dims.lora.dora)
+        add_m(model, of);
 }
 
 /* Packs the weight of a layer. */

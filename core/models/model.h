@@ -21,6 +21,7 @@ struct tt_lora {
     int64_t rank; /* 0: none */
     double alpha;
     bool rslora;                /* the factor is alpha / sqrt(rank), not alpha / rank */
+    bool dora;                  /* the rows of the weights have magnitudes of their own */
     double dropout;             /* share of the input of A that is 0 in training */
     unsigned modules;           /* which linear layers have one: bits of tt_lora_modules */
     const char *const *targets; /* the words that say so, with more of them; their owner is the model of the dims */
@@ -148,12 +149,12 @@ struct tt_param {
     bool frozen; /* not trained: it has neither a gradient nor moments */
     bool buffer; /* frozen, in float32 whatever the weights are, and whole on every rank of its stage */
     enum tt_packing_choice packing; /* of a frozen matrix: how a run keeps its rows */
-    bool adapted; /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
-    int lora_a, lora_b;
-    bool adapter;    /* A or B of an adapter */
-    bool of_experts; /* dimension 0 is the experts of a layer */
-    bool vectors;    /* its rows are vectors that are trained like other vectors, not one matrix */
-    char *hf_name;   /* NULL: it does not exist in Hugging Face's class */
+    bool adapted;               /* it has a low-rank adapter, of which lora_a and lora_b are the parameters A and B */
+    int lora_a, lora_b, lora_m; /* and lora_m the magnitudes of the rows; 0: there are none */
+    bool adapter;               /* A, B or the magnitudes of an adapter */
+    bool of_experts;            /* dimension 0 is the experts of a layer */
+    bool vectors;               /* its rows are vectors that are trained like other vectors, not one matrix */
+    char *hf_name;              /* NULL: it does not exist in Hugging Face's class */
     enum tt_hf_transform hf_transform;
     int hf_heads;            /* heads along dimension 0, for TT_HF_ROPE_PAIRS and TT_HF_HEADS_IN_TURN */
     int hf_part, hf_parts;   /* their tensor contains hf_parts parameters along dimension 0; 0: only this one */

@@ -104,6 +104,7 @@ static const struct field {
     F("lora", "rank", INT, NEEDED, lora.rank)
     F("lora", "alpha", REAL, NEEDED, lora.alpha)
     F("lora", "rslora", BOOL, IF_SET, lora.rslora)
+    F("lora", "dora", BOOL, IF_SET, lora.dora)
     F("lora", "dropout", REAL, IF_SET, lora.dropout)
 /* clang-format on */
 #undef F

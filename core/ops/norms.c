@@ -13,6 +13,7 @@
  *     groups add these grain by grain, and ADD_GRAINS ends the sum. So ranks that share the rows add the same terms.
  */
 #include "core/kernels/kernels.h"
+#include "core/math/tree.h"
 #include "core/ops/rule.h"
 
 enum { SUM_ROWS = 64 };
@@ -346,4 +347,239 @@ const struct tt_op_row tt_op_layernorm_bwd = {
     .flops = 14.0,
     .scratch_bytes = tt_op_sums_scratch,
     .alias = {6, 7, 8},
+};
+
+/*
+ * ROW_SQUARES: the sums of the squares of the rows of W + scale B A, which is a frozen weight with its adapter.
+ *   in   w (O, I), a (r, I), b (O, r)      out  squares (O)
+ *   attr scale, in (I): with grains, their sums are added as a tree; partial: the sum is a term of a sum over ranks
+ *   No backward, because DoRA takes the norms of rows as constants.
+ *
+ * DORA (Liu et al. 2024): y = x m / sqrt(squares), element by element of every row.
+ *   in   x (N, O), m (O), squares (O)      out  y (N, O), may take x's memory
+ *
+ * DORA_BWD:
+ *   in   dy, x (N, O), m, squares, acc_dx (N, O) or none, acc_dm (O) or none
+ *   out  dx = [acc_dx +] ..., may take acc_dx's memory; dm (O) = [acc_dm +] ..., may take acc_dm's
+ *   dm is summed like dw of RMSNORM.      attr rows (N)
+ */
+
+enum { SQUARED_ROWS = 16, FLOATS_OF_LINE = 16 };
+
+static int squares_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value *w = &graph->values[node->in[0]], *a = &graph->values[node->in[1]];
+    int64_t rows = tt_value_rows(w), rank = tt_value_rows(a);
+
+    if (w->ndim != 2 || !tt_op_acc_fits(graph, node, 1, rank, tt_value_width(w)) ||
+        !tt_op_acc_fits(graph, node, 2, rows, rank) || !tt_grain_fits(&node->attr.in, tt_value_width(w)))
+        return tt_op_mismatch(graph, node, "w (O, I), a (r, I), b (O, r)");
+    return tt_op_output(graph, node, 0, name, NULL, 1, &rows);
+}
+
+struct squaring {
+    const struct tt_call *call;
+    const float *a;
+    float *work;          /* of each worker: the columns of a row of w, and its row of b */
+    int64_t first, width; /* columns */
+    float *to;
+};
+
+/* Columns of a row of a value as floats, of the type in which products read them. */
+static const float *row_of(const struct tt_call *call, int i, int64_t row, int64_t first, int64_t n, float *room)
+{
+    const struct tt_value *value = tt_call_in(call, i);
+    int64_t width = tt_value_width(value);
+
+    if (!value->packing && value->dtype == TT_F32)
+        return (const float *)call->in[i] + row * width + first;
+    if (!value->packing) {
+        tt_kernels()->bf16_widen(room, (const tt_bf16 *)call->in[i] + row * width + first, n);
+        return room;
+    }
+    tt_unpack(value->packing, (const char *)call->in[i] + row * tt_packing_row_bytes(value->packing, width), width,
+              first, n, room);
+    for (int64_t k = 0; value->dtype == TT_BF16 && k < n; k++)
+        room[k] = tt_bf16_to_float(tt_bf16_from_float(room[k]));
+    return room;
+}
+
+static int64_t work_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *a = &graph->values[node->in[1]];
+
+    return tt_round_up(tt_value_width(a) + 2 * tt_value_rows(a), FLOATS_OF_LINE);
+}
+
+static void square_rows(void *arg, int64_t tile, int worker)
+{
+    const struct squaring *s = arg;
+    const struct tt_call *call = s->call;
+    struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), SQUARED_ROWS, tile);
+    int64_t rank = tt_value_rows(tt_call_in(call, 1)), stride = tt_value_width(tt_call_in(call, 1));
+    float *work = s->work + worker * work_floats(call->graph, call->node), *b = work + stride;
+
+    for (int64_t r = part.begin; r < part.begin + part.n; r++) {
+        const float *of = row_of(call, 2, r, 0, rank, b + rank);
+
+        for (int64_t k = 0; k < rank; k++)
+            b[k] = call->node->attr.scale * of[k];
+        tt_kernels()->row_squares(s->to + r, row_of(call, 0, r, s->first, s->width, work), s->a + s->first, b, rank,
+                                  stride, s->width);
+    }
+}
+
+static void square_grain(void *arg, int64_t grain, float *to)
+{
+    struct squaring *s = arg;
+    int64_t all = tt_value_width(tt_call_in(s->call, 0)), size = tt_grain_or(&s->call->node->attr.in, all);
+
+    s->first = grain * size;
+    s->width = all - s->first < size ? all - s->first : size;
+    s->to = to;
+    tt_team_run(s->call->team, tt_tiles(tt_value_rows(tt_call_in(s->call, 0)), SQUARED_ROWS), square_rows, s);
+}
+
+static int64_t grains_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t width = tt_value_width(&graph->values[node->in[0]]);
+
+    return tt_tiles(width, tt_grain_or(&node->attr.in, width));
+}
+
+/* Scratch: A as floats, a stack of sums, the work of each worker. */
+static int64_t a_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return tt_round_up(tt_value_elements(&graph->values[node->in[1]]), FLOATS_OF_LINE);
+}
+
+static int64_t stack_floats(const struct tt_graph *graph, const struct tt_node *node)
+{
+    int64_t n = tt_value_rows(&graph->values[node->in[0]]);
+
+    return tt_round_up(tt_tree_stack_depth(grains_of(graph, node)) * n, FLOATS_OF_LINE);
+}
+
+static void squares_run(const struct tt_call *call)
+{
+    float *a = call->scratch, *stack = a + a_floats(call->graph, call->node);
+    struct squaring s = {.call = call, .a = a, .work = stack + stack_floats(call->graph, call->node)};
+    int64_t rank = tt_value_rows(tt_call_in(call, 1)), width = tt_value_width(tt_call_in(call, 1));
+
+    if (tt_call_in(call, 1)->dtype == TT_F32)
+        s.a = call->in[1];
+    else
+        tt_kernels()->bf16_widen(a, call->in[1], rank * width);
+    tt_op_sum_grains(call->team, grains_of(call->graph, call->node), tt_value_rows(tt_call_in(call, 0)), stack, NULL,
+                     call->out[0], square_grain, &s);
+}
+
+static int64_t squares_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
+{
+    return (a_floats(graph, node) + stack_floats(graph, node) + threads * work_floats(graph, node)) *
+           (int64_t)sizeof(float);
+}
+
+static void squares_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
+{
+    const struct tt_value *w = &graph->values[node->in[0]];
+
+    ret_cost->flops = 2.0 * (double)tt_value_elements(w) * (double)(tt_value_rows(&graph->values[node->in[1]]) + 1);
+}
+
+static int dora_infer(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[0]];
+    int64_t width = tt_value_width(&x);
+
+    if (!tt_op_acc_fits(graph, node, 1, 1, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
+        !tt_grain_fits(&node->attr.rows, tt_value_rows(&x)))
+        return tt_op_mismatch(graph, node, "x (N, O), m (O), squares (O)");
+    return tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape);
+}
+
+static void dora_tile(const struct tt_call *call, struct tt_range rows)
+{
+    int64_t width = tt_value_width(tt_call_in(call, 0)), at = rows.begin * width;
+
+    TT_RUN_KERNEL(call, dora_fwd, tt_call_out_at(call, 0, at), tt_call_in_at(call, 0, at), call->in[1], call->in[2],
+                  rows.n, width);
+}
+
+static int dora_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
+{
+    const struct tt_value x = graph->values[node->in[1]];
+    int64_t rows = tt_value_rows(&x), width = tt_value_width(&x);
+    int rc = 0;
+
+    if (!tt_op_acc_fits(graph, node, 0, rows, width) || !tt_op_acc_fits(graph, node, 2, 1, width) ||
+        !tt_op_acc_fits(graph, node, 3, 1, width) || !tt_op_acc_fits(graph, node, 4, rows, width) ||
+        !tt_op_acc_fits(graph, node, 5, 1, width) || !tt_grain_fits(&node->attr.rows, rows))
+        return tt_op_mismatch(graph, node, "dy, x (N, O), m, squares (O), acc_dx (N, O), acc_dm (O)");
+    TT_TRY(tt_op_output(graph, node, 0, name, NULL, x.ndim, x.shape));
+    TT_TRY(tt_op_output(graph, node, 1, name, "m", 1, &width));
+out:
+    return rc;
+}
+
+static void dora_block(const struct tt_call *call, struct tt_range rows, float *to)
+{
+    int64_t width = tt_value_width(tt_call_in(call, 1)), at = rows.begin * width;
+
+    TT_RUN_KERNEL(call, dora_bwd, tt_call_out_at(call, 0, at), to, tt_call_in_at(call, 4, at),
+                  tt_call_in_at(call, 0, at), tt_call_in_at(call, 1, at), call->in[2], call->in[3], rows.n, width);
+}
+
+static struct tt_row_sums dora_sums(const struct tt_graph *graph, const struct tt_node *node)
+{
+    const struct tt_value *x = &graph->values[node->in[1]];
+
+    return (struct tt_row_sums){.blocks = tt_row_blocks_of(&node->attr.rows, tt_value_rows(x), 1, SUM_ROWS),
+                                .columns = tt_value_width(x),
+                                .n = 1,
+                                .out = 1,
+                                .acc = 5,
+                                .block = dora_block};
+}
+
+const struct tt_op_row tt_op_row_squares = {
+    .name = "row_squares",
+    .weight = TT_WEIGHT_MATMUL,
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
+    .out = {TT_TYPE_F32},
+    .cuts = TT_CUT_IN,
+    .sums_terms = true,
+    .unpacks = 1U << 0,
+    .infer = squares_infer,
+    .run = squares_run,
+    .cost = squares_cost,
+    .scratch_bytes = squares_scratch,
+};
+
+const struct tt_op_row tt_op_dora = {
+    .name = "dora",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE},
+    .cuts = TT_CUT_ROWS,
+    .infer = dora_infer,
+    .backward = tt_rule_backward,
+    .gradients = {{TT_OP_DORA_BWD, 0, 2, {TT_DY0, TT_X0, TT_X1, TT_X2, TT_DX0, TT_DX1}}},
+    .run = tt_op_run_rows,
+    .tile = dora_tile,
+    .tile_rows = SUM_ROWS,
+    .flops = 1.0,
+    .alias = {1},
+};
+
+const struct tt_op_row tt_op_dora_bwd = {
+    .name = "dora_bwd",
+    .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
+    .cuts = TT_CUT_ROWS,
+    .infer = dora_infer_bwd,
+    .run = tt_op_run_sums,
+    .sums = dora_sums,
+    .flops = 3.0,
+    .scratch_bytes = tt_op_sums_scratch,
+    .alias = {5, 6},
 };

@@ -138,6 +138,7 @@ struct tt_op_row {
     int remakes;
     enum tt_op_exchange exchange;
     unsigned cuts;     /* TT_CUT_*: the dimensions that may be in grains (tt_attr); others are whole */
+    bool sums_terms;   /* its outputs in F32 may be terms of a sum over ranks, too (tt_attr.partial) */
     unsigned unpacks;  /* bits of the inputs that may be packed (tt_value.packing) */
     unsigned computes; /* the types in which run can compute (TT_TYPE_COMPUTE); 0: float32 and bfloat16 */
     /*

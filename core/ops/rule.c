@@ -196,7 +196,8 @@ int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char
 {
     enum tt_op_type type = tt_op_row(node->op)->out[k];
     bool chosen = k < node->n_out;
-    bool partial = type == TT_TYPE_COMPUTE && (chosen ? graph->values[node->out[k]].partial : node->attr.partial);
+    bool is_term = type == TT_TYPE_COMPUTE || tt_op_row(node->op)->sums_terms;
+    bool partial = is_term && (chosen ? graph->values[node->out[k]].partial : node->attr.partial);
     enum tt_dtype dtype = TT_F32;
     char *full;
 

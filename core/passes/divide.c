@@ -27,7 +27,9 @@ out:
 /* Replaces *value by the result of an exchange of it. */
 static int exchange(struct tt_graph *graph, enum tt_op_id op, struct tt_axis_peers peers, const char *name, int *value)
 {
-    struct tt_node node = {.op = op, .block = graph->block, .n_in = 1, .in = {*value}, .attr = {.peers = peers}};
+    bool adds = op == TT_OP_SUM_ALL; /* to an earlier sum, which is absent */
+    struct tt_node node = {
+        .op = op, .block = graph->block, .n_in = adds ? 2 : 1, .in = {*value, TT_NONE}, .attr = {.peers = peers}};
 
     return add_node(graph, &node, name, value);
 }
@@ -68,7 +70,8 @@ static const enum sequence_rule rule_of[TT_OPS] = {
     [TT_OP_SCALE] = LOCAL,      [TT_OP_SPLIT] = LOCAL,         [TT_OP_SWIGLU] = LOCAL,
     [TT_OP_ROUTER] = ROUTED,    [TT_OP_DISPATCH] = ROUTED,     [TT_OP_EXPERTS] = ROUTED,
     [TT_OP_COMBINE] = LOCAL,    [TT_OP_GEGLU] = LOCAL,         [TT_OP_GELU_ERF] = LOCAL,
-    [TT_OP_GATE_ROWS] = LOCAL,  [TT_OP_DROPOUT] = PLACED,
+    [TT_OP_GATE_ROWS] = LOCAL,  [TT_OP_DROPOUT] = PLACED,      [TT_OP_ROW_SQUARES] = LOCAL,
+    [TT_OP_DORA] = SUMMED,
 };
 
 enum { POSITIONS = 2 /* the input of ROPE and POSITION */ };
@@ -293,6 +296,7 @@ enum state {
     ROWS,    /* some rows: tokens, or the outputs of a weight */
     COLUMNS, /* some of the last dimension: heads, the FFN's width, or the inputs of a weight */
     TERM,    /* a term of a sum over the ranks; the sum follows at once, so no op reads the term */
+    SUM,     /* the same, but every rank gets the whole sum */
 };
 
 /* One way to split an op. */
@@ -315,8 +319,13 @@ static const struct form forms[] = {
     {TT_OP_LINEAR, {COLUMNS, COLUMNS}, TERM, TT_CUT_IN, false},
     {TT_OP_LINEAR, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true}, /* for an adapter, or to a latent */
     {TT_OP_SCALE, {ROWS}, ROWS, 0, false},
+    {TT_OP_SCALE, {COLUMNS}, COLUMNS, 0, false},
     {TT_OP_DROPOUT, {ROWS, ABSENT}, ROWS, TT_CUT_ROWS, false}, /* for an adapter, as the next one */
     {TT_OP_DROPOUT, {COLUMNS, ABSENT}, COLUMNS, TT_CUT_IN, false},
+    {TT_OP_ROW_SQUARES, {ROWS, WHOLE, ROWS}, ROWS, 0, false}, /* for DORA, whose m is divided like the rows of W */
+    {TT_OP_ROW_SQUARES, {COLUMNS, COLUMNS, WHOLE}, SUM, TT_CUT_IN, false},
+    {TT_OP_DORA, {COLUMNS, ROWS, ROWS}, COLUMNS, 0, false},
+    {TT_OP_DORA, {ROWS, WHOLE, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_BIAS, {ROWS, WHOLE}, ROWS, TT_CUT_ROWS, true},
     {TT_OP_BIAS, {COLUMNS, ROWS}, COLUMNS, 0, false},
     {TT_OP_ROPE, {COLUMNS, WHOLE, WHOLE}, COLUMNS, 0, false},
@@ -570,7 +579,7 @@ static int set_attr(const struct pass *p, const struct form *form, const struct 
         attr->dropout.first_column = p->peers.index * (p->grains / p->peers.n) * tt_grain_or(&attr->in, 0);
     if (shared && (node->op == TT_OP_ROUTER || (node->op == TT_OP_DROPOUT && form->out == ROWS)))
         attr->first_row += p->peers.index * (tt_value_rows(x) / p->peers.n);
-    attr->partial = form->out == TERM && shared;
+    attr->partial = (form->out == TERM || form->out == SUM) && shared;
     if (form->out == COLUMNS) {
         attr->heads /= p->peers.n;
         attr->kv_heads /= p->peers.n;
@@ -597,13 +606,13 @@ out:
 }
 
 /* Adds a node whose output is a term of a sum over the ranks, and the sum. */
-static int summed(struct pass *p, const struct tt_node *node, const char *name)
+static int summed(struct pass *p, const struct tt_node *node, enum tt_op_id op, const char *name)
 {
     char *term = tt_format("%s.term", name);
     int rc = 0, sum;
 
     TT_TRY(add_node(p->graph, node, term, &sum));
-    TT_TRY(exchange(p->graph, TT_OP_SUM_ROWS, p->peers, name, &sum));
+    TT_TRY(exchange(p->graph, op, p->peers, name, &sum));
 out:
     tt_free(term);
     return rc;
@@ -633,14 +642,14 @@ static int divide_node(struct pass *p, const struct tt_node *node)
     TT_TRY(set_attr(p, form, node, &part.attr));
     if (shared && node->op == TT_OP_EMBEDDING)
         TT_TRY(looked_up(p, &part, name));
-    else if (shared && form->out == TERM)
-        TT_TRY(summed(p, &part, name));
+    else if (shared && (form->out == TERM || form->out == SUM))
+        TT_TRY(summed(p, &part, form->out == TERM ? TT_OP_SUM_ROWS : TT_OP_SUM_ALL, name));
     else
         TT_TRY(tt_graph_try_node(p->graph, &part, name));
     made = &p->graph->nodes[p->graph->n_nodes - 1];
     for (int k = 0; k < node->n_out; k++) {
         p->copies[node->out[k]].value = made->out[k];
-        p->copies[node->out[k]].state = form->out == TERM ? ROWS : form->out;
+        p->copies[node->out[k]].state = form->out == TERM ? ROWS : form->out == SUM ? WHOLE : form->out;
         note_place(p, node->out[k], made->out[k]);
     }
 out:

@@ -173,7 +173,7 @@ case_packed_weights_have_the_same_bits_on_any_layout() {
     common="--model.name=llama3 --model.flavor=debugmodel --model.n_layers=2 --model.dim=256 --model.n_heads=8
         --model.ffn_dim=256 --training.seq_len=16 --training.global_batch_size=4 --training.local_batch_size=1
         --training.steps=2 --training.dataset=text --training.dataset_path=corpus.txt --lora.rank=4 --optimizer.lr=0.01
-        --lora.dropout=0.2 --optimizer.name=AdamW8bit --lr_scheduler.total_steps=2 --checkpoint.enable
+        --lora.dropout=0.2 --lora.dora --optimizer.name=AdamW8bit --lr_scheduler.total_steps=2 --checkpoint.enable
         $p.threads_per_rank=1"
     while read -r type ranks layout; do
         run_ranks "$ranks" train $common --lora.base_dtype="$type" --job.dump_folder="$type-$ranks" $layout
@@ -252,7 +252,7 @@ EOF2
         run train $from --job.dump_folder=none
         expect_error "${message%% *}" "${message#* }"
     done <<'EOF'
-config["use_dora"] = True|2 has use_dora: weights by magnitude and direction
+config["use_dora"] = True|3 lack tensor '.*lora_magnitude_vector'
 config["rank_pattern"] = {"q_proj": 4}|2 has rank_pattern: ranks by layer
 config["peft_type"] = "IA3"|2 peft_type is 'IA3'; titan reads LORA
 config["bias"] = "all"|2 bias is 'all'
@@ -316,35 +316,95 @@ EOF2
 EOF
 }
 
-# Losses and gradients are those of PEFT whose dropout has the same zeros.
-case_dropout_trains_as_in_peft() {
+# as_in_peft KIND DROPOUT DORA ADAPTERS: losses and gradients of adapters with these options are those of PEFT, whose
+# dropout has the same zeros.
+as_in_peft() {
     data=$golden/qwen3
-    mkdir adapter
-    cp "$data/lora/before.safetensors" adapter/adapter_model.safetensors
-    python3 - "$data/lora/dropout.json" <<'EOF' || not_as "the adapters"
+    mkdir -p adapter
+    cp "$data/lora/$4.safetensors" adapter/adapter_model.safetensors
+    python3 - "$data/lora/$1.json" "$2" "$3" <<'EOF' || not_as "the adapters"
 import json, sys
 lora = json.load(open(sys.argv[1]))["lora"]
-json.dump({"peft_type": "LORA", "r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": lora["dropout"],
-           "target_modules": lora["target_modules"]}, open("adapter/adapter_config.json", "w"))
+json.dump({"peft_type": "LORA", "r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": float(sys.argv[2]),
+           "use_dora": sys.argv[3] == "true", "target_modules": lora["target_modules"]},
+          open("adapter/adapter_config.json", "w"))
 EOF
     run train --model.hf_assets_path="$data" --checkpoint.initial_load_path=adapter --debug.seed=7 \
         --training.dataset=tokens --training.dataset_path="$data/tokens.bin" --dataloader.shuffle=false \
         --training.seq_len=64 --training.local_batch_size=2 --training.global_batch_size=4 --training.steps=12 \
-        --optimizer.lr=0.001 --lr_scheduler.warmup_steps=3 --lr_scheduler.decay_type=cosine \
-        --lr_scheduler.min_lr_factor=0.1 --training.max_norm=1 --metrics.log_freq=1 --job.dump_folder=run
+        --optimizer.lr=0.001 --lr_scheduler.warmup_steps=3 --lr_scheduler.decay_type=cosine --checkpoint.enable \
+        --lr_scheduler.min_lr_factor=0.1 --training.max_norm=1 --metrics.log_freq=1 --job.dump_folder="run-$1-$2"
     expect_ok
-    python3 - "$data/lora/dropout.json" <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+    python3 - "$data/lora/$1.json" "$1" "$2" <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
 import json, sys
-want = json.load(open(sys.argv[1]))
-steps = [s for s in map(json.loads, open("run/metrics.jsonl")) if "grad_norm" in s]
+want = json.load(open(sys.argv[1]))["dropout " + sys.argv[3]]
+steps = [s for s in map(json.loads, open("run-" + "-".join(sys.argv[2:]) + "/metrics.jsonl")) if "grad_norm" in s]
 assert len(steps) == 12, steps
 for key, most in ("loss", 2e-6), ("grad_norm", 2e-5):
     for i, (step, number) in enumerate(zip(steps, want[key])):
-        assert abs(step[key] / number - 1) < most, f"{key} of step {i + 1}: {step[key]}, wanted {number}"
+        assert abs(step[key] / number - 1) < most, f"{sys.argv[2:]}: {key} of step {i + 1}: {step[key]}, not {number}"
 EOF
 }
 
+case_dropout_trains_as_in_peft() {
+    as_in_peft dropout 0.3 false before
+}
+
+# The merged weights, too, are those of the run, and PEFT's names come back.
+case_magnitudes_train_as_in_peft() {
+    as_in_peft dora 0.3 true dora
+    as_in_peft dora 0.0 true dora
+    run ckpt consolidate run-dora-0.0 merged --format hf
+    expect_ok
+    text="--dataset tokens --dataset_path $data/tokens.bin --seq_len 64 --steps 4 --json"
+    run eval run-dora-0.0 $text
+    expect_ok
+    cp out apart.json
+    run eval merged $text
+    expect_ok
+    expect_json "
+apart = json.load(open('apart.json'))
+assert abs(apart['loss'] - found['loss']) < 2e-6, (apart, found)"
+    run ckpt consolidate run-dora-0.0 again --adapter
+    expect_ok
+    python3 - adapter again <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json, struct, sys
+def shapes(folder):
+    data = open(folder + "/adapter_model.safetensors", "rb").read()
+    head = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
+    return {name: entry["shape"] for name, entry in head.items() if name != "__metadata__"}
+assert shapes(sys.argv[1]) == shapes(sys.argv[2]), (shapes(sys.argv[1]), shapes(sys.argv[2]))
+assert json.load(open("again/adapter_config.json"))["use_dora"] is True
+EOF
+}
+
+# New magnitudes are the norms of the rows, so the first loss is that of the unchanged model; on any layout, also of
+# packed weights.
+case_magnitudes_begin_as_norms() {
+    tune 1 plain --training.steps=1 --checkpoint.interval=1
+    tune 1 dora --lora.dora --training.steps=1 --checkpoint.interval=1
+    expect_ok
+    expect_err "lora +rank 3, alpha 6, DoRA on [0-9]+ layers"
+    python3 - <<'EOF' >problem.txt 2>&1 || not_as "$(cat problem.txt)"
+import json
+plain, dora = (next(s["loss"] for s in map(json.loads, open(f + "/metrics.jsonl")) if "grad_norm" in s)
+               for f in ("plain", "dora"))
+assert abs(plain - dora) < 1e-5, (plain, dora)
+EOF
+    tune 1 next --checkpoint.initial_load_in_hf=false --checkpoint.initial_load_path=plain --lora.dora
+    expect_error 3 "lora.dora|lora_m"
+    packed 1 one --lora.dora
+    expect_ok
+    packed 2 two --lora.dora --parallelism.tensor_parallel_degree=1
+    expect_ok
+    run ckpt diff one/checkpoint/step-4 two/checkpoint/step-4
+    expect_ok
+    expect_out "^EQUAL"
+}
+
 case_packed_weights_have_limits() {
+    tune 1 x --lora.rank=0 --lora.dora
+    expect_error 2 "magnitudes .DoRA. are of weights with adapters, and with lora.rank 0 there are none"
     tune 1 x --lora.rank=0 --lora.dropout=0.1
     expect_error 2 "dropout is for adapters, and with lora.rank 0 there are none"
 

@@ -10,8 +10,8 @@ Needs what make_reference.py needs, and peft. It leaves
                                             that of the run
 With --packed it leaves packed.json instead: what the same adapters learn on frozen weights that bitsandbytes or gguf
 packed and unpacked. It also needs these.
-With --dropout it leaves dropout.json: what the same adapters learn with dropout, whose zeros are titan's (it needs
-xxhash).
+With --dropout it leaves dropout.json: what the same adapters learn with dropout, whose zeros are titan's; with --dora
+dora.json and dora.safetensors: what they learn with DoRA, without and with dropout. It also needs xxhash.
 """
 import json
 import struct
@@ -123,26 +123,41 @@ NAMES = {"q_proj": "attention.wq", "k_proj": "attention.wk", "v_proj": "attentio
          "gate_proj": "feed_forward.w1", "up_proj": "feed_forward.w3", "down_proj": "feed_forward.w2"}
 
 
-def make_dropout(name):
-    folder = DATA / name / "lora"
-    lora = json.loads((folder / "expect.json").read_text())["lora"] | {"dropout": 0.3}
-    _, case, tokens = read(DATA / name)
-    model = peft.get_peft_model(open_model(DATA / name), peft.LoraConfig(
-        r=lora["rank"], lora_alpha=lora["alpha"], target_modules=lora["target_modules"], task_type="CAUSAL_LM",
-        lora_dropout=lora["dropout"]))
-    peft.set_peft_model_state_dict(model, load_file(folder / "before.safetensors"))
+def use_dropout(model, rate):
     for layer, module in model.named_modules():
         if hasattr(module, "lora_dropout") and "default" in module.lora_dropout:
             parts = layer.split(".")
             stream = f"dropout of layers.{parts[parts.index('layers') + 1]}.{NAMES[parts[-1]]}.lora_a.weight"
-            module.lora_dropout["default"] = Dropout(lora["dropout"], 7, stream)
-    seen = train(model.double().train(), torch.from_numpy(tokens), case)
-    (folder / "dropout.json").write_text(json.dumps(
-        {"lora": lora, **{key: seen[key] for key in ("loss", "grad_norm")}}, indent=1) + "\n")
-    print(name, "dropout: loss", seen["loss"][0], "to", seen["loss"][-1])
+            module.lora_dropout["default"] = Dropout(rate, 7, stream)
 
 
-KINDS = {"--packed": make_packed, "--dropout": make_dropout}
+def make_options(name, kind, options):
+    """KIND.json: what the adapters learn with each of the options; KIND.safetensors: their first values."""
+    folder, out = DATA / name / "lora", {}
+    lora = json.loads((folder / "expect.json").read_text())["lora"]
+    _, case, tokens = read(DATA / name)
+    for dropout, dora in options:
+        model = peft.get_peft_model(open_model(DATA / name), peft.LoraConfig(
+            r=lora["rank"], lora_alpha=lora["alpha"], target_modules=lora["target_modules"], task_type="CAUSAL_LM",
+            lora_dropout=dropout, use_dora=dora))
+        adapters, generator = load_file(folder / "before.safetensors"), torch.Generator().manual_seed(32)
+        for key, value in peft.get_peft_model_state_dict(model).items():
+            if key.endswith("lora_magnitude_vector"): # the norms of the frozen rows, and a little more or less
+                adapters[key] = (value * (1 + 0.2 * torch.randn(value.shape, generator=generator))).float()
+        peft.set_peft_model_state_dict(model, adapters)
+        model = model.double()
+        use_dropout(model, dropout)
+        seen = train(model.train(), torch.from_numpy(tokens), case)
+        out[f"dropout {dropout}"] = {key: seen[key] for key in ("loss", "grad_norm")}
+        print(name, kind, dropout, "loss", seen["loss"][0], "to", seen["loss"][-1])
+    if len(adapters) > len(load_file(folder / "before.safetensors")):
+        save_file(adapters, folder / f"{kind}.safetensors")
+    (folder / f"{kind}.json").write_text(json.dumps({"lora": lora, **out}, indent=1) + "\n")
+
+
+KINDS = {"--packed": make_packed,
+         "--dropout": lambda name: make_options(name, "dropout", [(0.3, False)]),
+         "--dora": lambda name: make_options(name, "dora", [(0.0, True), (0.3, True)])}
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:

@@ -715,6 +715,26 @@ static void build_scale_again(struct tt_graph *graph)
     head(graph, add(graph, op(graph, TT_OP_SCALE, &attr, x, TT_NONE, TT_NONE), x), TT_NONE);
 }
 
+/* A layer with an adapter and magnitudes, of which the second layer reads the result; x is read again. */
+static void build_dora(struct tt_graph *graph)
+{
+    struct tt_attr attr = {.scale = 1.5F};
+    int x;
+
+    inputs(graph, 2, 7);
+    x = activation(graph, 14, 6);
+    for (int layer = 0; layer < 2; layer++) {
+        int w = frozen(graph, param(graph, 6, 6)), squares, y;
+
+        /* the gradient takes the norms as constants, so these do not depend on what is trained */
+        squares = op(graph, TT_OP_ROW_SQUARES, &attr, w, frozen(graph, param(graph, 2, 6)),
+                     frozen(graph, param(graph, 6, 2)));
+        y = op(graph, TT_OP_LINEAR, NULL, x, w, TT_NONE);
+        x = add(graph, x, op(graph, TT_OP_DORA, NULL, y, param(graph, 0, 6), squares));
+    }
+    head(graph, x, frozen(graph, param(graph, VOCAB, 6)));
+}
+
 /* x is read three times, and one of the others is the whole of x. */
 static void build_dropout(struct tt_graph *graph)
 {
@@ -880,6 +900,7 @@ const struct grad_case grad_cases[] = {
     {"experts in one node: accumulated", build_experts_ffn_again, 0.02},
     {"experts with biases", build_experts_affine, 0.005},
     {"experts with biases: accumulated", build_experts_affine_again, 0.05},
+    {"dora", build_dora, 0.05},
     {"dropout", build_dropout, 0.05},
     {"scale", build_scale, 0.05},
     {"scale: accumulated", build_scale_again, 0.05},

@@ -428,6 +428,7 @@ static bool refused(const char *model, const struct tt_model_dims *dims, struct 
         .lora = {                                                                                                    \
             .rank = 3,                                                                                               \
             .alpha = 8.0,                                                                                            \
+            .dora = true,                                                                                            \
             .dropout = 0.3,                                                                                          \
             .modules = of_modules                                                                                    \
         }                                                                                                            \

@@ -48,8 +48,11 @@ static enum relation relation_of(const struct test *test, int v)
 {
     const struct tt_value *whole = &test->sides[WHOLE].graph->values[v], *half = &test->sides[0].graph->values[v];
 
+    bool is_of_weights =
+        whole->producer != TT_NONE && test->sides[WHOLE].graph->nodes[whole->producer].op == TT_OP_ROW_SQUARES;
+
     if (tt_value_elements(whole) == tt_value_elements(half))
-        return whole->producer == TT_NONE ? SAME : TERM_OF_SUM;
+        return whole->producer == TT_NONE || is_of_weights ? SAME : TERM_OF_SUM;
     return whole->shape[0] != half->shape[0] ? PART_OF_ROWS : PART_OF_COLUMNS;
 }
 
@@ -256,6 +259,9 @@ static void build_adapter_rows(struct tt_graph *graph, int64_t batch)
     y = add_node(graph, TT_OP_SCALE, &scale, y, TT_NONE, TT_NONE);
     y = add_node(graph, TT_OP_LINEAR, NULL, y, add_param(graph, 48, 4), TT_NONE);
     x = add_node(graph, TT_OP_ADD, NULL, x, y, TT_NONE);
+    y = add_node(graph, TT_OP_ROW_SQUARES, &scale, add_param(graph, 48, 48), add_param(graph, 4, 48),
+                 add_param(graph, 48, 4));
+    x = add_node(graph, TT_OP_DORA, NULL, x, add_param(graph, 0, 48), y);
     w = add_param(graph, VOCAB, 48);
     graph->values[w].constant = true;
     graph->token_loss = add_node(graph, TT_OP_HEAD_LOSS, NULL, x, w, graph->labels);

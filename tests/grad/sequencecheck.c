@@ -463,6 +463,7 @@ static bool check_refusals(void)
         .n_layers = 1, .n_heads = 8, .n_kv_heads = 4, .tied = -1, .lora = { \
             .rank = 4,                                                      \
             .alpha = 8.0,                                                   \
+            .dora = true,                                                   \
             .dropout = 0.3,                                                 \
             .modules = 0x7f                                                 \
         }                                                                   \

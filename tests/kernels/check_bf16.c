@@ -190,6 +190,46 @@ static void check_rmsnorm_bwd(struct check *check)
     }
 }
 
+static void check_dora_fwd(struct check *check)
+{
+    for (int k = 0; k < N_WIDTHS; k++) {
+        int64_t width = widths[k], rows = 1 + check_draw(check, 9), n = rows * width;
+        struct both x = filled(check, n, FILL_NORMAL), m = filled(check, width, FILL_NORMAL), y = empty(check, n);
+        float *squares = check_filled(check, width, FILL_NORMAL);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld", (long long)rows, (long long)width);
+        for (int64_t c = 0; c < width; c++)
+            squares[c] *= squares[c];
+        check->table->dora_fwd(y.wide, x.wide, m.wide, squares, rows, width);
+        check->table->dora_fwd_bf16(y.half, x.half, m.half, squares, rows, width);
+        compare(check, "y", shape, y.half, y.wide, n);
+        check_reset(check, shape);
+    }
+}
+
+static void check_dora_bwd(struct check *check)
+{
+    for (int k = 0; k < 2 * N_WIDTHS; k++) {
+        int64_t width = widths[k / 2], rows = 1 + check_draw(check, 9), n = rows * width;
+        struct both x = filled(check, n, FILL_NORMAL), m = filled(check, width, FILL_NORMAL), dx = empty(check, n);
+        struct both dy = filled(check, n, FILL_NORMAL);
+        struct both acc = k % 2 ? filled(check, n, FILL_NORMAL) : (struct both){0};
+        float *squares = check_filled(check, width, FILL_NORMAL), *dm = check_array(check, width);
+        float *want = check_array(check, width);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
+        for (int64_t c = 0; c < width; c++)
+            squares[c] *= squares[c];
+        check->table->dora_bwd(dx.wide, want, acc.wide, dy.wide, x.wide, m.wide, squares, rows, width);
+        check->table->dora_bwd_bf16(dx.half, dm, acc.half, dy.half, x.half, m.half, squares, rows, width);
+        compare(check, "dx", shape, dx.half, dx.wide, n);
+        check_compare(check, "dm", shape, dm, want, width, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
 static void check_layernorm(struct check *check)
 {
     for (int k = 0; k < N_WIDTHS * N_FILLS; k++) {
@@ -334,6 +374,8 @@ const struct check_case bf16_cases[] = {
 #undef CASE
     {"rope_bf16", check_rope},
     {"rmsnorm_fwd_bf16", check_rmsnorm},
+    {"dora_fwd_bf16", check_dora_fwd},
+    {"dora_bwd_bf16", check_dora_bwd},
     {"rmsnorm_bwd_bf16", check_rmsnorm_bwd},
     {"layernorm_fwd_bf16", check_layernorm},
     {"layernorm_bwd_bf16", check_layernorm_bwd},

@@ -86,6 +86,88 @@ static void check_rmsnorm_bwd(struct check *check)
     }
 }
 
+static void check_dora_fwd(struct check *check)
+{
+    for (int k = 0; k < 2 * N_WIDTHS; k++) {
+        int64_t width = widths[k / 2], rows = few_rows(check), n = rows * width;
+        float *x = check_filled(check, n, FILL_NORMAL), *m = check_filled(check, width, FILL_NORMAL);
+        float *squares = check_filled(check, width, FILL_NORMAL), *y = check_array(check, n);
+        float *want = check_array(check, n);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld", (long long)rows, (long long)width);
+        for (int64_t c = 0; c < width; c++)
+            squares[c] = c == 3 ? 0.0F : squares[c] * squares[c] + 0.01F;
+        if (width > 3)
+            m[3] = 0.0F;
+        tt_dora_fwd_ref(want, x, m, squares, rows, width);
+        check->table->dora_fwd(y, x, m, squares, rows, width);
+        check_compare(check, "y", shape, y, want, n, NULL, 3.0);
+        check->table->dora_fwd(x, x, m, squares, rows, width);
+        check_compare(check, "y in place", shape, x, y, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
+static void check_dora_bwd(struct check *check)
+{
+    for (int k = 0; k < 2 * N_WIDTHS; k++) {
+        int64_t width = widths[k / 2], rows = few_rows(check), n = rows * width;
+        float *x = check_filled(check, n, FILL_NORMAL), *m = check_filled(check, width, FILL_NORMAL);
+        float *dy = check_filled(check, n, FILL_NORMAL), *acc = k % 2 ? check_filled(check, n, FILL_NORMAL) : NULL;
+        float *squares = check_filled(check, width, FILL_NORMAL);
+        float *dx = check_array(check, n), *dm = check_array(check, width);
+        float *want_dx = check_array(check, n), *want_dm = check_array(check, width);
+        double *near_dx = check_doubles(check, n), *near_dm = check_doubles(check, width);
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld x %lld acc %d", (long long)rows, (long long)width, k % 2);
+        for (int64_t c = 0; c < width; c++)
+            squares[c] = squares[c] * squares[c] + 0.01F;
+        tt_dora_bwd_ref(want_dx, want_dm, acc, dy, x, m, squares, rows, width);
+        check->table->dora_bwd(dx, dm, acc, dy, x, m, squares, rows, width);
+        for (int64_t i = 0; i < n; i++) {
+            double root = sqrt((double)squares[i % width]);
+
+            near_dx[i] = 4.0 * eps32 * fabs((double)dy[i] * (double)m[i % width] / root) +
+                         (acc ? eps32 * (fabs((double)acc[i]) + fabs((double)want_dx[i])) : 0.0);
+            near_dm[i % width] += (double)(rows + 3) * eps32 * fabs((double)dy[i] * (double)x[i]) / root;
+        }
+        check_compare(check, "dx", shape, dx, want_dx, n, near_dx, 0.0);
+        check_compare(check, "dm", shape, dm, want_dm, width, near_dm, 0.0);
+        if (acc) {
+            check->table->dora_bwd(acc, dm, acc, dy, x, m, squares, rows, width);
+            check_compare(check, "dx in place", shape, acc, dx, n, NULL, 0.0);
+        }
+        check_reset(check, shape);
+    }
+}
+
+/* Ranks of 0 and more, and rows of A that are longer than the part that is read. */
+static void check_row_squares(struct check *check)
+{
+    for (int k = 0; k < 4 * N_WIDTHS; k++) {
+        int64_t width = widths[k / 4], rank = k % 4 * 3, stride = width + k % 3;
+        float *w = check_filled(check, width, FILL_NORMAL), *b = check_filled(check, rank + 1, FILL_NORMAL);
+        float *a = check_filled(check, (rank + 1) * stride, FILL_NORMAL), got, want;
+        double near = 0.0;
+        char shape[64];
+
+        (void)snprintf(shape, sizeof shape, "%lld, rank %lld", (long long)width, (long long)rank);
+        tt_row_squares_ref(&want, w, a, b, rank, stride, width);
+        check->table->row_squares(&got, w, a, b, rank, stride, width);
+        for (int64_t i = 0; i < width; i++) {
+            double size = fabs((double)w[i]);
+
+            for (int64_t r = 0; r < rank; r++)
+                size += fabs((double)b[r] * (double)a[r * stride + i]);
+            near += (double)(2 * rank + 8 + width / 16) * eps32 * size * size;
+        }
+        check_compare(check, "sum", shape, &got, &want, 1, &near, 0.0);
+        check_reset(check, shape);
+    }
+}
+
 #define Z_LOSS 0x1p-6F
 
 /* l is off by some eps in itself and in the sum's logarithm, and z = Z_LOSS l^2. */
@@ -278,6 +360,7 @@ const struct check_case row_cases[] = {
     {"cross_entropy", check_cross_entropy}, {"cross_entropy_grad", check_cross_entropy_grad},
     {"softmax_sum", check_softmax_sum},     {"softmax_grad", check_softmax_grad},
     {"soft_cap", check_soft_cap},           {"sum_rows", check_sum_rows},
-    {"scatter_add", check_scatter_add},
+    {"scatter_add", check_scatter_add},     {"dora_fwd", check_dora_fwd},
+    {"dora_bwd", check_dora_bwd},           {"row_squares", check_row_squares},
 };
 const int n_row_cases = sizeof row_cases / sizeof *row_cases;

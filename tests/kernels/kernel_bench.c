@@ -297,6 +297,33 @@ static void run_rmsnorm_bwd_bf16(const struct work *w)
                                w->width);
 }
 
+static void run_dora_fwd(const struct work *w)
+{
+    w->table->dora_fwd(w->x[2], w->x[0], w->x[1], w->x[3], w->rows, w->width);
+}
+
+static void run_dora_fwd_bf16(const struct work *w)
+{
+    w->table->dora_fwd_bf16(half(w, 2), half(w, 0), half(w, 1), w->x[3], w->rows, w->width);
+}
+
+static void run_dora_bwd(const struct work *w)
+{
+    w->table->dora_bwd(w->x[2], w->x[4], NULL, w->x[5], w->x[0], w->x[1], w->x[3], w->rows, w->width);
+}
+
+static void run_dora_bwd_bf16(const struct work *w)
+{
+    w->table->dora_bwd_bf16(half(w, 2), w->x[4], NULL, half(w, 5), half(w, 0), half(w, 1), w->x[3], w->rows, w->width);
+}
+
+/* Each row of x[0] with an adapter of rank 1, whose A is the first row of x[1]. */
+static void run_row_squares(const struct work *w)
+{
+    for (int64_t r = 0; r < w->rows; r++)
+        w->table->row_squares(w->x[2] + r, w->x[0] + r * w->width, w->x[1], w->x[3], 1, w->width, w->width);
+}
+
 enum { ROPE_HEAD = 64, ROPE_LENGTH = 1024 };
 
 static void run_rope(const struct work *w)
@@ -563,6 +590,11 @@ static const struct bench_case bench_cases[] = {
     {"mix_rows_bwd_bf16", run_mix_rows_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"rmsnorm_fwd", run_rmsnorm_fwd, 2.0, 0.0, 512, NULL},
     {"rmsnorm_fwd_bf16", run_rmsnorm_fwd_bf16, 1.0, 0.0, 512, NULL},
+    {"dora_fwd", run_dora_fwd, 2.0, 0.0, 512, NULL},
+    {"dora_fwd_bf16", run_dora_fwd_bf16, 1.0, 0.0, 512, NULL},
+    {"dora_bwd", run_dora_bwd, 3.0, 0.0, 512, NULL},
+    {"dora_bwd_bf16", run_dora_bwd_bf16, 1.5, 0.0, 512, NULL},
+    {"row_squares", run_row_squares, 1.0, 0.0, 512, NULL},
     {"rmsnorm_bwd", run_rmsnorm_bwd, 3.0, 0.0, 512, NULL},
     {"rmsnorm_bwd_bf16", run_rmsnorm_bwd_bf16, 1.5, 0.0, 512, NULL},
     {"rope", run_rope, 2.0, 0.0, 512, NULL},

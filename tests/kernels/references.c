@@ -156,6 +156,21 @@ void tt_softmax_grad_bf16_ref(tt_bf16 *y, const float *x, int64_t n, float large
 
 /* --- shards --- */
 
+void tt_row_squares_ref(float *sum, const float *w, const float *a, const float *b, int64_t rank, int64_t stride,
+                        int64_t width)
+{
+    double squares = 0.0;
+
+    for (int64_t i = 0; i < width; i++) {
+        double v = (double)w[i];
+
+        for (int64_t k = 0; k < rank; k++)
+            v += (double)b[k] * (double)a[k * stride + i];
+        squares += v * v;
+    }
+    *sum = (float)squares;
+}
+
 void tt_squares_ref(double *sum, const float *x, int64_t n)
 {
     *sum = 0.0;

@@ -293,6 +293,34 @@ void TT_TYPED(tt_rope, ref)(element *y, const element *x, const float *table, co
     }
 }
 
+static double exact_root(float squares)
+{
+    return sqrt(fmax((double)squares, 0x1p-126));
+}
+
+void TT_TYPED(tt_dora_fwd, ref)(element *y, const element *x, const element *m, const float *squares, int64_t rows,
+                                int64_t width)
+{
+    for (int64_t i = 0; i < rows * width; i++)
+        y[i] = element_of_exact(exact_of(x[i]) * exact_of(m[i % width]) / exact_root(squares[i % width]));
+}
+
+void TT_TYPED(tt_dora_bwd, ref)(element *dx, float *dm, const element *acc, const element *dy, const element *x,
+                                const element *m, const float *squares, int64_t rows, int64_t width)
+{
+    for (int64_t c = 0; c < width; c++) {
+        double sum = 0.0, root = exact_root(squares[c]);
+
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t i = r * width + c;
+
+            sum += exact_of(dy[i]) * exact_of(x[i]);
+            dx[i] = element_of_exact((acc ? exact_of(acc[i]) : 0.0) + exact_of(dy[i]) * exact_of(m[c]) / root);
+        }
+        dm[c] = (float)(sum / root);
+    }
+}
+
 void TT_TYPED(tt_dropout, ref)(element *y, const element *x, const element *acc, const struct tt_dropout *dropout,
                                uint64_t first, int64_t n)
 {

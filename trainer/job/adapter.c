@@ -35,7 +35,6 @@ static const struct {
     const char *key;
     const char *means;
 } refused[] = {
-    {"use_dora", "weights by magnitude and direction (DoRA)"},
     {"modules_to_save", "other trained modules"},
     {"rank_pattern", "ranks by layer"},
     {"alpha_pattern", "factors by layer"},
@@ -188,6 +187,7 @@ static int adopt(struct tt_config *cfg, enum tt_key key, const char *value, cons
 static int adopt_values(struct tt_config *cfg, const json_t *json, const char *file)
 {
     bool rslora = json_is_true(json_object_get(json, "use_rslora")), is_set;
+    bool dora = json_is_true(json_object_get(json, "use_dora"));
     const json_t *share = json_object_get(json, "lora_dropout");
     char rank[32], alpha[32], dropout[32], *modules = NULL;
     double factor = 0.0;
@@ -214,6 +214,11 @@ static int adopt_values(struct tt_config *cfg, const json_t *json, const char *f
         TT_TRY(tt_fail_key(TT_EDATA, TT_KEY(lora.rslora),
                            "'%s' has use_rslora %s; this run has lora.rslora %s\nhelp: leave out lora.rslora", file,
                            rslora ? "true" : "false", rslora ? "false" : "true"));
+    TT_TRY(adopt(cfg, TT_KEY(lora.dora), dora ? "true" : "false", file, &is_set));
+    if (is_set && cfg->lora.dora != dora)
+        TT_TRY(tt_fail_key(TT_EDATA, TT_KEY(lora.dora),
+                           "'%s' has use_dora %s; this run has lora.dora %s\nhelp: leave out lora.dora", file,
+                           dora ? "true" : "false", dora ? "false" : "true"));
     if (cfg->lora.rank != r)
         rc = tt_fail_key(TT_EDATA, TT_KEY(lora.rank),
                          "the adapters in '%s' have rank %lld; this run has lora.rank %lld\nhelp: leave out lora.rank",

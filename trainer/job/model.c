@@ -37,6 +37,7 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg)
     struct tt_lora lora = {.rank = cfg->lora.rank,
                            .alpha = cfg->lora.alpha,
                            .rslora = cfg->lora.rslora,
+                           .dora = cfg->lora.dora,
                            .dropout = cfg->lora.dropout,
                            .packing = cfg->lora.base_dtype};
 
@@ -124,6 +125,11 @@ int tt_job_adopt_folder(struct tt_config *cfg)
                            "only frozen weights can be packed, and '%s' is no folder of adapters, so with %s 0 all "
                            "weights are trained\nhelp: set %s, or %s to default",
                            path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.base_dtype));
+    if (cfg->lora.dora && !cfg->lora.rank)
+        return tt_fail_key(TT_EUSAGE, TT_KEY(lora.dora),
+                           "magnitudes (DoRA) are of weights with adapters, and '%s' is no folder of adapters\n"
+                           "help: set %s, or %s to false",
+                           path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.dora));
     if (cfg->lora.dropout > 0.0 && !cfg->lora.rank)
         return tt_fail_key(TT_EUSAGE, TT_KEY(lora.dropout),
                            "dropout is for adapters, and '%s' is no folder of adapters\nhelp: set %s, or %s to 0", path,

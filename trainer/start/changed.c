@@ -127,7 +127,7 @@ int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, con
 {
     const json_t *config = json_object_get(meta, "config"), *lora = json_object_get(config, "lora");
     const json_t *alpha = json_object_get(lora, "alpha");
-    bool rslora = json_is_true(json_object_get(lora, "rslora"));
+    bool rslora = json_is_true(json_object_get(lora, "rslora")), dora = json_is_true(json_object_get(lora, "dora"));
 
     if (!cfg->lora.rank || !has_adapters(config))
         return 0;
@@ -139,6 +139,9 @@ int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, con
     if (rslora != cfg->lora.rslora)
         return tt_fail(TT_EDATA, "the adapters in '%s' were trained with lora.rslora %s\nhelp: set lora.rslora=%s",
                        path, rslora ? "true" : "false", rslora ? "true" : "false");
+    if (dora != cfg->lora.dora)
+        return tt_fail(TT_EDATA, "the adapters in '%s' were trained with lora.dora %s\nhelp: set lora.dora=%s", path,
+                       dora ? "true" : "false", dora ? "true" : "false");
     return 0;
 }
 

@@ -20,7 +20,7 @@ struct tt_changes {
 int tt_changed_check_model(const struct tt_config *cfg, const json_t *meta) TT_MUST_CHECK;
 
 /** TT_EDATA if a new run would begin from the adapters of the checkpoint at path, and these were trained with another
- * lora.alpha or lora.rslora. meta: from the manifest; may be NULL. Not collective. */
+ * lora.alpha, lora.rslora or lora.dora. meta: from the manifest; may be NULL. Not collective. */
 int tt_changed_check_adapters(const struct tt_config *cfg, const char *path, const json_t *meta) TT_MUST_CHECK;
 
 /** The keys whose values differ from those of an earlier configuration: {"training.steps": [60, 90], …}. Free it with

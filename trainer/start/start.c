@@ -22,6 +22,7 @@
 #include "trainer/run/folder.h"
 #include "trainer/start/base.h"
 #include "trainer/start/changed.h"
+#include "trainer/start/magnitudes.h"
 
 /* --- a run that continues --- */
 
@@ -485,7 +486,7 @@ static int warn_random(const struct tt_setup *s)
     return tt_comm_agree(s->comm, rc);
 }
 
-int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at, struct tt_start *ret_start)
+static int load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at, struct tt_start *ret_start)
 {
     const struct tt_config *cfg = saver->setup->cfg;
     struct tt_engine *engine = saver->setup->engine;
@@ -518,6 +519,13 @@ int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_pr
 out:
     tt_free(folder);
     return rc;
+}
+
+int tt_start_load(struct tt_saver *saver, const char *run_id, struct tt_train_progress *at, struct tt_start *ret_start)
+{
+    int rc = load(saver, run_id, at, ret_start);
+
+    return rc < 0 ? rc : tt_magnitudes_start(saver->setup, &saver->tensors);
 }
 
 struct peek {

@@ -3,6 +3,7 @@
  * The portable kernels over rows: RMSNorm, LayerNorm, sums of rows, scattered rows, a matrix times a vector. Sums run
  * in lanes (vector_math.h), so their order does not depend on the instruction set.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -246,6 +247,35 @@ void TT_TYPED(tt_layernorm_bwd, loops)(const struct tt_layernorm_grads *of, int6
                     element_of(scale * (value_of(dy[i]) * value_of(w[i]) - plain - (value_of(x[i]) - mean) * with_x));
         }
     }
+}
+
+/* --- columns times magnitudes --- */
+
+static inline float root_of(float squares)
+{
+    return sqrtf(squares > FLT_MIN ? squares : FLT_MIN);
+}
+
+void TT_TYPED(tt_dora_fwd, loops)(element *y, const element *x, const element *m, const float *squares, int64_t rows,
+                                  int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++)
+            y[r * width + i] = element_of(value_of(x[r * width + i]) * (value_of(m[i]) / root_of(squares[i])));
+}
+
+void TT_TYPED(tt_dora_bwd, loops)(element *dx, float *dm, const element *acc, const element *dy, const element *x,
+                                  const element *m, const float *squares, int64_t rows, int64_t width)
+{
+    memset(dm, 0, (size_t)width * sizeof *dm);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++) {
+            int64_t at = r * width + i;
+            float g = value_of(dy[at]), grad = g * (value_of(m[i]) / root_of(squares[i]));
+
+            dm[i] += g * value_of(x[at]) / root_of(squares[i]);
+            dx[at] = element_of(acc ? value_of(acc[at]) + grad : grad);
+        }
 }
 
 /* --- rows shared by experts: the sum of a token's rows, and their gradients --- */

@@ -3,6 +3,7 @@
  * Kernels over rows: RMSNorm, LayerNorm, sums over rows, scattered rows, the rows of experts, and
  * products with a vector.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -252,6 +253,41 @@ void TT_TYPED(tt_layernorm_bwd)(const struct tt_layernorm_grads *of, int64_t row
             d = vf_mul(scale, vf_fnma(v, with_xs, d));
             element_store_n(dx + i, acc ? vf_add(element_load_n(acc + i, n), d) : d, n);
         }
+    }
+}
+
+/* --- columns times magnitudes --- */
+
+VF_INLINE vf roots(const float *squares, int64_t n)
+{
+    return vf_sqrt(vf_max(vf_load_n(squares, n), vf_set(FLT_MIN)));
+}
+
+void TT_TYPED(tt_dora_fwd)(element *y, const element *x, const element *m, const float *squares, int64_t rows,
+                           int64_t width)
+{
+    for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
+        vf factor = vf_div(element_load_n(m + i, n), roots(squares + i, n));
+
+        for (int64_t r = 0; r < rows; r++)
+            element_store_n(y + r * width + i, vf_mul(element_load_n(x + r * width + i, n), factor), n);
+    }
+}
+
+void TT_TYPED(tt_dora_bwd)(element *dx, float *dm, const element *acc, const element *dy, const element *x,
+                           const element *m, const float *squares, int64_t rows, int64_t width)
+{
+    for (int64_t i = 0, n = width; i < width; i += VF_LANES, n -= VF_LANES) {
+        vf root = roots(squares + i, n), factor = vf_div(element_load_n(m + i, n), root), sum = vf_zero();
+
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t at = r * width + i;
+            vf g = element_load_n(dy + at, n), grad = vf_mul(g, factor);
+
+            sum = vf_fma(g, element_load_n(x + at, n), sum);
+            element_store_n(dx + at, acc ? vf_add(element_load_n(acc + at, n), grad) : grad, n);
+        }
+        vf_store_n(dm + i, vf_div(sum, root), n);
     }
 }
 

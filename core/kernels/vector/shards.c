@@ -285,3 +285,33 @@ void TT_ISA(tt_lookup_4bit)(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tab
     tt_lookup_4bit_loops(y, pairs, tables, blocks);
 #endif
 }
+
+/* --- the squares of a row of a weight with its adapter --- */
+
+void TT_ISA(tt_row_squares)(float *sum, const float *w, const float *a, const float *b, int64_t rank, int64_t stride,
+                            int64_t width)
+{
+    enum { LANES = 16, PARTS = 4 };
+    vs squares = vs_zero();
+    int64_t i = 0;
+
+    for (; i + LANES * PARTS <= width; i += LANES * PARTS) {
+        vs v[PARTS];
+
+        for (int j = 0; j < PARTS; j++)
+            v[j] = vs_load(w + i + j * LANES);
+        for (int64_t k = 0; k < rank; k++)
+            for (int j = 0; j < PARTS; j++)
+                v[j] = vs_fma(vs_set(b[k]), vs_load(a + k * stride + i + j * LANES), v[j]);
+        for (int j = 0; j < PARTS; j++)
+            squares = vs_fma(v[j], v[j], squares);
+    }
+    for (; i < width; i += LANES) {
+        vs v = vs_load_n(w + i, width - i);
+
+        for (int64_t k = 0; k < rank; k++)
+            v = vs_fma(vs_set(b[k]), vs_load_n(a + k * stride + i, width - i), v);
+        squares = vs_fma(v, v, squares);
+    }
+    *sum = vs_sum(squares);
+}
