@@ -17,6 +17,8 @@
 #include "core/config/args.h"
 #include "core/data/dataset.h"
 #include "core/data/source.h"
+#include "core/data/survey.h"
+#include "core/data/table.h"
 #include "core/os/file.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/tokenizer/train.h"
@@ -25,7 +27,7 @@ enum { SHOWN_TOKENS = 32 };
 
 static const struct tt_option options[] = {
     {"dataset", TT_KEY_NAME(training.dataset), "NAME",
-     "what to read (pack: kjv, text, jsonl, ...; inspect: tokens, tokens_u16)"},
+     "what to read (kjv, text, jsonl, parquet, ...; inspect: also tokens, tokens_u16)"},
     {"dataset_path", TT_KEY_NAME(training.dataset_path), "PATH", "pack: a file or a folder of files"},
     {"text_field", TT_KEY_NAME(training.text_field), "FIELD",
      "pack: the field of JSON lines that holds the text (default: text)"},
@@ -48,10 +50,12 @@ static const struct tt_option options[] = {
 static const char usage[] =
     "usage: titan data pack --dataset NAME [--dataset-path PATH] [--chat-template NAME] [--tokenizer DIR] "
     "--out FILE [--json]\n"
-    "       titan data inspect FILE [--dataset tokens_u16] [--tokenizer DIR] [--json]\n"
+    "       titan data inspect PATH [--dataset NAME] [--text-field FIELD] [--tokenizer DIR] [--json]\n"
+    "       titan data dedup --dataset NAME [--dataset-path PATH] [--text-field FIELD] --out FILE [--json]\n"
     "       titan data tokenizer [--vocab N] [--pattern NAME] --out DIR [--json] TEXT...\n\n"
     "pack tokenizes documents into one file that training.dataset=tokens maps; inspect checks such a file\n"
-    "(or one of llm.c, or headerless uint16 tokens) and says what is in it. tokenizer makes a\n"
+    "(or one of llm.c, or headerless uint16 tokens) and says what is in it, or, with the name of a dataset\n"
+    "of text, counts its documents. dedup writes every document once, as JSON lines. tokenizer makes a\n"
     "byte-level BPE from text, in Hugging Face's format.\n\n";
 
 /* A hash as 16 hexadecimal digits, or null if the file does not contain it. */
@@ -170,6 +174,135 @@ out:
     return rc;
 }
 
+/* --- titan data inspect and dedup of text --- */
+
+struct survey {
+    struct tt_survey counts;
+    struct tt_encoder *encoder; /* NULL: tokens are not counted */
+    struct tt_ids ids;
+    int64_t tokens;
+    int fd; /* where documents are written, -1: nowhere */
+    const char *name;
+    bool are_lines; /* documents are lines of JSON already */
+    struct tt_text line;
+};
+
+static int take_document(void *arg, const char *text, size_t size)
+{
+    struct survey *s = arg;
+    bool is_known = tt_survey_add(&s->counts, text, size);
+    int rc = 0, error;
+
+    if (s->encoder) {
+        s->ids.n = 0;
+        TT_TRY(tt_encoder_encode_document(s->encoder, text, size, &s->ids));
+        s->tokens += (int64_t)s->ids.n;
+    }
+    if (s->fd < 0 || is_known)
+        return 0;
+    s->line.size = 0;
+    tt_text_add(&s->line, "%s", s->are_lines ? "" : "{\"text\": ");
+    if (s->are_lines)
+        tt_text_add_bytes(&s->line, text, size);
+    else
+        tt_table_add_string(&s->line, text, size);
+    tt_text_add(&s->line, "%s\n", s->are_lines ? "" : "}");
+    error = tt_file_put(s->fd, s->line.text, s->line.size);
+    if (error)
+        rc = tt_file_fail("write", s->name, error, NULL);
+out:
+    return rc;
+}
+
+static json_t *describe_survey(struct survey *s, const char *path)
+{
+    struct tt_survey *c = &s->counts;
+    json_t *json =
+        json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "path", tt_json_string(path), "documents",
+                  (json_int_t)c->documents, "empty", (json_int_t)c->empty, "bytes", (json_int_t)c->bytes, "length_p50",
+                  (json_int_t)tt_survey_length(c, 0.5), "length_p90", (json_int_t)tt_survey_length(c, 0.9),
+                  "length_max", (json_int_t)tt_survey_length(c, 1.0), "duplicates", (json_int_t)c->duplicates,
+                  "duplicate_bytes", (json_int_t)c->duplicate_bytes, "odd_percent",
+                  tt_json_number(c->bytes ? 100.0 * (double)c->odd_bytes / (double)c->bytes : 0.0));
+
+    if (s->encoder)
+        (void)json_object_set_new(json, "tokens", json_integer(s->tokens));
+    for (int i = 0; i < TT_SURVEY_SCRIPTS; i++) {
+        char *key = tt_format("letters_%s", tt_survey_script(i));
+
+        if (c->letters_of[i])
+            (void)json_object_set_new(json, key, json_integer(c->letters_of[i]));
+        tt_free(key);
+    }
+    return json;
+}
+
+static void survey_release(struct survey *s)
+{
+    tt_survey_release(&s->counts);
+    tt_encoder_free(s->encoder);
+    tt_ids_release(&s->ids);
+    tt_text_release(&s->line);
+}
+
+static int inspect_text(const struct tt_args *args, const struct tt_dataset_spec *spec)
+{
+    const char *folder = tt_args_last(args, "tokenizer");
+    struct tt_tokenizer *tokenizer = NULL;
+    struct survey s = {.fd = -1};
+    int rc = 0;
+
+    if (folder) {
+        TT_TRY(tt_tokenizer_load(folder, &tokenizer));
+        TT_TRY(tt_encoder_new(tokenizer, &s.encoder));
+    }
+    TT_TRY(tt_dataset_each(spec, "reading documents", take_document, &s));
+    rc = print_result(describe_survey(&s, spec->path ? spec->path : spec->name), args);
+out:
+    survey_release(&s);
+    tt_tokenizer_free(tokenizer);
+    return rc;
+}
+
+struct writing {
+    const struct tt_dataset_spec *spec;
+    struct survey *survey;
+};
+
+static int write_first(void *arg, int fd, const char *name)
+{
+    const struct writing *w = arg;
+
+    w->survey->fd = fd;
+    w->survey->name = name;
+    return tt_dataset_each(w->spec, "reading documents", take_document, w->survey);
+}
+
+static int dedup(const struct tt_args *args)
+{
+    const char *out = tt_args_last(args, "out");
+    struct tt_dataset_spec spec = {.name = tt_args_last(args, "dataset"),
+                                   .path = tt_args_last(args, "dataset_path"),
+                                   .text_field = tt_args_last(args, "text_field")};
+    struct survey s = {.fd = -1};
+    struct writing w = {&spec, &s};
+    int rc = 0;
+
+    if (!out || !spec.name || args->n_words != 1)
+        return tt_fail(TT_EUSAGE, "data dedup needs --dataset, --dataset-path and --out\nhelp: titan data dedup "
+                                  "--dataset jsonl --dataset-path PATH --out FILE.jsonl");
+    s.are_lines = strcmp(spec.name, "jsonl_sft") == 0;
+    TT_TRY(tt_file_replace_by(out, write_first, &w));
+    rc = print_result(json_pack("{s:o, s:I, s:I, s:I, s:I}", "path", tt_json_string(out), "documents",
+                                (json_int_t)(s.counts.documents - s.counts.duplicates), "bytes",
+                                (json_int_t)(s.counts.bytes - s.counts.duplicate_bytes), "dropped",
+                                (json_int_t)s.counts.duplicates, "dropped_bytes", (json_int_t)s.counts.duplicate_bytes),
+                      args);
+out:
+    survey_release(&s);
+    return rc;
+}
+
 static int inspect(const struct tt_args *args)
 {
     const char *name = tt_args_last(args, "dataset");
@@ -183,9 +316,11 @@ static int inspect(const struct tt_args *args)
 
     if (args->n_words != 2)
         TT_TRY(tt_fail(TT_EUSAGE, "data inspect takes one file\nhelp: titan data inspect FILE"));
-    if (strncmp(spec.name, "tokens", 6) != 0)
-        TT_TRY(tt_fail(TT_EUSAGE, "data inspect looks into packed files: --dataset is tokens or tokens_u16, not '%s'",
-                       spec.name));
+    if (strncmp(spec.name, "tokens", 6) != 0) {
+        spec.text_field = tt_args_last(args, "text_field");
+        rc = inspect_text(args, &spec);
+        goto out;
+    }
     TT_TRY(tt_dataset_prepare(&spec, ref));
     TT_TRY(tt_dataset_open(ref, &d));
     n = ref->info.n_tokens < SHOWN_TOKENS ? ref->info.n_tokens : SHOWN_TOKENS;
@@ -358,13 +493,14 @@ out:
 static const struct tt_cli_verb verbs[] = {
     {"pack", .run = pack},
     {"inspect", .run = inspect},
+    {"dedup", .run = dedup},
     {"tokenizer", .run = run_tokenizer},
     {0},
 };
 
 const struct tt_command tt_command_data = {
     .name = "data",
-    .arguments = "pack|inspect|tokenizer ...",
+    .arguments = "pack|inspect|dedup|tokenizer ...",
     .summary = "turn text into a token file, inspect one, or make a tokenizer",
     .usage = usage,
     .options = options,

@@ -82,22 +82,25 @@ int tt_dataset_find(const char *name, const struct tt_dataset_kind **ret_kind)
     return fail_unknown(name);
 }
 
+static int check_kind(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)
+{
+    int rc = tt_dataset_find(spec->name, ret_kind);
+
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
+    if (rc == 0 && (*ret_kind)->needs_path && (!spec->path || !*spec->path))
+        rc = tt_fail(TT_EUSAGE, "dataset '%s' needs a path\nhelp: set %s (or %s) to the file or folder", spec->name,
+                     TT_KEY_NAME(training.dataset_path), TT_KEY_NAME(validation.dataset_path));
+    return rc;
+}
+
 static int check_spec(const struct tt_dataset_spec *spec, const struct tt_dataset_kind **ret_kind)
 {
     const struct tt_tokenizer_info *tokenizer;
-    const struct tt_dataset_kind *kind = NULL;
     char has[32], rows[32];
-    int rc = tt_dataset_find(spec->name, &kind);
+    int rc = check_kind(spec, ret_kind);
 
-    if (rc < 0)
+    if (rc < 0 || !(*ret_kind)->is_text)
         return rc;
-    *ret_kind = kind;
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): tt_fail's codes are negative
-    if (kind->needs_path && (!spec->path || !*spec->path))
-        return tt_fail(TT_EUSAGE, "dataset '%s' needs a path\nhelp: set %s (or %s) to the file or folder", spec->name,
-                       TT_KEY_NAME(training.dataset_path), TT_KEY_NAME(validation.dataset_path));
-    if (!kind->is_text)
-        return 0;
     if (!spec->tokenizer)
         return tt_fail(TT_EUSAGE, "dataset '%s' is text and needs a tokenizer", spec->name);
     tokenizer = tt_tokenizer_info(spec->tokenizer);
@@ -218,6 +221,22 @@ int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct
     TT_TRY(open_source(kind, spec, &source));
     TT_TRY(tt_source_hash(&source, &hash));
     TT_TRY(pack_source(&source, hash, spec, path, ret_info));
+out:
+    tt_source_release(&source);
+    return rc;
+}
+
+int tt_dataset_each(const struct tt_dataset_spec *spec, const char *what, tt_document_fn fn, void *arg)
+{
+    const struct tt_dataset_kind *kind = NULL;
+    struct tt_source source = {0};
+    int rc = 0;
+
+    TT_TRY(check_kind(spec, &kind));
+    if (!kind->is_text)
+        return tt_fail(TT_EUSAGE, "dataset '%s' contains tokens, not text", spec->name);
+    TT_TRY(open_source(kind, spec, &source));
+    rc = tt_source_each(&source, what, fn, arg);
 out:
     tt_source_release(&source);
     return rc;

@@ -60,6 +60,14 @@ struct tt_dataset_ref {
  */
 int tt_dataset_prepare(const struct tt_dataset_spec *spec, struct tt_dataset_ref *ret_ref) TT_MUST_CHECK;
 
+/**
+ * Calls fn for every document of a text dataset (of chat data: for every line), which is valid UTF-8, without a
+ * tokenizer; `what` names the work in progress reports. An error of fn ends the reading. TT_EUSAGE for a packed
+ * dataset; else as tt_dataset_prepare.
+ */
+int tt_dataset_each(const struct tt_dataset_spec *spec, const char *what,
+                    int (*fn)(void *arg, const char *text, size_t size), void *arg) TT_MUST_CHECK;
+
 /** Tokenizes text into a packed file at path (`titan data pack`); spec->cache_dir is not used. */
 int tt_dataset_pack(const struct tt_dataset_spec *spec, const char *path, struct tt_token_info *ret_info) TT_MUST_CHECK;
 

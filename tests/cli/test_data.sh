@@ -256,6 +256,31 @@ case_tables_train_as_their_lines_do() {
     done
 }
 
+case_text_is_counted_and_written_once() {
+    printf '{"text": "%s"}\n' "one two" "" "\u03b1\u03b2\u4e2d \u0001" "one two" "three" "" >a.jsonl
+    run data inspect a.jsonl --dataset jsonl --json
+    expect_ok
+    expect_json 'assert (found["documents"], found["empty"], found["bytes"], found["length_p50"], found["length_max"],
+    found["duplicates"], found["duplicate_bytes"]) == (6, 2, 28, 7, 9, 2, 7), found
+assert (found["letters_Latin"], found["letters_Greek"], found["letters_Han"]) == (17, 2, 1), found
+assert abs(found["odd_percent"] - 100 / 28) < 1e-9 and "tokens" not in found, found'
+    run data inspect a.jsonl --dataset jsonl
+    expect_ok
+    expect_out "^odd_percent +3.57$"
+    run data dedup --dataset jsonl --dataset-path a.jsonl --out b.jsonl --json
+    expect_ok
+    expect_json 'assert (found["documents"], found["dropped"], found["dropped_bytes"]) == (4, 2, 7), found
+assert [json.loads(line)["text"] for line in open("b.jsonl")] == ["one two", "", "\u03b1\u03b2\u4e2d \1", "three"]'
+    run data inspect b.jsonl --dataset jsonl --json
+    expect_ok
+    expect_json 'assert (found["documents"], found["duplicates"]) == (4, 0), found'
+    run data dedup --dataset tokens --dataset-path a.jsonl --out c.jsonl
+    expect_error 2 "dataset 'tokens' contains tokens, not text"
+    refuse_file c.jsonl
+    run data dedup --dataset jsonl
+    expect_error 2 "needs --dataset, --dataset-path and --out"
+}
+
 # start_training: starts an endless run in the background and waits for its first steps. Its process is $pid.
 start_training() {
     make_corpus
