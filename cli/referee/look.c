@@ -165,9 +165,10 @@ static double tolerance_of(const struct tt_look *look, const struct tt_pair *p)
 
     switch (p->a->section) {
     case TT_SECTION_WEIGHTS:
-        /* Where rounding changes the sign of a gradient, Adam's step goes the other way. The fraction of such elements
-         * is about the error of the gradient, and a step is about a hundredth of a weight. */
-        return look->unit + 0.02 * sqrt(tolerance);
+        /* Where rounding changes the sign of a gradient, Adam's step goes the other way: in a fraction of the elements
+         * that is about the gradient's error, or in all elements of a key's bias, whose gradient is zero. A step may be
+         * a fifth of such a weight. */
+        return look->unit + 0.4 * sqrt(tolerance);
     case TT_SECTION_OPTIMIZER: /* second moments are squares */
         return 2.0 * tolerance;
     default:
