@@ -287,11 +287,40 @@ void tt_copying_advance(struct tt_copying *c, int64_t bytes)
     tt_progress(c->what, (double)c->done, (double)c->total);
 }
 
+/* Whether training changes a weight. */
+static bool is_trained(const struct tt_copying *c, const struct tt_weight *w)
+{
+    const struct tt_model *model = c->model[0];
+
+    if (c->format == TT_FORMAT_HF)
+        return !model->params[c->weights->hf[w->number].param[0]].buffer;
+    for (int p = 0; model && p < model->n_params; p++)
+        if (strcmp(model->params[p].name, w->name) == 0)
+            return !model->params[p].buffer;
+    return true;
+}
+
+static void keep_trained(struct tt_copying *c)
+{
+    int kept = 0;
+
+    for (int i = 0; i < c->weights->n; i++)
+        if (is_trained(c, &c->weights->weight[i]))
+            c->weights->weight[kept++] = c->weights->weight[i];
+    c->weights->n = kept;
+}
+
 /* Assigns the tensors, in order, to files of at most the given size; a larger tensor has a file of its own. */
 static void assign_files(struct tt_copying *c)
 {
     int64_t most = c->copy->max_shard_bytes > 0 ? c->copy->max_shard_bytes : shard_bytes_default, used = 0;
 
+    if (c->copy->trained_only)
+        keep_trained(c);
+    if (c->copy->suffix)
+        c->names = tt_calloc((size_t)c->weights->n + 1, sizeof *c->names);
+    for (int i = 0; c->names && i < c->weights->n; i++)
+        c->weights->weight[i].name = c->names[i] = tt_format("%s%s", c->weights->weight[i].name, c->copy->suffix);
     c->dtype = tt_calloc((size_t)c->weights->n, sizeof *c->dtype);
     c->of_file = tt_calloc((size_t)c->weights->n, sizeof *c->of_file);
     c->what = c->n > 1                      ? "averaging"
@@ -437,6 +466,9 @@ out:
 static void release(struct tt_copying *c)
 {
     tt_output_abandon(&c->output); /* has no effect after the output was published */
+    for (int i = 0; c->names && i < c->weights->n; i++)
+        tt_free(c->names[i]);
+    tt_free(c->names);
     tt_weights_release(&c->mean);
     for (int k = 0; k < c->n; k++) {
         tt_weights_release(&c->of[k]);

@@ -26,6 +26,7 @@ struct tt_copying {
     struct tt_weights *weights; /* the weights to copy: of[0] or mean */
     enum tt_dtype *dtype;       /* dtype of each weight in the destination */
     int *of_file;               /* file number of each weight */
+    char **names;               /* [weights->n] their names with the suffix; NULL: there is none */
     int n_files;
     struct tt_output output; /* the folder; unused by GGUF, which is one file */
     const char *what;        /* for tt_progress: "exporting" */

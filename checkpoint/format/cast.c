@@ -18,7 +18,7 @@ static bool is_float(enum tt_dtype dtype)
 
 bool tt_cast_known(enum tt_dtype to, enum tt_dtype from)
 {
-    return to == from ? tt_dtype_size(to) > 0 : is_float(to) && is_float(from);
+    return to == from ? tt_dtype_size(to) > 0 : (is_float(to) || to == TT_F64) && is_float(from);
 }
 
 static float load(enum tt_dtype dtype, const void *data, int64_t i)
@@ -41,7 +41,9 @@ void tt_cast(enum tt_dtype to, void *to_data, enum tt_dtype from, const void *fr
     for (int64_t i = 0; i < n; i++) {
         float value = load(from, from_data, i);
 
-        if (to == TT_F32)
+        if (to == TT_F64)
+            ((double *)to_data)[i] = (double)value;
+        else if (to == TT_F32)
             ((float *)to_data)[i] = value;
         else
             half[i] = to == TT_BF16 ? tt_bf16_from_float(value) : tt_f16_from_float(value);

@@ -7,7 +7,7 @@
 
 #include "core/graph/dtype.h"
 
-/** Whether tt_cast can convert between these types: equal types, and any two of F32, BF16 and F16. */
+/** Whether tt_cast can convert between these types: equal types, any two of F32, BF16 and F16, and these to F64. */
 bool tt_cast_known(enum tt_dtype to, enum tt_dtype from);
 
 /** Converts n elements, rounded to nearest even; NaN stays NaN. tt_cast_known must hold for the types; no overlap. */

@@ -257,6 +257,25 @@ out:
     return rc;
 }
 
+/* One half of the bits of each element. Maps move elements without looking at them, so they can move doubles as two
+ * halves. */
+static int read_word(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, float *data)
+{
+    int64_t elements = n * tt_row_width(t->ndim, t->shape);
+    double *block = tt_calloc_for((size_t)elements, sizeof *block, t->values->name);
+    int rc = block ? read_stored(w, t, row, n, TT_F64, (char *)block) : TT_ENOMEM;
+
+    for (int64_t i = 0; i < elements && rc == 0; i++)
+        memcpy(&data[i], (char *)&block[i] + (w->word == 2 ? sizeof *data : 0), sizeof *data);
+    tt_free(block);
+    return rc;
+}
+
+static int read_one(struct tt_weights *w, const struct tt_hf_stored *t, int64_t row, int64_t n, float *data)
+{
+    return w->word ? read_word(w, t, row, n, data) : read_stored(w, t, row, n, TT_F32, (char *)data);
+}
+
 static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float *data)
 {
     struct tt_weights *w = arg;
@@ -267,12 +286,12 @@ static int read_counterpart(void *arg, int param, int64_t row, int64_t n, float 
     if (!stored->values)
         return tt_base_read(w->base, param, row, n, data);
     if (w->kind != TT_WEIGHTS_FROM_HF || w->model->params[param].hf_transform != TT_HF_EXPERTS)
-        return read_stored(w, &stored[0], row, n, TT_F32, (char *)data);
+        return read_one(w, &stored[0], row, n, data);
     rows = stored[0].shape[0];
     width = tt_row_width(stored[0].ndim, stored[0].shape);
     for (int64_t end = row + n, some; row < end && rc == 0; row += some, data += some * width) {
         some = rows - row % rows < end - row ? rows - row % rows : end - row;
-        rc = read_stored(w, &stored[row / rows], row % rows, some, TT_F32, (char *)data);
+        rc = read_one(w, &stored[row / rows], row % rows, some, data);
     }
     return rc;
 }
@@ -386,6 +405,25 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
     return bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
 }
 
+/* Rows of doubles, in two passes. Nothing but Hugging Face's maps moves them, and adapters are not merged in float64. */
+static int read_doubles(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, double *data)
+{
+    int64_t elements = n * tt_row_width(weight->ndim, weight->shape);
+    float *half = tt_calloc_for((size_t)elements, sizeof *half, weight->name);
+    int rc = half ? 0 : TT_ENOMEM;
+
+    if (rc == 0 && w->model->dims.lora.rank)
+        rc = tt_fail(TT_EUSAGE, "adapters are not merged in float64\nhelp: leave out %s", TT_KEY_NAME(lora.rank));
+    for (w->word = 1; w->word <= 2 && rc == 0; w->word++) {
+        rc = read_mapped(w, weight, row, n, half);
+        for (int64_t i = 0; i < elements && rc == 0; i++)
+            memcpy((char *)&data[i] + (w->word == 2 ? sizeof *half : 0), &half[i], sizeof *half);
+    }
+    w->word = 0;
+    tt_free(half);
+    return rc;
+}
+
 static int read_converted(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t rows,
                           enum tt_dtype dtype, char *data)
 {
@@ -445,6 +483,11 @@ int tt_weights_read(struct tt_weights *weights, const struct tt_weight *weight, 
     /* read into place, and converted only if it is of another type */
     if (param && (param->hf_transform == TT_HF_SAME || stored->is_turned))
         return read_stored(weights, stored, param->hf_row + row_begin, rows, dtype, data);
+    if (weight->dtype == TT_F64 && dtype == TT_F64 &&
+        (weights->kind == TT_WEIGHTS_FROM_HF || weights->kind == TT_WEIGHTS_TO_HF))
+        return read_doubles(weights, weight, row_begin, rows, data);
+    if (!tt_cast_known(TT_F32, weight->dtype))
+        return tt_cast_fail(weight->name, "rearranged", weight->dtype);
     if (dtype == TT_F32)
         return read_mapped(weights, weight, row_begin, rows, data);
     return read_converted(weights, weight, row_begin, rows, dtype, data);

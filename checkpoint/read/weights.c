@@ -614,7 +614,7 @@ static int find(struct tt_weights *w, const struct tt_param *param, int64_t expe
                        may_grow(w, param, stored) ? "for new tokens, in training, set "
                                                   : "do the sizes of the model match the weights' config.json?",
                        may_grow(w, param, stored) ? TT_KEY_NAME(checkpoint.initial_load_extend_vocabulary) : "");
-    if (!tt_cast_known(TT_F32, stored->dtype))
+    if (!tt_cast_known(TT_F32, stored->dtype) && stored->dtype != TT_F64) /* which only float64 can read */
         return tt_fail(TT_EDATA, "tensor '%s' is %s; weights are F32, BF16 or F16, or F8_E4M3 with scales", name,
                        tt_dtype_name(stored->dtype));
 out:

@@ -76,6 +76,7 @@ struct tt_weights {
     int64_t *seen;         /* for each tensor of the manifest: the number of rows read */
     uint64_t *digest;      /* and the digest of these rows */
     struct tt_weights *of; /* for a mean: the weights of each checkpoint; borrowed */
+    int word;              /* while doubles are rearranged: which half of each is read as a float; 0: neither */
     const double *share;   /* for a mean: the share of each */
     int n_of;
 };

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/base/mem.h"
+#include "core/math/tree.h"
 #include "core/os/file.h"
 
 /* --- activities and the clock --- */
@@ -527,6 +528,14 @@ void tt_comm_node(const struct tt_comm *comm, int *ret_local_rank, int *ret_loca
 const char *tt_comm_host(const struct tt_comm *comm, int rank)
 {
     return comm->hosts ? comm->hosts[rank] : "this host";
+}
+
+void tt_comm_add(const struct tt_comm *comm, void *into, const void *a, const void *b, int64_t bytes)
+{
+    if (comm->adds_doubles)
+        tt_tree_add_f64(into, a, b, bytes / (int64_t)sizeof(double));
+    else
+        tt_tree_add(into, a, b, bytes / (int64_t)sizeof(float));
 }
 
 void tt_comm_free(struct tt_comm *comm)

@@ -91,6 +91,7 @@ struct tt_comm {
     double clock_sec, seen_sec; /* see tt_comm_clock */
     bool waits_long, works;     /* this rank has waited for half of report_sec; it is in tt_comm_work */
     bool looks;                 /* poll the transport even if no transfer is under way */
+    bool adds_doubles;          /* collectives add numbers in float64, not float32 */
     /* Messages on the wire except signs of life, counted by the transport: sends begun, receives begun, receives
      * completed. See tt_comm_check_messages. */
     int64_t sent_messages, begun_receives, received_messages;
@@ -158,6 +159,9 @@ void tt_comm_node(const struct tt_comm *comm, int *ret_local_rank, int *ret_loca
 
 /** The name of a rank's host, for messages. */
 const char *tt_comm_host(const struct tt_comm *comm, int rank);
+
+/** into = a + b in the type that collectives add; `bytes` is that of whole numbers, and into may be a or b. */
+void tt_comm_add(const struct tt_comm *comm, void *into, const void *a, const void *b, int64_t bytes);
 
 void tt_comm_free(struct tt_comm *comm);
 

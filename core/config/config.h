@@ -80,6 +80,7 @@ struct tt_config {
 #include "core/keys/schema.def"
 
     struct tt_config_origins *origins;
+    bool float64; /* everything is computed in float64, whatever the types above are; `titan reference` sets it */
 };
 
 /** A configuration with every key at its default. Caller: tt_config_free. */

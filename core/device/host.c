@@ -43,13 +43,13 @@ static void copy(struct tt_device_stream *stream, void *to, const void *from, si
 static void launch(struct tt_device_stream *stream, const struct tt_call *call)
 {
     (void)stream;
-    tt_op_row(call->node->op)->run(call);
+    tt_op_row_of(call->graph, call->node)->run(call);
 }
 
 static void launch_step(struct tt_device_stream *stream, const struct tt_step_call *call)
 {
     (void)stream;
-    tt_step_row(call->op)->run(call);
+    tt_step_row_of(call)->run(call);
 }
 
 static int64_t record(struct tt_device_stream *stream)

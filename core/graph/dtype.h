@@ -4,11 +4,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /**
  * Element types, with their names in safetensors files; C128 occurs only in PyTorch's files. An op's row defines the
- * types in which it computes (core/ops/op.h): F32 or BF16, with I32 for token ids. The other types exist so that titan
- * can describe, check and copy foreign files.
+ * types in which it computes (core/ops/op.h): F32 or BF16, with I32 for token ids; `titan reference` runs the same ops
+ * in F64. The other types exist so that titan can describe, check and copy foreign files.
  */
 
 /* X(enum, name, bits) */
@@ -52,6 +53,12 @@ int tt_dtype_bits(enum tt_dtype dtype);
 
 /** Bytes of one element; 0 for packed types, whose elements are smaller than a byte. */
 size_t tt_dtype_size(enum tt_dtype dtype);
+
+/** The type of sums, statistics and tables in a run that computes in `dtype`: F64 for F64, else F32. */
+enum tt_dtype tt_dtype_sums(enum tt_dtype dtype);
+
+/** Bytes of an element of that type. */
+int64_t tt_dtype_sum_bytes(enum tt_dtype dtype);
 
 /** The type of the given name; false if there is none. */
 bool tt_dtype_from_name(const char *name, enum tt_dtype *ret_dtype);

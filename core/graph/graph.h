@@ -120,14 +120,14 @@ struct tt_router {
     bool balanced;   /* experts get slots in turn, regardless of their scores */
     int groups;      /* groups of neighbouring experts; 0 or 1: there are none */
     int kept_groups; /* number of groups from which a token's experts may come */
-    float scale;     /* final factor of the gates; 0 means 1 */
+    double scale;    /* final factor of the gates; 0 means 1 */
 };
 
 /* Coefficients of the auxiliary losses of a router (core/ops/experts/router.h); 0: none. */
 struct tt_router_losses {
-    float sequence, microbatch; /* for an uneven load within a sequence, and within the microbatch */
-    float z;                    /* for the squared logsumexp of the logits */
-    float global_batch;         /* for an uneven load in the global batch of the previous step */
+    double sequence, microbatch; /* for an uneven load within a sequence, and within the microbatch */
+    double z;                    /* for the squared logsumexp of the logits */
+    double global_batch;         /* for an uneven load in the global batch of the previous step */
 };
 
 /* Dropout (core/ops/elementwise.c). */
@@ -155,10 +155,10 @@ struct tt_attr {
     int64_t sliding_window; /* attention: the most keys that a row sees, with its own; 0: all up to it */
     int prefix;             /* the first elements of a head: unchanged (rope), or the first part (split, join) */
     int rotated;            /* rope: the number of following elements that are rotated; 0: all the others */
-    float eps;              /* norms */
+    double eps;             /* norms */
     bool unit_offset;       /* rmsnorm: the weights are 1 + w */
-    float scale;            /* scale: the factor of x; attention: the factor of the scores, 0: 1 / sqrt(E) */
-    float soft_cap;         /* attention: scores s become soft_cap tanh(s / soft_cap); head: logits; 0: unchanged */
+    double scale;           /* scale: the factor of x; attention: the factor of the scores, 0: 1 / sqrt(E) */
+    double soft_cap;        /* attention: scores s become soft_cap tanh(s / soft_cap); head: logits; 0: unchanged */
     int experts;            /* X, for ops on the rows of experts */
     int top_k;              /* router: experts of a token */
     struct tt_token_parts parts;         /* router, and ops on the rows of experts */
@@ -168,7 +168,7 @@ struct tt_attr {
     int64_t window;                 /* experts on several ranks: the most rows of all ranks that one takes at once */
     /* for the same op: round the gradient of each rank's rows to bfloat16 before adding it */
     bool round_leaves;
-    float z_loss;       /* head: coefficient of the squared logsumexp of each token; 0: none */
+    double z_loss;      /* head: coefficient of the squared logsumexp of each token; 0: none */
     int64_t first_row;  /* head in phases: first row of the chunk, among all N rows; router, dropout: of this rank */
     int64_t chunk_rows; /* head in phases: R */
     struct tt_reorder reorder;

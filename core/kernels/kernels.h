@@ -11,6 +11,7 @@
 #include "core/math/bf16.h"
 #include "core/math/dynamic.h"
 #include "core/math/packing.h"
+#include "core/math/real.h"
 #include "core/os/machine.h"
 
 /**
@@ -167,11 +168,11 @@ struct tt_attention_shape {
     const int32_t *positions;
     int64_t value_dim;    /* width of a head of v and o; 0: E */
     int64_t value_stride; /* stride of the rows of v in attention_fwd and attention_row; 0: value_dim */
-    float scale;          /* factor of the scores; 0: 1 / sqrt(E) */
-    float soft_cap;       /* scores s become soft_cap tanh(s / soft_cap) before the mask; 0: unchanged */
+    tt_real scale;        /* factor of the scores; 0: 1 / sqrt(E) */
+    tt_real soft_cap;     /* scores s become soft_cap tanh(s / soft_cap) before the mask; 0: unchanged */
     int64_t begin, end;
-    int64_t window;     /* the most keys that a row sees, its own being the last; 0: all keys of its document */
-    const float *sinks; /* sink of attention_fwd's head, or sinks of attention_row's heads; NULL: none */
+    int64_t window;       /* the most keys that a row sees, its own being the last; 0: all keys of its document */
+    const tt_real *sinks; /* sink of attention_fwd's head, or sinks of attention_row's heads; NULL: none */
 };
 
 /** The width of a head of v and o. */
@@ -187,9 +188,9 @@ static inline int64_t tt_attention_value_stride(const struct tt_attention_shape 
 }
 
 /** The factor of the scores. */
-static inline float tt_attention_scale(const struct tt_attention_shape *shape)
+static inline tt_real tt_attention_scale(const struct tt_attention_shape *shape)
 {
-    return shape->scale > 0.0F ? shape->scale : 1.0F / sqrtf((float)shape->head_dim);
+    return shape->scale > 0.0F ? shape->scale : 1.0F / tt_sqrt((tt_real)shape->head_dim);
 }
 
 /** The end of the rows that are present. */
@@ -213,15 +214,15 @@ static inline int64_t tt_attention_start(const struct tt_attention_shape *shape,
 /* Pointers to the first row that is present and the first column of the first query head. k and v point to the
  * sequence's first key of the key/value head, dk and dv to the call's first key. */
 struct tt_attention_grads {
-    float *dq, *dk, *dv;
-    const float *dout, *q, *k, *v, *o, *lse;
+    tt_real *dq, *dk, *dv;
+    const tt_real *dout, *q, *k, *v, *o, *lse;
 };
 
 /* Operands of attention_bwd_bf16. The gradients are floats: an op may add several parts before it rounds them. */
 struct tt_attention_bf16_grads {
-    float *dq, *dk, *dv;
+    tt_real *dq, *dk, *dv;
     const tt_bf16 *dout, *q, *k, *v, *o;
-    const float *lse;
+    const tt_real *lse;
 };
 
 /*
@@ -230,9 +231,9 @@ struct tt_attention_bf16_grads {
  */
 struct tt_layernorm_grads {
     void *dx;
-    float *dw, *db;
+    tt_real *dw, *db;
     const void *acc, *dy, *x, *w;
-    const float *mean, *rstd;
+    const tt_real *mean, *rstd;
     int64_t groups; /* 0 is 1 */
 };
 
@@ -265,14 +266,14 @@ static inline int64_t tt_rope_position(const struct tt_rope_shape *shape, int64_
 
 /* The numbers of an optimizer step. */
 struct tt_adamw_numbers {
-    bool decoupled;          /* AdamW; else Adam, which adds weight decay to the gradient */
-    float clip;              /* factor that gradients are multiplied by first */
-    float decay;             /* 1 - lr * weight_decay */
-    float weight_decay;      /* weight decay of Adam */
-    float mix1, beta2, mix2; /* mix: 1 - beta */
-    float step_size;         /* lr / (1 - beta1^step) */
-    float root_correction2;  /* sqrt(1 - beta2^step) */
-    float eps;
+    bool decoupled;            /* AdamW; else Adam, which adds weight decay to the gradient */
+    tt_real clip;              /* factor that gradients are multiplied by first */
+    tt_real decay;             /* 1 - lr * weight_decay */
+    tt_real weight_decay;      /* weight decay of Adam */
+    tt_real mix1, beta2, mix2; /* mix: 1 - beta */
+    tt_real step_size;         /* lr / (1 - beta1^step) */
+    tt_real root_correction2;  /* sqrt(1 - beta2^step) */
+    tt_real eps;
 };
 
 /* The random bits of an optimizer step: element i has number first + i of a stream (core/math/rng.h). */
@@ -292,7 +293,7 @@ struct tt_dropout {
 /* Both moments of an optimizer step in blocks of TT_DYNAMIC_BLOCK elements, of which the last may be shorter. */
 struct tt_moment_blocks {
     uint8_t *code[2];                /* of every element; of the first moment, of the second */
-    float *largest[2];               /* the largest magnitude of every block */
+    tt_real *largest[2];             /* the largest magnitude of every block */
     const struct tt_dynamic *map[2]; /* the signed one, the unsigned one */
 };
 
@@ -336,6 +337,13 @@ double tt_bgemm_gain(const struct tt_kernels *kernels);
 bool tt_sgemm_is_blas(void);
 bool tt_bgemm_is_blas(void);
 
+/* The name of a portable kernel: tt_add_loops, or for double tt_add_f64_loops. */
+#ifdef TT_WIDE
+#define TT_LOOPS(name) tt_##name##_f64_loops
+#else
+#define TT_LOOPS(name) tt_##name##_loops
+#endif
+
 struct tt_kernels {
     const char *name;
 #define TT_KERNEL(name, args) void(*name) args;
@@ -343,7 +351,7 @@ struct tt_kernels {
 #undef TT_KERNEL
 };
 
-#define TT_KERNEL(name, args) void tt_##name##_loops args;
+#define TT_KERNEL(name, args) void TT_LOOPS(name) args;
 #include "core/kernels/kernels.def"
 #undef TT_KERNEL
 

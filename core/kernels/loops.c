@@ -15,9 +15,9 @@
 enum { SUM_BLOCK = 1024 };
 
 /* The sum of exp(x - shift) over at most SUM_BLOCK elements. */
-static float block_sum_exp(const float *x, int64_t n, float shift)
+static tt_real block_sum_exp(const tt_real *x, int64_t n, tt_real shift)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= n; i += TT_LANES) {
@@ -29,11 +29,11 @@ static float block_sum_exp(const float *x, int64_t n, float shift)
     return tt_lanes_sum(lane);
 }
 
-void tt_cross_entropy_loops(float *loss, float *z, const float *logits, const int32_t *labels, int64_t rows,
-                            int64_t vocab, float z_loss)
+void TT_LOOPS(cross_entropy)(tt_real *loss, tt_real *z, const tt_real *logits, const int32_t *labels, int64_t rows,
+                             int64_t vocab, tt_real z_loss)
 {
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
-        float largest = tt_row_max(logits, vocab);
+        tt_real largest = tt_row_max(logits, vocab);
         double sum = 0.0;
 
         if (labels[r] < 0) {
@@ -42,17 +42,17 @@ void tt_cross_entropy_loops(float *loss, float *z, const float *logits, const in
         }
         for (int64_t v = 0; v < vocab; v += SUM_BLOCK)
             sum += (double)block_sum_exp(logits + v, vocab - v < SUM_BLOCK ? vocab - v : SUM_BLOCK, largest);
-        loss[r] = (float)(tt_log(sum) + ((double)largest - (double)logits[labels[r]]));
+        loss[r] = (tt_real)(tt_log(sum) + ((double)largest - (double)logits[labels[r]]));
         if (z)
             z[r] = tt_z_loss(tt_log(sum) + (double)largest, z_loss);
     }
 }
 
-void tt_cross_entropy_grad_loops(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
-                                 int64_t vocab, float scale, float z_loss)
+void TT_LOOPS(cross_entropy_grad)(tt_real *loss, tt_real *z, tt_real *logits, const int32_t *labels, int64_t rows,
+                                  int64_t vocab, tt_real scale, tt_real z_loss)
 {
     for (int64_t r = 0; r < rows; r++, logits += vocab) {
-        float largest, target, factor;
+        tt_real largest, target, factor;
         double sum = 0.0;
 
         if (labels[r] < 0) {
@@ -64,50 +64,50 @@ void tt_cross_entropy_grad_loops(float *loss, float *z, float *logits, const int
         target = logits[labels[r]];
         for (int64_t v = 0; v < vocab; v += SUM_BLOCK)
             sum += (double)tt_row_exp(logits + v, vocab - v < SUM_BLOCK ? vocab - v : SUM_BLOCK, 1.0F, largest);
-        factor = (float)((double)scale / sum);
+        factor = (tt_real)((double)scale / sum);
         if (z) {
-            factor = (float)((double)scale / sum * tt_z_loss_share(tt_log(sum) + (double)largest, z_loss));
+            factor = (tt_real)((double)scale / sum * tt_z_loss_share(tt_log(sum) + (double)largest, z_loss));
             z[r] = tt_z_loss(tt_log(sum) + (double)largest, z_loss);
         }
         for (int64_t v = 0; v < vocab; v++)
             logits[v] *= factor;
         logits[labels[r]] -= scale;
-        loss[r] = (float)(tt_log(sum) + ((double)largest - (double)target));
+        loss[r] = (tt_real)(tt_log(sum) + ((double)largest - (double)target));
     }
 }
 
-void tt_cross_entropy_grad_bf16_loops(float *loss, float *z, float *logits, const int32_t *labels, int64_t rows,
-                                      int64_t vocab, float scale, float z_loss)
+void TT_LOOPS(cross_entropy_grad_bf16)(tt_real *loss, tt_real *z, tt_real *logits, const int32_t *labels, int64_t rows,
+                                       int64_t vocab, tt_real scale, tt_real z_loss)
 {
-    tt_cross_entropy_grad_loops(loss, z, logits, labels, rows, vocab, scale, z_loss);
+    TT_LOOPS(cross_entropy_grad)(loss, z, logits, labels, rows, vocab, scale, z_loss);
     for (int64_t r = 0; r < rows; r++)
         tt_round_in_place(logits + r * vocab, vocab);
 }
 
-void tt_softmax_sum_loops(float *largest, float *sum, const float *x, int64_t n)
+void TT_LOOPS(softmax_sum)(tt_real *largest, tt_real *sum, const tt_real *x, int64_t n)
 {
-    float most = tt_row_max(x, n), shift = most < -FLT_MAX ? 0.0F : most;
+    tt_real most = tt_row_max(x, n), shift = most < -TT_REAL_MAX ? 0.0F : most;
     double total = 0.0;
 
     for (int64_t i = 0; i < n; i += SUM_BLOCK)
         total += (double)block_sum_exp(x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, shift);
     *largest = most;
-    *sum = (float)total;
+    *sum = (tt_real)total;
 }
 
-void tt_soft_cap_loops(float *y, const float *x, int64_t n, float cap)
+void TT_LOOPS(soft_cap)(tt_real *y, const tt_real *x, int64_t n, tt_real cap)
 {
-    float inner = 1.0F / cap;
+    tt_real inner = 1.0F / cap;
 
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] = cap * tt_tanhf(inner * x[i]);
 }
 
-void tt_softmax_grad_loops(float *y, const float *x, int64_t n, float largest, float factor, float cap)
+void TT_LOOPS(softmax_grad)(tt_real *y, const tt_real *x, int64_t n, tt_real largest, tt_real factor, tt_real cap)
 {
     if (cap > 0.0F) {
-        float inner = 1.0F / cap;
+        tt_real inner = 1.0F / cap;
 
         TT_INDEPENDENT
         for (int64_t i = 0; i < n; i++)
@@ -120,16 +120,16 @@ void tt_softmax_grad_loops(float *y, const float *x, int64_t n, float largest, f
 }
 
 /* Each block is read before the rounded values, which fill half of its memory, can reach it. */
-void tt_softmax_grad_bf16_loops(tt_bf16 *y, const float *x, int64_t n, float largest, float factor, float cap)
+void TT_LOOPS(softmax_grad_bf16)(tt_bf16 *y, const tt_real *x, int64_t n, tt_real largest, tt_real factor, tt_real cap)
 {
     enum { SIZE = 4 * TT_LANES };
-    float block[SIZE];
+    tt_real block[SIZE];
     const int64_t size = SIZE;
 
     for (int64_t i = 0; i < n; i += size) {
         int64_t part = n - i < size ? n - i : size;
 
-        tt_softmax_grad_loops(block, x + i, part, largest, factor, cap);
+        TT_LOOPS(softmax_grad)(block, x + i, part, largest, factor, cap);
         tt_round_in_place(block, part);
         memcpy(y + i, block, (size_t)part * sizeof *y);
     }
@@ -137,19 +137,19 @@ void tt_softmax_grad_bf16_loops(tt_bf16 *y, const float *x, int64_t n, float lar
 
 /* --- conversions between float and bfloat16, which are not ops --- */
 
-void tt_bf16_round_loops(tt_bf16 *to, const float *from, int64_t n)
+void TT_LOOPS(bf16_round)(tt_bf16 *to, const tt_real *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = tt_bf16_from_float(from[i]);
 }
 
-void tt_bf16_widen_loops(float *to, const tt_bf16 *from, int64_t n)
+void TT_LOOPS(bf16_widen)(tt_real *to, const tt_bf16 *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = tt_bf16_to_float(from[i]);
 }
 
-void tt_lookup_4bit_loops(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tables, int64_t blocks)
+void TT_LOOPS(lookup_4bit)(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tables, int64_t blocks)
 {
     for (int64_t b = 0; b < blocks; b++, tables += TT_NF4_VALUES, pairs += TT_NF4_BLOCK / 2, y += TT_NF4_BLOCK)
         for (int64_t i = 0; i < TT_NF4_BLOCK / 2; i++) {
@@ -160,24 +160,24 @@ void tt_lookup_4bit_loops(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *table
 
 /* --- exp, which is not an op: the e^x of attention, cross-entropy and SwiGLU --- */
 
-void tt_exp_loops(float *y, const float *x, int64_t n)
+void TT_LOOPS(exp)(tt_real *y, const tt_real *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] = tt_expf(x[i]);
 }
 
-void tt_row_squares_loops(float *sum, const float *w, const float *a, const float *b, int64_t rank, int64_t stride,
-                          int64_t width)
+void TT_LOOPS(row_squares)(tt_real *sum, const tt_real *w, const tt_real *a, const tt_real *b, int64_t rank,
+                           int64_t stride, int64_t width)
 {
     double squares = 0.0;
 
     for (int64_t i = 0; i < width; i++) {
-        float v = w[i];
+        tt_real v = w[i];
 
         for (int64_t k = 0; k < rank; k++)
             v += b[k] * a[k * stride + i];
         squares += (double)v * (double)v;
     }
-    *sum = (float)squares;
+    *sum = (tt_real)squares;
 }

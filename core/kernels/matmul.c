@@ -147,7 +147,7 @@ static struct tt_rectangle place_of(const struct tt_matmul *product, int64_t til
 /* The address of element i; NULL if the array is NULL. */
 static void *element(const void *x, bool bf16, int64_t i)
 {
-    return x ? (char *)(uintptr_t)x + i * (bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float)) : NULL;
+    return x ? (char *)(uintptr_t)x + i * (bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(tt_real)) : NULL;
 }
 
 struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t begin,
@@ -172,7 +172,7 @@ struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt
     return part;
 }
 
-void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride)
+void tt_matmul_store(const struct tt_matmul *product, tt_real *sum, int64_t stride)
 {
     for (int64_t i = 0; i < product->m; i++, sum += stride) {
         const void *acc = element(product->acc, product->c_bf16, i * product->ldc);
@@ -183,7 +183,7 @@ void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride
                 sum[j] += tt_bf16_to_float(((const tt_bf16 *)acc)[j]);
             tt_kernels()->bf16_round(c, sum, product->n);
         } else if (acc) {
-            tt_tree_add(c, acc, sum, product->n);
+            TT_OF_TYPE(tt_tree_add)(c, acc, sum, product->n);
         }
     }
 }
@@ -229,7 +229,7 @@ static int64_t unpack_nf4(const struct tt_matmul *product, const void *row, int6
 
         some = blocks - b < BLOCKS ? blocks - b : BLOCKS;
         numbers = tt_nf4_tables(row, product->b_width, first + b, some, tables);
-        tt_kernels()->bf16_round(rounded, tables, some * TT_NF4_VALUES);
+        tt_kernels()->bf16_round(rounded, (const void *)tables, some * TT_NF4_VALUES);
         tt_kernels()->lookup_4bit(to + b * TT_NF4_BLOCK, numbers, rounded, some);
     }
     return blocks * TT_NF4_BLOCK;
@@ -241,14 +241,18 @@ static void unpack_row(const struct tt_matmul *product, int64_t row, int64_t col
     const char *from = (const char *)product->b + row * tt_packing_row_bytes(product->b_packing, product->b_width);
     float some[UNPACK_AT_ONCE];
 
-    if (!product->bf16)
+    if (!product->bf16 && sizeof(tt_real) == sizeof(float)) {
         tt_unpack(product->b_packing, from, product->b_width, column, n, to);
-    else
-        for (int64_t i = unpack_nf4(product, from, column, n, to), have; i < n; i += have) {
-            have = n - i < UNPACK_AT_ONCE ? n - i : UNPACK_AT_ONCE;
-            tt_unpack(product->b_packing, from, product->b_width, column + i, have, some);
-            tt_kernels()->bf16_round((tt_bf16 *)to + i, some, have);
-        }
+        return;
+    }
+    for (int64_t i = product->bf16 ? unpack_nf4(product, from, column, n, to) : 0, have; i < n; i += have) {
+        have = n - i < UNPACK_AT_ONCE ? n - i : UNPACK_AT_ONCE;
+        tt_unpack(product->b_packing, from, product->b_width, column + i, have, some);
+        if (product->bf16)
+            tt_kernels()->bf16_round((tt_bf16 *)to + i, (const void *)some, have);
+        for (int64_t k = 0; k < have && !product->bf16; k++)
+            ((tt_real *)to)[i + k] = (tt_real)some[k];
+    }
 }
 
 static void multiply(const struct tt_matmul *product);
@@ -320,23 +324,23 @@ int64_t tt_matmul_partial_floats(const struct tt_matmul *product, bool has_acc)
 }
 
 /* Entry `depth` of the stack of sums, at the first element of the rectangle, with the strides of c. */
-static float *entry(const struct tt_matmul *product, const struct tt_rectangle *at, int depth)
+static tt_real *entry(const struct tt_matmul *product, const struct tt_rectangle *at, int depth)
 {
     int in_partial = sums_in_c(product, product->acc) ? depth - 1 : depth;
-    float *sums = in_partial < 0 ? product->c : product->partial + in_partial * product->m * product->ldc;
+    tt_real *sums = in_partial < 0 ? product->c : product->partial + in_partial * product->m * product->ldc;
 
     return sums + at->row * product->ldc + at->column;
 }
 
-static void add_rectangle(const struct tt_rectangle *at, int64_t stride, float *to, const float *from)
+static void add_rectangle(const struct tt_rectangle *at, int64_t stride, tt_real *to, const tt_real *from)
 {
     for (int64_t i = 0; i < at->rows; i++)
-        tt_tree_add(to + i * stride, to + i * stride, from + i * stride, at->columns);
+        TT_OF_TYPE(tt_tree_add)(to + i * stride, to + i * stride, from + i * stride, at->columns);
 }
 
 /* sum = [acc +] the product over grain i of k, with the strides of c. */
-static void multiply_grain(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t i, const float *acc,
-                           float *sum)
+static void multiply_grain(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t i,
+                           const tt_real *acc, tt_real *sum)
 {
     struct grains k = grains_of(product->k, product->k_grain);
     struct tt_matmul part = tt_matmul_part(product, at, i * k.size, i + 1 < k.n ? k.size : k.last);
@@ -356,7 +360,7 @@ static void multiply_grains(const struct tt_matmul *product, const struct tt_rec
 
     for (int64_t i = 0; i < k.n; i++) {
         int carries = i + 1 < k.n ? tt_tree_carries(i) : depth;
-        float *sum = entry(product, at, depth++);
+        tt_real *sum = entry(product, at, depth++);
 
         multiply_grain(product, at, i, NULL, sum);
         for (int j = 0; j < product->n_more; j++) {
@@ -429,7 +433,7 @@ static int64_t vectors_of(const struct tt_gemv *g)
 }
 
 /* Sums of rows [row, row + n): y[v * y_row + i] of vector v and row `row` + i. */
-static void sum_rows(const struct tt_gemv *g, int64_t row, int64_t n, float *y, int64_t y_row)
+static void sum_rows(const struct tt_gemv *g, int64_t row, int64_t n, tt_real *y, int64_t y_row)
 {
     int64_t vectors = vectors_of(g);
     struct tt_packed_rows packed = {.packing = g->packing,
@@ -448,7 +452,7 @@ static void sum_rows(const struct tt_gemv *g, int64_t row, int64_t n, float *y, 
             tt_kernels()->gemv_bf16(y, (const tt_bf16 *)g->w + row * g->width, (const tt_bf16 *)g->x + v * g->width, n,
                                     g->width);
         else
-            tt_kernels()->gemv(y, (const float *)g->w + row * g->width, (const float *)g->x + v * g->width, n,
+            tt_kernels()->gemv(y, (const tt_real *)g->w + row * g->width, (const tt_real *)g->x + v * g->width, n,
                                g->width);
     }
 }
@@ -456,7 +460,7 @@ static void sum_rows(const struct tt_gemv *g, int64_t row, int64_t n, float *y, 
 /* The same for products that are bfloat16. */
 static void rounded_rows(const struct tt_gemv *g, struct tt_range part)
 {
-    float sums[AT_ONCE * VECTORS_AT_ONCE];
+    tt_real sums[AT_ONCE * VECTORS_AT_ONCE];
 
     for (int64_t v = 0; v < vectors_of(g); v += VECTORS_AT_ONCE) {
         struct tt_gemv some = *g;
@@ -491,7 +495,7 @@ void tt_gemv_tile(const struct tt_gemv *gemv, int64_t tile)
     if (g->y_bf16)
         rounded_rows(g, part);
     else
-        sum_rows(g, part.begin, part.n, (float *)g->y + part.begin, g->rows);
+        sum_rows(g, part.begin, part.n, (tt_real *)g->y + part.begin, g->rows);
 }
 
 static void gemv_run_tile(void *arg, int64_t tile, int worker)

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/math/packing.h"
+#include "core/math/real.h"
 #include "core/os/team.h"
 
 /**
@@ -52,8 +53,8 @@ struct tt_matmul {
      * prefetched from memory. NULL: unknown.
      */
     const void *next_b;
-    float *partial; /* tt_matmul_partial_floats */
-    float *scratch; /* tt_matmul_scratch_floats for each worker */
+    tt_real *partial; /* tt_matmul_partial_floats */
+    tt_real *scratch; /* tt_matmul_scratch_floats for each worker */
 };
 
 /**
@@ -90,7 +91,7 @@ struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt
  * c = [acc +] sum, in c's type. sum (m, n) has rows of `stride` floats and is overwritten. If c is float and acc is
  * NULL, sum must be c.
  */
-void tt_matmul_store(const struct tt_matmul *product, float *sum, int64_t stride);
+void tt_matmul_store(const struct tt_matmul *product, tt_real *sum, int64_t stride);
 
 /**
  * y = w x for w (rows, width): the product for a single token, in floats or bfloat16; sums are in float. Or for several

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "core/math/bf16.h"
+#include "core/math/elementary.h"
+#include "core/math/real.h"
 
 /* The iterations of the next loop are independent, although its pointers may be equal (in-place use). */
 #if defined(__clang__)
@@ -21,7 +23,7 @@
  */
 enum { TT_LANES = 16 };
 
-static inline float tt_lanes_sum(float *lane)
+static inline tt_real tt_lanes_sum(tt_real *lane)
 {
     for (int l = 0; l < 8; l++)
         lane[l] += lane[l + 8];
@@ -29,6 +31,32 @@ static inline float tt_lanes_sum(float *lane)
         lane[l] += lane[l + 4];
     return (lane[0] + lane[2]) + (lane[1] + lane[3]);
 }
+
+#ifdef TT_WIDE
+
+/** For double, slowly: e^x; tail and slope as below; tanh. */
+static inline double tt_expf(double x)
+{
+    return tt_exp(x);
+}
+
+struct tt_normal_tail {
+    double tail, slope;
+};
+
+static inline struct tt_normal_tail tt_normal_tail(double x)
+{
+    const double root_half = 0x1.6a09e667f3bcdp-1, density = 0x1.9884533d43651p-2; /* 1 / sqrt(2), 1 / sqrt(2 pi) */
+
+    return (struct tt_normal_tail){0.5 * tt_erfc(fabs(x) * root_half), x * density * tt_exp(-0.5 * x * x)};
+}
+
+static inline double tt_tanhf(double x)
+{
+    return tanh(x);
+}
+
+#else
 
 /**
  * e^x, at most 1 ulp off; 0 for -inf and wherever the result would be denormal (such numbers slow down all later
@@ -131,10 +159,12 @@ static inline float tt_tanhf(float given)
     return -1.0f > x ? -1.0f : x;
 }
 
+#endif
+
 /** x = cap tanh(scale x / cap) in place. */
-static inline void tt_row_cap(float *x, int64_t n, float scale, float cap)
+static inline void tt_row_cap(tt_real *x, int64_t n, tt_real scale, tt_real cap)
 {
-    float inner = scale / cap;
+    tt_real inner = scale / cap;
 
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
@@ -142,9 +172,9 @@ static inline void tt_row_cap(float *x, int64_t n, float scale, float cap)
 }
 
 /** The largest of x[0..n-1], ignoring NaNs; -inf for none. */
-static inline float tt_row_max(const float *x, int64_t n)
+static inline tt_real tt_row_max(const tt_real *x, int64_t n)
 {
-    float lane[TT_LANES], largest = -INFINITY;
+    tt_real lane[TT_LANES], largest = -INFINITY;
     int64_t i = 0;
 
     for (int l = 0; l < TT_LANES; l++)
@@ -161,14 +191,14 @@ static inline float tt_row_max(const float *x, int64_t n)
 }
 
 /** x = exp(scale x - shift) in place; returns the sum. */
-static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
+static inline tt_real tt_row_exp(tt_real *x, int64_t n, tt_real scale, tt_real shift)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= n; i += TT_LANES) {
         for (int l = 0; l < TT_LANES; l++) {
-            float e = tt_expf(scale * x[i + l] - shift);
+            tt_real e = tt_expf(scale * x[i + l] - shift);
 
             x[i + l] = e;
             lane[l] += e;
@@ -185,9 +215,9 @@ static inline float tt_row_exp(float *x, int64_t n, float scale, float shift)
  * Adds a sink to a row of a softmax: updates the largest score and the sum of exp(s - largest). Returns the factor for
  * the row's weights.
  */
-static inline float tt_add_sink(float *largest, float *sum, float sink)
+static inline tt_real tt_add_sink(tt_real *largest, tt_real *sum, tt_real sink)
 {
-    float most = *largest < sink ? sink : *largest, shrink = tt_expf(*largest - most);
+    tt_real most = *largest < sink ? sink : *largest, shrink = tt_expf(*largest - most);
 
     *sum = *sum * shrink + tt_expf(sink - most);
     *largest = most;
@@ -195,18 +225,18 @@ static inline float tt_add_sink(float *largest, float *sum, float sink)
 }
 
 /** The z-loss of a row with logsumexp l, and the factor of its softmax in the gradient of loss + z-loss. */
-static inline float tt_z_loss(double l, float z_loss)
+static inline tt_real tt_z_loss(double l, tt_real z_loss)
 {
-    return (float)((double)z_loss * l * l);
+    return (tt_real)((double)z_loss * l * l);
 }
 
-static inline double tt_z_loss_share(double l, float z_loss)
+static inline double tt_z_loss_share(double l, tt_real z_loss)
 {
     return 1.0 + 2.0 * (double)z_loss * l;
 }
 
 /** The losses of a row whose label does not count. */
-static inline void tt_cross_entropy_ignore(float *loss, float *z, int64_t row)
+static inline void tt_cross_entropy_ignore(tt_real *loss, tt_real *z, int64_t row)
 {
     loss[row] = 0.0F;
     if (z)
@@ -214,7 +244,7 @@ static inline void tt_cross_entropy_ignore(float *loss, float *z, int64_t row)
 }
 
 /** Rounds n floats to bfloat16 in place: the results are in the first half of their memory. */
-static inline void tt_round_in_place(float *x, int64_t n)
+static inline void tt_round_in_place(tt_real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         tt_bf16 rounded = tt_bf16_from_float(x[i]);

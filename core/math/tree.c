@@ -84,3 +84,9 @@ void tt_tree_add(float *into, const float *a, const float *b, int64_t count)
     for (int64_t i = 0; i < count; i++)
         into[i] = a[i] + b[i];
 }
+
+void tt_tree_add_f64(double *into, const double *a, const double *b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        into[i] = a[i] + b[i];
+}

@@ -63,5 +63,6 @@ static inline int tt_tree_root(const int *nodes)
 
 /** into[i] = a[i] + b[i]; into may be a or b. */
 void tt_tree_add(float *into, const float *a, const float *b, int64_t count);
+void tt_tree_add_f64(double *into, const double *a, const double *b, int64_t count);
 
 #endif

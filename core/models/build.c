@@ -10,6 +10,7 @@
 
 #include "core/base/mem.h"
 #include "core/math/rng.h"
+#include "core/models/hf.h"
 #include "core/models/internal.h"
 #include "core/models/lora.h"
 #include "core/ops/op.h"
@@ -165,9 +166,10 @@ void tt_build_begin(struct tt_build *b, const struct tt_model *model, int64_t ba
     graph->rope = tt_rope_of_context(&model->dims.rope, rope_dim(&model->dims), context);
     graph->local_rope = (struct tt_rope){.theta = model->dims.local_theta};
     if (!model->row->learned_positions)
-        graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "rope_table", 3, table);
+        graph->rope_table = tt_graph_value(graph, TT_VALUE_CONST, tt_dtype_sums(graph->dtype), "rope_table", 3, table);
     if (model->dims.local_theta != 0.0 && model->dims.sliding_window > 0)
-        graph->local_rope_table = tt_graph_value(graph, TT_VALUE_CONST, TT_F32, "local_rope_table", 3, table);
+        graph->local_rope_table =
+            tt_graph_value(graph, TT_VALUE_CONST, tt_dtype_sums(graph->dtype), "local_rope_table", 3, table);
 }
 
 void tt_build_block(struct tt_build *b, int block)
@@ -193,9 +195,9 @@ static int find_param(struct tt_build *b, const char *layer, const char *which, 
 
         if (strcmp(model->params[i].name, name) != 0)
             continue;
-        value =
-            tt_graph_param(b->graph, i, output && model->params[i].tied, model->params[i].buffer ? TT_F32 : b->dtype,
-                           name, model->params[i].ndim, model->params[i].shape);
+        value = tt_graph_param(b->graph, i, output && model->params[i].tied,
+                               model->params[i].buffer ? tt_dtype_sums(b->dtype) : b->dtype, name,
+                               model->params[i].ndim, model->params[i].shape);
         b->graph->values[value].constant = model->params[i].frozen;
         b->graph->values[value].tp = model->params[i].tp;
         b->graph->values[value].packing = model->params[i].packing;
@@ -248,7 +250,7 @@ int tt_build_embedding(struct tt_build *b, const char *name, const char *weight)
     return node(b, TT_OP_EMBEDDING, name, in, 2, NULL);
 }
 
-int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
+int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, double eps)
 {
     struct tt_attr attr = {.eps = eps, .unit_offset = b->model->row->norm == TT_NORM_RMS_OFFSET};
     int in[2] = {x, tt_build_param(b, name, "weight")};
@@ -258,7 +260,7 @@ int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps)
 
 static int layernorm(struct tt_build *b, const char *name, int x)
 {
-    struct tt_attr attr = {.eps = b->model->dims.norm_eps};
+    struct tt_attr attr = {.eps = tt_hf_decimal(b->model->dims.norm_eps)};
     bool has_bias = b->model->row->norm == TT_NORM_LAYER;
     int in[3] = {x, tt_build_param(b, name, "weight"), has_bias ? tt_build_param(b, name, "bias") : TT_NONE};
 
@@ -271,13 +273,13 @@ int tt_build_norm(struct tt_build *b, const char *name, int x)
 
     return kind == TT_NORM_LAYER || kind == TT_NORM_LAYER_PLAIN
                ? layernorm(b, name, x)
-               : tt_build_rmsnorm_of(b, name, x, b->model->dims.norm_eps);
+               : tt_build_rmsnorm_of(b, name, x, tt_hf_decimal(b->model->dims.norm_eps));
 }
 
 /* x times a constant; a constant of 0 stands for 1. */
 static int scaled(struct tt_build *b, const char *name, int x, double by)
 {
-    struct tt_attr attr = {.scale = (float)by};
+    struct tt_attr attr = {.scale = by};
 
     return by == 0.0 || by == 1.0 ? x : node(b, TT_OP_SCALE, name, &x, 1, &attr);
 }
@@ -309,7 +311,7 @@ static int dropped(struct tt_build *b, const char *name, int a, int x)
  * tensor share it. */
 static int adapter(struct tt_build *b, const char *name, const char *weight, int a, int x)
 {
-    struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
+    struct tt_attr attr = {.scale = tt_lora_scale(&b->model->dims.lora)};
 
     if (b->narrow_of != a) {
         b->dropped = dropped(b, name, a, x);
@@ -324,7 +326,7 @@ static int adapter(struct tt_build *b, const char *name, const char *weight, int
 /* y = x m / |W + s B A|, where x is the product with W and the adapter. */
 static int magnified(struct tt_build *b, const char *name, const char *weight, int w, int x)
 {
-    struct tt_attr attr = {.scale = (float)tt_lora_scale(&b->model->dims.lora)};
+    struct tt_attr attr = {.scale = tt_lora_scale(&b->model->dims.lora)};
     int of[3] = {w, b->lora_a, tt_build_param(b, weight, "lora_b.weight")}, in[3], y;
 
     add_node(b, TT_OP_ROW_SQUARES, name, "squares", of, 3, &attr, 1, &in[2]);
@@ -336,7 +338,7 @@ static int magnified(struct tt_build *b, const char *name, const char *weight, i
 
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x)
 {
-    const struct tt_attr minus = {.scale = -1.0F};
+    const struct tt_attr minus = {.scale = -1.0};
     int in[2] = {x, tt_build_param(b, weight, "weight")}, base, added, of_dropped, y;
     const struct tt_param *param = &b->model->params[b->next_param];
 
@@ -408,8 +410,8 @@ int tt_build_attention(struct tt_build *b, const char *name, const int *qkv, int
                            .kv_heads = (int)d->n_kv_heads,
                            .head_dim = (int)d->head_dim,
                            .sliding_window = window,
-                           .scale = (float)d->multipliers.attention,
-                           .soft_cap = (float)d->score_cap};
+                           .scale = d->multipliers.attention,
+                           .soft_cap = d->score_cap};
     int in[7] = {qkv[0], qkv[1], qkv[2], b->graph->positions, sinks, sinks, b->graph->positions};
 
     if (!b->graph->cache_len)
@@ -434,7 +436,7 @@ static struct tt_router router_of(const struct tt_moe *moe)
                               .balanced = moe->balanced,
                               .groups = (int)moe->groups,
                               .kept_groups = (int)moe->kept_groups,
-                              .scale = (float)moe->route_scale};
+                              .scale = moe->route_scale};
 }
 
 int tt_build_experts(struct tt_build *b, int x, bool router_bias, tt_expert_fn expert)
@@ -466,7 +468,7 @@ int tt_build_gated(struct tt_build *b, const char *name, int gate, int up)
 
 void tt_build_head_loss(struct tt_build *b, const char *weight, int x)
 {
-    struct tt_attr attr = {.soft_cap = (float)b->model->dims.logit_cap};
+    struct tt_attr attr = {.soft_cap = b->model->dims.logit_cap};
     int in[3] = {x, find_param(b, weight, "weight", true), b->graph->labels};
 
     if (b->graph->cache_len)

@@ -20,7 +20,7 @@ static void add_matrix(struct tt_model *m, int l, const char *name, const char *
 /* --- multi-head latent attention --- */
 
 /* Epsilon of the norms of latents: transformers uses it whatever the configuration says. */
-static const float latent_eps = 1e-6F;
+static const double latent_eps = 1e-6;
 
 /* The number of elements in a head of keys that are not rotated. */
 static int64_t plain_dim(const struct tt_model_dims *d)
@@ -103,7 +103,7 @@ static struct tt_attr attention_attr(const struct tt_build *b, int64_t kv_heads,
                             .kv_heads = (int)kv_heads,
                             .head_dim = (int)head_dim,
                             .value_dim = (int)value_dim,
-                            .scale = (float)(tt_rope_score_scale(&d->rope) / sqrt((double)d->head_dim))};
+                            .scale = tt_rope_score_scale(&d->rope) / sqrt((double)d->head_dim)};
 }
 
 /* Makes the keys and values of all heads, and attends to them. */

@@ -128,7 +128,7 @@ int tt_build_affine(struct tt_build *b, const char *name, const char *layer, int
 int tt_build_linear(struct tt_build *b, const char *name, const char *weight, int x);
 
 /** RMSNorm with another epsilon than the model's. */
-int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, float eps);
+int tt_build_rmsnorm_of(struct tt_build *b, const char *name, int x, double eps);
 
 /**
  * x, heads side by side in its last dimension, with every head rotated by its position (pairs as in tt_attr), as the

@@ -412,7 +412,7 @@ struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t head_dim, 
  */
 double tt_rope_frequency(const struct tt_rope *rope, int64_t head_dim, int64_t i);
 
-/** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin. */
-void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data);
+/** Fills a graph's constants (RoPE table). data: (T, E/2, 2) cos, sin, in TT_F32 or TT_F64. */
+void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, enum tt_dtype dtype, void *data);
 
 #endif

@@ -105,7 +105,7 @@ struct tt_rope tt_rope_of_context(const struct tt_rope *rope, int64_t head_dim, 
     return of;
 }
 
-void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, float *data)
+void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim, enum tt_dtype dtype, void *data)
 {
     int64_t pairs = head_dim / 2;
     double scale = tt_rope_table_scale(rope);
@@ -114,17 +114,21 @@ void tt_rope_fill(const struct tt_rope *rope, int64_t seq_len, int64_t head_dim,
         double frequency = tt_rope_frequency(rope, head_dim, i);
 
         for (int64_t t = 0; t < seq_len; t++) {
-            float *cell = data + 2 * (t * pairs + i);
+            const double cell[2] = {scale * tt_cos((double)t * frequency), scale * tt_sin((double)t * frequency)};
 
-            cell[0] = (float)(scale * tt_cos((double)t * frequency));
-            cell[1] = (float)(scale * tt_sin((double)t * frequency));
+            for (int64_t k = 0, at = 2 * (t * pairs + i); k < 2; k++, at++)
+                if (dtype == TT_F64)
+                    ((double *)data)[at] = cell[k];
+                else
+                    ((float *)data)[at] = (float)cell[k];
         }
     }
 }
 
 static void run(const struct tt_step_call *call)
 {
-    tt_rope_fill(call->rope, call->n, call->stride, call->out[0]);
+    tt_rope_fill(call->rope, call->n, call->stride, call->dtype, call->out[0]);
 }
 
 const struct tt_step_row tt_step_op_rope_table = {.name = "rope table", .run = run};
+const struct tt_step_row tt_step_op_rope_table_f64 = {.name = "rope table", .run = run};

@@ -66,7 +66,7 @@ struct kind {
     }
 
 KERNEL(add, OUT(0), IN(0), IN(1))
-KERNEL(scale, OUT(0), IN(0), call->node->attr.scale)
+KERNEL(scale, OUT(0), IN(0), (tt_real)call->node->attr.scale)
 KERNEL(gelu_fwd, OUT(0), IN(0))
 KERNEL(gelu_bwd, OUT(0), IN(0), IN(1))
 KERNEL(gelu_erf_fwd, OUT(0), IN(0))
@@ -143,32 +143,32 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
 #define TWO     {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE}
 #define THREE   {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE}
 
-const struct tt_op_row tt_op_add = {
+const struct tt_op_row TT_OF_TYPE(tt_op_add) = {
     ROW("add"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, .backward = tt_rule_backward, .passes = 2};
-const struct tt_op_row tt_op_scale = {
+const struct tt_op_row TT_OF_TYPE(tt_op_scale) = {
     ROW("scale"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, GRADIENT(TT_OP_SCALE, 1, TT_DY0)};
-const struct tt_op_row tt_op_gelu = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gelu) = {
     ROW("gelu"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}, GRADIENT(TT_OP_GELU_BWD, 1, TT_DY0, TT_X0)};
-const struct tt_op_row tt_op_gelu_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gelu_bwd) = {
     ROW("gelu_bwd"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}};
-const struct tt_op_row tt_op_gelu_erf = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gelu_erf) = {
     ROW("gelu_erf"), .in = ONE, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
     GRADIENT(TT_OP_GELU_ERF_BWD, 1, TT_DY0, TT_X0)};
-const struct tt_op_row tt_op_gelu_erf_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gelu_erf_bwd) = {
     ROW("gelu_erf_bwd"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1}};
-const struct tt_op_row tt_op_geglu = {
+const struct tt_op_row TT_OF_TYPE(tt_op_geglu) = {
     ROW("geglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
     GRADIENT(TT_OP_GEGLU_BWD, 2, TT_DY0, TT_X0, TT_X1)};
-const struct tt_op_row tt_op_geglu_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_geglu_bwd) = {
     ROW("geglu_bwd"), .in = THREE, .out = TWO, .cuts = TT_CUT_ANY, .alias = {1, 3}};
-const struct tt_op_row tt_op_swiglu = {
+const struct tt_op_row TT_OF_TYPE(tt_op_swiglu) = {
     ROW("swiglu"), .in = TWO, .out = ONE, .cuts = TT_CUT_ANY, .alias = {1},
     GRADIENT(TT_OP_SWIGLU_BWD, 2, TT_DY0, TT_X0, TT_X1)};
-const struct tt_op_row tt_op_swiglu_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_swiglu_bwd) = {
     ROW("swiglu_bwd"), .in = THREE, .out = TWO, .cuts = TT_CUT_ANY, .alias = {1, 3}};
-const struct tt_op_row tt_op_swiglu_clamped = {
+const struct tt_op_row TT_OF_TYPE(tt_op_swiglu_clamped) = {
     ROW("swiglu_clamped"), .in = ONE, .out = ONE, GRADIENT(TT_OP_SWIGLU_CLAMPED_BWD, 1, TT_DY0, TT_X0)};
-const struct tt_op_row tt_op_swiglu_clamped_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_swiglu_clamped_bwd) = {
     ROW("swiglu_clamped_bwd"), .in = TWO, .out = ONE, .alias = {2}};
 /* clang-format on */
 
@@ -201,12 +201,12 @@ out:
  * place is itself. */
 struct gates {
     int32_t places[GATED_ROWS];
-    float sigmoids[GATED_ROWS];
+    tt_real sigmoids[GATED_ROWS];
 };
 
 static void make_gates(const struct tt_call *call, int input, struct tt_range rows, struct gates *ret_gates)
 {
-    float *s = ret_gates->sigmoids;
+    tt_real *s = ret_gates->sigmoids;
 
     if (tt_call_in(call, input)->dtype == TT_BF16)
         tt_kernels()->bf16_widen(s, tt_call_in_at(call, input, rows.begin), rows.n);
@@ -233,7 +233,7 @@ static void gate_tile(const struct tt_call *call, struct tt_range part)
 static void gate_bwd_tile(const struct tt_call *call, struct tt_range part)
 {
     int64_t width = tt_value_width(tt_call_in(call, 0)), at = part.begin * width;
-    float dg[GATED_ROWS];
+    tt_real dg[GATED_ROWS];
     struct gates gates;
 
     make_gates(call, 2, part, &gates);
@@ -247,7 +247,7 @@ static void gate_bwd_tile(const struct tt_call *call, struct tt_range part)
         memcpy(tt_call_out_at(call, 1, part.begin), dg, (size_t)part.n * sizeof *dg);
 }
 
-const struct tt_op_row tt_op_gate_rows = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gate_rows) = {
     .name = "gate_rows",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -260,7 +260,7 @@ const struct tt_op_row tt_op_gate_rows = {
     .flops = 1.0,
 };
 
-const struct tt_op_row tt_op_gate_rows_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gate_rows_bwd) = {
     .name = "gate_rows_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},

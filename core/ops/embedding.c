@@ -66,7 +66,10 @@ static void unpack(const struct tt_call *call, int64_t row, void *to)
     for (int64_t i = 0, n; i < width; i += n) {
         n = width - i < AT_ONCE ? width - i : AT_ONCE;
         tt_unpack(w->packing, from, width, i, n, some);
-        tt_kernels()->bf16_round((tt_bf16 *)to + i, some, n);
+        if (tt_call_out(call, 0)->dtype == TT_BF16)
+            tt_kernels()->bf16_round((tt_bf16 *)to + i, (const void *)some, n);
+        for (int64_t k = 0; k < n && tt_call_out(call, 0)->dtype == TT_F64; k++)
+            ((double *)to)[i + k] = (double)some[k];
     }
 }
 
@@ -115,8 +118,8 @@ static int embedding_infer_bwd(struct tt_graph *graph, struct tt_node *node, con
 /* dw = [acc +] rows [begin, begin + n) of dx, scattered. */
 struct part {
     const struct tt_call *call;
-    float *dw;
-    const float *acc;
+    tt_real *dw;
+    const tt_real *acc;
     const int32_t *tokens; /* token ids or positions: the rows of dw */
     int64_t begin, n;
 };
@@ -127,8 +130,8 @@ static void embedding_begin_tile(void *arg, int64_t tile, int worker)
     const struct tt_value *out = tt_call_out(p->call, 0);
     int64_t width = tt_value_width(out);
     struct tt_range part = tt_tile_range(tt_value_rows(out), EMBEDDING_TILE_ROWS, tile);
-    size_t bytes = (size_t)(part.n * width) * sizeof(float);
-    float *dw = p->dw + part.begin * width;
+    size_t bytes = (size_t)(part.n * width) * sizeof(tt_real);
+    tt_real *dw = p->dw + part.begin * width;
 
     (void)worker;
     if (p->acc)
@@ -209,7 +212,7 @@ static void local_rows(const struct tt_call *call)
         rows[i] = (int32_t)(tokens[i] - own.begin);
 }
 
-static void scatter_grain(void *arg, int64_t grain, float *to)
+static void scatter_grain(void *arg, int64_t grain, tt_real *to)
 {
     const struct tt_call *call = arg;
     struct tt_range part =
@@ -221,7 +224,7 @@ static void scatter_grain(void *arg, int64_t grain, float *to)
 static void embedding_run_bwd(const struct tt_call *call)
 {
     int64_t grain = tt_grain_size(&call->node->attr.rows), rows = tt_value_rows(tt_call_in(call, 0));
-    float *stack = (float *)((char *)call->scratch + ids_bytes(call->graph, call->node));
+    tt_real *stack = (tt_real *)((char *)call->scratch + ids_bytes(call->graph, call->node));
 
     if (call->node->attr.peers.n > 1)
         local_rows(call);
@@ -232,7 +235,7 @@ static void embedding_run_bwd(const struct tt_call *call)
         scatter(&(struct part){call, call->out[0], call->in[2], call->in[1], 0, rows});
 }
 
-const struct tt_op_row tt_op_embedding = {
+const struct tt_op_row TT_OF_TYPE(tt_op_embedding) = {
     .name = "embedding",
     .unpacks = 1U << 1,
     .in = {TT_TYPE_IDS, TT_TYPE_COMPUTE},
@@ -247,7 +250,7 @@ const struct tt_op_row tt_op_embedding = {
     .cost = embedding_cost,
 };
 
-const struct tt_op_row tt_op_embedding_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_embedding_bwd) = {
     .name = "embedding_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -331,7 +334,7 @@ static void pick_cost(const struct tt_graph *graph, const struct tt_node *node, 
     ret_cost->bytes = 2.0 * (double)tt_value_bytes(&graph->values[node->out[0]]);
 }
 
-const struct tt_op_row tt_op_pick_rows = {
+const struct tt_op_row TT_OF_TYPE(tt_op_pick_rows) = {
     .name = "pick_rows",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
@@ -343,7 +346,7 @@ const struct tt_op_row tt_op_pick_rows = {
     .cost = pick_cost,
 };
 
-const struct tt_op_row tt_op_pick_rows_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_pick_rows_bwd) = {
     .name = "pick_rows_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
@@ -518,8 +521,8 @@ static void bwd_tile(void *arg, int64_t tile, int worker)
     int64_t rest = tt_value_elements(tt_call_out(call, 0)) - n;
     struct tt_range part = tile < tiles ? tt_tile_range(n, TILE, tile) : tt_tile_range(rest, TILE, tile - tiles);
     int64_t at = tile < tiles ? part.begin : n + part.begin;
-    const float *acc = call->in[1] ? (const float *)call->in[1] + at : NULL;
-    float *dw = (float *)call->out[0] + at;
+    const tt_real *acc = call->in[1] ? (const tt_real *)call->in[1] + at : NULL;
+    tt_real *dw = (tt_real *)call->out[0] + at;
 
     (void)worker;
     if (tile < tiles)
@@ -540,7 +543,7 @@ static void position_run_bwd(const struct tt_call *call)
         tt_team_run(call->team, tt_tiles(n, TILE) + tt_tiles(rest, TILE), bwd_tile, (void *)call);
 }
 
-const struct tt_op_row tt_op_position = {
+const struct tt_op_row TT_OF_TYPE(tt_op_position) = {
     .name = "position",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
@@ -552,7 +555,7 @@ const struct tt_op_row tt_op_position = {
     .alias = {1},
 };
 
-const struct tt_op_row tt_op_position_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_position_bwd) = {
     .name = "position_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},

@@ -58,7 +58,7 @@ out:
 
 #define ANY_TYPE (TT_COMPUTES(TT_F32) | TT_COMPUTES(TT_BF16))
 
-const struct tt_op_row tt_op_gather_rows = {
+const struct tt_op_row TT_OF_TYPE(tt_op_gather_rows) = {
     .name = "gather_rows",
     .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_GATHER,
@@ -69,7 +69,7 @@ const struct tt_op_row tt_op_gather_rows = {
     .backward = backward_gather,
 };
 
-const struct tt_op_row tt_op_sum_rows = {
+const struct tt_op_row TT_OF_TYPE(tt_op_sum_rows) = {
     .name = "sum_rows",
     .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_SCATTER,
@@ -81,7 +81,7 @@ const struct tt_op_row tt_op_sum_rows = {
     .gradients = {{TT_OP_GATHER_ROWS, 0, 1, {TT_DY0}}},
 };
 
-const struct tt_op_row tt_op_sum_all = {
+const struct tt_op_row TT_OF_TYPE(tt_op_sum_all) = {
     .name = "sum_all",
     .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_SUM,
@@ -92,7 +92,7 @@ const struct tt_op_row tt_op_sum_all = {
     .alias = {2},
 };
 
-const struct tt_op_row tt_op_swap_blocks = {
+const struct tt_op_row TT_OF_TYPE(tt_op_swap_blocks) = {
     .name = "swap_blocks",
     .weight = TT_WEIGHT_EXCHANGE,
     .exchange = TT_EXCHANGE_BLOCKS,
@@ -111,8 +111,8 @@ const struct tt_op_row tt_op_swap_blocks = {
 
 static void accumulate_tile(const struct tt_call *call, struct tt_range part)
 {
-    const float *x = (const float *)call->in[0] + part.begin, *acc = call->in[1];
-    float *y = (float *)call->out[0] + part.begin;
+    const tt_real *x = (const tt_real *)call->in[0] + part.begin, *acc = call->in[1];
+    tt_real *y = (tt_real *)call->out[0] + part.begin;
 
     if (acc)
         tt_kernels()->add(y, acc + part.begin, x, part.n);
@@ -130,7 +130,7 @@ static void accumulate_cost(const struct tt_graph *graph, const struct tt_node *
     ret_cost->flops = node->in[1] == TT_NONE ? 0.0 : tt_op_elements(graph, node);
 }
 
-const struct tt_op_row tt_op_accumulate = {
+const struct tt_op_row TT_OF_TYPE(tt_op_accumulate) = {
     .name = "accumulate",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -165,7 +165,7 @@ static struct tt_row_sums grains_sums(const struct tt_graph *graph, const struct
         .blocks = {.grains = tt_value_rows(x), .per_grain = 1}, .columns = tt_value_width(x), .n = 1, .acc = 1};
 }
 
-const struct tt_op_row tt_op_add_grains = {
+const struct tt_op_row TT_OF_TYPE(tt_op_add_grains) = {
     .name = "add_grains",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -205,7 +205,7 @@ static int reorder_backward(struct tt_graph *graph, int node, const int *grad_ou
 
     back.attr.reorder =
         (struct tt_reorder){back.attr.reorder.b, back.attr.reorder.a, tt_value_rows(&graph->values[back.in[0]])};
-    return tt_rule_gradient(graph, &back, tt_op_reorder.gradients, grad_out, grad_in);
+    return tt_rule_gradient(graph, &back, TT_OF_TYPE(tt_op_reorder).gradients, grad_out, grad_in);
 }
 
 static int64_t block_bytes(const struct tt_call *call)
@@ -246,7 +246,7 @@ static void reorder_run(const struct tt_call *call)
     tt_team_run(call->team, tt_tiles(how->a * how->b, tile_blocks(call)), reorder_run_tile, (void *)call);
 }
 
-const struct tt_op_row tt_op_reorder = {
+const struct tt_op_row TT_OF_TYPE(tt_op_reorder) = {
     .name = "reorder",
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},

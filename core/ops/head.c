@@ -36,7 +36,7 @@ struct head {
     int64_t grad_stride;          /* elements from one row of the gradient of the logits to the next */
     bool in_rows;                 /* the slices use the half of each row of logits that the gradient leaves free */
     int64_t slice_step, row_step; /* floats from one slice of dx to the next, and from a row to the next */
-    float cap;                    /* soft cap of the logits; 0: none */
+    tt_real cap;                  /* soft cap of the logits; 0: none */
 };
 
 /* A chunk of at most head.rows rows. */
@@ -45,13 +45,13 @@ struct chunk {
     struct tt_team *team;
     int64_t n;
     const void *x, *w; /* the rows of x in this chunk */
-    float *logits;     /* (n, V); then their gradient, in the type of x */
-    float *slices;     /* slice_floats */
-    float *workers;    /* worker_floats for each */
+    tt_real *logits;   /* (n, V); then their gradient, in the type of x */
+    tt_real *slices;   /* slice_floats */
+    tt_real *workers;  /* worker_floats for each */
     void *dx;          /* may be equal to x */
     bool dx_bf16;
-    const float *acc; /* the earlier dw, or NULL */
-    float *dw;        /* [acc +] the gradient; NULL: none */
+    const tt_real *acc; /* the earlier dw, or NULL */
+    tt_real *dw;        /* [acc +] the gradient; NULL: none */
 };
 
 /* --- how the products are cut --- */
@@ -113,7 +113,7 @@ static struct head head_of(const struct tt_graph *graph, const struct tt_node *n
                         .width = tt_value_width(&graph->values[x]),
                         .vocab = tt_value_rows(&graph->values[w]),
                         .slices = 1,
-                        .cap = node->attr.soft_cap};
+                        .cap = (tt_real)node->attr.soft_cap};
     struct tt_matmul slice;
 
     head.vocab_grain = tt_grain_or(&node->attr.out, head.vocab);
@@ -161,7 +161,7 @@ static void cap_tile(void *arg, int64_t tile, int worker)
 {
     const struct chunk *chunk = arg;
     struct tt_range part = tt_tile_range(chunk->n, TILE_ROWS, tile);
-    float *logits = chunk->logits + part.begin * chunk->head->vocab;
+    tt_real *logits = chunk->logits + part.begin * chunk->head->vocab;
 
     (void)worker;
     tt_kernels()->soft_cap(logits, logits, part.n * chunk->head->vocab, chunk->head->cap);
@@ -193,10 +193,10 @@ static struct tt_matmul chunk_dw(const struct chunk *chunk)
 }
 
 /* Row `row` of slice i of dx. Slices are numbered through all grains of the vocabulary. */
-static float *dx_slice(const struct chunk *chunk, int64_t i, int64_t row)
+static tt_real *dx_slice(const struct chunk *chunk, int64_t i, int64_t row)
 {
     const struct head *head = chunk->head;
-    float *first = head->in_rows ? chunk->logits + half_row(head) : chunk->slices;
+    tt_real *first = head->in_rows ? chunk->logits + half_row(head) : chunk->slices;
 
     return first + i * head->slice_step + row * head->row_step;
 }
@@ -204,7 +204,7 @@ static float *dx_slice(const struct chunk *chunk, int64_t i, int64_t row)
 static struct tt_matmul chunk_dx(const struct chunk *chunk, int64_t i)
 {
     const struct head *head = chunk->head;
-    int64_t size = head->bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(float);
+    int64_t size = head->bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(tt_real);
     struct tt_range grain = tt_tile_range(head->vocab, head->vocab_grain, i / head->slices);
     int64_t begin = grain.begin + grain.n * (i % head->slices) / head->slices;
     int64_t end = grain.begin + grain.n * (i % head->slices + 1) / head->slices;
@@ -267,7 +267,7 @@ static void dx_sum_row(const struct chunk *chunk, int64_t row)
     int64_t into, from;
 
     for (int64_t i = 0; i < dx_slices(chunk); i++) {
-        float *grain = dx_slice(chunk, i / slices * slices, row);
+        tt_real *grain = dx_slice(chunk, i / slices * slices, row);
 
         if (i % slices)
             tt_kernels()->add(grain, grain, dx_slice(chunk, i, row), n);
@@ -278,7 +278,7 @@ static void dx_sum_row(const struct chunk *chunk, int64_t row)
     if (chunk->dx_bf16)
         tt_kernels()->bf16_round((tt_bf16 *)chunk->dx + row * n, dx_slice(chunk, 0, row), n);
     else
-        memcpy((float *)chunk->dx + row * n, dx_slice(chunk, 0, row), (size_t)n * sizeof(float));
+        memcpy((tt_real *)chunk->dx + row * n, dx_slice(chunk, 0, row), (size_t)n * sizeof(tt_real));
 }
 
 static void dx_sum_tile(void *arg, int64_t tile, int worker)
@@ -412,30 +412,30 @@ static int64_t stack_floats(const struct tt_node *node, const struct cuts *cuts)
 }
 
 struct softmax {
-    float largest;
+    tt_real largest;
     double sum; /* sum of exp(logit - the largest) over the whole vocabulary */
-    float target;
+    tt_real target;
 };
 
 /* The losses of a row; z may be NULL. */
-static void write_losses(float *loss, float *z, float z_loss, const struct softmax *s)
+static void write_losses(tt_real *loss, tt_real *z, tt_real z_loss, const struct softmax *s)
 {
     double log_sum = tt_log(s->sum), l = log_sum + (double)s->largest;
 
-    *loss = (float)(log_sum + ((double)s->largest - (double)s->target));
+    *loss = (tt_real)(log_sum + ((double)s->largest - (double)s->target));
     if (z)
-        *z = (float)((double)z_loss * l * l);
+        *z = (tt_real)((double)z_loss * l * l);
 }
 
 /*
  * Turns n logits of a row into `scale` times the gradient of the losses, in the type of the node; `grad` may be
  * `logits`. label: index among these logits, or TT_NONE. In bfloat16 the second half of the row is undefined.
  */
-static void write_gradient(const struct head *head, float *grad, const float *logits, int64_t n, int64_t label,
-                           const struct softmax *s, float scale, float z_loss)
+static void write_gradient(const struct head *head, tt_real *grad, const tt_real *logits, int64_t n, int64_t label,
+                           const struct softmax *s, tt_real scale, tt_real z_loss)
 {
     double z_share = z_loss > 0.0F ? 1.0 + 2.0 * (double)z_loss * (tt_log(s->sum) + (double)s->largest) : 1.0;
-    float factor = (float)((double)scale / s->sum * z_share), target = 0.0F, part;
+    tt_real factor = (tt_real)((double)scale / s->sum * z_share), target = 0.0F, part;
     tt_bf16 *half = (tt_bf16 *)(void *)grad;
 
     if (label != TT_NONE) {
@@ -455,11 +455,11 @@ static void write_gradient(const struct head *head, float *grad, const float *lo
 }
 
 /* Like the kernel cross_entropy_grad, for one row, with the gradient of the logits before they were capped. */
-static void capped_gradient(const struct head *head, float *loss, float *z, float *logits, int32_t label, float scale,
-                            float z_loss)
+static void capped_gradient(const struct head *head, tt_real *loss, tt_real *z, tt_real *logits, int32_t label,
+                            tt_real scale, tt_real z_loss)
 {
     struct softmax s;
-    float sum;
+    tt_real sum;
 
     if (label < 0) {
         memset(logits, 0, (size_t)head->vocab * sizeof *logits);
@@ -488,19 +488,19 @@ static void loss_tile(void *arg, int64_t tile, int worker)
     const struct tt_call *call = p->cuts->call;
     struct tt_range part = tt_tile_range(p->chunk.n, TILE_ROWS, tile);
     int64_t vocab = p->cuts->head.vocab;
-    float *logits = p->chunk.logits + part.begin * vocab;
-    float *loss = (float *)call->out[0] + p->begin + part.begin;
-    float z_loss = call->node->attr.z_loss, *z = z_loss > 0.0F ? loss + p->cuts->rows : NULL;
+    tt_real *logits = p->chunk.logits + part.begin * vocab;
+    tt_real *loss = (tt_real *)call->out[0] + p->begin + part.begin;
+    tt_real z_loss = (tt_real)call->node->attr.z_loss, *z = z_loss > 0.0F ? loss + p->cuts->rows : NULL;
     const int32_t *labels = (const int32_t *)call->in[2] + p->begin + part.begin;
 
     (void)worker;
     if (call->node->op == TT_OP_HEAD_LOSS_GRAD && call->node->attr.soft_cap > 0.0F) {
         for (int64_t r = 0; r < part.n; r++)
             capped_gradient(&p->cuts->head, loss + r, z ? z + r : NULL, logits + r * vocab, labels[r],
-                            call->scalars->inv_valid_tokens, z_loss);
+                            (tt_real)call->scalars->inv_valid_tokens, z_loss);
     } else if (call->node->op == TT_OP_HEAD_LOSS_GRAD) {
-        TT_RUN_KERNEL(call, cross_entropy_grad, loss, z, logits, labels, part.n, vocab, call->scalars->inv_valid_tokens,
-                      z_loss);
+        TT_RUN_KERNEL(call, cross_entropy_grad, loss, z, logits, labels, part.n, vocab,
+                      (tt_real)call->scalars->inv_valid_tokens, z_loss);
     } else {
         tt_kernels()->cross_entropy(loss, z, logits, labels, part.n, vocab, z_loss);
     }
@@ -522,11 +522,11 @@ static void run_part(struct part *p)
 }
 
 /* Runs the chunks of a grain of rows; dw = [acc +] the gradient of the grain. */
-static void run_grain(const struct cuts *cuts, int64_t grain, const float *acc, float *dw)
+static void run_grain(const struct cuts *cuts, int64_t grain, const tt_real *acc, tt_real *dw)
 {
     const struct tt_call *call = cuts->call;
     struct tt_range rows = tt_tile_range(cuts->rows, cuts->row_grain, grain);
-    float *scratch = call->scratch;
+    tt_real *scratch = call->scratch;
     struct part p = {.cuts = cuts};
 
     p.chunk =
@@ -548,7 +548,7 @@ static void run_grain(const struct cuts *cuts, int64_t grain, const float *acc, 
     }
 }
 
-static void grain_dw(void *arg, int64_t grain, float *to)
+static void grain_dw(void *arg, int64_t grain, tt_real *to)
 {
     run_grain(arg, grain, NULL, to);
 }
@@ -562,7 +562,7 @@ static void loss_run(const struct tt_call *call)
     cuts.call = call;
     if (grad && call->out[2] && tt_grain_size(&call->node->attr.rows)) {
         tt_op_sum_grains(call->team, grains, cuts.head.vocab * cuts.head.width,
-                         (float *)call->scratch + chunk_floats(&cuts), call->in[3], call->out[2], grain_dw, &cuts);
+                         (tt_real *)call->scratch + chunk_floats(&cuts), call->in[3], call->out[2], grain_dw, &cuts);
         return;
     }
     for (int64_t g = 0; g < grains; g++)
@@ -574,7 +574,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     struct cuts cuts = cuts_of(graph, node);
     int64_t floats = tt_round_up(chunk_floats(&cuts) + stack_floats(node, &cuts), LINE);
 
-    return (floats + threads * worker_floats(&cuts.head)) * (int64_t)sizeof(float);
+    return (floats + threads * worker_floats(&cuts.head)) * (int64_t)sizeof(tt_real);
 }
 
 static void loss_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -587,7 +587,7 @@ static void loss_cost(const struct tt_graph *graph, const struct tt_node *node, 
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
-const struct tt_op_row tt_op_head_loss = {
+const struct tt_op_row TT_OF_TYPE(tt_op_head_loss) = {
     .name = "head_loss",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},
@@ -600,7 +600,7 @@ const struct tt_op_row tt_op_head_loss = {
     .scratch_bytes = scratch,
 };
 
-const struct tt_op_row tt_op_head_loss_grad = {
+const struct tt_op_row TT_OF_TYPE(tt_op_head_loss_grad) = {
     .name = "head_loss_grad",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
@@ -692,8 +692,8 @@ static struct head head_of_logits(const struct tt_graph *graph, const struct tt_
 
 static void sums_of_row(const struct tt_call *call, const struct vocabulary *v, int64_t row)
 {
-    const float *logits = (const float *)call->out[0] + row * v->n;
-    float *sums = (float *)call->out[1] + row * sums_width(v);
+    const tt_real *logits = (const tt_real *)call->out[0] + row * v->n;
+    tt_real *sums = (tt_real *)call->out[1] + row * sums_width(v);
     int64_t label = ((const int32_t *)call->in[2])[call->node->attr.first_row + row] - v->begin;
 
     for (int64_t g = 0; g < v->each; g++) {
@@ -734,7 +734,7 @@ static int64_t scratch_logits(const struct tt_graph *graph, const struct tt_node
 {
     struct head head = head_of_logits(graph, node);
 
-    return threads * worker_floats(&head) * (int64_t)sizeof(float);
+    return threads * worker_floats(&head) * (int64_t)sizeof(tt_real);
 }
 
 static void cost_logits(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -752,14 +752,15 @@ static double share(double largest, double of_both)
 }
 
 /* Computes row r of a chunk of `rows`, from the sums of all peers. */
-static struct softmax softmax_of(const struct vocabulary *v, const float *sums, int64_t rows, int64_t r, int64_t label)
+static struct softmax softmax_of(const struct vocabulary *v, const tt_real *sums, int64_t rows, int64_t r,
+                                 int64_t label)
 {
     double largest[TT_MOST_GRAINS], sum[TT_MOST_GRAINS];
     struct tt_tree_walk walk = tt_tree_walk_make(v->grains);
     int64_t owner = label / v->grain / v->each, into, from;
 
     for (int64_t g = 0; g < v->grains; g++) {
-        const float *of_peer = sums + (g / v->each * rows + r) * sums_width(v);
+        const tt_real *of_peer = sums + (g / v->each * rows + r) * sums_width(v);
 
         largest[g] = (double)of_peer[2 * (g % v->each)];
         sum[g] = (double)of_peer[2 * (g % v->each) + 1];
@@ -770,7 +771,7 @@ static struct softmax softmax_of(const struct vocabulary *v, const float *sums, 
         sum[into] = sum[into] * share(largest[into], of_both) + sum[from] * share(largest[from], of_both);
         largest[into] = of_both;
     }
-    return (struct softmax){(float)largest[0], sum[0], sums[(owner * rows + r) * sums_width(v) + 2 * v->each]};
+    return (struct softmax){(tt_real)largest[0], sum[0], sums[(owner * rows + r) * sums_width(v) + 2 * v->each]};
 }
 
 /* --- HEAD_CHUNK, HEAD_CHUNK_GRAD --- */
@@ -780,9 +781,9 @@ struct run {
     const struct tt_call *call;
     struct vocabulary vocabulary;
     int64_t rows; /* rows of the chunk */
-    const float *sums;
+    const tt_real *sums;
     const int32_t *labels; /* of the chunk */
-    float *loss, *z;       /* of the chunk; z may be NULL */
+    tt_real *loss, *z;     /* of the chunk; z may be NULL */
     struct chunk chunk;
 };
 
@@ -790,12 +791,12 @@ struct run {
 static void grad_of_row(const struct run *run, int64_t r, const struct softmax *s)
 {
     const struct vocabulary *v = &run->vocabulary;
-    const float *logits = (const float *)run->call->in[0] + r * v->n;
-    float *grad = run->chunk.logits + r * v->n;
+    const tt_real *logits = (const tt_real *)run->call->in[0] + r * v->n;
+    tt_real *grad = run->chunk.logits + r * v->n;
     int64_t label = run->labels[r] - v->begin;
 
     write_gradient(run->chunk.head, grad, logits, v->n, label >= 0 && label < v->n ? label : TT_NONE, s,
-                   run->call->scalars->inv_valid_tokens, run->call->node->attr.z_loss);
+                   (tt_real)run->call->scalars->inv_valid_tokens, (tt_real)run->call->node->attr.z_loss);
     if (run->chunk.head->bf16)
         memset((tt_bf16 *)(void *)grad + v->n, 0, (size_t)v->n * sizeof(tt_bf16));
 }
@@ -806,7 +807,7 @@ static void ignore_row(const struct run *run, int64_t r)
     if (run->z)
         run->z[r] = 0.0F;
     if (run->chunk.logits)
-        memset(run->chunk.logits + r * run->vocabulary.n, 0, (size_t)run->vocabulary.n * sizeof(float));
+        memset(run->chunk.logits + r * run->vocabulary.n, 0, (size_t)run->vocabulary.n * sizeof(tt_real));
 }
 
 static void row_tile(void *arg, int64_t tile, int worker)
@@ -823,7 +824,7 @@ static void row_tile(void *arg, int64_t tile, int worker)
             continue;
         }
         s = softmax_of(&run->vocabulary, run->sums, run->rows, r, run->labels[r]);
-        write_losses(&run->loss[r], run->z ? &run->z[r] : NULL, run->call->node->attr.z_loss, &s);
+        write_losses(&run->loss[r], run->z ? &run->z[r] : NULL, (tt_real)run->call->node->attr.z_loss, &s);
         if (run->chunk.logits)
             grad_of_row(run, r, &s);
     }
@@ -849,7 +850,7 @@ static struct run run_of(const struct tt_call *call, int sums, int labels, int l
 
     run.rows = tt_value_rows(tt_call_in(call, sums)) / run.vocabulary.peers;
     run.labels = (const int32_t *)call->in[labels] + attr->first_row;
-    run.loss = (float *)call->out[0] + attr->first_row;
+    run.loss = (tt_real *)call->out[0] + attr->first_row;
     if (attr->z_loss > 0.0F)
         run.z = run.loss + tt_value_width(tt_call_out(call, 0));
     continue_from(call, loss, 0);
@@ -884,7 +885,7 @@ static void run_chunk_grad(const struct tt_call *call)
                                .w = call->in[W],
                                .logits = call->out[2],
                                .slices = call->scratch,
-                               .workers = (float *)call->scratch + tt_round_up(slice_floats(&head), LINE),
+                               .workers = (tt_real *)call->scratch + tt_round_up(slice_floats(&head), LINE),
                                .dx = tt_call_out_at(call, 1, first),
                                .dx_bf16 = tt_call_out(call, 1)->dtype == TT_BF16,
                                .acc = call->in[DW],
@@ -898,7 +899,7 @@ static int64_t scratch_chunk_grad(const struct tt_graph *graph, const struct tt_
 {
     struct head head = head_of_grad(graph, node);
 
-    return (tt_round_up(slice_floats(&head), LINE) + threads * worker_floats(&head)) * (int64_t)sizeof(float);
+    return (tt_round_up(slice_floats(&head), LINE) + threads * worker_floats(&head)) * (int64_t)sizeof(tt_real);
 }
 
 static bool is_loss(const struct tt_graph *graph, const struct tt_node *node, int i, int64_t tokens)
@@ -958,7 +959,7 @@ static void cost_chunk_grad(const struct tt_graph *graph, const struct tt_node *
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
-const struct tt_op_row tt_op_head_logits = {
+const struct tt_op_row TT_OF_TYPE(tt_op_head_logits) = {
     .name = "head_logits",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_F32, TT_TYPE_F32},
@@ -970,7 +971,7 @@ const struct tt_op_row tt_op_head_logits = {
     .scratch_bytes = scratch_logits,
 };
 
-const struct tt_op_row tt_op_head_chunk = {
+const struct tt_op_row TT_OF_TYPE(tt_op_head_chunk) = {
     .name = "head_chunk",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -982,7 +983,7 @@ const struct tt_op_row tt_op_head_chunk = {
     .alias = {3},
 };
 
-const struct tt_op_row tt_op_head_chunk_grad = {
+const struct tt_op_row TT_OF_TYPE(tt_op_head_chunk_grad) = {
     .name = "head_chunk_grad",
     .in = {TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_COMPUTE,
            TT_TYPE_F32},

@@ -61,18 +61,18 @@ out:
 }
 
 /* The sum of the second parts of some heads, for one row. */
-static void sum_heads(const struct tt_call *call, const struct widths *w, const char *from, int64_t heads, float *to)
+static void sum_heads(const struct tt_call *call, const struct widths *w, const char *from, int64_t heads, tt_real *to)
 {
     if (tt_op_is_bf16(call->graph, call->node))
         tt_kernels()->sum_rows_bf16(to, NULL, (const tt_bf16 *)from, heads, w->whole, w->second);
     else
-        tt_kernels()->sum_rows(to, NULL, (const float *)from, heads, w->whole, w->second);
+        tt_kernels()->sum_rows(to, NULL, (const tt_real *)from, heads, w->whole, w->second);
 }
 
 /* Whether the sum needs no separate buffer: it adds floats, in order. */
 static bool is_in_place(const struct tt_graph *graph, const struct tt_node *node, const struct widths *w)
 {
-    return w->grains == 1 && graph->values[node->out[1]].dtype == TT_F32;
+    return w->grains == 1 && graph->values[node->out[1]].dtype == TT_REAL_TYPE;
 }
 
 /* Of one partial sum. */
@@ -91,7 +91,7 @@ static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node 
 }
 
 /* The sum of the second parts of all heads, for one row. scratch: a stack of partial sums. */
-static void add_heads(const struct tt_call *call, const struct widths *w, const char *from, void *to, float *scratch)
+static void add_heads(const struct tt_call *call, const struct widths *w, const char *from, void *to, tt_real *scratch)
 {
     int64_t grain_bytes = w->grain * w->whole * (int64_t)tt_dtype_size(tt_call_in(call, 0)->dtype), n = sum_floats(w);
     int depth = 0;
@@ -108,7 +108,7 @@ static void add_heads(const struct tt_call *call, const struct widths *w, const 
             tt_kernels()->add(scratch + (depth - 2) * n, scratch + (depth - 2) * n, scratch + (depth - 1) * n,
                               w->second);
     }
-    if (tt_call_out(call, 1)->dtype == TT_F32)
+    if (tt_call_out(call, 1)->dtype == TT_REAL_TYPE)
         memcpy(to, scratch, (size_t)w->second * sizeof *scratch);
     else
         tt_kernels()->bf16_round(to, scratch, w->second);
@@ -120,7 +120,7 @@ static void split_tile(void *arg, int64_t tile, int worker)
     const struct widths w = widths_of(&call->node->attr);
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), TILE_ROWS, tile);
     size_t size = tt_dtype_size(tt_call_in(call, 0)->dtype);
-    float *scratch = (float *)call->scratch + worker * worker_floats(call->graph, call->node);
+    tt_real *scratch = (tt_real *)call->scratch + worker * worker_floats(call->graph, call->node);
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         for (int64_t h = 0; h < w.heads; h++) {
@@ -144,7 +144,7 @@ static void run_split(const struct tt_call *call)
 
 static int64_t scratch_split(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
-    return threads * worker_floats(graph, node) * (int64_t)sizeof(float);
+    return threads * worker_floats(graph, node) * (int64_t)sizeof(tt_real);
 }
 
 /* --- join --- */
@@ -189,7 +189,7 @@ static void join_tile(const struct tt_call *call, struct tt_range part)
     }
 }
 
-const struct tt_op_row tt_op_split = {
+const struct tt_op_row TT_OF_TYPE(tt_op_split) = {
     .name = "split",
     .in = {TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
@@ -201,7 +201,7 @@ const struct tt_op_row tt_op_split = {
     .scratch_bytes = scratch_split,
 };
 
-const struct tt_op_row tt_op_join = {
+const struct tt_op_row TT_OF_TYPE(tt_op_join) = {
     .name = "join",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -246,7 +246,7 @@ static int backward(struct tt_graph *graph, int node, const int *grad_out, int *
     struct tt_node back = graph->nodes[node];
 
     back.attr.inverse = !back.attr.inverse;
-    return tt_rule_gradient(graph, &back, tt_op_rope.gradients, grad_out, grad_in);
+    return tt_rule_gradient(graph, &back, TT_OF_TYPE(tt_op_rope).gradients, grad_out, grad_in);
 }
 
 static void run_tile(const struct tt_call *call, struct tt_range part)
@@ -268,7 +268,7 @@ static void run_tile(const struct tt_call *call, struct tt_range part)
                   part.n);
 }
 
-const struct tt_op_row tt_op_rope = {
+const struct tt_op_row TT_OF_TYPE(tt_op_rope) = {
     .name = "rope",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},

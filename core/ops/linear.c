@@ -174,7 +174,7 @@ static int add_apart(struct tt_graph *graph, const struct tt_node *forward, cons
 
     plain.attr = (struct tt_attr){0};
     tt_rule_set(forward, 0, TT_NONE, grad_in);
-    TT_TRY(tt_rule_gradient(graph, forward, &tt_op_linear.gradients[0], grad_out, grad_in));
+    TT_TRY(tt_rule_gradient(graph, forward, &TT_OF_TYPE(tt_op_linear).gradients[0], grad_out, grad_in));
     if (grad_in[0] != TT_NONE) {
         int products = grad_in[0];
 
@@ -200,7 +200,7 @@ static int linear_backward(struct tt_graph *graph, int node, const int *grad_out
         TT_TRY(add_pair(graph, &forward, grad_out[0], sum));
     else
         TT_TRY(add_apart(graph, &forward, grad_out, grad_in));
-    TT_TRY(tt_rule_gradient(graph, &forward, &tt_op_linear.gradients[1], grad_out, grad_in));
+    TT_TRY(tt_rule_gradient(graph, &forward, &TT_OF_TYPE(tt_op_linear).gradients[1], grad_out, grad_in));
 out:
     return rc;
 }
@@ -241,7 +241,7 @@ static void linear_run(const struct tt_call *call)
     product.acc = has_acc(call->node) ? call->in[2] : NULL;
     product.c = call->out[0];
     product.partial = call->scratch;
-    product.scratch = (float *)call->scratch + partial_floats(call->node, &product);
+    product.scratch = (tt_real *)call->scratch + partial_floats(call->node, &product);
     /* one token, or one of each sequence: reading w limits the speed, and a matrix product would first copy w */
     if (call->node->op == TT_OP_LINEAR && call->node->attr.rows.whole <= 1 &&
         (product.m == 1 || tt_graph_is_of_sequences(call->graph)))
@@ -262,7 +262,7 @@ static int64_t linear_scratch(const struct tt_graph *graph, const struct tt_node
 {
     struct tt_matmul more[PAIRS - 1], product = products_of(graph, node, more);
 
-    return (partial_floats(node, &product) + threads * tt_matmul_scratch_floats(&product)) * (int64_t)sizeof(float);
+    return (partial_floats(node, &product) + threads * tt_matmul_scratch_floats(&product)) * (int64_t)sizeof(tt_real);
 }
 
 static void linear_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -277,7 +277,7 @@ static void linear_cost(const struct tt_graph *graph, const struct tt_node *node
     ret_cost->bf16 = product.bf16;
 }
 
-const struct tt_op_row tt_op_linear = {
+const struct tt_op_row TT_OF_TYPE(tt_op_linear) = {
     .name = "linear",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -294,7 +294,7 @@ const struct tt_op_row tt_op_linear = {
     .scratch_bytes = linear_scratch,
 };
 
-const struct tt_op_row tt_op_linear_bwd_x = {
+const struct tt_op_row TT_OF_TYPE(tt_op_linear_bwd_x) = {
     .name = "linear_bwd_x",
     .unpacks = 1U << 1,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
@@ -308,7 +308,7 @@ const struct tt_op_row tt_op_linear_bwd_x = {
     .alias = {3},
 };
 
-const struct tt_op_row tt_op_linears_bwd_x = {
+const struct tt_op_row TT_OF_TYPE(tt_op_linears_bwd_x) = {
     .name = "linears_bwd_x",
     .unpacks = 1U << 1 | 1U << 3 | 1U << 5 | 1U << 7,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
@@ -322,7 +322,7 @@ const struct tt_op_row tt_op_linears_bwd_x = {
     .scratch_bytes = linear_scratch,
 };
 
-const struct tt_op_row tt_op_linear_bwd_w = {
+const struct tt_op_row TT_OF_TYPE(tt_op_linear_bwd_w) = {
     .name = "linear_bwd_w",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -428,7 +428,7 @@ static int64_t head_linear_scratch(const struct tt_graph *graph, const struct tt
 {
     struct tt_matmul product = head_linear_product_of(graph, node);
 
-    return threads * tt_matmul_scratch_floats(&product) * (int64_t)sizeof(float);
+    return threads * tt_matmul_scratch_floats(&product) * (int64_t)sizeof(tt_real);
 }
 
 static void head_linear_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -439,7 +439,7 @@ static void head_linear_cost(const struct tt_graph *graph, const struct tt_node 
     ret_cost->bf16 = product.bf16;
 }
 
-const struct tt_op_row tt_op_head_linear = {
+const struct tt_op_row TT_OF_TYPE(tt_op_head_linear) = {
     .name = "head_linear",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -473,9 +473,9 @@ static int infer_logits(struct tt_graph *graph, struct tt_node *node, const char
 
 static void cap_logits(const struct tt_call *call, struct tt_range part)
 {
-    float *logits = tt_call_out_at(call, 0, part.begin);
+    tt_real *logits = tt_call_out_at(call, 0, part.begin);
 
-    tt_kernels()->soft_cap(logits, logits, part.n, call->node->attr.soft_cap);
+    tt_kernels()->soft_cap(logits, logits, part.n, (tt_real)call->node->attr.soft_cap);
 }
 
 static void run_logits(const struct tt_call *call)
@@ -504,7 +504,7 @@ static void cost_logits(const struct tt_graph *graph, const struct tt_node *node
     ret_cost->bytes = (double)tt_value_bytes(w);
 }
 
-const struct tt_op_row tt_op_logits = {
+const struct tt_op_row TT_OF_TYPE(tt_op_logits) = {
     .name = "logits",
     .unpacks = 1U << 1,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
@@ -555,7 +555,7 @@ static int infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *n
     return tt_op_output(graph, node, 0, name, NULL, 1, &width);
 }
 
-static void bias_block(const struct tt_call *call, struct tt_range rows, float *to)
+static void bias_block(const struct tt_call *call, struct tt_range rows, tt_real *to)
 {
     int64_t width = tt_value_width(tt_call_in(call, 0));
 
@@ -573,7 +573,7 @@ static struct tt_row_sums bias_sums(const struct tt_graph *graph, const struct t
                                 .block = bias_block};
 }
 
-const struct tt_op_row tt_op_bias = {
+const struct tt_op_row TT_OF_TYPE(tt_op_bias) = {
     .name = "bias",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -589,7 +589,7 @@ const struct tt_op_row tt_op_bias = {
     .alias = {1},
 };
 
-const struct tt_op_row tt_op_bias_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_bias_bwd) = {
     .name = "bias_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},

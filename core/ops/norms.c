@@ -64,7 +64,7 @@ static int backward_apart(struct tt_graph *graph, const struct tt_node *forward,
     struct tt_node all = {.op = TT_OP_SUM_ALL, .backward = true, .block = forward->block, .n_in = 2, .n_out = 1};
 
     bwd.out[0] = tt_graph_grad_value(graph, x);
-    bwd.out[1] = in[0] = tt_rule_value(graph, w, "grad.terms", TT_F32, 2, shape, shared);
+    bwd.out[1] = in[0] = tt_rule_value(graph, w, "grad.terms", tt_dtype_sums(graph->dtype), 2, shape, shared);
     TT_TRY(tt_rule_push(graph, &bwd));
     tt_rule_set(forward, 0, bwd.out[0], grad_in);
     if (!tt_rule_wanted(graph, w))
@@ -73,7 +73,7 @@ static int backward_apart(struct tt_graph *graph, const struct tt_node *forward,
         all.attr.peers = forward->attr.peers;
         all.in[0] = in[0];
         all.in[1] = TT_NONE;
-        all.out[0] = in[0] = tt_rule_value(graph, w, "grad.terms", TT_F32, 2, shape, false);
+        all.out[0] = in[0] = tt_rule_value(graph, w, "grad.terms", tt_dtype_sums(graph->dtype), 2, shape, false);
         TT_TRY(tt_rule_push(graph, &all));
     }
     in[1] = grad_in[1];
@@ -93,7 +93,7 @@ static int rms_backward(struct tt_graph *graph, int node, const int *grad_out, i
     return tt_rule_backward(graph, node, grad_out, grad_in);
 }
 
-static float offset_of(const struct tt_call *call)
+static tt_real offset_of(const struct tt_call *call)
 {
     return call->node->attr.unit_offset ? 1.0F : 0.0F;
 }
@@ -104,7 +104,8 @@ static void rms_run_tile(const struct tt_call *call, struct tt_range part)
     int64_t at = part.begin * width;
 
     TT_RUN_KERNEL(call, rmsnorm_fwd, tt_call_out_at(call, 0, at), tt_call_out_at(call, 1, part.begin),
-                  tt_call_in_at(call, 0, at), call->in[1], offset_of(call), part.n, width, call->node->attr.eps);
+                  tt_call_in_at(call, 0, at), call->in[1], offset_of(call), part.n, width,
+                  (tt_real)call->node->attr.eps);
 }
 
 static void rms_run(const struct tt_call *call)
@@ -144,7 +145,7 @@ static struct tt_row_blocks group_blocks_of(const struct tt_extent *extent, int6
                                   .grain_rows = rows * grain};
 }
 
-static void rms_block(const struct tt_call *call, struct tt_range rows, float *to)
+static void rms_block(const struct tt_call *call, struct tt_range rows, tt_real *to)
 {
     int64_t width = tt_value_width(tt_call_in(call, 2)), at = rows.begin * width;
 
@@ -172,7 +173,7 @@ static struct tt_row_sums rms_sums(const struct tt_graph *graph, const struct tt
                                 .block = rms_block};
 }
 
-const struct tt_op_row tt_op_rmsnorm = {
+const struct tt_op_row TT_OF_TYPE(tt_op_rmsnorm) = {
     .name = "rmsnorm",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
@@ -186,7 +187,7 @@ const struct tt_op_row tt_op_rmsnorm = {
     .alias = {1},
 };
 
-const struct tt_op_row tt_op_rmsnorm_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_rmsnorm_bwd) = {
     .name = "rmsnorm_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
@@ -256,7 +257,7 @@ static void layer_run_tile(const struct tt_call *call, struct tt_range part)
         TT_RUN_KERNEL(call, layernorm_fwd, tt_call_out_at(call, 0, row * width), tt_call_out_at(call, 1, row),
                       tt_call_out_at(call, 2, row), tt_call_in_at(call, 0, row * width),
                       tt_call_in_at(call, 1, row % groups * width), tt_call_in_at(call, 2, row % groups * width),
-                      together, width, call->node->attr.eps);
+                      together, width, (tt_real)call->node->attr.eps);
 }
 
 /* For a LAYERNORM_BWD, whose outputs the rule chose. */
@@ -287,7 +288,7 @@ out:
     return rc;
 }
 
-static void layer_block(const struct tt_call *call, struct tt_range rows, float *to)
+static void layer_block(const struct tt_call *call, struct tt_range rows, tt_real *to)
 {
     int64_t all = tt_value_width(tt_call_in(call, 1)), groups = groups_of(tt_call_in(call, 2)), at = rows.begin * all;
     struct tt_layernorm_grads of = {
@@ -318,7 +319,7 @@ static struct tt_row_sums layer_sums(const struct tt_graph *graph, const struct 
                                 .block = layer_block};
 }
 
-const struct tt_op_row tt_op_layernorm = {
+const struct tt_op_row TT_OF_TYPE(tt_op_layernorm) = {
     .name = "layernorm",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32},
@@ -334,7 +335,7 @@ const struct tt_op_row tt_op_layernorm = {
     .alias = {1},
 };
 
-const struct tt_op_row tt_op_layernorm_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_layernorm_bwd) = {
     .name = "layernorm_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32,
            TT_TYPE_F32},
@@ -379,28 +380,34 @@ static int squares_infer(struct tt_graph *graph, struct tt_node *node, const cha
 
 struct squaring {
     const struct tt_call *call;
-    const float *a;
-    float *work;          /* of each worker: the columns of a row of w, and its row of b */
+    const tt_real *a;
+    tt_real *work;        /* of each worker: the columns of a row of w, and its row of b */
     int64_t first, width; /* columns */
-    float *to;
+    tt_real *to;
 };
 
 /* Columns of a row of a value as floats, of the type in which products read them. */
-static const float *row_of(const struct tt_call *call, int i, int64_t row, int64_t first, int64_t n, float *room)
+static const tt_real *row_of(const struct tt_call *call, int i, int64_t row, int64_t first, int64_t n, tt_real *room)
 {
+    enum { AT_ONCE = 512 }; /* whole blocks of every packing */
     const struct tt_value *value = tt_call_in(call, i);
     int64_t width = tt_value_width(value);
+    const char *packed;
+    float some[AT_ONCE];
 
-    if (!value->packing && value->dtype == TT_F32)
-        return (const float *)call->in[i] + row * width + first;
+    if (!value->packing && value->dtype == TT_REAL_TYPE)
+        return (const tt_real *)call->in[i] + row * width + first;
     if (!value->packing) {
         tt_kernels()->bf16_widen(room, (const tt_bf16 *)call->in[i] + row * width + first, n);
         return room;
     }
-    tt_unpack(value->packing, (const char *)call->in[i] + row * tt_packing_row_bytes(value->packing, width), width,
-              first, n, room);
-    for (int64_t k = 0; value->dtype == TT_BF16 && k < n; k++)
-        room[k] = tt_bf16_to_float(tt_bf16_from_float(room[k]));
+    packed = (const char *)call->in[i] + row * tt_packing_row_bytes(value->packing, width);
+    for (int64_t k = 0, m; k < n; k += m) {
+        m = n - k < AT_ONCE ? n - k : AT_ONCE;
+        tt_unpack(value->packing, packed, width, first + k, m, some);
+        for (int64_t j = 0; j < m; j++)
+            room[k + j] = value->dtype == TT_BF16 ? tt_bf16_to_float(tt_bf16_from_float(some[j])) : some[j];
+    }
     return room;
 }
 
@@ -417,10 +424,10 @@ static void square_rows(void *arg, int64_t tile, int worker)
     const struct tt_call *call = s->call;
     struct tt_range part = tt_tile_range(tt_value_rows(tt_call_in(call, 0)), SQUARED_ROWS, tile);
     int64_t rank = tt_value_rows(tt_call_in(call, 1)), stride = tt_value_width(tt_call_in(call, 1));
-    float *work = s->work + worker * work_floats(call->graph, call->node), *b = work + stride;
+    tt_real *work = s->work + worker * work_floats(call->graph, call->node), *b = work + stride;
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
-        const float *of = row_of(call, 2, r, 0, rank, b + rank);
+        const tt_real *of = row_of(call, 2, r, 0, rank, b + rank);
 
         for (int64_t k = 0; k < rank; k++)
             b[k] = call->node->attr.scale * of[k];
@@ -429,7 +436,7 @@ static void square_rows(void *arg, int64_t tile, int worker)
     }
 }
 
-static void square_grain(void *arg, int64_t grain, float *to)
+static void square_grain(void *arg, int64_t grain, tt_real *to)
 {
     struct squaring *s = arg;
     int64_t all = tt_value_width(tt_call_in(s->call, 0)), size = tt_grain_or(&s->call->node->attr.in, all);
@@ -462,11 +469,11 @@ static int64_t stack_floats(const struct tt_graph *graph, const struct tt_node *
 
 static void squares_run(const struct tt_call *call)
 {
-    float *a = call->scratch, *stack = a + a_floats(call->graph, call->node);
+    tt_real *a = call->scratch, *stack = a + a_floats(call->graph, call->node);
     struct squaring s = {.call = call, .a = a, .work = stack + stack_floats(call->graph, call->node)};
     int64_t rank = tt_value_rows(tt_call_in(call, 1)), width = tt_value_width(tt_call_in(call, 1));
 
-    if (tt_call_in(call, 1)->dtype == TT_F32)
+    if (tt_call_in(call, 1)->dtype == TT_REAL_TYPE)
         s.a = call->in[1];
     else
         tt_kernels()->bf16_widen(a, call->in[1], rank * width);
@@ -477,7 +484,7 @@ static void squares_run(const struct tt_call *call)
 static int64_t squares_scratch(const struct tt_graph *graph, const struct tt_node *node, int threads)
 {
     return (a_floats(graph, node) + stack_floats(graph, node) + threads * work_floats(graph, node)) *
-           (int64_t)sizeof(float);
+           (int64_t)sizeof(tt_real);
 }
 
 static void squares_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -522,7 +529,7 @@ out:
     return rc;
 }
 
-static void dora_block(const struct tt_call *call, struct tt_range rows, float *to)
+static void dora_block(const struct tt_call *call, struct tt_range rows, tt_real *to)
 {
     int64_t width = tt_value_width(tt_call_in(call, 1)), at = rows.begin * width;
 

@@ -4,6 +4,7 @@
 
 #include "core/graph/graph.h"
 #include "core/keys/choices.h"
+#include "core/math/real.h"
 #include "core/math/round.h"
 #include "core/os/team.h"
 
@@ -13,15 +14,15 @@
 
 /* Numbers that change from step to step; ops and instructions read them by name. */
 struct tt_scalars {
-    float inv_valid_tokens; /* 1 / the number of tokens in the global batch whose label counts */
-    float inv_tokens;       /* 1 / all tokens of the global batch; the engine sets it */
-    float clip;             /* multiplies the gradients: min(1, max_norm / (norm + 1e-6)) */
-    double lr;              /* double, because 1 - beta in float would lose digits that PyTorch keeps */
+    double inv_valid_tokens; /* 1 / the number of tokens in the global batch whose label counts */
+    double inv_tokens;       /* 1 / all tokens of the global batch; the engine sets it */
+    double clip;             /* multiplies the gradients: min(1, max_norm / (norm + 1e-6)) */
+    double lr;               /* double, because 1 - beta in float would lose digits that PyTorch keeps */
     double beta1, beta2, eps, weight_decay;
     double bias_correction1; /* 1 - beta1^step */
     double bias_correction2; /* 1 - beta2^step */
     double average_decay;    /* decay of the averages of weights */
-    float balance_coeff;     /* how far a step moves the biases of experts */
+    double balance_coeff;    /* how far a step moves the biases of experts */
     const int64_t *loads;    /* experts' loads in the previous step, [block][expert]; NULL: even. The engine sets it */
     double momentum;         /* Muon's numbers (core/optim/muon.c); it uses the lr and weight_decay above */
     enum tt_adjust_choice muon_lr; /* how the learning rate of a matrix depends on its shape */
@@ -183,12 +184,19 @@ struct tt_op_row {
     int alias[TT_MAX_OUTPUTS];
 };
 
-#define TT_OP(id, row) extern const struct tt_op_row tt_op_##row;
+#define TT_OP(id, row) extern const struct tt_op_row TT_OF_TYPE(tt_op_##row);
 #include "core/graph/ops.def"
 #undef TT_OP
 
-/** The row of an op. */
+/** The row of an op; the second function: in the copy for double. */
 const struct tt_op_row *tt_op_row(enum tt_op_id op);
+const struct tt_op_row *tt_op_row_f64(enum tt_op_id op);
+
+/**
+ * The row of a node's op whose run, tile, sums and scratch_bytes compute in the graph's type; for a graph in F64 these
+ * are the functions that were compiled for double. Everything else is the same in both rows.
+ */
+const struct tt_op_row *tt_op_row_of(const struct tt_graph *graph, const struct tt_node *node);
 
 /**
  * Checks the number, types and shapes of a node's inputs against the op's row. Adds its outputs to the graph, or checks

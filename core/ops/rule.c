@@ -61,8 +61,10 @@ static bool compute_type(const struct tt_graph *graph, const struct tt_node *nod
 
 static enum tt_dtype operand_type(const struct tt_graph *graph, enum tt_op_type type, enum tt_dtype compute)
 {
-    const enum tt_dtype types[] = {
-        [TT_TYPE_COMPUTE] = compute, [TT_TYPE_F32] = TT_F32, [TT_TYPE_IDS] = TT_I32, [TT_TYPE_GRAPH] = graph->dtype};
+    const enum tt_dtype types[] = {[TT_TYPE_COMPUTE] = compute,
+                                   [TT_TYPE_F32] = tt_dtype_sums(graph->dtype),
+                                   [TT_TYPE_IDS] = TT_I32,
+                                   [TT_TYPE_GRAPH] = graph->dtype};
 
     return types[type];
 }
@@ -96,7 +98,9 @@ static int check_types(const struct tt_graph *graph, const struct tt_node *node)
 
     if (!compute_type(graph, node, &compute))
         return tt_fail(TT_EINTERNAL, "%s has no input that tells what it computes in", row->name);
-    if (row->computes ? !(row->computes & TT_COMPUTES(compute)) : compute != TT_F32 && compute != TT_BF16)
+    if (compute == TT_F64 ? graph->dtype != TT_F64
+        : row->computes   ? !(row->computes & TT_COMPUTES(compute))
+                          : compute != TT_F32 && compute != TT_BF16)
         return tt_fail(TT_EINTERNAL, "%s has no arithmetic in %s", row->name, tt_dtype_name(compute));
     for (int i = 0; i < node->n_in; i++) {
         enum tt_dtype wanted = operand_type(graph, row->in[i], compute);
@@ -198,11 +202,11 @@ int tt_op_output(struct tt_graph *graph, struct tt_node *node, int k, const char
     bool chosen = k < node->n_out;
     bool is_term = type == TT_TYPE_COMPUTE || tt_op_row(node->op)->sums_terms;
     bool partial = is_term && (chosen ? graph->values[node->out[k]].partial : node->attr.partial);
-    enum tt_dtype dtype = TT_F32;
+    enum tt_dtype dtype = graph->dtype;
     char *full;
 
     (void)compute_type(graph, node, &dtype);
-    dtype = partial ? TT_F32 : operand_type(graph, type, dtype);
+    dtype = partial ? tt_dtype_sums(graph->dtype) : operand_type(graph, type, dtype);
     if (chosen) {
         const struct tt_value *out = &graph->values[node->out[k]];
 
@@ -258,7 +262,7 @@ int tt_graph_grad_value(struct tt_graph *graph, int of)
     const struct tt_value value = graph->values[of]; /* a copy: adding moves the array */
     bool param = value.kind == TT_VALUE_PARAM, partial = is_gathered(graph, &value);
     int id = tt_rule_value(graph, of, "grad",
-                           param || partial ? TT_F32
+                           param || partial ? tt_dtype_sums(graph->dtype)
                            : value.partial  ? graph->dtype
                                             : value.dtype,
                            value.ndim, value.shape, partial);
@@ -315,7 +319,8 @@ int tt_rule_node(struct tt_graph *graph, enum tt_op_id op, const struct tt_node 
         if (is_term(graph, op, k, forward, of[k])) {
             acc[k] = node.in[acc_in];
             node.in[acc_in] = TT_NONE;
-            node.out[k] = tt_rule_value(graph, of[k], "grad.term", TT_F32, value.ndim, value.shape, true);
+            node.out[k] =
+                tt_rule_value(graph, of[k], "grad.term", tt_dtype_sums(graph->dtype), value.ndim, value.shape, true);
         } else {
             node.out[k] = tt_graph_grad_value(graph, of[k]);
             node.attr.partial = node.attr.partial || graph->values[node.out[k]].partial;
@@ -521,10 +526,10 @@ static struct tt_range row_block(const struct tt_row_blocks *blocks, int64_t i)
 }
 
 /* y[0, columns) = [acc +] the sum of the blocks' results: x + i * stride for block i. At most SUM_COLUMNS columns. */
-static void sum_blocks(const struct tt_row_blocks *blocks, float *y, const float *acc, const float *x, int64_t stride,
-                       int64_t columns)
+static void sum_blocks(const struct tt_row_blocks *blocks, tt_real *y, const tt_real *acc, const tt_real *x,
+                       int64_t stride, int64_t columns)
 {
-    float sums[MOST_DEPTH][SUM_COLUMNS];
+    tt_real sums[MOST_DEPTH][SUM_COLUMNS];
     int depth = 0;
 
     if (blocks->grains == 1) {
@@ -565,7 +570,7 @@ static void block_tile(void *arg, int64_t tile, int worker)
 
     (void)worker;
     rows.begin += tile / blocks_of(&sums) * sums.blocks.grains * sums.blocks.grain_rows;
-    sums.block(call, rows, (float *)call->scratch + tile * sums.n * sums.columns);
+    sums.block(call, rows, (tt_real *)call->scratch + tile * sums.n * sums.columns);
 }
 
 static void sum_tile(void *arg, int64_t tile, int worker)
@@ -575,10 +580,10 @@ static void sum_tile(void *arg, int64_t tile, int worker)
     int64_t tiles = tt_tiles(sums.columns, SUM_COLUMNS), k = tile / tiles % sums.n, sum = tile / tiles / sums.n;
     struct tt_range part = tt_tile_range(sums.columns, SUM_COLUMNS, tile % tiles);
     int64_t stride = sums.n * sums.columns;
-    const float *acc = call->in[sums.acc + k], *terms = sums.block ? call->scratch : call->in[0];
+    const tt_real *acc = call->in[sums.acc + k], *terms = sums.block ? call->scratch : call->in[0];
 
     (void)worker;
-    sum_blocks(&sums.blocks, (float *)call->out[sums.out + k] + sum * sums.columns + part.begin,
+    sum_blocks(&sums.blocks, (tt_real *)call->out[sums.out + k] + sum * sums.columns + part.begin,
                acc ? acc + part.begin : NULL, terms + sum * blocks_of(&sums) * stride + k * sums.columns + part.begin,
                stride, part.n);
 }
@@ -597,13 +602,13 @@ int64_t tt_op_sums_scratch(const struct tt_graph *graph, const struct tt_node *n
     struct tt_row_sums sums = sums_of(graph, node);
 
     (void)threads;
-    return sums.sums * blocks_of(&sums) * sums.n * sums.columns * (int64_t)sizeof(float);
+    return sums.sums * blocks_of(&sums) * sums.n * sums.columns * (int64_t)sizeof(tt_real);
 }
 
 /* to = a + b */
 struct addition {
-    float *to;
-    const float *a, *b;
+    tt_real *to;
+    const tt_real *a, *b;
     int64_t n;
 };
 
@@ -616,8 +621,8 @@ static void add_tile(void *arg, int64_t tile, int worker)
     tt_kernels()->add(add->to + part.begin, add->a + part.begin, add->b + part.begin, part.n);
 }
 
-void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, float *stack, const float *acc, float *y,
-                      void (*fn)(void *arg, int64_t grain, float *to), void *arg)
+void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, tt_real *stack, const tt_real *acc, tt_real *y,
+                      void (*fn)(void *arg, int64_t grain, tt_real *to), void *arg)
 {
     int64_t depth = 0;
 
@@ -626,7 +631,7 @@ void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, float *st
 
         fn(arg, g, stack + depth++ * n);
         for (; carries > 0; carries--, depth--) {
-            float *into = stack + (depth - 2) * n;
+            tt_real *into = stack + (depth - 2) * n;
 
             tt_team_run(team, tt_tiles(n, SUM_TILE), add_tile, &(struct addition){into, into, into + n, n});
         }
@@ -640,7 +645,7 @@ void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, float *st
 /* --- the table, in the order of ops.def --- */
 
 static const struct tt_op_row *const rows[] = {
-#define TT_OP(id, row) &tt_op_##row,
+#define TT_OP(id, row) &TT_OF_TYPE(tt_op_##row),
 #include "core/graph/ops.def"
 #undef TT_OP
 };
@@ -649,3 +654,10 @@ const struct tt_op_row *tt_op_row(enum tt_op_id op)
 {
     return rows[op];
 }
+
+#ifndef TT_WIDE
+const struct tt_op_row *tt_op_row_of(const struct tt_graph *graph, const struct tt_node *node)
+{
+    return graph->dtype == TT_F64 ? tt_op_row_f64(node->op) : rows[node->op];
+}
+#endif

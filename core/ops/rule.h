@@ -135,7 +135,7 @@ struct tt_row_sums {
     int n, out, acc; /* outputs; the first output, and the input that is its acc */
     int64_t sums;    /* number of sums per output, which follow each other and have their own blocks; 0: one */
     /* Computes the results of a block of rows for all outputs, side by side. NULL: input 0 contains them. */
-    void (*block)(const struct tt_call *call, struct tt_range rows, float *to);
+    void (*block)(const struct tt_call *call, struct tt_range rows, tt_real *to);
 };
 
 /** `run` and `scratch_bytes` of a row that has `sums`. */
@@ -146,7 +146,7 @@ int64_t tt_op_sums_scratch(const struct tt_graph *graph, const struct tt_node *n
  * y[0, n) = [acc +] a sum over grains, for arrays that are too large to sum by blocks. fn computes the grains one by
  * one; they are added as a tree. stack: tt_tree_stack_depth(grains) arrays of n floats.
  */
-void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, float *stack, const float *acc, float *y,
-                      void (*fn)(void *arg, int64_t grain, float *to), void *arg);
+void tt_op_sum_grains(struct tt_team *team, int64_t grains, int64_t n, tt_real *stack, const tt_real *acc, tt_real *y,
+                      void (*fn)(void *arg, int64_t grain, tt_real *to), void *arg);
 
 #endif

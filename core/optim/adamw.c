@@ -35,14 +35,14 @@
 #include "core/optim/optim.h"
 
 /* Callers pass `decoupled` as a constant, so that the loops have no branch. */
-static inline void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, float *restrict param,
-                                const float *restrict grad, float *restrict exp_avg, float *restrict exp_avg_sq,
+static inline void update_range(const struct tt_adamw_numbers *numbers, bool decoupled, tt_real *restrict param,
+                                const tt_real *restrict grad, tt_real *restrict exp_avg, tt_real *restrict exp_avg_sq,
                                 int64_t n)
 {
     const struct tt_adamw_numbers k = *numbers; /* local copies, for registers: the arrays cannot alias them */
 
     for (int64_t i = 0; i < n; i++) {
-        float p = param[i], g = grad[i] * k.clip, m, v;
+        tt_real p = param[i], g = grad[i] * k.clip, m, v;
 
         if (decoupled) {
             p = p * k.decay;
@@ -53,12 +53,12 @@ static inline void update_range(const struct tt_adamw_numbers *numbers, bool dec
         v = exp_avg_sq[i] * k.beta2 + k.mix2 * g * g;
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
-        param[i] = p - k.step_size * m / (sqrtf(v) / k.root_correction2 + k.eps);
+        param[i] = p - k.step_size * m / (tt_sqrt(v) / k.root_correction2 + k.eps);
     }
 }
 
-void tt_adamw_loops(const struct tt_adamw_numbers *numbers, float *param, const float *grad, float *exp_avg,
-                    float *exp_avg_sq, int64_t n)
+void TT_LOOPS(adamw)(const struct tt_adamw_numbers *numbers, tt_real *param, const tt_real *grad, tt_real *exp_avg,
+                     tt_real *exp_avg_sq, int64_t n)
 {
     if (numbers->decoupled) {
         update_range(numbers, true, param, grad, exp_avg, exp_avg_sq, n);
@@ -67,20 +67,20 @@ void tt_adamw_loops(const struct tt_adamw_numbers *numbers, float *param, const 
     }
 }
 
-void tt_adamw_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
-                         tt_bf16 *param, const float *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
+void TT_LOOPS(adamw_bf16)(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                          tt_bf16 *param, const tt_real *grad, tt_bf16 *exp_avg, tt_bf16 *exp_avg_sq, int64_t n)
 {
     enum { BLOCK = 256 };
     const struct tt_rng rng = {rounding->seed, rounding->stream};
-    float p[BLOCK], m[BLOCK], v[BLOCK];
+    tt_real p[BLOCK], m[BLOCK], v[BLOCK];
 
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t size = n - at < BLOCK ? n - at : BLOCK;
 
-        tt_bf16_widen_loops(p, param + at, size);
-        tt_bf16_widen_loops(m, exp_avg + at, size);
-        tt_bf16_widen_loops(v, exp_avg_sq + at, size);
-        tt_adamw_loops(numbers, p, grad + at, m, v, size);
+        TT_LOOPS(bf16_widen)(p, param + at, size);
+        TT_LOOPS(bf16_widen)(m, exp_avg + at, size);
+        TT_LOOPS(bf16_widen)(v, exp_avg_sq + at, size);
+        TT_LOOPS(adamw)(numbers, p, grad + at, m, v, size);
         for (int64_t i = 0; i < size; i++) {
             uint64_t bits = tt_rng_bits(&rng, rounding->first + (uint64_t)(at + i)); /* 16 for each of the three */
 
@@ -93,16 +93,16 @@ void tt_adamw_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt
 
 /* The largest magnitude. As numbers without a sign, floats have the order of their bits, of which compilers find the
  * largest in vectors. */
-static float largest_of(const float *x, int64_t n)
+static tt_real largest_of(const tt_real *x, int64_t n)
 {
-    int32_t most = 0;
-    float largest;
+    tt_real_bits most = 0;
+    tt_real largest;
 
     for (int64_t i = 0; i < n; i++) {
-        int32_t bits;
+        tt_real_bits bits;
 
         memcpy(&bits, &x[i], sizeof bits);
-        bits &= INT32_MAX;
+        bits &= TT_REAL_BITS_MAX;
         most = bits > most ? bits : most;
     }
     memcpy(&largest, &most, sizeof largest);
@@ -110,7 +110,7 @@ static float largest_of(const float *x, int64_t n)
 }
 
 /* Overwrites x. A block of zeros has code 0, as before the first step. */
-static void store_codes(const struct tt_dynamic *map, float *x, float largest, int64_t n, uint8_t *code)
+static void store_codes(const struct tt_dynamic *map, tt_real *x, tt_real largest, int64_t n, uint8_t *code)
 {
     if (!(largest > 0.0F)) {
         memset(code, 0, (size_t)n);
@@ -124,10 +124,10 @@ static void store_codes(const struct tt_dynamic *map, float *x, float largest, i
 
 /* Callers pass param or half, and NULL for the other one. */
 static inline void update_blocks(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
-                                 float *param, tt_bf16 *half, const float *grad, const struct tt_moment_blocks *moments,
-                                 int64_t n)
+                                 tt_real *param, tt_bf16 *half, const tt_real *grad,
+                                 const struct tt_moment_blocks *moments, int64_t n)
 {
-    float moment[2][TT_DYNAMIC_BLOCK], widened[TT_DYNAMIC_BLOCK];
+    tt_real moment[2][TT_DYNAMIC_BLOCK], widened[TT_DYNAMIC_BLOCK];
 
     for (int64_t at = 0; at < n; at += TT_DYNAMIC_BLOCK) {
         int64_t size = n - at < TT_DYNAMIC_BLOCK ? n - at : TT_DYNAMIC_BLOCK, block = at / TT_DYNAMIC_BLOCK;
@@ -136,8 +136,8 @@ static inline void update_blocks(const struct tt_adamw_numbers *numbers, const s
             for (int64_t i = 0; i < size; i++)
                 moment[k][i] = moments->map[k]->number[moments->code[k][at + i]] * moments->largest[k][block];
         if (half)
-            tt_bf16_widen_loops(widened, half + at, size);
-        tt_adamw_loops(numbers, half ? widened : param + at, grad + at, moment[0], moment[1], size);
+            TT_LOOPS(bf16_widen)(widened, half + at, size);
+        TT_LOOPS(adamw)(numbers, half ? widened : param + at, grad + at, moment[0], moment[1], size);
         for (int64_t i = 0; half && i < size; i++) {
             const struct tt_rng rng = {rounding->seed, rounding->stream};
 
@@ -151,14 +151,14 @@ static inline void update_blocks(const struct tt_adamw_numbers *numbers, const s
     }
 }
 
-void tt_adamw_8bit_loops(const struct tt_adamw_numbers *numbers, float *param, const float *grad,
-                         const struct tt_moment_blocks *moments, int64_t n)
+void TT_LOOPS(adamw_8bit)(const struct tt_adamw_numbers *numbers, tt_real *param, const tt_real *grad,
+                          const struct tt_moment_blocks *moments, int64_t n)
 {
     update_blocks(numbers, NULL, param, NULL, grad, moments, n);
 }
 
-void tt_adamw_8bit_bf16_loops(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
-                              tt_bf16 *param, const float *grad, const struct tt_moment_blocks *moments, int64_t n)
+void TT_LOOPS(adamw_8bit_bf16)(const struct tt_adamw_numbers *numbers, const struct tt_adamw_rounding *rounding,
+                               tt_bf16 *param, const tt_real *grad, const struct tt_moment_blocks *moments, int64_t n)
 {
     update_blocks(numbers, rounding, NULL, param, grad, moments, n);
 }
@@ -170,15 +170,15 @@ static struct tt_adamw_numbers numbers_of(const struct tt_step_call *call, const
     double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
 
     return (struct tt_adamw_numbers){.decoupled = call->op != TT_STEP_ADAM,
-                                     .clip = s->clip,
-                                     .decay = (float)(1.0 - lr * weight_decay),
-                                     .weight_decay = (float)weight_decay,
-                                     .mix1 = (float)(1.0 - s->beta1),
-                                     .beta2 = (float)s->beta2,
-                                     .mix2 = (float)(1.0 - s->beta2),
-                                     .step_size = (float)(lr / s->bias_correction1),
-                                     .root_correction2 = (float)sqrt(s->bias_correction2),
-                                     .eps = (float)s->eps};
+                                     .clip = (tt_real)s->clip,
+                                     .decay = (tt_real)(1.0 - lr * weight_decay),
+                                     .weight_decay = (tt_real)weight_decay,
+                                     .mix1 = (tt_real)(1.0 - s->beta1),
+                                     .beta2 = (tt_real)s->beta2,
+                                     .mix2 = (tt_real)(1.0 - s->beta2),
+                                     .step_size = (tt_real)(lr / s->bias_correction1),
+                                     .root_correction2 = (tt_real)sqrt(s->bias_correction2),
+                                     .eps = (tt_real)s->eps};
 }
 
 static void update(const struct tt_step_call *call, struct tt_update_part part)
@@ -187,15 +187,15 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
     struct tt_update_part run;
 
     if (call->dtype != TT_BF16) {
-        tt_kernels()->adamw(&numbers, (float *)call->out[0] + part.begin, (const float *)call->in + part.begin,
-                            (float *)call->out[1] + part.begin, (float *)call->out[2] + part.begin, part.n);
+        tt_kernels()->adamw(&numbers, (tt_real *)call->out[0] + part.begin, (const tt_real *)call->in + part.begin,
+                            (tt_real *)call->out[1] + part.begin, (tt_real *)call->out[2] + part.begin, part.n);
         return;
     }
     while (tt_update_next(&part, &run)) {
         const struct tt_adamw_rounding rounding = {call->scalars->step_seed, run.rows->stream, (uint64_t)run.index};
 
         tt_kernels()->adamw_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + run.begin,
-                                 (const float *)call->in + run.begin, (tt_bf16 *)call->out[1] + run.begin,
+                                 (const tt_real *)call->in + run.begin, (tt_bf16 *)call->out[1] + run.begin,
                                  (tt_bf16 *)call->out[2] + run.begin, run.n);
     }
 }
@@ -206,8 +206,8 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
         .name = (op), .run = tt_update_run, .update = update, .cost = tt_step_cost, .numbers = 6.0, .floats = 1.0 \
     }
 
-const struct tt_step_row tt_step_op_adamw = STEP("adamw");
-const struct tt_step_row tt_step_op_adam = STEP("adam");
+const struct tt_step_row TT_OF_TYPE(tt_step_op_adamw) = STEP("adamw");
+const struct tt_step_row TT_OF_TYPE(tt_step_op_adam) = STEP("adam");
 
 /* --- moments in blocks --- */
 
@@ -227,7 +227,7 @@ static void update_run(const struct tt_step_call *call, const struct tt_rows *ro
     int64_t left = run - in_run, code = rows->code + first, elements = n * TT_DYNAMIC_BLOCK;
     struct tt_moment_blocks moments = {.map = {tt_dynamic_map(true), tt_dynamic_map(false)}};
     struct tt_update_part part = {rows, first, rows->begin + first, 0, elements < left ? elements : left};
-    const float *grad = (const float *)call->in + part.begin;
+    const tt_real *grad = (const tt_real *)call->in + part.begin;
 
     for (int k = 0; k < 2; k++) {
         moments.code[k] = (uint8_t *)call->out[1 + k] + code;
@@ -242,7 +242,7 @@ static void update_run(const struct tt_step_call *call, const struct tt_rows *ro
         tt_kernels()->adamw_8bit_bf16(&numbers, &rounding, (tt_bf16 *)call->out[0] + part.begin, grad, &moments,
                                       part.n);
     } else {
-        tt_kernels()->adamw_8bit(&numbers, (float *)call->out[0] + part.begin, grad, &moments, part.n);
+        tt_kernels()->adamw_8bit(&numbers, (tt_real *)call->out[0] + part.begin, grad, &moments, part.n);
     }
 }
 
@@ -275,7 +275,7 @@ static void run(const struct tt_step_call *call)
 }
 
 /* Reads and writes the parameter; reads the gradient; reads and writes two bytes, and 1/256 of two floats. */
-const struct tt_step_row tt_step_op_adamw_8bit = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_adamw_8bit) = {
     .name = "adamw_8bit", .run = run, .cost = tt_step_cost, .numbers = 2.0, .floats = 2.0 + 4.0 / TT_DYNAMIC_BLOCK};
 
 /* --- the optimizers --- */
@@ -292,11 +292,11 @@ const struct tt_step_row tt_step_op_adamw_8bit = {
             {"capturable", TT_TORCH_FLAG, .number = {0.0}}, {"differentiable", TT_TORCH_FLAG, .number = {0.0}}, \
     }
 
-const struct tt_optim_row tt_optim_adamw = {
+const struct tt_optim_row TT_OF_TYPE(tt_optim_adamw) = {
     .update = TT_STEP_ADAMW, .moments = {"exp_avg", "exp_avg_sq"}, .counts_steps = true, .options = OPTIONS(1.0)};
-const struct tt_optim_row tt_optim_adam = {
+const struct tt_optim_row TT_OF_TYPE(tt_optim_adam) = {
     .update = TT_STEP_ADAM, .moments = {"exp_avg", "exp_avg_sq"}, .counts_steps = true, .options = OPTIONS(0.0)};
-const struct tt_optim_row tt_optim_adamw_8bit = {
+const struct tt_optim_row TT_OF_TYPE(tt_optim_adamw_8bit) = {
     .update = TT_STEP_ADAMW_8BIT,
     .codes = {"state1", "state2"},
     .largest = {"absmax1", "absmax2"},

@@ -14,13 +14,13 @@
 
 enum { CHUNK = 1 << 14 }; /* elements per tile */
 
-static void add_floats(float *restrict average, const float *restrict weight, int64_t n, float decay, float mix)
+static void add_floats(tt_real *restrict average, const tt_real *restrict weight, int64_t n, tt_real decay, tt_real mix)
 {
     for (int64_t i = 0; i < n; i++)
         average[i] = decay * average[i] + mix * weight[i];
 }
 
-static void add_bf16(float *restrict average, const tt_bf16 *restrict weight, int64_t n, float decay, float mix)
+static void add_bf16(tt_real *restrict average, const tt_bf16 *restrict weight, int64_t n, tt_real decay, tt_real mix)
 {
     for (int64_t i = 0; i < n; i++)
         average[i] = decay * average[i] + mix * tt_bf16_to_float(weight[i]);
@@ -30,14 +30,14 @@ static void average_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
     struct tt_range part = tt_tile_range(call->n, CHUNK, tile);
-    float decay = (float)call->scalars->average_decay, mix = (float)(1.0 - call->scalars->average_decay);
-    float *average = (float *)call->out[0] + part.begin;
+    tt_real decay = (tt_real)call->scalars->average_decay, mix = (tt_real)(1.0 - call->scalars->average_decay);
+    tt_real *average = (tt_real *)call->out[0] + part.begin;
 
     (void)worker;
     if (call->dtype == TT_BF16)
         add_bf16(average, (const tt_bf16 *)call->in + part.begin, part.n, decay, mix);
     else
-        add_floats(average, (const float *)call->in + part.begin, part.n, decay, mix);
+        add_floats(average, (const tt_real *)call->in + part.begin, part.n, decay, mix);
 }
 
 static void average_run(const struct tt_step_call *call)
@@ -46,7 +46,7 @@ static void average_run(const struct tt_step_call *call)
 }
 
 /* Reads the weights, reads and writes the averages. */
-const struct tt_step_row tt_step_op_average = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_average) = {
     .name = "average", .run = average_run, .cost = tt_step_cost, .numbers = 1.0, .floats = 2.0};
 
 /*
@@ -68,7 +68,7 @@ static int sign_of(int64_t sum, int64_t n, int64_t load)
 static void balance_run(const struct tt_step_call *call)
 {
     const int64_t *loads = call->in;
-    float *biases = call->out[0], coeff = call->scalars->balance_coeff;
+    tt_real *biases = call->out[0], coeff = (tt_real)call->scalars->balance_coeff;
     int64_t sum = 0, signs = 0;
 
     for (int64_t i = 0; i < call->n; i++)
@@ -78,10 +78,10 @@ static void balance_run(const struct tt_step_call *call)
     for (int64_t i = 0; i < call->n; i++) {
         double centred = (double)sign_of(sum, call->n, loads[i]) - (double)signs / (double)call->n;
 
-        biases[i] += (float)((double)coeff * centred);
+        biases[i] += (tt_real)((double)coeff * centred);
     }
 }
 
 /* Reads and writes the biases; a load has the size of two floats. */
-const struct tt_step_row tt_step_op_balance = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_balance) = {
     .name = "balance", .run = balance_run, .cost = tt_step_cost, .floats = 4.0};

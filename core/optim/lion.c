@@ -14,26 +14,26 @@
 #include "core/optim/optim.h"
 
 struct numbers {
-    float clip, keep, step, beta1, mix1, beta2, mix2; /* keep: 1 - lr weight_decay; mix: 1 - beta */
+    tt_real clip, keep, step, beta1, mix1, beta2, mix2; /* keep: 1 - lr weight_decay; mix: 1 - beta */
 };
 
 static struct numbers numbers_of(const struct tt_scalars *s, const struct tt_rows *rows)
 {
     double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
 
-    return (struct numbers){.clip = s->clip,
-                            .keep = (float)(1.0 - lr * weight_decay),
-                            .step = (float)lr,
-                            .beta1 = (float)s->beta1,
-                            .mix1 = (float)(1.0 - s->beta1),
-                            .beta2 = (float)s->beta2,
-                            .mix2 = (float)(1.0 - s->beta2)};
+    return (struct numbers){.clip = (tt_real)s->clip,
+                            .keep = (tt_real)(1.0 - lr * weight_decay),
+                            .step = (tt_real)lr,
+                            .beta1 = (tt_real)s->beta1,
+                            .mix1 = (tt_real)(1.0 - s->beta1),
+                            .beta2 = (tt_real)s->beta2,
+                            .mix2 = (tt_real)(1.0 - s->beta2)};
 }
 
 /* Returns the parameter, and the momentum in *m. */
-static inline float moved(const struct numbers *k, float param, float grad, float *m)
+static inline tt_real moved(const struct numbers *k, tt_real param, tt_real grad, tt_real *m)
 {
-    float g = grad * k->clip, mean = k->beta1 * *m + k->mix1 * g;
+    tt_real g = grad * k->clip, mean = k->beta1 * *m + k->mix1 * g;
 
     *m = k->beta2 * *m + k->mix2 * g;
     return param * k->keep - k->step * (mean > 0.0F ? 1.0F : mean < 0.0F ? -1.0F : mean); /* NaN stays NaN */
@@ -42,7 +42,7 @@ static inline float moved(const struct numbers *k, float param, float grad, floa
 static void update(const struct tt_step_call *call, struct tt_update_part part)
 {
     const struct numbers k = numbers_of(call->scalars, part.rows);
-    const float *restrict grad = call->in;
+    const tt_real *restrict grad = call->in;
     struct tt_update_part run;
 
     while (tt_update_next(&part, &run))
@@ -51,13 +51,13 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
 
             if (call->dtype == TT_BF16) {
                 tt_bf16 *param = call->out[0], *exp_avg = call->out[1];
-                float m = tt_bf16_to_float(exp_avg[at]), p = moved(&k, tt_bf16_to_float(param[at]), grad[at], &m);
+                tt_real m = tt_bf16_to_float(exp_avg[at]), p = moved(&k, tt_bf16_to_float(param[at]), grad[at], &m);
                 uint64_t bits = tt_update_random(call, &run, i);
 
                 param[at] = tt_bf16_from_float_random(p, (uint16_t)bits);
                 exp_avg[at] = tt_bf16_from_float_random(m, (uint16_t)(bits >> 16));
             } else {
-                float *restrict param = call->out[0], *restrict exp_avg = call->out[1];
+                tt_real *restrict param = call->out[0], *restrict exp_avg = call->out[1];
 
                 param[at] = moved(&k, param[at], grad[at], &exp_avg[at]);
             }
@@ -65,10 +65,10 @@ static void update(const struct tt_step_call *call, struct tt_update_part part)
 }
 
 /* Reads and writes parameter and momentum, reads the gradient. */
-const struct tt_step_row tt_step_op_lion = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_lion) = {
     .name = "lion", .run = tt_update_run, .update = update, .cost = tt_step_cost, .numbers = 4.0, .floats = 1.0};
 
-const struct tt_optim_row tt_optim_lion = {
+const struct tt_optim_row TT_OF_TYPE(tt_optim_lion) = {
     .update = TT_STEP_LION,
     .moments = {"exp_avg"},
     .options = {{"betas", TT_TORCH_PAIR, .key = {"beta1", "beta2"}, .number = {0.9, 0.95}}},

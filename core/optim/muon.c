@@ -38,14 +38,14 @@
 /* --- MUON --- */
 
 struct momentum_numbers {
-    float clip, mix; /* mix: 1 - momentum */
+    tt_real clip, mix; /* mix: 1 - momentum */
     bool nesterov;
 };
 
 /* Returns the update of one element, and its momentum in *m. */
-static inline float moved(const struct momentum_numbers *k, float grad, float *m)
+static inline tt_real moved(const struct momentum_numbers *k, tt_real grad, tt_real *m)
 {
-    float g = grad * k->clip;
+    tt_real g = grad * k->clip;
 
     *m = *m + k->mix * (g - *m);
     return k->nesterov ? *m - k->mix * (*m - g) : *m;
@@ -53,24 +53,24 @@ static inline float moved(const struct momentum_numbers *k, float grad, float *m
 
 static void move(const struct tt_step_call *call, struct tt_update_part part)
 {
-    const struct momentum_numbers k = {call->scalars->clip, (float)(1.0 - call->scalars->momentum),
+    const struct momentum_numbers k = {(tt_real)call->scalars->clip, (tt_real)(1.0 - call->scalars->momentum),
                                        call->scalars->nesterov};
     struct tt_update_part run;
 
     while (tt_update_next(&part, &run)) {
-        float *restrict grad = (float *)call->out[3] + run.begin;
+        tt_real *restrict grad = (tt_real *)call->out[3] + run.begin;
 
         if (call->dtype == TT_BF16) {
             tt_bf16 *momentum = (tt_bf16 *)call->out[1] + run.begin;
 
             for (int64_t i = 0; i < run.n; i++) {
-                float m = tt_bf16_to_float(momentum[i]);
+                tt_real m = tt_bf16_to_float(momentum[i]);
 
                 grad[i] = moved(&k, grad[i], &m);
                 momentum[i] = tt_bf16_from_float_random(m, (uint16_t)(tt_update_random(call, &run, i) >> 16));
             }
         } else {
-            float *restrict momentum = (float *)call->out[1] + run.begin;
+            tt_real *restrict momentum = (tt_real *)call->out[1] + run.begin;
 
             for (int64_t i = 0; i < run.n; i++)
                 grad[i] = moved(&k, grad[i], &momentum[i]);
@@ -79,7 +79,7 @@ static void move(const struct tt_step_call *call, struct tt_update_part part)
 }
 
 /* Reads and writes gradient and momentum. */
-const struct tt_step_row tt_step_op_muon = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_muon) = {
     .name = "muon", .run = tt_update_run, .update = move, .cost = tt_step_cost, .numbers = 2.0, .floats = 2.0};
 
 /* --- MUON_APPLY --- */
@@ -101,23 +101,23 @@ static void apply(const struct tt_step_call *call, struct tt_update_part part)
     const struct tt_scalars *s = call->scalars;
     const struct tt_rows *rows = part.rows;
     double lr = s->lr * rows->lr_factor, weight_decay = rows->no_decay ? 0.0 : s->weight_decay;
-    const float keep = (float)(1.0 - lr * weight_decay);
-    const float step = (float)(lr * lr_factor(s->muon_lr, (double)call->n, (double)rows->stride));
+    const tt_real keep = (tt_real)(1.0 - lr * weight_decay);
+    const tt_real step = (tt_real)(lr * lr_factor(s->muon_lr, (double)call->n, (double)rows->stride));
     struct tt_update_part run;
 
     while (tt_update_next(&part, &run)) {
-        const float *restrict update = (const float *)call->in + run.index;
+        const tt_real *restrict update = (const tt_real *)call->in + run.index;
 
         if (call->dtype == TT_BF16) {
             tt_bf16 *param = (tt_bf16 *)call->out[0] + run.begin;
 
             for (int64_t i = 0; i < run.n; i++) {
-                float p = tt_bf16_to_float(param[i]) * keep - step * update[i];
+                tt_real p = tt_bf16_to_float(param[i]) * keep - step * update[i];
 
                 param[i] = tt_bf16_from_float_random(p, (uint16_t)tt_update_random(call, &run, i));
             }
         } else {
-            float *restrict param = (float *)call->out[0] + run.begin;
+            tt_real *restrict param = (tt_real *)call->out[0] + run.begin;
 
             for (int64_t i = 0; i < run.n; i++)
                 param[i] = param[i] * keep - step * update[i];
@@ -131,10 +131,10 @@ static void cost_of_apply(const struct tt_step_call *call, struct tt_cost *ret_c
 
     /* reads the update, reads and writes the parameter */
     ret_cost->bytes =
-        (double)(2 * tt_dtype_size(call->dtype) + sizeof(float)) * (double)rows->rows * (double)rows->width;
+        (double)(2 * tt_dtype_size(call->dtype) + sizeof(tt_real)) * (double)rows->rows * (double)rows->width;
 }
 
-const struct tt_step_row tt_step_op_muon_apply = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_muon_apply) = {
     .name = "muon_apply", .run = tt_update_run, .update = apply, .cost = cost_of_apply};
 
 /*
@@ -154,26 +154,26 @@ const struct tt_step_row tt_step_op_muon_apply = {
 
 enum { CHUNK = 1 << 14, LINE = 16 }; /* elements per tile; floats of a cache line */
 
-static const float A = 3.4445F, B = -4.7750F, C = 2.0315F;
+static const tt_real A = (tt_real)3.4445, B = (tt_real)-4.7750, C = (tt_real)2.0315;
 static const double LEAST_NORM = 1e-7;
 
 /* The matrix, and the layout of its scratch memory. */
 struct work {
     int64_t rows, columns, side; /* side: the smaller of rows and columns, and the size of G */
-    float *x;                    /* the matrix, rows x columns */
-    float *other;                /* the same size: every iteration moves X from one to the other */
-    float *first;                /* the one of the two in which the iteration begins, so that it ends in x */
-    float *gram;                 /* G */
-    float *poly;                 /* G G, and then the polynomial */
+    tt_real *x;                  /* the matrix, rows x columns */
+    tt_real *other;              /* the same size: every iteration moves X from one to the other */
+    tt_real *first;              /* the one of the two in which the iteration begins, so that it ends in x */
+    tt_real *gram;               /* G */
+    tt_real *poly;               /* G G, and then the polynomial */
     double *sums;                /* sum of squares of every tile */
-    float *scratch;              /* scratch of the GEMMs */
-    float norm;
+    tt_real *scratch;            /* scratch of the GEMMs */
+    tt_real norm;
 };
 
 /* --- the products --- */
 
 /* G = X X^T or X^T X */
-static struct tt_matmul gram_of(const struct work *w, const float *x)
+static struct tt_matmul gram_of(const struct work *w, const tt_real *x)
 {
     bool wide = w->rows <= w->columns;
 
@@ -206,7 +206,7 @@ static struct tt_matmul square_of(const struct work *w)
 }
 
 /* to = poly X, or X poly */
-static struct tt_matmul next_of(const struct work *w, const float *x, float *to)
+static struct tt_matmul next_of(const struct work *w, const tt_real *x, tt_real *to)
 {
     bool wide = w->rows <= w->columns;
 
@@ -243,12 +243,12 @@ static int64_t n_chunks(int64_t elements)
 }
 
 /* Divides the memory at `at`. Returns its size in floats, which does not depend on `at`. */
-static int64_t lay_out(struct work *w, float *at, int threads)
+static int64_t lay_out(struct work *w, tt_real *at, int threads)
 {
     int64_t elements = w->rows * w->columns;
     const int64_t sizes[] = {elements, w->side * w->side, w->side * w->side, 2 * n_chunks(elements),
                              threads * scratch_floats(w)};
-    float *parts[5];
+    tt_real *parts[5];
     int64_t floats = 0;
 
     for (int i = 0; i < 5; i++) {
@@ -272,7 +272,7 @@ int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int thread
 {
     struct work w = work_of(rows, columns);
 
-    return lay_out(&w, NULL, threads) * (int64_t)sizeof(float);
+    return lay_out(&w, NULL, threads) * (int64_t)sizeof(tt_real);
 }
 
 /* --- the iteration --- */
@@ -317,20 +317,20 @@ static void orthogonalize_run(const struct tt_step_call *call)
     struct work w = work_of(call->n, call->stride);
     int64_t elements = w.rows * w.columns;
     double sum = 0.0;
-    float *x, *to;
+    tt_real *x, *to;
 
     w.x = call->out[0];
     (void)lay_out(&w, call->out[1], tt_team_threads(call->team));
     tt_team_run(call->team, n_chunks(elements), sum_tile, &w);
     for (int64_t i = 0; i < n_chunks(elements); i++)
         sum += w.sums[i];
-    w.norm = (float)fmax(sqrt(sum), LEAST_NORM);
+    w.norm = (tt_real)fmax(sqrt(sum), LEAST_NORM);
     w.first = x = call->parts % 2 ? w.other : w.x;
     to = call->parts % 2 ? w.x : w.other;
     tt_team_run(call->team, n_chunks(elements), divide_tile, &w);
     for (int64_t i = 0; i < call->parts; i++) {
         const struct tt_matmul gram = gram_of(&w, x), square = square_of(&w), next = next_of(&w, x, to);
-        float *swapped = x;
+        tt_real *swapped = x;
 
         tt_matmul(call->team, &gram);
         tt_matmul(call->team, &square);
@@ -347,10 +347,11 @@ static void cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
     double side = (double)w.side, elements = (double)w.rows * (double)w.columns, steps = (double)call->parts;
 
     ret_cost->flops = steps * 2.0 * side * (2.0 * elements + side * side);
-    ret_cost->bytes = (double)sizeof(float) * (3.0 * elements + steps * (3.0 * elements + 6.0 * side * side));
+    ret_cost->bytes = (double)sizeof(tt_real) * (3.0 * elements + steps * (3.0 * elements + 6.0 * side * side));
 }
 
-const struct tt_step_row tt_step_op_orthogonalize = {.name = "orthogonalize", .run = orthogonalize_run, .cost = cost};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_orthogonalize) = {
+    .name = "orthogonalize", .run = orthogonalize_run, .cost = cost};
 
 /*
  * ASSEMBLE: makes a matrix from the parts that ranks hold.
@@ -378,8 +379,8 @@ static void run_tile(void *arg, int64_t tile, int worker)
         tile -= n_tiles(part);
     rows = tt_tile_range(part->rows, ROWS, tile);
     for (int64_t row = rows.begin; row < rows.begin + rows.n; row++)
-        memcpy((float *)call->out[0] + part->index + row * part->stride,
-               (const float *)call->in + part->begin + row * part->width, (size_t)part->width * sizeof(float));
+        memcpy((tt_real *)call->out[0] + part->index + row * part->stride,
+               (const tt_real *)call->in + part->begin + row * part->width, (size_t)part->width * sizeof(tt_real));
 }
 
 static void assemble_run(const struct tt_step_call *call)
@@ -391,11 +392,11 @@ static void assemble_run(const struct tt_step_call *call)
     tt_team_run(call->team, tiles, run_tile, (void *)call);
 }
 
-const struct tt_step_row tt_step_op_assemble = {.name = "assemble", .run = assemble_run};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_assemble) = {.name = "assemble", .run = assemble_run};
 
 /* --- the optimizer --- */
 
-const struct tt_optim_row tt_optim_muon = {
+const struct tt_optim_row TT_OF_TYPE(tt_optim_muon) = {
     .update = TT_STEP_MUON,
     .moments = {"momentum_buffer"},
     .of_matrices = true,

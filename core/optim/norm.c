@@ -24,12 +24,12 @@ enum {
 
 struct squares {
     const struct tt_rows *rows;
-    const float *grad;
+    const tt_real *grad;
     struct tt_exact *sum;
     pthread_mutex_t lock; /* protects sum; taken once per tile */
 };
 
-void tt_squares_loops(double *sum, const float *x, int64_t n)
+void TT_LOOPS(squares)(double *sum, const tt_real *x, int64_t n)
 {
     double lane[LANES] = {0.0};
     int64_t i = 0;
@@ -57,7 +57,7 @@ static int64_t n_tiles(const struct tt_rows *rows)
     return rows->adds ? tt_div_up(rows->rows, rows_per_tile(rows)) : 0;
 }
 
-static void add_row(const struct tt_rows *rows, const float *row, struct tt_exact *sum)
+static void add_row(const struct tt_rows *rows, const tt_real *row, struct tt_exact *sum)
 {
     for (int64_t at = 0; at < rows->width; at += rows->grain) {
         double squares;
@@ -101,7 +101,7 @@ static void run_squares(const struct tt_step_call *call)
 static void run_sum(const struct tt_step_call *call)
 {
     struct tt_exact *sum = call->out[0];
-    const float *values = call->in;
+    const tt_real *values = call->in;
 
     for (int64_t i = 0; i < call->n; i++) {
         tt_exact_add(sum, (double)values[i]);
@@ -111,6 +111,7 @@ static void run_sum(const struct tt_step_call *call)
     tt_exact_normalize(sum);
 }
 
-const struct tt_step_row tt_step_op_squares = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_squares) = {
     .name = "squares", .run = run_squares, .cost = tt_step_cost, .floats = 1.0};
-const struct tt_step_row tt_step_op_sum = {.name = "sum", .run = run_sum, .cost = tt_step_cost, .floats = 1.0};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_sum) = {
+    .name = "sum", .run = run_sum, .cost = tt_step_cost, .floats = 1.0};

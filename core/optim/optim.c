@@ -14,7 +14,7 @@
 /* --- the table --- */
 
 static const struct tt_optim_row *const optimizers[] = {
-#define ENTRY(unused, constant, row, word, doc) [constant] = &tt_optim_##row,
+#define ENTRY(unused, constant, row, word, doc) [constant] = &TT_OF_TYPE(tt_optim_##row),
     TT_OPTIMIZERS(ENTRY, )
 #undef ENTRY
 };

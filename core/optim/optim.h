@@ -72,7 +72,7 @@ struct tt_optim_row {
 #define TT_OPTIM_COUNT(unused, constant, row, word, doc) +1
 enum { TT_OPTIMS = TT_OPTIMIZERS(TT_OPTIM_COUNT, ) };
 
-#define TT_OPTIM_DECLARE(unused, constant, row, word, doc) extern const struct tt_optim_row tt_optim_##row;
+#define TT_OPTIM_DECLARE(unused, constant, row, word, doc) extern const struct tt_optim_row TT_OF_TYPE(tt_optim_##row);
 TT_OPTIMIZERS(TT_OPTIM_DECLARE, )
 #undef TT_OPTIM_DECLARE
 

@@ -98,12 +98,12 @@ int tt_graph_carry_gradients(struct tt_graph *graph)
 
 /* --- losses beside the cross-entropy --- */
 
-int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient)
+int tt_graph_add_z_loss(struct tt_graph *graph, double coefficient)
 {
     struct tt_value *loss = graph->token_loss == TT_NONE ? NULL : &graph->values[graph->token_loss];
     struct tt_node *head = loss ? &graph->nodes[loss->producer] : NULL;
 
-    if (!loss || coefficient <= 0.0F)
+    if (!loss || coefficient <= 0.0)
         return 0;
     loss->ndim = 2;
     loss->shape[1] = loss->shape[0];

@@ -37,7 +37,7 @@ int tt_graph_carry_gradients(struct tt_graph *graph) TT_MUST_CHECK;
  * Adds coefficient * logsumexp^2 of every token that counts to the differentiated loss, before or after
  * tt_graph_differentiate: token_loss is then (2, N). Does not change a graph without a loss.
  */
-int tt_graph_add_z_loss(struct tt_graph *graph, float coefficient) TT_MUST_CHECK;
+int tt_graph_add_z_loss(struct tt_graph *graph, double coefficient) TT_MUST_CHECK;
 
 /**
  * Adds auxiliary losses of all routers to the differentiated loss, before or after tt_graph_differentiate: each router

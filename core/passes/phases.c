@@ -106,7 +106,8 @@ static int add_grad(struct head *head, const struct tt_attr *attr, const int *va
     node.attr.partial = head->node.attr.partial;
     node.out[0] = last ? head->node.out[0] : value_like(graph, head->node.out[0]);
     node.out[1] = last ? head->node.out[1] : value_like(graph, head->node.out[1]);
-    node.out[2] = tt_graph_value(graph, TT_VALUE_GRAD, TT_F32, "logits.grad", 2, graph->values[values[0]].shape);
+    node.out[2] = tt_graph_value(graph, TT_VALUE_GRAD, tt_dtype_sums(graph->dtype), "logits.grad", 2,
+                                 graph->values[values[0]].shape);
     if (head->node.n_out > 2)
         node.out[node.n_out++] = new_dw(head, last);
     TT_TRY(add_node(head, &node, ""));

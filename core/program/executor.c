@@ -226,6 +226,8 @@ bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n)
     for (int64_t i = 0; i < n && finite; i++) {
         if (dtype == TT_F32)
             finite = isfinite(((const float *)data)[i]);
+        else if (dtype == TT_F64)
+            finite = isfinite(((const double *)data)[i]);
         else if (dtype == TT_BF16)
             finite = isfinite(tt_bf16_to_float(((const tt_bf16 *)data)[i]));
     }
@@ -264,6 +266,8 @@ void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value
 void tt_running_step(struct tt_executor *ex, struct tt_step_call call)
 {
     call.team = ex->team;
+    if (ex->program->param_dtype == TT_F64)
+        call.dtype = TT_F64;
     tt_device_launch_step(ex->stream, &call);
 }
 
@@ -337,6 +341,11 @@ int tt_executor_run(struct tt_executor *ex, struct tt_step *step)
     if (rc == 0 && step->loads) /* all routers have run, since the stream was awaited for the sums */
         memcpy(ex->loads, step->loads, (size_t)tt_layout_loads(ex->program->layout) * sizeof *ex->loads);
     return rc;
+}
+
+void tt_executor_observe(struct tt_executor *ex, const struct tt_observer *observer)
+{
+    ex->observer = observer;
 }
 
 int64_t *tt_executor_loads(struct tt_executor *ex, int64_t *ret_n)

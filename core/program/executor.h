@@ -60,6 +60,22 @@ struct tt_tick {
     void *arg;
 };
 
+/*
+ * Sees what a rank computes while a step runs, for `titan reference`. The addresses are valid only during the calls,
+ * which may not change anything.
+ */
+struct tt_observer {
+    void *arg;
+    /* The gradients of a unit's trained parameters, before clipping, summed over microbatches and ranks: this rank's
+     * part, at the places of the parameters in the state; in the type of sums (tt_dtype_sums). */
+    void (*gradients)(void *arg, int unit, const void *sums);
+    /* A value after its node has run; the losses of a microbatch's tokens, once they are complete. NULL: not called. */
+    void (*value)(void *arg, const struct tt_graph *graph, int value, int microbatch, const void *data);
+};
+
+/** Every later run is seen by the observer, which must outlive the executor; NULL: by none. */
+void tt_executor_observe(struct tt_executor *executor, const struct tt_observer *observer);
+
 struct tt_step {
     struct tt_scalars scalars; /* in: lr, Adam's numbers, inv_valid_tokens. out: clip */
     double max_norm;           /* in: 0 = no clipping */

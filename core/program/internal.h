@@ -171,6 +171,7 @@ static inline struct tt_collective_desc tt_lower_describe(const struct tt_walk *
 
 struct tt_step; /* core/program/executor.h */
 struct tt_bad_value;
+struct tt_observer;
 
 /**
  * A running program. Only executor.c and the rows of instructions use its members.
@@ -195,6 +196,7 @@ struct tt_executor {
     /* in explain, otherwise NULL: the first bad value so far; its name is "" if another rank produced it and will name
      * it */
     struct tt_bad_value *bad;
+    const struct tt_observer *observer; /* NULL: none */
 };
 
 /** The ranks that share the experts of a node. */

@@ -207,13 +207,15 @@ int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
         return *slot;
     if (tt_lowering_reduces(&w->in, unit)) {
         *slot = tt_lower_made(w, TT_MEMORY_PARAM_GRAD,
-                              place->chunk * tt_unit_shard(layout, unit).n * (int64_t)sizeof(float));
+                              place->chunk * tt_unit_shard(layout, unit).n * tt_dtype_sum_bytes(w->in.param_dtype));
     } else {
         if (*flat == TT_NONE) {
-            *flat = tt_lower_made(w, TT_MEMORY_GRAD, layout->units[unit].grad_elements * (int64_t)sizeof(float));
+            *flat = tt_lower_made(w, TT_MEMORY_GRAD,
+                                  layout->units[unit].grad_elements * tt_dtype_sum_bytes(w->in.param_dtype));
             w->program->buffers[*flat].unit = unit;
         }
-        *slot = tt_lower_part(w, *flat, place->offset * (int64_t)sizeof(float), place->chunk * (int64_t)sizeof(float));
+        *slot = tt_lower_part(w, *flat, place->offset * tt_dtype_sum_bytes(w->in.param_dtype),
+                              place->chunk * tt_dtype_sum_bytes(w->in.param_dtype));
     }
     w->program->buffers[*slot].unit = unit;
     return *slot;

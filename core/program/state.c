@@ -33,14 +33,14 @@ enum tt_memory_kind tt_state_kind(enum tt_state_array array)
 
 enum tt_dtype tt_state_dtype(enum tt_state_array array, enum tt_dtype dtype)
 {
-    return rows[array].type == TYPE_F32 ? TT_F32 : rows[array].type == TYPE_U8 ? TT_U8 : dtype;
+    return rows[array].type == TYPE_F32 ? tt_dtype_sums(dtype) : rows[array].type == TYPE_U8 ? TT_U8 : dtype;
 }
 
 enum tt_dtype tt_state_unit_dtype(enum tt_state_array array, const struct tt_unit *unit, enum tt_dtype dtype)
 {
     if (unit->packing)
         return TT_U8;
-    return unit->buffers ? TT_F32 : tt_state_dtype(array, dtype);
+    return unit->buffers ? tt_dtype_sums(dtype) : tt_state_dtype(array, dtype);
 }
 
 static int64_t elements_of(enum tt_state_array array, const struct tt_unit *unit)
@@ -92,8 +92,8 @@ void tt_state_start_averages(const struct tt_state *state, const struct tt_layou
         const void *param = state->array[TT_STATE_PARAM][u];
         int64_t n = elements_of(TT_STATE_EMA, &layout->units[u]);
 
-        if (state->dtype == TT_F32)
-            memcpy(average, param, (size_t)n * sizeof *average);
+        if (state->dtype != TT_BF16)
+            memcpy(average, param, (size_t)n * tt_dtype_size(state->dtype));
         for (int64_t i = 0; state->dtype == TT_BF16 && i < n; i++)
             average[i] = tt_bf16_to_float(((const tt_bf16 *)param)[i]);
     }

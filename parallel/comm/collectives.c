@@ -67,7 +67,7 @@ struct message {
     struct tt_pull pull; /* a sender uses only its offer */
 };
 
-/* into = a + b, or into = a if b is NULL. For additions, the bytes are whole floats. */
+/* into = a + b, or into = a if b is NULL. For additions, the bytes are whole numbers. */
 struct work {
     char *into;
     const char *a, *b;
@@ -215,8 +215,7 @@ static int advance(struct tt_collective *c, struct message **ret_pending)
             const struct work *work = &c->work[i];
 
             if (work->b)
-                tt_tree_add((float *)(void *)work->into, (const float *)(const void *)work->a,
-                            (const float *)(const void *)work->b, work->bytes / (int64_t)sizeof(float));
+                tt_comm_add(c->comm, work->into, work->a, work->b, work->bytes);
             else
                 memcpy(work->into, work->a, (size_t)work->bytes);
         }
@@ -402,7 +401,7 @@ static int64_t list_bytes(struct tt_segment_list list)
     return bytes;
 }
 
-/* Adds local work: into = a + b as floats over whole lists, where b is one array; into = a if b is NULL. */
+/* Adds local work: into = a + b as numbers over whole lists, where b is one array; into = a if b is NULL. */
 static void add_work(struct tt_collective *c, struct tt_segment_list into, struct tt_segment_list a, const char *b)
 {
     struct cursor to = {.list = into}, from = {.list = a};
@@ -529,12 +528,18 @@ static int check_lists(const struct tt_group *group, const struct tt_segment_lis
     return 0;
 }
 
-/* Sums need whole floats in every segment. */
-static int check_floats(struct tt_segment_list list, const char *what)
+/* Bytes of a number that is added. */
+static size_t number_bytes(const struct tt_comm *comm)
+{
+    return comm->adds_doubles ? sizeof(double) : sizeof(float);
+}
+
+/* Sums need whole numbers in every segment. */
+static int check_numbers(const struct tt_comm *comm, struct tt_segment_list list, const char *what)
 {
     for (int i = 0; i < list.n; i++)
-        if (list.items[i].bytes % sizeof(float) || (uintptr_t)list.items[i].data % sizeof(float))
-            return tt_fail(TT_EINTERNAL, "%s: segment %d of %zu bytes is not whole, aligned floats", what, i,
+        if (list.items[i].bytes % number_bytes(comm) || (uintptr_t)list.items[i].data % number_bytes(comm))
+            return tt_fail(TT_EINTERNAL, "%s: segment %d of %zu bytes is not whole, aligned numbers", what, i,
                            list.items[i].bytes);
     return 0;
 }
@@ -676,9 +681,9 @@ int tt_reduce_scatter_new(struct tt_comm *comm, const struct tt_group *group, in
     int rc = 0;
 
     TT_TRY(check_lists(group, blocks, shard_bytes, "reduce-scatter"));
-    TT_TRY(check_floats(out, "reduce-scatter, out"));
+    TT_TRY(check_numbers(comm, out, "reduce-scatter, out"));
     for (int member = 0; member < group->n; member++)
-        TT_TRY(check_floats(blocks[member], "reduce-scatter, block"));
+        TT_TRY(check_numbers(comm, blocks[member], "reduce-scatter, block"));
     c = collective_new(comm, group, tag);
     build_reduce_scatter(c, group, blocks, out, scratch, shard_bytes);
     *ret_collective = c;
@@ -739,24 +744,22 @@ static void cut_slices(const struct tt_group *group, struct tt_segment_list valu
 }
 
 /* Bytes of the slice that each of n members sums. */
-static int64_t slice_bytes_of(int n, int64_t bytes)
+static int64_t slice_bytes_of(int n, int64_t bytes, int64_t number)
 {
-    int64_t floats = bytes / (int64_t)sizeof(float);
-
-    return tt_div_up(floats, n) * (int64_t)sizeof(float);
+    return tt_div_up(bytes / number, n) * number;
 }
 
 int tt_all_reduce_new(struct tt_comm *comm, const struct tt_group *group, int tag, struct tt_segment_list values,
                       void *scratch, struct tt_collective **ret_collective)
 {
-    int64_t bytes = list_bytes(values), slice_bytes = slice_bytes_of(group->n, bytes);
+    int64_t bytes = list_bytes(values), slice_bytes = slice_bytes_of(group->n, bytes, (int64_t)number_bytes(comm));
     struct tt_segment_list *slices;
     struct tt_segment *items;
     struct tt_collective *c;
     char *padding;
     int rc = 0;
 
-    TT_TRY(check_floats(values, "all-reduce"));
+    TT_TRY(check_numbers(comm, values, "all-reduce"));
     c = collective_new(comm, group, tag);
     *ret_collective = c;
     if (group->n == 1 || bytes == 0)
@@ -809,7 +812,8 @@ int64_t tt_instr_payload(const struct tt_instr *instr)
     if (!tt_collective_travels(desc) || desc->op == TT_RECEIVE)
         return 0;
     if (desc->op == TT_ALL_SUM)
-        return (int64_t)2 * (desc->ranks - 1) * slice_bytes_of(desc->ranks, desc->bytes);
+        return (int64_t)2 * (desc->ranks - 1) *
+               slice_bytes_of(desc->ranks, desc->bytes, tt_dtype_sum_bytes(desc->dtype));
     return desc->op == TT_SEND ? desc->bytes : (desc->ranks - 1) * desc->bytes;
 }
 
@@ -826,11 +830,11 @@ int64_t tt_collective_staging(const struct tt_collective_desc *desc)
 {
     int n = desc->ranks;
     /* room for every leaf: build_direct needs it, and so does the executor to add bfloat16 */
-    bool every_leaf = n & (n - 1) || desc->dtype != TT_F32;
+    bool every_leaf = n & (n - 1) || desc->dtype == TT_BF16;
 
     if (!tt_collective_travels(desc) || (desc->op != TT_ALL_SUM && desc->op != TT_REDUCE_SCATTER))
         return 0;
     if (desc->op == TT_ALL_SUM)
-        return (n & (n - 1) ? n : n / 2) * slice_bytes_of(n, desc->bytes);
+        return (n & (n - 1) ? n : n / 2) * slice_bytes_of(n, desc->bytes, tt_dtype_sum_bytes(desc->dtype));
     return (every_leaf ? n : n / 2) * desc->bytes;
 }

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/math/tree.h"
 #include "core/os/team.h"
 
 /* A piece fits into the second-level cache, so that it is still there when it is added. */
@@ -49,8 +48,7 @@ static void run_piece(void *arg, int64_t tile, int worker)
         return;
     }
     if (p->through)
-        tt_tree_add((float *)(void *)p->into, (const float *)(const void *)p->a,
-                    (const float *)(const void *)p->through, p->bytes / (int64_t)sizeof(float));
+        tt_comm_add(batch->comm, p->into, p->a, p->through, p->bytes);
     (void)atomic_fetch_or_explicit(&batch->done, bit, memory_order_relaxed);
 }
 

@@ -236,7 +236,7 @@ static int make_graphs(const struct tt_engine_options *o, int rank, enum tt_grap
         struct tt_graph *graph = stages[s].graph;
 
         if (trains) {
-            TT_TRY(tt_graph_add_z_loss(graph, (float)o->z_loss));
+            TT_TRY(tt_graph_add_z_loss(graph, o->z_loss));
             TT_TRY(tt_graph_add_router_losses(graph, &o->router_losses));
             tt_graph_recompute(graph, &o->recompute);
             if (o->reduce == TT_REDUCE_LAST)
@@ -566,6 +566,8 @@ static int new_engine(const struct tt_engine_options *options, struct tt_comm *c
         TT_TRY(tt_fail(TT_EINTERNAL, "weights in %s do not compute in %s", tt_dtype_name(options->shard_dtype),
                        tt_dtype_name(options->param_dtype)));
     e->comm = comm;
+    if (comm)
+        comm->adds_doubles = options->param_dtype == TT_F64;
     e->rank = rank;
     TT_TRY(tt_layout_new(options->model, &options->mesh, rank, &options->sharding, options->places, &e->layout));
     if (options->validation_batch) /* before training, which gets the rest of the memory limit */
@@ -782,7 +784,11 @@ int tt_engine_step(struct tt_engine *e, struct tt_step *step)
     const struct tt_engine_options *o = &e->options;
     double all = (double)o->local_batch * (double)o->seq_len * o->microbatches * tt_mesh_size(&o->mesh, TT_GROUP_BATCH);
 
-    step->scalars.inv_tokens = (float)(1.0 / (step->tokens ? (double)step->tokens : all));
+    step->scalars.inv_tokens = 1.0 / (step->tokens ? (double)step->tokens : all);
+    if (o->param_dtype != TT_F64) { /* reported losses are multiplied by what the kernels multiply by */
+        step->scalars.inv_tokens = (double)(float)step->scalars.inv_tokens;
+        step->scalars.inv_valid_tokens = (double)(float)step->scalars.inv_valid_tokens;
+    }
     shard_samples(&e->train.samples);
     return tt_executor_run(e->train.executor, step);
 }

@@ -299,7 +299,7 @@ static void place(const struct collecting *c, const struct part *part, int64_t a
 {
     const struct tt_param *param = &c->model->params[part->param];
     const struct tt_box whole = tt_box_whole(param->ndim, param->shape);
-    enum tt_dtype dtype = param->buffer ? TT_F32 : c->whole->dtype;
+    enum tt_dtype dtype = param->buffer ? tt_dtype_sums(c->whole->dtype) : c->whole->dtype;
     char *to = address(c->whole_layout, c->whole, part->param);
     int64_t run = tt_box_run(&part->box, &whole);
 
@@ -361,7 +361,7 @@ int tt_collect_weights(const struct tt_engine_options *options, struct tt_engine
                 .param = p,
                 .box = tt_placement_box(&options->mesh, &placement, model->params[p].ndim, model->params[p].shape, i),
                 .holder = tt_placement_rank(&options->mesh, &placement, i, 0),
-                .dtype = model->params[p].buffer ? TT_F32 : options->shard_dtype};
+                .dtype = model->params[p].buffer ? tt_dtype_sums(options->shard_dtype) : options->shard_dtype};
             int64_t n = tt_box_volume(&part.box), most = BLOCK / (int64_t)tt_dtype_size(part.dtype);
 
             for (int64_t at = 0; at < n; at += most)

@@ -127,8 +127,8 @@ static int new_scatter(struct tt_transfers *t, int i)
         return tt_all_to_all_new(t->comm, group_of(t, instr), tag_of(instr), blocks, instr->collective.bytes,
                                  tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
     return tt_reduce_scatter_new(t->comm, group_of(t, instr), tag_of(instr), blocks,
-                                 flat(t, i, blocks[0].n, sizeof(float)), tt_executor_operand(t->executor, i, staging),
-                                 &t->of_instr[i]);
+                                 flat(t, i, blocks[0].n, tt_dtype_size(tt_dtype_sums(t->program->param_dtype))),
+                                 tt_executor_operand(t->executor, i, staging), &t->of_instr[i]);
 }
 
 /* A send to one member of the group, or a receive from it. */
@@ -197,7 +197,8 @@ static int new_collective(struct tt_transfers *t, int i)
     if (instr->node != TT_NONE)
         return new_exchange(t, i);
     if (desc->op == TT_ALL_SUM)
-        return tt_all_reduce_new(t->comm, group_of(t, instr), tag_of(instr), flat(t, i, 0, sizeof(float)),
+        return tt_all_reduce_new(t->comm, group_of(t, instr), tag_of(instr),
+                                 flat(t, i, 0, tt_dtype_size(tt_dtype_sums(t->program->param_dtype))),
                                  tt_executor_operand(t->executor, i, instr->n_operands - 1), &t->of_instr[i]);
     return transfers ? new_transfer(t, i) : desc->op == TT_ALL_GATHER ? new_gather(t, i) : new_scatter(t, i);
 }

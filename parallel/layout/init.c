@@ -192,8 +192,17 @@ struct filling {
     void *data;
 };
 
-/* Rounds blocks of rows, of at least BLOCK elements. */
-static void fill_rounded(const struct filling *f, const struct tt_box *part, tt_bf16 *data)
+/* Elements of type dtype, from floats. */
+static void convert(enum tt_dtype dtype, void *to, int64_t at, const float *from, int64_t n)
+{
+    if (dtype == TT_BF16)
+        tt_kernels()->bf16_round((tt_bf16 *)to + at, from, n);
+    for (int64_t i = 0; dtype == TT_F64 && i < n; i++)
+        ((double *)to)[at + i] = (double)from[i];
+}
+
+/* Converts blocks of rows, of at least BLOCK elements. */
+static void fill_converted(const struct filling *f, const struct tt_box *part, int64_t at)
 {
     int64_t step = tt_div_up(BLOCK, f->width), n;
     float *block = tt_calloc((size_t)(step * f->width), sizeof *block);
@@ -204,7 +213,7 @@ static void fill_rounded(const struct filling *f, const struct tt_box *part, tt_
         n = part->shape[0] - row < step ? part->shape[0] - row : step;
         rows = rows_of(part, row, n);
         tt_param_fill(f->param, f->seed, &rows, block);
-        tt_kernels()->bf16_round(data + row * f->width, block, n * f->width);
+        convert(f->dtype, f->data, at + row * f->width, block, n * f->width);
     }
     tt_free(block);
 }
@@ -216,8 +225,8 @@ static void fill_tile(void *arg, int64_t tile, int worker)
     struct tt_box part = rows_of(&f->part, row, left < f->rows ? left : f->rows);
 
     (void)worker;
-    if (f->dtype == TT_BF16)
-        fill_rounded(f, &part, (tt_bf16 *)f->data + row * f->width);
+    if (f->dtype != TT_F32)
+        fill_converted(f, &part, row * f->width);
     else
         tt_param_fill(f->param, f->seed, &part, (float *)f->data + row * f->width);
 }
@@ -289,14 +298,14 @@ static void copy_own_parts(const struct tt_model *model, const struct tt_unit *u
         const struct tt_unit_param *place = &unit->params[i];
         struct tt_box box = whole_of(&model->params[place->param]);
         int64_t run = tt_box_run(&place->box, &box), n = tt_box_volume(&place->box);
-        bool rounds = dtype == TT_BF16 && !unit->buffers && !unit->packing;
+        enum tt_dtype stored = unit->buffers ? tt_dtype_sums(dtype) : dtype;
+        bool converts = stored != TT_F32 && !unit->packing;
 
         if (unit->packing && n > 0)
             pack_part(&model->params[place->param], &place->box, whole, 0, box.shape[0], (char *)shard + place->offset);
-        for (int64_t at = 0; rounds && at < n; at += run)
-            tt_kernels()->bf16_round((tt_bf16 *)shard + place->offset + at,
-                                     whole + tt_box_position(&place->box, at, &box), run);
-        if (!rounds && !unit->packing)
+        for (int64_t at = 0; converts && at < n; at += run)
+            convert(stored, shard, place->offset + at, whole + tt_box_position(&place->box, at, &box), run);
+        if (!converts && !unit->packing)
             tt_box_copy(&place->box, (float *)shard + place->offset, &box, whole, sizeof *whole);
         whole += elements(model, place);
     }
@@ -308,7 +317,7 @@ static void fill_own(struct tt_team *team, const struct tt_layout *layout, const
                      uint64_t seed, enum tt_dtype dtype, float *buffer, void *const *param)
 {
     const struct tt_param *of = &model->params[p];
-    enum tt_dtype stored = of->packing ? TT_U8 : of->buffer ? TT_F32 : dtype;
+    enum tt_dtype stored = of->packing ? TT_U8 : of->buffer ? tt_dtype_sums(dtype) : dtype;
     const struct tt_unit_param *place;
     void *data;
 

@@ -39,6 +39,10 @@ of torch.optim.swa_utils. It leaves ema.safetensors, the averages after the last
 routers, computed over the whole batch of a step, and adds to expect.json
     router_losses                    coefficients, loss, gradient norm, learning rate, and the auxiliary losses
 
+`make_reference.py --gradients RUN...` computes the gradients of the first step of the models in data/RUN in float64,
+kept from transformers' casts to float32, and leaves
+    gradients.json                   the loss; for each tensor of the files its norm, and its product with probe(n)
+
 `make_reference.py --muon RUN...` trains the models in data/RUN again with torch.optim.Muon for the matrices of
 the blocks, also in float64: PyTorch's own code, kept from its cast to bfloat16. Muon's recipe is in expect.json. It
 leaves muon.safetensors, the final weights, and adds to expect.json
@@ -54,7 +58,7 @@ import numpy
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.overrides import TorchFunctionMode
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -261,7 +265,7 @@ class KeepFloat64(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if isinstance(args[0] if args else None, torch.Tensor) and args[0].dtype == torch.float64:
             to = kwargs.get("dtype") or next((arg for arg in args[1:] if isinstance(arg, torch.dtype)), None)
-            if func is torch.Tensor.float or (func is torch.Tensor.to and to in self.NARROW):
+            if func is torch.Tensor.float or (func in (torch.Tensor.to, torch.Tensor.type) and to in self.NARROW):
                 return args[0].clone()
             if kwargs.get("dtype") in self.NARROW:
                 kwargs["dtype"] = torch.float64
@@ -498,6 +502,59 @@ class CountRoundings(TorchDispatchMode):
         return result
 
 
+def rope_frequencies(rotary):
+    """As transformers computes them, but in float64."""
+    rope, count = rotary.config.rope_parameters, rotary.inv_freq.numel()
+    base, pair = rope["rope_theta"], torch.arange(count, dtype=torch.float64)
+    plain = base ** (-pair / count)
+    if rope.get("rope_type", "default") == "default":
+        return plain
+    if rope["rope_type"] != "yarn":
+        sys.exit(f"no frequencies in float64 for {rope['rope_type']}")
+    original = rope["original_max_position_embeddings"]
+    low, high = (2 * count * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+                 for turns in (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * count - 1)
+    ramp = ((pair - low) / (high - low)).clamp(0, 1)
+    return plain / rope["factor"] * ramp + plain * (1 - ramp)
+
+
+def keep_rope_wide(model):
+    for module in model.modules():
+        if type(module).__name__.endswith("RotaryEmbedding"):
+            def angles(x, position_ids, frequencies=rope_frequencies(module), scale=module.attention_scaling):
+                turns = position_ids[..., None].double() * frequencies
+                turns = torch.cat((turns, turns), dim=-1)
+                return turns.cos() * scale, turns.sin() * scale
+            module.forward = angles
+
+
+def probe(count):
+    return numpy.array([math.cos(0.7 * i + 0.1) for i in range(count)])
+
+
+def add_gradients(folder):
+    expect, case, tokens = read(folder)
+    length, batch = case["seq_len"], case["global_batch_size"]
+    tokens = torch.from_numpy(tokens[:batch * length + 1])
+    model = open_model(folder).double()  # routers too, which transformers keeps in float32
+    keep_rope_wide(model)
+    with KeepFloat64():
+        logits = model(input_ids=tokens[:-1].view(batch, length), use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[1:])
+        loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.grad)
+    model.save_pretrained(folder / "gradients", safe_serialization=True)  # names and experts as in files
+    found = load_file(folder / "gradients" / "model.safetensors")
+    shutil.rmtree(folder / "gradients")
+    numbers = {name: [x.norm().item(), float(x.flatten().numpy() @ probe(x.numel()))] for name, x in found.items()
+               if not name.endswith("e_score_correction_bias")}
+    (folder / "gradients.json").write_text(json.dumps({"loss": loss.item(), "tensors": numbers}, indent=0) + "\n")
+    print(folder.name, "loss", loss.item(), "without float32", expect["loss"][0])
+
+
 def add_bfloat16(folder):
     expect, case, tokens = read(folder)
     length, batch = case["seq_len"], case["global_batch_size"]
@@ -517,7 +574,8 @@ def add_bfloat16(folder):
 
 
 PARTS = {"--bfloat16": add_bfloat16, "--documents": add_documents, "--z-loss": add_z_loss, "--ema": add_ema,
-         "--router-losses": add_router_losses, "--muon": add_muon, "--chat": add_chat, "--seeds": find_seed}
+         "--router-losses": add_router_losses, "--gradients": add_gradients, "--muon": add_muon, "--chat": add_chat,
+         "--seeds": find_seed}
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]

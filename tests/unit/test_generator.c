@@ -146,7 +146,7 @@ static void *storage_of(const struct tt_model *model, const struct tt_graph *gra
             ((float *)data)[i] = how->rounded ? tt_bf16_to_float(tt_bf16_from_float(from[i])) : from[i];
     }
     if (value->kind == TT_VALUE_CONST)
-        tt_rope_fill(tt_graph_rope_of(graph, id), value->shape[0], 2 * value->shape[1], data);
+        tt_rope_fill(tt_graph_rope_of(graph, id), value->shape[0], 2 * value->shape[1], TT_F32, data);
     for (int64_t i = 0; value->kind == TT_VALUE_INPUT && i < tt_value_elements(value); i++)
         ((int32_t *)data)[i] = id == graph->tokens ? tokens[i] : labels[i];
     return data;

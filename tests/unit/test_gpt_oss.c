@@ -203,7 +203,7 @@ static void yarn_between_fractions_of_pairs(void **state)
     low = 64.0 * log(4096.0 / (32.0 * 2.0 * acos(-1.0))) / (2.0 * log(150000.0));
     high = 64.0 * log(4096.0 / (2.0 * acos(-1.0))) / (2.0 * log(150000.0));
     assert_true(fabs(low - 8.09) < 0.01 && fabs(high - 17.40) < 0.01);
-    tt_rope_fill(&model->dims.rope, 2, 64, table);
+    tt_rope_fill(&model->dims.rope, 2, 64, TT_F32, table);
     for (int i = 0; i < 32; i++) {
         double ramp = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0), plain = pow(150000.0, -i / 32.0);
         double angle = plain * (1.0 - ramp) + plain / 32.0 * ramp;

@@ -172,7 +172,7 @@ static void **run_first_step(const struct reference *ref, const struct tt_graph 
         if (graph->values[v].kind == TT_VALUE_PARAM)
             load_param(ref, &ref->model->params[graph->values[v].param], memory[v]);
     }
-    tt_rope_fill(&graph->rope, seq_len, ref->model->dims.head_dim, memory[graph->rope_table]);
+    tt_rope_fill(&graph->rope, seq_len, ref->model->dims.head_dim, TT_F32, memory[graph->rope_table]);
     for (int64_t i = 0; i < batch * seq_len; i++) {
         ((int32_t *)memory[graph->tokens])[i] = stream[i];
         ((int32_t *)memory[graph->labels])[i] = stream[i + 1];

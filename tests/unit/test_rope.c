@@ -22,7 +22,7 @@ static void check_rope(const struct tt_rope *rope, int64_t seq_len, int64_t head
 {
     float *table = tt_calloc((size_t)(seq_len * head_dim), sizeof *table);
 
-    tt_rope_fill(rope, seq_len, head_dim, table);
+    tt_rope_fill(rope, seq_len, head_dim, TT_F32, table);
     for (int i = 0; i < n; i++) {
         const float *got = table + 2 * (cells[i].t * (head_dim / 2) + cells[i].pair);
 

@@ -348,9 +348,18 @@ int tt_train_data_batch(struct tt_train_data *data, int64_t first, int64_t n, in
     int64_t T = data->seq_len;
     int rc = 0;
 
+    for (int64_t i = 0; i < n && data->fixed; i++) {
+        int64_t from = (first + i) % data->fixed->n * T;
+        size_t bytes = (size_t)T * sizeof *tokens;
+
+        memcpy(tokens + i * T, data->fixed->tokens + from, bytes);
+        memcpy(labels + i * T, data->fixed->labels + from, bytes);
+        for (int64_t t = 0; t < T && positions; t++)
+            positions[i * T + t] = data->fixed->positions ? data->fixed->positions[from + t] : (int32_t)t;
+    }
     for (int i = 0; i < data->n; i++)
         TT_TRY(tt_dataset_recheck(data->part[i].dataset));
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !data->fixed; i++) {
         struct tt_mixture_sample found = tt_mixture_get(&data->mixture, first + i);
 
         TT_TRY(tt_sampler_get(data->part[found.part].sampler, found.number, tokens + i * T, labels + i * T,

@@ -19,12 +19,20 @@ struct tt_train_part {
     struct tt_sampler *sampler;
 };
 
+/* Samples that a caller gives: sample i is row i % n of arrays (n, seq_len). */
+struct tt_fixed_batch {
+    int64_t n;
+    const int32_t *tokens, *labels;
+    const int32_t *positions; /* NULL: each row is one document */
+};
+
 /**
  * A dataset, or a weighted mixture of several, that is open on all ranks of a run. Every part is shuffled and repeated
  * by itself; the mixture decides from which part a sample comes. A single dataset is a mixture of one.
  */
 struct tt_train_data {
-    struct tt_tokenizer *tokenizer; /* NULL if no part is text */
+    const struct tt_fixed_batch *fixed; /* not NULL: takes the place of all other members except seq_len; borrowed */
+    struct tt_tokenizer *tokenizer;     /* NULL if no part is text */
     int n;
     struct tt_train_part *part;
     struct tt_mixture mixture;

@@ -113,10 +113,10 @@ static int engine_options(const struct tt_config *cfg, const struct tt_job *job,
         .param_dtype = dtype_of((int)cfg->training.mixed_precision_param),
         .reduce_dtype = dtype_of((int)cfg->training.mixed_precision_reduce),
         .z_loss = cfg->training.z_loss,
-        .router_losses = {.sequence = (float)cfg->training.sequence_balance_loss,
-                          .microbatch = (float)cfg->training.microbatch_balance_loss,
-                          .z = (float)cfg->training.router_z_loss,
-                          .global_batch = (float)cfg->training.global_batch_balance_loss},
+        .router_losses = {.sequence = cfg->training.sequence_balance_loss,
+                          .microbatch = cfg->training.microbatch_balance_loss,
+                          .z = cfg->training.router_z_loss,
+                          .global_batch = cfg->training.global_batch_balance_loss},
         .averages = !isnan(cfg->ema.decay),
         .documents = cfg->training.document_mask,
         .places = job->places,
@@ -134,6 +134,8 @@ static int engine_options(const struct tt_config *cfg, const struct tt_job *job,
         o.validation_batch = cfg->validation.local_batch_size;
         o.validation_seq_len = cfg->validation.seq_len;
     }
+    if (cfg->float64)
+        o.shard_dtype = o.param_dtype = o.reduce_dtype = TT_F64;
     TT_TRY(tt_job_machine(cfg, &o.machine));
     *ret_options = o;
 out:

@@ -61,7 +61,8 @@ void tt_job_tensors_init(const struct tt_engine_options *options, struct tt_engi
     for (int p = 0; p < n; p++) {
         const struct tt_param *param = &model->params[p];
         struct tt_ckpt_chunk chunk = {.name = param->name,
-                                      .dtype = param->buffer ? TT_F32 : options->shard_dtype,
+                                      .dtype =
+                                          param->buffer ? tt_dtype_sums(options->shard_dtype) : options->shard_dtype,
                                       .ndim = param->ndim,
                                       .placement = tt_param_placement(&options->mesh, options->places, model, p),
                                       .optional = (param->adapter && !model->dims.lora.packing) || param->buffer,

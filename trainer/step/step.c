@@ -88,7 +88,7 @@ out:
 
 /* --- a step --- */
 
-static const float usual_balance_coeff = 1e-3F; /* as in torchtitan and DeepSeek-V3 */
+static const double usual_balance_coeff = 1e-3; /* as in torchtitan and DeepSeek-V3 */
 
 struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t update, int64_t valid_tokens)
 {
@@ -97,7 +97,7 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
     return (struct tt_step){
         .scalars =
             {
-                .inv_valid_tokens = (float)(1.0 / (double)valid_tokens),
+                .inv_valid_tokens = 1.0 / (double)valid_tokens,
                 .lr = lr,
                 .beta1 = cfg->optimizer.beta1,
                 .beta2 = cfg->optimizer.beta2,
@@ -105,8 +105,8 @@ struct tt_step tt_train_step_of(const struct tt_config *cfg, double lr, int64_t 
                 .weight_decay = cfg->optimizer.weight_decay,
                 .bias_correction1 = 1.0 - tt_pow(cfg->optimizer.beta1, n),
                 .bias_correction2 = 1.0 - tt_pow(cfg->optimizer.beta2, n),
-                .balance_coeff = isnan(cfg->training.load_balance_coeff) ? usual_balance_coeff
-                                                                         : (float)cfg->training.load_balance_coeff,
+                .balance_coeff =
+                    isnan(cfg->training.load_balance_coeff) ? usual_balance_coeff : cfg->training.load_balance_coeff,
                 .average_decay = cfg->ema.decay,
                 .momentum = cfg->optimizer.muon_momentum,
                 .muon_lr = (enum tt_adjust_choice)cfg->optimizer.muon_adjust_lr,

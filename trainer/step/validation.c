@@ -39,8 +39,7 @@ int tt_validation_run(struct tt_comm *comm, const struct tt_validation *v, struc
     const struct tt_layout *layout = tt_engine_layout(v->engine);
     const struct tt_place place = layout->groups[TT_GROUP_BATCH];
     int64_t rounds = tt_div_up(v->samples, v->batch * place.n), valid = 0;
-    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0f},
-                           .asked_to_stop = v->is_long ? v->asked_to_stop : NULL};
+    struct tt_step step = {.scalars = {.inv_valid_tokens = 1.0}, .asked_to_stop = v->is_long ? v->asked_to_stop : NULL};
     struct tt_exact sum = {{0}, 0};
     double start = tt_clock_sec(), is_long;
     int stop, rc = 0;

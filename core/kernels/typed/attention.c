@@ -52,13 +52,13 @@ static struct span visible(const struct tile *tile, const struct tt_attention_sh
 }
 
 /* Sets the scores that the row must not see to 0. */
-static void hide(float *row, const struct tile *tile, struct span seen)
+static void hide(tt_real *row, const struct tile *tile, struct span seen)
 {
     memset(row, 0, (size_t)seen.begin * sizeof *row);
     memset(row + seen.end, 0, (size_t)(tile->keys - seen.end) * sizeof *row);
 }
 
-static void row_scale(float *x, int64_t n, float factor)
+static void row_scale(tt_real *x, int64_t n, tt_real factor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
@@ -69,7 +69,7 @@ static void row_scale(float *x, int64_t n, float factor)
  * are per row. Rescales o to the new maximum, except for the first tile of keys, when o is undefined. For a row whose
  * document begins after the tile, the maximum stays at its lowest value.
  */
-static void softmax_tile(float *s, const struct tile *tile, float scale, float *largest, float *sum, float *o,
+static void softmax_tile(tt_real *s, const struct tile *tile, tt_real scale, tt_real *largest, tt_real *sum, tt_real *o,
                          int64_t o_stride, const struct tt_attention_shape *shape)
 {
     bool is_first = tile->key == tile->first_key;
@@ -77,17 +77,17 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
     for (int64_t r = 0; r < tile->rows; r++, s += tile->width) {
         struct span seen = visible(tile, shape, r);
         int64_t n = seen.end - seen.begin;
-        float here, added;
+        tt_real here, added;
 
         if (shape->soft_cap > 0.0F)
             tt_row_cap(s + seen.begin, n, tt_attention_scale(shape), shape->soft_cap);
-        here = n ? scale * tt_row_max(s + seen.begin, n) : -FLT_MAX;
+        here = n ? scale * tt_row_max(s + seen.begin, n) : -TT_REAL_MAX;
 
         here = !is_first && largest[r] > here ? largest[r] : here;
         added = n ? tt_row_exp(s + seen.begin, n, scale, here) : 0.0F;
         hide(s, tile, seen);
         if (!is_first) {
-            float shrink = tt_expf(largest[r] - here);
+            tt_real shrink = tt_expf(largest[r] - here);
 
             row_scale(o + r * o_stride, tt_attention_value_dim(shape), shrink);
             added += sum[r] * shrink;
@@ -99,16 +99,16 @@ static void softmax_tile(float *s, const struct tile *tile, float scale, float *
 
 /* Rows of floats, `stride` apart. */
 struct rows {
-    const float *x;
+    const tt_real *x;
     int64_t stride;
 };
 
 /* Rows of elements as floats: in place, or widened into scratch. */
-static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t dim, float *scratch)
+static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t dim, tt_real *scratch)
 {
 #ifdef TT_ELEMENT_BF16
     for (int64_t r = 0; r < n; r++)
-        tt_bf16_widen_loops(scratch + r * dim, x + r * stride, dim);
+        TT_LOOPS(bf16_widen)(scratch + r * dim, x + r * stride, dim);
     return (struct rows){scratch, dim};
 #else
     (void)n, (void)dim, (void)scratch;
@@ -117,46 +117,49 @@ static struct rows rows_of(const element *x, int64_t stride, int64_t n, int64_t 
 }
 
 /* scores = the tile's rows of q times its rows of k. */
-static void tile_scores(float *s, struct rows q, struct rows k, const struct tile *tile, int64_t dim)
+static void tile_scores(tt_real *s, struct rows q, struct rows k, const struct tile *tile, int64_t dim)
 {
-    tt_sgemm_loops(&(struct tt_matmul){.trans_b = true,
-                                       .m = tile->rows,
-                                       .n = tile->keys,
-                                       .k = dim,
-                                       .a = q.x,
-                                       .lda = q.stride,
-                                       .b = k.x,
-                                       .ldb = k.stride,
-                                       .c = s,
-                                       .ldc = tile->width});
+    TT_LOOPS(sgemm)
+    (&(struct tt_matmul){.trans_b = true,
+                         .m = tile->rows,
+                         .n = tile->keys,
+                         .k = dim,
+                         .a = q.x,
+                         .lda = q.stride,
+                         .b = k.x,
+                         .ldb = k.stride,
+                         .c = s,
+                         .ldc = tile->width});
 }
 
 /* out (the tile's rows of o or dq) = [out +] weights times the tile's rows of k or v. */
-static void tile_rows(float *out, int64_t stride, const float *weights, struct rows kv, const struct tile *tile,
+static void tile_rows(tt_real *out, int64_t stride, const tt_real *weights, struct rows kv, const struct tile *tile,
                       int64_t dim, bool add)
 {
-    tt_sgemm_loops(&(struct tt_matmul){.m = tile->rows,
-                                       .n = dim,
-                                       .k = tile->keys,
-                                       .a = weights,
-                                       .lda = tile->width,
-                                       .b = kv.x,
-                                       .ldb = kv.stride,
-                                       .acc = add ? out : NULL,
-                                       .c = out,
-                                       .ldc = stride});
+    TT_LOOPS(sgemm)
+    (&(struct tt_matmul){.m = tile->rows,
+                         .n = dim,
+                         .k = tile->keys,
+                         .a = weights,
+                         .lda = tile->width,
+                         .b = kv.x,
+                         .ldb = kv.stride,
+                         .acc = add ? out : NULL,
+                         .c = out,
+                         .ldc = stride});
 }
 
 /*
  * Scratch: scores; for bfloat16 also the tile's rows of q, of k or v, and of o. The rows of o are rescaled and summed
  * in float32, and rounded once.
  */
-void TT_TYPED(tt_attention_fwd, loops)(element *o, float *lse, const element *q, const element *k, const element *v,
+void TT_TYPED(tt_attention_fwd, loops)(element *o, tt_real *lse, const element *q, const element *k, const element *v,
                                        const struct tt_attention_shape *shape, int64_t first_row, int64_t rows,
-                                       float *scratch)
+                                       tt_real *scratch)
 {
-    float largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
-    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* of the scores that the softmax reads */
+    tt_real largest[TT_ATTENTION_ROWS] = {0.0F}, sum[TT_ATTENTION_ROWS] = {0.0F};
+    tt_real scale =
+        shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape); /* of the scores that the softmax reads */
     int64_t dim = shape->head_dim, stride = shape->heads * dim, width = tt_attention_value_dim(shape);
     int64_t v_stride = tt_attention_value_stride(shape), o_stride = shape->heads * width;
     struct tile tile = {.row = first_row,
@@ -164,14 +167,14 @@ void TT_TYPED(tt_attention_fwd, loops)(element *o, float *lse, const element *q,
                         .key = tt_attention_start(shape, first_row),
                         .first_key = tt_attention_start(shape, first_row),
                         .width = tile_width(shape->seq_len)};
-    float *wide_q = scratch + TT_ATTENTION_ROWS * tile.width, *wide_kv = wide_q + TT_ATTENTION_ROWS * dim;
+    tt_real *wide_q = scratch + TT_ATTENTION_ROWS * tile.width, *wide_kv = wide_q + TT_ATTENTION_ROWS * dim;
     struct rows q_rows = rows_of(q + (first_row - shape->begin) * stride, stride, rows, dim, wide_q);
     element *to = o + (first_row - shape->begin) * o_stride;
 #ifdef TT_ELEMENT_BF16
-    float *out = wide_kv + tile.width * (dim > width ? dim : width);
+    tt_real *out = wide_kv + tile.width * (dim > width ? dim : width);
     int64_t out_stride = width;
 #else
-    float *out = to;
+    tt_real *out = to;
     int64_t out_stride = o_stride;
 #endif
 
@@ -183,12 +186,12 @@ void TT_TYPED(tt_attention_fwd, loops)(element *o, float *lse, const element *q,
                   &tile, width, tile.key > tile.first_key);
     }
     for (int64_t r = 0; r < rows; r++) {
-        float share = shape->sinks ? tt_add_sink(&largest[r], &sum[r], shape->sinks[0]) : 1.0F / sum[r];
+        tt_real share = shape->sinks ? tt_add_sink(&largest[r], &sum[r], shape->sinks[0]) : 1.0F / sum[r];
 
         row_scale(out + r * out_stride, width, share);
-        lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + (float)tt_log((double)sum[r]);
+        lse[(first_row - shape->begin + r) * shape->heads] = largest[r] + (tt_real)tt_log((double)sum[r]);
 #ifdef TT_ELEMENT_BF16
-        tt_bf16_round_loops(to + r * o_stride, out + r * width, width);
+        TT_LOOPS(bf16_round)(to + r * o_stride, out + r * width, width);
 #endif
     }
 }
@@ -200,31 +203,32 @@ typedef struct tt_attention_grads element_grads;
 #endif
 
 /* out (the tile's keys of dk or dv) += weights^T times rows of q or do. */
-static void tile_keys(float *out, int64_t stride, const float *weights, struct rows rows, const struct tile *tile,
+static void tile_keys(tt_real *out, int64_t stride, const tt_real *weights, struct rows rows, const struct tile *tile,
                       int64_t dim)
 {
     out += (tile->key - tile->origin) * stride;
-    tt_sgemm_loops(&(struct tt_matmul){.trans_a = true,
-                                       .m = tile->keys,
-                                       .n = dim,
-                                       .k = tile->rows,
-                                       .a = weights,
-                                       .lda = tile->width,
-                                       .b = rows.x,
-                                       .ldb = rows.stride,
-                                       .acc = out,
-                                       .c = out,
-                                       .ldc = stride});
+    TT_LOOPS(sgemm)
+    (&(struct tt_matmul){.trans_a = true,
+                         .m = tile->keys,
+                         .n = dim,
+                         .k = tile->rows,
+                         .a = weights,
+                         .lda = tile->width,
+                         .b = rows.x,
+                         .ldb = rows.stride,
+                         .acc = out,
+                         .c = out,
+                         .ldc = stride});
 }
 
 /* delta[r] = dot(do, o) of each row. */
-static void row_dots(float *delta, const element *dout, const element *o, const struct tile *tile,
+static void row_dots(tt_real *delta, const element *dout, const element *o, const struct tile *tile,
                      const struct tt_attention_shape *shape)
 {
     for (int64_t r = 0; r < tile->rows; r++) {
         int64_t dim = tt_attention_value_dim(shape), i = 0;
         int64_t at = (tile->row - shape->begin + r) * shape->heads * dim;
-        float lane[TT_LANES] = {0.0F};
+        tt_real lane[TT_LANES] = {0.0F};
 
         for (; i + TT_LANES <= dim; i += TT_LANES) {
             for (int l = 0; l < TT_LANES; l++)
@@ -238,19 +242,19 @@ static void row_dots(float *delta, const element *dout, const element *o, const 
 
 /* Turns scores into probabilities and dp into the gradient of the scores, both in place; lse: one per row of the
  * tile. */
-static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float scale, const float *lse,
-                             const float *delta, const struct tt_attention_shape *shape)
+static void softmax_tile_bwd(tt_real *s, tt_real *dp, const struct tile *tile, tt_real scale, const tt_real *lse,
+                             const tt_real *delta, const struct tt_attention_shape *shape)
 {
     for (int64_t r = 0; r < tile->rows; r++, s += tile->width, dp += tile->width) {
         struct span seen = visible(tile, shape, r);
-        float shift = lse[r * shape->heads], mean = delta[r];
+        tt_real shift = lse[r * shape->heads], mean = delta[r];
 
         if (shape->soft_cap > 0.0F) {
-            float cap = shape->soft_cap;
+            tt_real cap = shape->soft_cap;
 
             TT_INDEPENDENT
             for (int64_t i = seen.begin; i < seen.end; i++) {
-                float t = tt_tanhf(scale / cap * s[i]), p = tt_expf(cap * t - shift);
+                tt_real t = tt_tanhf(scale / cap * s[i]), p = tt_expf(cap * t - shift);
 
                 s[i] = p;
                 dp[i] = scale * p * (dp[i] - mean) * (1.0F - t * t);
@@ -258,7 +262,7 @@ static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float
         } else {
             TT_INDEPENDENT
             for (int64_t i = seen.begin; i < seen.end; i++) {
-                float p = tt_expf(scale * s[i] - shift);
+                tt_real p = tt_expf(scale * s[i] - shift);
 
                 s[i] = p;
                 dp[i] = scale * p * (dp[i] - mean);
@@ -269,7 +273,7 @@ static void softmax_tile_bwd(float *s, float *dp, const struct tile *tile, float
     }
 }
 
-static void clear_rows(float *x, int64_t stride, int64_t rows, int64_t dim)
+static void clear_rows(tt_real *x, int64_t stride, int64_t rows, int64_t dim)
 {
     for (int64_t r = 0; r < rows; r++)
         memset(x + r * stride, 0, (size_t)dim * sizeof *x);
@@ -277,18 +281,18 @@ static void clear_rows(float *x, int64_t stride, int64_t rows, int64_t dim)
 
 /* Keys [first_key, end_key) of one query head; earlier rows and rows of later documents do not see them. */
 static void head_bwd(const element_grads *head, const struct tt_attention_shape *shape, int64_t first_key,
-                     int64_t end_key, float *scratch)
+                     int64_t end_key, tt_real *scratch)
 {
-    float delta[TT_ATTENTION_ROWS], scale = tt_attention_scale(shape);
+    tt_real delta[TT_ATTENTION_ROWS], scale = tt_attention_scale(shape);
     int64_t dim = shape->head_dim, q_stride = shape->heads * dim;
     int64_t width = tt_attention_value_dim(shape), o_stride = shape->heads * width;
     struct tile tile = {.width = tile_width(shape->seq_len),
                         .k_stride = shape->kv_heads * dim,
                         .v_stride = shape->kv_heads * width,
                         .origin = first_key};
-    float *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
-    float *wide_q = dp + TT_ATTENTION_ROWS * tile.width, *wide_dout = wide_q + TT_ATTENTION_ROWS * dim;
-    float *wide_k = wide_dout + TT_ATTENTION_ROWS * width, *wide_v = wide_k + tile.width * dim;
+    tt_real *s = scratch, *dp = scratch + TT_ATTENTION_ROWS * tile.width;
+    tt_real *wide_q = dp + TT_ATTENTION_ROWS * tile.width, *wide_dout = wide_q + TT_ATTENTION_ROWS * dim;
+    tt_real *wide_k = wide_dout + TT_ATTENTION_ROWS * width, *wide_v = wide_k + tile.width * dim;
 
     for (tile.row = first_key > shape->begin ? first_key : shape->begin; tile.row < tt_attention_end(shape);
          tile.row += TT_ATTENTION_ROWS) {
@@ -320,7 +324,7 @@ static void head_bwd(const element_grads *head, const struct tt_attention_shape 
 }
 
 void TT_TYPED(tt_attention_bwd, loops)(const element_grads *group, const struct tt_attention_shape *shape,
-                                       int64_t heads, int64_t first_key, int64_t keys, float *scratch)
+                                       int64_t heads, int64_t first_key, int64_t keys, tt_real *scratch)
 {
     int64_t dim = shape->head_dim, width = tt_attention_value_dim(shape);
     element_grads head = *group;
@@ -341,9 +345,9 @@ void TT_TYPED(tt_attention_bwd, loops)(const element_grads *group, const struct 
 
 /* --- one row over cached keys and values: a row of k and of v is read once for all query heads that share it --- */
 
-static float attention_row_dot(const float *a, const float *b, int64_t n)
+static tt_real attention_row_dot(const tt_real *a, const tt_real *b, int64_t n)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= n; i += TT_LANES) {
@@ -356,10 +360,10 @@ static float attention_row_dot(const float *a, const float *b, int64_t n)
 }
 
 /* n elements as floats: in place, or widened into scratch. */
-static const float *floats_of(const element *x, int64_t n, float *scratch)
+static const tt_real *floats_of(const element *x, int64_t n, tt_real *scratch)
 {
 #ifdef TT_ELEMENT_BF16
-    tt_bf16_widen_loops(scratch, x, n);
+    TT_LOOPS(bf16_widen)(scratch, x, n);
     return scratch;
 #else
     (void)n, (void)scratch;
@@ -369,26 +373,26 @@ static const float *floats_of(const element *x, int64_t n, float *scratch)
 
 /* Scratch: a row of scores per query head; for bfloat16 also the rows of q and of o, and one row of k or v. */
 void TT_TYPED(tt_attention_row, loops)(element *o, const element *q, const element *k, const element *v,
-                                       const struct tt_attention_shape *shape, int64_t keys, float *scratch)
+                                       const struct tt_attention_shape *shape, int64_t keys, tt_real *scratch)
 {
     int64_t heads = shape->heads / shape->kv_heads, dim = shape->head_dim;
     int64_t width = tt_attention_value_dim(shape), stride = tt_attention_value_stride(shape);
-    float scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape), *wide = scratch + heads * keys;
-    const float *q_rows = floats_of(q, heads * dim, wide);
+    tt_real scale = shape->soft_cap > 0.0F ? 1.0F : tt_attention_scale(shape), *wide = scratch + heads * keys;
+    const tt_real *q_rows = floats_of(q, heads * dim, wide);
 #ifdef TT_ELEMENT_BF16
-    float *sums = wide + heads * dim, *wide_row = sums + heads * width;
+    tt_real *sums = wide + heads * dim, *wide_row = sums + heads * width;
 #else
-    float *sums = o, *wide_row = NULL;
+    tt_real *sums = o, *wide_row = NULL;
 #endif
 
     for (int64_t j = 0; j < keys; j++) {
-        const float *row = floats_of(k + j * dim, dim, wide_row);
+        const tt_real *row = floats_of(k + j * dim, dim, wide_row);
 
         for (int64_t h = 0; h < heads; h++)
             scratch[h * keys + j] = attention_row_dot(q_rows + h * dim, row, dim);
     }
     for (int64_t h = 0; h < heads; h++) {
-        float *s = scratch + h * keys, largest, sum, share;
+        tt_real *s = scratch + h * keys, largest, sum, share;
 
         if (shape->soft_cap > 0.0F)
             tt_row_cap(s, keys, tt_attention_scale(shape), shape->soft_cap);
@@ -401,25 +405,25 @@ void TT_TYPED(tt_attention_row, loops)(element *o, const element *q, const eleme
     }
     memset(sums, 0, (size_t)(heads * width) * sizeof *sums);
     for (int64_t j = 0; j < keys; j++) {
-        const float *row = floats_of(v + j * stride, width, wide_row);
+        const tt_real *row = floats_of(v + j * stride, width, wide_row);
 
         for (int64_t h = 0; h < heads; h++) {
-            float *out = sums + h * width, weight = scratch[h * keys + j];
+            tt_real *out = sums + h * width, weight = scratch[h * keys + j];
 
             for (int64_t e = 0; e < width; e++)
                 out[e] += weight * row[e];
         }
     }
 #ifdef TT_ELEMENT_BF16
-    tt_bf16_round_loops(o, sums, heads * width);
+    TT_LOOPS(bf16_round)(o, sums, heads * width);
 #endif
 }
 
 /* --- the gradient of the sinks --- */
 
-static float sinks_dot(const element *a, const element *b, int64_t n)
+static tt_real sinks_dot(const element *a, const element *b, int64_t n)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= n; i += TT_LANES) {
@@ -431,7 +435,7 @@ static float sinks_dot(const element *a, const element *b, int64_t n)
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_sinks_bwd, loops)(float *dsinks, const element *dout, const element *o, const float *lse,
+void TT_TYPED(tt_sinks_bwd, loops)(tt_real *dsinks, const element *dout, const element *o, const tt_real *lse,
                                    const element *sinks, int64_t rows, int64_t heads, int64_t dim)
 {
     memset(dsinks, 0, (size_t)heads * sizeof *dsinks);

@@ -26,22 +26,23 @@ void TT_TYPED(tt_dropout, loops)(element *y, const element *x, const element *ac
     for (int64_t i = 0; i < n; i++) {
         uint64_t number = first + (uint64_t)i;
         uint32_t word = (uint32_t)(tt_rng_bits(&rng, number / 2) >> 32 * (number % 2));
-        float product = value_of(x[i]) * (word < dropout->drop ? 0.0F : dropout->scale);
+        tt_real product = value_of(x[i]) * (word < dropout->drop ? 0.0F : dropout->scale);
 
         y[i] = element_of(acc ? value_of(acc[i]) + product : product);
     }
 }
 
 /* sqrt(2 / pi); this times 0.044715, and times 3 0.044715; doubled for the sigmoid */
-static const float linear = 1.5957691216F, cubic = 0.0713548163F, slope_cubic = 0.2140644489F;
+static const tt_real linear = (tt_real)1.5957691216057308, cubic = (tt_real)0.07135481627260025,
+                     slope_cubic = (tt_real)0.21406444881780076;
 
-static inline float gelu_sigmoid(float x)
+static inline tt_real gelu_sigmoid(tt_real x)
 {
     return 1.0F / (1.0F + tt_expf(-x * (linear + cubic * x * x)));
 }
 
 /* This order of operations avoids 0 times infinity far from 0. */
-static inline float gelu_slope(float x, float sigmoid)
+static inline tt_real gelu_slope(tt_real x, tt_real sigmoid)
 {
     return sigmoid + x * sigmoid * ((linear + slope_cubic * x * x) * (1.0F - sigmoid));
 }
@@ -50,7 +51,7 @@ void TT_TYPED(tt_gelu_fwd, loops)(element *y, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float v = value_of(x[i]);
+        tt_real v = value_of(x[i]);
 
         y[i] = element_of(v / (1.0F + tt_expf(-v * (linear + cubic * v * v))));
     }
@@ -75,7 +76,7 @@ void TT_TYPED(tt_geglu_bwd, loops)(element *dg, element *du, const element *dh, 
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float grad = value_of(dh[i]), gate = value_of(g[i]), up = value_of(u[i]), sigmoid = gelu_sigmoid(gate);
+        tt_real grad = value_of(dh[i]), gate = value_of(g[i]), up = value_of(u[i]), sigmoid = gelu_sigmoid(gate);
 
         dg[i] = element_of(grad * up * gelu_slope(gate, sigmoid));
         du[i] = element_of(grad * (gate * sigmoid));
@@ -86,7 +87,7 @@ void TT_TYPED(tt_gelu_erf_fwd, loops)(element *y, const element *x, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float v = value_of(x[i]), tail = tt_normal_tail(v).tail;
+        tt_real v = value_of(x[i]), tail = tt_normal_tail(v).tail;
 
         y[i] = element_of(v > 0.0F ? v - v * tail : v * tail);
     }
@@ -96,7 +97,7 @@ void TT_TYPED(tt_gelu_erf_bwd, loops)(element *dx, const element *dy, const elem
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float v = value_of(x[i]);
+        tt_real v = value_of(x[i]);
         struct tt_normal_tail of = tt_normal_tail(v);
 
         dx[i] = element_of(value_of(dy[i]) * ((v > 0.0F ? 1.0F - of.tail : of.tail) + of.slope));
@@ -104,12 +105,12 @@ void TT_TYPED(tt_gelu_erf_bwd, loops)(element *dx, const element *dy, const elem
 }
 
 /* Rotates one head. There are two loops, because pairs are either interleaved or half a head apart. */
-static void rope_head(element *y, const element *x, const float *angle, int64_t half, float sign, bool rotate_half)
+static void rope_head(element *y, const element *x, const tt_real *angle, int64_t half, tt_real sign, bool rotate_half)
 {
     if (rotate_half) {
         TT_INDEPENDENT
         for (int64_t i = 0; i < half; i++) {
-            float c = angle[2 * i], s = sign * angle[2 * i + 1], a = value_of(x[i]), b = value_of(x[i + half]);
+            tt_real c = angle[2 * i], s = sign * angle[2 * i + 1], a = value_of(x[i]), b = value_of(x[i + half]);
 
             y[i] = element_of(a * c - b * s);
             y[i + half] = element_of(a * s + b * c);
@@ -117,7 +118,7 @@ static void rope_head(element *y, const element *x, const float *angle, int64_t 
     } else {
         TT_INDEPENDENT
         for (int64_t i = 0; i < half; i++) {
-            float c = angle[2 * i], s = sign * angle[2 * i + 1], a = value_of(x[2 * i]), b = value_of(x[2 * i + 1]);
+            tt_real c = angle[2 * i], s = sign * angle[2 * i + 1], a = value_of(x[2 * i]), b = value_of(x[2 * i + 1]);
 
             y[2 * i] = element_of(a * c - b * s);
             y[2 * i + 1] = element_of(a * s + b * c);
@@ -125,15 +126,15 @@ static void rope_head(element *y, const element *x, const float *angle, int64_t 
     }
 }
 
-void TT_TYPED(tt_rope, loops)(element *y, const element *x, const float *table, const struct tt_rope_shape *shape,
+void TT_TYPED(tt_rope, loops)(element *y, const element *x, const tt_real *table, const struct tt_rope_shape *shape,
                               int64_t first_row, int64_t rows)
 {
     int64_t first = shape->unrotated, dim = tt_rope_rotated(shape), last = shape->head_dim - first - dim;
     bool copies = y != x && first + last > 0;
-    float sign = shape->inverse ? -1.0F : 1.0F;
+    tt_real sign = shape->inverse ? -1.0F : 1.0F;
 
     for (int64_t r = first_row; r < first_row + rows; r++) {
-        const float *angle = table + tt_rope_position(shape, r) * dim;
+        const tt_real *angle = table + tt_rope_position(shape, r) * dim;
 
         for (int64_t head = 0; head < shape->heads; head++, x += shape->head_dim, y += shape->head_dim) {
             if (copies) {
@@ -145,7 +146,7 @@ void TT_TYPED(tt_rope, loops)(element *y, const element *x, const float *table, 
     }
 }
 
-void TT_TYPED(tt_scale, loops)(element *y, const element *x, float factor, int64_t n)
+void TT_TYPED(tt_scale, loops)(element *y, const element *x, tt_real factor, int64_t n)
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
@@ -164,8 +165,8 @@ void TT_TYPED(tt_swiglu_bwd, loops)(element *dg, element *du, const element *dh,
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float grad = value_of(dh[i]), gate = value_of(g[i]), up = value_of(u[i]);
-        float sigmoid = 1.0F / (1.0F + tt_expf(-gate));
+        tt_real grad = value_of(dh[i]), gate = value_of(g[i]), up = value_of(u[i]);
+        tt_real sigmoid = 1.0F / (1.0F + tt_expf(-gate));
 
         dg[i] = element_of(grad * up * sigmoid * (1.0F + gate * (1.0F - sigmoid)));
         du[i] = element_of(grad * gate * sigmoid);
@@ -174,15 +175,15 @@ void TT_TYPED(tt_swiglu_bwd, loops)(element *dg, element *du, const element *dh,
 
 /* --- SwiGLU of gpt-oss (OpenAI 2025), whose inputs are pairs of a clamped gate and a clamped factor --- */
 
-static const float slope = 1.702F, limit = 7.0F;
+static const tt_real slope = (tt_real)1.702, limit = 7.0F;
 
 /* A NaN stays a NaN. */
-static inline float below(float x)
+static inline tt_real below(tt_real x)
 {
     return x > limit ? limit : x;
 }
 
-static inline float within(float x)
+static inline tt_real within(tt_real x)
 {
     return x < -limit ? -limit : below(x);
 }
@@ -191,7 +192,7 @@ void TT_TYPED(tt_swiglu_clamped_fwd, loops)(element *h, const element *x, int64_
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float gate = below(value_of(x[2 * i])), up = within(value_of(x[2 * i + 1]));
+        tt_real gate = below(value_of(x[2 * i])), up = within(value_of(x[2 * i + 1]));
 
         h[i] = element_of((up + 1.0F) * (gate / (1.0F + tt_expf(-slope * gate))));
     }
@@ -201,10 +202,10 @@ void TT_TYPED(tt_swiglu_clamped_bwd, loops)(element *dx, const element *dh, cons
 {
     TT_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        float g = value_of(x[2 * i]), u = value_of(x[2 * i + 1]), grad = value_of(dh[i]);
-        float gate = below(g), up = within(u), sigmoid = 1.0F / (1.0F + tt_expf(-slope * gate));
-        float dg = grad * (up + 1.0F) * (sigmoid * (1.0F + slope * gate * (1.0F - sigmoid)));
-        float du = grad * (gate * sigmoid);
+        tt_real g = value_of(x[2 * i]), u = value_of(x[2 * i + 1]), grad = value_of(dh[i]);
+        tt_real gate = below(g), up = within(u), sigmoid = 1.0F / (1.0F + tt_expf(-slope * gate));
+        tt_real dg = grad * (up + 1.0F) * (sigmoid * (1.0F + slope * gate * (1.0F - sigmoid)));
+        tt_real du = grad * (gate * sigmoid);
 
         dx[2 * i] = element_of(g > limit ? 0.0F : dg);
         dx[2 * i + 1] = element_of(u > limit || u < -limit ? 0.0F : du);

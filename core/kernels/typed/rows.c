@@ -10,10 +10,10 @@
 #include "core/kernels/typed/element.h"
 #include "core/kernels/vector_math.h"
 
-void TT_TYPED(tt_gemv, loops)(float *y, const element *w, const element *x, int64_t rows, int64_t width)
+void TT_TYPED(tt_gemv, loops)(tt_real *y, const element *w, const element *x, int64_t rows, int64_t width)
 {
     for (int64_t r = 0; r < rows; r++, w += width) {
-        float lane[TT_LANES] = {0.0F};
+        tt_real lane[TT_LANES] = {0.0F};
         int64_t i = 0;
 
         for (; i + TT_LANES <= width; i += TT_LANES) {
@@ -26,7 +26,7 @@ void TT_TYPED(tt_gemv, loops)(float *y, const element *w, const element *x, int6
     }
 }
 
-void TT_TYPED(tt_gemv_packed, loops)(float *y, const struct tt_packed_rows *w, const element *x)
+void TT_TYPED(tt_gemv_packed, loops)(tt_real *y, const struct tt_packed_rows *w, const element *x)
 {
     enum { AT_ONCE = 512 };
     int64_t bytes = tt_packing_row_bytes(w->packing, w->width);
@@ -34,7 +34,8 @@ void TT_TYPED(tt_gemv_packed, loops)(float *y, const struct tt_packed_rows *w, c
     for (int64_t r = 0; r < w->rows; r++) {
         for (int64_t v = 0; v < w->vectors; v++) {
             const element *part = x + v * w->width;
-            float lane[TT_LANES] = {0.0F}, some[AT_ONCE];
+            tt_real lane[TT_LANES] = {0.0F};
+            float some[AT_ONCE];
 
             for (int64_t i = 0, n; i < w->width; i += n) {
                 n = w->width - i < AT_ONCE ? w->width - i : AT_ONCE;
@@ -47,11 +48,11 @@ void TT_TYPED(tt_gemv_packed, loops)(float *y, const struct tt_packed_rows *w, c
     }
 }
 
-void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, float *rstd, const element *x, const element *w, float offset,
-                                     int64_t rows, int64_t width, float eps)
+void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, tt_real *rstd, const element *x, const element *w, tt_real offset,
+                                     int64_t rows, int64_t width, tt_real eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        float lane[TT_LANES] = {0.0F}, scale;
+        tt_real lane[TT_LANES] = {0.0F}, scale;
         int64_t i = 0;
 
         for (; i + TT_LANES <= width; i += TT_LANES) {
@@ -60,7 +61,7 @@ void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, float *rstd, const element *x, 
         }
         for (int l = 0; i + l < width; l++)
             lane[l] += value_of(x[i + l]) * value_of(x[i + l]);
-        scale = 1.0F / sqrtf(tt_lanes_sum(lane) / (float)width + eps);
+        scale = 1.0F / tt_sqrt(tt_lanes_sum(lane) / (tt_real)width + eps);
         rstd[r] = scale;
         TT_INDEPENDENT
         for (i = 0; i < width; i++)
@@ -69,9 +70,9 @@ void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, float *rstd, const element *x, 
 }
 
 /* One row's dot(dy, (w + offset) x). */
-static float row_dot(const element *dy, const element *x, const element *w, float offset, int64_t width)
+static tt_real row_dot(const element *dy, const element *x, const element *w, tt_real offset, int64_t width)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= width; i += TT_LANES) {
@@ -83,12 +84,12 @@ static float row_dot(const element *dy, const element *x, const element *w, floa
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_rmsnorm_bwd, loops)(element *dx, float *dw, const element *acc, const element *dy, const element *x,
-                                     const element *w, float offset, const float *rstd, int64_t rows, int64_t width)
+void TT_TYPED(tt_rmsnorm_bwd, loops)(element *dx, tt_real *dw, const element *acc, const element *dy, const element *x,
+                                     const element *w, tt_real offset, const tt_real *rstd, int64_t rows, int64_t width)
 {
     memset(dw, 0, (size_t)width * sizeof *dw);
     for (int64_t r = 0; r < rows; r++, dy += width, x += width, dx += width) {
-        float scale = rstd[r], mean = row_dot(dy, x, w, offset, width) * scale / (float)width * scale;
+        tt_real scale = rstd[r], mean = row_dot(dy, x, w, offset, width) * scale / (tt_real)width * scale;
 
         if (acc) {
             TT_INDEPENDENT
@@ -108,11 +109,11 @@ void TT_TYPED(tt_rmsnorm_bwd, loops)(element *dx, float *dw, const element *acc,
     }
 }
 
-void TT_TYPED(tt_scatter_add, loops)(float *dw, const element *dx, const int32_t *tokens, int64_t n, int64_t width,
+void TT_TYPED(tt_scatter_add, loops)(tt_real *dw, const element *dx, const int32_t *tokens, int64_t n, int64_t width,
                                      int64_t columns)
 {
     for (int64_t i = 0; i < n; i++) {
-        float *to = dw + tokens[i] * width;
+        tt_real *to = dw + tokens[i] * width;
         const element *from = dx + i * width;
 
         for (int64_t c = 0; c < columns; c++)
@@ -120,14 +121,14 @@ void TT_TYPED(tt_scatter_add, loops)(float *dw, const element *dx, const int32_t
     }
 }
 
-void TT_TYPED(tt_sum_rows, loops)(float *y, const float *acc, const element *x, int64_t rows, int64_t width,
+void TT_TYPED(tt_sum_rows, loops)(tt_real *y, const tt_real *acc, const element *x, int64_t rows, int64_t width,
                                   int64_t columns)
 {
     enum { AT_ONCE = 64 };
 
     for (int64_t first = 0; first < columns; first += AT_ONCE) {
         int64_t n = columns - first < AT_ONCE ? columns - first : AT_ONCE;
-        float sum[AT_ONCE] = {0.0F};
+        tt_real sum[AT_ONCE] = {0.0F};
 
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t c = 0; c < n; c++)
@@ -140,9 +141,9 @@ void TT_TYPED(tt_sum_rows, loops)(float *y, const float *acc, const element *x, 
 
 /* --- LayerNorm --- */
 
-static float row_sum(const element *x, int64_t width)
+static tt_real row_sum(const element *x, int64_t width)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= width; i += TT_LANES) {
@@ -155,9 +156,9 @@ static float row_sum(const element *x, int64_t width)
 }
 
 /* The sum of (x - mean)^2, in a separate pass, because mean(x^2) - mean^2 cancels. */
-static float row_squares(const element *x, float mean, int64_t width)
+static tt_real row_squares(const element *x, tt_real mean, int64_t width)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= width; i += TT_LANES) {
@@ -169,12 +170,12 @@ static float row_squares(const element *x, float mean, int64_t width)
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_layernorm_fwd, loops)(element *y, float *mean, float *rstd, const element *x, const element *w,
-                                       const element *b, int64_t rows, int64_t width, float eps)
+void TT_TYPED(tt_layernorm_fwd, loops)(element *y, tt_real *mean, tt_real *rstd, const element *x, const element *w,
+                                       const element *b, int64_t rows, int64_t width, tt_real eps)
 {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        float middle = row_sum(x, width) / (float)width;
-        float scale = 1.0F / sqrtf(row_squares(x, middle, width) / (float)width + eps);
+        tt_real middle = row_sum(x, width) / (tt_real)width;
+        tt_real scale = 1.0F / tt_sqrt(row_squares(x, middle, width) / (tt_real)width + eps);
 
         mean[r] = middle;
         rstd[r] = scale;
@@ -185,10 +186,10 @@ void TT_TYPED(tt_layernorm_fwd, loops)(element *y, float *mean, float *rstd, con
 }
 
 /* The sums over a row of dy w and of dy w (x - mean). */
-static void row_dots(const element *dy, const element *x, const element *w, float mean, int64_t width, float *ret_plain,
-                     float *ret_with_x)
+static void row_dots(const element *dy, const element *x, const element *w, tt_real mean, int64_t width,
+                     tt_real *ret_plain, tt_real *ret_with_x)
 {
-    float plain[TT_LANES] = {0.0F}, with_x[TT_LANES] = {0.0F};
+    tt_real plain[TT_LANES] = {0.0F}, with_x[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= width; i += TT_LANES) {
@@ -206,7 +207,7 @@ static void row_dots(const element *dy, const element *x, const element *w, floa
 }
 
 /* Adds a row's contribution to dw and, unless it is NULL, to db. */
-static void row_weights(float *dw, float *db, const element *dy, const element *x, float mean, float rstd,
+static void row_weights(tt_real *dw, tt_real *db, const element *dy, const element *x, tt_real mean, tt_real rstd,
                         int64_t width)
 {
     TT_INDEPENDENT
@@ -229,11 +230,11 @@ void TT_TYPED(tt_layernorm_bwd, loops)(const struct tt_layernorm_grads *of, int6
         const element *dy = (const element *)of->dy + r * width, *x = (const element *)of->x + r * width;
         const element *acc = of->acc ? (const element *)of->acc + r * width : NULL, *w = (const element *)of->w + at;
         element *dx = (element *)of->dx + r * width;
-        float scale = of->rstd[r], mean = of->mean[r], plain, with_x;
+        tt_real scale = of->rstd[r], mean = of->mean[r], plain, with_x;
 
         row_dots(dy, x, w, mean, width, &plain, &with_x);
-        plain /= (float)width;
-        with_x = with_x * scale / (float)width * scale;
+        plain /= (tt_real)width;
+        with_x = with_x * scale / (tt_real)width * scale;
         row_weights(of->dw + at, of->db ? of->db + at : NULL, dy, x, mean, scale, width);
         if (acc) {
             TT_INDEPENDENT
@@ -251,12 +252,12 @@ void TT_TYPED(tt_layernorm_bwd, loops)(const struct tt_layernorm_grads *of, int6
 
 /* --- columns times magnitudes --- */
 
-static inline float root_of(float squares)
+static inline tt_real root_of(tt_real squares)
 {
-    return sqrtf(squares > FLT_MIN ? squares : FLT_MIN);
+    return tt_sqrt(squares > FLT_MIN ? squares : FLT_MIN);
 }
 
-void TT_TYPED(tt_dora_fwd, loops)(element *y, const element *x, const element *m, const float *squares, int64_t rows,
+void TT_TYPED(tt_dora_fwd, loops)(element *y, const element *x, const element *m, const tt_real *squares, int64_t rows,
                                   int64_t width)
 {
     for (int64_t r = 0; r < rows; r++)
@@ -264,14 +265,14 @@ void TT_TYPED(tt_dora_fwd, loops)(element *y, const element *x, const element *m
             y[r * width + i] = element_of(value_of(x[r * width + i]) * (value_of(m[i]) / root_of(squares[i])));
 }
 
-void TT_TYPED(tt_dora_bwd, loops)(element *dx, float *dm, const element *acc, const element *dy, const element *x,
-                                  const element *m, const float *squares, int64_t rows, int64_t width)
+void TT_TYPED(tt_dora_bwd, loops)(element *dx, tt_real *dm, const element *acc, const element *dy, const element *x,
+                                  const element *m, const tt_real *squares, int64_t rows, int64_t width)
 {
     memset(dm, 0, (size_t)width * sizeof *dm);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < width; i++) {
             int64_t at = r * width + i;
-            float g = value_of(dy[at]), grad = g * (value_of(m[i]) / root_of(squares[i]));
+            tt_real g = value_of(dy[at]), grad = g * (value_of(m[i]) / root_of(squares[i]));
 
             dm[i] += g * value_of(x[at]) / root_of(squares[i]);
             dx[at] = element_of(acc ? value_of(acc[at]) + grad : grad);
@@ -283,14 +284,14 @@ void TT_TYPED(tt_dora_bwd, loops)(element *dx, float *dm, const element *acc, co
 enum { COLUMNS = 256 /* columns summed at a time */ };
 
 /* sum[c] = the weighted sum of the k rows. */
-static void mix(float *sum, const element *x, const int32_t *places, const float *gates, int64_t k, int64_t width,
+static void mix(tt_real *sum, const element *x, const int32_t *places, const tt_real *gates, int64_t k, int64_t width,
                 int64_t columns)
 {
     for (int64_t c = 0; c < columns; c++)
         sum[c] = 0.0F;
     for (int64_t j = 0; j < k; j++) {
         const element *row = x + places[j] * width;
-        float gate = gates ? gates[j] : 1.0F;
+        tt_real gate = gates ? gates[j] : 1.0F;
 
         TT_INDEPENDENT
         for (int64_t c = 0; c < columns; c++)
@@ -299,9 +300,9 @@ static void mix(float *sum, const element *x, const int32_t *places, const float
 }
 
 void TT_TYPED(tt_mix_rows, loops)(element *y, const element *acc, const element *x, const int32_t *places,
-                                  const float *gates, int64_t rows, int64_t k, int64_t width)
+                                  const tt_real *gates, int64_t rows, int64_t k, int64_t width)
 {
-    float sum[COLUMNS];
+    tt_real sum[COLUMNS];
 
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t begin = 0; begin < width; begin += COLUMNS) {
@@ -315,9 +316,9 @@ void TT_TYPED(tt_mix_rows, loops)(element *y, const element *acc, const element 
     }
 }
 
-static float dot(const element *a, const element *b, int64_t n)
+static tt_real dot(const element *a, const element *b, int64_t n)
 {
-    float lane[TT_LANES] = {0.0F};
+    tt_real lane[TT_LANES] = {0.0F};
     int64_t i = 0;
 
     for (; i + TT_LANES <= n; i += TT_LANES)
@@ -328,13 +329,14 @@ static float dot(const element *a, const element *b, int64_t n)
     return tt_lanes_sum(lane);
 }
 
-void TT_TYPED(tt_mix_rows_bwd, loops)(element *dx, float *dgates, const element *dy, const element *x,
-                                      const int32_t *places, const float *gates, int64_t rows, int64_t k, int64_t width)
+void TT_TYPED(tt_mix_rows_bwd, loops)(element *dx, tt_real *dgates, const element *dy, const element *x,
+                                      const int32_t *places, const tt_real *gates, int64_t rows, int64_t k,
+                                      int64_t width)
 {
     for (int64_t i = 0; i < rows * k; i++) {
         const element *from = dy + i / k * width;
         element *to = dx + places[i] * width;
-        float gate = gates[i];
+        tt_real gate = gates[i];
 
         dgates[i] = dot(from, x + places[i] * width, width);
         TT_INDEPENDENT

@@ -41,11 +41,11 @@ enum { GATHER_ROWS = 128, LINE = 64, SINKS = 4 /* index of the input */ };
 enum { SUM_ROWS = 64 };
 enum { DO, O, LSE, BWD_SINKS, ACC }; /* inputs */
 
-const float *tt_attention_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, float *to)
+const tt_real *tt_attention_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, tt_real *to)
 {
     if (!call->in[input])
         return NULL;
-    if (tt_call_in(call, input)->dtype == TT_F32)
+    if (tt_call_in(call, input)->dtype == TT_REAL_TYPE)
         return tt_call_in_at(call, input, first);
     tt_kernels()->bf16_widen(to, tt_call_in_at(call, input, first), n);
     return to;
@@ -77,7 +77,7 @@ static int sinks_infer(struct tt_graph *graph, struct tt_node *node, const char 
     return tt_op_output(graph, node, 0, name, NULL, 1, &heads);
 }
 
-static void sinks_block(const struct tt_call *call, struct tt_range rows, float *to)
+static void sinks_block(const struct tt_call *call, struct tt_range rows, tt_real *to)
 {
     int64_t heads = call->node->attr.heads, width = tt_value_width(tt_call_in(call, DO));
 
@@ -97,7 +97,7 @@ static struct tt_row_sums sinks_sums(const struct tt_graph *graph, const struct 
                                 .block = sinks_block};
 }
 
-const struct tt_op_row tt_op_sinks_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_sinks_bwd) = {
     .name = "sinks_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_F32},
@@ -225,8 +225,8 @@ struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr)
                                        .kv_heads = attr->kv_heads,
                                        .head_dim = attr->head_dim,
                                        .value_dim = attr->value_dim,
-                                       .scale = attr->scale,
-                                       .soft_cap = attr->soft_cap,
+                                       .scale = (tt_real)attr->scale,
+                                       .soft_cap = (tt_real)attr->soft_cap,
                                        .window = attr->sliding_window};
 }
 
@@ -270,7 +270,7 @@ static int64_t worker_bytes(const struct tt_graph *graph, const struct tt_node *
 {
     const struct tt_attention_shape shape = tt_attention_shape_of(&node->attr);
 
-    return tt_attention_lines(tt_attention_fwd_scratch(&shape, tt_op_is_bf16(graph, node))) * (int64_t)sizeof(float);
+    return tt_attention_lines(tt_attention_fwd_scratch(&shape, tt_op_is_bf16(graph, node))) * (int64_t)sizeof(tt_real);
 }
 
 /* Index of the input k; v is the next one. */
@@ -342,7 +342,7 @@ static void run_tile(void *arg, int64_t tile, int worker)
     const char *k = call->scratch, *v = k + heads_bytes(call->graph, call->node, 1);
     const char *workers = v + heads_bytes(call->graph, call->node, 2);
     void *scratch = (char *)call->scratch + (workers - k) + worker * worker_bytes(call->graph, call->node);
-    float sink;
+    tt_real sink;
 
     shape.positions = tt_call_in_at(call, 3, row);
     shape.sinks = tt_attention_sinks(call, SINKS, head, 1, &sink);
@@ -410,7 +410,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
-const struct tt_op_row tt_op_attention = {
+const struct tt_op_row TT_OF_TYPE(tt_op_attention) = {
     .name = "attention",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .may_lack = 1,
@@ -545,7 +545,7 @@ struct piece_work {
     int64_t values;    /* offset of dv in a term */
     int64_t widths[2]; /* width of a key and of a value */
     int64_t kernel, worker;
-    float *dqs, *workers; /* in scratch */
+    tt_real *dqs, *workers; /* in scratch */
 };
 
 static int grains_own(const struct piece_work *run)
@@ -561,7 +561,7 @@ static struct piece_work run_of(const struct tt_graph *graph, const struct tt_no
                              .pieces = pieces_of(attr, keys),
                              .kv_heads = attr->kv_heads,
                              .bf16 = tt_op_is_bf16(graph, node),
-                             .dq_is_output = graph->values[node->out[0]].dtype == TT_F32};
+                             .dq_is_output = graph->values[node->out[0]].dtype == TT_REAL_TYPE};
 
     run.shape.kv_heads = 1; /* the rows of a key/value head are contiguous */
     tasks = run.pieces.sequences * tt_grain_or(&attr->out, attr->kv_heads) * attr->pieces.head_ranks;
@@ -577,7 +577,7 @@ static struct piece_work run_of(const struct tt_graph *graph, const struct tt_no
     return run;
 }
 
-static float *piece_dq_of(const struct piece_work *run, int64_t range)
+static tt_real *piece_dq_of(const struct piece_work *run, int64_t range)
 {
     int64_t at = range - (run->dq_is_output ? 1 : 0);
 
@@ -588,11 +588,11 @@ struct task {
     const struct piece_work *run;
     int64_t sequence, kv_head, range;
     int64_t begin, keys; /* keys of the range */
-    float *kernel, *terms;
+    tt_real *kernel, *terms;
 };
 
 /* dk (k 0) or dv (k 1) at one level of the stack. */
-static float *term_of(const struct task *task, int64_t place, int k)
+static tt_real *term_of(const struct task *task, int64_t place, int k)
 {
     return task->terms + place * task->run->term + k * task->run->values;
 }
@@ -600,7 +600,7 @@ static float *term_of(const struct task *task, int64_t place, int k)
 static void add_terms(const struct task *task, int64_t into, int64_t from)
 {
     for (int k = 0; k < 2; k++) {
-        float *to = term_of(task, into, k);
+        tt_real *to = term_of(task, into, k);
 
         tt_kernels()->add(to, to, term_of(task, from, k), task->keys * task->run->widths[k]);
     }
@@ -621,8 +621,8 @@ static void run_piece(const struct task *task, int64_t place, struct tt_attentio
     const void *k = keys + by_heads * run->widths[0], *v = values + by_heads * run->widths[1];
     const void *dout = tt_call_in_at(call, 0, o_at), *q = tt_call_in_at(call, 1, q_at);
     const void *o = tt_call_in_at(call, 4, o_at);
-    const float *lse = tt_call_in_at(call, 5, head);
-    float *dq = piece_dq_of(run, task->range) + q_at, *dk = term_of(task, to, 0), *dv = term_of(task, to, 1);
+    const tt_real *lse = tt_call_in_at(call, 5, head);
+    tt_real *dq = piece_dq_of(run, task->range) + q_at, *dk = term_of(task, to, 0), *dv = term_of(task, to, 1);
 
     shape.positions = tt_call_in_at(call, 6, row);
     if (run->bf16)
@@ -654,7 +654,7 @@ static void run_grain(const struct task *task, int64_t g, int64_t to)
         is_there = true;
     }
     if (!is_there)
-        memset(term_of(task, to, 0), 0, (size_t)run->term * sizeof(float));
+        memset(term_of(task, to, 0), 0, (size_t)run->term * sizeof(tt_real));
 }
 
 /* Writes the sums to the rows of the keys, which are in the order of pieces. */
@@ -669,10 +669,10 @@ static void store_sums(const struct task *task)
 
         for (int k = 0; k < 2; k++) {
             int64_t dim = run->widths[k];
-            const float *sum = term_of(task, 0, k) + j * dim;
+            const tt_real *sum = term_of(task, 0, k) + j * dim;
             void *to = tt_call_out_at(run->call, 1 + k, (row * run->kv_heads + task->kv_head) * dim);
 
-            if (tt_call_out(run->call, 1 + k)->dtype == TT_F32)
+            if (tt_call_out(run->call, 1 + k)->dtype == TT_REAL_TYPE)
                 memcpy(to, sum, (size_t)dim * sizeof *sum);
             else
                 tt_kernels()->bf16_round(to, sum, dim);
@@ -716,7 +716,7 @@ static void piece_sum_task(void *arg, int64_t tile, int worker)
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
         int64_t place = pieces->first + row / (pieces->sequences * pieces->length);
         int64_t at = tt_piece_at(&pieces->of, place) * pieces->length + row % pieces->length;
-        float *dq = piece_dq_of(run, 0) + row * width;
+        tt_real *dq = piece_dq_of(run, 0) + row * width;
 
         for (int64_t i = 1; i < run->ranges; i++)
             if (at >= range_begin(run->shape.seq_len, i, run->ranges))
@@ -732,8 +732,8 @@ static void run_pieces(const struct tt_call *call)
     int64_t rows = run.pieces.own * run.pieces.sequences * run.pieces.length;
 
     run.call = call;
-    run.dqs = (float *)((char *)call->scratch + heads_bytes(call->graph, call->node, 2) +
-                        heads_bytes(call->graph, call->node, 3));
+    run.dqs = (tt_real *)((char *)call->scratch + heads_bytes(call->graph, call->node, 2) +
+                          heads_bytes(call->graph, call->node, 3));
     run.workers = run.dqs + (run.ranges - (run.dq_is_output ? 1 : 0)) * run.dq;
     gather_heads(call);
     tt_team_run(call->team, run.ranges * run.pieces.sequences * run.kv_heads, piece_run_task, &run);
@@ -746,7 +746,7 @@ static int64_t pieces_scratch(const struct tt_graph *graph, const struct tt_node
     struct piece_work run = run_of(graph, node);
 
     return heads_bytes(graph, node, 2) + heads_bytes(graph, node, 3) +
-           ((run.ranges - (run.dq_is_output ? 1 : 0)) * run.dq + threads * run.worker) * (int64_t)sizeof(float);
+           ((run.ranges - (run.dq_is_output ? 1 : 0)) * run.dq + threads * run.worker) * (int64_t)sizeof(tt_real);
 }
 
 /* --- whole sequences --- */
@@ -803,21 +803,21 @@ struct work {
     struct layout layout;
 };
 
-static float *dq_of(const struct work *run, int64_t range)
+static tt_real *dq_of(const struct work *run, int64_t range)
 {
     int64_t outputs = run->layout.outputs;
 
-    return range < outputs ? run->call->out[0] : (float *)run->call->scratch + (range - outputs) * run->layout.dq;
+    return range < outputs ? run->call->out[0] : (tt_real *)run->call->scratch + (range - outputs) * run->layout.dq;
 }
 
 /* k: 1 for dk, 2 for dv */
-static float *dk_of(const struct work *run, int k, int64_t part)
+static tt_real *dk_of(const struct work *run, int k, int64_t part)
 {
     int64_t outputs = run->layout.outputs, others = run->split.parts - outputs;
 
     if (part < outputs)
         return run->call->out[k];
-    return (float *)run->call->scratch + (run->split.ranges - outputs) * run->layout.dq +
+    return (tt_real *)run->call->scratch + (run->split.ranges - outputs) * run->layout.dq +
            (k == 1 ? (part - outputs) * run->layout.dk : others * run->layout.dk + (part - outputs) * run->layout.dv);
 }
 
@@ -836,12 +836,12 @@ static void run_task(void *arg, int64_t tile, int worker)
     int64_t width = tt_attention_value_dim(shape), query = row * shape->heads + head,
             key = row * shape->kv_heads + kv_head, to = key + begin * shape->kv_heads;
     int64_t q_at = query * shape->head_dim, k_at = key * shape->head_dim, o_at = query * width, v_at = key * width;
-    float *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + to * shape->head_dim;
-    float *dv = dk_of(run, 2, part) + to * width;
-    float *scratch = (float *)call->scratch + run->layout.first_worker + worker * run->layout.worker;
+    tt_real *dq = dq_of(run, range) + q_at, *dk = dk_of(run, 1, part) + to * shape->head_dim;
+    tt_real *dv = dk_of(run, 2, part) + to * width;
+    tt_real *scratch = (tt_real *)call->scratch + run->layout.first_worker + worker * run->layout.worker;
     const void *dout = tt_call_in_at(call, 0, o_at), *q = tt_call_in_at(call, 1, q_at);
     const void *k = tt_call_in_at(call, 2, k_at), *v = tt_call_in_at(call, 3, v_at), *o = tt_call_in_at(call, 4, o_at);
-    const float *lse = tt_call_in_at(call, 5, row * shape->heads + head);
+    const tt_real *lse = tt_call_in_at(call, 5, row * shape->heads + head);
 
     of.positions = tt_call_in_at(call, 6, row);
     if (run->layout.outputs)
@@ -862,7 +862,7 @@ static void sum_task(void *arg, int64_t tile, int worker)
 
     (void)worker;
     for (int64_t row = part.begin; row < part.begin + part.n; row++) {
-        float *dq = dq_of(run, 0) + row * q_width;
+        tt_real *dq = dq_of(run, 0) + row * q_width;
 
         for (int64_t i = 1; i < run->split.ranges; i++) {
             if (row % run->shape.seq_len >= range_begin(run->shape.seq_len, i, run->split.ranges))
@@ -870,7 +870,7 @@ static void sum_task(void *arg, int64_t tile, int worker)
         }
         for (int k = 1; k <= 2; k++) {
             int64_t k_width = widths[k];
-            float *dk = dk_of(run, k, 0) + row * k_width;
+            tt_real *dk = dk_of(run, k, 0) + row * k_width;
 
             for (int64_t i = 1; i < run->split.parts; i++)
                 tt_kernels()->add(dk, dk, dk_of(run, k, i) + row * k_width, k_width);
@@ -908,10 +908,10 @@ static int64_t bwd_scratch(const struct tt_graph *graph, const struct tt_node *n
         return pieces_scratch(graph, node, threads);
     split = split_of(&node->attr, &shape, tt_value_rows(&graph->values[node->in[1]]));
     layout = layout_of(&shape, &split, tt_op_is_bf16(graph, node));
-    return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(float);
+    return (layout.first_worker + threads * layout.worker) * (int64_t)sizeof(tt_real);
 }
 
-const struct tt_op_row tt_op_attention_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_attention_bwd) = {
     .name = "attention_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32,
            TT_TYPE_IDS},

@@ -14,7 +14,7 @@ struct tt_attention_shape tt_attention_shape_of(const struct tt_attr *attr);
  * The sinks of heads [first, first + n) as floats, from an input of the call: in place, or widened into `to`, which
  * must have room for n floats. NULL if the input is absent.
  */
-const float *tt_attention_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, float *to);
+const tt_real *tt_attention_sinks(const struct tt_call *call, int input, int64_t first, int64_t n, tt_real *to);
 
 /** Floats rounded up to whole cache lines. */
 static inline int64_t tt_attention_lines(int64_t floats)

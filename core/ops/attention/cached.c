@@ -93,13 +93,13 @@ static int64_t worker_floats(const struct tt_graph *graph, const struct tt_node 
 }
 
 /* A worker's scratch. */
-static float *scratch_of(const struct tt_call *call, int worker)
+static tt_real *scratch_of(const struct tt_call *call, int worker)
 {
-    return (float *)call->scratch + worker * worker_floats(call->graph, call->node);
+    return (tt_real *)call->scratch + worker * worker_floats(call->graph, call->node);
 }
 
 /* The sinks of a tile's heads; widened sinks follow the kernel's scratch. */
-static const float *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
+static const tt_real *sinks_of(const struct tt_call *call, int64_t first, int64_t n, int worker)
 {
     return tt_attention_sinks(call, SINKS, first, n, scratch_of(call, worker) + kernel_floats(call->graph, call->node));
 }
@@ -209,13 +209,13 @@ static void rows_tile(void *arg, int64_t tile, int worker)
     int64_t cached = (call->scalars->sequence * shape.kv_heads + kv_head) * shape.seq_len;
     int64_t missing = rows_missing * shape.head_dim * element_bytes(call);
     int64_t o_missing = rows_missing * tt_attention_value_dim(&shape) * element_bytes(call);
-    float *lse = (float *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
+    tt_real *lse = (tt_real *)call->scratch + tt_team_threads(call->team) * worker_floats(call->graph, call->node);
 
     shape.sinks = sinks_of(call, head, 1, worker);
     TT_RUN_KERNEL(call, attention_fwd, (void *)before(call->out[0], o_missing),
-                  (float *)before(lse, rows_missing * (int64_t)sizeof *lse), (const void *)before(call->in[0], missing),
-                  tt_call_in_at(call, 3, cached * shape.head_dim), values_at(call, &shape, cached), &shape,
-                  position + part.begin, part.n, scratch_of(call, worker));
+                  (tt_real *)before(lse, rows_missing * (int64_t)sizeof *lse),
+                  (const void *)before(call->in[0], missing), tt_call_in_at(call, 3, cached * shape.head_dim),
+                  values_at(call, &shape, cached), &shape, position + part.begin, part.n, scratch_of(call, worker));
 }
 
 static void run(const struct tt_call *call)
@@ -238,7 +238,7 @@ static int64_t scratch(const struct tt_graph *graph, const struct tt_node *node,
     int64_t rows = tt_value_rows(&graph->values[node->in[0]]),
             lse = is_single(graph, node) ? 0 : rows * node->attr.heads;
 
-    return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(float);
+    return (threads * worker_floats(graph, node) + lse) * (int64_t)sizeof(tt_real);
 }
 
 /* The cost with a full cache. */
@@ -251,7 +251,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
                       (double)node->attr.seq_len;
 }
 
-const struct tt_op_row tt_op_cached_attention = {
+const struct tt_op_row TT_OF_TYPE(tt_op_cached_attention) = {
     .name = "cached_attention",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
            TT_TYPE_IDS},

@@ -115,7 +115,7 @@ static void dispatch_sum_tile(const struct tt_call *call, struct tt_range part)
                   (const int32_t *)call->in[1] + part.begin * k, NULL, part.n, k, width);
 }
 
-const struct tt_op_row tt_op_dispatch = {
+const struct tt_op_row TT_OF_TYPE(tt_op_dispatch) = {
     .name = "dispatch",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_IDS},
@@ -125,7 +125,7 @@ const struct tt_op_row tt_op_dispatch = {
     .run = dispatch_run,
 };
 
-const struct tt_op_row tt_op_dispatch_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_dispatch_bwd) = {
     .name = "dispatch_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -172,8 +172,8 @@ static void combine_run_tile(const struct tt_call *call, struct tt_range part)
     int64_t k = tt_value_width(tt_call_in(call, 1)), width = tt_value_width(tt_call_in(call, 0));
 
     TT_RUN_KERNEL(call, mix_rows, tt_call_out_at(call, 0, part.begin * width), NULL, call->in[0],
-                  (const int32_t *)call->in[2] + part.begin * k, (const float *)call->in[1] + part.begin * k, part.n, k,
-                  width);
+                  (const int32_t *)call->in[2] + part.begin * k, (const tt_real *)call->in[1] + part.begin * k, part.n,
+                  k, width);
 }
 
 static int combine_infer_bwd(struct tt_graph *graph, struct tt_node *node, const char *name)
@@ -193,10 +193,10 @@ static void bwd_tile(const struct tt_call *call, struct tt_range part)
 {
     int64_t k = tt_value_width(tt_call_in(call, 2)), width = tt_value_width(tt_call_in(call, 1));
 
-    TT_RUN_KERNEL(call, mix_rows_bwd, call->out[0], (float *)call->out[1] + part.begin * k,
+    TT_RUN_KERNEL(call, mix_rows_bwd, call->out[0], (tt_real *)call->out[1] + part.begin * k,
                   tt_call_in_at(call, 0, part.begin * width), call->in[1],
-                  (const int32_t *)call->in[3] + part.begin * k, (const float *)call->in[2] + part.begin * k, part.n, k,
-                  width);
+                  (const int32_t *)call->in[3] + part.begin * k, (const tt_real *)call->in[2] + part.begin * k, part.n,
+                  k, width);
 }
 
 static void combine_cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -204,7 +204,7 @@ static void combine_cost_bwd(const struct tt_graph *graph, const struct tt_node 
     ret_cost->flops = 3.0 * (double)tt_value_elements(&graph->values[node->in[1]]);
 }
 
-const struct tt_op_row tt_op_combine = {
+const struct tt_op_row TT_OF_TYPE(tt_op_combine) = {
     .name = "combine",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
@@ -217,7 +217,7 @@ const struct tt_op_row tt_op_combine = {
     .flops = 2.0,
 };
 
-const struct tt_op_row tt_op_combine_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_combine_bwd) = {
     .name = "combine_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
@@ -297,7 +297,7 @@ static void bias_sum_tile(void *arg, int64_t tile, int worker)
     int64_t begin = begin_of(ends, expert), at = expert * width + part.begin;
 
     (void)worker;
-    TT_RUN_KERNEL(call, sum_rows, (float *)call->out[0] + at, tt_call_in_at(call, 2, at),
+    TT_RUN_KERNEL(call, sum_rows, (tt_real *)call->out[0] + at, tt_call_in_at(call, 2, at),
                   tt_call_in_at(call, 0, begin * width + part.begin), ends[expert] - begin, width, part.n);
 }
 
@@ -307,7 +307,7 @@ static void bias_run_bwd(const struct tt_call *call)
                 bias_sum_tile, (void *)call);
 }
 
-const struct tt_op_row tt_op_experts_bias = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts_bias) = {
     .name = "experts_bias",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
@@ -322,7 +322,7 @@ const struct tt_op_row tt_op_experts_bias = {
     .alias = {1},
 };
 
-const struct tt_op_row tt_op_experts_bias_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts_bias_bwd) = {
     .name = "experts_bias_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},

@@ -75,7 +75,7 @@ static struct tt_gemv vectors_of(const struct tt_experts_products *p, const stru
 /* The gradient of an expert without rows. */
 static void leave(const struct tt_experts_products *p, const struct tt_expert_rows *of)
 {
-    size_t bytes = (size_t)(p->m * p->k) * sizeof(float);
+    size_t bytes = (size_t)(p->m * p->k) * sizeof(tt_real);
 
     if (!of->acc)
         memset(of->out, 0, bytes);
@@ -251,7 +251,7 @@ struct tt_pairs tt_pairs_of(const struct tt_call *call, int ends)
 
 static const void *at(const void *x, bool bf16, int64_t i)
 {
-    return x ? (const char *)x + i * (int64_t)(bf16 ? sizeof(tt_bf16) : sizeof(float)) : NULL;
+    return x ? (const char *)x + i * (int64_t)(bf16 ? sizeof(tt_bf16) : sizeof(tt_real)) : NULL;
 }
 
 /* The rows of a pair, and the addresses of its operands. */
@@ -283,13 +283,13 @@ static struct tt_experts_products pair_products_of(const struct tt_pair_products
     struct tt_experts_products products = {.op = p->op, .bf16 = p->bf16, .m = p->m, .k = p->k, .of = p->scratch};
 
     products.scratch_floats = tt_experts_scratch_floats(&products, p->rows);
-    products.scratch = p->scratch ? (float *)(void *)((char *)p->scratch + rows_bytes(pairs)) : NULL;
+    products.scratch = p->scratch ? (tt_real *)(void *)((char *)p->scratch + rows_bytes(pairs)) : NULL;
     return products;
 }
 
 int64_t tt_pairs_scratch(const struct tt_pair_products *products, int64_t pairs, int threads)
 {
-    return rows_bytes(pairs) + threads * pair_products_of(products, pairs).scratch_floats * (int64_t)sizeof(float);
+    return rows_bytes(pairs) + threads * pair_products_of(products, pairs).scratch_floats * (int64_t)sizeof(tt_real);
 }
 
 /* All products of one kind. */
@@ -358,14 +358,14 @@ struct gradients {
     const struct tt_call *call;
     const struct tt_pairs *pairs;
     const struct tt_pair_products *products;
-    float *sums;
+    tt_real *sums;
     int64_t floats, at_once; /* floats of an expert; number of experts */
 };
 
 /* to = [acc +] (a + b), or [acc +] a without b. If there is an acc, the sum also stays in a. */
 struct addition {
-    float *to, *a;
-    const float *acc, *b;
+    tt_real *to, *a;
+    const tt_real *acc, *b;
     int64_t floats;
 };
 
@@ -373,17 +373,17 @@ static void add_tile(void *arg, int64_t tile, int worker)
 {
     const struct addition *add = arg;
     struct tt_range part = tt_tile_range(add->floats, TILE, tile);
-    float *to = add->to + part.begin, *sum = add->a + part.begin;
+    tt_real *to = add->to + part.begin, *sum = add->a + part.begin;
 
     (void)worker;
     if (add->b) {
-        float *into = add->acc ? sum : to;
+        tt_real *into = add->acc ? sum : to;
 
-        tt_tree_add(into, sum, add->b + part.begin, part.n);
+        TT_OF_TYPE(tt_tree_add)(into, sum, add->b + part.begin, part.n);
         sum = into;
     }
     if (add->acc)
-        tt_tree_add(to, add->acc + part.begin, sum, part.n);
+        TT_OF_TYPE(tt_tree_add)(to, add->acc + part.begin, sum, part.n);
     else if (sum != to)
         memcpy(to, sum, (size_t)part.n * sizeof *to);
 }
@@ -405,7 +405,7 @@ static void run_tiles(const struct gradients *g, struct addition *addition, void
 }
 
 /* Computes the gradients of several experts for the rows of one source. */
-static void make_leaves(const struct gradients *g, int source, int64_t from, int64_t end, float *to)
+static void make_leaves(const struct gradients *g, int source, int64_t from, int64_t end, tt_real *to)
 {
     struct tt_experts_products run = pair_products_of(g->products, tt_pairs_count(&g->call->node->attr));
 
@@ -420,7 +420,7 @@ static void make_leaves(const struct gradients *g, int source, int64_t from, int
 }
 
 /* Writes the finished sums of experts, a + b or a, to their places. */
-static void store_sums(const struct gradients *g, int64_t from, int64_t end, float *a, const float *b)
+static void store_sums(const struct gradients *g, int64_t from, int64_t end, tt_real *a, const tt_real *b)
 {
     for (int64_t e = from; e < end; e++, a += g->floats) {
         struct tt_expert_rows of = rows_of(g->pairs, g->products, e * g->pairs->sources);
@@ -454,7 +454,7 @@ static void add_source(const struct gradients *g, int source, int64_t from, int6
     int additions = last ? depth : tt_tree_carries(source);
     bool stores_sum = last && additions > 0 && !(rounds && 1 << additions == grains);
     int64_t level = g->at_once * g->floats;
-    float *sum = g->sums + depth * level + from % g->at_once * g->floats;
+    tt_real *sum = g->sums + depth * level + from % g->at_once * g->floats;
     struct addition a = {.to = sum, .floats = (end - from) * g->floats};
 
     if (from >= end)
@@ -483,7 +483,7 @@ static int64_t expert_at(const struct tt_pairs *pairs, int64_t pair, int source,
 }
 
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
-                        const struct tt_pair_products *products, float *sums)
+                        const struct tt_pair_products *products, tt_real *sums)
 {
     const struct tt_attr *attr = &call->node->attr;
     struct gradients g = {call, pairs, products, sums, products->m * products->k, 1};
@@ -574,7 +574,7 @@ static int64_t sums_bytes(const struct tt_node *node, const struct tt_pair_produ
     bool adds = node->op == TT_OP_EXPERTS_BWD_W;
     int64_t floats = adds ? tt_pairs_sums_floats(&node->attr, products, threads) : 0;
 
-    return tt_round_up(floats * (int64_t)sizeof(float), LINE_BYTES);
+    return tt_round_up(floats * (int64_t)sizeof(tt_real), LINE_BYTES);
 }
 
 static void experts_run(const struct tt_call *call)
@@ -612,7 +612,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->bf16 = products.bf16;
 }
 
-const struct tt_op_row tt_op_experts = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts) = {
     .name = "experts",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .out = {TT_TYPE_COMPUTE},
@@ -627,7 +627,7 @@ const struct tt_op_row tt_op_experts = {
     .scratch_bytes = scratch,
 };
 
-const struct tt_op_row tt_op_experts_bwd_x = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts_bwd_x) = {
     .name = "experts_bwd_x",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},
@@ -639,7 +639,7 @@ const struct tt_op_row tt_op_experts_bwd_x = {
     .alias = {4},
 };
 
-const struct tt_op_row tt_op_experts_bwd_w = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts_bwd_w) = {
     .name = "experts_bwd_w",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32},
     .out = {TT_TYPE_F32},

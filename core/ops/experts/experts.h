@@ -31,8 +31,8 @@ struct tt_experts_products {
     bool alone;       /* every row of EXPERTS gets the bits that it has alone */
     int64_t m, k;     /* sizes of an expert's weight */
     struct tt_expert_rows *of;
-    int64_t n;      /* products */
-    float *scratch; /* scratch of the team's first worker, aligned to 64 bytes; the scratch of the others follows */
+    int64_t n;        /* products */
+    tt_real *scratch; /* scratch of the team's first worker, aligned to 64 bytes; the scratch of the others follows */
     int64_t scratch_floats; /* floats of each worker: tt_experts_scratch_floats for the most rows of a product */
 };
 
@@ -121,7 +121,7 @@ void tt_pairs_multiply(const struct tt_pairs_work *work, enum tt_op_id op, int64
  *   sums    tt_pairs_sums_floats floats for this weight alone; not needed if that is 0
  */
 void tt_pairs_gradients(const struct tt_call *call, const struct tt_pairs *pairs,
-                        const struct tt_pair_products *products, float *sums);
+                        const struct tt_pair_products *products, tt_real *sums);
 
 /**
  * 0 if there is one source that is not rounded: then the products themselves are the gradients. Reads op, bf16, m and

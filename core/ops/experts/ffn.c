@@ -152,7 +152,7 @@ static int64_t hidden_bytes(const struct tt_graph *graph, const struct tt_node *
     const struct tt_value *w1 = value_of(graph, node, W1);
     int64_t rows = node->attr.peers.n > 1 ? node->attr.window : tt_value_rows(value_of(graph, node, X));
 
-    return tt_round_up(rows * w1->shape[1] * (int64_t)tt_dtype_size(w1->dtype), LINE * (int64_t)sizeof(float));
+    return tt_round_up(rows * w1->shape[1] * (int64_t)tt_dtype_size(w1->dtype), LINE * (int64_t)sizeof(tt_real));
 }
 
 /* The products for the gradient of a weight (0 to 2: w1, w3, w2), without addresses. */
@@ -171,7 +171,7 @@ static int64_t sums_bytes(const struct tt_graph *graph, const struct tt_node *no
 
     if (!is_bwd(node) || node->n_out == 1)
         return 0;
-    return tt_round_up(tt_pairs_sums_floats(&node->attr, &of, threads), LINE) * (int64_t)sizeof(float);
+    return tt_round_up(tt_pairs_sums_floats(&node->attr, &of, threads), LINE) * (int64_t)sizeof(tt_real);
 }
 
 /*
@@ -202,7 +202,7 @@ static int64_t most_rows_of_pairs(const struct tt_attr *attr, int64_t rows)
 
 static void *element_of(const struct work *w, char *first, int64_t element)
 {
-    return first + element * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(float));
+    return first + element * (int64_t)(w->of.bf16 ? sizeof(tt_bf16) : sizeof(tt_real));
 }
 
 static struct work work_of(const struct tt_call *call)
@@ -270,7 +270,7 @@ static void swiglu_of(const struct work *w, const struct hidden *from, struct tt
     struct tt_range part = part_of_pairs(&from->pairs, w->m, tile);
     const void *gate, *up;
     void *hidden, *dgate, *dup;
-    float made[TILE];
+    tt_real made[TILE];
 
     if (part.n <= 0)
         return;
@@ -324,7 +324,7 @@ static void gradients(const struct work *w)
         of.out = call->out[1 + k];
         of.scratch = w->of.scratch;
         of.rows = w->of.most;
-        tt_pairs_gradients(call, &w->of.pairs, &of, (float *)(void *)w->sums[k]);
+        tt_pairs_gradients(call, &w->of.pairs, &of, (tt_real *)(void *)w->sums[k]);
     }
 }
 
@@ -377,7 +377,7 @@ static void cost(const struct tt_graph *graph, const struct tt_node *node, struc
     ret_cost->bf16 = tt_op_is_bf16(graph, node);
 }
 
-const struct tt_op_row tt_op_experts_ffn = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts_ffn) = {
     .name = "experts_ffn",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
@@ -399,7 +399,7 @@ bool tt_node_routes(const struct tt_graph *graph, int node, struct tt_routed *re
     return (of->op == TT_OP_EXPERTS_FFN || of->op == TT_OP_EXPERTS_FFN_BWD) && of->attr.peers.n > 1;
 }
 
-const struct tt_op_row tt_op_experts_ffn_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_experts_ffn_bwd) = {
     .name = "experts_ffn_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
            TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},

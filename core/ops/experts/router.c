@@ -39,7 +39,7 @@
 enum { TILE_ROWS = 64, SUM_COLUMNS = 16, LINE = 16 /* floats of a cache line */ };
 enum { LOGIT_BIAS = 3, LABELS = 4, ACC_OF_LOGIT_BIAS = 10 /* inputs of ROUTER and ROUTER_BWD */ };
 
-static const float least_sum = 1e-20F; /* transformers' */
+static const tt_real least_sum = 1e-20F; /* transformers' */
 
 /* --- the choice of a token's experts --- */
 
@@ -47,7 +47,7 @@ enum { MOST_GROUPS = 64 };
 
 /* The scores that decide the choice: the token's scores, each plus the bias of its expert. */
 struct choice {
-    const float *scores, *bias; /* (X); NULL: no bias */
+    const tt_real *scores, *bias; /* (X); NULL: no bias */
 };
 
 /* Inserts an expert into the n chosen ones, which are in ascending order. */
@@ -67,7 +67,7 @@ static bool is_chosen(const int32_t *ids, int n, int64_t expert)
     return false;
 }
 
-static float value_of(const struct choice *c, int64_t expert)
+static tt_real value_of(const struct choice *c, int64_t expert)
 {
     return c->bias ? c->scores[expert] + c->bias[expert] : c->scores[expert];
 }
@@ -83,10 +83,10 @@ static int64_t best_of(const struct choice *c, const int32_t *chosen, int n, int
     return best;
 }
 
-static float group_value(const struct choice *c, enum tt_group_rule rule, int64_t from, int64_t end)
+static tt_real group_value(const struct choice *c, enum tt_group_rule rule, int64_t from, int64_t end)
 {
     int32_t first = (int32_t)best_of(c, NULL, 0, from, end);
-    float best = value_of(c, first);
+    tt_real best = value_of(c, first);
 
     return rule == TT_GROUP_TWO_BEST ? best + value_of(c, best_of(c, &first, 1, from, end)) : best;
 }
@@ -94,7 +94,7 @@ static float group_value(const struct choice *c, enum tt_group_rule rule, int64_
 /* The groups from which a token's experts may come, as a bit mask. */
 static uint64_t kept_groups(const struct choice *c, const struct tt_router *r, int64_t experts)
 {
-    float value[MOST_GROUPS];
+    tt_real value[MOST_GROUPS];
     int64_t each = experts / r->groups;
     uint64_t kept = 0;
 
@@ -217,7 +217,7 @@ static int64_t term_of(const struct tt_attr *attr, int64_t row, int64_t rows)
 }
 
 /* Computes the factors of one loss from the number of slots of each expert. */
-static void finish(float coeff, int64_t experts, float *factors)
+static void finish(tt_real coeff, int64_t experts, tt_real *factors)
 {
     double slots = 0.0, each;
 
@@ -225,7 +225,7 @@ static void finish(float coeff, int64_t experts, float *factors)
         slots += (double)factors[x];
     each = slots > 0.0 ? (double)coeff * (double)experts / slots : 0.0; /* a sequence may be all padding */
     for (int64_t x = 0; x < experts; x++)
-        factors[x] = (float)(each * (double)factors[x]);
+        factors[x] = (tt_real)(each * (double)factors[x]);
 }
 
 /* The loads of the node's layer in the previous step; NULL: they were even, or no loss depends on them. */
@@ -237,22 +237,22 @@ static const int64_t *loads_of(const struct tt_call *call, int64_t experts)
 }
 
 /* Factors of the loss of the global batch. */
-static void fill_global(const struct tt_attr *attr, const int64_t *loads, int64_t experts, float *factors)
+static void fill_global(const struct tt_attr *attr, const int64_t *loads, int64_t experts, tt_real *factors)
 {
-    double coeff = (double)attr->losses.global_batch;
+    double coeff = (double)(tt_real)attr->losses.global_batch;
     int64_t slots = 0;
 
     for (int64_t x = 0; x < experts && loads; x++)
         slots += loads[x];
     for (int64_t x = 0; x < experts; x++)
-        factors[x] = (float)(slots ? coeff * (double)experts * (double)loads[x] / (double)slots : coeff);
+        factors[x] = (tt_real)(slots ? coeff * (double)experts * (double)loads[x] / (double)slots : coeff);
 }
 
 void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
-                       int64_t experts, float *factors)
+                       int64_t experts, tt_real *factors)
 {
     int64_t tokens, terms;
-    float *all;
+    tt_real *all;
 
     if (!balances(attr))
         return;
@@ -261,7 +261,7 @@ void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int
     all = factors + terms * experts;
     memset(factors, 0, (size_t)((terms + 1) * experts) * sizeof *factors);
     for (int64_t row = 0; row < rows; row++) {
-        float *term = factors + term_of(attr, row, rows) * experts;
+        tt_real *term = factors + term_of(attr, row, rows) * experts;
 
         for (int j = 0; j < attr->top_k; j++, ids++) { /* exact: a microbatch has less than 2^24 slots of an expert */
             if (*ids < 0)
@@ -277,9 +277,9 @@ void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int
 }
 
 /* 1 / the sum of a token's scores; 1 for a softmax. */
-static float share_of(const struct tt_attr *attr, const float *scores, int64_t experts)
+static tt_real share_of(const struct tt_attr *attr, const tt_real *scores, int64_t experts)
 {
-    float sum = 1e-20F; /* all sigmoids may vanish */
+    tt_real sum = 1e-20F; /* all sigmoids may vanish */
 
     if (attr->router.score == TT_SCORE_SOFTMAX)
         return 1.0F;
@@ -288,19 +288,19 @@ static float share_of(const struct tt_attr *attr, const float *scores, int64_t e
     return 1.0F / sum;
 }
 
-static float sum_of(const float *factors, const float *scores, int64_t experts)
+static tt_real sum_of(const tt_real *factors, const tt_real *scores, int64_t experts)
 {
-    float sum = 0.0F;
+    tt_real sum = 0.0F;
 
     for (int64_t x = 0; x < experts; x++)
         sum += factors[x] * scores[x];
     return sum;
 }
 
-struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const tt_real *factors, int64_t row,
                                                 int64_t all_rows, int64_t experts)
 {
-    const float *all;
+    const tt_real *all;
 
     if (!balances(attr))
         return (struct tt_token_factors){0};
@@ -310,9 +310,10 @@ struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, cons
 }
 
 void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors,
-                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses)
+                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts,
+                          tt_real *losses)
 {
-    float share = share_of(attr, token->scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
+    tt_real share = share_of(attr, token->scores, experts), sequence = 0.0F, microbatch = 0.0F, global = 0.0F;
 
     if (factors.sequence && !token->padding) {
         sequence = share * sum_of(factors.sequence, token->scores, experts);
@@ -322,24 +323,24 @@ void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors fa
     losses[TT_ROUTER_SEQUENCE * rows + row] = sequence;
     losses[TT_ROUTER_MICROBATCH * rows + row] = microbatch;
     losses[TT_ROUTER_GLOBAL_BATCH * rows + row] = global;
-    losses[TT_ROUTER_Z * rows + row] = token->padding ? 0.0F : attr->losses.z * token->lse * token->lse;
+    losses[TT_ROUTER_Z * rows + row] = token->padding ? 0.0F : (tt_real)attr->losses.z * token->lse * token->lse;
     losses[TT_ROUTER_LSE * rows + row] = token->lse;
 }
 
 /* Adds the gradient of a token's terms, times `scale`, to the gradient of its logits. */
-static void add_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const float *scores, float lse,
-                          int64_t experts, float scale, float *dlogits)
+static void add_loss_grad(const struct tt_attr *attr, struct tt_token_factors factors, const tt_real *scores,
+                          tt_real lse, int64_t experts, tt_real scale, tt_real *dlogits)
 {
     bool sigmoid = attr->router.score == TT_SCORE_SIGMOID;
-    float z = 2.0F * attr->losses.z * lse * scale;
+    tt_real z = 2.0F * (tt_real)attr->losses.z * lse * scale;
 
     if (factors.sequence) {
-        const float *a = factors.sequence, *b = factors.microbatch, *c = factors.global;
-        float share = share_of(attr, scores, experts);
-        float mean = share * (sum_of(a, scores, experts) + sum_of(b, scores, experts) + sum_of(c, scores, experts));
+        const tt_real *a = factors.sequence, *b = factors.microbatch, *c = factors.global;
+        tt_real share = share_of(attr, scores, experts);
+        tt_real mean = share * (sum_of(a, scores, experts) + sum_of(b, scores, experts) + sum_of(c, scores, experts));
 
         for (int64_t x = 0; x < experts; x++) {
-            float slope = share * scores[x] * (a[x] + b[x] + c[x] - mean) * scale;
+            tt_real slope = share * scores[x] * (a[x] + b[x] + c[x] - mean) * scale;
 
             dlogits[x] += sigmoid ? slope * (1.0F - scores[x]) : slope;
         }
@@ -450,9 +451,9 @@ static struct tt_matmul product_of(const struct tt_graph *graph, const struct tt
 }
 
 /* Returns the logsumexp. */
-static float softmax(float *row, int64_t n)
+static tt_real softmax(tt_real *row, int64_t n)
 {
-    float most = row[0], sum = 0.0F;
+    tt_real most = row[0], sum = 0.0F;
 
     for (int64_t i = 1; i < n; i++)
         most = row[i] > most ? row[i] : most;
@@ -463,10 +464,10 @@ static float softmax(float *row, int64_t n)
         sum += row[i];
     for (int64_t i = 0; i < n; i++)
         row[i] /= sum;
-    return (float)((double)most + tt_log((double)sum));
+    return (tt_real)((double)most + tt_log((double)sum));
 }
 
-static void sigmoid(float *row, int64_t n)
+static void sigmoid(tt_real *row, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         row[i] = -row[i];
@@ -475,15 +476,15 @@ static void sigmoid(float *row, int64_t n)
         row[i] = 1.0F / (1.0F + row[i]);
 }
 
-static float scale_of(const struct tt_router *r)
+static tt_real scale_of(const struct tt_router *r)
 {
-    return r->scale > 0.0F ? r->scale : 1.0F;
+    return r->scale > 0.0 ? (tt_real)r->scale : 1.0F;
 }
 
 /* Turns the scores of the chosen experts into their gates. */
-static void weigh(const struct tt_router *r, const int32_t *ids, const float *scores, int k, float *gates)
+static void weigh(const struct tt_router *r, const int32_t *ids, const tt_real *scores, int k, tt_real *gates)
 {
-    float sum = 0.0F, scale = scale_of(r);
+    tt_real sum = 0.0F, scale = scale_of(r);
 
     for (int j = 0; j < k; j++)
         sum += gates[j] = scores[ids[j]];
@@ -495,11 +496,11 @@ static void weigh(const struct tt_router *r, const int32_t *ids, const float *sc
         gates[j] *= scale;
 }
 
-static void add_logit_bias(const struct tt_call *call, float *logits, int64_t n)
+static void add_logit_bias(const struct tt_call *call, tt_real *logits, int64_t n)
 {
     const tt_bf16 *half = call->in[LOGIT_BIAS];
 
-    if (tt_call_in(call, LOGIT_BIAS)->dtype == TT_F32)
+    if (tt_call_in(call, LOGIT_BIAS)->dtype == TT_REAL_TYPE)
         tt_kernels()->add(logits, logits, call->in[LOGIT_BIAS], n);
     else
         for (int64_t i = 0; i < n; i++)
@@ -522,10 +523,10 @@ static void router_run_tile(const struct tt_call *call, struct tt_range part)
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
         int32_t *ids = (int32_t *)call->out[0] + r * k;
-        float *scores = (float *)call->out[2] + r * experts;
+        tt_real *scores = (tt_real *)call->out[2] + r * experts;
         const struct choice choice = {scores, call->in[2]};
 
-        float lse = 0.0F;
+        tt_real lse = 0.0F;
 
         if (call->in[LOGIT_BIAS])
             add_logit_bias(call, scores, experts);
@@ -534,12 +535,12 @@ static void router_run_tile(const struct tt_call *call, struct tt_range part)
         else
             lse = softmax(scores, experts);
         if (call->node->n_out > 3)
-            ((float *)call->out[3])[TT_ROUTER_LSE * tt_value_rows(tt_call_out(call, 2)) + r] = lse;
+            ((tt_real *)call->out[3])[TT_ROUTER_LSE * tt_value_rows(tt_call_out(call, 2)) + r] = lse;
         if (router->balanced)
             choose_in_turn(ids, call->node->attr.first_row + r, k, experts);
         else
             choose(ids, &choice, router, k, experts);
-        weigh(router, ids, scores, k, (float *)call->out[1] + r * k);
+        weigh(router, ids, scores, k, (tt_real *)call->out[1] + r * k);
         for (int j = 0; j < k && is_padding(call, r); j++)
             ids[j] = ~ids[j];
     }
@@ -550,14 +551,14 @@ static void losses_tile(const struct tt_call *call, struct tt_range part)
 {
     int64_t rows = tt_value_rows(tt_call_out(call, 2)), experts = tt_value_width(tt_call_out(call, 2));
     const struct tt_attr *attr = &call->node->attr;
-    float *losses = call->out[3];
+    tt_real *losses = call->out[3];
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
         tt_router_loss_terms(
             attr,
             tt_router_losses_apart(attr, rows) ? (struct tt_token_factors){0}
                                                : tt_router_token_factors(attr, call->scratch, r, rows, experts),
-            &(struct tt_loss_token){(const float *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+            &(struct tt_loss_token){(const tt_real *)call->out[2] + r * experts, losses[TT_ROUTER_LSE * rows + r],
                                     ((const int32_t *)call->out[0])[r * attr->top_k] < 0},
             r, rows, experts, losses);
 }
@@ -587,7 +588,7 @@ static int64_t router_scratch(const struct tt_graph *graph, const struct tt_node
     int64_t factors =
         tt_router_losses_apart(&node->attr, product.m) ? 0 : tt_router_factor_floats(&node->attr, product.m, product.n);
 
-    return (floats > factors ? floats : factors) * (int64_t)sizeof(float);
+    return (floats > factors ? floats : factors) * (int64_t)sizeof(tt_real);
 }
 
 static void router_cost(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -657,11 +658,11 @@ static void products_of(const struct tt_graph *graph, const struct tt_node *node
  * other chosen experts too. A softmax depends on all logits; so the normalized gates of a softmax are a softmax of the
  * chosen logits.
  */
-static void logits_grad(const struct tt_attr *attr, const float *dgates, const int32_t *ids, const float *gates,
-                        const float *scores, int64_t experts, float *dlogits)
+static void logits_grad(const struct tt_attr *attr, const tt_real *dgates, const int32_t *ids, const tt_real *gates,
+                        const tt_real *scores, int64_t experts, tt_real *dlogits)
 {
     bool sigmoid = attr->router.score == TT_SCORE_SIGMOID, normalize = attr->router.normalize;
-    float sum = 0.0F, mean;
+    tt_real sum = 0.0F, mean;
 
     for (int j = 0; j < attr->top_k; j++)
         sum += gates[j] * dgates[j];
@@ -669,7 +670,7 @@ static void logits_grad(const struct tt_attr *attr, const float *dgates, const i
         dlogits[i] = normalize || sigmoid ? 0.0F : -scores[i] * sum;
     mean = sigmoid && !normalize ? 0.0F : sum / scale_of(&attr->router);
     for (int j = 0; j < attr->top_k; j++) {
-        float slope = gates[j] * (dgates[j] - mean);
+        tt_real slope = gates[j] * (dgates[j] - mean);
 
         dlogits[tt_id_expert(ids[j])] = sigmoid ? slope * (1.0F - scores[tt_id_expert(ids[j])]) : slope;
     }
@@ -687,20 +688,20 @@ static void logits_tile(const struct tt_call *call, struct tt_range part)
 {
     const struct tt_value *scores = tt_call_in(call, 3);
     int64_t experts = tt_value_width(scores), k = call->node->attr.top_k;
-    float *dlogits = call->scratch;
+    tt_real *dlogits = call->scratch;
     tt_bf16 *rounded = (tt_bf16 *)(void *)(dlogits + tt_round_up(tt_value_elements(scores), LINE));
-    const float *losses = call->in[8], *factors = dlogits + logits_floats(call->graph, call->node);
+    const tt_real *losses = call->in[8], *factors = dlogits + logits_floats(call->graph, call->node);
     const struct tt_attr *attr = &call->node->attr;
     int64_t rows = tt_value_rows(scores);
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++) {
-        logits_grad(&call->node->attr, (const float *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
-                    (const float *)call->in[2] + r * k, (const float *)call->in[3] + r * experts, experts,
+        logits_grad(&call->node->attr, (const tt_real *)call->in[0] + r * k, (const int32_t *)call->in[1] + r * k,
+                    (const tt_real *)call->in[2] + r * k, (const tt_real *)call->in[3] + r * experts, experts,
                     dlogits + r * experts);
         if (losses && ((const int32_t *)call->in[1])[r * k] >= 0)
             add_loss_grad(attr, tt_router_token_factors(attr, factors, r, loss_rows_of(attr, rows), experts),
-                          (const float *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
-                          call->scalars->inv_tokens, dlogits + r * experts);
+                          (const tt_real *)call->in[3] + r * experts, losses[TT_ROUTER_LSE * rows + r], experts,
+                          (tt_real)call->scalars->inv_tokens, dlogits + r * experts);
     }
     if (tt_op_is_bf16(call->graph, call->node))
         tt_kernels()->bf16_round(rounded + part.begin * experts, dlogits + part.begin * experts, part.n * experts);
@@ -715,18 +716,18 @@ static int64_t partial_floats(const struct tt_node *node, const struct tt_matmul
 /* A tile is some columns of dlogits, which are in scratch. */
 static void logit_bias_tile(const struct tt_call *call, struct tt_range part)
 {
-    const float *dlogits = call->scratch, *acc = call->in[ACC_OF_LOGIT_BIAS];
+    const tt_real *dlogits = call->scratch, *acc = call->in[ACC_OF_LOGIT_BIAS];
     const struct tt_value *scores = tt_call_in(call, 3);
     int64_t experts = tt_value_width(scores);
 
-    tt_kernels()->sum_rows((float *)call->out[2] + part.begin, acc ? acc + part.begin : NULL, dlogits + part.begin,
+    tt_kernels()->sum_rows((tt_real *)call->out[2] + part.begin, acc ? acc + part.begin : NULL, dlogits + part.begin,
                            tt_value_rows(scores), experts, part.n);
 }
 
 static void run_bwd(const struct tt_call *call)
 {
     const struct tt_value *scores = tt_call_in(call, 3);
-    float *dlogits = call->scratch;
+    tt_real *dlogits = call->scratch;
     struct tt_matmul dx, dw;
 
     products_of(call->graph, call->node, &dx, &dw);
@@ -760,7 +761,7 @@ static int64_t scratch_bwd(const struct tt_graph *graph, const struct tt_node *n
     b = tt_matmul_scratch_floats(&dw);
     a = partial_floats(node, &dw) + threads * (a > b ? a : b);
     b = tt_router_factor_floats(&node->attr, loss_rows_of(&node->attr, dx.m), dx.k);
-    return (logits_floats(graph, node) + (a > b ? a : b)) * (int64_t)sizeof(float);
+    return (logits_floats(graph, node) + (a > b ? a : b)) * (int64_t)sizeof(tt_real);
 }
 
 static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, struct tt_cost *ret_cost)
@@ -772,7 +773,7 @@ static void cost_bwd(const struct tt_graph *graph, const struct tt_node *node, s
     ret_cost->bf16 = dx.bf16;
 }
 
-const struct tt_op_row tt_op_router = {
+const struct tt_op_row TT_OF_TYPE(tt_op_router) = {
     .name = "router",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_IDS},
     .may_lack = 2,
@@ -786,7 +787,7 @@ const struct tt_op_row tt_op_router = {
     .scratch_bytes = router_scratch,
 };
 
-const struct tt_op_row tt_op_router_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_router_bwd) = {
     .name = "router_bwd",
     .in = {TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE,
            TT_TYPE_F32, TT_TYPE_F32, TT_TYPE_IDS, TT_TYPE_F32},
@@ -826,13 +827,13 @@ static void balance_run_tile(const struct tt_call *call, struct tt_range part)
 {
     int64_t rows = tt_value_rows(tt_call_in(call, SCORES)), experts = tt_value_width(tt_call_in(call, SCORES));
     int64_t all_rows = tt_value_rows(tt_call_in(call, ALL_IDS));
-    const float *losses = call->in[LOSSES];
+    const tt_real *losses = call->in[LOSSES];
     const int32_t *ids = call->in[IDS];
 
     for (int64_t r = part.begin; r < part.begin + part.n; r++)
         tt_router_loss_terms(
             &call->node->attr, tt_router_token_factors(&call->node->attr, call->scratch, r, all_rows, experts),
-            &(struct tt_loss_token){(const float *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
+            &(struct tt_loss_token){(const tt_real *)call->in[SCORES] + r * experts, losses[TT_ROUTER_LSE * rows + r],
                                     ids[r * call->node->attr.top_k] < 0},
             r, rows, experts, call->out[0]);
 }
@@ -851,10 +852,10 @@ static int64_t balance_scratch(const struct tt_graph *graph, const struct tt_nod
     (void)threads;
     return tt_router_factor_floats(&node->attr, tt_value_rows(&graph->values[node->in[ALL_IDS]]),
                                    tt_value_width(&graph->values[node->in[SCORES]])) *
-           (int64_t)sizeof(float);
+           (int64_t)sizeof(tt_real);
 }
 
-const struct tt_op_row tt_op_router_losses = {
+const struct tt_op_row TT_OF_TYPE(tt_op_router_losses) = {
     .name = "router_losses",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_IDS, TT_TYPE_F32, TT_TYPE_IDS},
     .out = {TT_TYPE_F32},

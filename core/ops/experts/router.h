@@ -50,13 +50,13 @@ bool tt_node_counted(const struct tt_graph *graph, int node, struct tt_router_co
 
 /* The factors of a token, one for each expert. NULL: balance losses are 0. */
 struct tt_token_factors {
-    const float *sequence, *microbatch, *global;
+    const tt_real *sequence, *microbatch, *global;
 };
 
 /* The inputs of the terms of a token. The terms of padding are 0. */
 struct tt_loss_token {
-    const float *scores;
-    float lse;
+    const tt_real *scores;
+    tt_real lse;
     bool padding;
 };
 
@@ -69,10 +69,10 @@ int64_t tt_router_factor_floats(const struct tt_attr *attr, int64_t rows, int64_
  * the previous step; NULL: even.
  */
 void tt_router_factors(const struct tt_attr *attr, const int32_t *ids, const int64_t *loads, int64_t rows,
-                       int64_t experts, float *factors);
+                       int64_t experts, tt_real *factors);
 
 /** The factors of token `row` of this rank, among the factors of all rows; NULL without balance losses. */
-struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const float *factors, int64_t row,
+struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, const tt_real *factors, int64_t row,
                                                 int64_t all_rows, int64_t experts);
 
 /**
@@ -80,7 +80,8 @@ struct tt_token_factors tt_router_token_factors(const struct tt_attr *attr, cons
  * (TT_ROUTER_LOSS_ROWS, rows).
  */
 void tt_router_loss_terms(const struct tt_attr *attr, struct tt_token_factors factors,
-                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts, float *losses);
+                          const struct tt_loss_token *token, int64_t row, int64_t rows, int64_t experts,
+                          tt_real *losses);
 
 /**
  * The expert of an id. The ids of padding are stored as their complements, which are negative: the rows of padding go

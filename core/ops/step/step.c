@@ -11,7 +11,7 @@
 #include "core/math/tree.h"
 
 static const struct tt_step_row *const rows[] = {
-#define TT_STEP_OP(id, row) &tt_step_op_##row,
+#define TT_STEP_OP(id, row) &TT_OF_TYPE(tt_step_op_##row),
 #include "core/ops/step/step.def"
 #undef TT_STEP_OP
 };
@@ -21,12 +21,19 @@ const struct tt_step_row *tt_step_row(enum tt_step_op_id op)
     return rows[op];
 }
 
+#ifndef TT_WIDE
+const struct tt_step_row *tt_step_row_of(const struct tt_step_call *call)
+{
+    return call->dtype == TT_F64 ? tt_step_row_f64(call->op) : rows[call->op];
+}
+#endif
+
 void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 {
     const struct tt_step_row *row = tt_step_row(call->op);
 
     ret_cost->bytes =
-        (row->numbers * (double)tt_dtype_size(call->dtype) + row->floats * (double)sizeof(float)) * (double)call->n;
+        (row->numbers * (double)tt_dtype_size(call->dtype) + row->floats * (double)sizeof(tt_real)) * (double)call->n;
 }
 
 /*
@@ -45,7 +52,8 @@ static void count_run(const struct tt_step_call *call)
             counters[experts[i]]++;
 }
 
-const struct tt_step_row tt_step_op_count = {.name = "count", .run = count_run, .cost = tt_step_cost, .floats = 1.0};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_count) = {
+    .name = "count", .run = count_run, .cost = tt_step_cost, .floats = 1.0};
 
 /*
  * FOLD: adds a sum of gradients to the sums that follow it in the tree over microbatches.
@@ -62,12 +70,12 @@ static void run_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
     struct tt_range part = tt_tile_range(call->n, TILE, tile);
-    const float *sum = (const float *)call->sums[0] + part.begin;
-    float between[TILE];
+    const tt_real *sum = (const tt_real *)call->sums[0] + part.begin;
+    tt_real between[TILE];
 
     (void)worker;
     for (int64_t s = 1; s < call->parts; s++) {
-        float *level = (float *)call->sums[s] + part.begin, *into = s == call->parts - 1 ? level : between;
+        tt_real *level = (tt_real *)call->sums[s] + part.begin, *into = s == call->parts - 1 ? level : between;
 
         tt_kernels()->add(into, level, sum, part.n);
         sum = into;
@@ -81,19 +89,19 @@ static void fold_run(const struct tt_step_call *call)
 
 static void fold_cost(const struct tt_step_call *call, struct tt_cost *ret_cost)
 {
-    ret_cost->bytes = ((double)call->parts + 1.0) * (double)sizeof(float) * (double)call->n; /* sources and the sum */
+    ret_cost->bytes = ((double)call->parts + 1.0) * (double)sizeof(tt_real) * (double)call->n; /* sources and the sum */
 }
 
 static void add_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
     struct tt_range part = tt_tile_range(call->n, TILE, tile);
-    const float *in = (const float *)call->in + part.begin;
-    float *out = (float *)call->out[0] + part.begin;
+    const tt_real *in = (const tt_real *)call->in + part.begin;
+    tt_real *out = (tt_real *)call->out[0] + part.begin;
 
     (void)worker;
     if (call->out[1])
-        tt_kernels()->add(out, (const float *)call->out[1] + part.begin, in, part.n);
+        tt_kernels()->add(out, (const tt_real *)call->out[1] + part.begin, in, part.n);
     else
         memcpy(out, in, (size_t)part.n * sizeof *out);
 }
@@ -103,8 +111,8 @@ static void add(const struct tt_step_call *call)
     tt_team_run(call->team, tt_div_up(call->n, TILE), add_tile, (void *)call);
 }
 
-const struct tt_step_row tt_step_op_add = {.name = "add", .run = add};
-const struct tt_step_row tt_step_op_fold = {.name = "fold", .run = fold_run, .cost = fold_cost};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_add) = {.name = "add", .run = add};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_fold) = {.name = "fold", .run = fold_run, .cost = fold_cost};
 
 /*
  * The conversions of mixed precision; see step.h.
@@ -136,14 +144,14 @@ static void narrow_tile(void *arg, int64_t tile, int worker)
     struct tt_range part = tt_tile_range(c->n, TILE, tile);
 
     (void)worker;
-    tt_kernels()->bf16_round((uint16_t *)c->to + part.begin, (const float *)c->from + part.begin, part.n);
+    tt_kernels()->bf16_round((uint16_t *)c->to + part.begin, (const tt_real *)c->from + part.begin, part.n);
 }
 
 static void round_here_tile(void *arg, int64_t tile, int worker)
 {
     const struct conversion *c = arg;
     struct tt_range part = tt_tile_range(c->n, TILE, tile);
-    float *data = (float *)c->to + part.begin;
+    tt_real *data = (tt_real *)c->to + part.begin;
     uint16_t rounded[TILE];
 
     (void)worker;
@@ -161,14 +169,14 @@ static void convert(struct tt_team *team, tt_tile_fn fn, const void *from, void 
 /* --- in place --- */
 
 /* Where the bfloat16 from `begin` on lie. A step covers the elements [begin, begin + (n - begin) / 2). */
-static char *half_at(float *whole, int64_t n, int64_t begin)
+static char *half_at(tt_real *whole, int64_t n, int64_t begin)
 {
     return tt_mixed_half(whole, n) + begin * (int64_t)sizeof(uint16_t);
 }
 
 static void narrow(const struct tt_step_call *call)
 {
-    float *whole = call->out[0];
+    tt_real *whole = call->out[0];
     int64_t n = call->n, begins[64], begin = 0;
     uint16_t tail[TAIL];
     int steps = 0;
@@ -201,7 +209,7 @@ static void fold_tile(void *arg, int64_t tile, int worker)
 {
     const struct tt_step_call *call = arg;
     struct tt_range part = tt_tile_range(call->n, FOLD_TILE, tile);
-    float stack[FOLD_DEPTH][FOLD_TILE];
+    tt_real stack[FOLD_DEPTH][FOLD_TILE];
     int depth = 0;
 
     (void)worker;
@@ -212,7 +220,7 @@ static void fold_tile(void *arg, int64_t tile, int worker)
         for (; carries > 0; carries--, depth--)
             tt_kernels()->add(stack[depth - 2], stack[depth - 2], stack[depth - 1], part.n);
     }
-    memcpy((float *)call->out[0] + part.begin, stack[0], (size_t)part.n * sizeof(float));
+    memcpy((tt_real *)call->out[0] + part.begin, stack[0], (size_t)part.n * sizeof(tt_real));
 }
 
 static void fold_halves(const struct tt_step_call *call)
@@ -220,8 +228,8 @@ static void fold_halves(const struct tt_step_call *call)
     tt_team_run(call->team, tt_div_up(call->n, FOLD_TILE), fold_tile, (void *)call);
 }
 
-const struct tt_step_row tt_step_op_round = {
+const struct tt_step_row TT_OF_TYPE(tt_step_op_round) = {
     .name = "round", .run = round_elsewhere, .cost = tt_step_cost, .floats = 1.5 /* one of them is a bfloat16 */};
-const struct tt_step_row tt_step_op_round_here = {.name = "round here", .run = round_here};
-const struct tt_step_row tt_step_op_narrow = {.name = "narrow", .run = narrow};
-const struct tt_step_row tt_step_op_fold_halves = {.name = "fold halves", .run = fold_halves};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_round_here) = {.name = "round here", .run = round_here};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_narrow) = {.name = "narrow", .run = narrow};
+const struct tt_step_row TT_OF_TYPE(tt_step_op_fold_halves) = {.name = "fold halves", .run = fold_halves};

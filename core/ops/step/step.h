@@ -45,7 +45,7 @@ struct tt_step_call {
     enum tt_step_op_id op;
     const void *in;
     void *out[4];
-    float *largest[2];
+    tt_real *largest[2];
     void *const *sums;          /* arrays that are added */
     int64_t parts;              /* the number of arrays, in sums or in `in` */
     int64_t n;                  /* elements of an array */
@@ -54,7 +54,7 @@ struct tt_step_call {
     int n_rows;
     const struct tt_rope *rope;
     const struct tt_scalars *scalars;
-    enum tt_dtype dtype; /* type of weights and moments: TT_F32 or TT_BF16 */
+    enum tt_dtype dtype; /* type of weights and moments: TT_F32 or TT_BF16; TT_F64: everything is in float64 */
     struct tt_team *team;
 };
 
@@ -80,12 +80,16 @@ struct tt_step_row {
     void (*update)(const struct tt_step_call *call, struct tt_update_part part);
 };
 
-#define TT_STEP_OP(id, row) extern const struct tt_step_row tt_step_op_##row;
+#define TT_STEP_OP(id, row) extern const struct tt_step_row TT_OF_TYPE(tt_step_op_##row);
 #include "core/ops/step/step.def"
 #undef TT_STEP_OP
 
-/** The row of a step op. */
+/** The row of a step op; the second function: in the copy for double. */
 const struct tt_step_row *tt_step_row(enum tt_step_op_id op);
+const struct tt_step_row *tt_step_row_f64(enum tt_step_op_id op);
+
+/** The row whose functions compute in the call's type: those compiled for double if that is TT_F64. */
+const struct tt_step_row *tt_step_row_of(const struct tt_step_call *call);
 
 /** `cost` of a row that has `numbers` or `floats`. */
 void tt_step_cost(const struct tt_step_call *call, struct tt_cost *ret_cost);

@@ -52,10 +52,11 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
                                                  int64_t elements)
 {
     const struct tt_purpose_row *row = tt_purpose_row(purpose);
+    const enum tt_dtype sums = tt_dtype_sums(lowering->param_dtype);
     const enum tt_dtype carried[] = {[TT_CARRIES_PARAMS] = lowering->param_dtype,
-                                     [TT_CARRIES_GRADS] = lowering->block > 1 ? TT_F32 : lowering->reduce_dtype,
-                                     [TT_CARRIES_SUMS] = TT_F32,
-                                     [TT_CARRIES_UPDATES] = TT_F32};
+                                     [TT_CARRIES_GRADS] = lowering->block > 1 ? sums : lowering->reduce_dtype,
+                                     [TT_CARRIES_SUMS] = sums,
+                                     [TT_CARRIES_UPDATES] = sums};
     const struct tt_unit *of = &lowering->layout->units[unit];
     struct tt_collective_desc desc = {.op = row->op, .dtype = carried[row->carries]};
 
@@ -63,7 +64,7 @@ struct tt_collective_desc tt_lowering_collective(const struct tt_lowering *lower
     if (row->carries == TT_CARRIES_PARAMS && of->packing)
         desc.dtype = TT_U8;
     if (row->carries == TT_CARRIES_GRADS && of->shard_group == TT_GROUP_EFSDP)
-        desc.dtype = TT_F32; /* sums over the rows of several ranks, which the ranks rounded before the addition */
+        desc.dtype = sums; /* sums over the rows of several ranks, which the ranks rounded before the addition */
     if (row->among == TT_AMONG_MATRIX && lowering->layout->groups[TT_GROUP_TP].n > 1)
         desc.group = TT_GROUP_MATRIX;
     desc.ranks = lowering->layout->groups[desc.group].n;
@@ -82,7 +83,8 @@ static bool happens(const struct tt_lowering *lowering, enum tt_purpose purpose,
 
     if (of_params && desc->dtype == TT_U8) /* packed rows are never rounded */
         return tt_collective_travels(desc);
-    return tt_collective_travels(desc) || desc->dtype != (of_params ? lowering->shard_dtype : TT_F32);
+    return tt_collective_travels(desc) ||
+           desc->dtype != (of_params ? lowering->shard_dtype : tt_dtype_sums(lowering->param_dtype));
 }
 
 bool tt_lowering_gathers(const struct tt_lowering *lowering, int unit)
@@ -376,7 +378,7 @@ static int begin_tied(struct tt_walk *w, const struct tt_instr *from, enum tt_pu
 
     begin.kind = TT_BEGIN;
     begin.purpose = purpose;
-    begin_transfer(w, begin, unit->shared_pp, TT_F32, w->program->buffers[buffer].bytes,
+    begin_transfer(w, begin, unit->shared_pp, tt_dtype_sums(w->in.param_dtype), w->program->buffers[buffer].bytes,
                    TT_TAG_TIED + from_last - TT_TAG_COLLECTIVE);
     tt_lower_operand(w, buffer);
     return w->program->n_instrs - 1;
@@ -583,10 +585,11 @@ static void add_sum(struct tt_executor *ex, const struct tt_instr *begin)
 {
     void *const *address = tt_running_address(ex, begin);
 
-    tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_ADD,
-                                              .in = address[0],
-                                              .out = {address[2], address[1]},
-                                              .n = begin->collective.bytes / (int64_t)sizeof(float)});
+    tt_running_step(ex,
+                    (struct tt_step_call){.op = TT_STEP_ADD,
+                                          .in = address[0],
+                                          .out = {address[2], address[1]},
+                                          .n = begin->collective.bytes / tt_dtype_sum_bytes(ex->program->param_dtype)});
 }
 
 /* " of layers.0.attention_norm" */

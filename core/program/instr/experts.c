@@ -62,7 +62,7 @@ int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from)
         tt_lower_operand(w, tt_lower_output(w, from, k));
     tt_lower_operand(w, tt_lower_made(w, TT_MEMORY_SCRATCH,
                                       routed.n_in * window_bytes(graph, node) +
-                                          tt_op_row(node->op)->scratch_bytes(graph, node, w->in.threads)));
+                                          tt_op_row_of(graph, node)->scratch_bytes(graph, node, w->in.threads)));
 out:
     return rc;
 }
@@ -270,17 +270,18 @@ static int run_count(struct tt_executor *ex, int i, struct tt_step *step)
     int producer = experts_of(ex->program, instr)->producer;
     int layer = tt_instr_graph(ex->program, instr)->nodes[producer].block;
     int64_t tokens = tt_value_rows(experts_of(ex->program, instr));
-    const float *losses = tt_running_address(ex, instr)[1];
+    const char *losses = tt_running_address(ex, instr)[1];
 
     (void)step;
     count.in = tt_running_address(ex, instr)[0];
     count.out[0] = tt_sums_loads(ex->state->sums) + (int64_t)layer * ex->program->layout->experts;
     tt_running_step(ex, count);
     for (int k = 0; losses && k < TT_ROUTER_LOSSES; k++)
-        tt_running_step(ex, (struct tt_step_call){.op = TT_STEP_SUM,
-                                                  .n = tokens,
-                                                  .in = losses + k * tokens,
-                                                  .out = {&ex->state->sums[TT_SUM_ROUTER + k]}});
+        tt_running_step(ex,
+                        (struct tt_step_call){.op = TT_STEP_SUM,
+                                              .n = tokens,
+                                              .in = losses + k * tokens * tt_dtype_sum_bytes(ex->program->param_dtype),
+                                              .out = {&ex->state->sums[TT_SUM_ROUTER + k]}});
     return 0;
 }
 
@@ -328,7 +329,8 @@ static int run_balance(struct tt_executor *ex, int i, struct tt_step *step)
         struct tt_step_call balance = balance_of(ex->program);
 
         balance.in = tt_sums_loads(ex->state->sums) + (int64_t)place->block * layout->experts;
-        balance.out[0] = (float *)ex->state->array[TT_STATE_PARAM][unit] + place->offset;
+        balance.out[0] = (char *)ex->state->array[TT_STATE_PARAM][unit] +
+                         place->offset * tt_dtype_sum_bytes(ex->program->param_dtype);
         balance.scalars = &step->scalars;
         tt_running_step(ex, balance);
     }

@@ -96,7 +96,7 @@ static int lower_run(struct tt_walk *w, const struct tt_instr *from)
 {
     const struct tt_graph *graph = tt_lower_graph(w, from);
     const struct tt_node *node = &graph->nodes[from->node];
-    const struct tt_op_row *row = tt_op_row(node->op);
+    const struct tt_op_row *row = tt_op_row_of(graph, node);
     int64_t scratch = row->scratch_bytes ? row->scratch_bytes(graph, node, w->in.threads) : 0;
     int rc = 0;
 
@@ -167,6 +167,12 @@ static int run_node(struct tt_executor *ex, int i, struct tt_step *step)
         TT_TRY(tt_device_synchronize(ex->stream));
         tt_running_examine(ex, instr, &call);
     }
+    if (ex->observer && ex->observer->value) {
+        TT_TRY(tt_device_synchronize(ex->stream));
+        for (int k = 0; k < call.node->n_out; k++)
+            if (call.node->out[k] != call.graph->token_loss) /* which several nodes may write */
+                ex->observer->value(ex->observer->arg, call.graph, call.node->out[k], instr->microbatch, call.out[k]);
+    }
 out:
     return rc;
 }
@@ -221,17 +227,26 @@ static int run_loss(struct tt_executor *ex, int i, struct tt_step *step)
 {
     const struct tt_instr *instr = &ex->program->instrs[i];
     struct tt_step_call sum = sum_of_losses(ex->program, instr);
+    int rc = 0;
 
     (void)step;
+    if (ex->observer && ex->observer->value) {
+        const struct tt_graph *graph = tt_instr_graph(ex->program, instr);
+
+        TT_TRY(tt_device_synchronize(ex->stream));
+        ex->observer->value(ex->observer->arg, graph, graph->token_loss, instr->microbatch,
+                            tt_running_address(ex, instr)[0]);
+    }
     sum.in = tt_running_address(ex, instr)[0];
     sum.out[0] = &ex->state->sums[TT_SUM_LOSS];
     tt_running_step(ex, sum);
     if (losses(ex->program, instr)->ndim == 2) {
-        sum.in = (const float *)sum.in + sum.n;
+        sum.in = (const char *)sum.in + sum.n * tt_dtype_sum_bytes(ex->program->param_dtype);
         sum.out[0] = &ex->state->sums[TT_SUM_Z_LOSS];
         tt_running_step(ex, sum);
     }
-    return 0;
+out:
+    return rc;
 }
 
 const struct tt_instr_row tt_instr_loss = {

@@ -217,8 +217,8 @@ static int lower_reduce(struct tt_walk *w, const struct tt_instr *from)
         for (int k = 0; k < layout->units[of.units[i]].n_grads; k++)
             tt_lower_operand(w, tt_lower_grad(w, sum_owner(w, from->microbatch, of.units[i]), of.units[i], k));
     for (int i = 0; i < of.n; i++) {
-        int result =
-            tt_lower_made(w, TT_MEMORY_GRAD, layout->units[of.units[i]].grad_elements * (int64_t)sizeof(float));
+        int result = tt_lower_made(w, TT_MEMORY_GRAD,
+                                   layout->units[of.units[i]].grad_elements * tt_dtype_sum_bytes(w->in.param_dtype));
 
         w->program->buffers[result].unit = of.units[i];
         tt_lower_operand(w, result);
@@ -318,7 +318,8 @@ static struct tt_step_call fold_of(const struct tt_program *program, const struc
 {
     int64_t bytes = program->buffers[program->operands[instr->operands]].bytes;
 
-    return (struct tt_step_call){.op = TT_STEP_FOLD, .parts = instr->n_operands, .n = bytes / (int64_t)sizeof(float)};
+    return (struct tt_step_call){
+        .op = TT_STEP_FOLD, .parts = instr->n_operands, .n = bytes / tt_dtype_sum_bytes(program->param_dtype)};
 }
 
 static int run_fold(struct tt_executor *ex, int i, struct tt_step *step)
@@ -386,7 +387,8 @@ static struct tt_step_call addition(const struct tt_program *program, const stru
     int parts = instr->n_operands / n_arrays(program->layout, instr->unit);
     int64_t bytes = program->buffers[program->operands[instr->operands + k * parts]].bytes;
 
-    return (struct tt_step_call){.op = TT_STEP_FOLD, .parts = parts, .n = bytes / (int64_t)sizeof(float)};
+    return (struct tt_step_call){
+        .op = TT_STEP_FOLD, .parts = parts, .n = bytes / tt_dtype_sum_bytes(program->param_dtype)};
 }
 
 static void cost_of_add(const struct tt_program *program, const struct tt_instr *instr, struct tt_instr_cost *cost)

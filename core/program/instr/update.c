@@ -21,7 +21,8 @@ static int lower_of_sum(struct tt_walk *w, const struct tt_instr *from)
 /* A part of a unit's finished sum, in elements. */
 static int part_of_sum(struct tt_walk *w, int unit, int64_t offset, int64_t n)
 {
-    return tt_lower_part(w, tt_lower_sum(w, unit), offset * (int64_t)sizeof(float), n * (int64_t)sizeof(float));
+    return tt_lower_part(w, tt_lower_sum(w, unit), offset * tt_dtype_sum_bytes(w->in.param_dtype),
+                         n * tt_dtype_sum_bytes(w->in.param_dtype));
 }
 
 /* Gradient k in a unit's finished sum. */
@@ -82,6 +83,13 @@ static int run_norm(struct tt_executor *ex, int i, struct tt_step *step)
     struct tt_step_call squares = squares_of(ex->program, instr);
 
     (void)step;
+    if (ex->observer) {
+        int rc = tt_device_synchronize(ex->stream);
+
+        if (rc < 0)
+            return rc;
+        ex->observer->gradients(ex->observer->arg, instr->unit, tt_running_address(ex, instr)[0]);
+    }
     if (tt_unit_replica(ex->program->layout, instr->unit).index > 0)
         return 0; /* only one rank adds each shard to the norm */
     squares.in = tt_running_address(ex, instr)[0];
@@ -160,14 +168,14 @@ static int run_clip(struct tt_executor *ex, int i, struct tt_step *step)
     if (ex->exchange.sum)
         TT_TRY(ex->exchange.sum(ex->exchange.ctx, (int64_t *)(void *)sums, tt_sums_shared_words(ex->program->layout)));
     step->loss_sum = sums[TT_SUM_LOSS];
-    step->loss = tt_exact_value(&sums[TT_SUM_LOSS]) * (double)step->scalars.inv_valid_tokens;
-    step->z_loss = tt_exact_value(&sums[TT_SUM_Z_LOSS]) * (double)step->scalars.inv_valid_tokens;
+    step->loss = tt_exact_value(&sums[TT_SUM_LOSS]) * step->scalars.inv_valid_tokens;
+    step->z_loss = tt_exact_value(&sums[TT_SUM_Z_LOSS]) * step->scalars.inv_valid_tokens;
     for (int k = 0; k < TT_ROUTER_LOSSES; k++)
-        step->router_losses[k] = tt_exact_value(&sums[TT_SUM_ROUTER + k]) * (double)step->scalars.inv_tokens;
+        step->router_losses[k] = tt_exact_value(&sums[TT_SUM_ROUTER + k]) * step->scalars.inv_tokens;
     step->grad_norm = sqrt(tt_exact_value(&sums[TT_SUM_SQUARES]));
-    step->scalars.clip = 1.0f;
+    step->scalars.clip = 1.0;
     if (step->max_norm > 0.0 && step->max_norm / (step->grad_norm + 1e-6) < 1.0)
-        step->scalars.clip = (float)(step->max_norm / (step->grad_norm + 1e-6));
+        step->scalars.clip = step->max_norm / (step->grad_norm + 1e-6);
     if (!isfinite(step->loss) || !isfinite(step->z_loss) || !isfinite(step->grad_norm))
         rc = tt_fail(TT_ENONFINITE, "%s is not finite",
                      !isfinite(step->loss)     ? "the loss"
@@ -273,7 +281,8 @@ static int lower_gather(struct tt_walk *w, const struct tt_instr *from)
         const struct tt_unit *unit = &w->in.layout->units[of.units[i]];
 
         for (int k = unit->first_matrix; k < unit->n_trained; k++) {
-            int whole = tt_lower_made(w, TT_MEMORY_PARAM_GRAD, ranks * unit->params[k].chunk * (int64_t)sizeof(float));
+            int whole = tt_lower_made(w, TT_MEMORY_PARAM_GRAD,
+                                      ranks * unit->params[k].chunk * tt_dtype_sum_bytes(w->in.param_dtype));
 
             w->program->buffers[whole].unit = of.units[i];
             w->update[unit->params[k].param] = whole;
@@ -302,9 +311,9 @@ const struct tt_purpose_row tt_purpose_gather_updates = {
 /* --- TT_MUON --- */
 
 /* Bytes at the beginning of the scratch memory for the assembled matrix; 0: the gather made it whole. */
-static int64_t assembled_bytes(const struct tt_unit_param *param)
+static int64_t assembled_bytes(const struct tt_unit_param *param, enum tt_dtype dtype)
 {
-    return param->blocks ? tt_arena_bytes(param->height * param->width * (int64_t)sizeof(float)) : 0;
+    return param->blocks ? tt_arena_bytes(param->height * param->width * tt_dtype_sum_bytes(dtype)) : 0;
 }
 
 static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
@@ -315,8 +324,9 @@ static int lower_muon(struct tt_walk *w, const struct tt_instr *from)
     tt_lower_begin(w, from);
     for (int k = unit->first_matrix; k < unit->n_trained; k++) {
         const struct tt_unit_param *param = &unit->params[k];
-        int64_t bytes =
-            assembled_bytes(param) + tt_orthogonalize_scratch_bytes(param->height, param->width, w->in.threads);
+        int64_t bytes = assembled_bytes(param, w->in.param_dtype) +
+                        tt_orthogonalize_scratch_bytes(param->height, param->width, w->in.threads) *
+                            (tt_dtype_sum_bytes(w->in.param_dtype) / (int64_t)sizeof(float));
         int *whole = &w->update[param->param];
 
         /* without a gather, the finished sum contains the whole matrices */
@@ -346,9 +356,10 @@ static void cost_of_muon(const struct tt_program *program, const struct tt_instr
         cost->work.flops += one.flops;
         cost->work.bytes += one.bytes;
         /* the update of this rank's part */
+        cost->work.bytes += (double)unit->params[k].chunk * (double)(2 * (int64_t)tt_dtype_size(program->shard_dtype) +
+                                                                     tt_dtype_sum_bytes(program->param_dtype));
         cost->work.bytes +=
-            (double)unit->params[k].chunk * (double)(2 * tt_dtype_size(program->shard_dtype) + sizeof(float));
-        cost->work.bytes += 2.0 * (double)assembled_bytes(&unit->params[k]); /* read and written */
+            2.0 * (double)assembled_bytes(&unit->params[k], program->param_dtype); /* read and written */
     }
 }
 
@@ -361,7 +372,7 @@ static int run_muon(struct tt_executor *ex, int i, struct tt_step *step)
     char *scratch = address[unit->n_trained - unit->first_matrix];
 
     for (int k = unit->first_matrix; k < unit->n_trained; k++) {
-        void *matrix = assembled_bytes(&unit->params[k]) ? scratch : address[k - unit->first_matrix];
+        void *matrix = assembled_bytes(&unit->params[k], p->param_dtype) ? scratch : address[k - unit->first_matrix];
         struct tt_step_call parts = {.op = TT_STEP_ASSEMBLE,
                                      .in = address[k - unit->first_matrix],
                                      .out = {matrix},
@@ -379,7 +390,7 @@ static int run_muon(struct tt_executor *ex, int i, struct tt_step *step)
         if (matrix == scratch)
             tt_running_step(ex, parts);
         whole.out[0] = matrix;
-        whole.out[1] = scratch + assembled_bytes(&unit->params[k]);
+        whole.out[1] = scratch + assembled_bytes(&unit->params[k], p->param_dtype);
         update.out[0] = ex->state->array[TT_STATE_PARAM][instr->unit];
         tt_running_step(ex, whole);
         tt_running_step(ex, update);
