@@ -405,7 +405,7 @@ static int64_t rows_at_once(const struct tt_weights *w, const struct tt_weight *
     return bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
 }
 
-/* Rows of doubles, in two passes. Nothing but Hugging Face's maps moves them, and adapters are not merged in float64. */
+/* Rows of doubles, in two passes. Only Hugging Face's maps move them, and adapters are not merged in float64. */
 static int read_doubles(struct tt_weights *w, const struct tt_weight *weight, int64_t row, int64_t n, double *data)
 {
     int64_t elements = n * tt_row_width(weight->ndim, weight->shape);

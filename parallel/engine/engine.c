@@ -779,6 +779,14 @@ struct tt_inputs tt_engine_validation_inputs(const struct tt_engine *e)
     return inputs_of(&e->validate.samples, 0);
 }
 
+/* A number rounded to float. gcc 12 leaves out the two conversions where it makes a vector of two numbers. */
+static double as_float(double number)
+{
+    volatile float rounded = (float)number;
+
+    return (double)rounded;
+}
+
 int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 {
     const struct tt_engine_options *o = &e->options;
@@ -786,8 +794,8 @@ int tt_engine_step(struct tt_engine *e, struct tt_step *step)
 
     step->scalars.inv_tokens = 1.0 / (step->tokens ? (double)step->tokens : all);
     if (o->param_dtype != TT_F64) { /* reported losses are multiplied by what the kernels multiply by */
-        step->scalars.inv_tokens = (double)(float)step->scalars.inv_tokens;
-        step->scalars.inv_valid_tokens = (double)(float)step->scalars.inv_valid_tokens;
+        step->scalars.inv_tokens = as_float(step->scalars.inv_tokens);
+        step->scalars.inv_valid_tokens = as_float(step->scalars.inv_valid_tokens);
     }
     shard_samples(&e->train.samples);
     return tt_executor_run(e->train.executor, step);

@@ -72,7 +72,7 @@ case_gradients_in_float32_are_near_them() {
     make_batch llama3
     run $reference --weights "$golden/llama3" --batch llama3.safetensors --dtype float32 --out narrow
     expect_ok
-    python3 -c "import reference; reference.check('$golden/llama3', 'narrow', 2e-6)" >log 2>&1 || not_as "$(cat log)"
+    python3 -c "import reference; reference.check('$golden/llama3', 'narrow', 4e-6)" >log 2>&1 || not_as "$(cat log)"
 }
 
 case_the_bits_do_not_depend_on_the_ranks() {

@@ -370,7 +370,8 @@ def op_table_is_sorted_by_file():
     homes = {}
     for source in tree.c_files():
         if source.startswith("core/ops/"):
-            for name in re.findall(r"^const struct \w+ (?:TT_OF_TYPE\()?tt_op_(\w+)\)? = ", tree.text(source), flags=re.MULTILINE):
+            for name in re.findall(r"^const struct \w+ (?:TT_OF_TYPE\()?tt_op_(\w+)\)? = ", tree.text(source),
+                                   flags=re.MULTILINE):
                 homes.setdefault(name, []).append(source)
     for number, line in tree.lines(path):
         match = re.match(r"TT_OP\((\w+), (\w+)\)", line)
