@@ -183,9 +183,8 @@ static int write_gradients(struct run *r, const char *folder)
 static int write_weights(struct run *r, const char *folder)
 {
     struct group g = {.run = r, .folder = folder};
-    struct tt_state *state = tt_engine_state(r->s->engine); /* waits for the step */
 
-    (void)state;
+    (void)tt_engine_state(r->s->engine); /* waits for the step */
     return write_group(&g, r->saver.tensors.whole.model);
 }
 
@@ -199,7 +198,6 @@ static int write_moment(struct run *r, int moment, const char *folder)
     char *suffix = tt_format(".%s", row->moments[moment]);
     struct group g = {.run = r, .folder = folder, .suffix = suffix, .trained = true};
     struct tt_ckpt_chunk *chunk = chunks_of(r, tt_state_dtype(array, s->job.engine.shard_dtype));
-    void *zeros = NULL;
     int rc;
 
     for (int p = 0; p < s->job.model->n_params; p++) {
@@ -210,7 +208,6 @@ static int write_moment(struct run *r, int moment, const char *folder)
                             : tt_state_at(tt_engine_state(s->engine), array, unit, tt_layout_param(layout, p));
     }
     rc = write_group(&g, chunk);
-    tt_free(zeros);
     tt_free(chunk);
     tt_free(suffix);
     return rc;
@@ -443,13 +440,6 @@ static int put_summary(const struct run *r)
 
 /* --- the steps --- */
 
-static int count_valid(const struct run *r, const struct tt_train_step *done, int64_t *ret_valid)
-{
-    *ret_valid = (int64_t)(1.0 / done->step.scalars.inv_valid_tokens + 0.5);
-    (void)r;
-    return 0;
-}
-
 static int run_step(struct run *r)
 {
     const struct tt_setup *s = r->s;
@@ -471,7 +461,7 @@ static int run_step(struct run *r)
     TT_TRY(write_gradients(r, gradients));
     TT_TRY(write_weights(r, weights));
     TT_TRY(write_optimizer(r, optimizer));
-    TT_TRY(count_valid(r, &done, &valid));
+    valid = (int64_t)(1.0 / done.step.scalars.inv_valid_tokens + 0.5);
     if (s->comm->rank == 0)
         rc = add_norms(gradients, norms);
     TT_TRY(tt_comm_agree(s->comm, rc));
