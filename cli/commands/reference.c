@@ -155,7 +155,7 @@ out:
 const struct tt_command tt_command_reference = {
     .name = "reference",
     .arguments = "--config FILE --weights PATH --out DIR",
-    .summary = "gradients, losses and weights of a step, to compare other trainers with",
+    .summary = "gradients of a step, to compare other trainers with",
     .usage = usage,
     .options = options,
     .run_ranks = reference,
