@@ -320,7 +320,7 @@ static void dropout_tile(const struct tt_call *call, struct tt_range part)
     }
 }
 
-const struct tt_op_row tt_op_dropout = {
+const struct tt_op_row TT_OF_TYPE(tt_op_dropout) = {
     .name = "dropout",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
     .out = {TT_TYPE_COMPUTE},

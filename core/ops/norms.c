@@ -549,7 +549,7 @@ static struct tt_row_sums dora_sums(const struct tt_graph *graph, const struct t
                                 .block = dora_block};
 }
 
-const struct tt_op_row tt_op_row_squares = {
+const struct tt_op_row TT_OF_TYPE(tt_op_row_squares) = {
     .name = "row_squares",
     .weight = TT_WEIGHT_MATMUL,
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE},
@@ -563,7 +563,7 @@ const struct tt_op_row tt_op_row_squares = {
     .scratch_bytes = squares_scratch,
 };
 
-const struct tt_op_row tt_op_dora = {
+const struct tt_op_row TT_OF_TYPE(tt_op_dora) = {
     .name = "dora",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE},
@@ -578,7 +578,7 @@ const struct tt_op_row tt_op_dora = {
     .alias = {1},
 };
 
-const struct tt_op_row tt_op_dora_bwd = {
+const struct tt_op_row TT_OF_TYPE(tt_op_dora_bwd) = {
     .name = "dora_bwd",
     .in = {TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_COMPUTE, TT_TYPE_F32, TT_TYPE_COMPUTE, TT_TYPE_F32},
     .out = {TT_TYPE_COMPUTE, TT_TYPE_F32},
