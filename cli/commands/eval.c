@@ -499,7 +499,7 @@ out:
 const struct tt_command tt_command_eval = {
     .name = "eval",
     .arguments = "PATH [--dataset NAME]",
-    .summary = "loss and perplexity of a checkpoint or another model on data, or its score on tasks",
+    .summary = "loss of a model on data, or its score on tasks",
     .usage = usage,
     .options = options,
     .run_ranks = eval,

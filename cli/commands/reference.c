@@ -119,11 +119,27 @@ out:
     return rc;
 }
 
+static void print_steps(const struct tt_args *args, const char *out, const json_t *steps)
+{
+    const json_t *step;
+    size_t i;
+
+    if (tt_args_has(args, "json")) {
+        tt_cli_print_line(json_pack("{s:s, s:I}", "out", out, "steps", (json_int_t)json_array_size(steps)));
+        return;
+    }
+    json_array_foreach((json_t *)(uintptr_t)steps, i, step)
+        tt_print("%s/step-%" PRId64 ": loss %.9g, grad_norm %.9g, %" PRId64 " tokens\n", out, tt_cli_int(step, "step"),
+                 json_number_value(json_object_get(step, "loss")),
+                 json_number_value(json_object_get(step, "grad_norm")), tt_cli_int(step, "tokens"));
+}
+
 static int reference(struct tt_comm *comm, void *args)
 {
     struct run r = {.args = args};
     struct tt_reference_options o = {.out = tt_args_last(args, "out")};
     const char *names = tt_args_last(args, "names");
+    json_t *steps = NULL;
     int rc = 0;
 
     TT_TRY(tt_comm_agree(comm, read_options(&r)));
@@ -136,15 +152,13 @@ static int reference(struct tt_comm *comm, void *args)
     }
     o.steps = (int)r.steps;
     o.titan_names = names && strcmp(names, "titan") == 0;
-    TT_TRY(tt_reference_run(&r.setup, &o));
+    TT_TRY(tt_reference_run(&r.setup, &o, &steps));
     if (comm->rank == 0) {
-        if (tt_args_has(args, "json"))
-            tt_cli_print_line(json_pack("{s:s, s:I}", "out", o.out, "steps", (json_int_t)r.steps));
-        else
-            tt_print("%s: %" PRId64 " step%s\n", o.out, r.steps, r.steps == 1 ? "" : "s");
+        print_steps(args, o.out, steps);
         rc = tt_cli_finish();
     }
 out:
+    json_decref(steps);
     rc = r.cfg ? tt_config_locate(r.cfg, rc) : rc;
     tt_setup_release(&r.setup);
     tt_reference_batch_release(&r.batch);

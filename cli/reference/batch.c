@@ -85,6 +85,21 @@ static const struct {
     enum tt_dtype dtype;
 } numpy_types[] = {{"<i8", TT_I64}, {"<i4", TT_I32}, {"<u4", TT_U32}, {"<u2", TT_U16}, {"<i2", TT_I16}, {"|u1", TT_U8}};
 
+/* The number of dimensions of a shape such as "2, 16)" or "16,)"; 0 unless it is 1 or 2. */
+static int read_shape(const char *text, long long *rows, long long *width)
+{
+    char *end;
+
+    *rows = strtoll(text, &end, 10);
+    if (end == text || *end != ',')
+        return 0;
+    if (end[1] == ')')
+        return 1;
+    text = end + 1;
+    *width = strtoll(text, &end, 10);
+    return end != text && *end == ')' ? 2 : 0;
+}
+
 /* The header is the text of a Python dictionary: {'descr': '<i8', 'fortran_order': False, 'shape': (2, 16), }. */
 static int read_npy(const char *path, struct tt_reference_batch *b)
 {
@@ -107,7 +122,7 @@ static int read_npy(const char *path, struct tt_reference_batch *b)
         if (strstr(header, numpy_types[i].descr))
             dtype = numpy_types[i].dtype;
     shape = strstr(header, "'shape': (");
-    fields = shape ? sscanf(shape, "'shape': (%lld, %lld)", &rows, &width) : 0;
+    fields = shape ? read_shape(shape + strlen("'shape': ("), &rows, &width) : 0;
     if (fields == 1) {
         width = rows;
         rows = 1;

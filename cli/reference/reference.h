@@ -40,8 +40,10 @@ struct tt_reference_options {
 
 /**
  * Loads the weights and trains the steps. Writes the files of titan-reference(1) into a new folder. Collective.
+ *   ret_steps  what reference.json says of each step; the caller releases it
  * TT_EUSAGE if the folder exists and is not empty; otherwise the errors of a run.
  */
-int tt_reference_run(const struct tt_setup *setup, const struct tt_reference_options *options) TT_MUST_CHECK;
+int tt_reference_run(const struct tt_setup *setup, const struct tt_reference_options *options,
+                     json_t **ret_steps) TT_MUST_CHECK;
 
 #endif

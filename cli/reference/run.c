@@ -557,7 +557,7 @@ static int finish(const struct run *r)
     return rc < 0 ? rc : tt_folder_remove(r->work);
 }
 
-int tt_reference_run(const struct tt_setup *setup, const struct tt_reference_options *options)
+int tt_reference_run(const struct tt_setup *setup, const struct tt_reference_options *options, json_t **ret_steps)
 {
     struct run r = {.s = setup, .o = options, .work = tt_format("%s/.work", options->out)};
     int rc = 0;
@@ -568,7 +568,8 @@ int tt_reference_run(const struct tt_setup *setup, const struct tt_reference_opt
         TT_TRY(run_step(&r));
     tt_ckpt_store_close(r.store);
     r.store = NULL;
-    rc = tt_comm_agree(setup->comm, setup->comm->rank == 0 ? finish(&r) : 0);
+    TT_TRY(tt_comm_agree(setup->comm, setup->comm->rank == 0 ? finish(&r) : 0));
+    *ret_steps = json_incref(r.steps);
 out:
     close_run(&r);
     return rc;

@@ -21,11 +21,9 @@ typedef int64_t tt_real_bits;
 #define TT_REAL_BITS_MAX INT64_MAX
 #define TT_REAL_TYPE     TT_F64
 #define TT_REAL_MAX      DBL_MAX
-#define tt_sqrt(x)       sqrt(x)
-#define tt_fabs(x)       fabs(x)
 #define TT_OF_TYPE(name) name##_f64
 
-/* Names that are also those of structs. */
+/* NOLINTBEGIN(readability-identifier-naming): names of functions. Names that are also those of structs: */
 #define tt_gemv(...)                 tt_gemv_f64(__VA_ARGS__)
 #define tt_kernels(...)              tt_kernels_f64(__VA_ARGS__)
 #define tt_matmul(...)               tt_matmul_f64(__VA_ARGS__)
@@ -105,6 +103,7 @@ typedef int64_t tt_real_bits;
 #define tt_update_next                 tt_update_next_f64
 #define tt_update_random               tt_update_random_f64
 #define tt_update_run                  tt_update_run_f64
+/* NOLINTEND(readability-identifier-naming) */
 
 #else
 
@@ -113,10 +112,18 @@ typedef int32_t tt_real_bits;
 #define TT_REAL_BITS_MAX INT32_MAX
 #define TT_REAL_TYPE     TT_F32
 #define TT_REAL_MAX      FLT_MAX
-#define tt_sqrt(x)       sqrtf(x)
-#define tt_fabs(x)       fabsf(x)
 #define TT_OF_TYPE(name) name
 
 #endif
+
+static inline tt_real tt_sqrt(tt_real x)
+{
+    return sizeof x == sizeof(float) ? (tt_real)sqrtf((float)x) : (tt_real)sqrt((double)x);
+}
+
+static inline tt_real tt_fabs(tt_real x)
+{
+    return x < 0 ? -x : x;
+}
 
 #endif

@@ -576,7 +576,7 @@ static int set_attr(const struct pass *p, const struct form *form, const struct 
         attr->parts.block = p->peers.index;
     }
     if (node->op == TT_OP_DROPOUT && form->out == COLUMNS)
-        attr->dropout.first_column = p->peers.index * (p->grains / p->peers.n) * tt_grain_or(&attr->in, 0);
+        attr->dropout.first_column = (int64_t)p->peers.index * (p->grains / p->peers.n) * tt_grain_or(&attr->in, 0);
     if (shared && (node->op == TT_OP_ROUTER || (node->op == TT_OP_DROPOUT && form->out == ROWS)))
         attr->first_row += p->peers.index * (tt_value_rows(x) / p->peers.n);
     attr->partial = (form->out == TERM || form->out == SUM) && shared;

@@ -597,7 +597,7 @@ out:
 static void wrong_use_is_an_internal_error(void **state)
 {
     expect_run(2, unequal_lists, TT_EINTERNAL, "member 1 of 2 has 8 bytes, a shard 16");
-    expect_run(2, odd_floats, TT_EINTERNAL, "not whole, aligned floats");
+    expect_run(2, odd_floats, TT_EINTERNAL, "not whole, aligned numbers");
     expect_run(2, begin_twice, TT_EINTERNAL, "begun twice");
 }
 

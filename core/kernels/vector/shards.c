@@ -298,12 +298,12 @@ void TT_ISA(tt_row_squares)(float *sum, const float *w, const float *a, const fl
     for (; i + LANES * PARTS <= width; i += LANES * PARTS) {
         vs v[PARTS];
 
-        for (int j = 0; j < PARTS; j++)
+        for (int64_t j = 0; j < PARTS; j++)
             v[j] = vs_load(w + i + j * LANES);
         for (int64_t k = 0; k < rank; k++)
-            for (int j = 0; j < PARTS; j++)
+            for (int64_t j = 0; j < PARTS; j++)
                 v[j] = vs_fma(vs_set(b[k]), vs_load(a + k * stride + i + j * LANES), v[j]);
-        for (int j = 0; j < PARTS; j++)
+        for (int64_t j = 0; j < PARTS; j++)
             squares = vs_fma(v[j], v[j], squares);
     }
     for (; i < width; i += LANES) {
