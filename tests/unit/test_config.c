@@ -91,11 +91,11 @@ static void ranges_offer_only_what_is_built(void **state)
 {
     static const char *const wanted[][2] = {
         {"training.dataset",
-         "kjv|kjv_validation|text|jsonl|parquet|arrow|jsonl_sft|tokens|tokens_u16|[{name, dataset, dataset_path, text_field, "
-         "weight}, ...]"},
+         "kjv|kjv_validation|text|jsonl|parquet|arrow|jsonl_sft|tokens|tokens_u16|[{name, dataset, dataset_path, "
+         "text_field, weight}, ...]"},
         {"validation.dataset",
-         "kjv|kjv_validation|text|jsonl|parquet|arrow|jsonl_sft|tokens|tokens_u16|[{name, dataset, dataset_path, text_field, "
-         "weight}, ...], or null"},
+         "kjv|kjv_validation|text|jsonl|parquet|arrow|jsonl_sft|tokens|tokens_u16|[{name, dataset, dataset_path, "
+         "text_field, weight}, ...], or null"},
         {"training.dtype", "float32|bfloat16"},
         {"checkpoint.filter", "replica0|rank0"},
         {"training.mixed_precision_param", "float32|bfloat16"},

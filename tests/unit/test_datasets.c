@@ -124,8 +124,8 @@ static const struct {
 } faults[] = {
     {"training:\n  dataset: []\n", "t.yaml:2:12: training.dataset: the list is empty"},
     {"training:\n  dataset: {dataset: kjv}\n",
-     "t.yaml:2:12: training.dataset: expected one of kjv, kjv_validation, text, jsonl, parquet, arrow, jsonl_sft, tokens, tokens_u16, "
-     "found a mapping"},
+     "t.yaml:2:12: training.dataset: expected one of kjv, kjv_validation, text, jsonl, parquet, arrow, jsonl_sft, "
+     "tokens, tokens_u16, found a mapping"},
     {"training:\n  dataset:\n  - kjv\n  - {dataset: kjv, wieght: 2}\n",
      "t.yaml:4:20: training.dataset: entry 2: unknown key 'wieght'\nhelp: did you mean 'weight'? the keys of an entry "
      "are name, dataset, dataset_path, text_field, weight"},
