@@ -291,11 +291,11 @@ void TT_ISA(tt_lookup_4bit)(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tab
 void TT_ISA(tt_row_squares)(float *sum, const float *w, const float *a, const float *b, int64_t rank, int64_t stride,
                             int64_t width)
 {
-    enum { LANES = 16, PARTS = 4 };
+    enum { LANES = 16, PARTS = 4, AT_ONCE = LANES * PARTS };
     vs squares = vs_zero();
     int64_t i = 0;
 
-    for (; i + LANES * PARTS <= width; i += LANES * PARTS) {
+    for (; i + AT_ONCE <= width; i += AT_ONCE) {
         vs v[PARTS];
 
         for (int64_t j = 0; j < PARTS; j++)
