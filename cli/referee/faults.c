@@ -436,7 +436,7 @@ static int find_precision(struct tt_look *look)
 
 /* --- single kinds of parameters --- */
 
-/* Counts the bad gradients, and those of them with a role of the set. */
+/* Counts the bad gradients, and the ones among them whose role is in the set. */
 static int count_roles(const struct tt_look *look, unsigned roles, int *ret_bad)
 {
     int n = 0;

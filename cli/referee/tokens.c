@@ -216,7 +216,7 @@ static int find_labels(struct tt_look *look)
 
 /*
  * The rows of the embedding that are zero in B only belong to tokens that B did not see. If these are the tokens of
- * some sequences, the sum over data-parallel ranks or microbatches is missing; if they are those of some places of all
+ * some sequences, the sum over data-parallel ranks or microbatches is missing; if they stand at some places of all
  * sequences, that over context-parallel ranks.
  */
 static bool are_seen(const struct tt_dump_ids *inputs, const struct tt_pair *p, bool by_row, int64_t *ret_whole)
