@@ -99,7 +99,7 @@ static void release(struct matrices *a, struct matrices *b)
 }
 
 /* Reads the matrices of a layer; without weights, weight[0] or weight[1] stays NULL. */
-static int read(const struct tt_look *look, const int pair[2], struct matrices *a, struct matrices *b)
+static int read_pair(const struct tt_look *look, const int pair[2], struct matrices *a, struct matrices *b)
 {
     int rc = 0;
 
@@ -149,7 +149,7 @@ int tt_rotary_find(struct tt_look *look)
 
         if (pair[0] < 0 || pair[1] < 0)
             continue;
-        TT_TRY(read(look, pair, &a, &b));
+        TT_TRY(read_pair(look, pair, &a, &b));
         if (a.weight[0] && a.weight[1] && a.rows[1] > 0) {
             head = head ? head : head_of(&a, &layout);
             if (head == 0)
