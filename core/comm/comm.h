@@ -214,7 +214,7 @@ enum tt_tag {
     TT_TAG_LOAD, /* parts of tensors on their way from the rank that read them (checkpoint/load) */
     TT_TAG_COLLECTIVE, /* the first tag of collectives; lowering numbers them (tt_collective_desc.tag) */
     TT_TAG_COLLECTIVE_LAST = 12284,
-    TT_TAG_EXPERTS,          /* rows of expert-parallel experts; see core/program/instr/experts.c */
+    TT_TAG_EXPERTS,          /* rows of expert-parallel experts; see core/program/instr/nodes.c */
     TT_TAG_EXCHANGE,         /* the first tag of exchanges inside a layer; see core/program/instr/collective.c */
     TT_TAG_BOUNDARY = 16382, /* the first tag of values between the stages of a pipeline; see the same file */
     TT_TAG_TIED = 32766,     /* the sum of a tied weight's gradient from the first stage; next tag: from the last */

@@ -49,7 +49,7 @@ int tt_graph_divide(const struct tt_graph *whole, const struct tt_divisions *div
 /**
  * Expert parallelism: splits the experts of every layer over ranks with different tokens, or with blocks of the same
  * tokens (struct tt_token_parts). A rank holds the weights of its own experts. One node (EXPERTS_FFN) replaces the
- * feed-forwards; the instruction that runs it exchanges rows between ranks (core/program/instr/experts.c). The bits are
+ * feed-forwards; the instruction that runs it exchanges rows between ranks (core/program/instr/nodes.c). The bits are
  * those of one rank with all experts.
  */
 struct tt_experts_division {

@@ -119,9 +119,6 @@ static inline int tt_lower_sum(const struct tt_walk *w, int unit)
 
 /* instr/nodes.c, experts.c */
 
-/** Adds the instruction for a node whose experts are shared by ranks. */
-int tt_lower_experts(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
-
 /** Adds the inputs of an instruction's node as operands of the newest instruction. */
 int tt_lower_inputs(struct tt_walk *w, const struct tt_instr *from) TT_MUST_CHECK;
 
@@ -213,13 +210,6 @@ bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n);
 
 /** Gives a step op to the stream. */
 void tt_running_step(struct tt_executor *executor, struct tt_step_call call);
-
-/** The run of an instruction's node, with operands as for TT_RUN. */
-struct tt_call tt_running_call(const struct tt_executor *ex, const struct tt_instr *instr, const struct tt_step *step);
-
-/** In explain: notes the node's first output that contains a value that is not finite. The stream must have run the
- * node. */
-void tt_running_examine(struct tt_executor *ex, const struct tt_instr *instr, const struct tt_call *call);
 
 /** The place of an instruction's node in the step (struct tt_bad_value). */
 int64_t tt_running_order(const struct tt_executor *ex, const struct tt_instr *instr);

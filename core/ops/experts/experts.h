@@ -132,7 +132,7 @@ int64_t tt_pairs_sums_floats(const struct tt_attr *attr, const struct tt_pair_pr
 /**
  * The feed-forward op of experts that are spread over ranks, which exchange its rows (ffn.c). A program runs such a
  * node differently: it fetches the rows of all ranks for this rank's experts, one window at a time, runs the node on
- * each window, and returns the rows of its output (core/program/instr/experts.c).
+ * each window, and returns the rows of its output (core/program/instr/nodes.c).
  */
 
 /* The rows that a node sends to the ranks of the experts, and the rows that it gets back: indices of its inputs and of

@@ -130,11 +130,6 @@ const char *tt_instr_op_name(const struct tt_program *program, const struct tt_i
 /** Appends "run layers.3.attention.o (linear) of microbatch 1". */
 void tt_instr_text(const struct tt_program *program, int instr, struct tt_text *out);
 
-/* For rows of instructions that run a node: forward or backward; the text " layers.3.attention.o (linear)". */
-enum tt_phase tt_phase_of_node(const struct tt_program *program, const struct tt_instr *instr);
-const char *tt_op_of_node(const struct tt_program *program, const struct tt_instr *instr);
-void tt_name_of_node(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
-
 /** Appends " to stage 1" for a transfer between stages. */
 void tt_transfer_text(const struct tt_program *program, const struct tt_instr *instr, struct tt_text *out);
 
