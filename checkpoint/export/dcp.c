@@ -10,7 +10,6 @@
 #include "checkpoint/dcp/item.h"
 #include "checkpoint/dcp/metadata.h"
 #include "checkpoint/dcp/scan.h"
-#include "checkpoint/dcp/zip.h"
 #include "checkpoint/export/internal.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/state.h"
