@@ -11,7 +11,29 @@
 #include "checkpoint/steps/store.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/comm/comm.h"
 #include "core/os/team.h"
+#include "parallel/layout/mesh.h"
+
+/**
+ * Checks that ranks with copies of the same parts have the same bits: replicas, ranks along tp for tensors that tensor
+ * parallelism does not split, and all ranks of a stage for buffers, such as the biases of experts. These ranks compute
+ * the same sums in the same order, so a difference is a fault of a machine or of titan, and all later training is
+ * wrong.
+ *
+ * Ranks compare the digests (checkpoint/format/digest.h) of their parts: one word per rank, and the digests of all
+ * tensors only if the words differ. A digest is a sum over elements, so elements that were summed for another purpose
+ * need not be read again.
+ */
+
+/** Elements [begin, end) of a rank's packed part of a tensor, which have been summed elsewhere. */
+struct tt_summed {
+    int64_t begin, end;
+};
+
+/** Sums and compares: reads all of this rank's parts. Does nothing if there are no copies. */
+int tt_replicas_check(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
+                      struct tt_team *team) TT_MUST_CHECK;
 
 /**
  * A checkpoint to save. meta is written to manifest.json unchanged. It must have the integer "step" and should have

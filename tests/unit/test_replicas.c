@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "checkpoint/save/replicas.h"
+#include "checkpoint/save/save.h"
 #include "core/math/box.h"
 #include "parallel/layout/placement.h"
 #include "tests/help/mesh.h"

@@ -9,7 +9,6 @@
 
 #include "checkpoint/durable/patience.h"
 #include "checkpoint/export/export.h"
-#include "checkpoint/save/replicas.h"
 #include "checkpoint/save/save.h"
 #include "checkpoint/steps/steps.h"
 #include "core/base/error.h"
