@@ -10,7 +10,7 @@
 #include "core/kernels/kernels.h"
 #include "core/os/machine.h"
 #include "trainer/job/predict.h"
-#include "trainer/start/changed.h"
+#include "trainer/start/start.h"
 #include "trainer/step/validation.h"
 
 const char *tt_plural(int64_t n)

@@ -6,9 +6,22 @@
 #include <stdint.h>
 
 #include "checkpoint/load/load.h"
+#include "core/base/text.h"
+#include "trainer/job/setup.h"
 #include "trainer/save/saver.h"
-#include "trainer/start/changed.h"
 #include "trainer/step/step.h"
+
+/* The changes since the step from which a run continues. */
+struct tt_changes {
+    int64_t step;       /* -1: the run does not continue */
+    int64_t batch;      /* sequences per step in the run that saved the step; 0: not known */
+    int64_t microbatch; /* sequences per microbatch in that run; 0: not known */
+    json_t *keys;       /* {path: [before, now]}; NULL: the run does not continue */
+};
+
+/** Appends lines of the banner: the changes since the step from which the run continues, and whether they change its
+ * losses. */
+void tt_changed_text(const struct tt_setup *setup, const struct tt_changes *since, struct tt_text *out);
 
 /** The origin of this start: the run's own newest checkpoint, other weights, or random ones. */
 struct tt_start {
