@@ -19,7 +19,7 @@
 #include "core/base/mem.h"
 #include "core/optim/optim.h"
 #include "core/os/file.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 
 /*
  * Writes a folder of PyTorch's torch.distributed.checkpoint, as one rank would: archives in files __0_N.distcp, and

@@ -19,7 +19,7 @@
 #include "core/models/gguf.h"
 #include "core/models/model_json.h"
 #include "core/os/file.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 
 /* --- which model --- */
 

@@ -13,7 +13,7 @@
 #include "core/kernels/kernels.h"
 #include "core/math/packing.h"
 #include "core/math/round.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 
 /* --- rules that replace the family's --- */
 

@@ -21,7 +21,7 @@
 #include "core/comm/comm.h"
 #include "core/models/lora.h"
 #include "core/os/file.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 
 int reference_check(int rc)
 {

@@ -15,7 +15,7 @@
 #include "core/base/mem.h"
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 #include "tests/help/mesh.h"
 
 enum { NAME_BYTES = 160 };

@@ -14,7 +14,7 @@
 
 #include "core/base/mem.h"
 #include "core/comm/comm.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

@@ -15,7 +15,7 @@
 
 #include "core/math/rng.h"
 #include "parallel/fsdp/fsdp.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"
 

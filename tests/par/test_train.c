@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "core/base/mem.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 #include "tests/help/threads.h"
 #include "tests/par/fixture.h"
 #include "tests/par/train_job.h"

@@ -20,7 +20,6 @@
 #include "core/passes/autodiff.h"
 #include "core/program/instr/instr.h"
 #include "parallel/fsdp/fsdp.h"
-#include "parallel/layout/patterns.h"
 #include "parallel/layout/units.h"
 #include "tests/help/mesh.h"
 

@@ -14,7 +14,6 @@
 #include "core/base/mem.h"
 #include "core/math/bf16.h"
 #include "parallel/layout/init.h"
-#include "parallel/layout/patterns.h"
 #include "parallel/layout/placement.h"
 #include "parallel/layout/units.h"
 #include "tests/help/mesh.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/mem.h"
 #include "model_help.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 
 static struct tt_model *make(const char *name)
 {

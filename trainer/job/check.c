@@ -13,7 +13,6 @@
 #include "core/data/source.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init.h"
-#include "parallel/layout/patterns.h"
 #include "parallel/layout/units.h"
 #include "trainer/job/job.h"
 

@@ -18,7 +18,7 @@
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init.h"
-#include "parallel/layout/patterns.h"
+#include "parallel/layout/units.h"
 #include "trainer/job/adapter.h"
 #include "trainer/job/job.h"
 
