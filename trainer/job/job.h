@@ -16,10 +16,16 @@
 #include "parallel/pipeline/split.h"
 #include "parallel/planner/cost.h"
 
-/* --- the model that a configuration describes --- */
+/** Whether a path is a folder of adapters in PEFT's format: it has an adapter_config.json. */
+bool tt_job_is_adapter(const char *path);
 
-/** Whether nobody set the value: it is a default, or comes from the built-in run. */
-bool tt_job_is_default(const struct tt_config *cfg, enum tt_key key);
+/**
+ * The weights to start from; NULL: random ones. If the run begins from adapters of PEFT, the weights to which these
+ * belong. Of the configuration.
+ */
+const char *tt_job_initial_weights(const struct tt_config *cfg);
+
+/* --- the model that a configuration describes --- */
 
 /**
  * If the weights to start from are in a Hugging Face folder, sets the keys that the user did not set: the format of the

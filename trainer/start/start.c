@@ -21,7 +21,7 @@
 #include "core/base/text.h"
 #include "core/os/file.h"
 #include "trainer/data/data.h"
-#include "trainer/job/adapter.h"
+#include "trainer/job/job.h"
 #include "trainer/job/tensors.h"
 #include "trainer/run/folder.h"
 #include "trainer/start/base.h"
