@@ -85,6 +85,23 @@ case_scaling_has_the_measured_sign() {
         'row["llama3-405b-16384-cp1"]["predicted_s"] * 2 > row["llama3-405b-8192-cp1"]["predicted_s"]'
 }
 
+# Eager and compiled blocks run the same products (torchtitan PR 1690 measured both on one machine), so of two stacks of
+# the same year the eager one is slower.
+case_a_compiler_makes_no_job_slower() {
+    for model in llama3.1-8b qwen3-4b; do
+        for of in h100-sxm:2025 h100-hbm2e:2025 b200:2025 mi300x:2025 h100-hbm2e:2024; do
+            for kind in eager compile; do
+                run estimate --model $model --machine "${of%:*}" --ranks 64 --json \
+                    --stack "$(echo "torchtitan-$kind-${of#*:}" | sed s/-2024//)"
+                expect_ok
+                mv out $kind.json
+            done
+            python3 -c 'import json; e, c = (json.load(open(k + ".json"))["jobs"][0]["step_s"] for k in ("eager", "compile"))
+assert 1.02 * c < e < 1.4 * c, (e, c)' || not_as "$model on $of"
+        done
+    done
+}
+
 case_every_excluded_row_has_its_reason() {
     run estimate --backtest
     expect_ok

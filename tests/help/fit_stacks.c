@@ -2,11 +2,13 @@
  *
  * fit_stacks [CSV]: fits the stacks to the rows of a table of measured runs, or of the built-in ones, and compares the
  * result with the built-in numbers, which this program computed. A line for each stack with rows; exit status 1 if a
- * number differs. Each stack has at most four fitted numbers.
+ * number differs. Each stack has at most four fitted numbers. A stack may take its share of products from another one
+ * ("as NAME: reason"), which must then have that number.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/mem.h"
 #include "core/os/file.h"
@@ -195,13 +197,31 @@ static bool compare(const struct fit *f, const struct tt_cluster_stack *stack, e
     return differs;
 }
 
+/* The stack whose share of products another one takes, because both run the same kernels; NULL: it is fitted. */
+static const struct tt_cluster_stack *same_products(const struct tt_cluster_stack *stack)
+{
+    const char *origin = stack->number[TT_S_GEMM].origin;
+    const struct tt_cluster_stack *other;
+
+    for (int i = 0; strncmp(origin, "as ", 3) == 0 && (other = tt_cluster_stack_at(i)); i++)
+        if (strncmp(origin + 3, other->name, strlen(other->name)) == 0 && origin[3 + strlen(other->name)] == ':')
+            return other;
+    return NULL;
+}
+
 static int fit(const struct tt_backtest *t, const struct tt_cluster_stack *stack)
 {
     struct fit f = {.run = tt_calloc((size_t)t->n + 1, sizeof *f.run), .stack = *stack};
+    const struct tt_cluster_stack *other;
     int n_differ = 0;
 
     choose(t, stack, &f);
-    if (f.n > 0) {
+    if (f.n > 0 && !(stack->number[TT_S_HOST_WAIT].value > 0) && (other = same_products(stack))) {
+        f.stack.number[TT_S_GEMM] = other->number[TT_S_GEMM];
+        printf("%s: %d rows", stack->name, f.n);
+        n_differ += compare(&f, stack, TT_S_GEMM, "gemm_share");
+        printf(" of %s, median error %.1f %%\n", other->name, 100 * median_error(&f));
+    } else if (f.n > 0) {
         bool waits = stack->number[TT_S_HOST_WAIT].value > 0;
 
         if (f.experts_only)
