@@ -164,6 +164,17 @@ case_runs_of_publications_that_are_not_built_in_are_predicted_too() {
     check_json out 'row["bloom-0220-14400pp10m4"]["predicted_s"] > 1.3 * row["bloom-0220-13824pp10m4"]["predicted_s"]'
 }
 
+# Reports of memory, half of them of jobs that ran out of it, with the first predictions: at least 9 of 10 verdicts are
+# right.
+case_whether_reported_jobs_fit_is_predicted_too() {
+    run estimate --backtest "$TITAN_SOURCE/estimate/backtest/data/held_out_memory.csv" --json
+    expect_ok
+    check_json out 'o["fits"]["rows"] == 21 and o["fits"]["published_runs"] == 33' \
+        'o["fits"]["refused_and_oom"] + 33 - o["fits"]["published_runs_refused"] >= 0.93 * 54' \
+        'o["memory"]["rows"] == 8 and o["memory"]["median_error"] < 0.05 and o["memory"]["worst_error"] < 0.1' \
+        'abs(row["tt1690-32b-8-compile"]["error"]) < 0.18 and abs(row["tt1690-32b-8-b2"]["error"]) < 0.06'
+}
+
 # Runs that nobody had seen when the predictions were first written down: NVIDIA's recipes for long sequences, hundreds
 # of billions of parameters, and adapters; users' tables of LoRA with their memory.
 case_recipes_and_adapters_are_predicted_too() {
