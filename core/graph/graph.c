@@ -46,6 +46,7 @@ int tt_graph_value(struct tt_graph *graph, enum tt_value_kind kind, enum tt_dtyp
                              .ndim = ndim,
                              .param = TT_NONE,
                              .producer = TT_NONE,
+                             .grad = TT_NONE,
                              .constant = kind == TT_VALUE_INPUT || kind == TT_VALUE_CONST};
 
     value.name = tt_strdup(name);

@@ -50,6 +50,7 @@ struct tt_value {
     /* for PARAM and PARAM_GRAD of a tied weight: which of the two sums of its gradient; else 0 */
     int part;
     int producer;  /* node that writes it, or TT_NONE */
+    int grad;      /* the value of its whole gradient, once the graph is differentiated; TT_NONE: it has none */
     bool constant; /* inputs, tables, frozen parameters, and values that depend only on these: they need no gradient */
     bool partial;  /* a term of a sum over ranks, always in F32; only an exchange reads it */
     enum tt_param_tp tp;            /* for PARAM */

@@ -59,6 +59,8 @@ int tt_graph_differentiate(struct tt_graph *graph, const struct tt_seed *seeds, 
         TT_TRY(differentiate_node(graph, node, ret_grad));
     for (int node = n_forward; node < graph->n_nodes; node++)
         graph->nodes[node].backward = true;
+    for (int v = 0; v < n_values; v++)
+        graph->values[v].grad = ret_grad[v] < 0 ? TT_NONE : ret_grad[v];
 out:
     return rc;
 }

@@ -69,7 +69,8 @@ struct tt_observer {
     /* The gradients of a unit's trained parameters, before clipping, summed over microbatches and ranks: this rank's
      * part, at the places of the parameters in the state; in the type of sums (tt_dtype_sums). */
     void (*gradients)(void *arg, int unit, const void *sums);
-    /* A value after its node has run; the losses of a microbatch's tokens, once they are complete. NULL: not called. */
+    /* A value after its node has run or its exchange is complete, but not rows of experts that ranks share; the losses
+     * of a microbatch's tokens, once they are complete. NULL: not called. */
     void (*value)(void *arg, const struct tt_graph *graph, int value, int microbatch, const void *data);
 };
 

@@ -233,6 +233,18 @@ static int examine_exchange(struct tt_executor *ex, const struct tt_instr *begin
     return rc;
 }
 
+/* Shows the observer what an exchange inside a layer brought. */
+static int show_exchange(struct tt_executor *ex, const struct tt_instr *begin)
+{
+    const struct tt_node *node = tt_instr_node(ex->program, begin);
+    int rc = tt_device_synchronize(ex->stream);
+
+    if (rc == 0)
+        ex->observer->value(ex->observer->arg, tt_instr_graph(ex->program, begin), node->out[0], begin->microbatch,
+                            tt_running_address(ex, begin)[node->n_in]);
+    return rc;
+}
+
 int tt_running_wait(struct tt_executor *ex, int i)
 {
     const struct tt_instr *begin = &ex->program->instrs[i];
@@ -243,6 +255,8 @@ int tt_running_wait(struct tt_executor *ex, int i)
         row->after(ex, begin);
     if (rc == 0 && ex->bad && row->among == TT_AMONG_PEERS)
         rc = examine_exchange(ex, begin);
+    if (rc == 0 && ex->observer && ex->observer->value && row->among == TT_AMONG_PEERS)
+        rc = show_exchange(ex, begin);
     return rc;
 }
 
