@@ -11,7 +11,7 @@
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"
-#include "core/tokenizer/regex.h"
+#include "core/models/select.h"
 
 const char *const tt_lora_modules[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
 const int tt_lora_n_modules = (int)(sizeof tt_lora_modules / sizeof tt_lora_modules[0]);
@@ -216,117 +216,40 @@ const char *const *tt_lora_copy_targets(const char *const *targets, int n)
     return copy;
 }
 
-/* Whether a target is a name, and not a regular expression. */
-static bool is_name(const char *target)
-{
-    return target[strspn(target, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")] == 0;
-}
-
 /* The name of the layer of a weight, without ".weight"; the caller frees it. */
 static char *layer_name(const char *name)
 {
     return tt_strndup(name, strlen(name) - (sizeof weight - 1));
 }
 
-/* Whether the name of a layer is, or ends after a dot with, `end`. */
-static bool ends_with(const char *name, const char *end)
-{
-    size_t size = strlen(name), n = strlen(end);
-
-    return size >= n && strcmp(name + size - n, end) == 0 && (size == n || name[size - n - 1] == '.');
-}
-
-/* Whether a target selects a layer. regex: of the target; NULL: it is a name. */
-static int selects(const char *target, struct tt_matcher *matcher, const struct tt_regex *regex, const char *name,
-                   bool *ret_selects)
-{
-    char *layer = layer_name(name);
-    size_t begin, end;
-    int rc = 0;
-
-    *ret_selects = !regex && ends_with(layer, target);
-    if (regex)
-        rc = tt_matcher_find(matcher, regex, layer, strlen(layer), ret_selects, &begin, &end);
-    tt_free(layer);
-    return rc;
-}
-
-/* The end of a name that has as many dots as `like`. */
-static const char *end_of(const char *name, const char *like)
-{
-    const char *end = name + strlen(name);
-    int dots = 0;
-
-    for (; *like; like++)
-        dots += *like == '.';
-    while (end > name && (end[-1] != '.' || dots-- > 0))
-        end--;
-    return end;
-}
-
-/* The message for a target that selects no layer of the parameters. */
-static int fail_unused(const struct tt_model *model, const struct tt_param *params, int n, const char *target)
-{
-    const char **names = tt_calloc((size_t)n * 2 + (size_t)tt_lora_n_modules, sizeof *names), *near;
-    char *example[2] = {NULL, NULL};
-    int n_names = 0, rc;
-
-    for (int i = 0; i < tt_lora_n_modules; i++)
-        names[n_names++] = tt_strdup(tt_lora_modules[i]);
-    for (int p = 0; p < n; p++) {
-        char *both[2];
-
-        if (!layer_of(&params[p]))
-            continue;
-        both[0] = layer_name(params[p].name);
-        both[1] = layer_name(params[p].hf_name);
-        for (int k = 0; k < 2; k++) {
-            if (!example[k])
-                example[k] = tt_strdup(both[k]);
-            names[n_names++] = tt_strdup(end_of(both[k], target));
-            tt_free(both[k]);
-        }
-    }
-    near = is_name(target) ? tt_text_nearest(target, names, n_names) : NULL;
-    rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules),
-                     "'%s' selects no layer of %s that can have an adapter\nhelp: %s%s%snames look like %s or %s; an "
-                     "expression must match such a name from its beginning to its end",
-                     target, model->title, near ? "did you mean '" : "", near ? near : "", near ? "'? " : "",
-                     example[0] ? example[0] : "q_proj", example[1] ? example[1] : "self_attn.q_proj");
-    for (int i = 0; i < n_names; i++)
-        tt_free((char *)(uintptr_t)names[i]);
-    tt_free(names);
-    tt_free(example[0]);
-    tt_free(example[1]);
-    return rc;
-}
-
 /* Adds the layers of one target to `wanted`. */
 static int apply_target(const struct tt_model *model, const struct tt_param *params, int n, const char *target,
-                        struct tt_matcher *matcher, bool *wanted)
+                        bool *wanted)
 {
-    char *whole = is_name(target) ? NULL : tt_format("^(?:%s)$", target);
-    struct tt_regex *regex = NULL;
-    bool any = false;
-    int rc = whole ? tt_regex_new(whole, strlen(whole), NULL, &regex) : 0;
+    const char **names = tt_calloc(2 * (size_t)n, sizeof *names); /* titan's and Hugging Face's, or NULL */
+    bool *selected = tt_calloc(2 * (size_t)n, sizeof *selected), any = false;
+    char *help = NULL;
+    int rc = 0;
 
-    if (rc == TT_EDATA)
-        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s", tt_error_message()));
-    TT_TRY(rc);
     for (int p = 0; p < n; p++) {
-        bool ours = false, theirs = false;
-
-        if (!layer_of(&params[p]))
-            continue;
-        TT_TRY(selects(target, matcher, regex, params[p].name, &ours));
-        TT_TRY(selects(target, matcher, regex, params[p].hf_name, &theirs));
-        wanted[p] = wanted[p] || ours || theirs;
-        any = any || ours || theirs;
+        names[2 * p] = layer_of(&params[p]) ? layer_name(params[p].name) : NULL;
+        names[2 * p + 1] = layer_of(&params[p]) ? layer_name(params[p].hf_name) : NULL;
     }
-    rc = any ? 0 : fail_unused(model, params, n, target);
-out:
-    tt_regex_free(regex);
-    tt_free(whole);
+    rc = tt_names_select(target, names, 2 * n, selected, &any);
+    if (rc == TT_EUSAGE)
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s", tt_error_message());
+    for (int i = 0; i < 2 * n && rc == 0; i++)
+        wanted[i / 2] = wanted[i / 2] || selected[i];
+    if (rc == 0 && !any) {
+        help = tt_names_advise(target, names, 2 * n, tt_lora_modules, tt_lora_n_modules);
+        rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules),
+                         "'%s' selects no layer of %s that can have an adapter\nhelp: %s", target, model->title, help);
+    }
+    for (int i = 0; i < 2 * n; i++)
+        tt_free((char *)(uintptr_t)names[i]);
+    tt_free(names);
+    tt_free(selected);
+    tt_free(help);
     return rc;
 }
 
@@ -340,10 +263,8 @@ static bool is_same_tensor(const struct tt_param *a, const struct tt_param *b)
 static int select_layers(const struct tt_model *model, const struct tt_param *params, int n, bool *wanted)
 {
     const struct tt_lora *lora = &model->dims.lora;
-    struct tt_matcher *matcher = NULL;
     int n_wanted = 0, rc = 0;
 
-    TT_TRY(tt_matcher_new(&matcher));
     for (int p = 0; p < n; p++) {
         const struct layer *layer = layer_of(&params[p]);
         unsigned of = layer ? layer->modules & lora->modules : 0;
@@ -357,7 +278,7 @@ static int select_layers(const struct tt_model *model, const struct tt_param *pa
     }
     for (int i = 0; i < lora->n_targets; i++)
         if (!tt_lora_module(lora->targets[i]))
-            TT_TRY(apply_target(model, params, n, lora->targets[i], matcher, wanted));
+            TT_TRY(apply_target(model, params, n, lora->targets[i], wanted));
     for (int p = 0; p < n; p++) {
         n_wanted += wanted[p];
         if (p > 0 && is_same_tensor(&params[p - 1], &params[p]) && wanted[p - 1] != wanted[p])
@@ -370,7 +291,6 @@ static int select_layers(const struct tt_model *model, const struct tt_param *pa
         rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s names no layer that a %s has",
                          TT_KEY_NAME(lora.target_modules), model->row->name);
 out:
-    tt_matcher_free(matcher);
     return rc;
 }
 
