@@ -287,25 +287,25 @@ void tt_copying_advance(struct tt_copying *c, int64_t bytes)
     tt_progress(c->what, (double)c->done, (double)c->total);
 }
 
-/* Whether training changes a weight. */
-static bool is_trained(const struct tt_copying *c, const struct tt_weight *w)
+/* Whether the options choose a weight. */
+static bool is_chosen(const struct tt_copying *c, const struct tt_weight *w)
 {
-    const struct tt_model *model = c->model[0];
+    const struct tt_model *of = c->copy->of;
+    const char *name =
+        c->format == TT_FORMAT_HF ? c->model[0]->params[c->weights->hf[w->number].param[0]].name : w->name;
 
-    if (c->format == TT_FORMAT_HF)
-        return !model->params[c->weights->hf[w->number].param[0]].buffer;
-    for (int p = 0; model && p < model->n_params; p++)
-        if (strcmp(model->params[p].name, w->name) == 0)
-            return !model->params[p].buffer;
+    for (int p = 0; p < of->n_params; p++)
+        if (strcmp(of->params[p].name, name) == 0)
+            return c->copy->only[p];
     return true;
 }
 
-static void keep_trained(struct tt_copying *c)
+static void keep_chosen(struct tt_copying *c)
 {
     int kept = 0;
 
     for (int i = 0; i < c->weights->n; i++)
-        if (is_trained(c, &c->weights->weight[i]))
+        if (is_chosen(c, &c->weights->weight[i]))
             c->weights->weight[kept++] = c->weights->weight[i];
     c->weights->n = kept;
 }
@@ -315,8 +315,8 @@ static void assign_files(struct tt_copying *c)
 {
     int64_t most = c->copy->max_shard_bytes > 0 ? c->copy->max_shard_bytes : shard_bytes_default, used = 0;
 
-    if (c->copy->trained_only)
-        keep_trained(c);
+    if (c->copy->only)
+        keep_chosen(c);
     if (c->copy->suffix)
         c->names = tt_calloc((size_t)c->weights->n + 1, sizeof *c->names);
     for (int i = 0; c->names && i < c->weights->n; i++)

@@ -47,9 +47,11 @@ struct tt_copy {
     bool has_dtype;
     enum tt_dtype dtype;       /* TT_F32, TT_BF16 or TT_F16, for floating-point tensors */
     struct tt_words leave_out; /* regular expressions; matching tensors of a Hugging Face folder may stay unused */
-    bool trained_only;         /* TT_FORMAT_HF, TT_FORMAT_TITAN: leave out parameters that training does not change */
-    const char *suffix;        /* what to append to the names of the tensors; NULL: nothing */
-    bool force;                /* replace an existing destination, if it contains only an earlier output */
+    /* TT_FORMAT_HF, TT_FORMAT_TITAN: [parameter of `of`] which parameters to copy; NULL: all */
+    const bool *only;
+    const struct tt_model *of;
+    const char *suffix; /* what to append to the names of the tensors; NULL: nothing */
+    bool force;         /* replace an existing destination, if it contains only an earlier output */
 };
 
 struct tt_copied {

@@ -93,6 +93,17 @@ int64_t tt_hf_tensors_of(const struct tt_param *param)
     return param->hf_transform == TT_HF_EXPERTS ? param->shape[0] : 1;
 }
 
+int64_t tt_hf_output(const struct tt_param *p, int64_t row)
+{
+    int64_t of_head = p->hf_heads ? p->shape[0] / p->hf_heads : 1, head = row / of_head, at = row % of_head;
+
+    if (p->hf_transform == TT_HF_ROPE_PAIRS)
+        return head * of_head + at % 2 * (of_head / 2) + at / 2;
+    if (p->hf_transform == TT_HF_HEADS_IN_TURN)
+        return (head * p->hf_parts + p->hf_part) * of_head + at;
+    return p->hf_row + row;
+}
+
 char *tt_hf_expert_name(const char *name, int64_t expert)
 {
     const char *star = strchr(name, '*');

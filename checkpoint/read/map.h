@@ -35,6 +35,12 @@ int64_t tt_hf_tensors_of(const struct tt_param *param);
  */
 struct tt_hf_tensor tt_hf_tensor_of(const struct tt_model *model, int param);
 
+/**
+ * Where the output `row` of a parameter is among the outputs of the Hugging Face module that has the parameter's
+ * tensor: the tensor's row or, if the tensor is transposed, its column. Not for experts.
+ */
+int64_t tt_hf_output(const struct tt_param *param, int64_t row);
+
 /** The name of an expert's tensor; the caller frees. */
 char *tt_hf_expert_name(const char *name, int64_t expert);
 

@@ -28,6 +28,9 @@ static const struct tt_option options[] = {
      "configuration's types)"},
     {"steps", NULL, "N", "training steps; with --batch, each on all of its samples (default: 1)"},
     {"names", NULL, "WHOSE", "hf or titan: the names and the layout of parameters in the files (default: hf)"},
+    {"activations", NULL, "PATTERN",
+     "also write the outputs of these modules and their gradients: a name or its end, such as q_proj, or an expression "
+     "for whole names; may repeat"},
     {"json", NULL, NULL, "print JSON"},
     TT_OPTION_HELP,
     {0},
@@ -47,6 +50,8 @@ struct run {
     struct tt_setup setup;
     struct tt_reference_batch batch;
     int64_t steps;
+    const char **activations;
+    int n_activations;
 };
 
 static void add(struct tt_cli_variant *variant, char *flag)
@@ -72,7 +77,8 @@ static int load_config(struct run *r)
     if (r->batch.n) {
         add(&variant, tt_format("--training.seq_len=%" PRId64, r->batch.seq_len));
         add(&variant, tt_format("--training.global_batch_size=%" PRId64, r->batch.n));
-        add(&variant, tt_strdup("--training.local_batch_size=1"));
+        add(&variant, tt_format("--training.local_batch_size=%" PRId64, r->batch.n)); /* see set_local_batch */
+        add(&variant, tt_strdup("--parallelism.pipeline_parallel_microbatch_size=1"));
         add(&variant, tt_format("--training.document_mask=%s", r->batch.positions ? "true" : "false"));
     }
     if (dtype) {
@@ -86,6 +92,17 @@ static int load_config(struct run *r)
     if (rc == 0)
         r->cfg->float64 = wide;
     return rc;
+}
+
+/* Microbatches are single samples. Several of them make a run of a pipeline: all of each copy of the model. */
+static void set_local_batch(struct run *r, int ranks)
+{
+    int64_t stages = r->cfg->parallelism.pipeline_parallel_degree;
+    int64_t one = stages * r->cfg->parallelism.tensor_parallel_degree * r->cfg->parallelism.context_parallel_degree;
+    int64_t copies = ranks > one ? ranks / one : 1;
+
+    if (r->batch.n)
+        r->cfg->training.local_batch_size = stages > 1 && r->batch.n % copies == 0 ? r->batch.n / copies : 1;
 }
 
 static int fail_needed(const char *option)
@@ -108,6 +125,9 @@ static int read_options(struct run *r)
         return tt_cli_fail_choice("dtype", dtype, types, 3);
     if (names && strcmp(names, whose[0]) != 0 && strcmp(names, whose[1]) != 0)
         return tt_cli_fail_choice("names", names, whose, 2);
+    r->activations = tt_calloc((size_t)r->args->n_options, sizeof *r->activations);
+    for (const char *value; (value = tt_args_value(r->args, "activations", r->n_activations));)
+        r->activations[r->n_activations++] = value;
     r->steps = 1;
     TT_TRY(tt_cli_count("reference", r->args, "steps", 1, 1000000, &r->steps));
     if (file)
@@ -143,6 +163,7 @@ static int reference(struct tt_comm *comm, void *args)
     int rc = 0;
 
     TT_TRY(tt_comm_agree(comm, read_options(&r)));
+    set_local_batch(&r, comm->size);
     TT_TRY(tt_facts_agree_on_config(comm, r.cfg, args));
     TT_TRY(tt_setup_init(r.cfg, comm, true, &r.setup));
     if (r.batch.n) {
@@ -151,6 +172,8 @@ static int reference(struct tt_comm *comm, void *args)
             comm, tt_reference_batch_check(&r.batch, tt_args_last(args, "batch"), r.setup.job.model->dims.vocab_size)));
     }
     o.steps = (int)r.steps;
+    o.activations = r.activations;
+    o.n_activations = r.n_activations;
     o.titan_names = names && strcmp(names, "titan") == 0;
     TT_TRY(tt_reference_run(&r.setup, &o, &steps));
     if (comm->rank == 0) {
@@ -162,6 +185,7 @@ out:
     rc = r.cfg ? tt_config_locate(r.cfg, rc) : rc;
     tt_setup_release(&r.setup);
     tt_reference_batch_release(&r.batch);
+    tt_free(r.activations);
     tt_config_free(r.cfg);
     return rc;
 }

@@ -35,7 +35,9 @@ struct tt_reference_options {
     const char *out;                        /* a new folder */
     const struct tt_reference_batch *batch; /* every step trains on all of it; NULL: the data of the configuration */
     int steps;
-    bool titan_names; /* of parameters; otherwise Hugging Face's */
+    bool titan_names;               /* of parameters; otherwise Hugging Face's */
+    const char *const *activations; /* [n_activations] patterns of modules (core/models/select.h) */
+    int n_activations;
 };
 
 /**
@@ -45,5 +47,32 @@ struct tt_reference_options {
  */
 int tt_reference_run(const struct tt_setup *setup, const struct tt_reference_options *options,
                      json_t **ret_steps) TT_MUST_CHECK;
+
+/* --- the outputs of modules (activations.c) --- */
+
+/** The place of row i of a value among the tokens of the global batch, if the value has `rows` rows of one microbatch
+ * on this rank. */
+int64_t tt_reference_token(const struct tt_setup *setup, int microbatch, int64_t rows, int64_t i);
+
+/** The outputs of modules and their gradients, as an observer of the executor collects them. */
+struct tt_activations;
+
+/**
+ * Chooses the modules whose names a pattern of the options selects; *ret is NULL without patterns. The caller frees it.
+ * Not collective. TT_EUSAGE, with the nearest names: a pattern selects nothing.
+ */
+int tt_activations_new(const struct tt_setup *setup, const struct tt_reference_options *options,
+                       struct tt_activations **ret) TT_MUST_CHECK;
+void tt_activations_free(struct tt_activations *activations);
+
+/** Keeps the value, if it is of one of the modules; see tt_observer.value. */
+void tt_activations_take(struct tt_activations *activations, const struct tt_graph *graph, int value, int microbatch,
+                         const void *data);
+
+/** Writes what the last step left to folder/activations and folder/activation_gradients. Collective. */
+int tt_activations_write(struct tt_activations *activations, const char *folder) TT_MUST_CHECK;
+
+/** Appends the names of the modules, in forward order. */
+void tt_activations_list(const struct tt_activations *activations, json_t *list);
 
 #endif

@@ -22,7 +22,8 @@
 #include "cli/reference/reference.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/graph/pieces.h"
+#include "core/math/dynamic.h"
+#include "core/math/round.h"
 #include "core/models/model_json.h"
 #include "core/optim/optim.h"
 #include "core/os/file.h"
@@ -30,6 +31,8 @@
 #include "trainer/save/saver.h"
 #include "trainer/start/start.h"
 #include "trainer/step/step.h"
+
+enum { MOST_MOMENTS = 2 * TT_OPTIM_MOMENTS /* of Muon and of AdamW, which trains the other parameters */ };
 
 struct run {
     const struct tt_setup *s;
@@ -39,12 +42,14 @@ struct run {
     struct tt_saver saver;
     struct tt_start start;
     struct tt_train_progress at;
+    int64_t first_sample; /* of the step */
     struct tt_observer observer;
-    struct tt_ckpt_store *store; /* the temporary checkpoints */
-    int saves;                   /* so far: the number of the next one */
-    char *work;                  /* their folder */
-    void **gradient;             /* [parameter] this rank's part; NULL: not trained, or another rank's */
-    double *losses;              /* [global batch, seq_len], -inf where another rank computes it */
+    struct tt_activations *activations; /* NULL: none are wanted */
+    struct tt_ckpt_store *store;        /* the temporary checkpoints */
+    int saves;                          /* so far: the number of the next one */
+    char *work;                         /* their folder */
+    void **gradient;                    /* [parameter] this rank's part; NULL: not trained, or another rank's */
+    double *losses;                     /* [global batch, seq_len], -inf where another rank computes it */
     json_t *steps;
 };
 
@@ -74,49 +79,26 @@ static void take_gradients(void *arg, int unit, const void *sums)
     }
 }
 
-/* Losses of this rank's tokens: of its pieces of each sequence, and of them its part among the ranks of a layer. */
-static void take_losses(struct run *r, const struct tt_value *value, int microbatch, const void *data)
-{
-    const struct tt_mesh *mesh = &r->s->job.mesh;
-    struct tt_place cp = tt_mesh_place(mesh, r->s->comm->rank, TT_GROUP_CP);
-    struct tt_place tp = tt_mesh_place(mesh, r->s->comm->rank, TT_GROUP_TP);
-    struct tt_pieces pieces = {.grains = mesh->cp_grains, .mirrored = mesh->cp_mirrored};
-    int64_t batch = r->s->job.microbatch_size, n = tt_value_width(value), length, all, first;
-    int64_t row = tt_engine_microbatch(r->s->engine, microbatch) * batch;
-
-    pieces.own = pieces.grains > 1 ? pieces.grains / cp.n : 0;
-    pieces.first = pieces.own * cp.index;
-    length = r->data.seq_len / tt_pieces_count(&pieces);
-    all = tt_pieces_own(&pieces) * batch * length;
-    first = n < all ? tp.index * n : 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = first + i, piece = tt_piece_at(&pieces, tt_pieces_first(&pieces) + at / (batch * length));
-        int64_t sequence = at / length % batch, position = piece * length + at % length;
-
-        r->losses[(row + sequence) * r->data.seq_len + position] = tt_cast_value(value->dtype, data, i);
-    }
-}
-
 static void take_value(void *arg, const struct tt_graph *graph, int value, int microbatch, const void *data)
 {
-    if (value == graph->token_loss)
-        take_losses(arg, &graph->values[value], microbatch, data);
+    struct run *r = arg;
+    const struct tt_value *of = &graph->values[value];
+    int64_t n = tt_value_width(of);
+
+    if (r->activations)
+        tt_activations_take(r->activations, graph, value, microbatch, data);
+    for (int64_t i = 0; i < n && value == graph->token_loss; i++)
+        r->losses[tt_reference_token(r->s, microbatch, n, i)] = tt_cast_value(of->dtype, data, i);
 }
 
 /* --- writing --- */
-
-/* Whether a parameter has a gradient. */
-static bool is_trained(const struct run *r, int p)
-{
-    return !r->s->job.model->params[p].frozen && !r->s->job.model->params[p].buffer;
-}
 
 /* A tensor for each parameter, from which rank 0 writes a folder. */
 struct group {
     struct run *run;
     const char *folder, *suffix;
-    bool trained; /* only tensors of trained parameters */
-    char *source; /* the temporary step */
+    const bool *only; /* [parameter] which tensors it writes; NULL: all */
+    char *source;     /* the temporary step */
 };
 
 static int export_group(void *arg)
@@ -126,7 +108,8 @@ static int export_group(void *arg)
     const struct tt_copy copy = {.source = g->source,
                                  .destination = g->folder,
                                  .format = g->run->o->titan_names ? TT_FORMAT_TITAN : TT_FORMAT_HF,
-                                 .trained_only = g->trained,
+                                 .of = g->run->s->job.model,
+                                 .only = g->only,
                                  .suffix = g->suffix};
 
     return tt_ckpt_copy(&copy, &copied);
@@ -169,14 +152,19 @@ static struct tt_ckpt_chunk *chunks_of(const struct run *r, enum tt_dtype dtype)
 
 static int write_gradients(struct run *r, const char *folder)
 {
-    struct group g = {.run = r, .folder = folder, .trained = true};
+    const struct tt_model *model = r->s->job.model;
+    bool *trained = tt_calloc((size_t)model->n_params, sizeof *trained);
+    struct group g = {.run = r, .folder = folder, .only = trained};
     struct tt_ckpt_chunk *chunk = chunks_of(r, sums_of(r));
     int rc;
 
-    for (int p = 0; p < r->s->job.model->n_params; p++)
+    for (int p = 0; p < model->n_params; p++) {
+        trained[p] = !model->params[p].frozen && !model->params[p].buffer;
         chunk[p].data = r->gradient[p];
+    }
     rc = write_group(&g, chunk);
     tt_free(chunk);
+    tt_free(trained);
     return rc;
 }
 
@@ -188,26 +176,81 @@ static int write_weights(struct run *r, const char *folder)
     return write_group(&g, r->saver.tensors.whole.model);
 }
 
-/* A moment of every trained parameter; the others have none, so they are left out. */
-static int write_moment(struct run *r, int moment, const char *folder)
+/*
+ * The array with a moment of a parameter, by the moment's name: that of its own optimizer or, for moments in blocks,
+ * whose optimizer has other names for their parts, AdamW's. TT_STATE_ARRAYS: the parameter has no such moment.
+ */
+static enum tt_state_array array_of(const struct tt_param *param, const char *name)
+{
+    const struct tt_optim_row *own = tt_optim_row(param->optim), *plain = tt_optim_row(TT_OPTIM_ADAMW);
+
+    for (int k = 0; k < TT_OPTIM_MOMENTS && !param->frozen; k++) {
+        if (own->moments[k] && strcmp(own->moments[k], name) == 0)
+            return (enum tt_state_array)(TT_STATE_MOMENT + k);
+        if (own->codes[k] && strcmp(plain->moments[k], name) == 0)
+            return (enum tt_state_array)(TT_STATE_CODES + k);
+    }
+    return TT_STATE_ARRAYS;
+}
+
+/* The numbers that this rank's codes of a parameter stand for, in the type of sums. The caller frees them. */
+static void *decode(const struct run *r, enum tt_state_array codes, int param)
+{
+    const struct tt_layout *layout = tt_engine_layout(r->s->engine);
+    const struct tt_state *state = tt_engine_state(r->s->engine);
+    const struct tt_unit_param *place = tt_layout_param(layout, param);
+    const struct tt_dynamic *map = tt_dynamic_map(codes == TT_STATE_CODES);
+    enum tt_state_array blocks = codes == TT_STATE_CODES ? TT_STATE_BLOCKS : TT_STATE_BLOCKS_2;
+    const uint8_t *code = tt_state_at(state, codes, layout->unit_of[param], place);
+    const void *largest = tt_state_at(state, blocks, layout->unit_of[param], place);
+    int64_t n = tt_box_volume(&place->box), run = tt_blocks_run(place->run, n);
+    double *wide = tt_calloc((size_t)n + 1, sizeof *wide);
+    float *narrow = tt_calloc((size_t)n + 1, sizeof *narrow);
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t block = i / run * tt_div_up(run, TT_DYNAMIC_BLOCK) + i % run / TT_DYNAMIC_BLOCK;
+
+        wide[i] = map->number[code[i]] * tt_cast_value(sums_of(r), largest, block);
+        narrow[i] = (float)wide[i];
+    }
+    tt_free(sums_of(r) == TT_F64 ? (void *)narrow : wide);
+    return sums_of(r) == TT_F64 ? (void *)wide : narrow;
+}
+
+/* A moment of all parameters that have one of this name. */
+static int write_moment(struct run *r, const char *name, const char *folder)
 {
     const struct tt_setup *s = r->s;
-    enum tt_state_array array = (enum tt_state_array)(TT_STATE_MOMENT + moment);
     const struct tt_layout *layout = tt_engine_layout(s->engine);
-    const struct tt_optim_row *row = tt_optim_row(s->cfg->optimizer.name);
-    char *suffix = tt_format(".%s", row->moments[moment]);
-    struct group g = {.run = r, .folder = folder, .suffix = suffix, .trained = true};
-    struct tt_ckpt_chunk *chunk = chunks_of(r, tt_state_dtype(array, s->job.engine.shard_dtype));
+    int n = s->job.model->n_params;
+    bool *has = tt_calloc((size_t)n, sizeof *has);
+    void **decoded = tt_calloc((size_t)n, sizeof *decoded);
+    char *suffix = tt_format(".%s", name);
+    struct group g = {.run = r, .folder = folder, .suffix = suffix, .only = has};
+    struct tt_ckpt_chunk *chunk = chunks_of(r, sums_of(r));
     int rc;
 
-    for (int p = 0; p < s->job.model->n_params; p++) {
-        int unit = tt_layout_has(layout, p) ? layout->unit_of[p] : TT_NONE;
+    for (int p = 0; p < n; p++) {
+        enum tt_state_array array = array_of(&s->job.model->params[p], name);
+        bool coded = array == TT_STATE_CODES || array == TT_STATE_CODES_2;
 
-        chunk[p].data = unit == TT_NONE || !is_trained(r, p)
-                            ? r->gradient[p]
-                            : tt_state_at(tt_engine_state(s->engine), array, unit, tt_layout_param(layout, p));
+        has[p] = array != TT_STATE_ARRAYS;
+        chunk[p].data = r->gradient[p];
+        if (has[p] && !coded)
+            chunk[p].dtype = tt_state_dtype(array, s->job.engine.shard_dtype);
+        if (!has[p] || !tt_layout_has(layout, p))
+            continue;
+        if (coded)
+            chunk[p].data = decoded[p] = decode(r, array, p);
+        else
+            chunk[p].data =
+                tt_state_at(tt_engine_state(s->engine), array, layout->unit_of[p], tt_layout_param(layout, p));
     }
     rc = write_group(&g, chunk);
+    for (int p = 0; p < n; p++)
+        tt_free(decoded[p]);
+    tt_free(decoded);
+    tt_free(has);
     tt_free(chunk);
     tt_free(suffix);
     return rc;
@@ -218,12 +261,12 @@ static int move(const char *from, const char *to)
     return rename(from, to) == 0 ? 0 : tt_file_fail("rename", from, errno, NULL);
 }
 
-/* Makes one sharded folder of the folders `folder`.0 and `folder`.1, each of which has one or several files. */
+/* Makes one sharded folder of the folders `folder`.0, `folder`.1 and so on, each of which has one or several files. */
 static int join(const char *folder, int parts)
 {
     json_t *map = json_object(), *index;
-    char **names[TT_OPTIM_MOMENTS] = {NULL}, *path = NULL, *to = NULL;
-    int n[TT_OPTIM_MOMENTS] = {0}, files = 0, file = 0, rc = 0;
+    char **names[MOST_MOMENTS] = {NULL}, *path = NULL, *to = NULL;
+    int n[MOST_MOMENTS] = {0}, files = 0, file = 0, rc = 0;
 
     TT_TRY(tt_folder_make(folder));
     for (int k = 0; k < parts; k++) {
@@ -278,20 +321,27 @@ out:
 
 static int write_optimizer(struct run *r, const char *folder)
 {
-    const struct tt_optim_row *row = tt_optim_row(r->s->cfg->optimizer.name);
+    const struct tt_model *model = r->s->job.model;
+    const char *names[MOST_MOMENTS] = {NULL}; /* of the moments that some parameter has */
     int n = 0, rc = 0;
 
-    while (n < TT_OPTIM_MOMENTS && row->moments[n])
-        n++;
-    if (n == 0 || row->of_matrices) {
-        if (r->s->comm->rank == 0)
-            tt_note("the state of this optimizer is not written: its moments have no tensor of each parameter's shape");
-        return 0;
+    for (int p = 0; p < model->n_params; p++) {
+        const struct tt_optim_row *own = tt_optim_row(model->params[p].optim);
+
+        for (int k = 0; k < TT_OPTIM_MOMENTS && !model->params[p].frozen; k++) {
+            const char *name = own->codes[k] ? tt_optim_row(TT_OPTIM_ADAMW)->moments[k] : own->moments[k];
+            bool is_new = name != NULL;
+
+            for (int i = 0; i < n && is_new; i++)
+                is_new = strcmp(names[i], name) != 0;
+            if (is_new)
+                names[n++] = name;
+        }
     }
     for (int k = 0; k < n && rc == 0; k++) {
         char *part = tt_format("%s.%d", folder, k);
 
-        rc = write_moment(r, k, part);
+        rc = write_moment(r, names[k], part);
         tt_free(part);
     }
     return rc == 0 ? tt_comm_agree(r->s->comm, r->s->comm->rank == 0 ? join(folder, n) : 0) : rc;
@@ -327,34 +377,34 @@ out:
     return rc;
 }
 
+/* Reads the samples again: the step may have used the memory of its inputs for other values. */
+static int put_samples(struct run *r, const char *folder)
+{
+    int64_t n = tokens_of(r), valid = 0;
+    int32_t *tokens = tt_calloc((size_t)n, sizeof *tokens), *labels = tt_calloc((size_t)n, sizeof *labels);
+    int64_t *ids = tt_calloc((size_t)(2 * n), sizeof *ids);
+    int rc = tt_train_data_batch(&r->data, r->first_sample, r->s->job.global_batch, tokens, labels, NULL, &valid);
+
+    for (int64_t i = 0; i < n; i++) {
+        ids[i] = tokens[i];
+        ids[n + i] = labels[i];
+    }
+    rc = rc < 0 ? rc : put_losses(r, folder, ids, ids + n);
+    tt_free(tokens);
+    tt_free(labels);
+    tt_free(ids);
+    return rc;
+}
+
 /* Collective. */
 static int write_losses(struct run *r, const char *folder)
 {
-    const struct tt_setup *s = r->s;
-    int64_t n = tokens_of(r), batch = s->job.microbatch_size * r->data.seq_len;
-    double *both = tt_calloc((size_t)(2 * n), sizeof *both);
-    int64_t *ids = tt_calloc((size_t)(2 * n), sizeof *ids);
+    struct tt_comm *comm = r->s->comm;
     int rc = 0;
 
-    for (int64_t i = 0; i < 2 * n; i++)
-        both[i] = -INFINITY;
-    for (int a = 0; a < s->job.microbatches; a++) {
-        struct tt_inputs inputs = tt_engine_inputs(s->engine, a);
-        int64_t first = tt_engine_microbatch(s->engine, a) * batch;
-
-        for (int64_t i = 0; i < batch; i++) {
-            both[first + i] = (double)inputs.tokens[i];
-            both[n + first + i] = (double)inputs.labels[i];
-        }
-    }
-    TT_TRY(tt_comm_max_f64(s->comm, both, (int)(2 * n)));
-    TT_TRY(tt_comm_max_f64(s->comm, r->losses, (int)n));
-    for (int64_t i = 0; i < 2 * n; i++)
-        ids[i] = (int64_t)both[i];
-    rc = tt_comm_agree(s->comm, s->comm->rank == 0 ? put_losses(r, folder, ids, ids + n) : 0);
+    TT_TRY(tt_comm_max_f64(comm, r->losses, (int)tokens_of(r)));
+    rc = tt_comm_agree(comm, comm->rank == 0 ? put_samples(r, folder) : 0);
 out:
-    tt_free(both);
-    tt_free(ids);
     return rc;
 }
 
@@ -431,6 +481,12 @@ static int put_summary(const struct run *r)
     int rc;
 
     add_names(r, o);
+    if (r->activations) {
+        json_t *modules = json_array();
+
+        tt_activations_list(r->activations, modules);
+        (void)json_object_set_new(o, "modules", modules);
+    }
     (void)json_object_set(o, "steps", r->steps);
     rc = tt_json_save(path, o);
     json_decref(o);
@@ -451,6 +507,7 @@ static int run_step(struct run *r)
 
     for (int64_t i = 0; i < tokens_of(r); i++)
         r->losses[i] = -INFINITY;
+    r->first_sample = r->at.sample_cursor;
     TT_TRY(tt_train_step(s, &r->data, NULL, NULL, &r->at, &done));
     folder = tt_format("%s/step-%" PRId64, r->o->out, r->at.step);
     gradients = tt_format("%s/gradients", folder);
@@ -458,6 +515,8 @@ static int run_step(struct run *r)
     optimizer = tt_format("%s/optimizer", folder);
     TT_TRY(tt_comm_agree(s->comm, s->comm->rank == 0 ? tt_folder_make(folder) : 0));
     TT_TRY(write_losses(r, folder));
+    if (r->activations)
+        TT_TRY(tt_activations_write(r->activations, folder));
     TT_TRY(write_gradients(r, gradients));
     TT_TRY(write_weights(r, weights));
     TT_TRY(write_optimizer(r, optimizer));
@@ -516,6 +575,7 @@ static int open_run(struct run *r)
     static const char id[] = "reference";
     int rc = 0;
 
+    TT_TRY(tt_comm_agree(s->comm, tt_activations_new(s, r->o, &r->activations)));
     TT_TRY(tt_comm_agree(s->comm, s->comm->rank == 0 ? make_folders(r) : 0));
     TT_TRY(open_data(r));
     TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
@@ -541,6 +601,7 @@ static void close_run(struct run *r)
         tt_free(r->gradient[p]);
     tt_free(r->gradient);
     tt_free(r->losses);
+    tt_activations_free(r->activations);
     json_decref(r->steps);
     tt_ckpt_store_close(r->store);
     tt_saver_close(&r->saver);

@@ -34,33 +34,56 @@ def tensors(folder):
                 found[name] = struct.unpack_from(f"<{count}{code}", data, 8 + size + first)
     return found
 
+def numbers(x):
+    return math.sqrt(math.fsum(v * v for v in x)), math.fsum(v * math.cos(0.7 * i + 0.1) for i, v in enumerate(x))
+
+# outputs that titan does not keep, or that are those of other modules
+LACKING = ("act", "act_fn", "drop", "dropout", "resid_dropout", "wpe", "lm_head", "gate", "experts", "shared_experts")
+
+def check_modules(run, folder, most):
+    """The outputs of modules and their gradients are those of PyTorch's hooks."""
+    wanted = {name: x for name, x in json.load(open(run + "/gradients.json"))["modules"].items()
+              if name.split(".")[-1] not in LACKING}
+    for k, section in enumerate(("activations", "activation_gradients")):
+        found = {name.replace("block_sparse_moe", "mlp"): x for name, x in
+                 tensors(folder + "/step-1/" + section).items()}
+        assert sorted(found) == sorted(wanted), set(found) ^ set(wanted)
+        for name, x in found.items():
+            norm, product = wanted[name][2 * k:2 * k + 2]
+            off = max(abs(a - b) for a, b in zip(numbers(x), (norm, product))) / norm
+            assert off < most, (run, section, name, off)
+
 def check(run, folder, most):
     """Every gradient is transformers', to a relative error of its norm, and of its product with a fixed vector."""
     wanted = json.load(open(run + "/gradients.json"))["tensors"]
     found = tensors(folder + "/step-1/gradients")
     assert sorted(found) == sorted(wanted), set(found) ^ set(wanted)
     for name, x in found.items():
-        norm = math.sqrt(math.fsum(v * v for v in x))
-        product = math.fsum(v * math.cos(0.7 * i + 0.1) for i, v in enumerate(x))
+        norm, product = numbers(x)
         off = max(abs(norm - wanted[name][0]), abs(product - wanted[name][1])) / (wanted[name][0] or 1e-300)
         assert off < most, (run, name, off)  # exactly 0 where no token came to an expert
 END
 
 make_batch() {
     python3 -c "import reference; reference.batch('$golden/$1', '$1.safetensors')"
+    rm -rf batch
+    mkdir batch
+    cp "$1.safetensors" batch
     printf 'training: {dataset: kjv}\n' >config.yaml
 }
 
 reference="reference --config config.yaml"
 
-case_gradients_in_float64_are_those_of_transformers() {
+case_gradients_and_outputs_in_float64_are_those_of_transformers() {
     for name in llama3 qwen3 gpt2 mixtral_moe deepseek_v3; do
         make_batch $name
-        run $reference --weights "$golden/$name" --batch $name.safetensors --dtype float64 --out $name
+        run $reference --weights "$golden/$name" --batch $name.safetensors --dtype float64 --out $name \
+            --activations '.*'
         expect_ok
         python3 -c "
 import json, reference
 reference.check('$golden/$name', '$name', 1e-12)
+reference.check_modules('$golden/$name', '$name', 1e-12)
 step = json.load(open('$name/reference.json'))['steps'][0]
 wanted = json.load(open('$golden/$name/gradients.json'))
 assert abs(step['loss'] / wanted['loss'] - 1) < 1e-13, (step['loss'], wanted['loss'])
@@ -70,26 +93,88 @@ assert sorted(step['norms']) == sorted(wanted['tensors'])" >log 2>&1 || not_as "
 
 case_gradients_in_float32_are_near_them() {
     make_batch llama3
-    run $reference --weights "$golden/llama3" --batch llama3.safetensors --dtype float32 --out narrow
+    run $reference --weights "$golden/llama3" --batch llama3.safetensors --dtype float32 --out narrow --activations '.*'
     expect_ok
-    python3 -c "import reference; reference.check('$golden/llama3', 'narrow', 4e-6)" >log 2>&1 || not_as "$(cat log)"
+    python3 -c "
+import reference
+reference.check('$golden/llama3', 'narrow', 4e-6)
+reference.check_modules('$golden/llama3', 'narrow', 4e-6)" >log 2>&1 || not_as "$(cat log)"
 }
 
-case_the_bits_do_not_depend_on_the_ranks() {
-    make_batch llama3
-    common="--weights $golden/llama3 --batch llama3.safetensors --dtype float64 --steps 2
-        --parallelism.exact_tensor_parallel_degree=2"
-    run $reference $common --out alone
+same() { # NAME RANKS OPTION...: the files of a run on ranks are those of `alone`
+    run_ranks "$2" $reference $common --out "$1" "${@:3}"
     expect_ok
-    run_ranks 4 $reference $common --parallelism.tensor_parallel_degree=2 --out four
-    expect_ok
-    for part in step-1 step-2; do
-        diff -r alone/$part four/$part >log || not_as "the files of $part differ"
+    for part in alone/step-*; do
+        python3 -c "
+import reference
+a, b = reference.tensors('$part'), reference.tensors('batch')
+assert a['input_ids'] == b['input_ids'] and a['labels'] == b['labels']" 2>log || not_as "$1: other samples: $(cat log)"
+        diff -r "$part" "$1/${part#*/}" >log || not_as "$1: the files of $part differ: $(cat log)"
     done
     python3 -c "
 import json
-a, b = (json.load(open(f + '/reference.json')) for f in ('alone', 'four'))
-assert a['steps'] == b['steps'] and len(a['steps']) == 2" || not_as "reference.json differs"
+a, b = (json.load(open(f + '/reference.json')) for f in ('alone', '$1'))
+assert a['steps'] == b['steps'] and a['modules'] == b['modules']" || not_as "$1: reference.json differs"
+}
+
+case_the_bits_do_not_depend_on_the_ranks() {
+    tp=--parallelism.tensor_parallel_degree=2 cp=--parallelism.context_parallel_degree=2
+    pp=--parallelism.pipeline_parallel_degree=2 ep=--parallelism.expert_parallel_degree=2
+    exact="--parallelism.exact_tensor_parallel_degree=2 --parallelism.exact_context_parallel_degree=2"
+    make_batch llama3
+    common="--weights $golden/llama3 --batch llama3.safetensors --dtype float64 --steps 2 --activations .* $exact"
+    run $reference $common --out alone
+    expect_ok
+    same tensors 4 $tp
+    same sequences 4 $cp $pp
+    make_batch deepseek_v3
+    rm -r alone
+    common="--weights $golden/deepseek_v3 --batch deepseek_v3.safetensors --dtype bfloat16 --activations .* $exact"
+    run $reference $common --out alone
+    expect_ok
+    same experts 4 $cp $pp $ep
+}
+
+# Muon has moments for matrices only, and AdamW8bit keeps codes, which are decoded.
+case_the_state_of_every_optimizer_is_written() {
+    make_batch llama3
+    for optimizer in Muon AdamW8bit AdamW; do
+        common="--weights $golden/llama3 --batch llama3.safetensors --activations q_proj --optimizer.name=$optimizer"
+        run $reference $common --out alone
+        expect_ok
+        same ranks_$optimizer 2
+        mv alone $optimizer
+    done
+    python3 - >log 2>&1 <<'END' || not_as "$(cat log)"
+import math, reference
+muon, coded, plain = (reference.tensors(name + "/step-1/optimizer") for name in ("Muon", "AdamW8bit", "AdamW"))
+gradients = reference.tensors("Muon/step-1/gradients")
+matrices = {name for name in gradients if "proj" in name}
+assert sorted(muon) == sorted([n + ".momentum_buffer" for n in matrices] + [
+    n + m for n in gradients if n not in matrices for m in (".exp_avg", ".exp_avg_sq")]), sorted(muon)
+for name in matrices:  # the first momentum is the clipped gradient times a factor
+    x, g = muon[name + ".momentum_buffer"], gradients[name]
+    cosine = math.fsum(a * b for a, b in zip(x, g)) / reference.numbers(x)[0] / reference.numbers(g)[0]
+    assert abs(cosine - 1) < 1e-6, (name, cosine)
+for name in muon:
+    assert name.endswith("buffer") or muon[name] == plain[name], name
+assert sorted(coded) == sorted(plain), set(coded) ^ set(plain)
+for name, x in coded.items():
+    off = math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(x, plain[name]))) / reference.numbers(plain[name])[0]
+    assert off < 0.03, (name, off)
+    assert off > 1e-4 or len(x) < 4096 or "embed" in name, (name, off)
+END
+}
+
+case_a_pattern_without_a_module_is_an_error() {
+    make_batch gpt2
+    common="--weights $golden/gpt2 --batch gpt2.safetensors --out bad"
+    run $reference $common --activations c_atn
+    expect_error 2 "--activations 'c_atn' selects no module of gpt2" "did you mean 'c_attn'" "transformer.wte"
+    run $reference $common --activations lm_head
+    expect_error 2 "it keeps no logits"
+    run $reference $common --activations '(c_attn'
+    expect_error 2 "c_attn"
 }
 
 case_a_batch_and_a_folder_are_checked() {

@@ -41,7 +41,8 @@ routers, computed over the whole batch of a step, and adds to expect.json
 
 `make_reference.py --gradients RUN...` computes the gradients of the first step of the models in data/RUN in float64,
 kept from transformers' casts to float32, and leaves
-    gradients.json                   the loss; for each tensor of the files its norm, and its product with probe(n)
+    gradients.json                   the loss; for each tensor of the files its norm, and its product with probe(n);
+                                     the same for the output of each module, and for the output's gradient
 
 `make_reference.py --muon RUN...` trains the models in data/RUN again with torch.optim.Muon for the matrices of
 the blocks, also in float64: PyTorch's own code, kept from its cast to bfloat16. Muon's recipe is in expect.json. It
@@ -533,25 +534,44 @@ def probe(count):
     return numpy.array([math.cos(0.7 * i + 0.1) for i in range(count)])
 
 
+def numbers_of(x):
+    return [x.norm().item(), float(x.detach().flatten().numpy() @ probe(x.numel()))]
+
+
+def keep_outputs(model):
+    """The outputs of modules that are tensors, by their names; backward leaves their gradients in them."""
+    outputs = {}
+    for name, module in model.named_modules():
+        def keep(module, args, out, name=name):
+            out = out[0] if isinstance(out, tuple) else out  # attention returns its weights too
+            if torch.is_tensor(out) and out.requires_grad:
+                out.retain_grad()
+                outputs[name] = out
+        module.register_forward_hook(keep)
+    return outputs
+
+
 def add_gradients(folder):
     expect, case, tokens = read(folder)
     length, batch = case["seq_len"], case["global_batch_size"]
     tokens = torch.from_numpy(tokens[:batch * length + 1])
     model = open_model(folder).double()  # routers too, which transformers keeps in float32
     keep_rope_wide(model)
+    outputs = keep_outputs(model)
     with KeepFloat64():
         logits = model(input_ids=tokens[:-1].view(batch, length), use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[1:])
         loss.backward()
+    modules = {name: numbers_of(x) + numbers_of(x.grad) for name, x in outputs.items() if x.grad is not None}
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.grad)
     model.save_pretrained(folder / "gradients", safe_serialization=True)  # names and experts as in files
     found = load_file(folder / "gradients" / "model.safetensors")
     shutil.rmtree(folder / "gradients")
-    numbers = {name: [x.norm().item(), float(x.flatten().numpy() @ probe(x.numel()))] for name, x in found.items()
-               if not name.endswith("e_score_correction_bias")}
-    (folder / "gradients.json").write_text(json.dumps({"loss": loss.item(), "tensors": numbers}, indent=0) + "\n")
+    numbers = {name: numbers_of(x) for name, x in found.items() if not name.endswith("e_score_correction_bias")}
+    (folder / "gradients.json").write_text(
+        json.dumps({"loss": loss.item(), "tensors": numbers, "modules": modules}, indent=0) + "\n")
     print(folder.name, "loss", loss.item(), "without float32", expect["loss"][0])
 
 

@@ -301,15 +301,6 @@ def parallelize(model, mesh, how, dtype):
         fully_shard(module, mesh=mesh["dp"], mp_policy=policy)
 
 
-def collect(model, activations):
-    """Hooks that keep the outputs of modules."""
-    for name, module in model.named_modules():
-        if name and not isinstance(module, (nn.ModuleList, Inner)):
-            def keep(module, args, out, name=name):
-                activations[name] = out.detach().clone().contiguous()
-            module.register_forward_hook(keep)
-
-
 def change(gradients, how):
     """Faults of the dump itself; whether there is one."""
     fault = how.get("fault")
@@ -350,9 +341,7 @@ def train(folder, how, functions):
         parallelize(model, mesh, how, dtype)
     elif dtype == "bfloat16":
         model = model.to(torch.bfloat16)
-    activations = {}
-    if how.get("activations"):
-        collect(model, activations)
+    outputs = functions["keep_outputs"](model) if how.get("activations") else None
     place, parts = (mesh["dp"].get_local_rank(), dp) if parallel else (0, 1)
     torch.manual_seed(11 + rank)
     run = torch.compile(model, backend="aot_eager") if how.get("compile") else model
@@ -416,7 +405,7 @@ def train(folder, how, functions):
         dump_step(f"{folder}/rank-{rank}", 1, parameters, stated, total, ids, labels, degrees)
         dist.get_rank = real
     else:
-        dump_step(folder, 1, parameters, stated, total, ids, labels, degrees, activations)
+        dump_step(folder, 1, parameters, stated, total, ids, labels, degrees, outputs)
 
 
 def with_gradient(g):
@@ -450,7 +439,7 @@ def work(rank, world, folder, names, path):
 
 def write_truths(folder, names):
     """In float64, by the plain loss, for every model and batch that the cases use."""
-    dump_step = recipe()["dump_step"]
+    functions = recipe()
     for name in names:
         how = CASES[name][1]
         path = f"{folder}/{truth_of(how)}"
@@ -458,8 +447,7 @@ def write_truths(folder, names):
             continue
         ids, labels = batch(how.get("ignored"))
         model = Model(None, how.get("moe", False), how.get("tied", False)).double()
-        activations = {}
-        collect(model, activations)
+        outputs = functions["keep_outputs"](model)
         parts = how.get("dp", 1) if how.get("moe") else 1  # the balance loss is one of each rank's tokens
         total = 0.0
         for ids_of, labels_of in zip(ids.chunk(parts), labels.chunk(parts)):
@@ -469,8 +457,8 @@ def write_truths(folder, names):
                 loss = loss + sum(layer.mlp.balance for layer in model.model.layers) * 0.05 / parts
             loss.backward()
             total += float(loss.detach())
-        activations = activations if parts == 1 else None
-        dump_step(path, 1, model.named_parameters(), "float64", total, ids, labels, {}, activations)
+        outputs = outputs if parts == 1 else None
+        functions["dump_step"](path, 1, model.named_parameters(), "float64", total, ids, labels, {}, outputs)
         os.makedirs(f"{path}/step-1/weights")
         save_file({n: p.detach().clone() for n, p in model.named_parameters()},
                   f"{path}/step-1/weights/model.safetensors")
