@@ -671,19 +671,6 @@ static int find_backward(struct tt_look *look)
 
 /* --- the forward pass --- */
 
-/* The first activation, in forward order, that differs; -1: none. */
-static int first_activation(const struct tt_look *look)
-{
-    int first = -1;
-
-    for (int i = 0; i < look->n; i++)
-        if (look->pair[i].a->section == TT_SECTION_ACTIVATIONS &&
-            (look->pair[i].judgement == TT_DIFFERENT || look->pair[i].judgement == TT_NOT_FINITE) &&
-            (first < 0 || look->pair[i].order < look->pair[first].order))
-            first = i;
-    return first;
-}
-
 /* Elements that are 0 in B only, in rows of the embedding that are not 0: dropout behind the lookup. */
 static int64_t dropped_in_rows(const struct tt_pair *p, int64_t *ret_n)
 {
@@ -700,7 +687,7 @@ static int64_t dropped_in_rows(const struct tt_pair *p, int64_t *ret_n)
 /* Dropout makes elements 0: in the first wrong activation, or in the embedding's rows of rare tokens. */
 static int find_masks(struct tt_look *look)
 {
-    int first = first_activation(look);
+    int first = tt_look_first(look, true);
     int64_t n = 0, zeros = 0;
     json_t *evidence;
 
@@ -736,7 +723,7 @@ static int find_masks(struct tt_look *look)
 /* The first wrong activation is the output of attention or an MLP, and is a sum that lacks terms. */
 static int find_forward_sum(struct tt_look *look)
 {
-    int first = first_activation(look);
+    int first = tt_look_first(look, true);
     const struct tt_pair *p = first < 0 ? NULL : &look->pair[first];
     double part;
 
@@ -779,9 +766,9 @@ static bool is_first_place_right(const struct tt_pair *p)
 static int find_attention(struct tt_look *look)
 {
     double scores = 0.0, others = 0.0, cosine = 0.0, other_cosine = 0.0;
-    int n = 0, m = 0, first = first_activation(look);
-    bool seen = first >= 0 && look->pair[first].judgement == TT_DIFFERENT && look->pair[first].rank == 4 &&
-                is_first_place_right(&look->pair[first]);
+    int n = 0, m = 0, first = tt_look_first(look, true);
+    bool seen = first >= 0 && look->pair[first].judgement == TT_DIFFERENT &&
+                look->pair[first].rank == TT_RANK_ATTENTION && is_first_place_right(&look->pair[first]);
     json_t *evidence;
 
     for (int i = 0; i < look->n; i++) {

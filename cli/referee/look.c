@@ -239,6 +239,33 @@ bool tt_look_is_bad(const struct tt_look *look, int i, bool any)
     return p->judgement >= TT_DIFFERENT && !look->explained[i] && (any || p->a->section == TT_SECTION_GRADIENTS);
 }
 
+/* Whether p comes before q. */
+static bool is_before(const struct tt_pair *p, const struct tt_pair *q, bool forward)
+{
+    if (p->order != q->order)
+        return forward == (p->order < q->order);
+    if (p->a->section != q->a->section)
+        return p->a->section == TT_SECTION_ACTIVATION_GRADIENTS;
+    return strlen(p->a->name) > strlen(q->a->name);
+}
+
+int tt_look_first(const struct tt_look *look, bool forward)
+{
+    int first = -1;
+
+    for (int i = 0; i < look->n; i++) {
+        const struct tt_pair *p = &look->pair[i];
+        enum tt_section section = p->a->section;
+        bool counts = forward ? section == TT_SECTION_ACTIVATIONS
+                              : section == TT_SECTION_GRADIENTS || section == TT_SECTION_ACTIVATION_GRADIENTS;
+
+        if (counts && p->judgement >= TT_DIFFERENT && p->judgement != TT_SHAPE &&
+            (first < 0 || is_before(p, &look->pair[first], forward)))
+            first = i;
+    }
+    return first;
+}
+
 json_t *tt_look_add(struct tt_look *look, const char *name, const char *title, const char *remedy)
 {
     json_t *evidence = json_array();

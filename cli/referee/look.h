@@ -66,6 +66,13 @@ bool tt_look_is_bad(const struct tt_look *look, int i, bool any);
  */
 int tt_copies_compare(struct tt_look *look, const struct tt_dump *replica, int n) TT_MUST_CHECK;
 
+/**
+ * The first pair that differs (not in its shape) in the order of a pass: an activation in forward order, or a gradient
+ * in backward order. Of a module and the last of its parts, it is the part; of an output and a weight, whose gradient
+ * follows from the output's, it is the output. -1: none differs, or the dumps have no such section.
+ */
+int tt_look_first(const struct tt_look *look, bool forward);
+
 /** Adds a pattern; the caller appends its evidence, texts, to the list that is returned. */
 json_t *tt_look_add(struct tt_look *look, const char *name, const char *title, const char *remedy);
 

@@ -29,22 +29,25 @@ static const struct {
     {"embed_tokens|tok_embeddings|word_embeddings|transformer.wte|embed_in", TT_ROLE_EMBEDDING, 0},
     {"transformer.wpe|embed_positions", TT_ROLE_OTHER, 0},
     {"lm_head|embed_out", TT_ROLE_HEAD, 2},
-    {"q_norm|k_norm|q_a_layernorm|kv_a_layernorm", TT_ROLE_NORM, 2},
+    {"q_a_layernorm|kv_a_layernorm|kv_norm", TT_ROLE_NORM, 3},
+    {"q_norm|k_norm", TT_ROLE_NORM, 5},
     {"input_layernorm|attention_norm|ln_1", TT_ROLE_NORM, 1},
-    {"post_attention_layernorm|ffn_norm|ln_2|pre_feedforward_layernorm", TT_ROLE_NORM, 5},
-    {"post_feedforward_layernorm", TT_ROLE_NORM, 9},
+    {"post_attention_layernorm|ffn_norm|ln_2|pre_feedforward_layernorm", TT_ROLE_NORM, 7},
+    {"post_feedforward_layernorm", TT_ROLE_NORM, 12},
     {"layernorm|_norm|.norm|ln_f", TT_ROLE_NORM, 1},
-    {"qkv|c_attn|query_key_value", TT_ROLE_QKV, 3},
-    {"q_proj|.wq|q_a_proj|q_b_proj", TT_ROLE_QUERY, 3},
-    {"k_proj|.wk|kv_a_proj|kv_b_proj", TT_ROLE_KEY, 3},
-    {"v_proj|.wv", TT_ROLE_VALUE, 3},
-    {"o_proj|.wo|attn.c_proj|attention.dense", TT_ROLE_OUTPUT, 4},
-    {"experts", TT_ROLE_EXPERT, 7},
-    {"router|mlp.gate.|.gate.weight|.gate.bias|block_sparse_moe.gate", TT_ROLE_ROUTER, 6},
-    {"down_proj|.w2|mlp.c_proj", TT_ROLE_DOWN, 8},
-    {"gate_proj|up_proj|gate_up_proj|.w1|.w3|c_fc", TT_ROLE_MLP, 7},
-    {"self_attn|attention|.attn", TT_ROLE_OTHER, 4},
-    {"mlp|feed_forward|moe", TT_ROLE_OTHER, 9},
+    {"qkv|c_attn|query_key_value", TT_ROLE_QKV, 4},
+    {"q_a_proj|.wq_a", TT_ROLE_QUERY, 2},
+    {"kv_a_proj|.wkv_a", TT_ROLE_KEY, 2},
+    {"q_proj|.wq|q_b_proj", TT_ROLE_QUERY, 4},
+    {"k_proj|.wk|kv_b_proj", TT_ROLE_KEY, 4},
+    {"v_proj|.wv", TT_ROLE_VALUE, 4},
+    {"o_proj|.wo|attn.c_proj|attention.dense", TT_ROLE_OUTPUT, TT_RANK_ATTENTION},
+    {"experts", TT_ROLE_EXPERT, 9},
+    {"router|mlp.gate.|.gate.weight|.gate.bias|block_sparse_moe.gate", TT_ROLE_ROUTER, 8},
+    {"down_proj|.w2|mlp.c_proj", TT_ROLE_DOWN, 10},
+    {"gate_proj|up_proj|gate_up_proj|.w1|.w3|c_fc", TT_ROLE_MLP, 9},
+    {"self_attn|attention|.attn", TT_ROLE_OTHER, TT_RANK_ATTENTION},
+    {"mlp|feed_forward|moe", TT_ROLE_OTHER, 11},
 };
 
 static const char *const role_names[] = {
@@ -91,7 +94,7 @@ static void classify(struct tt_pair *p)
             p->layer = (int)number;
     }
     p->role = TT_ROLE_OTHER;
-    p->rank = p->layer < 0 ? 1 : 10; /* a whole layer comes after its parts */
+    p->rank = p->layer < 0 ? 1 : 13; /* a whole layer comes after its parts */
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (contains(name, parts[i].words)) {
             p->role = parts[i].role;
@@ -150,23 +153,40 @@ static void total(struct tt_pair *p)
     p->dot = sum[TT_SUM_AB];
 }
 
+static int64_t rows_of(const struct tt_dump_tensor *t)
+{
+    return t->tensor->ndim ? t->tensor->shape[0] : 1;
+}
+
+/* Whether both are outputs of a module that differ only in how their dimensions are joined: some modules see a batch as
+ * one row of tokens, or all heads as one row. */
+static bool is_regrouped(const struct tt_dump_tensor *of, const struct tt_manifest_tensor *a,
+                         const struct tt_manifest_tensor *b)
+{
+    struct tt_box whole = tt_box_whole(a->ndim, a->shape), other = tt_box_whole(b->ndim, b->shape);
+
+    return (of->section == TT_SECTION_ACTIVATIONS || of->section == TT_SECTION_ACTIVATION_GRADIENTS) &&
+           tt_box_volume(&whole) == tt_box_volume(&other) && a->ndim > 1 && b->ndim > 1;
+}
+
 int tt_pair_measure(const struct tt_dump_tensor *a, const struct tt_dump_tensor *b, struct tt_pair *pair)
 {
     const struct tt_manifest_tensor *t = a->tensor;
     struct tt_box whole = tt_box_whole(t->ndim, t->shape), other = tt_box_whole(b->tensor->ndim, b->tensor->shape);
+    bool equal = tt_box_equal(&whole, &other);
     double *x = NULL, *y = NULL;
     int64_t step;
     int rc = 0;
 
-    *pair = (struct tt_pair){
-        .a = a, .b = b, .rows = t->ndim ? t->shape[0] : 1, .columns = tt_box_row_elements(&whole), .divisor = 1.0};
+    *pair =
+        (struct tt_pair){.a = a, .b = b, .rows = rows_of(a), .columns = tt_box_row_elements(&whole), .divisor = 1.0};
     classify(pair);
-    if (!tt_box_equal(&whole, &other)) {
+    if (!equal && !is_regrouped(a, t, b->tensor)) {
         pair->judgement = TT_SHAPE;
         return 0;
     }
     step = pair->columns > 0 && pair->columns < BLOCK_ELEMENTS ? BLOCK_ELEMENTS / pair->columns : 1;
-    step = step < pair->rows ? step : pair->rows;
+    step = step < pair->rows && equal ? step : pair->rows;
     x = tt_calloc_for((size_t)(step * pair->columns) + 1, sizeof *x, a->name);
     y = tt_calloc_for((size_t)(step * pair->columns) + 1, sizeof *y, a->name);
     TT_TRY(x && y ? 0 : TT_ENOMEM);
@@ -182,7 +202,7 @@ int tt_pair_measure(const struct tt_dump_tensor *a, const struct tt_dump_tensor 
         int64_t n = pair->rows - row < step ? pair->rows - row : step;
 
         TT_TRY(tt_dump_read(a, row, n, x));
-        TT_TRY(tt_dump_read(b, row, n, y));
+        TT_TRY(tt_dump_read(b, row, equal ? n : rows_of(b), y));
         add(pair, row, n, x, y);
     }
     total(pair);
@@ -247,7 +267,7 @@ int tt_pair_read(const struct tt_pair *pair, double **ret_a, double **ret_b)
 
     TT_TRY(rc);
     TT_TRY(tt_dump_read(pair->a, 0, pair->rows, a));
-    TT_TRY(tt_dump_read(pair->b, 0, pair->rows, b));
+    TT_TRY(tt_dump_read(pair->b, 0, rows_of(pair->b), b));
     for (int64_t i = 0; i < pair->rows * pair->columns; i++)
         b[i] /= pair->divisor;
     *ret_a = a;

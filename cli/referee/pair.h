@@ -31,6 +31,8 @@ enum tt_role {
     TT_ROLE_DOWN, /* the last matrix of an MLP */
 };
 
+enum { TT_RANK_ATTENTION = 6 /* tt_pair.rank of the output of attention */ };
+
 /** "query", for texts; static. */
 const char *tt_role_name(enum tt_role role);
 

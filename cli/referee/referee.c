@@ -119,23 +119,11 @@ static json_t *tensor_json(const struct tt_pair *p)
                      tt_json_number(p->tolerance), "judgement", judgement_name(p->judgement));
 }
 
-/* The first module that differs in the order of the forward or backward pass; null: none does, or there is no such
- * section. */
+/* The first module that differs in the order of the forward or backward pass, or null. */
 static json_t *first_json(const struct tt_look *look, bool forward)
 {
-    int first = -1;
+    int first = tt_look_first(look, forward);
 
-    for (int i = 0; i < look->n; i++) {
-        const struct tt_pair *p = &look->pair[i];
-        enum tt_section section = p->a->section;
-        bool counts = forward ? section == TT_SECTION_ACTIVATIONS
-                              : section == TT_SECTION_GRADIENTS || section == TT_SECTION_ACTIVATION_GRADIENTS;
-
-        if (!counts || p->judgement < TT_DIFFERENT || p->judgement == TT_SHAPE)
-            continue;
-        if (first < 0 || (forward ? p->order < look->pair[first].order : p->order > look->pair[first].order))
-            first = i;
-    }
     return first < 0 ? json_null() : json_string(look->pair[first].a->name);
 }
 
