@@ -47,7 +47,7 @@ static const struct {
     {"down_proj|.w2|mlp.c_proj", TT_ROLE_DOWN, 10},
     {"gate_proj|up_proj|gate_up_proj|.w1|.w3|c_fc", TT_ROLE_MLP, 9},
     {"self_attn|attention|.attn", TT_ROLE_OTHER, TT_RANK_ATTENTION},
-    {"mlp|feed_forward|moe", TT_ROLE_OTHER, 11},
+    {"mlp|feed_forward|moe", TT_ROLE_OTHER, 10},
 };
 
 static const char *const role_names[] = {

@@ -20,6 +20,15 @@ case_gradients_of_pytorch_jobs_are_judged() {
         not_as "$(grep -v '^ok' check.txt)"
 }
 
+# One step of torchtitan's debug model, by torchtitan's own code.
+case_a_step_of_torchtitan_is_a_step_of_titan() {
+    [ -n "${TITAN_TORCHTITAN-}" ] || skip "TITAN_TORCHTITAN names no checkout of torchtitan"
+    status=0
+    "$python" "$interop/with_torchtitan.py" "$TITAN_TORCHTITAN" "$TITAN" steps >log.txt 2>&1 || status=$?
+    [ $status != 77 ] || skip "$(tail -1 log.txt)"
+    [ $status = 0 ] || not_as "$(tail -20 log.txt)"
+}
+
 case_pytorch_reads_what_titan_writes() {
     need_torch
     make_corpus

@@ -166,6 +166,54 @@ for name, x in coded.items():
 END
 }
 
+# altered FROM TO SECTION NAME...: a copy of a dump in which these tensors are a tenth larger
+altered() {
+    cp -r "$1" "$2"
+    PYTHONPATH=$TITAN_SOURCE/tests/cli python3 - "$2/step-1/$3/model.safetensors" "${@:4}" <<'END'
+import sys
+from change_dump import read, write
+tensors = read(sys.argv[1])
+for name in sys.argv[2:]:
+    tensors[name] = tensors[name][0], [1.1 * x for x in tensors[name][1]]
+write(sys.argv[1], tensors, "d")
+END
+}
+
+differs() { # DUMP KEY NAME: compare names the module, in the text, in JSON and on the page
+    run compare --gradients exact "$1" --html page.html
+    expect_code 1
+    expect_out "first in ${2#first_} order: $3$"
+    grep -q "first in ${2#first_} order: <code>$3</code>" page.html || not_as "$1: not on the page"
+    run compare --gradients exact "$1" --json
+    expect_code 1
+    python3 -c "
+import json
+assert json.load(open('out'))['looks'][0]['$2'] == '$3'" || not_as "$1: not in the JSON"
+}
+
+case_compare_names_the_first_module_that_differs() {
+    make_batch qwen3
+    common="--weights $golden/qwen3 --batch qwen3.safetensors --activations .*"
+    run $reference $common --dtype float64 --out exact
+    expect_ok
+    for dtype in float32 bfloat16; do
+        run $reference $common --dtype $dtype --out $dtype
+        expect_ok
+        run compare --gradients exact $dtype
+        expect_ok
+    done
+    layer=model.layers.1
+    altered exact forward activations $layer $layer.mlp $layer.self_attn.q_norm $layer.self_attn.q_proj model.norm
+    differs forward first_forward $layer.self_attn.q_proj
+    altered exact part activations $layer.self_attn $layer.self_attn.o_proj $layer
+    differs part first_forward $layer.self_attn.o_proj
+    layer=model.layers.0
+    altered exact backward activation_gradients $layer.mlp.down_proj $layer.mlp $layer.mlp.up_proj model.embed_tokens
+    differs backward first_backward $layer.mlp.down_proj
+    altered exact norm activation_gradients $layer.self_attn.q_norm $layer.self_attn.q_proj
+    differs norm first_backward $layer.self_attn.q_norm
+}
+
 case_a_pattern_without_a_module_is_an_error() {
     make_batch gpt2
     common="--weights $golden/gpt2 --batch gpt2.safetensors --out bad"
