@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: MIT
-// The system's headers that most files include, read once per library where the build precompiles them (-Db_pch=true,
-// as ./quickstart does): math.h and immintrin.h alone cost a sixth of all compiling. Sources include what they use
-// themselves, and every other build compiles them without this file.
+/* SPDX-License-Identifier: MIT */
+/* The system's headers that most files include, read once per library where the build precompiles them (-Db_pch=true,
+ * as ./quickstart does): math.h and immintrin.h alone cost a sixth of all compiling. Sources include what they use
+ * themselves, and every other build compiles them without this file. */
 #ifndef TT_SYSTEM_H
 #define TT_SYSTEM_H
 #include <ctype.h>
