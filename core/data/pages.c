@@ -8,8 +8,8 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/data/parquet.h"
 #include "core/data/reader.h"
+#include "core/data/thrift.h"
 
 int tt_pages_fail(const struct tt_pages *pages, const char *what)
 {

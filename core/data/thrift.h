@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_DATA_PARQUET_H
-#define TT_DATA_PARQUET_H
+#ifndef TT_DATA_THRIFT_H
+#define TT_DATA_THRIFT_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -56,6 +56,12 @@ int tt_thrift_want(const struct tt_thrift *thrift, int type, int wanted) TT_MUST
 
 /** Reads an integer of any size, which must be from low to high. */
 int tt_thrift_number(struct tt_thrift *thrift, int type, int64_t low, int64_t high, int64_t *ret) TT_MUST_CHECK;
+
+/** Reads the type and the number of items of a list, which follow; an item takes at least one byte. */
+int tt_thrift_list(struct tt_thrift *thrift, int *ret_type, uint64_t *ret_n) TT_MUST_CHECK;
+
+/** Reads bytes, which stay in the file. */
+int tt_thrift_binary(struct tt_thrift *thrift, const char **ret_text, size_t *ret_size) TT_MUST_CHECK;
 
 int tt_thrift_skip(struct tt_thrift *thrift, int type) TT_MUST_CHECK;
 
