@@ -201,7 +201,8 @@ static void measure_units(const struct tt_lowering *lowering, struct tt_step_fac
             f->unit_bytes[unit] += bytes;
         }
         for (int k = 0; reduces && k < of->n_grads; k++)
-            f->unit_grad_bytes[unit] += whole_bytes(layout, unit, of->grads[k].chunk, TT_F32);
+            f->unit_grad_bytes[unit] +=
+                whole_bytes(layout, unit, of->grads[k].chunk, tt_dtype_sums(lowering->param_dtype));
     }
 }
 
@@ -229,7 +230,7 @@ void tt_step_facts_make(const struct tt_usage *usage, const struct tt_lowering *
             int64_t chunk = layout->units[unit].grads[tt_layout_grad(layout, grad->param, grad->part)].chunk;
 
             if (tt_lowering_reduces(lowering, unit))
-                f.grad_bytes[pos] += whole_bytes(layout, unit, chunk, TT_F32);
+                f.grad_bytes[pos] += whole_bytes(layout, unit, chunk, tt_dtype_sums(lowering->param_dtype));
         }
     }
     measure_units(lowering, &f);

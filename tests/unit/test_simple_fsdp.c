@@ -273,8 +273,9 @@ static int64_t whole_bytes(const struct tt_program *p, enum tt_purpose purpose, 
 /* This holds even on one shard, where bfloat16 parameters are copies although nothing travels. */
 static void the_planner_counts_what_lowering_makes(void **state)
 {
-    for (int c = 0; c < 12; c++) { /* from 8 on: shards have the type of parameters */
+    for (int c = 0; c < 14; c++) { /* from 8 on: shards have the type of parameters; from 12 on: all is float64 */
         const int shards = 1 + c % 2;
+        const enum tt_dtype wide = c < 12 ? TT_F32 : TT_F64;
         struct tt_engine_options o = {.mesh = mesh_of(1, shards),
                                       .model = model,
                                       .sharding = {.wrap = "block", .reshard = TT_RESHARD_AFTER_FORWARD_ALWAYS},
@@ -283,9 +284,9 @@ static void the_planner_counts_what_lowering_makes(void **state)
                                       .local_batch = 1,
                                       .seq_len = 8,
                                       .microbatches = 2,
-                                      .param_dtype = c & 2 ? TT_BF16 : TT_F32,
-                                      .reduce_dtype = c & 4 ? TT_BF16 : TT_F32,
-                                      .shard_dtype = c >= 8 && c & 2 ? TT_BF16 : TT_F32};
+                                      .param_dtype = c & 2 ? TT_BF16 : wide,
+                                      .reduce_dtype = c < 12 && c & 4 ? TT_BF16 : wide,
+                                      .shard_dtype = c >= 8 && c & 2 ? TT_BF16 : wide};
         const struct tt_machine machine = tt_machine_builtin();
         struct tt_order order = tt_order_accumulate(2, 1, true);
         struct tt_engine *engine;
