@@ -617,8 +617,8 @@ static int score_together(struct tt_task *task, int i, int begin, int n, struct 
 {
     const struct tt_task_choice *choice = task->item[i].choice + begin;
     const float *logits = NULL;
-    int32_t token[MOST_CHOICES];
-    bool feeds[MOST_CHOICES], more = true;
+    int32_t token[MOST_CHOICES] = {0}; /* a generator of more sequences reads them all */
+    bool feeds[MOST_CHOICES] = {false}, more = true;
     int rc = 0;
 
     for (int k = 0; k < n; k++) {
