@@ -283,10 +283,10 @@ static bool no_choice(const struct tt_config_row *row, const struct tt_yaml *nod
     tt_text_add(why, "%s%s%s%s", row->flags & TT_FLAG_NULLABLE ? ", null" : "",
                 row->flags & TT_FLAG_INTEGER ? ", an integer" : "", row->flags & TT_FLAG_SIZED ? ", size:<bytes>" : "",
                 row->flags & TT_FLAG_PATTERNS ? ", [regular expressions]" : "");
-    if (near) {
-        tt_text_add(why, "\nhelp: did you mean '%s'?", near);
-    } else if (foreign) {
+    if (foreign) {
         tt_text_add(why, "\nhelp: %s", foreign->text);
+    } else if (near) {
+        tt_text_add(why, "\nhelp: did you mean '%s'?", near);
     } else if (is_dataset) {
         tt_text_add(
             why,

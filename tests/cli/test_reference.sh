@@ -236,7 +236,7 @@ case_a_batch_and_a_folder_are_checked() {
     run $reference --weights "$golden/gpt2" --batch gpt2.safetensors --out full
     expect_error 2 "'full' exists and is not empty"
     run train --training.dtype=float64 $tiny
-    expect_error 2 "float64"
+    expect_error 2 "float64" "titan reference --dtype float64"
 }
 
 run_cases
