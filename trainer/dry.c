@@ -131,6 +131,7 @@ int tt_dry_look(const struct tt_setup *s, bool overwrite, int (*asked_to_stop)(v
     tt_train_progress_count_steps(&d->at, s, &d->data);
     TT_TRY(tt_validator_open(s, &d->validator));
     TT_TRY(tt_train_text_open(s, &d->data, &d->text));
+    TT_TRY(tt_train_tasks_open(s, &d->data, &d->tasks));
     TT_TRY(tt_start_peek(s, &d->data, overwrite, &d->at, &d->start));
     tt_train_progress_count_steps(&d->at, s, &d->data);
     TT_TRY(tt_train_progress_check(&d->at, s, &d->data));
@@ -160,6 +161,7 @@ void tt_dry_release(struct tt_dry *d)
     tt_saver_disk_release(&d->disk);
     tt_tokenizer_free(d->own);
     tt_start_release(&d->start);
+    tt_train_tasks_release(&d->tasks);
     tt_train_text_release(&d->text);
     tt_validator_release(&d->validator);
     tt_train_data_release(&d->data);

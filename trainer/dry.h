@@ -8,6 +8,7 @@
 #include "trainer/start/start.h"
 #include "trainer/step/reporter.h"
 #include "trainer/step/validation.h"
+#include "trainer/tasks.h"
 #include "trainer/text.h"
 
 enum { TT_DRY_SAMPLES = 3, TT_DRY_TOKENS = 64 };
@@ -38,6 +39,7 @@ struct tt_dry {
     struct tt_train_data data;
     struct tt_validator validator;
     struct tt_train_text text;
+    struct tt_train_tasks tasks;
     struct tt_train_progress at;
     struct tt_start start;
     struct tt_reporter reporter;

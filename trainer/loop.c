@@ -300,8 +300,20 @@ out:
     return rc;
 }
 
-/* Everything after a step: trace, save, validation, a sampled text. ret_stop becomes the code that a signal asked
- * for in the meantime. */
+/* An abandoned evaluation reports the tasks that are complete. ret_stop is then the code that the signal asked for. */
+static int score_tasks(struct tt_loop *l, int *ret_stop)
+{
+    int rc;
+
+    answer_in_pause(l, "within the tasks of");
+    rc = tt_train_tasks_score(&l->tasks, l->at.step, l->options.events->asked_to_stop, &l->reporter);
+    if (is_stop(rc))
+        *ret_stop = rc;
+    return is_stop(rc) ? 0 : rc;
+}
+
+/* Everything after a step: trace, save, validation, a sampled text, tasks. ret_stop becomes the code that a signal
+ * asked for in the meantime. */
 static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *ret_stop)
 {
     const struct tt_config *cfg = l->setup->cfg;
@@ -310,6 +322,7 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
     bool last = step >= last_step(l), stop = *ret_stop != 0;
     bool saves = last || stop || step % interval == 0 || (step == 1 && cfg->checkpoint.enable_first_step_checkpoint);
     bool samples = cfg->metrics.sample_freq && (last || step % cfg->metrics.sample_freq == 0) && !stop;
+    bool scores = cfg->metrics.task_freq && (last || step % cfg->metrics.task_freq == 0) && !stop;
     bool validates;
     int rc = 0;
 
@@ -331,7 +344,9 @@ static int after_step(struct tt_loop *l, const struct tt_train_step *done, int *
         answer_in_pause(l, "after the text that is sampled after");
         TT_TRY(tt_train_text_sample(&l->text, step, &l->reporter));
     }
-    if ((saves || validates || samples) && !*ret_stop && !last)
+    if (scores && !*ret_stop)
+        TT_TRY(score_tasks(l, ret_stop));
+    if ((saves || validates || samples || scores) && !*ret_stop && !last)
         TT_TRY(end_step(l, ret_stop));
     tt_reporter_resume(&l->reporter, &pause);
 out:
@@ -482,6 +497,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
     tt_train_progress_count_steps(&l->at, s, &l->data);
     TT_TRY(tt_validator_open(s, &l->validator));
     TT_TRY(tt_train_text_open(s, &l->data, &l->text));
+    TT_TRY(tt_train_tasks_open(s, &l->data, &l->tasks));
     TT_TRY(tt_comm_agree(s->comm, tt_engine_allocate(s->engine)));
     TT_TRY(replace_run(l));
     tt_saver_init(s, &l->reporter, &l->data, &l->saver);
@@ -518,6 +534,7 @@ void tt_loop_close(struct tt_loop *l, int exit_code)
     tt_reporter_close(&l->reporter, l->at.step, exit_code);
     tt_saver_close(&l->saver);
     tt_start_release(&l->start);
+    tt_train_tasks_release(&l->tasks);
     tt_train_text_release(&l->text);
     tt_validator_release(&l->validator);
     tt_train_data_release(&l->data);

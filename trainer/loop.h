@@ -13,6 +13,7 @@
 #include "trainer/step/reporter.h"
 #include "trainer/step/step.h"
 #include "trainer/step/validation.h"
+#include "trainer/tasks.h"
 #include "trainer/text.h"
 
 /**
@@ -20,7 +21,7 @@
  *
  *     tt_setup_init      model, mesh, engine: all decisions, before anything is changed
  *     tt_loop_open       run folder, data, memory, weights or checkpoint
- *     tt_loop_run        load, step, report, save, validate, sample a text
+ *     tt_loop_run        load, step, report, save, validate, sample a text, score tasks
  *     tt_loop_close
  *     tt_setup_release
  *
@@ -56,6 +57,7 @@ struct tt_loop {
     struct tt_train_data data;
     struct tt_validator validator;
     struct tt_train_text text;
+    struct tt_train_tasks tasks;
     struct tt_train_progress at;
     struct tt_start start;
     struct tt_saver saver;

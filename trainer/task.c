@@ -718,3 +718,11 @@ struct tt_task_results tt_task_results(const struct tt_task *task)
     r.perplexity = exp(-logprob / n);
     return r;
 }
+
+void tt_task_numbers(const struct tt_task *task, double values[TT_TASK_METRICS])
+{
+    struct tt_task_results results = tt_task_results(task);
+
+#define TT_TASK_METRIC(id, name, place, source) values[TT_TASK_METRIC_##id] = (source);
+#include "trainer/step/metrics.def"
+}

@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/engine/generator.h"
+#include "trainer/step/metrics.h"
 
 /**
  * Tasks that show what a model knows: documents with several continuations of a context, of which one is right. The
@@ -93,6 +94,9 @@ struct tt_task_results {
 
 /** From the scores of all documents. */
 struct tt_task_results tt_task_results(const struct tt_task *task);
+
+/** The same as numbers by metrics.def, where NaN is a score that says nothing about this task. */
+void tt_task_numbers(const struct tt_task *task, double values[TT_TASK_METRICS]);
 
 /** The answer of the model to item i: the number of a continuation; by_length: per character. */
 int tt_task_answer(const struct tt_task *task, int i, bool by_length);

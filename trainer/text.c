@@ -72,23 +72,34 @@ out:
     return rc;
 }
 
+int tt_train_text_tokenizer(const struct tt_setup *setup, const struct tt_train_data *data,
+                            struct tt_tokenizer **ret_own, const struct tt_tokenizer **ret_tokenizer)
+{
+    const char *folder = setup->cfg->model.hf_assets_path;
+    uint64_t made_by = data->part[0].dataset->ref.info.tokenizer_hash;
+    struct tt_tokenizer *own = NULL;
+    int rc = 0;
+
+    *ret_tokenizer = data->tokenizer;
+    if (!data->tokenizer)
+        TT_TRY(tt_train_data_tokenizer(folder, &own));
+    if (own && (made_by ? made_by == tt_tokenizer_info(own)->hash : folder != NULL))
+        *ret_tokenizer = own;
+    *ret_own = own;
+out:
+    return rc;
+}
+
 static int make_prompt(struct tt_train_text *t, const struct tt_train_data *data)
 {
     const struct tt_config *cfg = t->setup->cfg;
     const struct tt_generator_options room = tt_job_sampling(cfg, &t->setup->job.engine);
-    const char *folder = cfg->model.hf_assets_path;
-    uint64_t made_by = data->part[0].dataset->ref.info.tokenizer_hash;
     int64_t vocab = t->setup->job.model->dims.vocab_size;
     bool has_chats = false;
     int rc = 0;
 
     t->prompt = cfg->metrics.sample_prompt;
-    t->tokenizer = data->tokenizer;
-    /* packed tokens are decoded by the tokenizer that made them or, if that is not known, by the run's */
-    if (!t->tokenizer)
-        TT_TRY(tt_train_data_tokenizer(folder, &t->own));
-    if (t->own && (made_by ? made_by == tt_tokenizer_info(t->own)->hash : folder != NULL))
-        t->tokenizer = t->own;
+    TT_TRY(tt_train_text_tokenizer(t->setup, data, &t->own, &t->tokenizer));
     for (int i = 0; i < data->n; i++)
         has_chats = has_chats || data->part[i].dataset->ref.info.mask_at;
     /* conversations are written by the template that the run names, or by the tokenizer's */
@@ -166,6 +177,27 @@ out:
     return rc;
 }
 
+int tt_train_text_generator(const struct tt_setup *s, const struct tt_generator_options *options,
+                            struct tt_generator **ret_generator)
+{
+    struct tt_comm *comm = s->comm;
+    int rc = 0;
+
+    if (comm->rank == 0)
+        rc = tt_generator_new(options, ret_generator);
+    if (comm->rank == 0 && rc == 0)
+        rc = tt_generator_allocate(*ret_generator);
+    TT_TRY(tt_comm_agree(comm, rc));
+    /* exchanges the weights with their averages, sends them, and exchanges them back */
+    if (s->cfg->ema.validate)
+        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+    rc = tt_collect_weights(&s->job.engine, s->engine, comm, *ret_generator);
+    if (s->cfg->ema.validate)
+        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
+out:
+    return rc;
+}
+
 int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_reporter *reporter)
 {
     const struct tt_setup *s = t->setup;
@@ -180,19 +212,7 @@ int tt_train_text_sample(const struct tt_train_text *t, int64_t step, struct tt_
     /* the same rows and context as `titan generate`, so that the bits are the same */
     o.context = context < o.context ? context : o.context;
     o.prompt_rows = n < o.prompt_rows ? n : o.prompt_rows;
-    if (comm->rank == 0)
-        rc = tt_generator_new(&o, &r.generator);
-    if (comm->rank == 0 && rc == 0)
-        rc = tt_generator_allocate(r.generator);
-    rc = tt_comm_agree(comm, rc);
-    /* exchanges the weights with their averages, sends them, and exchanges them back */
-    if (rc == 0 && s->cfg->ema.validate)
-        tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
-    if (rc == 0) {
-        rc = tt_collect_weights(&s->job.engine, s->engine, comm, r.generator);
-        if (s->cfg->ema.validate)
-            tt_state_exchange_averages(tt_engine_state(s->engine), tt_engine_layout(s->engine));
-    }
+    rc = tt_train_text_generator(s, &o, &r.generator);
     if (rc == 0)
         rc = tt_patience_work(comm, comm->rank == 0, generate, &r);
     tt_patience_end(comm, &patience);

@@ -37,6 +37,21 @@ int tt_train_text_open(const struct tt_setup *setup, const struct tt_train_data 
 void tt_train_text_release(struct tt_train_text *text);
 
 /**
+ * The tokenizer of the data: for text the one that reads it; for packed tokens the run's, unless the file says that
+ * another one made them. NULL: it is not known. The caller frees *ret_own, which may be NULL.
+ */
+int tt_train_text_tokenizer(const struct tt_setup *setup, const struct tt_train_data *data,
+                            struct tt_tokenizer **ret_own, const struct tt_tokenizer **ret_tokenizer) TT_MUST_CHECK;
+
+/**
+ * Makes a generator with the current weights, or with their averages if validation uses those, on rank 0; the caller
+ * frees it, also after an error. *ret_generator is NULL at first, and stays NULL on other ranks. TT_EFIT, TT_ENOMEM: as
+ * tt_generator_allocate. Collective.
+ */
+int tt_train_text_generator(const struct tt_setup *setup, const struct tt_generator_options *options,
+                            struct tt_generator **ret_generator) TT_MUST_CHECK;
+
+/**
  * Samples a text from the current weights, or from their averages if validation uses those, and reports it. Changes
  * nothing. If the system refuses the memory, or a value is not finite, reports that; training continues. Collective.
  */

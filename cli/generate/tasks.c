@@ -215,17 +215,14 @@ static void print_results(const struct run *r)
 
 static json_t *task_json(const struct tt_task *task)
 {
-    struct tt_task_results x = tt_task_results(task);
-    json_t *o =
-        json_pack("{s:o, s:s, s:i, s:f, s:f, s:I}", "task", tt_json_string(task->path), "format", task->format,
-                  "documents", task->n, "acc", x.acc, "acc_stderr", x.acc_error, "contexts_cut", (json_int_t)task->cut);
+    json_t *o = json_pack("{s:o, s:s, s:i, s:I}", "task", tt_json_string(task->path), "format", task->format,
+                          "documents", task->n, "contexts_cut", (json_int_t)task->cut);
+    double values[TT_TASK_METRICS];
 
-    if (task->normed)
-        (void)json_object_update_new(o, json_pack("{s:f, s:f}", "acc_norm", x.norm, "acc_norm_stderr", x.norm_error));
-    if (task->single)
-        (void)json_object_set_new(o, "perplexity", tt_json_number(x.perplexity));
-    else
-        (void)json_object_set_new(o, "chance", json_real(x.chance));
+    tt_task_numbers(task, values);
+    for (int k = 0; k < TT_TASK_METRICS; k++)
+        if (!isnan(values[k]))
+            (void)json_object_set_new(o, tt_task_metric_rows[k].name, tt_json_number(values[k]));
     return o;
 }
 

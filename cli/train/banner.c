@@ -133,6 +133,12 @@ static void print_data(struct tt_text *out, const struct tt_setup *s, const stru
                     " step%s and at the end; rank 0 needs %s for the model then\n",
                     most, tt_plural(most), freq, tt_plural(freq),
                     tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
+    if (cfg->metrics.task_freq)
+        tt_text_add(out,
+                    "  tasks    %d, evaluated every %" PRId64
+                    " step%s and at the end; rank 0 needs %s for the model then\n",
+                    cfg->metrics.tasks.n, cfg->metrics.task_freq, tt_plural(cfg->metrics.task_freq),
+                    tt_text_bytes(memory, sizeof memory, (double)s->job.sampling_bytes));
 }
 
 /* Appends the value of a key as a flag would give it. */

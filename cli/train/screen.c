@@ -217,6 +217,24 @@ static void show_sample(void *arg, const struct tt_metrics_sample *sample)
     tt_free(head);
 }
 
+static void show_score(void *arg, const struct tt_metrics_task *task)
+{
+    const struct tt_train_screen *s = arg;
+    struct tt_text line = {0};
+
+    tt_text_add(&line, "task step: %2" PRId64 "  %s", task->step, task->name);
+    for (int k = 0; k < TT_TASK_METRICS; k++)
+        if (tt_task_metric_rows[k].is_shown && isfinite(task->value[k]))
+            tt_text_add(&line, "  %s: %.4f", tt_task_metric_rows[k].name, task->value[k]);
+    tt_text_add(&line, "\n");
+    tt_screen_log(line.text);
+    if (!s->json) {
+        tt_screen_show(stdout, line.text, s->columns, 0);
+        (void)fflush(stdout);
+    }
+    tt_text_release(&line);
+}
+
 static void show_record(void *arg, const char *line)
 {
     const struct tt_train_screen *s = arg;
@@ -609,6 +627,7 @@ void tt_train_screen_init(const struct tt_setup *setup, bool json, bool verbose,
                    .step = show_step,
                    .validated = show_validation,
                    .sampled = show_sample,
+                   .scored = show_score,
                    .record = show_record,
                    .saves = show_saving,
                    .tick = tick,

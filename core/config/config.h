@@ -225,6 +225,8 @@ enum tt_config_flag {
     TT_FLAG_SHAPES = 16384,
     TT_FLAG_WEIGHTS = 32768,
     TT_FLAG_QUIET = 65536,
+    TT_FLAG_SECONDS = 131072,
+    TT_FLAG_FILES = 262144,
 };
 
 /** The largest integer that a key accepts: one less than the value to which larger numbers saturate. */

@@ -387,6 +387,7 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
     words.word = tt_calloc((size_t)n, sizeof *words.word);
     for (int i = 0; i < n; i++) {
         const struct tt_yaml *item = words.is_list ? node->item[i] : node;
+        bool is_file = row->flags & TT_FLAG_FILES;
         bool is_pattern = words.is_list && (row->flags & TT_FLAG_PATTERNS);
         bool is_rule = is_pattern && (row->flags & TT_FLAG_RULES);
 
@@ -400,13 +401,15 @@ static bool set_words(const struct tt_config_row *row, struct tt_words *member, 
             words.word[i] = tt_yaml_is_null(item) ? NULL : to_part(item);
         else if (item->kind == TT_YAML_SCALAR && *item->text && !tt_yaml_is_null(item) &&
                  tt_utf8_invalid(item->text, strlen(item->text)) < 0)
-            words.word[i] = is_pattern ? tt_strdup(item->text) : to_word(row, item->text);
+            words.word[i] = is_pattern || is_file ? tt_strdup(item->text) : to_word(row, item->text);
         if (!words.word[i]) {
             words_release(&words);
             if (ret_fault)
                 *ret_fault = item;
             if (row->flags & TT_FLAG_PARTS)
                 return expected(why, "a list of names in the list", item);
+            if (is_file)
+                return expected(why, "a file in the list", item);
             return is_pattern ? expected(why, "a regular expression in the list", item) : no_choice(row, item, why);
         }
         words.n++;

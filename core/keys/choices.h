@@ -91,6 +91,7 @@
     ALIAS(TT_PIPE_CSV, "_PipelineScheduleRuntime")
 #define TT_PART_CHOICES(X, ALIAS) X(TT_PART_NAMES, "[names of modules]")
 #define TT_REGEX_CHOICES(X, ALIAS) X(TT_REGEX_ANY, "regex")
+#define TT_FILE_CHOICES(X, ALIAS) X(TT_FILE_ANY, "files")
 #define TT_FACTOR_CHOICES(X, ALIAS) X(TT_FACTOR_NUMBER, "FACTOR")
 #define TT_MODULE_CHOICES(X, ALIAS) \
     X(TT_MODULE_Q, "q_proj") X(TT_MODULE_K, "k_proj") X(TT_MODULE_V, "v_proj") X(TT_MODULE_O, "o_proj") \
@@ -106,7 +107,8 @@
     S(async, TT_ASYNC_CHOICES) S(save, TT_SAVE_CHOICES) \
     S(load, TT_LOAD_CHOICES) S(filter, TT_FILTER_CHOICES) S(exclude, TT_EXCLUDE_CHOICES) \
     S(reshard, TT_RESHARD_CHOICES) S(wrap, TT_WRAP_CHOICES) \
-    S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(factor, TT_FACTOR_CHOICES) S(chat, TT_CHAT_CHOICES) \
+    S(rule, TT_RULE_CHOICES) S(regex, TT_REGEX_CHOICES) S(file, TT_FILE_CHOICES) \
+    S(factor, TT_FACTOR_CHOICES) S(chat, TT_CHAT_CHOICES) \
     S(adjust, TT_ADJUST_CHOICES) S(long, TT_LONG_CHOICES) S(pipe, TT_PIPE_CHOICES) S(part, TT_PART_CHOICES) \
     S(module, TT_MODULE_CHOICES) S(packing, TT_PACKING_CHOICES)
 

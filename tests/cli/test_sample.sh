@@ -247,4 +247,69 @@ case_a_second_interrupt_saves_nothing_and_says_so() {
     expect_err '; everything is saved$'
 }
 
+# --- tasks ---
+
+tasks=$TITAN_SOURCE/tests/cli/tasks
+tasked="${sample/--metrics.sample_freq=2 --metrics.sample_tokens=12/--metrics.task_freq=2} --training.seq_len=128"
+tasked="$tasked --metrics.tasks=$tasks/arc.jsonl,$tasks/lambada.jsonl"
+
+# The scores of a run's tasks, without their times.
+scores_of() {
+    grep '"type":"task"' "$1/metrics.jsonl" | sed 's/,"time_s.*//'
+}
+
+case_tasks_have_the_scores_of_titan_eval_and_change_nothing() {
+    make_corpus
+    run train $tasked --verbose --checkpoint.enable --checkpoint.interval=2 --metrics.enable_tensorboard
+    expect_ok
+    expect_err "^  tasks    2, evaluated every 2 steps and at the end; rank 0 needs [0-9.]+ [KMG]iB for the model"
+    expect_out "^task step: +2  arc  acc: [01]\.[0-9]{4}  acc_norm: [01]\.[0-9]{4}$"
+    expect_out "^task step: +4  lambada  acc: [01]\.[0-9]{4}  perplexity: [0-9.]+$"
+    [ "$(grep -c '^task step' out)" = 4 ] || not_as "expected four scores"
+    grep -q "^task step:  4  lambada" run/console.log || not_as "expected the score in console.log"
+    cat run/tb/*/events* | grep -aq "tasks/arc/acc_norm" || not_as "expected a score for TensorBoard"
+    for step in 2 4; do
+        run eval run/checkpoint/step-$step --task "$tasks/arc.jsonl" --task "$tasks/lambada.jsonl" --json
+        expect_ok
+        expect_json "lines = [json.loads(line) for line in open('run/metrics.jsonl')]
+scores = [line for line in lines if line['type'] == 'task' and line['step'] == $step]
+assert len(scores) == len(found['tasks']) == 2
+for mine, theirs in zip(scores, found['tasks']):
+    assert all(mine[key] == theirs[key] for key in theirs), (mine, theirs)"
+    done
+    run train ${tasked/--metrics.task_freq=2/--metrics.task_freq=0} --metrics.tasks=[] --job.dump_folder=without \
+        --checkpoint.enable
+    expect_ok
+    losses_of run >with.txt
+    losses_of without >without.txt
+    expect_same with.txt without.txt
+    run ckpt diff run/checkpoint/step-4 without/checkpoint/step-4
+    expect_ok
+    run_ranks 2 train $tasked --job.dump_folder=two
+    expect_ok
+    scores_of run >one.txt
+    scores_of two >two.txt
+    expect_same one.txt two.txt
+    # the other commands read such records
+    run status run
+    expect_ok
+    run export run --csv
+    expect_ok
+}
+
+case_tasks_that_cannot_be_evaluated_are_refused() {
+    make_corpus
+    run train $tiny --metrics.tasks="$tasks/arc.jsonl"
+    expect_error 2 "metrics.tasks: no task is evaluated while metrics.task_freq is 0" "help: set metrics.task_freq"
+    run train $tiny --metrics.task_freq=2
+    expect_error 2 "metrics.task_freq: there is no task to evaluate"
+    mkdir other && cp "$tasks/arc.jsonl" other
+    run train $tasked --metrics.tasks="$tasks/arc.jsonl,other/arc.jsonl"
+    expect_error 2 "metrics.tasks: two files are called 'arc'" "help: rename one"
+    run train $tasked --metrics.tasks=nowhere.jsonl --dry-run
+    expect_error 3 "'nowhere.jsonl'"
+    run train $tasked --parallelism.memory_limit=11MiB --parallelism.threads_per_rank=1
+    expect_error 6 "with the whole model that is evaluated on tasks" "help: use metrics.task_freq=0, which needs"
+}
+
 run_cases

@@ -206,13 +206,15 @@ static void every_row_takes_its_limits_and_nothing_outside(void **state)
         if (row->kind == TT_KIND_TEXT && takes(row, "") == ((row->flags & TT_FLAG_NOT_EMPTY) != 0))
             fail_msg("%s=<empty>", row->path);
         for (int c = 0;
-             row->choices && !(row->flags & TT_FLAG_LIST && row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS)) &&
+             row->choices &&
+             !(row->flags & TT_FLAG_LIST && row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS | TT_FLAG_FILES)) &&
              c < row->choices->n;
              c++) {
             if (!takes(row, row->choices->choice[c].word))
                 fail_msg("%s=%s", row->path, row->choices->choice[c].word);
         }
-        if (row->choices && !(row->flags & TT_FLAG_LIST && row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS)))
+        if (row->choices &&
+            !(row->flags & TT_FLAG_LIST && row->flags & (TT_FLAG_PATTERNS | TT_FLAG_PARTS | TT_FLAG_FILES)))
             assert_false(takes(row, "no-such-choice") || (takes(row, "") && !(row->flags & TT_FLAG_LIST)));
     }
 }

@@ -207,16 +207,38 @@ struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const s
                                          .threads = engine->threads};
 }
 
+/* Most tasks have four answers. The rows are those of titan eval, which gives the same bits. */
+struct tt_generator_options tt_job_scoring(const struct tt_config *cfg, const struct tt_engine_options *engine)
+{
+    enum { ROWS = 256, TOGETHER = 4 };
+
+    return (struct tt_generator_options){.model = engine->model,
+                                         .dtype = engine->param_dtype,
+                                         .context = cfg->training.seq_len,
+                                         .sequences = TOGETHER,
+                                         .prompt_rows = ROWS,
+                                         .threads = engine->threads};
+}
+
 static int sampling_bytes(const struct tt_config *cfg, const struct tt_job *job, int64_t *ret_bytes)
 {
-    const struct tt_generator_options options = tt_job_sampling(cfg, &job->engine);
+    const struct tt_generator_options options[] = {tt_job_sampling(cfg, &job->engine),
+                                                   tt_job_scoring(cfg, &job->engine)};
+    const int64_t freq[] = {cfg->metrics.sample_freq, cfg->metrics.task_freq};
     struct tt_generator *generator = NULL;
     int rc = 0;
 
-    if (!cfg->metrics.sample_freq)
-        return 0;
-    TT_TRY(tt_generator_new(&options, &generator));
-    *ret_bytes = tt_generator_memory(generator).total;
+    for (int i = 0; i < 2; i++) {
+        int64_t bytes;
+
+        if (!freq[i])
+            continue;
+        TT_TRY(tt_generator_new(&options[i], &generator));
+        bytes = tt_generator_memory(generator).total;
+        *ret_bytes = bytes > *ret_bytes ? bytes : *ret_bytes;
+        tt_generator_free(generator);
+        generator = NULL;
+    }
 out:
     tt_generator_free(generator);
     return rc;

@@ -124,7 +124,7 @@ struct tt_job {
     int64_t global_batch;    /* sequences in a step */
     /* Memory that a rank needs in addition to the engine: the copies of async saves, and sampling_bytes. 0: none. */
     int64_t staging_bytes;
-    /* memory of the generator that rank 0 holds while it samples a text; 0: no text is sampled */
+    /* memory of the largest generator that rank 0 holds, to sample a text or to score tasks; 0: none */
     int64_t sampling_bytes;
     struct tt_stage_places *places; /* places of the pipeline, with the orders of one run; NULL: no pipeline */
     struct tt_pipeline *pipeline;
@@ -183,6 +183,9 @@ enum tt_dtype tt_job_export_dtype(const struct tt_config *cfg);
 
 /** The generator that samples texts while training (metrics.sample_freq), with room for any prompt that is allowed. */
 struct tt_generator_options tt_job_sampling(const struct tt_config *cfg, const struct tt_engine_options *engine);
+
+/** The generator that scores tasks while training (metrics.task_freq), with room for any task that is allowed. */
+struct tt_generator_options tt_job_scoring(const struct tt_config *cfg, const struct tt_engine_options *engine);
 
 /** Appends the ranks or groups that get different samples: "2 ranks", "1 pipeline", "2 groups of 4 ranks". */
 void tt_job_readers_text(const struct tt_job *job, struct tt_text *out);

@@ -221,10 +221,15 @@ static int check_memory(const struct tt_setup *s)
                     rank.text, tt_text_bytes(need, sizeof need, (double)start), limit.text,
                     tt_text_bytes(less, sizeof less, (double)tt_engine_init_bytes(s->engine, TT_INIT_META)));
     else if (total - s->job.sampling_bytes <= s->memory_limit)
-        rc = tt_fail(TT_EFIT,
-                     "%s needs %s with the whole model from which texts are sampled, but %s\nhelp: use "
-                     "metrics.sample_freq=0, which needs %s",
-                     rank.text, need, limit.text,
+        rc = tt_fail(TT_EFIT, "%s needs %s with the whole model %s, but %s\nhelp: use %s, which needs %s", rank.text,
+                     need,
+                     !s->cfg->metrics.task_freq     ? "from which texts are sampled"
+                     : !s->cfg->metrics.sample_freq ? "that is evaluated on tasks"
+                                                    : "from which texts are sampled, and that is evaluated on tasks",
+                     limit.text,
+                     !s->cfg->metrics.task_freq     ? "metrics.sample_freq=0"
+                     : !s->cfg->metrics.sample_freq ? "metrics.task_freq=0"
+                                                    : "metrics.sample_freq=0 and metrics.task_freq=0",
                      tt_text_bytes(less, sizeof less, (double)(total - s->job.sampling_bytes)));
     else if (s->memory.total <= s->memory_limit)
         rc = tt_fail(

@@ -26,7 +26,13 @@ const struct tt_metric_row tt_metric_rows[TT_METRICS] = {
 #define TT_METRIC(id, name_, presence, source, line, board, watch_, status) \
     [TT_METRIC_##id] = {.name = (name_), presence, line, board, .watch = (watch_), .place[TT_LIST_STATUS] = (status)},
 #include "trainer/step/metrics.def"
-#undef TT_METRIC
+};
+
+#define SHOWN    true
+#define RECORDED false
+const struct tt_task_metric_row tt_task_metric_rows[TT_TASK_METRICS] = {
+#define TT_TASK_METRIC(id, name_, place, source) [TT_TASK_METRIC_##id] = {name_, place},
+#include "trainer/step/metrics.def"
 };
 
 enum tt_metric tt_metric_at(enum tt_metric_list list, int place)

@@ -12,16 +12,21 @@
 #include "trainer/run/tensorboard.h"
 
 /**
- * The reports of a run: numbers of steps (metrics.def), validations, sampled texts and checkpoints. They go to
- * metrics.jsonl, one JSON object a line, appended and flushed; to TensorBoard, under torchtitan's tags; and to the
- * command, which shows them. Rank 0 only. Means are over the steps since the last report.
+ * The reports of a run: numbers of steps (metrics.def), validations, sampled texts, scores on tasks and checkpoints.
+ * They go to metrics.jsonl, one JSON object a line, appended and flushed; to TensorBoard, under torchtitan's tags; and
+ * to the command, which shows them. Rank 0 only. Means are over the steps since the last report.
  */
 
 enum tt_metric {
 #define TT_METRIC(id, name, presence, source, line, board, watch, status) TT_METRIC_##id,
 #include "trainer/step/metrics.def"
-#undef TT_METRIC
     TT_METRICS
+};
+
+enum tt_task_metric {
+#define TT_TASK_METRIC(id, name, place, source) TT_TASK_METRIC_##id,
+#include "trainer/step/metrics.def"
+    TT_TASK_METRICS
 };
 
 /* How a number is shown in the console line. */
@@ -45,6 +50,13 @@ struct tt_metric_row {
 };
 
 extern const struct tt_metric_row tt_metric_rows[TT_METRICS];
+
+struct tt_task_metric_row {
+    const char *name;
+    bool is_shown; /* on the console and by TensorBoard */
+};
+
+extern const struct tt_task_metric_row tt_task_metric_rows[TT_TASK_METRICS];
 
 /** The metric at a place in a list; TT_METRICS: there is none. */
 enum tt_metric tt_metric_at(enum tt_metric_list list, int place);
@@ -106,6 +118,16 @@ struct tt_metrics_sample {
     double seconds;     /* seconds for generating it, and for collecting the weights */
 };
 
+/* The scores on a task. */
+struct tt_metrics_task {
+    int64_t step;
+    const char *path, *name, *format;
+    int documents;
+    int64_t cut;                   /* contexts of which the beginning did not fit */
+    double value[TT_TASK_METRICS]; /* by metrics.def; NaN: left out */
+    double seconds;
+};
+
 struct tt_run_about;
 
 /**
@@ -119,6 +141,7 @@ struct tt_run_events {
     void (*step)(void *arg, const struct tt_step_report *report);
     void (*validated)(void *arg, const struct tt_metrics_validation *validation);
     void (*sampled)(void *arg, const struct tt_metrics_sample *sample);
+    void (*scored)(void *arg, const struct tt_metrics_task *task);
     void (*record)(void *arg, const char *line); /* a line of metrics.jsonl */
     void (*saves)(void *arg);                    /* a checkpoint is being saved, while steps pause */
     void (*tick)(void *reporter, double sec);    /* with `live`, after every instruction of a step */

@@ -242,6 +242,27 @@ void tt_reporter_sampled(struct tt_reporter *r, const struct tt_metrics_sample *
                             sample->finish, "time_s", tt_json_number(sample->seconds)));
 }
 
+void tt_reporter_scored(struct tt_reporter *r, const struct tt_metrics_task *task)
+{
+    struct tt_metrics *m = &r->metrics;
+    json_t *record = json_pack("{s:s, s:I, s:o, s:s, s:i, s:I}", "type", "task", "step", (json_int_t)task->step, "task",
+                               tt_json_string(task->path), "format", task->format, "documents", task->documents,
+                               "contexts_cut", (json_int_t)task->cut);
+
+    m->events->scored(m->events->arg, task);
+    for (int k = 0; k < TT_TASK_METRICS; k++) {
+        const struct tt_task_metric_row *row = &tt_task_metric_rows[k];
+
+        if (!isfinite(task->value[k]))
+            continue;
+        (void)json_object_set_new(record, row->name, tt_json_number(task->value[k]));
+        if (m->board && row->is_shown)
+            board_one(m->board, task->step, task->value[k], tt_format("tasks/%s/%s", task->name, row->name));
+    }
+    (void)json_object_set_new(record, "time_s", tt_json_number(task->seconds));
+    add_record(m, record);
+}
+
 /* --- the reporter --- */
 
 enum { PEAKS = 3 }; /* at the start, and after each of the first two steps */

@@ -143,6 +143,9 @@ void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const str
                            const char *const *name);
 void tt_reporter_sampled(struct tt_reporter *reporter, const struct tt_metrics_sample *sample);
 
+/** Rank 0 only. */
+void tt_reporter_scored(struct tt_reporter *reporter, const struct tt_metrics_task *task);
+
 void tt_reporter_saved(struct tt_reporter *reporter, const struct tt_ckpt_saved *saved, bool async);
 
 /** Reports that a save failed, with this thread's error message. Training continues. */
