@@ -29,6 +29,11 @@ static int64_t last_step(const struct tt_loop *l)
     return tt_train_progress_last_step(&l->at, l->setup, &l->data);
 }
 
+static int64_t most_steps(const struct tt_loop *l)
+{
+    return tt_train_progress_most_steps(&l->at, l->setup, &l->data);
+}
+
 /* --- stops --- */
 
 /* A step that takes longer than this many seconds may be abandoned before its end. */
@@ -43,22 +48,46 @@ static double long_step_sec(void)
 
 /* The message that ranks exchange at the end of every step. */
 struct news {
-    int stop;          /* 0, or the exit code that a signal asked for */
-    bool long_step;    /* on some rank, the last step was long (at first: the predicted step) */
-    bool save_written; /* all ranks have written their files of the save that is under way */
-    bool warned;       /* mpirun may be about to kill a rank */
+    double trained_sec; /* by rank 0's clock */
+    int64_t last_step;  /* a new decision of rank 0 about the last step (trainer/step/deadline.h); 0: none */
+    int stop;           /* 0, or the exit code that a signal asked for */
+    bool long_step;     /* on some rank, the last step was long (at first: the predicted step) */
+    bool save_written;  /* all ranks have written their files of the save that is under way */
+    bool warned;        /* mpirun may be about to kill a rank */
 };
 
 static int exchange_news(struct tt_loop *l, struct news *ret_news)
 {
-    double most[4] = {-(double)l->options.events->asked_to_stop(), !tt_saver_is_written(&l->saver),
+    double most[6] = {-(double)l->options.events->asked_to_stop(), !tt_saver_is_written(&l->saver),
                       l->pace.step_sec > long_step_sec(), l->options.events->warned_sec() >= 0.0};
     int rc = 0;
 
-    TT_TRY(tt_comm_max_f64(l->setup->comm, most, 4));
-    *ret_news = (struct news){-(int)most[0], most[2] > 0.0, most[1] == 0.0, most[3] > 0.0};
+    if (l->setup->comm->rank == 0) {
+        most[4] = tt_deadline_trained_sec(&l->deadline);
+        most[5] = (double)tt_deadline_propose(&l->deadline, l->setup->cfg, &l->at, most_steps(l));
+    }
+    TT_TRY(tt_comm_max_f64(l->setup->comm, most, 6));
+    *ret_news = (struct news){.stop = -(int)most[0],
+                              .long_step = most[2] > 0.0,
+                              .save_written = most[1] == 0.0,
+                              .warned = most[3] > 0.0,
+                              .trained_sec = most[4],
+                              .last_step = (int64_t)most[5]};
 out:
     return rc;
+}
+
+/* Takes rank 0's time, and its decision about the last step, if there is one. */
+static void take_deadline(struct tt_loop *l, const struct news *news)
+{
+    struct tt_train_progress *at = &l->at;
+    int64_t before = last_step(l);
+
+    at->trained_sec = news->trained_sec;
+    if (!news->last_step)
+        return;
+    at->ends.end[at->ends.n++] = (struct tt_lr_end){at->step, news->last_step};
+    tt_reporter_moved(&l->reporter, at, before, l->deadline.step_sec);
 }
 
 static bool is_stop(int rc)
@@ -201,6 +230,7 @@ static int end_step(struct tt_loop *l, int *ret_stop)
 
     l->setup->comm->waiting_for = "end of step";
     TT_TRY(exchange_news(l, &news));
+    take_deadline(l, &news);
     *ret_stop = news.stop;
     l->pace.is_long = news.long_step;
     pause = tt_reporter_pause(&l->reporter);
@@ -388,14 +418,17 @@ int tt_loop_run(struct tt_loop *l)
         TT_TRY(tt_saver_complete(&l->saver, l->at.step, retains));
     TT_TRY(make_up_validation(l, &stop));
     while (l->at.step < last_step(l) && !stop) {
-        double start = tt_clock_sec();
+        double start = tt_clock_sec(), end;
 
         TT_TRY(train_step(l, &done, &stop));
         if (stop)
             break;
-        l->pace.step_sec = tt_clock_sec() - start;
+        end = tt_clock_sec();
+        l->pace.step_sec = end - start;
+        tt_deadline_count(&l->deadline, l->at.step, l->pace.step_sec, last_step(l) - l->at.step);
         TT_TRY(end_step(l, &stop));
         TT_TRY(after_step(l, &done, &stop));
+        tt_deadline_pause(&l->deadline, tt_clock_sec() - end);
     }
     stop = l->at.step < last_step(l) || l->owes_validation ? stop : 0; /* a complete run was not stopped */
     if (stop)
@@ -486,6 +519,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
 {
     struct tt_loop *l = ret_loop;
     char *checkpoints = tt_run_folder_checkpoints(s->cfg);
+    double begun_sec = tt_clock_sec();
     int rc = 0;
 
     *l = (struct tt_loop){.setup = s, .options = *options, .folder = TT_RUN_FOLDER_NONE};
@@ -505,6 +539,7 @@ int tt_loop_open(const struct tt_setup *s, const struct tt_loop_options *options
         TT_TRY(tt_saver_open(&l->saver, checkpoints, l->run_id));
     TT_TRY(tt_start_load(&l->saver, l->run_id, &l->at, &l->start));
     tt_train_progress_count_steps(&l->at, s, &l->data); /* earlier steps may have had another batch size */
+    tt_deadline_begin(&l->at, begun_sec, &l->deadline);
     TT_TRY(tt_train_progress_check(&l->at, s, &l->data));
     TT_TRY(tt_saver_check_space(&l->saver, &l->at));
     TT_TRY(tt_reporter_measure_peak(&l->reporter, tt_engine_team(s->engine)));

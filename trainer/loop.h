@@ -10,6 +10,7 @@
 #include "trainer/run/folder.h"
 #include "trainer/save/saver.h"
 #include "trainer/start/start.h"
+#include "trainer/step/deadline.h"
 #include "trainer/step/reporter.h"
 #include "trainer/step/step.h"
 #include "trainer/step/validation.h"
@@ -63,6 +64,7 @@ struct tt_loop {
     struct tt_saver saver;
     struct tt_reporter reporter;
     struct tt_pace pace;
+    struct tt_deadline_clock deadline;
     bool has_begun;       /* all parts are open */
     bool owes_validation; /* the validation that was due after the current step has not been done */
 };

@@ -17,6 +17,7 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/optim/lr.h"
 #include "core/optim/optim.h"
 #include "core/os/file.h"
 #include "parallel/layout/units.h"
@@ -269,10 +270,14 @@ static int choice(const struct tt_copying *c, enum tt_key key)
 /* The learning rate of the next step: torchtitan has already set it when it saves. */
 static double next_rate(const struct tt_copying *c)
 {
+    const char *text = json_string_value(json_object_get(c->source[0]->manifest.meta, "ends"));
+    struct tt_lr_ends ends = {.n = 0};
     const struct tt_lr_schedule schedule = {
         .base = real(c, "optimizer", "lr", 0.0),
         .warmup_steps = count(c, "lr_scheduler", "warmup_steps", 0),
         .total_steps = count(c, "lr_scheduler", "total_steps", count(c, "training", "steps", 1)),
+        .ends = text && tt_lr_ends_read(text, &ends) ? &ends : NULL,
+        .ends_shift = done(c, "lr_step") - done(c, "step"),
         .decay_ratio = real(c, "lr_scheduler", "decay_ratio", NAN),
         .decay = (enum tt_decay_choice)choice(c, TT_KEY(lr_scheduler.decay_type)),
         .min_factor = real(c, "lr_scheduler", "min_lr_factor", 0.0),

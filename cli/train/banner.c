@@ -23,6 +23,17 @@ int64_t tt_last_step_of(const struct tt_run_about *about)
     return tt_train_progress_last_step(about->at, about->reporter->setup, about->data);
 }
 
+int64_t tt_most_steps_of(const struct tt_run_about *about)
+{
+    return tt_train_progress_most_steps(about->at, about->reporter->setup, about->data);
+}
+
+int64_t tt_steps_left_of(const struct tt_run_about *about)
+{
+    return tt_deadline_steps(about->reporter->setup->cfg, about->at, about->reporter->predicted_step_sec,
+                             tt_last_step_of(about) - about->at->step);
+}
+
 static void print_cores(struct tt_text *out, const struct tt_setup *s)
 {
     int host = tt_cores()->cores;
@@ -116,7 +127,7 @@ static void print_parts(struct tt_text *out, const struct tt_config *cfg, const 
 static void print_data(struct tt_text *out, const struct tt_setup *s, const struct tt_run_about *about)
 {
     const struct tt_config *cfg = s->cfg;
-    int64_t last_step = tt_last_step_of(about), freq = cfg->metrics.sample_freq, most = cfg->metrics.sample_tokens;
+    int64_t last_step = tt_most_steps_of(about), freq = cfg->metrics.sample_freq, most = cfg->metrics.sample_tokens;
     char memory[32];
 
     print_parts(out, cfg, about->data);
@@ -329,6 +340,23 @@ static void print_prediction(struct tt_text *out, const struct tt_reporter *r, i
     tt_text_release(&where);
 }
 
+/* When the run is to end, if not with a given step. */
+static void print_finish(struct tt_text *out, const struct tt_config *cfg, const struct tt_run_about *about)
+{
+    char all[32], used[32];
+
+    if (cfg->lr_scheduler.ends)
+        tt_text_add(out, "  finishes as %s says (lr_scheduler.ends)\n", cfg->lr_scheduler.ends);
+    if (cfg->lr_scheduler.finish_by == TT_NULL_INT)
+        return;
+    tt_text_add(out, "  finishes within %s of training (lr_scheduler.finish_by)",
+                tt_text_duration(all, sizeof all, (double)cfg->lr_scheduler.finish_by));
+    if (about->at->trained_sec > 0.0)
+        tt_text_add(out, ", of which %s are used", tt_text_duration(used, sizeof used, about->at->trained_sec));
+    tt_text_add(out, ", or with step %" PRId64 "; the last %.4g%% of the steps decay\n", tt_most_steps_of(about),
+                100.0 * cfg->lr_scheduler.decay_ratio);
+}
+
 static void print_others(struct tt_text *out, const struct tt_reporter *r)
 {
     if (r->others[0])
@@ -400,7 +428,8 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out)
     tt_text_add(out, "  mfu      share of %.0f GF/s a rank; masked positions of the attention do not count\n",
                 r->metrics.peak_flops / 1e9);
     print_curve(out, s);
-    print_prediction(out, r, tt_last_step_of(about) - about->at->step);
+    print_finish(out, s->cfg, about);
+    print_prediction(out, r, tt_steps_left_of(about));
     print_others(out, r);
     if (s->cfg->job.print_config)
         tt_config_to_yaml(s->cfg, TT_CONFIG_PLAIN, out);
@@ -509,7 +538,6 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
 {
     const struct tt_reporter *r = about->reporter;
     const struct tt_setup *s = r->setup;
-    int64_t last_step = tt_last_step_of(about);
     int host = tt_cores()->cores;
     struct tt_text lines = {0};
 
@@ -518,7 +546,7 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
                 s->job.engine.param_dtype == TT_BF16 ? "bfloat16" : "float32",
                 s->local_size * s->threads > host ? ", oversubscribed" : "");
     add_model(s->job.model, about->start, &lines);
-    add_data(s, about, last_step, &lines);
+    add_data(s, about, tt_most_steps_of(about), &lines);
     add_batch(s, &lines);
     if (tt_setup_layout_exact(s))
         tt_text_add(&lines, "  curve    same bits on %s1, 2, 4, ... ranks, validation too\n",
@@ -526,7 +554,8 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
     else
         tt_text_add(&lines, "  curve    deterministic; other layouts up to rounding%s\n",
                     s->kernels_differ ? ", since the kernels of the ranks differ" : "");
-    add_prediction(r, last_step - about->at->step, &lines);
+    print_finish(&lines, s->cfg, about);
+    add_prediction(r, tt_steps_left_of(about), &lines);
     print_others(&lines, r);
     add_cut(lines.text, columns, out);
     tt_changed_text(s, &about->start->since, out);

@@ -352,7 +352,7 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
                 "... would use %s",
                 host - used, host, host - used == 1 ? "is" : "are", s->local_size, host / s->local_size,
                 host - used == 1 ? "it" : "them");
-    warn_of_length(about->reporter, tt_last_step_of(about) - about->at->step);
+    warn_of_length(about->reporter, tt_steps_left_of(about));
     if (warm_up > steps)
         tt_warn(
             "the warm-up of %" PRId64 " steps is longer than the run of %" PRId64
@@ -388,6 +388,10 @@ static void note_where_it_starts(const struct tt_setup *s, const struct tt_run_a
         tt_note("the run is complete: step %" PRId64 " of %" PRId64
                 "; --training.steps=N continues it, --overwrite starts again",
                 step, steps);
+    else if (step > 0 && step >= tt_last_step_of(about) && step < tt_most_steps_of(about))
+        tt_note("the run is complete: its decay ended with step %" PRId64 " (%s); --checkpoint.load_step=N continues "
+                "from an earlier step, --overwrite starts again",
+                step, s->cfg->lr_scheduler.ends ? TT_KEY_NAME(lr_scheduler.ends) : TT_KEY_NAME(lr_scheduler.finish_by));
     else if (step > 0 && step >= tt_last_step_of(about))
         tt_note("the run is complete: its data ended after step %" PRId64
                 "; --dataloader.repeat=true continues it, --overwrite starts again",
@@ -598,7 +602,7 @@ static void show_end(void *arg, const struct tt_run_about *about)
     tt_screen_put(stderr, text.text, tt_screen_columns(STDERR_FILENO), TT_BANNER_INDENT);
     tt_text_release(&text);
     tt_text_release(&others);
-    if (tt_last_step_of(about) < s->cfg->training.steps)
+    if (tt_most_steps_of(about) < s->cfg->training.steps)
         tt_screen_say("titan: the data has ended (dataloader.repeat is false): there is no batch for step %" PRId64
                       "\n",
                       about->at->step + 1);

@@ -52,6 +52,12 @@ const char *tt_plural(int64_t n);
 /** The last step of the run. */
 int64_t tt_last_step_of(const struct tt_run_about *about);
 
+/** The last step that training.steps and the data allow. */
+int64_t tt_most_steps_of(const struct tt_run_about *about);
+
+/** The number of steps that are left, by the predicted time of a step if lr_scheduler.finish_by limits it. */
+int64_t tt_steps_left_of(const struct tt_run_about *about);
+
 /** Appends the whole banner: for console.log, --verbose and a dry run. */
 void tt_banner_all(const struct tt_run_about *about, struct tt_text *out);
 

@@ -332,8 +332,9 @@ static void take_run(struct tt_history *h, json_t *record)
 
     json_decref(h->run);
     json_decref(h->end);
+    json_decref(h->moved);
     h->run = json_incref(record);
-    h->end = NULL;
+    h->end = h->moved = NULL;
     h->starts++;
     h->failed_saves = h->notes = 0;
     h->superseded_after = json_is_integer(from) ? (int64_t)json_integer_value(from) : 0;
@@ -379,6 +380,9 @@ static void take_record(struct tt_history *h, json_t *record)
         take_numbers(h, &h->validations, record);
     } else if (strcmp(type, "run") == 0) {
         take_run(h, record);
+    } else if (strcmp(type, "last_step") == 0) {
+        json_decref(h->moved);
+        h->moved = json_incref(record);
     } else if (strcmp(type, "end") == 0) {
         json_decref(h->end);
         h->end = json_incref(record);
@@ -443,7 +447,8 @@ static void forget(struct tt_history *h)
     release_table(&h->validations);
     json_decref(h->run);
     json_decref(h->end);
-    h->run = h->end = NULL;
+    json_decref(h->moved);
+    h->run = h->end = h->moved = NULL;
     h->starts = h->failed_saves = h->notes = h->first_row = 0;
     h->lines = h->bad_lines = h->offset = 0;
     h->superseded_after = -1;

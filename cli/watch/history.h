@@ -36,7 +36,8 @@ struct tt_history {
     char *folder;                       /* of the run */
     struct tt_table steps, validations; /* records of type "step" and "validate" */
     json_t *run, *end;                  /* the newest start, and the end that followed it; NULL: there is none */
-    int64_t first_row;                  /* the first row of steps that the newest start has trained */
+    json_t *moved;     /* since then, the newest decision about the last step (lr_scheduler.finish_by) */
+    int64_t first_row; /* the first row of steps that the newest start has trained */
     /* numbers of records; failed_saves and notes count only since the newest start */
     int64_t starts, failed_saves, notes;
     char *last_failed_save, *last_note; /* the text of the last such record; NULL: there is none */

@@ -195,8 +195,10 @@ static void set_progress(struct status *s)
     double left;
 
     s->step = h->steps.n ? h->steps.step[h->steps.n - 1] : 0;
-    /* the newest report knows where the data ends; otherwise training.steps */
-    if (h->steps.n > h->first_row && one > 0.0 && fabs(eta / one) < 1e15)
+    /* the newest report knows where the data ends, unless the last step moved after it; otherwise training.steps */
+    if (h->moved && json_integer_value(json_object_get(h->moved, "step")) >= s->step)
+        s->total = (int64_t)json_integer_value(json_object_get(h->moved, "last_step"));
+    else if (h->steps.n > h->first_row && one > 0.0 && fabs(eta / one) < 1e15)
         s->total = s->step + llround(eta / one);
     else
         s->total = json_is_integer(steps) ? (int64_t)json_integer_value(steps) : -1;

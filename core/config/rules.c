@@ -424,6 +424,7 @@ static void check_plain_rules(struct tt_config *cfg, struct tt_config_report *re
 {
     const struct tt_words *reshard = &cfg->parallelism.fsdp_reshard_after_forward;
     bool hf_weights = cfg->checkpoint.initial_load_in_hf, averages = cfg->ema.validate;
+    bool moves_end = cfg->lr_scheduler.finish_by != TT_NULL_INT || cfg->lr_scheduler.ends;
     /* it may follow from initial_load_path, which is known only when folders are examined */
     bool no_hf_path = !cfg->model.hf_assets_path && !cfg->checkpoint.initial_load_path;
     const struct {
@@ -440,6 +441,17 @@ static void check_plain_rules(struct tt_config *cfg, struct tt_config_report *re
         {cfg->metrics.task_freq && !cfg->metrics.tasks.n,
          "there is no task to evaluate\nhelp: set metrics.tasks=[FILE], a task that titan eval --task reads",
          {TT_KEY(metrics.task_freq), TT_KEY(metrics.tasks)}},
+        {moves_end && !(cfg->lr_scheduler.decay_ratio < 1.0),
+         "the last step can move only while the learning rate is constant, and without lr_scheduler.decay_ratio (below "
+         "1) it decays from the end of the warm-up on\nhelp: set lr_scheduler.decay_ratio, for instance to 0.2",
+         {TT_KEY(lr_scheduler.finish_by), TT_KEY(lr_scheduler.ends), TT_KEY(lr_scheduler.decay_ratio)}},
+        {moves_end && cfg->lr_scheduler.total_steps != TT_NULL_INT,
+         "lr_scheduler.total_steps fixes the end of the decay\nhelp: leave one of the two keys out",
+         {TT_KEY(lr_scheduler.finish_by), TT_KEY(lr_scheduler.ends), TT_KEY(lr_scheduler.total_steps)}},
+        {cfg->lr_scheduler.ends && cfg->lr_scheduler.finish_by != TT_NULL_INT,
+         "lr_scheduler.ends repeats the decisions of an earlier run, and lr_scheduler.finish_by makes new ones\nhelp: "
+         "set one of them to null",
+         {TT_KEY(lr_scheduler.ends), TT_KEY(lr_scheduler.finish_by)}},
         {cfg->training.dtype == TT_DTYPE_BFLOAT16 && cfg->training.mixed_precision_param != TT_DTYPE_BFLOAT16,
          "weights in bfloat16 compute in bfloat16\nhelp: set training.mixed_precision_param=bfloat16",
          {TT_KEY(training.dtype), TT_KEY(training.mixed_precision_param)}},

@@ -51,6 +51,9 @@ static bool expected(struct tt_text *why, const char *what, const struct tt_yaml
 
 /* ---- text to numbers ---- */
 
+static const char time_units[] = "dhms";
+static const int64_t unit_seconds[] = {86400, 3600, 60, 1};
+
 /* Copies text without the '_' between digits. False if it does not fit or contains a character that is not allowed. */
 static bool number_chars(const char *text, const char *allowed, char *buf, size_t buf_size)
 {
@@ -100,6 +103,29 @@ static bool to_int(const char *text, int64_t *ret_value)
 static bool to_bytes(const char *text, int64_t *ret_value)
 {
     return strpbrk(text, "kKmMgGtTpPbB") && tt_text_to_bytes(text, ret_value);
+}
+
+/* A time such as 2h30m: numbers with units, the largest unit first. */
+static bool to_seconds(const char *text, int64_t *ret_value)
+{
+    const char *unit = time_units;
+    int64_t sum = 0;
+
+    if (!*text)
+        return false;
+    while (*text) {
+        size_t digits = strspn(text, "0123456789");
+        int64_t number = digits && digits < 10 ? strtoll(text, NULL, 10) : -1;
+
+        unit = text[digits] ? strchr(unit, text[digits]) : NULL;
+        if (number < 0 || !unit)
+            return false;
+        sum += number * unit_seconds[unit - time_units];
+        unit++;
+        text += digits + 1;
+    }
+    *ret_value = sum;
+    return true;
 }
 
 static bool to_bool(const char *text, bool is_flag, bool *ret_value)
@@ -162,21 +188,24 @@ static void help_with_number(const struct tt_yaml *node, struct tt_text *why)
 static bool set_int(const struct tt_config_row *row, int64_t *member, const struct tt_yaml *node, struct tt_text *why)
 {
     bool is_bytes = row->flags & TT_FLAG_BYTES;
-    const char *what = is_bytes ? "a size such as 80GiB" : "an integer";
+    bool is_time = row->flags & TT_FLAG_SECONDS, has_unit = is_bytes || is_time;
+    const char *what = is_bytes ? "a size such as 80GiB" : is_time ? "a time such as 8h, 2h30m or 720s" : "an integer";
     int64_t value = 0;
 
     if (node->kind == TT_YAML_SCALAR && row->zero_word && strcmp(node->text, row->zero_word) == 0) {
         *member = 0;
         return true;
     }
-    if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !row->zero_word && !is_bytes) ||
-        !(to_int(node->text, &value) || (is_bytes && to_bytes(node->text, &value)))) {
+    if (node->kind != TT_YAML_SCALAR || (node->is_quoted && !row->zero_word && !has_unit) ||
+        !(to_int(node->text, &value) || (is_bytes && to_bytes(node->text, &value)) ||
+          (is_time && to_seconds(node->text, &value)))) {
         struct tt_text wanted = {0};
 
         tt_text_add(&wanted, row->zero_word ? "%s or '%s'" : "%s", what, row->zero_word);
         (void)expected(why, wanted.text, node);
         tt_text_release(&wanted);
-        help_with_number(node, why);
+        if (!is_time)
+            help_with_number(node, why);
         return false;
     }
     if (value < row->low || value > row->high || (value == 0 && (row->flags & TT_FLAG_NOT_ZERO))) {
@@ -580,6 +609,15 @@ const char *tt_config_choice_word(const struct tt_choices *choices, int value)
     return "";
 }
 
+static void time_text(int64_t value, struct tt_text *out)
+{
+    for (int u = 0; value; u++) {
+        if (value >= unit_seconds[u])
+            tt_text_add(out, "%" PRId64 "%c", value / unit_seconds[u], time_units[u]);
+        value %= unit_seconds[u];
+    }
+}
+
 /* Writes a size as 80GiB if that is exact, otherwise as plain bytes. */
 static void int_text(const struct tt_config_row *row, int64_t value, struct tt_text *out)
 {
@@ -590,6 +628,8 @@ static void int_text(const struct tt_config_row *row, int64_t value, struct tt_t
         tt_text_add(out, "null");
     } else if (value == 0 && row->zero_word) {
         tt_text_add(out, "%s", row->zero_word);
+    } else if (row->flags & TT_FLAG_SECONDS) {
+        time_text(value, out);
     } else {
         for (; row->flags & TT_FLAG_BYTES && u < 4 && value && value % 1024 == 0; u++)
             value /= 1024;
@@ -615,7 +655,9 @@ static void int_range_text(const struct tt_config_row *row, struct tt_text *out)
 {
     if (row->zero_word)
         tt_text_add(out, "%s, or ", row->zero_word);
-    if (row->flags & TT_FLAG_NOT_ZERO) {
+    if (row->flags & TT_FLAG_SECONDS) {
+        tt_text_add(out, "a time such as 2h30m");
+    } else if (row->flags & TT_FLAG_NOT_ZERO) {
         tt_text_add(out, "-1, or at least 1");
     } else if (row->high == TT_NO_LIMIT) {
         tt_text_add(out, "at least %" PRId64, row->low);

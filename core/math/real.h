@@ -52,7 +52,6 @@ typedef int64_t tt_real_bits;
 #define tt_graph_node                  tt_graph_node_f64
 #define tt_graph_try_node              tt_graph_try_node_f64
 #define tt_head_chunk_rows             tt_head_chunk_rows_f64
-#define tt_lr_at                       tt_lr_at_f64
 #define tt_matmul_part                 tt_matmul_part_f64
 #define tt_matmul_partial_floats       tt_matmul_partial_floats_f64
 #define tt_matmul_scratch_floats       tt_matmul_scratch_floats_f64

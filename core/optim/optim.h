@@ -110,20 +110,4 @@ uint64_t tt_update_random(const struct tt_step_call *call, const struct tt_updat
 /** The scratch memory that TT_STEP_ORTHOGONALIZE needs for a matrix, with a team of `threads` threads. */
 int64_t tt_orthogonalize_scratch_bytes(int64_t rows, int64_t columns, int threads);
 
-/* --- the learning rate --- */
-
-/* torchtitan's warm-up, stable, decay schedule. Two functions fill it: tt_train_step (trainer/step/step.c), and for
- * checkpoints in PyTorch's format next_rate (checkpoint/export/dcp.c). */
-struct tt_lr_schedule {
-    double base;
-    int64_t warmup_steps;
-    int64_t total_steps;
-    double decay_ratio; /* NaN: all steps after the warm-up decay */
-    enum tt_decay_choice decay;
-    double min_factor;
-};
-
-/** The learning rate of train step `step` (1 for the first); clamped to the last value beyond total_steps. */
-double tt_lr_at(const struct tt_lr_schedule *schedule, int64_t step);
-
 #endif

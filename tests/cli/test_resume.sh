@@ -434,4 +434,76 @@ case_the_revision_is_that_of_the_build() {
     [ -z "$commit" ] || grep -q "^# titan .*, git $commit$" run/run.yaml || not_as "run.yaml: $(head -1 run/run.yaml)"
 }
 
+# --- lr_scheduler.finish_by ---
+
+timed="$tiny --training.steps=1000 --lr_scheduler.warmup_steps=2 --lr_scheduler.decay_ratio=0.5 --optimizer.lr=1e-2
+    --checkpoint.enable --checkpoint.interval=10"
+
+# The newest list of decisions of a run, and its last step.
+ends_of() {
+    grep -o 'lr_scheduler.ends=[0-9:,]*' "$1/console.log" | tail -1
+}
+
+# same_weights NAME: the decisions of run NAME, and no clock, give its weights again.
+same_weights() {
+    ends=$(ends_of "$1")
+    last=${ends##*:}
+    rm -rf again
+    run train $timed --"$ends" --job.dump_folder=again
+    expect_ok
+    expect_err "^  finishes as 0:1000,[0-9:,]* says"
+    expect_err "titan: training completed: step $last,"
+    run ckpt diff "$1/checkpoint/step-$last" "again/checkpoint/step-$last"
+    expect_ok
+}
+
+# 12 steps take a second each, and later ones two: 24 steps take 36 seconds.
+case_a_run_of_a_given_time_is_repeated_by_its_log() {
+    make_corpus
+    export TITAN_STEP_SEC=0:1,12:2
+    run train $timed --lr_scheduler.finish_by=36s --job.dump_folder=timed
+    expect_ok
+    expect_err "^  finishes within 36 s of training .*, or with step 1000; the last 50% of the steps decay$"
+    expect_err "^titan: .*step 5: the last step is 36 now, instead of 1000: .*ends=0:1000,5:36 repeats this run"
+    refuse_err "the data has ended"
+    last=$(ends_of timed)
+    last=${last##*:}
+    [ "$last" -ge 23 ] && [ "$last" -le 24 ] || not_as "expected 23 or 24 steps, not $last"
+    grep -q '"type":"last_step","step":5,"last_step":36,"before":1000,' timed/metrics.jsonl ||
+        not_as "expected the decision in metrics.jsonl"
+    run status timed --json
+    expect_json "assert found['total_steps'] == found['step'] == $last, found"
+    run train $timed --lr_scheduler.finish_by=36s --job.dump_folder=timed
+    expect_ok
+    expect_err "the run is complete: its decay ended with step $last \(lr_scheduler.finish_by\)"
+    unset TITAN_STEP_SEC
+    same_weights timed
+    # a part of it on other ranks, with decisions of its own
+    cp -r timed resumed
+    ls resumed/checkpoint | grep -v '^step-10$' | sed 's,^,resumed/checkpoint/,' | xargs rm -r
+    export TITAN_STEP_SEC=0:1.5
+    run_ranks 2 train $timed --lr_scheduler.finish_by=36s --job.dump_folder=resumed
+    expect_ok
+    expect_err "^  finishes within 36 s of training .*, of which 10 s are used"
+    ends_of resumed | grep -q "=0:1000,5:36,1[0-9]:" || not_as "expected the decisions of both processes"
+    unset TITAN_STEP_SEC
+    same_weights resumed
+}
+
+case_what_cannot_finish_by_a_time_is_refused() {
+    make_corpus
+    run train $tiny --lr_scheduler.finish_by=1h --lr_scheduler.decay_ratio=null
+    expect_error 2 "lr_scheduler.finish_by: the last step can move only while .*constant" "help: set lr_scheduler.decay_ratio"
+    run train $timed --lr_scheduler.finish_by=1h --lr_scheduler.total_steps=9
+    expect_error 2 "lr_scheduler.total_steps fixes the end"
+    run train $timed --lr_scheduler.finish_by=1h --lr_scheduler.ends=0:9
+    expect_error 2 "ends repeats the decisions of an earlier run"
+    run train $timed --lr_scheduler.finish_by=soon
+    expect_error 2 "expected a time such as 8h, 2h30m or 720s, found 'soon'"
+    run train $timed --lr_scheduler.ends=5:9
+    expect_error 2 "lr_scheduler.ends: expected STEP:LAST,STEP:LAST" "help: "
+    run config show $timed --lr_scheduler.finish_by=1d2h30m
+    expect_out "finish_by: 1d2h30m"
+}
+
 run_cases

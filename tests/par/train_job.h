@@ -3,6 +3,7 @@
 #define TT_TESTS_TRAIN_JOB_H
 
 #include "core/data/sampler.h"
+#include "core/optim/lr.h"
 #include "core/optim/optim.h"
 #include "parallel/engine/engine.h"
 

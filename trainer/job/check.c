@@ -11,6 +11,7 @@
 #include "core/base/mem.h"
 #include "core/data/dataset.h"
 #include "core/data/source.h"
+#include "core/optim/lr.h"
 #include "core/tokenizer/tokenizer.h"
 #include "parallel/layout/init.h"
 #include "parallel/layout/units.h"
@@ -166,6 +167,21 @@ static void check_router_losses(struct checking *c)
                         "the routers of %s take sigmoids of their logits, and the z-loss is for softmax\nhelp: set "
                         "training.router_z_loss to 0",
                         c->model->title);
+}
+
+/* --- the schedule --- */
+
+static void check_ends(struct checking *c)
+{
+    const char *text = c->cfg->lr_scheduler.ends;
+    struct tt_lr_ends ends;
+
+    if (text && !tt_lr_ends_read(text, &ends))
+        tt_config_fault(
+            c->cfg, c->report, TT_KEY_LIST(TT_KEY(lr_scheduler.ends)),
+            "expected STEP:LAST,STEP:LAST, with growing steps from 0 on, and no LAST before its STEP, found "
+            "'%s'\nhelp: the run that is to be repeated printed such a list when its last step moved",
+            text);
 }
 
 /* --- the pipeline --- */
@@ -356,6 +372,7 @@ static void check(struct checking *c, bool with_files)
     if (c->model && tt_init_rules_apply(c->model, c->cfg->model.init_std, c->cfg->model.init_rules) < 0)
         key_fault(c);
     check_router_losses(c);
+    check_ends(c);
     if (c->model && tt_param_groups_apply(c->model, c->cfg->optimizer.no_decay, none) < 0) /* check this key alone */
         key_fault(c);
     if (c->model && tt_param_groups_apply(c->model, none, c->cfg->optimizer.lr_factors) < 0)

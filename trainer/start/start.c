@@ -489,7 +489,7 @@ static int restore(const struct tt_config *cfg, const struct tt_train_data *data
 
     if (!(skip & TT_SKIP_DATALOADER))
         TT_TRY(check_data(cfg, data, meta));
-    rc = tt_train_progress_restore(meta, skip, at);
+    rc = tt_train_progress_restore(cfg, meta, skip, at);
 out:
     return rc;
 }
@@ -508,7 +508,8 @@ static int accept(void *arg, const struct tt_manifest *manifest, unsigned *skip)
     struct tt_train_progress at;
 
     if (!(*skip & TT_SKIP_TRAIN_STATE) && tt_manifest_group_size(manifest, TT_CKPT_OPTIM, NULL) == 0 &&
-        tt_train_progress_restore(manifest->meta, *skip, &at) == 0 && is_complete(saver->setup, saver->data, &at))
+        tt_train_progress_restore(saver->setup->cfg, manifest->meta, *skip, &at) == 0 &&
+        is_complete(saver->setup, saver->data, &at))
         *skip |= TT_SKIP_OPTIMIZER;
     return check_model(saver->setup->cfg, manifest->meta);
 }
@@ -537,9 +538,8 @@ out:
 
 /* Describes the step from which the run continues, for the banner. Epochs are counted first, since training.steps is
  * one of the keys that may have changed. */
-static void describe_step(const struct tt_setup *s, const struct tt_train_data *data,
-                          const struct tt_train_progress *at, const char *folder, const struct tt_ckpt_found *found,
-                          struct tt_start *start)
+static void describe_step(const struct tt_setup *s, const struct tt_train_data *data, struct tt_train_progress *at,
+                          const char *folder, const struct tt_ckpt_found *found, struct tt_start *start)
 {
     const json_t *config = json_object_get(found->meta, "config"), *mesh = json_object_get(found->meta, "mesh");
     const json_t *training = json_object_get(config, "training"), *parallelism = json_object_get(config, "parallelism");

@@ -416,7 +416,6 @@ static void fill(struct tt_step_report *r)
 {
 #define TT_METRIC(id, name, presence, source, line, board, watch, status) r->value[TT_METRIC_##id] = (source);
 #include "trainer/step/metrics.def"
-#undef TT_METRIC
 }
 
 void tt_reporter_count(struct tt_reporter *r, int64_t step, const struct tt_train_step *done)
@@ -532,6 +531,29 @@ void tt_reporter_validated(struct tt_reporter *r, int64_t step, const struct tt_
         report_validation(&r->metrics, &all);
     }
     tt_free(set);
+}
+
+/* --- the end --- */
+
+void tt_reporter_moved(struct tt_reporter *r, const struct tt_train_progress *at, int64_t before, double step_sec)
+{
+    double finish_sec = (double)r->setup->cfg->lr_scheduler.finish_by;
+    int64_t last = tt_lr_last_step(&at->ends, at->step);
+    struct tt_text ends = {0};
+    char left[32], one[32];
+
+    if (is_silent(r))
+        return;
+    tt_lr_ends_text(&at->ends, &ends);
+    add_record(&r->metrics,
+               json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:s}", "type", "last_step", "step", (json_int_t)at->step,
+                         "last_step", (json_int_t)last, "before", (json_int_t)before, "trained_s",
+                         tt_json_number(at->trained_sec), "step_time_s", tt_json_number(step_sec), "ends", ends.text));
+    tt_note("step %" PRId64 ": the last step is %" PRId64 " now, instead of %" PRId64 ": of lr_scheduler.finish_by %s "
+            "are left, and a step takes %s (lr_scheduler.ends=%s repeats this run)",
+            at->step, last, before, tt_text_duration(left, sizeof left, fmax(finish_sec - at->trained_sec, 0.0)),
+            tt_text_duration(one, sizeof one, step_sec), ends.text);
+    tt_text_release(&ends);
 }
 
 /* --- checkpoints --- */

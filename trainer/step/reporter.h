@@ -141,6 +141,9 @@ void tt_reporter_resume(struct tt_reporter *reporter, const struct tt_pause *pau
 /** result: [n], one per set; name: [n], where NULL stands for an only set without a name. */
 void tt_reporter_validated(struct tt_reporter *reporter, int64_t step, const struct tt_validation_result *result, int n,
                            const char *const *name);
+/** before: the last step until now; step_sec: the time of a step on which the decision depends. */
+void tt_reporter_moved(struct tt_reporter *reporter, const struct tt_train_progress *at, int64_t before,
+                       double step_sec);
 void tt_reporter_sampled(struct tt_reporter *reporter, const struct tt_metrics_sample *sample);
 
 /** Rank 0 only. */

@@ -10,13 +10,12 @@
 #include "core/kernels/kernels.h"
 #include "core/math/elementary.h"
 #include "core/math/rng.h"
-#include "core/optim/optim.h"
 #include "core/os/file.h"
 
 /* --- progress --- */
 
-int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const struct tt_setup *setup,
-                                    const struct tt_train_data *data)
+int64_t tt_train_progress_most_steps(const struct tt_train_progress *p, const struct tt_setup *setup,
+                                     const struct tt_train_data *data)
 {
     const struct tt_config *cfg = setup->cfg;
     int64_t steps = cfg->training.steps, left, last;
@@ -30,13 +29,26 @@ int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const str
     return last < steps || counts_epochs ? last : steps;
 }
 
-void tt_train_progress_count_steps(const struct tt_train_progress *p, const struct tt_setup *setup,
+int64_t tt_train_progress_last_step(const struct tt_train_progress *p, const struct tt_setup *setup,
+                                    const struct tt_train_data *data)
+{
+    int64_t most = tt_train_progress_most_steps(p, setup, data), last = tt_lr_last_step(&p->ends, p->step);
+
+    return last < most ? last : most;
+}
+
+void tt_train_progress_count_steps(struct tt_train_progress *p, const struct tt_setup *setup,
                                    const struct tt_train_data *data)
 {
-    int64_t last = tt_train_progress_last_step(p, setup, data);
+    const struct tt_config *cfg = setup->cfg;
+    int64_t most = tt_train_progress_most_steps(p, setup, data);
 
-    if (setup->cfg->training.epochs != TT_NULL_INT && last > 0)
-        setup->cfg->training.steps = last;
+    if (cfg->training.epochs != TT_NULL_INT && most > 0)
+        setup->cfg->training.steps = most;
+    if (cfg->lr_scheduler.ends) /* a check of the configuration found that it can be read */
+        (void)tt_lr_ends_read(cfg->lr_scheduler.ends, &p->ends);
+    else if (cfg->lr_scheduler.finish_by != TT_NULL_INT && !p->ends.n)
+        p->ends = (struct tt_lr_ends){.n = 1, .end[0].last = most};
 }
 
 int tt_train_progress_check(const struct tt_train_progress *p, const struct tt_setup *setup,
@@ -45,7 +57,7 @@ int tt_train_progress_check(const struct tt_train_progress *p, const struct tt_s
     bool counts_epochs = setup->cfg->training.epochs != TT_NULL_INT;
     char have[32], used[32];
 
-    if (p->step > 0 || tt_train_progress_last_step(p, setup, data) > 0)
+    if (p->step > 0 || tt_train_progress_most_steps(p, setup, data) > 0)
         return 0;
     return tt_fail(TT_EDATA,
                    "the data has ended before the first step: %s '%s' has %s samples of training.seq_len %lld, "
@@ -59,15 +71,23 @@ int tt_train_progress_check(const struct tt_train_progress *p, const struct tt_s
 
 json_t *tt_train_progress_json(const struct tt_train_progress *p)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "step", (json_int_t)p->step, "tokens",
-                     (json_int_t)p->ntokens_seen, "ntokens_seen", (json_int_t)p->ntokens_seen, "sample_cursor",
-                     (json_int_t)p->sample_cursor, "optimizer_step", (json_int_t)p->optimizer_step, "lr_step",
-                     (json_int_t)p->lr_step);
+    struct tt_text ends = {0};
+    json_t *o;
+
+    tt_lr_ends_text(&p->ends, &ends);
+    o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s*}", "step", (json_int_t)p->step, "tokens",
+                  (json_int_t)p->ntokens_seen, "ntokens_seen", (json_int_t)p->ntokens_seen, "sample_cursor",
+                  (json_int_t)p->sample_cursor, "optimizer_step", (json_int_t)p->optimizer_step, "lr_step",
+                  (json_int_t)p->lr_step, "trained_s", tt_json_number(p->trained_sec), "ends", ends.text);
+    tt_text_release(&ends);
+    return o;
 }
 
-int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress)
+int tt_train_progress_restore(const struct tt_config *cfg, const json_t *meta, unsigned skip,
+                              struct tt_train_progress *ret_progress)
 {
     static const char where[] = "manifest.json";
+    const char *ends = cfg->lr_scheduler.ends;
     struct tt_train_progress p = {0};
     int rc = 0;
 
@@ -76,11 +96,16 @@ int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train
     if (!(skip & TT_SKIP_TRAIN_STATE)) {
         TT_TRY(tt_json_get_int(meta, "step", where, &p.step));
         TT_TRY(tt_json_get_int(meta, "ntokens_seen", where, &p.ntokens_seen));
+        p.trained_sec = json_number_value(json_object_get(meta, "trained_s")); /* older checkpoints lack it */
     }
     if (!(skip & TT_SKIP_OPTIMIZER))
         TT_TRY(tt_json_get_int(meta, "optimizer_step", where, &p.optimizer_step));
     if (!(skip & TT_SKIP_LR_SCHEDULER))
         TT_TRY(tt_json_get_int(meta, "lr_step", where, &p.lr_step));
+    if (!ends && cfg->lr_scheduler.finish_by != TT_NULL_INT && !(skip & (TT_SKIP_TRAIN_STATE | TT_SKIP_LR_SCHEDULER)))
+        ends = json_string_value(json_object_get(meta, "ends"));
+    if (ends && !tt_lr_ends_read(ends, &p.ends))
+        TT_TRY(tt_fail(TT_EDATA, "%s: '%s' are not the last steps of a run (lr_scheduler.ends)", where, ends));
     *ret_progress = p;
 out:
     return rc;
@@ -162,6 +187,8 @@ int tt_train_step(const struct tt_setup *s, struct tt_train_data *data, int (*as
         .base = cfg->optimizer.lr,
         .warmup_steps = cfg->lr_scheduler.warmup_steps,
         .total_steps = own_length ? cfg->lr_scheduler.total_steps : cfg->training.steps,
+        .ends = &at->ends,
+        .ends_shift = at->lr_step - at->step,
         .decay_ratio = cfg->lr_scheduler.decay_ratio,
         .decay = cfg->lr_scheduler.decay_type,
         .min_factor = cfg->lr_scheduler.min_lr_factor,

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/base/json.h"
+#include "core/optim/lr.h"
 #include "parallel/engine/engine.h"
 #include "trainer/data/data.h"
 #include "trainer/job/setup.h"
@@ -16,12 +17,19 @@ struct tt_train_progress {
     int64_t ntokens_seen;
     int64_t optimizer_step; /* number of updates of the moments, for Adam's bias correction */
     int64_t lr_step;        /* number of steps of the schedule done */
+    double trained_sec;     /* time of training, without pauses between processes */
+    /* the decisions about the last step, with lr_scheduler.finish_by; those of lr_scheduler.ends; otherwise none */
+    struct tt_lr_ends ends;
 };
 
 /**
- * The last step of training. With training.epochs, it is the step with the last batch of the epochs; otherwise
- * training.steps, or an earlier step with the last batch of data that does not repeat.
+ * The last step that the configuration and the data allow. With training.epochs, it is the step with the last batch of
+ * the epochs; otherwise training.steps, or an earlier step with the last batch of data that does not repeat.
  */
+int64_t tt_train_progress_most_steps(const struct tt_train_progress *progress, const struct tt_setup *setup,
+                                     const struct tt_train_data *data);
+
+/** The last step of training: the same, or an earlier step if the progress says so (`ends`). */
 int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, const struct tt_setup *setup,
                                     const struct tt_train_data *data);
 
@@ -29,17 +37,21 @@ int64_t tt_train_progress_last_step(const struct tt_train_progress *progress, co
 int tt_train_progress_check(const struct tt_train_progress *progress, const struct tt_setup *setup,
                             const struct tt_train_data *data) TT_MUST_CHECK;
 
-/** With training.epochs, sets training.steps of the configuration to the last step, since the schedule and the
- * reports depend on it. Does nothing if there is no step at all. */
-void tt_train_progress_count_steps(const struct tt_train_progress *progress, const struct tt_setup *setup,
+/**
+ * With training.epochs, sets training.steps of the configuration to the last step, since the schedule and the reports
+ * depend on it, unless there is no step at all. Fills in `ends` of a run that begins.
+ */
+void tt_train_progress_count_steps(struct tt_train_progress *progress, const struct tt_setup *setup,
                                    const struct tt_train_data *data);
 
 /**
  * All members, in the form that the meta of a manifest contains; free it with json_decref. tt_train_progress_restore
- * reads the members that `skip` (TT_SKIP_*) does not exclude, and sets the others to 0. TT_EDATA if one is missing.
+ * reads the members that `skip` (TT_SKIP_*) does not exclude, and sets the others to 0. Reads `ends` only if the
+ * configuration asks for decisions about the last step. TT_EDATA if a member is missing.
  */
 json_t *tt_train_progress_json(const struct tt_train_progress *progress);
-int tt_train_progress_restore(const json_t *meta, unsigned skip, struct tt_train_progress *ret_progress) TT_MUST_CHECK;
+int tt_train_progress_restore(const struct tt_config *cfg, const json_t *meta, unsigned skip,
+                              struct tt_train_progress *ret_progress) TT_MUST_CHECK;
 
 /* --- a step --- */
 
