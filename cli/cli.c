@@ -385,6 +385,23 @@ static void show_progress(void *arg, const char *what, double done, double total
         (void)fprintf(stderr, "%s\n", text);
 }
 
+static void add_idle(void *arg, const struct tt_config_row *key, const char *value, const char *why)
+{
+    struct tt_text *text = arg;
+
+    tt_text_add(text, "%s%s %s (%s)", text->size ? ", " : "", key->path, value, why);
+}
+
+void tt_cli_note_idle(const struct tt_config *cfg, const struct tt_model *model)
+{
+    struct tt_text text = {0};
+
+    tt_job_idle_each(cfg, model->dims.moe.experts > 0, add_idle, &text);
+    if (text.size)
+        tt_note("keys without effect here: %s", text.text);
+    tt_text_release(&text);
+}
+
 void tt_cli_install_log(void)
 {
     progress_state.moves = tt_screen_live_begin();

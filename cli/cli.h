@@ -113,6 +113,11 @@ void tt_cli_add_usage(struct tt_text *out, const char *usage);
 /** Notes, warnings and progress of library code go to stderr from now on. */
 void tt_cli_install_log(void);
 
+struct tt_model;
+
+/** Names the keys that the user set although they have no effect in this configuration, in one note. */
+void tt_cli_note_idle(const struct tt_config *cfg, const struct tt_model *model);
+
 /**
  * tt_args_parse for a command with --config: if an option is wrong, the message also lists the configuration's faults.
  * The caller frees *ret_args even after an error.

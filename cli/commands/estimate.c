@@ -118,7 +118,10 @@ static int begin(struct tt_estimate *e)
     bool has_row = false;
     int rc = 0;
 
-    TT_TRY(tt_cli_load_variant("estimate", e->args, &variant, &cfg));
+    tt_cli_install_log(); /* notes about keys are shown once; the variants would repeat them */
+    rc = tt_cli_load_variant("estimate", e->args, &variant, &cfg);
+    tt_log_set_sink(NULL, NULL);
+    TT_TRY(rc);
     TT_TRY(tt_config_locate(cfg, tt_job_machine(cfg, &machine)));
     memcpy(e->machine, machine.name, sizeof e->machine);
     tt_job_policies_text(cfg, &e->policies);
@@ -228,6 +231,9 @@ static int predict_row(struct tt_estimate *e, int n_ranks, const char *reshard, 
         e->head = tt_format("model     %s, %s parameters%s, local batch %lld x %lld tokens\n", job.model->title,
                             tt_text_count(count, sizeof count, tt_model_n_elements(job.model)), used,
                             (long long)cfg->training.local_batch_size, (long long)cfg->training.seq_len);
+        tt_cli_install_log();
+        tt_cli_note_idle(cfg, job.model);
+        tt_log_set_sink(NULL, NULL);
     }
     if (rc == 0) {
         row.microbatches = job.microbatches;

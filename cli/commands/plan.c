@@ -37,6 +37,7 @@ static int plan(const struct tt_args *args)
     int64_t ranks = 1, rank = 0;
     int threads, rc = 0;
 
+    tt_cli_install_log(); /* shows notes about keys that have no effect */
     TT_TRY(tt_cli_load_config("plan", args, &cfg));
     view.cfg = cfg;
     TT_TRY(tt_cli_count("plan", args, "ranks", 1, TT_MOST_RANKS, &ranks));
@@ -52,6 +53,7 @@ static int plan(const struct tt_args *args)
     threads = tt_job_threads(cfg, (int)ranks);
     TT_TRY(tt_job_init(cfg, (int)ranks, threads, tt_job_memory_limit(cfg, tt_job_ranks_on_host((int)ranks, threads)),
                        &view.job));
+    tt_cli_note_idle(cfg, view.job.model);
     TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, &view.engine));
     tt_summary_init(view.engine, &view.summary);
     view.machine = view.job.engine.machine;

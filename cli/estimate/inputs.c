@@ -314,7 +314,9 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
         const struct tt_config_row *key = &tt_config_rows[i];
         struct tt_text value = {0};
 
-        if (!key->assumed || !tt_config_is_set(cfg, key->id) || key->id == TT_KEY(debug.moe_force_load_balance) ||
+        if (!key->assumed || !tt_config_is_set(cfg, key->id) ||
+            tt_text_begins(tt_config_origin(cfg, key->id), "builtin:") ||
+            key->id == TT_KEY(debug.moe_force_load_balance) ||
             (is_titan && key->id == TT_KEY(training.mixed_precision_param))) /* these are counted */
             continue;
         tt_config_value_text(cfg, key, &value);
@@ -324,6 +326,33 @@ static int check_own_keys(const struct tt_config *cfg, const struct tt_args *arg
     if (cfg->metrics.peak_flops > 0)
         tt_cluster_note(notes, TT_KEY_NAME(metrics.peak_flops), "", "MFU is relative to the peak of the machine");
     return rc;
+}
+
+struct idle_keys {
+    struct tt_cluster_inputs *in;
+    const struct tt_args *args;
+};
+
+/* Flags that stand for other trainers' settings say more than their job needs, so only the user's count. */
+static void note_idle_key(void *arg, const struct tt_config_row *key, const char *value, const char *why)
+{
+    const struct idle_keys *keys = arg;
+    bool is_users = !tt_text_begins(tt_config_origin(keys->in->cfg, key->id), "flag ");
+
+    for (int i = 0; i < keys->args->n_overrides; i++)
+        is_users = is_users || strstr(keys->args->override[i], key->path);
+    if (is_users && !key->assumed)
+        tt_cluster_note(&keys->in->notes, key->path, value, why);
+}
+
+/* Notes the keys that have no effect on training either. If the model is not known, later code says so. */
+static void note_idle(struct tt_cluster_inputs *in, const struct tt_args *args)
+{
+    struct idle_keys keys = {in, args};
+    struct tt_cluster_shape shape;
+
+    if (find_shape(in, &shape) == 0)
+        tt_job_idle_each(in->cfg, shape.experts > 0.0, note_idle_key, &keys);
 }
 
 /* Whether two names of a flag or key are the same: "--zero-stage" and "zero_stage" are. */
@@ -817,7 +846,10 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     TT_TRY(take_overrides(in, args->n_overrides, args->override));
     if (in->foreign.has_shape)
         add_sizes(in);
-    TT_TRY(tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg));
+    tt_cli_install_log(); /* shows notes about keys that have no effect, once */
+    rc = tt_cli_load_variant("estimate", &in->with, &variant, &in->cfg);
+    tt_log_set_sink(NULL, NULL);
+    TT_TRY(rc);
     if (in->typed.batch > 0)
         in->cfg->training.global_batch_size =
             (int64_t)fmax(1, round(in->typed.batch_is_tokens ? in->typed.batch / (double)in->cfg->training.seq_len
@@ -825,6 +857,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     is_titan = strcmp(in->stack.name, "titan") == 0;
     TT_TRY(check_own_keys(in->cfg, args, is_titan, is_titan && !in->foreign.has_shape, &in->notes));
     TT_TRY(check_ignored(args, &in->notes));
+    note_idle(in, args);
     TT_TRY(tt_config_locate(in->cfg, stages_of(in)));
     if (!in->model)
         in->model = tt_format("%s %s", in->cfg->model.name, in->cfg->model.flavor);

@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/run/screen.h"
 #include "cli/run/signals.h"
 #include "core/base/error.h"
@@ -353,6 +354,7 @@ void tt_describe_run(const struct tt_run_about *about, bool verbose, FILE *file)
                 host - used, host, host - used == 1 ? "is" : "are", s->local_size, host / s->local_size,
                 host - used == 1 ? "it" : "them");
     warn_of_length(about->reporter, tt_steps_left_of(about));
+    tt_cli_note_idle(s->cfg, s->job.model);
     if (warm_up > steps)
         tt_warn(
             "the warm-up of %" PRId64 " steps is longer than the run of %" PRId64

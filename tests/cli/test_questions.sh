@@ -417,7 +417,10 @@ assert a $what b, (a, b)" || not_as "$key: expected a time $what that of the job
 --compile.enable=false|<
 END
     run estimate $job --parallelism.context_parallel_rotate_method=alltoall --metrics.peak_flops=1e15
-    answers 'len(o["not_counted"]) == 2'
+    answers 'len(o["not_counted"]) == 3'
+    run estimate $job --checkpoint.enable=false --checkpoint.interval=7 --metrics.expert_loads --training.gc_freq=10
+    expect_err "training.gc_freq has no effect"
+    answers '[n["key"] for n in o["not_counted"]] == ["checkpoint.interval", "metrics.expert_loads"]'
     run estimate $job --ignore-flag compile.enable
     expect_error 2 "--ignore-flag 'compile.enable' leaves nothing out"
     run estimate --machine h100-sxm --model qwen3-30b-a3b --ranks 16 --parallelism.expert_parallel_degree=8 --json

@@ -766,4 +766,21 @@ case_the_built_in_run_has_its_own_folder() {
     expect_err "warning: it is not known whether an earlier titan has run in ./outputs: .*symbolic links"
 }
 
+# torchtitan's files are full of such keys, so they are no errors.
+case_keys_that_another_key_turns_off_are_named() {
+    make_corpus
+    run train $tiny --validation.seq_len=null
+    expect_ok
+    refuse_err "keys without effect"
+    run train $tiny --overwrite --checkpoint.interval=7 --checkpoint.async_mode=async --metrics.expert_loads \
+        --checkpoint.keep_latest_k=10 --profiling.profile_freq=5 --lora.alpha=16.0
+    expect_ok
+    expect_err "keys without effect here: checkpoint.interval 7 \(checkpoint.enable is false\), checkpoint.async_mode async .*"
+    expect_err "metrics.expert_loads true \(the model has no experts\), profiling.profile_freq 5 \(profiling.enable_profiling is false\), validation.seq_len 32 "
+    refuse_err "keep_latest_k|lora.alpha"
+    run train $tiny --overwrite --validation.seq_len=null --checkpoint.enable --checkpoint.interval=7
+    expect_ok
+    refuse_err "keys without effect"
+}
+
 run_cases

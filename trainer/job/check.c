@@ -4,6 +4,7 @@
  * checks it again; this file reports all faults earlier, at once, each with its place.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <sys/stat.h>
@@ -401,4 +402,105 @@ void tt_job_check_files(struct tt_config *cfg, struct tt_config_report *report, 
 
     (void)arg;
     check(&c, true);
+}
+
+/*
+ * --- keys that have no effect because of another key ---
+ *
+ * torchtitan's files are full of them, so they are no errors; but whoever sets one should know.
+ */
+
+enum { IDLE_KEYS = 12 };
+
+/* A reason, if it holds, and the keys that then have no effect. */
+struct idle {
+    bool holds;
+    const char *why;
+    enum tt_key key[IDLE_KEYS];
+};
+
+/* Numbers may be written in several ways. */
+static bool is_default(const struct tt_config_row *row, const char *value)
+{
+    const char *preset = row->preset ? row->preset : row->kind == TT_KIND_TEXT ? "null" : "";
+    char *end;
+    double number = strtod(value, &end);
+
+    return strcmp(value, preset) == 0 || (*value && !*end && number == strtod(preset, &end) && !*end);
+}
+
+static const char *reason(const struct idle *idle, int n, enum tt_key key)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < IDLE_KEYS && idle[i].holds && idle[i].key[k]; k++)
+            if (idle[i].key[k] == key)
+                return idle[i].why;
+    return NULL;
+}
+
+void tt_job_idle_each(const struct tt_config *cfg, bool has_experts,
+                      void (*take)(void *arg, const struct tt_config_row *key, const char *value, const char *why),
+                      void *arg)
+{
+    bool one_context =
+        cfg->parallelism.context_parallel_degree == 1 && cfg->parallelism.exact_context_parallel_degree == 1;
+    const struct idle idle[] = {
+        {!cfg->checkpoint.enable,
+         "checkpoint.enable is false",
+         {TT_KEY(checkpoint.folder), TT_KEY(checkpoint.interval), TT_KEY(checkpoint.keep_latest_k),
+          TT_KEY(checkpoint.load_only), TT_KEY(checkpoint.async_mode), TT_KEY(checkpoint.last_save_model_only),
+          TT_KEY(checkpoint.last_save_in_hf), TT_KEY(checkpoint.export_dtype),
+          TT_KEY(checkpoint.enable_first_step_checkpoint), TT_KEY(checkpoint.save_policy), TT_KEY(checkpoint.filter)}},
+        {!cfg->validation.enable,
+         "validation.enable is false",
+         {TT_KEY(validation.dataset), TT_KEY(validation.dataset_path), TT_KEY(validation.local_batch_size),
+          TT_KEY(validation.seq_len), TT_KEY(validation.freq), TT_KEY(validation.steps)}},
+        {!cfg->profiling.enable_profiling,
+         "profiling.enable_profiling is false",
+         {TT_KEY(profiling.profile_freq), TT_KEY(profiling.save_traces_folder)}},
+        {!cfg->metrics.enable_tensorboard, "metrics.enable_tensorboard is false", {TT_KEY(metrics.save_tb_folder)}},
+        {!cfg->metrics.enable_jsonl, "metrics.enable_jsonl is false", {TT_KEY(metrics.expert_loads)}},
+        {!has_experts,
+         "the model has no experts",
+         {TT_KEY(metrics.expert_loads), TT_KEY(training.load_balance_coeff), TT_KEY(debug.moe_force_load_balance),
+          TT_KEY(parallelism.moe_window)}},
+        {cfg->parallelism.fsdp_engine == TT_ENGINE_EAGER,
+         "parallelism.fsdp_engine is eager",
+         {TT_KEY(parallelism.fsdp_bucket_bytes)}},
+        {cfg->parallelism.pipeline_parallel_degree == 1,
+         "parallelism.pipeline_parallel_degree is 1",
+         {TT_KEY(parallelism.pipeline_parallel_schedule), TT_KEY(parallelism.pipeline_parallel_schedule_csv),
+          TT_KEY(parallelism.pipeline_parallel_microbatch_size), TT_KEY(parallelism.pipeline_parallel_layers_per_stage),
+          TT_KEY(parallelism.pipeline_parallel_first_stage_less_layers),
+          TT_KEY(parallelism.pipeline_parallel_last_stage_less_layers),
+          TT_KEY(parallelism.module_fqns_per_model_part)}},
+        {one_context,
+         "parallelism.context_parallel_degree is 1",
+         {TT_KEY(parallelism.context_parallel_method), TT_KEY(parallelism.context_parallel_load_balancer)}},
+        {cfg->activation_checkpoint.mode != TT_AC_SELECTIVE,
+         "activation_checkpoint.mode is not selective",
+         {TT_KEY(activation_checkpoint.selective_ac_option)}},
+        {cfg->optimizer.name != TT_OPTIM_MUON,
+         "optimizer.name is not Muon",
+         {TT_KEY(optimizer.muon_momentum), TT_KEY(optimizer.muon_nesterov), TT_KEY(optimizer.muon_ns_steps),
+          TT_KEY(optimizer.muon_adjust_lr)}},
+        {!cfg->lora.rank, "lora.rank is 0", {TT_KEY(lora.alpha), TT_KEY(lora.rslora), TT_KEY(lora.target_modules)}},
+        {cfg->lr_scheduler.decay_ratio == 0.0,
+         "lr_scheduler.decay_ratio is 0",
+         {TT_KEY(lr_scheduler.decay_type), TT_KEY(lr_scheduler.min_lr_factor)}},
+    };
+
+    for (int i = 0; i < tt_config_n_rows; i++) {
+        const struct tt_config_row *row = &tt_config_rows[i];
+        const char *why = reason(idle, (int)(sizeof idle / sizeof *idle), row->id);
+        bool is_built_in = tt_text_begins(tt_config_origin(cfg, row->id), "builtin:");
+        struct tt_text value = {0};
+
+        if (!why || !tt_config_is_set(cfg, row->id) || is_built_in)
+            continue;
+        tt_config_value_text(cfg, row, &value);
+        if (!is_default(row, value.text ? value.text : ""))
+            take(arg, row, value.text ? value.text : "", why);
+        tt_text_release(&value);
+    }
 }

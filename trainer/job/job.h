@@ -210,4 +210,12 @@ void tt_job_check(struct tt_config *cfg, struct tt_config_report *report, void *
  */
 void tt_job_check_files(struct tt_config *cfg, struct tt_config_report *report, void *arg);
 
+/**
+ * Calls take for each key that a file or a flag sets to another value than its default, although another key, or a
+ * model without experts, leaves it without effect. why: "checkpoint.enable is false". In the order of schema.def.
+ */
+void tt_job_idle_each(const struct tt_config *cfg, bool has_experts,
+                      void (*take)(void *arg, const struct tt_config_row *key, const char *value, const char *why),
+                      void *arg);
+
 #endif
