@@ -29,7 +29,7 @@ EOF_PYTHON
 
 case_plan_shows_the_step() {
     make_corpus
-    run plan $tiny --ranks 2
+    run plan $tiny --ranks 2 --validation.seq_len=null
     expect_ok
     expect_out "^mesh +2 ranks = dp_replicate 1 x dp_shard 2; rank 0"
     expect_out "^  layers.0 .. layers.1 \(2 alike\) .*resharded$"
@@ -267,7 +267,7 @@ case_plan_wrong_usage() {
 
 case_estimate_has_a_row_per_policy() {
     make_corpus
-    run estimate $tiny --ranks 1,2,4 --training.global_batch_size=8
+    run estimate $tiny --ranks 1,2,4 --training.global_batch_size=8 --validation.seq_len=null
     expect_ok
     for ranks in 1 2 4; do
         for policy in always default never; do
