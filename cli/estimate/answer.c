@@ -83,6 +83,21 @@ static void add_more_devices(const struct tt_cluster_question *q, int devices, s
     }
 }
 
+/* Adds the longest shorter sequences that make the job fit on the same devices, if the user gave no length. */
+static void add_shorter(const struct tt_cluster_question *q, const struct tt_cluster_job *from, int devices,
+                        struct tt_cluster_answer *a)
+{
+    enum { SHORTEST = 1024 };
+    struct tt_cluster_job job = *from;
+    char text[40];
+
+    for (job.seq_len /= 2; job.seq_len >= SHORTEST && q->in->typed.seq == 0; job.seq_len /= 2) {
+        (void)snprintf(text, sizeof text, "with --seq %.0f", job.seq_len);
+        if (add_best(q, &job, devices, text, a))
+            return;
+    }
+}
+
 /* Adds changes that would make the job fit on the same devices: other forms of training. */
 static void add_forms(const struct tt_cluster_question *q, const struct tt_cluster_job *from, int devices,
                       struct tt_cluster_answer *a)
@@ -128,6 +143,7 @@ static void find_remedies(const struct tt_cluster_question *q, int devices, stru
         (void)add_best(q, job, devices, NULL, a);
     if (a->n_remedies == 0) {
         add_more_devices(q, devices, a);
+        add_shorter(q, job, devices, a);
         add_forms(q, job, devices, a);
     }
 }

@@ -101,7 +101,9 @@ struct command {
     json_t *list; /* the results, with --json */
     bool any;     /* whether something fits */
     struct tt_cluster_picture picture;
-    bool alone; /* there is only one number of ranks */
+    bool alone;        /* there is only one number of ranks */
+    const char **idle; /* settings of the command line that change nothing, as "--section.key" */
+    int n_idle, cap_idle;
 };
 
 /* Prints the settings that the prediction leaves out. Each line begins with `head`: "", or the mark of a comment. */
@@ -112,6 +114,104 @@ static void print_notes(const struct tt_cluster_notes *notes, const char *head)
 
         tt_print("%s%-13s %s%s%s: %s\n", head, i ? "" : "not counted", note->key, *note->value ? " " : "", note->value,
                  note->why);
+    }
+}
+
+/* --- settings without effect --- */
+
+/* What a prediction says about a job. */
+struct outcome {
+    double sec, bytes, host, days;
+};
+
+static int predict_outcome(const struct tt_args *args, int ranks, struct outcome *ret)
+{
+    struct tt_cluster_inputs in = {0};
+    struct tt_cluster_layout layout;
+    int rc = 0;
+
+    TT_TRY(tt_cluster_typed_read(args, &in.typed));
+    TT_TRY(tt_cluster_inputs_hardware(&in, args));
+    TT_TRY(tt_cluster_inputs_job(&in, args));
+    if (in.typed.any && !in.is_laid_out) {
+        TT_TRY(tt_cluster_batch_of(&in, ranks, &layout.job));
+        tt_cluster_own_recomputation(&in, &layout.job);
+    } else
+        TT_TRY(tt_cluster_job_of(&in, ranks, &layout.job));
+    tt_cluster_step(&layout.job, &layout.time);
+    tt_cluster_peak(&layout.job, &layout.memory);
+    *ret = (struct outcome){.sec = layout.time.total,
+                            .bytes = layout.memory.total,
+                            .host = layout.memory.host,
+                            .days = tt_cluster_course(&layout, tt_cluster_run_tokens(&in, &layout.job)).days};
+out:
+    tt_cluster_inputs_release(&in);
+    return rc;
+}
+
+/* The number of words of the setting that begins at word[i]: "--key=value", or "--key" and perhaps "value". */
+static int setting_words(int n, const char *const *word, int i)
+{
+    bool has_value = strchr(word[i], '=') != NULL;
+
+    return !has_value && i + 1 < n && !tt_text_begins(word[i + 1], "--") && !strchr(word[i + 1], '=') ? 2 : 1;
+}
+
+/* Lists those settings among `word` that change nothing: without one of them, the prediction is the same. `args` has
+ * the same list, which this shortens for a moment. */
+static void find_idle(struct command *c, struct tt_args *args, const char ***list, int *n, int from, int ranks,
+                      const struct outcome *whole)
+{
+    const char **word = *list;
+    int n_words = *n;
+
+    for (int i = from, step; i < n_words; i += step) {
+        const char **rest = tt_calloc((size_t)n_words + 1, sizeof *rest);
+        size_t length = strcspn(word[i], "=");
+        struct outcome without;
+        bool noted = false;
+
+        step = setting_words(n_words, word, i);
+        for (int k = 0, at = 0; k < n_words; k++)
+            if (k < i || k >= i + step)
+                rest[at++] = word[k];
+        *list = rest;
+        *n = n_words - step;
+        for (int k = 0; k < c->in.notes.n; k++)
+            noted = noted || strncmp(c->in.notes.item[k].key, word[i] + strspn(word[i], "-"),
+                                     length - strspn(word[i], "-")) == 0;
+        if (!noted && predict_outcome(args, ranks, &without) == 0 && without.sec == whole->sec &&
+            without.bytes == whole->bytes && without.host == whole->host && without.days == whole->days)
+            TT_PUSH(c->idle, c->n_idle, c->cap_idle) = word[i];
+        tt_free((void *)rest);
+    }
+    *list = word;
+    *n = n_words;
+}
+
+/* Finds the settings of the command line that change nothing. titan's own plan may count them, so not for its jobs. */
+static void find_all_idle(struct command *c, int ranks)
+{
+    struct tt_args args = *c->args;
+    struct outcome whole;
+
+    ranks = ranks > 0 ? ranks : (int)c->in.machine.number[TT_M_DEVICES].value;
+    if ((strcmp(c->in.stack.name, "titan") == 0 && !c->in.foreign.has_shape) ||
+        predict_outcome(&args, ranks, &whole) < 0)
+        return;
+    find_idle(c, &args, &args.override, &args.n_overrides, 0, ranks, &whole);
+    find_idle(c, &args, &args.word, &args.n_words, c->in.typed.n_words, ranks, &whole);
+}
+
+static void print_idle(const struct command *c)
+{
+    struct tt_text line = {0};
+
+    for (int i = 0; i < c->n_idle; i++)
+        tt_text_add(&line, "%s%.*s", i ? ", " : "no effect     ", (int)strcspn(c->idle[i], "="), c->idle[i]);
+    if (c->n_idle > 0) {
+        tt_text_add(&line, ": the prediction is the same without %s", c->n_idle > 1 ? "them" : "it");
+        tt_cluster_print_wrapped(&line, 14);
     }
 }
 
@@ -365,7 +465,7 @@ static bool is_to_be_found(const struct command *c, const int *ranks)
 int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_t memory)
 {
     struct command c = {.args = args, .usable = (double)memory};
-    json_t *notes;
+    json_t *notes, *idle;
     char *title = NULL;
     bool saves = tt_args_has(args, "save") || tt_args_has(args, "save_stack"), searches = tt_args_has(args, "search");
     int rc = 0;
@@ -385,6 +485,7 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
     if (is_to_be_found(&c, ranks))
         TT_TRY(
             tt_fail(TT_EUSAGE, "estimate: a given layout needs a number of GPUs\nhelp: for instance --gpus 64xh100"));
+    find_all_idle(&c, ranks[0]);
     TT_TRY(tt_backtest_evidence_load(&c.evidence));
     c.list = tt_args_has(args, "json") ? json_array() : NULL;
     TT_TRY(calibrate(&c, ranks[0]));
@@ -410,11 +511,16 @@ int tt_print_cluster(const struct tt_args *args, const int *ranks, int n, int64_
             (void)json_array_append_new(notes, json_pack("{s:o, s:o, s:s}", "key", tt_json_string(note->key), "value",
                                                          tt_json_string(note->value), "assumes", note->why));
         }
-        rc = tt_cli_print_json(json_pack("{s:s, s:i, s:o, s:o, s:O}", "type",
-                                         searches ? "cluster_search" : "cluster_estimate", "schema", 1, "calibration",
-                                         calibration_json(&c.calibration), "not_counted", notes, "jobs", c.list));
-    } else if (!tt_args_has(args, "emit"))
+        idle = json_array();
+        for (int i = 0; i < c.n_idle; i++)
+            (void)json_array_append_new(idle, json_stringn(c.idle[i], strcspn(c.idle[i], "=")));
+        rc = tt_cli_print_json(json_pack(
+            "{s:s, s:i, s:o, s:o, s:o, s:O}", "type", searches ? "cluster_search" : "cluster_estimate", "schema", 1,
+            "calibration", calibration_json(&c.calibration), "not_counted", notes, "no_effect", idle, "jobs", c.list));
+    } else if (!tt_args_has(args, "emit")) {
         print_notes(&c.in.notes, "");
+        print_idle(&c);
+    }
     if (rc == 0 && !c.any)
         rc = tt_error_exit_code(TT_EFIT);
 out:
@@ -423,5 +529,6 @@ out:
     tt_backtest_evidence_release(&c.evidence);
     tt_cluster_inputs_release(&c.in);
     tt_cluster_picture_release(&c.picture);
+    tt_free((void *)c.idle);
     return rc;
 }

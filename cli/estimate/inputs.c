@@ -686,7 +686,7 @@ static int take_torchtitans(struct tt_cluster_inputs *in, int n, const char *con
     else if (takes("parallelism.context_parallel_rotate_method", n, override, i, &on))
         tt_cluster_note(&in->notes, "parallelism.context_parallel_rotate_method", "", "keys and values are gathered");
     else if (takes("compile.enable", n, override, i, &on))
-        rc = on || names_stack(&in->with) ? 0 : read_stack(in, "torchtitan-eager");
+        rc = on || names_stack(&in->with) ? 0 : read_stack(in, eager_stack);
     else
         return 0;
     return rc < 0 ? rc : 1;

@@ -318,8 +318,8 @@ static void print_course(const struct tt_cluster_view *view)
                     brief(one, sizeof one, c->interval_sec / 60));
     else
         tt_text_add(&line, "  one checkpoint, at the end,");
-    tt_text_add(&line, " of %s GB, blocked %.1f s if written in the background at %.3g GB/s",
-                brief(two, sizeof two, c->checkpoint_bytes / 1e9), c->blocked_sec,
+    tt_text_add(&line, " of %s GB, blocked %.1f s %s at %.3g GB/s", brief(two, sizeof two, c->checkpoint_bytes / 1e9),
+                c->blocked_sec, view->layout.job.save_waits ? "until written" : "if written in the background",
                 view->layout.job.machine->number[TT_M_STORAGE].value / 1e9);
     tt_cluster_print_wrapped(&line, 2);
 }

@@ -619,18 +619,22 @@ struct tt_cluster_course tt_cluster_course(const struct tt_cluster_layout *layou
 {
     const struct tt_cluster_job *job = &layout->job;
     const struct tt_cluster_number *v = job->machine->number;
-    double devices = tt_cluster_devices(job), params = tt_cluster_params(&job->shape), mean, lost;
+    double devices = tt_cluster_devices(job), params = tt_cluster_params(&job->shape), mean, lost, behind;
     struct tt_cluster_course c = {.tokens = tokens, .steps = ceil(tokens / tt_cluster_tokens(job))};
 
     c.failure_hours = v[TT_M_FAILURE_HOURS].value / devices;
     mean = c.failure_hours * 3600;
     c.checkpoint_bytes = 12 * params;
-    c.blocked_sec = least_blocked_sec + c.checkpoint_bytes / devices / v[TT_M_HOST_RATE].value;
     c.write_sec = c.checkpoint_bytes / v[TT_M_STORAGE].value;
+    c.blocked_sec =
+        job->save_waits ? c.write_sec : least_blocked_sec + c.checkpoint_bytes / devices / v[TT_M_HOST_RATE].value;
     c.interval_sec = fmax(daly(c.blocked_sec, mean), c.write_sec);
-    c.interval_steps = fmax(1, round(c.interval_sec / layout->time.total));
+    c.interval_steps = job->save_steps > 0 ? job->save_steps : fmax(1, round(c.interval_sec / layout->time.total));
     c.interval_sec = c.interval_steps * layout->time.total;
-    lost = c.blocked_sec / c.interval_sec + (c.interval_sec / 2 + c.write_sec + v[TT_M_RESTART].value) / mean;
+    /* the next checkpoint waits for the one before */
+    behind = job->save_waits ? 0 : fmax(0, c.write_sec - c.blocked_sec - c.interval_sec);
+    lost =
+        (c.blocked_sec + behind) / c.interval_sec + (c.interval_sec / 2 + c.write_sec + v[TT_M_RESTART].value) / mean;
     c.goodput = 1 / (1 + lost);
     c.days = c.steps * layout->time.total / c.goodput / 86400;
     c.device_hours = c.days * 24 * devices;

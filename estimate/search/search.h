@@ -65,9 +65,9 @@ struct tt_cluster_course {
     double steps, tokens, days, device_hours, failures;
     double failure_hours;    /* mean time between failures of the job */
     double checkpoint_bytes; /* state in a checkpoint: weights and moments in float32 */
-    double blocked_sec;      /* time for which a checkpoint written in the background blocks training */
+    double blocked_sec;      /* time for which a checkpoint blocks training */
     double write_sec;        /* time until the checkpoint is durable */
-    double interval_sec;     /* time between checkpoints, by Daly's formula */
+    double interval_sec;     /* time between checkpoints: the job's, or by Daly's formula */
     double interval_steps;
     double goodput; /* the share of the time spent on steps that are not lost */
 };

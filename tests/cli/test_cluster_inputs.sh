@@ -177,6 +177,39 @@ EOF_PYTHON
 }
 
 # The prediction leaves out some keys of a configuration; the screen and the JSON name them.
+# A setting either changes the prediction or is named: nothing that a user types is ignored in silence.
+case_settings_without_effect_are_named() {
+    run estimate $model_8b --machine h100-sxm --ranks 8 --json --training.max_norm=2 --training.z_loss=1e-4 \
+        --metrics.log_freq=1 --training.seq_len=4096 --ema.decay=0.9
+    expect_ok
+    check_json out 'o["no_effect"] == ["--training.max_norm", "--training.z_loss", "--metrics.log_freq"]' \
+        '[x["key"] for x in o["not_counted"]] == ["ema.decay"]'
+    run estimate --machine h100-sxm --ranks 8 -- --config llama3_8b --training.gc_freq 10 --metrics.log_freq 1 \
+        --parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_schedule GPipe
+    expect_ok
+    expect_out "^no effect     --training.gc_freq, --metrics.log_freq,$"
+    expect_out "^ *--parallelism.pipeline_parallel_schedule: the prediction is the same without them$"
+    run estimate $model_8b --machine h100-sxm --ranks 8 --training.seq_len=4096
+    refuse_out "no effect"
+}
+
+# Checkpoints are as often as the configuration says, and block for as long.
+case_checkpoints_follow_the_configuration() {
+    run estimate $model_8b --machine h100-sxm --ranks 64 --json --checkpoint.enable=false
+    cp out best.json
+    for mode in async disabled; do
+        run estimate $model_8b --machine h100-sxm --ranks 64 --json --checkpoint.enable=true --checkpoint.interval=50 \
+            --checkpoint.async_mode=$mode
+        cp out $mode.json
+    done
+    check_json out 'j["run"]["goodput"] < other("async")["run"]["goodput"] < other("best")["run"]["goodput"]'
+    printf '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\n' >run.toml
+    printf '[checkpoint]\nenable = true\ninterval = 70\nasync_mode = "async_with_pinned_mem"\n' >>run.toml
+    run estimate --machine h100-sxm --ranks 64 --torchtitan run.toml
+    expect_ok
+    expect_out "a checkpoint every 70 steps .* if written in the background"
+}
+
 case_settings_that_are_not_priced_are_named() {
     run estimate $model_8b --machine h100-sxm --ranks 64 --json --training.dtype=bfloat16 --optimizer.name=Muon \
         --training.mixed_precision_param=bfloat16 --ema.decay=0.99 --validation.enable=true --debug.seed=7
