@@ -91,8 +91,9 @@ static void add_shorter(const struct tt_cluster_question *q, const struct tt_clu
     struct tt_cluster_job job = *from;
     char text[40];
 
-    for (job.seq_len /= 2; job.seq_len >= SHORTEST && q->in->typed.seq == 0; job.seq_len /= 2) {
-        (void)snprintf(text, sizeof text, "with --seq %.0f", job.seq_len);
+    for (int length = (int)from->seq_len / 2; length >= SHORTEST && q->in->typed.seq == 0; length /= 2) {
+        job.seq_len = length;
+        (void)snprintf(text, sizeof text, "with --seq %d", length);
         if (add_best(q, &job, devices, text, a))
             return;
     }
