@@ -75,8 +75,6 @@
  *                       b NULL: none; y may be x. |x| below 1e18 / width
  *   layernorm_bwd       dx = [acc +] gradient, dw and db = the sums over these rows; db NULL: none; acc NULL, dx
  *                       or other memory
- *   lookup_4bit         blocks of TT_NF4_BLOCK elements: y = the element of the block's table of 16 that 4 bits number;
- *                       two elements a byte, the first in the high bits
  *   mix_rows            y[r] = [acc[r] +] the sum of gates[i] * x[places[i]] over the k slots i = r k.. of row r, in
  *                       order; gates NULL: 1; acc NULL, y or other memory
  *   mix_rows_bwd        of slot i of row r: dx[places[i]] = gates[i] * dy[r], dgates[i] = the dot product of dy[r] and
@@ -107,6 +105,7 @@
  *   swiglu_clamped_fwd  h = (u + 1) g / (1 + exp(-1.702 g)) where x has pairs g, u, of which g is at most 7 and u is in
  *                       -7..7 after clamping; n elements of h, 2 n of x
  *   swiglu_clamped_bwd  its gradient, 0 where x was clamped; dx may be x
+ *   unpack              elements [begin, begin + n) of a packed row of `width`: the floats of tt_unpack
  *
  * A kernel `name_bf16` computes as `name` does, in float, and its results are rounded to bfloat16 once, where it stores
  * bfloat16: activations, weights and the gradients of activations. Statistics, losses, tables and the gradients of

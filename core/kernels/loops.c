@@ -149,15 +149,6 @@ void TT_LOOPS(bf16_widen)(tt_real *to, const tt_bf16 *from, int64_t n)
         to[i] = tt_bf16_to_float(from[i]);
 }
 
-void TT_LOOPS(lookup_4bit)(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tables, int64_t blocks)
-{
-    for (int64_t b = 0; b < blocks; b++, tables += TT_NF4_VALUES, pairs += TT_NF4_BLOCK / 2, y += TT_NF4_BLOCK)
-        for (int64_t i = 0; i < TT_NF4_BLOCK / 2; i++) {
-            y[2 * i] = tables[pairs[i] >> 4];
-            y[2 * i + 1] = tables[pairs[i] & 15];
-        }
-}
-
 /* --- exp, which is not an op: the e^x of attention, cross-entropy and SwiGLU --- */
 
 void TT_LOOPS(exp)(tt_real *y, const tt_real *x, int64_t n)

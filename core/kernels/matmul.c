@@ -189,12 +189,12 @@ void tt_matmul_store(const struct tt_matmul *product, tt_real *sum, int64_t stri
 }
 
 /*
- * A product with a packed b unpacks UNPACK_COLUMNS columns of b (rows, if b is transposed) into the scratch, multiplies
- * them, and goes on with the next columns. Kernels pack A again after the same number of columns, so this costs no more
- * packing. One call of the kernel sums over all of k, so an element of c has the bits of a product with the unpacked b,
+ * Vector kernels unpack parts of a packed b just before they pack them, so that they stay in the second cache. For a
+ * library, a product unpacks UNPACK_COLUMNS columns of b into the scratch, multiplies them, and goes on with the next
+ * columns. One call of the kernel sums over all of k, so an element of c has the bits of a product with the unpacked b,
  * unless the kernel's bits depend on the shape.
  */
-enum { UNPACK_COLUMNS = TT_BGEMM_COLUMNS, UNPACK_AT_ONCE = 1024 };
+enum { UNPACK_COLUMNS = TT_BGEMM_COLUMNS };
 
 /* Whether b consists of plain elements, in contiguous rows. */
 static bool is_plain(const struct tt_matmul *product)
@@ -202,80 +202,102 @@ static bool is_plain(const struct tt_matmul *product)
     return product->bf16 && product->b_packing == TT_PACKING_BF16;
 }
 
+/* Whether the kernel needs all of k unpacked; that of doubles does, too. */
+static bool needs_all(const struct tt_matmul *product)
+{
+    return bits_by_shape(product) || sizeof(tt_real) > sizeof(float);
+}
+
 static int64_t unpacked_columns(const struct tt_matmul *product)
 {
-    return product->n < UNPACK_COLUMNS ? product->n : UNPACK_COLUMNS;
+    int64_t most = needs_all(product) ? UNPACK_COLUMNS : TT_UNPACKED_COLUMNS;
+
+    return product->n < most ? product->n : most;
 }
 
 static int64_t unpacked_floats(const struct tt_matmul *product)
 {
-    int64_t elements = product->b_packing && !is_plain(product) ? unpacked_columns(product) * product->k : 0;
+    int64_t most = product->bf16 ? TT_BGEMM_DEPTH : TT_SGEMM_DEPTH;
+    int64_t depth = product->k < most || needs_all(product) ? product->k : most;
+    int64_t elements = product->b_packing && !is_plain(product) ? unpacked_columns(product) * depth : 0;
 
     return tt_round_up(product->bf16 ? tt_div_up(elements, 2) : elements, LINE);
 }
 
-/* The whole blocks of nf4 of part of a row, in bfloat16. Returns how many elements that is. */
-static int64_t unpack_nf4(const struct tt_matmul *product, const void *row, int64_t column, int64_t n, tt_bf16 *to)
+/* Columns [column, column + columns) of B over [begin, begin + k), one line after the other. */
+static void unpack(const struct tt_matmul *product, int64_t column, int64_t columns, int64_t begin, int64_t k, void *to)
 {
-    enum { BLOCKS = UNPACK_AT_ONCE / TT_NF4_BLOCK };
-    int64_t first = column / TT_NF4_BLOCK, blocks = n / TT_NF4_BLOCK;
-    float tables[BLOCKS * TT_NF4_VALUES];
-    tt_bf16 rounded[BLOCKS * TT_NF4_VALUES];
+    const struct tt_matmul *p = product;
+    int64_t lines = p->trans_b ? columns : k, n = p->trans_b ? k : columns;
+    int64_t first = p->b_column + (p->trans_b ? begin : column), row = p->b_row + (p->trans_b ? column : begin);
+    int64_t bytes = tt_packing_row_bytes(p->b_packing, p->b_width);
+    const char *from = (const char *)p->b + row * bytes;
 
-    if (product->b_packing != TT_PACKING_NF4 || column % TT_NF4_BLOCK)
-        return 0;
-    for (int64_t b = 0, some; b < blocks; b += some) {
-        const uint8_t *numbers;
-
-        some = blocks - b < BLOCKS ? blocks - b : BLOCKS;
-        numbers = tt_nf4_tables(row, product->b_width, first + b, some, tables);
-        tt_kernels()->bf16_round(rounded, (const void *)tables, some * TT_NF4_VALUES);
-        tt_kernels()->lookup_4bit(to + b * TT_NF4_BLOCK, numbers, rounded, some);
+    for (int64_t i = 0; i < lines; i++, from += bytes) {
+        if (p->bf16)
+            tt_kernels()->unpack_bf16(element(to, true, i * n), p->b_packing, from, p->b_width, first, n);
+        else
+            tt_kernels()->unpack(element(to, false, i * n), p->b_packing, from, p->b_width, first, n);
     }
-    return blocks * TT_NF4_BLOCK;
 }
 
-/* Elements [column, column + n) of a row of b. */
-static void unpack_row(const struct tt_matmul *product, int64_t row, int64_t column, int64_t n, void *to)
-{
-    const char *from = (const char *)product->b + row * tt_packing_row_bytes(product->b_packing, product->b_width);
-    float some[UNPACK_AT_ONCE];
+#ifndef TT_WIDE /* the kernel of doubles gets all of b unpacked */
 
-    if (!product->bf16 && sizeof(tt_real) == sizeof(float)) {
-        tt_unpack(product->b_packing, from, product->b_width, column, n, to);
-        return;
+const void *tt_matmul_b(const struct tt_matmul *product, int64_t column, int64_t begin, int64_t k, int64_t *ret_stride)
+{
+    const struct tt_matmul *p = product;
+    int64_t first = column / TT_UNPACKED_COLUMNS * TT_UNPACKED_COLUMNS, left = p->n - first, columns;
+
+    if (!p->b_packing) {
+        *ret_stride = p->ldb;
+        return element(p->b, p->bf16, p->trans_b ? column * p->ldb + begin : begin * p->ldb + column);
     }
-    for (int64_t i = product->bf16 ? unpack_nf4(product, from, column, n, to) : 0, have; i < n; i += have) {
-        have = n - i < UNPACK_AT_ONCE ? n - i : UNPACK_AT_ONCE;
-        tt_unpack(product->b_packing, from, product->b_width, column + i, have, some);
-        if (product->bf16)
-            tt_kernels()->bf16_round((tt_bf16 *)to + i, (const void *)some, have);
-        for (int64_t k = 0; k < have && !product->bf16; k++)
-            ((tt_real *)to)[i + k] = (tt_real)some[k];
-    }
+    columns = left < TT_UNPACKED_COLUMNS ? left : TT_UNPACKED_COLUMNS;
+    *ret_stride = p->trans_b ? k : columns;
+    if (column == first)
+        unpack(p, first, columns, begin, k, p->unpacked);
+    return element(p->unpacked, p->bf16, p->trans_b ? (column - first) * k : column - first);
 }
+
+struct tt_b_memory tt_matmul_b_memory(const struct tt_matmul *product, int64_t column, int64_t columns, int64_t begin,
+                                      int64_t k)
+{
+    const struct tt_matmul *p = product;
+    int64_t size = p->bf16 ? (int64_t)sizeof(tt_bf16) : (int64_t)sizeof(tt_real), bytes = p->ldb * size;
+    int64_t row = p->trans_b ? column : begin, at = p->trans_b ? begin : column, width = p->ldb;
+
+    if (columns <= 0 || k <= 0)
+        return (struct tt_b_memory){0};
+    if (p->b_packing) {
+        bytes = tt_packing_row_bytes(p->b_packing, p->b_width);
+        width = p->b_width;
+        row += p->b_row;
+        at += p->b_column;
+    }
+    return (struct tt_b_memory){.first = (const char *)p->b + row * bytes + bytes * at / width,
+                                .stride = bytes,
+                                .lines = p->trans_b ? columns : k,
+                                .bytes = bytes * (p->trans_b ? k : columns) / width};
+}
+
+#endif
 
 static void multiply(const struct tt_matmul *product);
 
-static void multiply_packed(const struct tt_matmul *product)
+static void multiply_unpacked(const struct tt_matmul *product)
 {
     const struct tt_matmul *p = product;
     int64_t most = unpacked_columns(p);
 
     for (int64_t at = 0, n; at < p->n; at += n) {
         struct tt_matmul part = *p;
-        int64_t rows, width;
 
         n = p->n - at < most ? p->n - at : most;
-        rows = p->trans_b ? n : p->k;
-        width = p->trans_b ? p->k : n;
-        for (int64_t r = 0; r < rows; r++)
-            unpack_row(p, p->b_row + r + (p->trans_b ? at : 0), p->b_column + (p->trans_b ? 0 : at), width,
-                       element(p->scratch, p->bf16, r * width));
+        unpack(p, at, n, 0, p->k, p->scratch);
         part.n = n;
         part.b = p->scratch;
         part.b_packing = TT_PACKING_NONE;
-        part.ldb = width;
+        part.ldb = p->trans_b ? p->k : n;
         part.next_b = NULL;
         part.scratch = p->scratch + unpacked_floats(p);
         part.acc = element(p->acc, p->c_bf16, at);
@@ -287,23 +309,24 @@ static void multiply_packed(const struct tt_matmul *product)
 /* On the calling thread, without grains. */
 static void multiply(const struct tt_matmul *product)
 {
-    struct tt_matmul plain = *product;
+    struct tt_matmul own = *product;
 
     if (is_plain(product)) {
-        plain.b = (const tt_bf16 *)product->b + product->b_row * product->b_width + product->b_column;
-        plain.ldb = product->b_width;
-        plain.b_packing = TT_PACKING_NONE;
-        multiply(&plain);
+        own.b = (const tt_bf16 *)product->b + product->b_row * product->b_width + product->b_column;
+        own.ldb = product->b_width;
+        own.b_packing = TT_PACKING_NONE;
+    } else if (product->b_packing && needs_all(product)) {
+        multiply_unpacked(product);
         return;
+    } else if (product->b_packing) {
+        own.unpacked = product->scratch;
+        own.scratch = product->scratch + unpacked_floats(product);
+        own.next_b = NULL;
     }
-    if (product->b_packing) {
-        multiply_packed(product);
-        return;
-    }
-    if (product->bf16)
-        tt_kernels()->bgemm(product);
+    if (own.bf16)
+        tt_kernels()->bgemm(&own);
     else
-        tt_kernels()->sgemm(product);
+        tt_kernels()->sgemm(&own);
 }
 
 /* --- sums over grains of k --- */

@@ -27,10 +27,11 @@ struct tt_matmul {
     /*
      * How b is stored, in rows of b_width elements; NONE: as plain elements. With any other packing, the product reads
      * the part of b that begins at row b_row and column b_column, and ignores ldb. Parts of b become elements in the
-     * scratch.
+     * scratch, which kernels find in `unpacked`.
      */
     enum tt_packing_choice b_packing;
     int64_t b_width, b_row, b_column;
+    void *unpacked;
     const void *acc; /* NULL: nothing is added */
     void *c;
     int64_t lda, ldb, ldc;
@@ -86,6 +87,29 @@ struct tt_rectangle {
 /** The product for a rectangle of c over [begin, begin + k) of the summed dimension. Grains are not changed. */
 struct tt_matmul tt_matmul_part(const struct tt_matmul *product, const struct tt_rectangle *at, int64_t begin,
                                 int64_t k);
+
+/* The columns that tt_matmul_b unpacks together: whole panels of every kernel, and whole blocks of every packing. */
+enum { TT_UNPACKED_COLUMNS = 192 };
+
+/**
+ * B from `column` on, over [begin, begin + k), as plain elements, with a stride of ret_stride elements as b has ldb. A
+ * kernel asks for one panel of columns after the other: at every multiple of TT_UNPACKED_COLUMNS, the next columns of a
+ * packed b are unpacked, and stay until the next multiple.
+ */
+const void *tt_matmul_b(const struct tt_matmul *product, int64_t column, int64_t begin, int64_t k, int64_t *ret_stride);
+
+/** Lines of a stored matrix; sizes in bytes. */
+struct tt_b_memory {
+    const void *first;
+    int64_t stride, lines, bytes;
+};
+
+/**
+ * The memory of `columns` columns of B over [begin, begin + k), to be fetched before tt_matmul_b reads it; of a packed
+ * b, about this memory. No columns or no k: no lines.
+ */
+struct tt_b_memory tt_matmul_b_memory(const struct tt_matmul *product, int64_t column, int64_t columns, int64_t begin,
+                                      int64_t k);
 
 /**
  * c = [acc +] sum, in c's type. sum (m, n) has rows of `stride` floats and is overwritten. If c is float and acc is

@@ -129,6 +129,7 @@ static const struct tt_kernels table = {
     SLOT(swiglu_bwd),
     SLOT(swiglu_clamped_fwd),
     SLOT(swiglu_clamped_bwd),
+    SLOT(unpack),
 };
 
 const struct tt_kernels *tt_kernels(void)

@@ -390,20 +390,6 @@ const uint8_t *tt_nf4_factors(const void *row, int64_t width, int64_t first, int
     return (const uint8_t *)row + parts.elements + first * NF4_BLOCK / 2;
 }
 
-const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables)
-{
-    struct nf4_row parts = nf4_row_of(width);
-    struct nf4_factors f = nf4_factors_of(row, &parts);
-
-    for (int64_t b = first; b < first + n; b++) {
-        float factor = nf4_factor(&f, b);
-
-        for (int k = 0; k < TT_NF4_VALUES; k++)
-            *tables++ = tt_nf4_numbers[k] * factor;
-    }
-    return (const uint8_t *)row + parts.elements + first * NF4_BLOCK / 2;
-}
-
 /* Groups run over the matrix, so a part of a row may begin inside a group. */
 static void cut_nf4(const uint8_t *row, int64_t width, int64_t begin, int64_t n, uint8_t *to)
 {
@@ -423,9 +409,11 @@ static void unpack_nf4(const uint8_t *from, int64_t width, int64_t begin, int64_
 {
     for (int64_t end = begin + n; begin < end;) {
         int64_t block = begin / NF4_BLOCK, next = (block + 1) * NF4_BLOCK < end ? (block + 1) * NF4_BLOCK : end;
-        float elements[TT_NF4_VALUES];
-        const uint8_t *numbers = tt_nf4_tables(from, width, block, 1, elements);
+        float factor, elements[TT_NF4_VALUES];
+        const uint8_t *numbers = tt_nf4_factors(from, width, block, 1, &factor);
 
+        for (int k = 0; k < TT_NF4_VALUES; k++)
+            elements[k] = tt_nf4_numbers[k] * factor;
         for (; begin < next; begin++) {
             uint8_t pair = numbers[begin % NF4_BLOCK / 2];
 

@@ -96,12 +96,6 @@ extern const float tt_nf4_numbers[TT_NF4_VALUES];
 /** The factors of the blocks [first, first + n) of a row of nf4. Returns the elements of these blocks, 4 bits each. */
 const uint8_t *tt_nf4_factors(const void *row, int64_t width, int64_t first, int64_t n, float *factors);
 
-/**
- * The TT_NF4_VALUES elements that each of the blocks [first, first + n) of a row of nf4 may have, one block after the
- * other. Returns the numbers of their elements.
- */
-const uint8_t *tt_nf4_tables(const void *row, int64_t width, int64_t first, int64_t n, float *tables);
-
 /** What a row's largest magnitude is times 1 in int8: 1 / 127, as bitsandbytes has it. */
 #define TT_INT8_STEP 7.874015718698502e-3F
 /**

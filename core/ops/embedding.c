@@ -53,24 +53,14 @@ static int embedding_infer(struct tt_graph *graph, struct tt_node *node, const c
 /* A row of a packed table, in the output's type. */
 static void unpack(const struct tt_call *call, int64_t row, void *to)
 {
-    enum { AT_ONCE = 512 }; /* whole blocks of every packing */
     const struct tt_value *w = tt_call_in(call, 1);
     int64_t width = tt_value_width(w);
     const char *from = (const char *)call->in[1] + row * tt_packing_row_bytes(w->packing, width);
-    float some[AT_ONCE];
 
-    if (tt_call_out(call, 0)->dtype == TT_F32) {
-        tt_unpack(w->packing, from, width, 0, width, to);
-        return;
-    }
-    for (int64_t i = 0, n; i < width; i += n) {
-        n = width - i < AT_ONCE ? width - i : AT_ONCE;
-        tt_unpack(w->packing, from, width, i, n, some);
-        if (tt_call_out(call, 0)->dtype == TT_BF16)
-            tt_kernels()->bf16_round((tt_bf16 *)to + i, (const void *)some, n);
-        for (int64_t k = 0; k < n && tt_call_out(call, 0)->dtype == TT_F64; k++)
-            ((double *)to)[i + k] = (double)some[k];
-    }
+    if (tt_call_out(call, 0)->dtype == TT_BF16)
+        tt_kernels()->unpack_bf16(to, w->packing, from, width, 0, width);
+    else
+        tt_kernels()->unpack(to, w->packing, from, width, 0, width);
 }
 
 static void gather_tile(const struct tt_call *call, struct tt_range part)

@@ -393,7 +393,7 @@ static const tt_real *row_of(const struct tt_call *call, int i, int64_t row, int
     const struct tt_value *value = tt_call_in(call, i);
     int64_t width = tt_value_width(value);
     const char *packed;
-    float some[AT_ONCE];
+    tt_bf16 some[AT_ONCE];
 
     if (!value->packing && value->dtype == TT_REAL_TYPE)
         return (const tt_real *)call->in[i] + row * width + first;
@@ -402,11 +402,12 @@ static const tt_real *row_of(const struct tt_call *call, int i, int64_t row, int
         return room;
     }
     packed = (const char *)call->in[i] + row * tt_packing_row_bytes(value->packing, width);
-    for (int64_t k = 0, m; k < n; k += m) {
+    if (value->dtype != TT_BF16)
+        tt_kernels()->unpack(room, value->packing, packed, width, first, n);
+    for (int64_t k = 0, m; value->dtype == TT_BF16 && k < n; k += m) {
         m = n - k < AT_ONCE ? n - k : AT_ONCE;
-        tt_unpack(value->packing, packed, width, first + k, m, some);
-        for (int64_t j = 0; j < m; j++)
-            room[k + j] = value->dtype == TT_BF16 ? tt_bf16_to_float(tt_bf16_from_float(some[j])) : some[j];
+        tt_kernels()->unpack_bf16(some, value->packing, packed, width, first + k, m);
+        tt_kernels()->bf16_widen(room + k, some, m);
     }
     return room;
 }

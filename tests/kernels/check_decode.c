@@ -121,6 +121,64 @@ static void check_gemv_packed(struct check *check)
     }
 }
 
+/* Elements of a row of 8 or 4 bits with scales from the whole range of float16, infinite ones too. */
+static void draw_scales(struct check *check, enum tt_packing_choice packing, uint8_t *row, int64_t bytes)
+{
+    int64_t block = packing == TT_PACKING_Q8_0 ? 34 : 18;
+
+    for (int64_t at = 0; at < bytes; at += block) {
+        uint16_t scale = (uint16_t)check_draw(check, 0x10000);
+
+        if (check_draw(check, 2) && (scale & 0x7fffU) <= 0x7c00U)
+            memcpy(row + at, &scale, sizeof scale);
+    }
+}
+
+/* Any part of a row of every packing, which ends at a guard, has exactly the elements of the reference. */
+static void check_unpack(struct check *check)
+{
+    static const int64_t widths[] = {64, 128, 1088, 4160, 24, 33, 100, 1536};
+    enum { N_WIDTHS = sizeof widths / sizeof *widths, TRIALS = 12 };
+    bool bf16 = strcmp(check->kernel, "unpack_bf16") == 0;
+
+    for (int k = 0; k < N_WIDTHS * (TT_PACKINGS - 1) * TRIALS; k++) {
+        enum tt_packing_choice packing = (enum tt_packing_choice)(1 + k / TRIALS % (TT_PACKINGS - 1));
+        int64_t width = widths[k / TRIALS / (TT_PACKINGS - 1)], begin, n, bytes;
+        float *x, *got, *want;
+        uint8_t *row;
+        char shape[80];
+
+        if (width % tt_packing_block(packing))
+            continue;
+        begin = k % TRIALS ? check_draw(check, width) : 0;
+        n = k % TRIALS ? check_draw(check, width - begin + 1) : width;
+        (void)snprintf(shape, sizeof shape, "%s %lld, %lld from %lld on", tt_packing_name(packing), (long long)width,
+                       (long long)n, (long long)begin);
+        x = check_filled(check, width, k % 3 ? FILL_NORMAL : k % 2 ? FILL_TINY : FILL_LARGE);
+        bytes = tt_packing_row_bytes(packing, width);
+        row = (uint8_t *)check_array(check, (bytes + 3) / 4) + (4 - bytes % 4) % 4;
+        tt_pack(packing, x, 1, width, 0, 1, row);
+        if (packing == TT_PACKING_Q8_0 || packing == TT_PACKING_Q4_0)
+            draw_scales(check, packing, row, bytes);
+        got = check_array(check, n);
+        want = check_array(check, n);
+        if (bf16) {
+            tt_bf16 *to = (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2;
+            tt_bf16 *exact = (tt_bf16 *)(void *)check_array(check, (n + 1) / 2) + n % 2;
+
+            check->table->unpack_bf16(to, packing, row, width, begin, n);
+            tt_unpack_bf16_ref(exact, packing, row, width, begin, n);
+            tt_bf16_widen_ref(got, to, n);
+            tt_bf16_widen_ref(want, exact, n);
+        } else {
+            check->table->unpack(got, packing, row, width, begin, n);
+            tt_unpack_ref(want, packing, row, width, begin, n);
+        }
+        check_compare(check, "element", shape, got, want, n, NULL, 0.0);
+        check_reset(check, shape);
+    }
+}
+
 /* The shape of one row of attention; the heads of one key/value head are computed. */
 struct row {
     int64_t heads, kv_heads, head_dim, keys;
@@ -200,6 +258,8 @@ const struct check_case decode_cases[] = {
     {"gemv", check_gemv},
     {"gemv_packed", check_gemv_packed},
     {"gemv_packed_bf16", check_gemv_packed},
+    {"unpack", check_unpack},
+    {"unpack_bf16", check_unpack},
     {"attention_row", check_attention_row},
     {"attention_row_bf16", check_attention_row},
 };

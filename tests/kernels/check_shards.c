@@ -396,29 +396,9 @@ static void check_bf16_widen(struct check *check)
     }
 }
 
-static void check_lookup_4bit(struct check *check)
-{
-    for (int64_t blocks = 0; blocks < 9; blocks++) {
-        uint16_t *got = check_halves(check, 64 * blocks + 1), *want = check_halves(check, 64 * blocks + 1);
-        uint16_t *tables = check_halves(check, 16 * blocks + 1), *pairs = check_halves(check, 16 * blocks + 1);
-
-        for (int64_t i = 0; i < 16 * blocks; i++) {
-            tables[i] = (uint16_t)check_draw(check, 65536);
-            pairs[i] = (uint16_t)check_draw(check, 65536);
-        }
-        tt_lookup_4bit_ref(want, (const uint8_t *)pairs, tables, blocks);
-        check->table->lookup_4bit(got, (const uint8_t *)pairs, tables, blocks);
-        for (int64_t i = 0; i < 64 * blocks; i++, check->compared++)
-            if (got[i] != want[i] && check->failures++ < 5)
-                printf("# lookup_4bit (%s), element %lld: %#x, wanted %#x\n", check->table->name, (long long)i, got[i],
-                       want[i]);
-        check_reset(check, "lookup_4bit");
-    }
-}
-
 const struct check_case shard_cases[] = {
     {"adamw", check_adamw},           {"adamw_bf16", check_adamw_bf16},           {"squares", check_squares},
     {"adamw_8bit", check_adamw_8bit}, {"adamw_8bit_bf16", check_adamw_8bit_bf16}, {"bf16_round", check_bf16_round},
-    {"bf16_widen", check_bf16_widen}, {"lookup_4bit", check_lookup_4bit},
+    {"bf16_widen", check_bf16_widen},
 };
 const int n_shard_cases = sizeof shard_cases / sizeof *shard_cases;

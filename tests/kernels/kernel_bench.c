@@ -70,12 +70,6 @@ static void run_bf16_round(const struct work *w)
     w->table->bf16_round((tt_bf16 *)(void *)w->x[1], w->x[0], w->n);
 }
 
-static void run_lookup_4bit(const struct work *w)
-{
-    w->table->lookup_4bit((tt_bf16 *)(void *)w->x[0], (const uint8_t *)w->x[1], (const tt_bf16 *)(const void *)w->x[2],
-                          w->n / TT_NF4_BLOCK);
-}
-
 static void run_bf16_widen(const struct work *w)
 {
     w->table->bf16_widen(w->x[1], (const tt_bf16 *)(const void *)w->x[0], w->n);
@@ -135,6 +129,11 @@ static void run_gemv_packed(const struct work *w)
     const struct tt_packed_rows rows = packed_rows(w);
 
     w->table->gemv_packed(w->x[2], &rows, w->x[1]);
+}
+
+static void run_unpack(const struct work *w)
+{
+    w->table->unpack(w->x[1], TT_PACKING_Q8_0, w->x[0], w->n, 0, w->n);
 }
 
 static void run_layernorm_fwd(const struct work *w)
@@ -254,6 +253,11 @@ static void run_gemv_packed_bf16(const struct work *w)
     const struct tt_packed_rows rows = packed_rows(w);
 
     w->table->gemv_packed_bf16(w->x[2], &rows, half(w, 1));
+}
+
+static void run_unpack_bf16(const struct work *w)
+{
+    w->table->unpack_bf16(half(w, 1), TT_PACKING_Q8_0, w->x[0], w->n, 0, w->n);
 }
 
 static void run_layernorm_fwd_bf16(const struct work *w)
@@ -571,7 +575,6 @@ static const struct bench_case bench_cases[] = {
     {"bgemm", run_bgemm, 0.0, 1.0, 0, &matrices_bf16},
     {"bf16_round", run_bf16_round, 1.5, 0.0, 512, NULL},
     {"bf16_widen", run_bf16_widen, 1.5, 0.0, 512, NULL},
-    {"lookup_4bit", run_lookup_4bit, 0.75, 0.0, 512, NULL}, /* 2 bytes, half a byte, and half a byte of tables */
     {"cross_entropy", run_cross_entropy, 1.0, 0.0, 4096, NULL},
     {"cross_entropy_grad", run_cross_entropy_grad, 2.0, 0.0, 4096, NULL},
     {"cross_entropy_grad_bf16", run_cross_entropy_grad_bf16, 1.5, 0.0, 4096, NULL},
@@ -615,6 +618,8 @@ static const struct bench_case bench_cases[] = {
     {"swiglu_clamped_fwd_bf16", run_swiglu_clamped_fwd_bf16, 0.75, 0.0, 512, NULL},
     {"swiglu_clamped_bwd", run_swiglu_clamped_bwd, 2.5, 0.0, 512, NULL},
     {"swiglu_clamped_bwd_bf16", run_swiglu_clamped_bwd_bf16, 1.25, 0.0, 512, NULL},
+    {"unpack", run_unpack, 1.0 + 34.0 / 128.0, 0.0, 512, NULL}, /* q8_0: 34 bytes for 32 elements */
+    {"unpack_bf16", run_unpack_bf16, 0.5 + 34.0 / 128.0, 0.0, 512, NULL},
 #define CASE(kernel, n_in, n_out, call)                        \
     {#kernel, run_##kernel, (n_in) + (n_out), 0.0, 512, NULL}, \
         {#kernel "_bf16", run_##kernel##_bf16, ((n_in) + (n_out)) / 2.0, 0.0, 512, NULL},

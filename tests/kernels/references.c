@@ -14,12 +14,6 @@
 
 /* --- conversions and exp --- */
 
-void tt_lookup_4bit_ref(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tables, int64_t blocks)
-{
-    for (int64_t i = 0; i < blocks * 64; i++)
-        y[i] = tables[i / 64 * 16 + (i % 2 ? pairs[i / 2] % 16 : pairs[i / 2] / 16)];
-}
-
 /* By arithmetic in double: 8 digits of the mantissa, or fewer below the smallest normal number, 2^-126. */
 void tt_bf16_round_ref(tt_bf16 *to, const float *from, int64_t n)
 {

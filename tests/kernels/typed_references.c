@@ -51,6 +51,17 @@ void TT_TYPED(tt_gemv_packed, ref)(float *y, const struct tt_packed_rows *w, con
         }
 }
 
+void TT_TYPED(tt_unpack, ref)(element *to, enum tt_packing_choice packing, const void *row, int64_t width,
+                              int64_t begin, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float one;
+
+        tt_unpack(packing, row, width, begin + i, 1, &one);
+        to[i] = element_of(one);
+    }
+}
+
 void TT_TYPED(tt_rmsnorm_fwd, ref)(element *y, float *rstd, const element *x, const element *w, float offset,
                                    int64_t rows, int64_t width, float eps)
 {

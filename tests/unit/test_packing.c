@@ -88,7 +88,7 @@ static void must_be(struct digest *d, const json_t *of, const char *key)
 static float *unpacked(enum tt_packing_choice packing, const uint8_t *rows, int64_t n, int64_t width, int64_t piece)
 {
     int64_t bytes = tt_packing_row_bytes(packing, width);
-    float *x = tt_calloc(N, sizeof *x);
+    float *x = tt_calloc((size_t)(n * width), sizeof *x);
 
     for (int64_t r = 0; r < n; r++)
         for (int64_t at = 0; at < width; at += piece)
@@ -265,17 +265,20 @@ static void parts_of_rows_have_their_elements(void **state)
 /* --- products --- */
 
 /* The product with packed rows has the bits of the product with their elements, for any threads and grains. b is so
- * wide that its columns are not unpacked all at once, and tiles do not begin where blocks do. */
+ * large that neither its columns nor its rows are unpacked all at once, and tiles do not begin where blocks do. */
 static void products_have_the_bits_of_the_elements(void **state)
 {
-    enum { M = 200, B_ROWS = 15, B_WIDTH = 1344 };
+    enum { M = 70, B_ROWS = 204, B_WIDTH = 1344, ELEMENTS = B_ROWS * B_WIDTH };
     float *x = matrix("random"), *a = tt_calloc((size_t)M * B_WIDTH, sizeof *a);
-    tt_bf16 *half_a = tt_calloc((size_t)M * B_WIDTH, sizeof *half_a), *half_b = tt_calloc(N, sizeof *half_b);
+    tt_bf16 *half_a = tt_calloc((size_t)M * B_WIDTH, sizeof *half_a), *half_b = tt_calloc(ELEMENTS, sizeof *half_b);
+    float *w = tt_calloc(ELEMENTS, sizeof *w);
 
     for (int i = 0; i < M * B_WIDTH; i++) {
         a[i] = x[(i * 7) % N] * 16.0F;
         half_a[i] = tt_bf16_from_float(a[i]);
     }
+    for (int i = 0; i < ELEMENTS; i++)
+        w[i] = x[(i * 11) % N];
     for (int k = 0; k < (TT_PACKINGS - 1) * 16; k++) {
         enum tt_packing_choice packing = (enum tt_packing_choice)(1 + k / 16);
         bool trans = k & 1, bf16 = k & 2, grains = k & 4, grains_of_k = k & 8;
@@ -291,9 +294,9 @@ static void products_have_the_bits_of_the_elements(void **state)
                               .ldc = trans ? B_ROWS : B_WIDTH};
         float *want = tt_calloc((size_t)(g.m * g.n), sizeof *want), *got = tt_calloc((size_t)(g.m * g.n), sizeof *got);
 
-        tt_pack(packing, x, B_ROWS, B_WIDTH, 0, B_ROWS, rows);
+        tt_pack(packing, w, B_ROWS, B_WIDTH, 0, B_ROWS, rows);
         b = unpacked(packing, rows, B_ROWS, B_WIDTH, B_WIDTH);
-        for (int i = 0; i < B_ROWS * B_WIDTH; i++)
+        for (int i = 0; i < ELEMENTS; i++)
             half_b[i] = tt_bf16_from_float(b[i]);
         g.a = bf16 ? (const void *)half_a : a;
         g.b = bf16 ? (const void *)half_b : b;
@@ -324,6 +327,7 @@ static void products_have_the_bits_of_the_elements(void **state)
         tt_free(got);
     }
     tt_free(x);
+    tt_free(w);
     tt_free(a);
     tt_free(half_a);
     tt_free(half_b);

@@ -48,6 +48,20 @@ void TT_TYPED(tt_gemv_packed, loops)(tt_real *y, const struct tt_packed_rows *w,
     }
 }
 
+void TT_TYPED(tt_unpack, loops)(element *to, enum tt_packing_choice packing, const void *row, int64_t width,
+                                int64_t begin, int64_t n)
+{
+    enum { AT_ONCE = 512 };
+    float some[AT_ONCE];
+
+    for (int64_t i = 0, have; i < n; i += have) {
+        have = n - i < AT_ONCE ? n - i : AT_ONCE;
+        tt_unpack(packing, row, width, begin + i, have, some);
+        for (int64_t k = 0; k < have; k++)
+            to[i + k] = element_of(some[k]);
+    }
+}
+
 void TT_TYPED(tt_rmsnorm_fwd, loops)(element *y, tt_real *rstd, const element *x, const element *w, tt_real offset,
                                      int64_t rows, int64_t width, tt_real eps)
 {

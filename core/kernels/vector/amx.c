@@ -33,22 +33,26 @@ static struct operand operand_a(const struct tt_matmul *gemm)
     return (struct operand){gemm->a, gemm->lda, !gemm->trans_a, false};
 }
 
-static struct operand operand_b(const struct tt_matmul *gemm)
+/* The lines of A that pack will read, in `turns` turns. */
+static struct fetch fetch_a(const struct tt_matmul *gemm, int64_t line, int64_t lines, int64_t begin, int64_t k,
+                            int64_t turns)
 {
-    return (struct operand){gemm->b, gemm->ldb, gemm->trans_b, true};
-}
-
-/* The lines that pack will read, in `turns` turns. */
-static struct fetch fetch_of(const struct operand *x, int64_t line, int64_t lines, int64_t begin, int64_t k,
-                             int64_t turns)
-{
+    struct operand x = operand_a(gemm);
     int64_t size = (int64_t)sizeof(tt_bf16);
 
     if (lines <= 0 || k <= 0)
         return (struct fetch){0};
-    if (x->along)
-        return fetch_in_turns(x->from + line * x->stride + begin, x->stride * size, lines, k * size, turns);
-    return fetch_in_turns(x->from + begin * x->stride + line, x->stride * size, k, lines * size, turns);
+    if (x.along)
+        return fetch_in_turns(x.from + line * x.stride + begin, x.stride * size, lines, k * size, turns);
+    return fetch_in_turns(x.from + begin * x.stride + line, x.stride * size, k, lines * size, turns);
+}
+
+static struct fetch fetch_b(const struct tt_matmul *gemm, int64_t column, int64_t columns, int64_t begin, int64_t k,
+                            int64_t turns)
+{
+    struct tt_b_memory b = tt_matmul_b_memory(gemm, column, columns, begin, k);
+
+    return fetch_in_turns(b.first, b.stride, b.lines, b.bytes, turns);
 }
 
 /* --- the product --- */
@@ -216,42 +220,42 @@ static void store_square(const struct target *x, const float *sum, int64_t rows,
     }
 }
 
-/* The panel of B after the one at `column`: of the same block, of the next k, of the next rows, of the next product. */
+/* The panel of B after the one at `column`: of the same block, of the next k, of the next rows, of the next product. Of
+ * a packed B, a panel of the columns that are unpacked next. */
 static struct fetch next_panel(const struct block *block, int64_t column, int64_t turns)
 {
-    const struct tt_matmul *gemm = block->gemm;
-    struct operand b = operand_b(gemm);
-    int64_t begin = block->begin + block->k;
+    struct tt_matmul b = *block->gemm;
+    int64_t begin = block->begin + block->k, ahead = b.b_packing ? TT_UNPACKED_COLUMNS : SIDE;
 
-    column += SIDE;
+    column += ahead;
     if (column < block->columns)
-        return fetch_of(&b, block->column + column, up_to(block->columns - column, SIDE), block->begin, block->k,
-                        turns);
-    if (begin < gemm->k)
-        return fetch_of(&b, block->column, up_to(block->columns, SIDE), begin, up_to(gemm->k - begin, DEPTH), turns);
-    if (block->row + block->rows < gemm->m)
-        return fetch_of(&b, block->column, up_to(block->columns, SIDE), 0, up_to(gemm->k, DEPTH), turns);
-    b.from = gemm->next_b;
-    if (!b.from || block->column + block->columns < gemm->n)
+        return fetch_b(&b, block->column + column, up_to(block->columns - column, SIDE), block->begin, block->k, turns);
+    column -= tt_round_up(block->columns, ahead);
+    if (begin < b.k)
+        return fetch_b(&b, block->column + column, up_to(block->columns - column, SIDE), begin,
+                       up_to(b.k - begin, DEPTH), turns);
+    if (block->row + block->rows < b.m)
+        return fetch_b(&b, block->column + column, up_to(block->columns - column, SIDE), 0, up_to(b.k, DEPTH), turns);
+    b.b = b.next_b;
+    if (!b.b || block->column + block->columns < b.n)
         return (struct fetch){0};
-    return fetch_of(&b, 0, up_to(gemm->n, SIDE), 0, up_to(gemm->k, DEPTH), turns);
+    return fetch_b(&b, 0, up_to(b.n, SIDE), 0, up_to(b.k, DEPTH), turns);
 }
 
 /* The block of A after this one: of the next k, or of the next rows. */
 static struct fetch next_block(const struct block *block, int64_t turns)
 {
     const struct tt_matmul *gemm = block->gemm;
-    struct operand a = operand_a(gemm);
     int64_t begin = block->begin + block->k, row = block->row + block->rows;
 
     if (begin < gemm->k)
-        return fetch_of(&a, block->row, block->rows, begin, up_to(gemm->k - begin, DEPTH), turns);
-    return fetch_of(&a, row, up_to(gemm->m - row, TT_BGEMM_ROWS), 0, up_to(gemm->k, DEPTH), turns);
+        return fetch_a(gemm, block->row, block->rows, begin, up_to(gemm->k - begin, DEPTH), turns);
+    return fetch_a(gemm, row, up_to(gemm->m - row, TT_BGEMM_ROWS), 0, up_to(gemm->k, DEPTH), turns);
 }
 
 static void multiply_block(const struct block *block)
 {
-    struct operand a = operand_a(block->gemm), b = operand_b(block->gemm);
+    struct operand a = operand_a(block->gemm);
     int64_t steps = tt_div_up(block->k, STEP), turns = tt_div_up(block->rows, SIDE) * steps;
     struct ahead next = {.a = next_block(block, tt_div_up(block->columns, SIDE) * turns)};
     float sum[SIDE * SIDE] __attribute__((aligned(64)));
@@ -259,9 +263,11 @@ static void multiply_block(const struct block *block)
     pack(block->a, &a, block->row, block->rows, block->begin, block->k);
     for (int64_t column = 0; column < block->columns; column += SIDE) {
         int64_t columns = up_to(block->columns - column, SIDE);
+        struct operand b = {.along = block->gemm->trans_b, .pairs = true};
 
+        b.from = tt_matmul_b(block->gemm, block->column + column, block->begin, block->k, &b.stride);
         next.b = next_panel(block, column, turns);
-        pack(block->b, &b, block->column + column, columns, block->begin, block->k);
+        pack(block->b, &b, 0, columns, 0, block->k);
         for (int64_t row = 0; row < block->rows; row += SIDE) {
             int64_t rows = up_to(block->rows - row, SIDE);
             struct target to = target_of(block, row, column);

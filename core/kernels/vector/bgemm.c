@@ -80,13 +80,13 @@ static void pack_a(tt_bf16 *to, const struct tt_matmul *gemm, int64_t row, int64
 /* Whole vectors of lanes beyond the last column need no values, because nothing reads them. */
 static void pack_b(tt_bf16 *to, const struct tt_matmul *gemm, int64_t column, int64_t columns, int64_t begin, int64_t k)
 {
-    const tt_bf16 *from =
-        (const tt_bf16 *)gemm->b + (gemm->trans_b ? column * gemm->ldb + begin : begin * gemm->ldb + column);
+    int64_t stride;
+    const tt_bf16 *from = tt_matmul_b(gemm, column, begin, k, &stride);
 
     if (gemm->trans_b)
-        pack_along(to, PANEL, from, gemm->ldb, columns, k);
+        pack_along(to, PANEL, from, stride, columns, k);
     else
-        pack_across(to, PANEL, from, gemm->ldb, columns, k);
+        pack_across(to, PANEL, from, stride, columns, k);
 }
 
 /* --- the product --- */
@@ -234,27 +234,27 @@ static struct target target_at(const struct target *whole, const struct block *b
 
 /*
  * The panel after the one at `column` over the same k; after the last one of the product, the first one of the next
- * product; none after the last one of other blocks.
+ * product; none after the last one of other blocks. Of a packed B, a panel of the columns that are unpacked next.
  */
 static struct fetch next_panel(const struct block *block, int64_t column, int64_t begin, int64_t k)
 {
-    const struct tt_matmul *gemm = block->gemm;
-    int64_t n = up_to(block->columns - column - PANEL, PANEL), size = (int64_t)sizeof(tt_bf16);
+    struct tt_matmul next = *block->gemm;
+    int64_t ahead = next.b_packing ? TT_UNPACKED_COLUMNS : PANEL;
+    int64_t n = up_to(block->columns - column - ahead, PANEL);
     int64_t turns = (block->rows + ROWS - 1) / ROWS * ((k + 2 * STEPS - 1) / (2 * STEPS));
-    const tt_bf16 *b = gemm->b;
+    struct tt_b_memory b;
 
-    column += block->column + PANEL;
+    column += block->column + ahead;
     if (n <= 0) {
-        if (!gemm->next_b || column < gemm->n || block->row + block->rows < gemm->m || begin + k < gemm->k)
+        if (!next.next_b || column < next.n || block->row + block->rows < next.m || begin + k < next.k)
             return (struct fetch){0};
-        b = gemm->next_b;
-        n = up_to(gemm->n, PANEL);
-        k = up_to(gemm->k, TT_BGEMM_DEPTH);
+        next.b = next.next_b;
+        n = up_to(next.n, PANEL);
+        k = up_to(next.k, TT_BGEMM_DEPTH);
         column = begin = 0;
     }
-    if (gemm->trans_b)
-        return fetch_in_turns(b + column * gemm->ldb + begin, gemm->ldb * size, n, k * size, turns);
-    return fetch_in_turns(b + begin * gemm->ldb + column, gemm->ldb * size, k, n * size, turns);
+    b = tt_matmul_b_memory(&next, column, n, begin, k);
+    return fetch_in_turns(b.first, b.stride, b.lines, b.bytes, turns);
 }
 
 /* The products over [begin, begin + k). */

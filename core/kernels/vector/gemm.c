@@ -118,33 +118,18 @@ static void pack_a(float *to, const struct tt_matmul *gemm, int64_t row, int64_t
                   rows - i, k);
 }
 
-/* A panel of B over a part of k, as it lies in memory: `lines` rows of n elements. */
-struct panel {
-    const element *b;
-    int64_t stride, lines, n;
-};
-
-static struct panel panel_of(const struct tt_matmul *gemm, int64_t column, int64_t begin, int64_t k)
+/* A panel of B over [begin, begin + k). Vectors of lanes beyond the last column are not read. */
+static void pack_b(float *to, const struct tt_matmul *gemm, int64_t column, int64_t begin, int64_t k)
 {
-    const element *b = gemm->b;
-    int64_t columns = up_to(gemm->n - column, PANEL);
+    int64_t columns = up_to(gemm->n - column, PANEL), stride;
+    const element *row = tt_matmul_b(gemm, column, begin, k, &stride);
 
-    if (gemm->trans_b)
-        return (struct panel){b + column * gemm->ldb + begin, gemm->ldb, columns, k};
-    return (struct panel){b + begin * gemm->ldb + column, gemm->ldb, k, columns};
-}
-
-/* Vectors of lanes beyond the last column are not read. */
-static void pack_b(float *to, const struct panel *panel, bool trans)
-{
-    const element *row = panel->b;
-
-    for (int64_t i = 0; trans && i < panel->lines; i += VF_LANES)
-        pack_rows(to + i, PANEL, VF_LANES / 2, row + i * panel->stride, panel->stride, panel->lines - i, panel->n);
-    for (int64_t p = 0; !trans && p < panel->lines; p++, row += panel->stride, to += PANEL) {
+    for (int64_t i = 0; gemm->trans_b && i < columns; i += VF_LANES)
+        pack_rows(to + i, PANEL, VF_LANES / 2, row + i * stride, stride, columns - i, k);
+    for (int64_t p = 0; !gemm->trans_b && p < k; p++, row += stride, to += PANEL) {
         VF_UNROLL
         for (int64_t i = 0; i < PANEL; i += VF_LANES)
-            vf_store(to + i, element_load_n(row + i, panel->n - i));
+            vf_store(to + i, element_load_n(row + i, columns - i));
     }
 }
 
@@ -252,29 +237,31 @@ struct block {
     float *a, *b;  /* packed */
 };
 
-/* The panel of B after the one at `column`: of the same block, or the first one of the next; it may be empty. */
-static struct panel next_panel(const struct block *block, int64_t column)
+/* The panel of B after the one at `column`: of the same block, or the first one of the next; it may be empty. Of a
+ * packed B, a panel of the columns that are unpacked next. */
+static struct fetch next_panel(const struct block *block, int64_t column, int64_t turns)
 {
     const struct tt_matmul *gemm = block->gemm;
-    int64_t begin = block->begin + block->k;
+    int64_t begin = block->begin, k = block->k, ahead = gemm->b_packing ? TT_UNPACKED_COLUMNS : PANEL;
+    struct tt_b_memory b;
 
-    if (column + PANEL < gemm->n)
-        return panel_of(gemm, column + PANEL, block->begin, block->k);
-    if (begin < gemm->k)
-        return panel_of(gemm, 0, begin, up_to(gemm->k - begin, block->depth));
-    return (struct panel){0};
+    column += ahead;
+    if (column >= gemm->n) {
+        column -= (gemm->n + ahead - 1) / ahead * ahead;
+        begin += k;
+        k = up_to(gemm->k - begin, block->depth);
+    }
+    b = tt_matmul_b_memory(gemm, column, up_to(gemm->n - column, PANEL), begin, k);
+    return fetch_in_turns(b.first, b.stride, b.lines, b.bytes, turns);
 }
 
 static void multiply_panel(const struct block *block, int64_t column)
 {
     const struct tt_matmul *gemm = block->gemm;
-    struct panel here = panel_of(gemm, column, block->begin, block->k);
-    struct panel after = next_panel(block, column);
-    int64_t size = (int64_t)sizeof(element), turns = (block->rows + ROWS - 1) / ROWS * (block->k / STEPS);
-    struct fetch next = fetch_in_turns(after.b, after.stride * size, after.lines, after.n * size, turns);
+    struct fetch next = next_panel(block, column, (block->rows + ROWS - 1) / ROWS * (block->k / STEPS));
     const float *add = block->begin ? gemm->c : gemm->acc;
 
-    pack_b(block->b, &here, gemm->trans_b);
+    pack_b(block->b, gemm, column, block->begin, block->k);
     for (int64_t row = 0; row < block->rows; row += ROWS) {
         int64_t at = (block->row + row) * gemm->ldc + column;
         struct target to = {.rows = up_to(block->rows - row, ROWS),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A matrix in fewer bits (core/math/packing.h) times one or several vectors, straight from the rows in memory: reading
- * them limits the speed, so elements become floats in registers.
+ * A matrix in fewer bits (core/math/packing.h): its elements, for matrix products, and its product with one or several
+ * vectors, straight from the rows in memory: reading them limits the speed, so elements become floats in registers.
  *
  * Rows are read four at a time: they share the loads of the vectors and hide the latency of each other's sums.
  * Scales are widened first, for 16 units of 32 elements, because a scale by itself would take as long as its elements.
@@ -83,6 +83,14 @@ VF_INLINE void widen(enum tt_packing_choice packing, const uint8_t *unit, float 
     }
 }
 
+/* The numbers of the 16 elements of 4 bits, as floats: an element of nf4, or of q4_0 without its scale. */
+VF_INLINE vs numbers_of_4bit(enum tt_packing_choice packing)
+{
+    static const float four_bits[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
+    return vs_load(packing == TT_PACKING_NF4 ? tt_nf4_numbers : four_bits);
+}
+
 /* The elements of a vector that belong to these halves. */
 VF_INLINE void load_unit(enum tt_packing_choice packing, const element *x, vs *ret_a, vs *ret_b)
 {
@@ -109,8 +117,7 @@ VF_INLINE void load_unit(enum tt_packing_choice packing, const element *x, vs *r
 VF_INLINE void block_rows(const struct rows *of, enum tt_packing_choice packing, int64_t row, int64_t vector,
                           int n_rows, int n_vectors)
 {
-    static const float four_bits[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    const vs table = vs_load(packing == TT_PACKING_NF4 ? tt_nf4_numbers : four_bits);
+    const vs table = numbers_of_4bit(packing);
     const uint8_t *w = of->w + row * of->bytes, *next = w + n_rows * of->bytes;
     const element *x = of->x + vector * of->width;
     const int64_t units = of->width / UNIT, stride = stride_of(packing);
@@ -287,4 +294,104 @@ void TT_TYPED(tt_gemv_packed)(float *y, const struct tt_packed_rows *w, const el
                             .y_row = w->y_row};
 
     all_rows[w->packing](&of, w->rows);
+}
+
+/* --- elements of a row --- */
+
+/* The elements of a unit of 4 bits. */
+VF_INLINE void store_4bit(enum tt_packing_choice packing, element *to, const uint8_t *unit, vs scaled)
+{
+#if defined(TT_ELEMENT_BF16)
+    vh table[VS_PARTS];
+
+    VS_EACH(i) table[i] = vh_rounded(scaled.part[i]);
+    vh_choose(to, table, unit, packing == TT_PACKING_NF4);
+#else
+    uint8_t numbers[UNIT];
+
+    for (int64_t i = 0; i < UNIT / 2; i++) {
+        numbers[packing == TT_PACKING_NF4 ? 2 * i + 1 : i] = unit[i] & 15;
+        numbers[packing == TT_PACKING_NF4 ? 2 * i : i + UNIT / 2] = unit[i] >> 4;
+    }
+    VF_UNROLL
+    for (int64_t i = 0; i < UNIT; i += VF_LANES)
+        vf_store(to + i, vf_choose(scaled.part, vn_load(numbers + i)));
+#endif
+}
+
+/* n elements from the beginning of a block on. `packing` is a constant, which has scales. */
+VF_INLINE void unpack_units(enum tt_packing_choice packing, element *to, const uint8_t *row, int64_t width,
+                            int64_t begin, int64_t n)
+{
+    const vs table = numbers_of_4bit(packing);
+    const int64_t stride = stride_of(packing), first = begin / UNIT, units = n / UNIT;
+
+    for (int64_t at = 0; at < units; at += SOME) {
+        int64_t some = units - at < SOME ? units - at : SOME;
+        float scales[SOME];
+        const uint8_t *unit = scales_of(packing, row, width, first + at, some, scales);
+
+        for (int64_t u = 0; u < some; u++, unit += stride, to += UNIT) {
+            vs scale = vs_set(scales[u]);
+
+            if (packing != TT_PACKING_Q8_0) {
+                store_4bit(packing, to, unit, vs_mul(scale, table));
+                continue;
+            }
+            elements_store(to, vs_mul(scale, vs_of_bytes((const int8_t *)unit)));
+            elements_store(to + VS_LANES, vs_mul(scale, vs_of_bytes((const int8_t *)unit + VS_LANES)));
+        }
+    }
+}
+
+/* `packing` is a constant, which has none. */
+VF_INLINE void unpack_numbers(enum tt_packing_choice packing, element *to, const uint8_t *row, int64_t begin, int64_t n)
+{
+    float largest = 0.0F;
+
+    if (packing == TT_PACKING_INT8)
+        memcpy(&largest, row, sizeof largest);
+    for (int64_t i = 0; i < n; i += VS_LANES) {
+        vs x = numbers_of(packing, row, begin + i, n - i);
+
+        if (packing == TT_PACKING_INT8)
+            x = vs_mul(vs_mul(x, vs_set(largest)), vs_set(TT_INT8_STEP));
+        elements_store_n(to + i, x, n - i);
+    }
+}
+
+/* n elements, whole blocks. */
+static void unpack_blocks(enum tt_packing_choice packing, element *to, const void *row, int64_t width, int64_t begin,
+                          int64_t n)
+{
+    if (packing == TT_PACKING_NF4)
+        unpack_units(TT_PACKING_NF4, to, row, width, begin, n);
+    else if (packing == TT_PACKING_Q4_0)
+        unpack_units(TT_PACKING_Q4_0, to, row, width, begin, n);
+    else if (packing == TT_PACKING_Q8_0)
+        unpack_units(TT_PACKING_Q8_0, to, row, width, begin, n);
+    else if (packing == TT_PACKING_INT8)
+        unpack_numbers(TT_PACKING_INT8, to, row, begin, n);
+    else
+        unpack_numbers(TT_PACKING_BF16, to, row, begin, n);
+}
+
+void TT_TYPED(tt_unpack)(element *to, enum tt_packing_choice packing, const void *row, int64_t width, int64_t begin,
+                         int64_t n)
+{
+    int64_t size = tt_packing_block(packing);
+    element block[TT_NF4_BLOCK];
+
+    for (int64_t some; n > 0; begin += some, to += some, n -= some) {
+        int64_t at = begin % size;
+
+        if (at == 0 && n >= size) {
+            some = n / size * size;
+            unpack_blocks(packing, to, row, width, begin, some);
+        } else {
+            some = size - at < n ? size - at : n;
+            unpack_blocks(packing, block, row, width, begin - at, size);
+            memcpy(to, block + at, (size_t)some * sizeof *to);
+        }
+    }
 }

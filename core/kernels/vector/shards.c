@@ -266,26 +266,6 @@ void TT_ISA(tt_bf16_widen)(float *to, const tt_bf16 *from, int64_t n)
         vf_store_n(to + i, bf16_load_n(from + i, n - i), n - i);
 }
 
-/* Numbers of 4 bits choose lanes of a vector that holds the table. */
-void TT_ISA(tt_lookup_4bit)(tt_bf16 *y, const uint8_t *pairs, const tt_bf16 *tables, int64_t blocks)
-{
-#if defined(__AVX512BW__)
-    for (int64_t b = 0; b < blocks; b++, tables += TT_NF4_VALUES, pairs += TT_NF4_BLOCK / 2, y += TT_NF4_BLOCK) {
-        __m512i table = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)tables));
-        __m512i bytes = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)pairs));
-        __m512i numbers = _mm512_or_si512(_mm512_srli_epi16(bytes, 4),
-                                          _mm512_slli_epi16(_mm512_and_si512(bytes, _mm512_set1_epi16(15)), 8));
-        __m512i first = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(numbers));
-        __m512i second = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(numbers, 1));
-
-        _mm512_storeu_si512(y, _mm512_permutexvar_epi16(first, table));
-        _mm512_storeu_si512(y + TT_NF4_BLOCK / 2, _mm512_permutexvar_epi16(second, table));
-    }
-#else
-    tt_lookup_4bit_loops(y, pairs, tables, blocks);
-#endif
-}
-
 /* --- the squares of a row of a weight with its adapter --- */
 
 void TT_ISA(tt_row_squares)(float *sum, const float *w, const float *a, const float *b, int64_t rank, int64_t stride,

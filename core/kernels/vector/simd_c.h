@@ -388,6 +388,19 @@ VF_INLINE void vh_store_n(uint16_t *x, vh a, int64_t n)
         x[i] = some[i];
 }
 
+/* 32 elements of a table of 16, which the numbers of 4 bits in 16 bytes name: the low ones, then the high ones; or of
+ * each byte the high one (in_turn), then the low one. */
+VF_INLINE void vh_choose(uint16_t *to, const vh *table, const uint8_t *pairs, bool in_turn)
+{
+    uint16_t all[16];
+
+    memcpy(all, table, sizeof all);
+    for (int64_t i = 0; i < 16; i++) {
+        to[in_turn ? 2 * i + 1 : i] = all[pairs[i] & 15];
+        to[in_turn ? 2 * i : i + 16] = all[pairs[i] >> 4];
+    }
+}
+
 VF_INLINE vf vh_widened(vh a)
 {
     return (vf)(__builtin_convertvector(a, vf_bits) << 16);

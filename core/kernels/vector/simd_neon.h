@@ -194,6 +194,24 @@ VF_INLINE void vh_store_n(uint16_t *x, vh a, int64_t n)
         x[i] = some[i];
 }
 
+/* The lower and the upper bytes of the elements are chosen apart. */
+VF_INLINE void vh_choose(uint16_t *to, const vh *table, const uint8_t *pairs, bool in_turn)
+{
+    uint8x16_t bytes = vld1q_u8(pairs), low = vandq_u8(bytes, vdupq_n_u8(15)), high = vshrq_n_u8(bytes, 4);
+    uint8x16_t first = vreinterpretq_u8_u16(vcombine_u16(table[0], table[1]));
+    uint8x16_t second = vreinterpretq_u8_u16(vcombine_u16(table[2], table[3]));
+    uint8x16_t lower = vuzp1q_u8(first, second), upper = vuzp2q_u8(first, second);
+    uint8x16_t numbers[2] = {in_turn ? vzip1q_u8(high, low) : low, in_turn ? vzip2q_u8(high, low) : high};
+
+    VF_UNROLL
+    for (int64_t i = 0; i < 2; i++) {
+        uint8x16_t a = vqtbl1q_u8(lower, numbers[i]), b = vqtbl1q_u8(upper, numbers[i]);
+
+        vst1q_u16(to + 16 * i, vreinterpretq_u16_u8(vzip1q_u8(a, b)));
+        vst1q_u16(to + 16 * i + 8, vreinterpretq_u16_u8(vzip2q_u8(a, b)));
+    }
+}
+
 VF_INLINE vf vh_widened(vh a)
 {
     return vf_of_bits(vshll_n_u16(a, 16));

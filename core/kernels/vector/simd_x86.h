@@ -211,6 +211,17 @@ VF_INLINE void vh_store_n(uint16_t *x, vh a, int64_t n)
     }
 }
 
+/* Only the low 5 bits of an index count, and the table is there twice. */
+VF_INLINE void vh_choose(uint16_t *to, const vh *table, const uint8_t *pairs, bool in_turn)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)pairs);
+    __m512i wide = _mm512_cvtepu8_epi32(bytes), both = _mm512_broadcast_i64x4(*table);
+    __m512i numbers = in_turn ? _mm512_or_si512(_mm512_srli_epi32(wide, 4), _mm512_slli_epi32(wide, 16))
+                              : _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_srli_epi16(bytes, 4), bytes));
+
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(numbers, both));
+}
+
 VF_INLINE vf vh_widened(vh a)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16));
@@ -465,6 +476,25 @@ VF_INLINE void vh_store_n(uint16_t *x, vh a, int64_t n)
     vh_store(some, a);
     for (int64_t i = 0; i < n; i++)
         x[i] = some[i];
+}
+
+/* The lower and the upper bytes of the elements are chosen apart. */
+VF_INLINE void vh_choose(uint16_t *to, const vh *table, const uint8_t *pairs, bool in_turn)
+{
+    const __m128i low_byte = _mm_set1_epi16(0xff), four_bits = _mm_set1_epi8(15);
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)pairs);
+    __m128i lower = _mm_packus_epi16(_mm_and_si128(table[0], low_byte), _mm_and_si128(table[1], low_byte));
+    __m128i upper = _mm_packus_epi16(_mm_srli_epi16(table[0], 8), _mm_srli_epi16(table[1], 8));
+    __m128i low = _mm_and_si128(bytes, four_bits), high = _mm_and_si128(_mm_srli_epi16(bytes, 4), four_bits);
+    __m128i numbers[2] = {in_turn ? _mm_unpacklo_epi8(high, low) : low, in_turn ? _mm_unpackhi_epi8(high, low) : high};
+
+    VF_UNROLL
+    for (int64_t i = 0; i < 2; i++) {
+        __m128i a = _mm_shuffle_epi8(lower, numbers[i]), b = _mm_shuffle_epi8(upper, numbers[i]);
+
+        vh_store(to + 2 * i * VF_LANES, _mm_unpacklo_epi8(a, b));
+        vh_store(to + (2 * i + 1) * VF_LANES, _mm_unpackhi_epi8(a, b));
+    }
 }
 
 VF_INLINE vf vh_widened(vh a)

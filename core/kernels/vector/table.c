@@ -58,7 +58,6 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(layernorm_bwd_bf16),
     SLOT(layernorm_fwd),
     SLOT(layernorm_fwd_bf16),
-    SLOT(lookup_4bit),
     SLOT(mix_rows),
     SLOT(mix_rows_bf16),
     SLOT(mix_rows_bwd),
@@ -86,5 +85,7 @@ const struct tt_kernels TT_ISA(tt_kernels) = {
     SLOT(swiglu_bwd_bf16),
     SLOT(swiglu_fwd),
     SLOT(swiglu_fwd_bf16),
+    SLOT(unpack),
+    SLOT(unpack_bf16),
 #endif
 };
