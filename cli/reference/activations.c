@@ -177,6 +177,14 @@ static void add_block(struct tt_activations *a, const struct tt_graph *graph, in
     tt_free(prefix);
 }
 
+/* Gemma's module of embeddings scales its output, by the root of the width; a multiplier is applied outside of it. */
+static void add_scaled(struct tt_activations *a, const struct tt_graph *graph, const struct tt_node *node)
+{
+    if (a->s->job.model->dims.multipliers.embedding == 0.0 &&
+        strcmp(graph->values[node->out[0]].name, "embeddings_scaled") == 0)
+        (void)add(a, a->titan_names ? "tok_embeddings" : "model.embed_tokens", graph, node->out[0], TT_NONE, 0);
+}
+
 static void find_modules(struct tt_activations *a, const struct tt_graph *graph)
 {
     for (int n = 0; n < graph->n_nodes && !graph->nodes[n].backward; n++) {
@@ -185,6 +193,8 @@ static void find_modules(struct tt_activations *a, const struct tt_graph *graph)
         if (node->op == TT_OP_LINEAR || node->op == TT_OP_BIAS || node->op == TT_OP_RMSNORM ||
             node->op == TT_OP_LAYERNORM || node->op == TT_OP_EMBEDDING)
             add_layer(a, graph, node);
+        if (node->op == TT_OP_SCALE)
+            add_scaled(a, graph, node);
         if (node->block != TT_NONE)
             add_block(a, graph, node->out[0], node->block);
     }

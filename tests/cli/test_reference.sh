@@ -38,7 +38,8 @@ def numbers(x):
     return math.sqrt(math.fsum(v * v for v in x)), math.fsum(v * math.cos(0.7 * i + 0.1) for i, v in enumerate(x))
 
 # outputs that titan does not keep, or that are those of other modules
-LACKING = ("act", "act_fn", "drop", "dropout", "resid_dropout", "wpe", "lm_head", "gate", "experts", "shared_experts")
+LACKING = ("act", "act_fn", "drop", "dropout", "resid_dropout", "wpe", "lm_head", "gate", "experts", "shared_experts",
+           "shared_expert")
 
 def check_modules(run, folder, most):
     """The outputs of modules and their gradients are those of PyTorch's hooks."""
@@ -75,7 +76,7 @@ make_batch() {
 reference="reference --config config.yaml"
 
 case_gradients_and_outputs_in_float64_are_those_of_transformers() {
-    for name in llama3 qwen3 gpt2 mixtral_moe deepseek_v3; do
+    for name in llama3 qwen3 gpt2 gemma2 mixtral_moe qwen2_moe deepseek_v3; do
         make_batch $name
         run $reference --weights "$golden/$name" --batch $name.safetensors --dtype float64 --out $name \
             --activations '.*'

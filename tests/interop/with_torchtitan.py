@@ -26,15 +26,24 @@ except ImportError as reason:
 BATCH, SEQUENCE = 4, 64
 
 
+def attend(q, k, v, *, scale=None, enable_gqa=False, **unused):
+    """In place of FlexAttention, which has no backward pass on the CPU: (tokens, heads, width) each."""
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa)
+    return out[0].transpose(0, 1)
+
+
 def build(config, dtype, weights):
     """torchtitan's rotary positions are float32 unless float() keeps doubles."""
     narrow = torch.Tensor.float
     if dtype == torch.float64:
         torch.Tensor.float = torch.Tensor.double
     model = config.build().to(dtype)
-    for module in model.modules():
+    for name, module in model.named_modules():
         if hasattr(module, "_precompute_cache"):
             module.cache = module._precompute_cache()
+        if name.endswith("inner_attention"):
+            module.forward = attend
     if weights is None:
         generator = torch.Generator().manual_seed(7)
         for name, p in model.named_parameters():
@@ -52,7 +61,10 @@ def gradients_of(model, tokens, labels):
         part = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), wanted, reduction="sum") / labels.numel()
         part.backward()
         loss += float(part.detach())
-    return loss, {name: p.grad for name, p in model.named_parameters()}
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(p.grad)
+    return loss, model.state_dict()  # in which queries, keys and values are apart
 
 
 def run(*command):
@@ -64,14 +76,14 @@ def run(*command):
 
 def main(titan, folder):
     os.makedirs(f"{folder}/weights")
-    config = llama3_configs["debugmodel"](attn_backend="sdpa")
+    config = llama3_configs["debugmodel"](attn_backend="flex")
     adapter = Llama3StateDictAdapter(config, None)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, config.vocab_size, (BATCH, SEQUENCE + 1), generator=generator)
     tokens, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     save_file({"input_ids": tokens, "labels": labels}, f"{folder}/batch.safetensors")
     model, _ = build(config, torch.float32, None)
-    state = {name: p.detach().clone() for name, p in model.named_parameters()}
+    state = {name: x.detach().clone() for name, x in model.state_dict().items()}
     save_file({name: x.contiguous() for name, x in adapter.to_hf(dict(state)).items()},
               f"{folder}/weights/model.safetensors")
     attention, layer = config.layers[0].attention, config.layers[0]
