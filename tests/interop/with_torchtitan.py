@@ -27,7 +27,7 @@ BATCH, SEQUENCE = 4, 64
 
 
 def attend(q, k, v, *, scale=None, enable_gqa=False, **unused):
-    """In place of FlexAttention, which has no backward pass on the CPU: (tokens, heads, width) each."""
+    """In place of FlexAttention, which is for GPUs: (tokens, heads, width) each."""
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=enable_gqa)
     return out[0].transpose(0, 1)
