@@ -231,10 +231,8 @@ static int apply_target(const struct tt_model *model, const struct tt_param *par
     char *help = NULL;
     int rc = 0;
 
-    for (int p = 0; p < n; p++) {
-        names[2 * p] = layer_of(&params[p]) ? layer_name(params[p].name) : NULL;
-        names[2 * p + 1] = layer_of(&params[p]) ? layer_name(params[p].hf_name) : NULL;
-    }
+    for (int i = 0; i < 2 * n; i++)
+        names[i] = layer_of(&params[i / 2]) ? layer_name(i % 2 ? params[i / 2].hf_name : params[i / 2].name) : NULL;
     rc = tt_names_select(target, names, 2 * n, selected, &any);
     if (rc == TT_EUSAGE)
         rc = tt_fail_key(TT_EUSAGE, TT_KEY(lora.target_modules), "%s", tt_error_message());
