@@ -328,15 +328,12 @@ bool tt_source_is_there(const char *path)
     return is_there;
 }
 
-int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field,
-                   const char *only)
+/* Lists the files at a path. */
+static int list_files(struct tt_source *source, const char *path)
 {
     bool is_folder = false;
     int cap = 0, rc = 0;
 
-    source->kind = kind;
-    source->only = only;
-    source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
     if (is_pattern(path)) {
         TT_TRY(add_matches(source, path, &cap));
     } else {
@@ -349,8 +346,41 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
         }
     }
     if (!source->n_paths)
-        return tt_fail(TT_EDATA, "'%s' holds no files%s%s", path, kind == TT_SOURCE_TEXT ? "" : " named ",
-                       kind == TT_SOURCE_TEXT ? "" : endings(source));
+        return tt_fail(TT_EDATA, "'%s' holds no files%s%s", path, source->kind == TT_SOURCE_TEXT ? "" : " named ",
+                       source->kind == TT_SOURCE_TEXT ? "" : endings(source));
+out:
+    return rc;
+}
+
+int tt_source_guess(const char *path, const char **ret_dataset)
+{
+    struct tt_source all = {.kind = TT_SOURCE_TEXT};
+    int rc = 0;
+
+    TT_TRY(list_files(&all, path));
+    *ret_dataset = "text";
+    for (int i = 0; i < all.n_paths && strcmp(*ret_dataset, "text") == 0; i++) {
+        const char *name = all.path[i];
+
+        if (is_lines_name(name) || tt_text_ends(name, ".json.gz") || tt_text_ends(name, ".json.zst"))
+            *ret_dataset = "jsonl";
+        else if (is_table_name(name))
+            *ret_dataset = tt_text_ends(name, ".parquet") ? "parquet" : "arrow";
+    }
+out:
+    tt_source_release(&all);
+    return rc;
+}
+
+int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field,
+                   const char *only)
+{
+    int rc = 0;
+
+    source->kind = kind;
+    source->only = only;
+    source->text_field = tt_strdup(text_field && *text_field ? text_field : "text");
+    TT_TRY(list_files(source, path));
     for (int i = 0; i < source->n_paths; i++) {
         struct tt_path_info info;
 

@@ -37,6 +37,12 @@ int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const cha
 void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin);
 void tt_source_release(struct tt_source *source);
 
+/**
+ * The dataset that reads what is at a path, by the names of its files: "jsonl", "parquet" or "arrow", or "text" if no
+ * name says that a file has rows. Errors: as tt_source_init.
+ */
+int tt_source_guess(const char *path, const char **ret_dataset) TT_MUST_CHECK;
+
 /** Whether something exists at the path, or matches it as a pattern. */
 bool tt_source_is_there(const char *path);
 

@@ -427,12 +427,13 @@ EOF
 case_a_tokenizer_comes_from_all_files_in_any_packing() {
     command -v zstd >/dev/null || skip "no zstd" # quickstart installs it only for `test`
     make_corpus
-    mkdir folder
+    mkdir folder rows
     head -100 corpus.txt >folder/a.txt
     tail -n +101 corpus.txt >folder/b.txt
     awk '{ printf "{\"words\": \"%s\\n\"}\n", $0 }' corpus.txt | gzip >lines.jsonl.gz
+    cp lines.jsonl.gz rows
     zstd -q corpus.txt -o packed.zst
-    for text in corpus.txt folder packed.zst "folder/a.txt folder/b.txt" lines.jsonl.gz; do
+    for text in corpus.txt folder packed.zst "folder/a.txt folder/b.txt" lines.jsonl.gz rows; do
         run data tokenizer --vocab 400 --pattern gpt2 --text-field words --out "made ${text%% *}" $text
         expect_ok
         expect_same "made corpus.txt/tokenizer.json" "made ${text%% *}/tokenizer.json"
