@@ -60,7 +60,7 @@ struct tt_command {
 extern const struct tt_command tt_command_train, tt_command_plan, tt_command_estimate, tt_command_tune,
     tt_command_launch, tt_command_status, tt_command_plot, tt_command_compare, tt_command_export, tt_command_trace,
     tt_command_bench, tt_command_config, tt_command_models, tt_command_ckpt, tt_command_generate, tt_command_eval,
-    tt_command_data, tt_command_reference, tt_command_doctor, tt_command_completion;
+    tt_command_data, tt_command_new, tt_command_reference, tt_command_doctor, tt_command_completion;
 
 /** All commands, in the order of the help; NULL ends them. In main.c. */
 extern const struct tt_command *const tt_commands[];

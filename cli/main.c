@@ -48,29 +48,12 @@ static const struct tt_command help_command = {
 };
 
 const struct tt_command *const tt_commands[] = {
-    &tt_command_train,
-    &tt_command_plan,
-    &tt_command_estimate,
-    &tt_command_tune,
-    &tt_command_launch,
-    &tt_command_status,
-    &tt_command_plot,
-    &tt_command_compare,
-    &tt_command_export,
-    &tt_command_trace,
-    &tt_command_bench,
-    &tt_command_config,
-    &tt_command_models,
-    &tt_command_ckpt,
-    &tt_command_generate,
-    &tt_command_eval,
-    &tt_command_data,
-    &tt_command_reference,
-    &tt_command_doctor,
-    &tt_command_completion,
-    &version,
-    &help_command,
-    NULL,
+    &tt_command_new,        &tt_command_train,  &tt_command_plan,      &tt_command_estimate,
+    &tt_command_tune,       &tt_command_launch, &tt_command_status,    &tt_command_plot,
+    &tt_command_compare,    &tt_command_export, &tt_command_trace,     &tt_command_bench,
+    &tt_command_config,     &tt_command_models, &tt_command_ckpt,      &tt_command_generate,
+    &tt_command_eval,       &tt_command_data,   &tt_command_reference, &tt_command_doctor,
+    &tt_command_completion, &version,           &help_command,         NULL,
 };
 
 enum { N_COMMANDS = sizeof tt_commands / sizeof tt_commands[0] - 1 };

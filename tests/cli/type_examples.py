@@ -37,6 +37,7 @@ EXPECT = [
     (r"launch .*--print", [r"mpirun .*train"]),
     (r"\btune\b", [r"fastest"]),
     (r"\bbench\b", [r"tokens/s|sgemm|step"]),
+    (r"titan new ", [r"^run .* steps of ", r"^loss "]),
     (r"\bplan\b", [r"peak"]),
     (r"estimate .*--save", []),
     (r"estimate .*--backtest", [r"median"]),
