@@ -68,17 +68,25 @@ static void add_training(const struct tt_new_request *q, const struct tt_recipe 
                 q->dtype == TT_BF16 ? "faster on this processor" : "as fast as bfloat16 on this processor");
 }
 
-static void add_optimizer(const struct tt_recipe *r, struct tt_text *out)
+static void add_optimizer(const struct tt_new_request *q, const struct tt_recipe *r, struct tt_text *out)
 {
+    char time[32];
+
     tt_text_add(out,
                 "\noptimizer:\n  lr: %-29.3g# falls with the parameters\n  weight_decay: 0.1\n"
                 "  no_decay: [norm]\n",
                 r->lr);
-    /* when lr_scheduler.finish_by exists: it is the request's hours */
     tt_text_add(out,
                 "\nlr_scheduler:\n  warmup_steps: %-19" PRId64 "# 5 %% of the steps\n"
                 "  decay_type: linear               # from there to 0 (Bergsma et al. 2025)\n",
                 r->warmup);
+    if (q->hours > 0.0) {
+        (void)snprintf(time, sizeof time, "%.0fs", 3600.0 * q->hours);
+        tt_text_add(out,
+                    "  decay_ratio: 0.8                 # until then titan measures whether the hours suffice\n"
+                    "  finish_by: %-22s# fewer steps if they are slower than predicted\n",
+                    time);
+    }
 }
 
 static void add_run(const struct tt_new_request *q, const struct tt_recipe *r, struct tt_text *out)
@@ -113,6 +121,6 @@ void tt_new_config(const struct tt_new_request *request, const struct tt_recipe 
     tt_text_add(out, "\n");
     add_model(request, r, out);
     add_training(request, r, out);
-    add_optimizer(r, out);
+    add_optimizer(request, r, out);
     add_run(request, r, out);
 }
