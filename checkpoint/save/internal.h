@@ -3,6 +3,7 @@
 #define TT_CHECKPOINT_SAVE_INTERNAL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "checkpoint/durable/durable.h"
@@ -11,6 +12,32 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/os/team.h"
+
+/**
+ * A thread that writes during training, and the memory that it writes from. It is created once, before training, and
+ * touches the memory then, since the first touch costs ten times the copy. It does one job at a time and never
+ * communicates.
+ *
+ * It runs at the lowest priority, so that it uses only cores that the step leaves idle.
+ */
+struct tt_ckpt_writer;
+
+/** bytes: the size of the staging memory; may be 0. TT_EFIT if the system cannot provide it. */
+int tt_ckpt_writer_new(int64_t bytes, struct tt_ckpt_writer **ret_writer) TT_MUST_CHECK;
+
+/** Waits for work under way. NULL is allowed. */
+void tt_ckpt_writer_free(struct tt_ckpt_writer *writer);
+
+/** Hands over work, which returns 0 or a negative code with its message. No work may be under way. */
+void tt_ckpt_writer_start(struct tt_ckpt_writer *writer, int (*work)(void *arg), void *arg);
+
+/** Whether there is no work under way. */
+bool tt_ckpt_writer_is_idle(struct tt_ckpt_writer *writer);
+
+/**
+ * Waits until no work is under way. Returns the result of the last work, once; its error message becomes the caller's.
+ */
+int tt_ckpt_writer_wait(struct tt_ckpt_writer *writer) TT_MUST_CHECK;
 
 /**
  * One save under way, and its phases. For save.c and write.c only.

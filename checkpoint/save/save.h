@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "checkpoint/format/state.h"
+#include "checkpoint/save/internal.h"
 #include "checkpoint/save/plan.h"
-#include "checkpoint/save/writer.h"
 #include "checkpoint/steps/store.h"
 #include "core/base/error.h"
 #include "core/base/json.h"

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 #include "checkpoint/export/hf.h"
+#include "checkpoint/save/internal.h"
 #include "checkpoint/save/plan.h"
 #include "checkpoint/save/save.h"
-#include "checkpoint/save/writer.h"
 #include "checkpoint/steps/store.h"
 #include "core/tokenizer/tokenizer.h"
 #include "trainer/job/setup.h"
