@@ -65,7 +65,6 @@ void tt_ckpt_set_summary(json_t *json, const struct tt_manifest *manifest);
 
 /** The bytes of all files; the number of elements of all tensors, or only of the model's. */
 int64_t tt_ckpt_file_bytes(const struct tt_manifest *manifest);
-int64_t tt_ckpt_elements(const struct tt_manifest *manifest, bool model_only);
 
 /**
  * Compares the tensors of two checkpoints. The paths are as for tt_ckpt_inspect. A Hugging Face folder and a checkpoint
