@@ -82,8 +82,6 @@ struct tt_chart_page {
 extern const char tt_chart_page_text[];
 extern const size_t tt_chart_page_text_size;
 
-void tt_chart_draw_html(const struct tt_chart *chart, const struct tt_chart_page *page, struct tt_text *out);
-
 /** The colour of a run in pictures. */
 const char *tt_chart_color(int run);
 
