@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/estimate/answer.h"
+#include "cli/estimate/cluster.h"
 #include "cli/plan/svg.h"
 #include "cli/run/page.h"
 #include "core/base/mem.h"

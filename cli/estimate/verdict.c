@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/estimate/answer.h"
+#include "cli/estimate/cluster.h"
 #include "cli/run/screen.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TT_CLI_ESTIMATE_ANSWER_H
-#define TT_CLI_ESTIMATE_ANSWER_H
+#ifndef TT_ESTIMATE_CLUSTER_H
+#define TT_ESTIMATE_CLUSTER_H
 
 #include "cli/estimate/inputs.h"
 #include "cli/estimate/screen.h"
@@ -35,20 +35,6 @@ struct tt_cluster_question {
 /** Searches the layouts that the question allows; see tt_cluster_search. */
 void tt_cluster_answer_search(const struct tt_cluster_question *question, const struct tt_cluster_job *job,
                               double devices, int most, struct tt_cluster_found *ret_found);
-
-/** Answers for a number of devices. TT_EUSAGE: the layout cannot run on them. */
-int tt_cluster_answer_for(const struct tt_cluster_question *question, int devices,
-                          struct tt_cluster_answer *ret_answer) TT_MUST_CHECK;
-
-/**
- * Finds the least number of devices on which the job fits and, if the question has days, ends in time; answers for it,
- * or for the largest number that was tried.
- */
-int tt_cluster_answer_find(const struct tt_cluster_question *question,
-                           struct tt_cluster_answer *ret_answer) TT_MUST_CHECK;
-
-/** The tokens of the whole run of a job. */
-double tt_cluster_run_tokens(const struct tt_cluster_inputs *in, const struct tt_cluster_job *job);
 
 /**
  * The best layouts on other numbers of devices, ascending; returns their number. Layouts that do not fit are left out.
