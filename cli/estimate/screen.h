@@ -73,12 +73,6 @@ struct tt_cluster_picture {
     int lanes_height;
 };
 
-/** The color of a part of a step. */
-const char *tt_cluster_picture_color(int part);
-
-/** "58.6 k", "28.8 M": a number in a picture, into buf. */
-void tt_cluster_picture_number(char *buf, size_t size, double value);
-
 /** Adds a bar and, for a job, a point. */
 void tt_cluster_picture_bar(struct tt_cluster_picture *picture, const char *text,
                             const struct tt_cluster_layout *layout);
