@@ -39,12 +39,6 @@ void tt_copying_advance(struct tt_copying *c, int64_t bytes);
 
 /* The sinks write the weights, and the indexes or manifests that describe them. */
 
-/** safetensors.c: model.safetensors, or several files with an index. */
-int tt_copying_to_safetensors(struct tt_copying *c) TT_MUST_CHECK;
-
-/** safetensors.c: a step with its assets and manifest. */
-int tt_copying_to_step(struct tt_copying *c) TT_MUST_CHECK;
-
 /**
  * dcp.c: a PyTorch folder with torchtitan's keys. With the state, it contains everything that torchtitan needs to
  * resume except the position of the data loader:
