@@ -51,30 +51,16 @@ struct tt_shell {
 /** Keeps a string until the script is released. */
 const char *tt_shell_keep(struct tt_shell *sh, char *text);
 
-/**
- * A block of `cap` items that is kept until the script is released; it begins with the n items of `from`. Copies of a
- * state share blocks, so a list that grows moves to a new one.
- */
-void *tt_shell_block(struct tt_shell *sh, const void *from, int n, int cap, size_t size);
-
 void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char *word);
 
 /** The variable of that name; NULL: it was never set. */
 struct tt_script_variable *tt_shell_find(struct tt_shell *sh, const char *name);
 
 /** Sets a variable, or adds to it, unless the user gave its value. An unknown value without a name gets this name. */
-void tt_shell_set(struct tt_shell *sh, const char *name, const struct tt_script_words *value, bool is_added);
 void tt_shell_set_word(struct tt_shell *sh, const char *name, const char *word);
-void tt_shell_unset(struct tt_shell *sh, const char *name);
 
 /** Makes a mark of a new unknown thing; name may be NULL. */
 const char *tt_shell_unknown(struct tt_shell *sh, enum tt_script_why why, const char *name);
-
-struct tt_shell_state tt_shell_copy(struct tt_shell *sh, const struct tt_shell_state *state);
-
-/** Joins several states, one of which is the real one: variables in which they differ depend on the unknown thing. */
-void tt_shell_merge(struct tt_shell *sh, const struct tt_shell_state *before, const struct tt_shell_state *states,
-                    int n, int unknown);
 
 /* --- expand.c --- */
 

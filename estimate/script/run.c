@@ -10,6 +10,236 @@
 #include "core/base/text.h"
 #include "estimate/script/internal.h"
 
+const char *tt_shell_keep(struct tt_shell *sh, char *text)
+{
+    TT_PUSH(sh->script->owned, sh->script->n_owned, sh->script->cap_owned) = text;
+    return text;
+}
+
+/* A block of `cap` items that is kept until the script is released; it begins with the n items of `from`. Copies of a
+ * state share blocks, so a list that grows moves to a new one. */
+static void *enter_block(struct tt_shell *sh, const void *from, int n, int cap, size_t size)
+{
+    void *block = tt_calloc((size_t)cap, size);
+
+    if (n > 0)
+        memcpy(block, from, (size_t)n * size);
+    TT_PUSH(sh->script->owned, sh->script->n_owned, sh->script->cap_owned) = block;
+    return block;
+}
+
+void tt_shell_add(struct tt_shell *sh, struct tt_script_words *words, const char *word)
+{
+    if (words->n == words->cap) {
+        words->cap = words->cap ? 2 * words->cap : 8;
+        words->word = enter_block(sh, (const void *)words->word, words->n, words->cap, sizeof *words->word);
+    }
+    words->word[words->n++] = word;
+}
+
+/* --- variables --- */
+
+static struct tt_script_variable *find(struct tt_shell_state *state, const char *name)
+{
+    for (int i = 0; i < state->n; i++)
+        if (strcmp(state->variable[i].name, name) == 0)
+            return &state->variable[i];
+    return NULL;
+}
+
+struct tt_script_variable *tt_shell_find(struct tt_shell *sh, const char *name)
+{
+    struct tt_script_variable *v = find(&sh->state, name);
+
+    return v && v->is_set ? v : NULL;
+}
+
+/* The variable of that name, which is made if it does not exist. */
+static struct tt_script_variable *variable(struct tt_shell *sh, const char *name)
+{
+    struct tt_shell_state *s = &sh->state;
+    struct tt_script_variable *v = find(s, name);
+
+    if (v)
+        return v;
+    if (s->n == s->cap) {
+        s->cap = s->cap ? 2 * s->cap : 64;
+        s->variable = enter_block(sh, s->variable, s->n, s->cap, sizeof *s->variable);
+    }
+    v = &s->variable[s->n++];
+    *v = (struct tt_script_variable){.name = tt_shell_keep(sh, tt_strdup(name))};
+    return v;
+}
+
+/* Sets a variable, or adds to it, unless the user gave its value. An unknown value without a name gets this name. */
+static void set_variable(struct tt_shell *sh, const char *name, const struct tt_script_words *value, bool is_added)
+{
+    struct tt_script_variable *v = variable(sh, name);
+    struct tt_script_words sum = {0};
+
+    if (v->is_given)
+        return;
+    for (int i = 0; is_added && v->is_set && i < v->value.n; i++)
+        tt_shell_add(sh, &sum, v->value.word[i]);
+    for (int i = 0; i < value->n; i++) {
+        int mark = tt_script_mark(value->word[i]);
+
+        tt_shell_add(sh, &sum, value->word[i]);
+        if (mark >= 0 && !sh->script->unknown[mark].name)
+            sh->script->unknown[mark].name = v->name;
+    }
+    v->value = sum;
+    v->is_set = true;
+}
+
+void tt_shell_set_word(struct tt_shell *sh, const char *name, const char *word)
+{
+    struct tt_script_words one = {0};
+
+    tt_shell_add(sh, &one, word);
+    set_variable(sh, name, &one, false);
+}
+
+static void unset_variable(struct tt_shell *sh, const char *name)
+{
+    struct tt_script_variable *v = find(&sh->state, name);
+
+    if (v && !v->is_given)
+        v->is_set = false;
+}
+
+/* --- unknown things --- */
+
+const char *tt_shell_unknown(struct tt_shell *sh, enum tt_script_why why, const char *name)
+{
+    struct tt_script *s = sh->script;
+
+    for (int i = 0; name && why == TT_WHY_UNSET && i < s->n_unknown; i++)
+        if (s->unknown[i].why == why && strcmp(s->unknown[i].name, name) == 0)
+            return tt_shell_keep(sh, tt_format("\1%d\2", i));
+    TT_PUSH(s->unknown, s->n_unknown, s->cap_unknown) = (struct tt_script_unknown){
+        .why = why, .name = name ? tt_shell_keep(sh, tt_strdup(name)) : NULL, .line = sh->line, .of = -1};
+    return tt_shell_keep(sh, tt_format("\1%d\2", s->n_unknown - 1));
+}
+
+int tt_script_mark(const char *word)
+{
+    const char *at = strchr(word, '\1');
+
+    return at ? (int)strtol(at + 1, NULL, 10) : -1;
+}
+
+bool tt_script_is_mark(const char *word)
+{
+    return *word == '\1' && strchr(word, '\2')[1] == 0;
+}
+
+/* --- ways through a script --- */
+
+static struct tt_shell_state copy_shell(struct tt_shell *sh, const struct tt_shell_state *state)
+{
+    struct tt_shell_state copy = *state;
+
+    copy.cap = state->n + 1;
+    copy.variable = enter_block(sh, state->variable, state->n, copy.cap, sizeof *copy.variable);
+    for (int i = 0; i < copy.n; i++)
+        copy.variable[i].value.cap = copy.variable[i].value.n; /* so that the list moves when it grows */
+    copy.args.cap = copy.args.n;
+    copy.cap_commands = state->n_commands + 1;
+    copy.command = enter_block(sh, state->command, state->n_commands, copy.cap_commands, sizeof *copy.command);
+    return copy;
+}
+
+/* Gets the value of a variable in each state; returns whether they differ. */
+static bool values_of(const struct tt_shell_state *states, int n, const char *name, struct tt_script_words *value)
+{
+    bool differ = false;
+
+    for (int i = 0; i < n; i++) {
+        struct tt_shell_state state = states[i];
+        const struct tt_script_variable *v = find(&state, name);
+
+        value[i] = v && v->is_set ? v->value : (struct tt_script_words){0};
+        differ = differ || value[i].n != value[0].n;
+        for (int k = 0; !differ && k < value[i].n; k++)
+            differ = strcmp(value[i].word[k], value[0].word[k]) != 0;
+    }
+    return differ;
+}
+
+static void merge_variable(struct tt_shell *sh, const struct tt_shell_state *states, int n, const char *name,
+                           int unknown)
+{
+    struct tt_script_words *value = enter_block(sh, NULL, 0, n, sizeof *value), one = {0};
+    int number = sh->script->n_unknown;
+
+    if (!values_of(states, n, name, value)) {
+        if (value[0].n)
+            set_variable(sh, name, &value[0], false);
+        return;
+    }
+    tt_shell_add(sh, &one, tt_shell_unknown(sh, TT_WHY_CHOICE, name));
+    sh->script->unknown[number].of = unknown;
+    sh->script->unknown[number].value = value;
+    sh->script->unknown[number].n_values = n;
+    set_variable(sh, name, &one, false);
+}
+
+/* Merges commands that only some of the ways contain. */
+static void merge_commands(struct tt_shell *sh, int n_before, const struct tt_shell_state *states, int n, int unknown)
+{
+    struct tt_shell_state *s = &sh->state;
+    int all = n_before;
+
+    for (int i = 0; i < n; i++)
+        all += states[i].n_commands - n_before;
+    s->n_commands = n_before;
+    s->cap_commands = all + 1;
+    s->command = enter_block(sh, states[0].command, n_before, s->cap_commands, sizeof *s->command);
+    for (int i = 0; i < n; i++)
+        for (int k = n_before; k < states[i].n_commands; k++) {
+            s->command[s->n_commands] = states[i].command[k];
+            if (s->command[s->n_commands].under < 0)
+                s->command[s->n_commands].under = unknown;
+            s->n_commands++;
+        }
+}
+
+/* Joins several states, one of which is the real one: variables in which they differ depend on the unknown thing. */
+static void merge_shells(struct tt_shell *sh, const struct tt_shell_state *before, const struct tt_shell_state *states,
+                         int n, int unknown)
+{
+    struct tt_shell_state *kept = enter_block(sh, NULL, 0, n + 1, sizeof *kept);
+    int n_kept = 0;
+
+    for (int i = 0; i < n; i++) /* a way that ends the script trains nothing */
+        if (states[i].stop != TT_STOP_ALL)
+            kept[n_kept++] = states[i];
+    sh->state = copy_shell(sh, n_kept ? &kept[0] : before);
+    if (n_kept == 0) {
+        sh->state.stop = TT_STOP_ALL;
+        return;
+    }
+    sh->state.stop = TT_STOP_NONE;
+    for (int i = 0; i < n_kept; i++) /* a loop that may end at this point is not followed further */
+        if (kept[i].stop == TT_STOP_LOOP)
+            sh->state.stop = TT_STOP_LOOP;
+    for (int i = 0; i < n_kept; i++)
+        for (int k = 0; k < kept[i].n; k++)
+            if (!kept[i].variable[k].is_given && (i == 0 || !find(&kept[0], kept[i].variable[k].name)))
+                merge_variable(sh, kept, n_kept, kept[i].variable[k].name, unknown);
+    merge_commands(sh, before->n_commands, kept, n_kept, unknown);
+}
+
+void tt_script_release(struct tt_script *script)
+{
+    for (int i = 0; i < script->n_owned; i++)
+        tt_free(script->owned[i]);
+    tt_free(script->owned);
+    tt_free(script->unknown);
+    *script = (struct tt_script){0};
+}
+
 enum { MOST_TURNS = 1000, MOST_COMMANDS = 200000, DEEPEST = 50 };
 
 /* --- simple commands: builtins that set something, and programs, which are only recorded --- */
@@ -45,7 +275,7 @@ static void assign(struct tt_shell *sh, const char *raw)
         tt_shell_set_word(sh, name, tt_shell_unknown(sh, TT_WHY_FORM, NULL));
     else if (is_list) {
         tt_shell_expand_list(sh, value, &words);
-        tt_shell_set(sh, name, &words, is_added);
+        set_variable(sh, name, &words, is_added);
     } else {
         const char *text = tt_shell_expand_one(sh, value);
 
@@ -69,7 +299,7 @@ static void record(struct tt_shell *sh, const struct tt_script_words *words)
 
     if (s->n_commands == s->cap_commands) {
         s->cap_commands = s->cap_commands ? 2 * s->cap_commands : 32;
-        s->command = tt_shell_block(sh, s->command, s->n_commands, s->cap_commands, sizeof *s->command);
+        s->command = enter_block(sh, s->command, s->n_commands, s->cap_commands, sizeof *s->command);
     }
     s->command[s->n_commands++] =
         (struct tt_script_command){.words = *words, .line = sh->line, .under = -1, .loop = sh->loop};
@@ -111,7 +341,7 @@ static int built_in(struct tt_shell *sh, const char *const *raw, int n, const st
     }
     if (strcmp(name, "unset") == 0) {
         for (int i = 1; i < words->n; i++)
-            tt_shell_unset(sh, words->word[i]);
+            unset_variable(sh, words->word[i]);
         return 1;
     }
     if (tt_text_is_listed(name, "read|mapfile|readarray")) {
@@ -292,15 +522,15 @@ static void follow(struct run *r, struct ways *w, int is)
     if (is < 0 && !w->open) {
         w->open = true;
         w->unknown = r->sh->unknown;
-        w->before = tt_shell_copy(r->sh, &r->sh->state);
+        w->before = copy_shell(r->sh, &r->sh->state);
     }
     if (w->open)
-        r->sh->state = tt_shell_copy(r->sh, &w->before);
+        r->sh->state = copy_shell(r->sh, &w->before);
     (void)list(r);
     w->closed = is > 0;
     if (w->open) {
         TT_PUSH(w->way, w->n, w->cap) = r->sh->state;
-        r->sh->state = tt_shell_copy(r->sh, &w->before);
+        r->sh->state = copy_shell(r->sh, &w->before);
     }
 }
 
@@ -309,7 +539,7 @@ static void join(struct run *r, struct ways *w)
     if (w->open && r->rc == 0) {
         if (!w->closed)
             TT_PUSH(w->way, w->n, w->cap) = w->before;
-        tt_shell_merge(r->sh, &w->before, w->way, w->n, w->unknown);
+        merge_shells(r->sh, &w->before, w->way, w->n, w->unknown);
     }
     tt_free(w->way);
 }
@@ -516,7 +746,7 @@ static int group(struct run *r, bool is_shell)
     bool live = is_live(r);
 
     r->at++;
-    before = live && is_shell ? tt_shell_copy(r->sh, &r->sh->state) : r->sh->state;
+    before = live && is_shell ? copy_shell(r->sh, &r->sh->state) : r->sh->state;
     (void)list(r);
     if (is_shell ? is_operator(r, ")") : is_word(r, "}"))
         r->at++;
@@ -548,6 +778,8 @@ static int double_test(struct run *r)
 }
 
 /* --- simple commands --- */
+
+static int command(struct run *r);
 
 static int call(struct run *r, int body, const struct tt_script_words *words)
 {
@@ -706,10 +938,10 @@ static int and_or(struct run *r)
             status = pipeline(r);
             continue;
         }
-        before = states[1] = tt_shell_copy(r->sh, &r->sh->state);
+        before = states[1] = copy_shell(r->sh, &r->sh->state);
         status = pipeline(r);
         states[0] = r->sh->state;
-        tt_shell_merge(r->sh, &before, states, 2, unknown);
+        merge_shells(r->sh, &before, states, 2, unknown);
         r->sh->unknown = unknown;
         status = -1;
     }
