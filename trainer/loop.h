@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "checkpoint/steps/store.h"
+#include "checkpoint/steps/steps.h"
 #include "trainer/data/data.h"
 #include "trainer/job/setup.h"
 #include "trainer/run/folder.h"

@@ -8,7 +8,7 @@
 
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/save/plan.h"
-#include "checkpoint/steps/store.h"
+#include "checkpoint/steps/steps.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/os/team.h"

@@ -8,7 +8,7 @@
 #include "checkpoint/format/state.h"
 #include "checkpoint/save/internal.h"
 #include "checkpoint/save/plan.h"
-#include "checkpoint/steps/store.h"
+#include "checkpoint/steps/steps.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/comm/comm.h"

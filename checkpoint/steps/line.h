@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "checkpoint/steps/store.h"
+#include "checkpoint/steps/steps.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 

@@ -11,7 +11,6 @@
 
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/steps/store.h"
 #include "checkpoint/tools/tools.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -18,7 +18,6 @@
 
 #include "checkpoint/durable/durable.h"
 #include "checkpoint/steps/steps.h"
-#include "checkpoint/steps/store.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/text.h"

@@ -9,7 +9,7 @@
 #include "checkpoint/save/internal.h"
 #include "checkpoint/save/plan.h"
 #include "checkpoint/save/save.h"
-#include "checkpoint/steps/store.h"
+#include "checkpoint/steps/steps.h"
 #include "core/tokenizer/tokenizer.h"
 #include "trainer/job/setup.h"
 #include "trainer/job/tensors.h"
