@@ -2,6 +2,7 @@
  *
  * titan train: command line, communicator, the loop, exit code.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,11 +15,257 @@
 #include "cli/train/screen.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "core/base/text.h"
+#include "core/base/utf8.h"
 #include "core/config/args.h"
 #include "core/os/file.h"
+#include "trainer/dry.h"
 #include "trainer/job/facts.h"
 #include "trainer/job/job.h"
 #include "trainer/run/console.h"
+
+/* The findings of a dry run, as text or as JSON. */
+
+enum { LABEL_COLUMNS = 11 }; /* as in the banner, which is printed before */
+
+static int64_t steps_left(const struct tt_dry *d)
+{
+    return tt_train_progress_last_step(&d->at, d->setup, &d->data) - d->at.step;
+}
+
+/* --- text --- */
+
+static void add_tokenizer(const struct tt_dry *d, struct tt_text *out)
+{
+    const struct tt_tokenizer *tokenizer = d->tokenizer;
+    int unknown = 0;
+    char count[32];
+
+    for (int i = 0; i < d->data.n; i++)
+        unknown += !tt_dry_knows_tokens(d, i);
+    if (unknown < d->data.n)
+        tt_text_add(out, "  tokens   made with %s, which has %s tokens%s\n", tt_tokenizer_info(tokenizer)->where,
+                    tt_text_count(count, sizeof count, tt_tokenizer_info(tokenizer)->vocab_size),
+                    unknown ? "; some datasets with an unknown tokenizer" : "");
+    else
+        tt_text_add(out, "  tokens   made with an unknown tokenizer; the largest one is %" PRId64 "\n",
+                    d->data.part[0].dataset->ref.info.max_id);
+}
+
+/* Adds the text of a sample, on one line, or its tokens. */
+static void add_sample(const struct tt_dry_sample *sample, struct tt_text *out)
+{
+    struct tt_text text = {0}, line = {0};
+
+    tt_text_add(out, "  sample   %" PRId64 ": ", sample->number);
+    if (sample->text.size) {
+        tt_utf8_repair(sample->text.text, sample->text.size, &text);
+        tt_text_add_replaced(&line, text.text, text.size, "\n", "\\n");
+        tt_text_make_printable(&line);
+        tt_text_add(out, "%s", line.text);
+    }
+    for (int64_t i = 0; i < sample->n && !sample->text.size; i++)
+        tt_text_add(out, "%s%" PRId32, i ? " " : "", sample->token[i]);
+    tt_text_add(out, " ...\n");
+    tt_text_release(&text);
+    tt_text_release(&line);
+}
+
+static void add_disk(const struct tt_dry *d, struct tt_text *out)
+{
+    const struct tt_saver_disk *disk = &d->disk;
+    const struct tt_ckpt_demand *demand = &disk->demand;
+    char one[32], last[32], most[32], have[32];
+
+    if (!disk->folder) {
+        tt_text_add(out, "  disk     no checkpoints are saved\n");
+        return;
+    }
+    tt_text_add(out, "  disk     %" PRId64 " checkpoint%s of %s", demand->saves, demand->saves == 1 ? "" : "s",
+                tt_text_bytes(one, sizeof one, demand->one));
+    if (demand->last < demand->one)
+        tt_text_add(out, " (the last one of %s)", tt_text_bytes(last, sizeof last, demand->last));
+    tt_text_add(out, " will be saved in %s", disk->folder);
+    if (demand->held)
+        tt_text_add(out, ", which has %" PRId64 " now", demand->held);
+    tt_text_add(out, "; %s at most %s (checkpoint.keep_latest_k %" PRId64 ")",
+                demand->saves == 1 ? "it needs" : "they need", tt_text_bytes(most, sizeof most, disk->most),
+                d->setup->cfg->checkpoint.keep_latest_k);
+    if (disk->have >= 0.0)
+        tt_text_add(out, ", %s are free%s", tt_text_bytes(have, sizeof have, disk->have),
+                    disk->replaced ? " before the earlier run is removed" : "");
+    tt_text_add(out, "\n");
+}
+
+/* Whether the first step of the run begins with random weights, so that its loss can be predicted. */
+static bool predicts_loss(const struct tt_dry *d, struct tt_first_loss *ret_loss)
+{
+    return d->start.is_random && d->n_samples &&
+           tt_model_first_loss(d->setup->job.model, d->data.seq_len, &d->repeats, ret_loss);
+}
+
+static void add_first_loss(const struct tt_dry *d, struct tt_text *out)
+{
+    struct tt_first_loss loss;
+    char vocabulary[32];
+
+    if (!d->n_samples)
+        return;
+    if (!d->start.is_random) {
+        tt_text_add(out, "  loss     of the first step not predicted: its weights are loaded, not random\n");
+        return;
+    }
+    if (!predicts_loss(d, &loss)) {
+        tt_text_add(
+            out,
+            "  loss     of the first step not predicted: the head is tied, and titan does not estimate the part that "
+            "the blocks of %s add to the embedding\n",
+            d->setup->job.model->row->name);
+        return;
+    }
+    tt_text_add(
+        out, "  loss     about %.2f at step %" PRId64 "%s: ln %s = %.2f, and %.2f for the variance %.2f of the logits",
+        loss.loss, d->at.step + 1, d->setup->cfg->training.z_loss > 0.0 ? ", without the z-loss" : "",
+        tt_text_count(vocabulary, sizeof vocabulary, d->setup->job.model->dims.vocab_size), loss.blind, loss.spread,
+        loss.variance);
+    if (d->setup->job.model->dims.tied == 1)
+        tt_text_add(out, ", and %.2f for the tied head, in which a token gives itself a logit of %.1f", loss.own,
+                    loss.own_logit);
+    tt_text_add(out, "\n");
+}
+
+static int print_text(const struct tt_dry *d)
+{
+    char shortest[32], longest[32], mean[32], cut[32];
+    struct tt_text text = {0};
+    add_tokenizer(d, &text);
+    if (d->lengths.documents)
+        tt_text_add(&text,
+                    "  lengths  documents have %s to %s tokens, %s on average; %s of them are longer than a sequence\n",
+                    tt_text_count(shortest, sizeof shortest, d->lengths.shortest),
+                    tt_text_count(longest, sizeof longest, d->lengths.longest),
+                    tt_text_count(mean, sizeof mean, d->lengths.tokens / d->lengths.documents),
+                    tt_text_count(cut, sizeof cut, d->lengths.cut));
+    for (int i = 0; i < d->n_samples; i++)
+        add_sample(&d->sample[i], &text);
+    add_disk(d, &text);
+    add_first_loss(d, &text);
+    if (steps_left(d) > 0)
+        tt_text_add(&text, "  start    a run would begin with step %" PRId64 "; nothing was trained or saved\n",
+                    d->at.step + 1);
+    else
+        tt_text_add(&text, "  start    the run is complete: a run would train nothing\n");
+    tt_print_broken(LABEL_COLUMNS, "%s", text.text);
+    tt_text_release(&text);
+    return tt_cli_finish();
+}
+
+/* --- JSON --- */
+
+static json_t *part_json(const struct tt_train_part *part, const struct tt_dataset_entry *entry)
+{
+    const struct tt_dataset_ref *ref = &part->dataset->ref;
+    const struct tt_documents *documents = tt_sampler_documents(part->sampler);
+
+    return json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name", tt_json_string(part->name), "dataset", ref->name, "path",
+                     entry->dataset_path ? tt_json_string(entry->dataset_path) : json_null(), "documents",
+                     (json_int_t)documents->n, "tokens", (json_int_t)documents->tokens, "samples_per_epoch",
+                     (json_int_t)tt_sampler_epoch_samples(part->sampler));
+}
+
+static json_t *data_json(const struct tt_dry *d)
+{
+    const struct tt_tokenizer *tokenizer = d->tokenizer;
+    json_t *o, *parts = json_array(), *samples = json_array();
+
+    for (int i = 0; i < d->data.n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(d->setup->cfg, &d->setup->cfg->training.dataset, i);
+
+        (void)json_array_append_new(parts, part_json(&d->data.part[i], &entry));
+    }
+    for (int i = 0; i < d->n_samples; i++) {
+        const struct tt_dry_sample *sample = &d->sample[i];
+        json_t *tokens = json_array();
+
+        for (int64_t k = 0; k < sample->n; k++)
+            (void)json_array_append_new(tokens, json_integer(sample->token[k]));
+        (void)json_array_append_new(samples, json_pack("{s:I, s:o, s:o*}", "sample", (json_int_t)sample->number,
+                                                       "tokens", tokens, "text",
+                                                       sample->text.size ? tt_json_string(sample->text.text) : NULL));
+    }
+    o = json_pack("{s:o, s:I, s:o, s:o}", "datasets", parts, "seq_len", (json_int_t)d->data.seq_len, "tokenizer",
+                  tokenizer ? tt_json_string(tt_tokenizer_info(tokenizer)->where) : json_null(), "first_samples",
+                  samples);
+    if (d->lengths.documents)
+        (void)json_object_update_new(
+            o, json_pack("{s:I, s:I, s:I}", "shortest_document", (json_int_t)d->lengths.shortest, "longest_document",
+                         (json_int_t)d->lengths.longest, "documents_longer_than_seq_len", (json_int_t)d->lengths.cut));
+    return o;
+}
+
+static json_t *disk_json(const struct tt_dry *d)
+{
+    const struct tt_saver_disk *disk = &d->disk;
+    json_t *o;
+
+    if (!disk->folder)
+        return json_null();
+    o = json_pack("{s:o, s:I, s:I, s:f, s:f, s:f, s:I, s:f}", "folder", tt_json_string(disk->folder), "saves",
+                  (json_int_t)disk->demand.saves, "held", (json_int_t)disk->demand.held, "bytes", disk->demand.one,
+                  "last_bytes", disk->demand.last, "export_bytes", disk->demand.exports, "keep_latest_k",
+                  (json_int_t)d->setup->cfg->checkpoint.keep_latest_k, "needed_bytes", disk->most);
+    if (disk->have >= 0.0)
+        (void)json_object_set_new(o, "free_bytes", json_real(disk->have));
+    return o;
+}
+
+static int print_json(const struct tt_dry *d)
+{
+    const struct tt_setup *s = d->setup;
+    const struct tt_config *cfg = s->cfg;
+    double step = d->reporter.predicted_step_sec;
+    json_t *sets = json_array(), *o;
+    struct tt_first_loss loss;
+
+    for (int i = 0; i < d->validator.n; i++) {
+        const struct tt_dataset_entry entry = tt_config_dataset(cfg, &cfg->validation.dataset, i);
+
+        (void)json_array_append_new(sets, part_json(&d->validator.set[i].part[0], &entry));
+    }
+    o = json_pack(
+        "{s:i, s:i, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "ranks", s->comm->size,
+        "threads_per_rank", s->threads, "model", s->job.model->row->name, "flavor", s->job.model->flavor, "parameters",
+        (json_int_t)tt_model_n_elements(s->job.model), "weights", tt_json_string(d->start.weights_from), "resumed_from",
+        d->start.since.step >= 0 ? json_integer(d->start.since.step) : json_null(), "steps_done",
+        (json_int_t)d->at.step, "last_step", (json_int_t)(d->at.step + steps_left(d)), "data", data_json(d),
+        "validation", sets, "memory",
+        json_pack("{s:I, s:I, s:I}", "predicted_bytes", (json_int_t)d->reporter.largest_bytes, "staging_bytes",
+                  (json_int_t)s->job.staging_bytes, "limit_bytes", (json_int_t)s->memory_limit),
+        "time",
+        json_pack("{s:f, s:f, s:f}", "step_seconds", step, "run_seconds", step * (double)steps_left(d), "peak_flops",
+                  d->reporter.metrics.peak_flops),
+        "checkpoints", disk_json(d));
+
+    if (predicts_loss(d, &loss))
+        (void)json_object_set_new(o, "first_loss",
+                                  json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "expected", loss.loss, "ln_vocab_size",
+                                            loss.blind, "of_variance", loss.spread, "of_tied_head", loss.own,
+                                            "logit_variance", loss.variance, "own_logit", loss.own_logit));
+    else
+        (void)json_object_set_new(o, "first_loss", json_null());
+    (void)json_object_set_new(o, "config", tt_config_to_json(cfg, false));
+    return tt_cli_print_json(o);
+}
+
+/* Prints the findings of a dry run; the warnings go to the log. 0, or the exit code of a failed write. */
+static int report_dry(const struct tt_dry *d, bool json)
+{
+    const struct tt_run_about about = {&d->reporter, &d->start, &d->at, &d->data, &d->validator};
+
+    tt_describe_run(&about, true, json ? NULL : stdout);
+    tt_saver_warn_of_space(d->setup->cfg, &d->disk);
+    return json ? print_json(d) : print_text(d);
+}
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
@@ -120,7 +367,7 @@ static int train(struct tt_comm *comm, void *arg)
     TT_TRY(tt_setup_init(cfg, comm, loop_options.overwrite, &setup));
     if (is_dry) {
         TT_TRY(tt_dry_look(&setup, loop_options.overwrite, tt_signals_asked, &dry));
-        rc = comm->rank == 0 ? tt_dry_report(&dry, json) : 0;
+        rc = comm->rank == 0 ? report_dry(&dry, json) : 0;
         goto out;
     }
     removed = setup.local_rank == 0 ? tt_segments_sweep("/dev/shm", "/proc", SEGMENT_AGE_SEC) : 0;

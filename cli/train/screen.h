@@ -69,7 +69,4 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
 
 /* --- dry.c --- */
 
-/** Prints the findings of a dry run; the warnings go to the log. 0, or the exit code of a failed write. */
-int tt_dry_report(const struct tt_dry *dry, bool json);
-
 #endif
