@@ -16,11 +16,83 @@
 #include "cli/estimate/names.h"
 #include "cli/estimate/screen.h"
 #include "core/base/mem.h"
+#include "core/models/lora.h"
 #include "core/models/model.h"
 #include "core/os/file.h"
+#include "estimate/formats/formats.h"
 #include "estimate/model/job.h"
 #include "parallel/pipeline/schedule.h"
 #include "trainer/job/job.h"
+
+/* titan's own keys as a job on a cluster: the trained parameters, and the types. */
+
+/* Takes the adapters of lora.*. */
+static void take_adapters(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    static const enum tt_cluster_target targets[] = {TT_TARGET_Q,    TT_TARGET_K,  TT_TARGET_V,   TT_TARGET_O,
+                                                     TT_TARGET_GATE, TT_TARGET_UP, TT_TARGET_DOWN};
+    static const double bits[TT_PACKINGS] = {[TT_PACKING_BF16] = 16,
+                                             [TT_PACKING_INT8] = 8,
+                                             [TT_PACKING_NF4] = 4,
+                                             [TT_PACKING_Q4_0] = 4.5,
+                                             [TT_PACKING_Q8_0] = 8.5};
+
+    job->lora_rank = (double)cfg->lora.rank;
+    job->base_bits = bits[cfg->lora.base_dtype];
+    job->lora_targets = 0;
+    for (int i = 0; i < cfg->lora.target_modules.n; i++) {
+        unsigned modules = tt_lora_module(cfg->lora.target_modules.word[i]);
+
+        if (!modules) {
+            tt_note(
+                "predictions for GPU clusters count adapters of all layers, instead of those that '%s' in %s selects",
+                cfg->lora.target_modules.word[i], TT_KEY_NAME(lora.target_modules));
+            job->lora_targets = 0;
+            break;
+        }
+        for (int k = 0; k < tt_lora_n_modules; k++)
+            job->lora_targets |= modules & 1U << k ? (unsigned)targets[k] : 0;
+    }
+}
+
+/* The optimizer whose memory and time are predicted. A switch, so that the compiler asks for new optimizers. */
+static enum tt_cluster_optimizer predicted(enum tt_optim_choice optim)
+{
+    switch (optim) {
+    case TT_OPTIM_ADAMW:
+    case TT_OPTIM_ADAM:
+        break;
+    case TT_OPTIM_ADAMW_8BIT:
+        return TT_OPT_ADAMW_8BIT;
+    case TT_OPTIM_MUON:
+        return TT_OPT_MUON;
+    case TT_OPTIM_LION:
+        return TT_OPT_LION;
+    }
+    return TT_OPT_ADAMW;
+}
+
+/* Takes the trained parameters and the types from titan's keys, if they are set: lora, training.dtype and
+ * mixed_precision_*, optimizer.name. The job has its stack. */
+static void own_keys(const struct tt_config *cfg, struct tt_cluster_job *job)
+{
+    bool is_titan = strcmp(job->stack->name, "titan") == 0;
+
+    if (is_titan || tt_config_is_set(cfg, TT_KEY(training.mixed_precision_param)))
+        job->float32 = cfg->training.mixed_precision_param == TT_DTYPE_FLOAT32;
+    if (tt_config_is_set(cfg, TT_KEY(training.mixed_precision_reduce)))
+        job->gradient_bytes = cfg->training.mixed_precision_reduce == TT_DTYPE_FLOAT32 ? 4 : 2;
+    if (cfg->training.dtype == TT_DTYPE_BFLOAT16)
+        job->weight_bytes = job->state_gradient_bytes = job->moment_bytes = 2;
+    if (tt_config_is_set(cfg, TT_KEY(optimizer.name)))
+        job->optimizer = predicted(cfg->optimizer.name);
+    if (cfg->debug.moe_force_load_balance)
+        job->balanced = job->adjacent = true;
+    if (!cfg->parallelism.context_parallel_load_balancer)
+        job->contiguous = true;
+    if (cfg->lora.rank > 0)
+        take_adapters(cfg, job);
+}
 
 /* --- a configuration as a job --- */
 
@@ -247,7 +319,7 @@ int tt_cluster_batch_of(const struct tt_cluster_inputs *in, int ranks, struct tt
                       : (double)cfg->training.local_batch_size;
     if (in->typed.any && !in->is_laid_out && cfg->training.global_batch_size < 1)
         job.n_micro = usual_sequences(in, ranks) / (job.shard * job.replicate);
-    tt_cluster_own_keys(cfg, &job);
+    own_keys(cfg, &job);
     job.whole_logits = job.whole_logits && job.tp > 1;
     job.split_known = !tt_cluster_stack_is_megatron(job.stack);
     job.first_less = (double)cfg->parallelism.pipeline_parallel_first_stage_less_layers;

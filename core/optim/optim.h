@@ -21,7 +21,7 @@
  *   4. Numbers that no other optimizer has: keys of section optimizer (schema.def has a checklist), and members of
  *      tt_scalars (core/ops/op.h), which tt_train_step_of (trainer/step/step.c) and step_of of
  *      tests/par/train_job.c fill.
- *   5. What predictions for GPU clusters count for it: `predicted` in estimate/formats/titan.c.
+ *   5. What predictions for GPU clusters count for it: `predicted` in cli/estimate/inputs.c.
  *   6. tests/unit/test_optim.c: a case against plain formulas. A paragraph in titan-methods(7).
  * Memory, plans, checkpoints, PyTorch's format, and the word and help of the key follow; so do
  * every_optimizer_gives_the_same_bits (tests/par) and every_optimizer_continues (tests/cli/test_resume.sh).

@@ -57,12 +57,6 @@ struct tt_cluster_foreign {
 void tt_cluster_foreign_release(struct tt_cluster_foreign *foreign);
 
 /**
- * Takes the trained parameters and the types from titan's keys, if they are set: lora, training.dtype and
- * mixed_precision_*, optimizer.name. The job has its stack.
- */
-void tt_cluster_own_keys(const struct tt_config *cfg, struct tt_cluster_job *job);
-
-/**
  * Reads a job as torchtitan writes it: a TOML file (v0.1, v0.2), or the resolved configuration that it saves as JSON
  * (path NULL: none); then flags (2026), "--section.key value" or "--section.key=value", which override the file. Skips
  * the keys in given->ignored, and notes settings that change the cost but are not counted. TT_EDATA: the file is
