@@ -10,7 +10,205 @@
 #include "cli/plan/view.h"
 #include "core/base/mem.h"
 #include "core/config/args.h"
+#include "core/program/instr/instr.h"
+#include "parallel/comm/collectives.h"
 #include "trainer/job/job.h"
+
+/* A planned rank as JSON. titan-plan(1) lists the keys; they must not change. */
+
+static json_t *unit_names(const struct tt_layout *layout, const int *units, int n)
+{
+    json_t *names = json_array();
+
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(names, json_string(layout->units[units[i]].name));
+    return names;
+}
+
+static json_t *units(const struct tt_plan_view *v)
+{
+    const struct tt_layout *l = tt_engine_layout(v->engine);
+    json_t *list = json_array();
+
+    for (int u = 0; u < l->n_units; u++) {
+        const struct tt_unit *unit = &l->units[u];
+        json_t *params = json_array();
+        int64_t shard = unit->shard_elements *
+                        (int64_t)tt_dtype_size(tt_state_unit_dtype(TT_STATE_PARAM, unit, v->job.engine.shard_dtype));
+
+        for (int i = 0; i < unit->n_params; i++) {
+            const struct tt_param *param = &v->job.model->params[unit->params[i].param];
+
+            (void)json_array_append_new(params, json_string(param->name));
+        }
+        (void)json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:s, s:o}", "name", unit->name, "parameters",
+                                                    (json_int_t)tt_summary_unit_elements(v->job.model, unit), "bytes",
+                                                    (json_int_t)(shard * tt_unit_shard(l, u).n), "shard_bytes",
+                                                    (json_int_t)shard, "after_forward", tt_plan_unit_fate(l, unit),
+                                                    "names", params));
+    }
+    return list;
+}
+
+/* Lists the sets of units whose collectives are issued as one, each set once. */
+static json_t *buckets(const struct tt_plan_view *v)
+{
+    const struct tt_summary *s = &v->summary;
+    json_t *list = json_array(), *known = json_object(); /* known: the sets so far, by the text of their numbers */
+
+    for (int i = 0; i < s->n_collectives; i++) {
+        const struct tt_summary_collective *c = &s->collectives[i];
+        struct tt_text key = {0};
+
+        if (c->n_units == 0) /* a transfer between stages */
+            continue;
+        for (int u = 0; u < c->n_units; u++)
+            tt_text_add(&key, "%d ", c->units[u]);
+        if (!json_object_get(known, key.text)) {
+            json_t *names = unit_names(s->program->layout, c->units, c->n_units);
+
+            (void)json_object_set_new(known, key.text, json_true());
+            (void)json_array_append_new(
+                list, json_pack("{s:o, s:I}", "units", names, "shard_bytes", (json_int_t)c->shard_bytes));
+        }
+        tt_text_release(&key);
+    }
+    json_decref(known);
+    return list;
+}
+
+static json_t *collectives(const struct tt_plan_view *v)
+{
+    const struct tt_summary *s = &v->summary;
+    const struct tt_layout *l = s->program->layout;
+    json_t *list = json_array();
+
+    for (int i = 0; i < s->n_collectives; i++) {
+        const struct tt_summary_collective *c = &s->collectives[i];
+
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:o, s:I, s:I, s:I, s:o}", "op", tt_purpose_row(c->purpose)->name, "units",
+                            unit_names(l, c->units, c->n_units), "count", (json_int_t)c->count, "shard_bytes",
+                            (json_int_t)c->shard_bytes, "payload_bytes", (json_int_t)c->payload_bytes, "predicted_s",
+                            tt_json_number(tt_cost_transfer_sec(&v->machine, s->program, c->first))));
+    }
+    return list;
+}
+
+static json_t *memory(const struct tt_plan_view *v)
+{
+    const struct tt_engine_memory *m = &v->summary.memory;
+    struct tt_text peak = {0};
+    json_t *o, *timeline = json_array();
+
+    tt_plan_peak_text(v, &peak);
+    for (int i = 0; i < v->summary.program->n_instrs; i++)
+        (void)json_array_append_new(timeline, json_integer(tt_summary_live_bytes(&v->summary, i)));
+    o = json_pack("{s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:o}", "peak_bytes", (json_int_t)m->total, "peak_instruction",
+                  peak.text, "by_kind", tt_summary_by_kind(m), "state_bytes", (json_int_t)m->state, "constant_bytes",
+                  (json_int_t)m->constants, "sample_bytes", (json_int_t)m->samples, "step_bytes", (json_int_t)m->step,
+                  "timeline", timeline);
+    tt_text_release(&peak);
+    return o;
+}
+
+static json_t *instructions(const struct tt_plan_view *v)
+{
+    const struct tt_program *p = v->summary.program;
+    json_t *list = json_array();
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        struct tt_text text = {0};
+
+        tt_instr_text(p, i, &text);
+        (void)json_array_append_new(list, json_string(text.text));
+        tt_text_release(&text);
+    }
+    return list;
+}
+
+static json_t *predicted(const struct tt_plan_view *v)
+{
+    json_t *most = v->all.routed_most ? tt_json_number(v->all.step_most_sec) : NULL;
+
+    return json_pack("{s:o*, s:o, s:o, s:o, s:o, s:o*}", "step_most_s", most, "step_s", tt_json_number(v->all.step_sec),
+                     "compute_s", tt_json_number(v->time.compute_sec), "comm_s", tt_json_number(v->time.transfer_sec),
+                     "exposed_s", tt_json_number(v->time.exposed_sec), "machine", json_string(v->machine.name));
+}
+
+static json_t *model(const struct tt_plan_view *v)
+{
+    return json_pack("{s:s, s:s, s:I, s:I}", "name", v->job.model->row->name, "flavor", v->job.model->flavor,
+                     "parameters", (json_int_t)tt_model_n_elements(v->job.model), "active_parameters",
+                     (json_int_t)tt_model_n_active(v->job.model));
+}
+
+static json_t *mesh(const struct tt_plan_view *v)
+{
+    const int *size = v->job.mesh.size;
+
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", v->job.mesh.n_ranks, "rank", v->rank, "pp",
+                     size[TT_MESH_PP], "dp_replicate", size[TT_MESH_DP_REPLICATE], "dp_shard", size[TT_MESH_DP_SHARD],
+                     "cp", size[TT_MESH_CP], "tp", size[TT_MESH_TP], "ep", size[TT_MESH_EP]);
+}
+
+/* null without a pipeline */
+static json_t *pipeline(const struct tt_plan_view *v)
+{
+    const struct tt_pipeline *p = v->job.pipeline;
+    json_t *stages;
+
+    if (!p)
+        return json_null();
+    stages = json_array();
+    for (int s = 0; s < p->n_stages; s++)
+        (void)json_array_append_new(stages, json_integer(p->rank_of_stage[s]));
+    return json_pack("{s:s, s:i, s:i, s:o, s:i, s:I, s:i, s:I, s:I, s:o, s:o}", "schedule", p->schedule->name, "ranks",
+                     p->ranks, "microbatches", p->microbatches, "rank_of_stage", stages, "largest_rank", v->all.rank,
+                     "largest_peak_bytes", (json_int_t)v->all.memory.total, "largest_sender", v->all.sender,
+                     "largest_payload_bytes", (json_int_t)v->all.payload_bytes, "payload_bytes_all",
+                     (json_int_t)v->all.payload_sum, "run_s", tt_json_number(v->all.run.makespan), "bubble_share",
+                     tt_json_number(v->all.run.bubble_share));
+}
+
+static json_t *traffic(const struct tt_plan_view *v)
+{
+    const struct tt_summary *s = &v->summary;
+
+    json_t *o = json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "units", units(v), "buckets", buckets(v),
+                          "collectives", collectives(v), "gathers", (json_int_t)tt_summary_count(s, TT_ALL_GATHER),
+                          "reduces", (json_int_t)tt_summary_count(s, TT_REDUCE_SCATTER), "all_reduces",
+                          (json_int_t)tt_summary_count(s, TT_ALL_SUM), "payload_bytes_per_step",
+                          (json_int_t)tt_program_payload(s->program));
+    int64_t most, routed = tt_program_routed_bytes(s->program, &most);
+
+    if (most)
+        (void)json_object_update_new(o, json_pack("{s:I, s:I}", "expert_bytes_per_step", (json_int_t)routed,
+                                                  "most_expert_bytes_per_step", (json_int_t)most));
+    return o;
+}
+
+/* The plan as JSON, with the keys that titan-plan(1) lists; json_decref. */
+static json_t *plan_json(const struct tt_plan_view *v)
+{
+    struct tt_text policies = {0};
+    json_t *o;
+
+    tt_job_policies_text(v->cfg, &policies);
+    o = json_pack("{s:s, s:i, s:o, s:o, s:o, s:o*, s:I, s:I, s:i}", "type", "plan", "schema", 1, "model", model(v),
+                  "mesh", mesh(v), "pipeline", pipeline(v), "policies", json_string(policies.text), "microbatches",
+                  (json_int_t)v->job.microbatches, "global_batch_size", (json_int_t)v->job.global_batch, "threads",
+                  v->job.engine.threads);
+    if (v->job.sync_why)
+        (void)json_object_set_new(o, "gradient_sync_choice", tt_json_string(v->job.sync_why));
+    (void)json_object_update_new(o, traffic(v));
+    (void)json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:o*}", "memory", memory(v), "predicted",
+                                              predicted(v), "checkpoint", tt_plan_checkpoint_json(v), "n_instructions",
+                                              v->summary.program->n_instrs, "instructions",
+                                              v->instructions ? instructions(v) : NULL));
+    tt_text_release(&policies);
+    return o;
+}
 
 static const struct tt_option options[] = {
     TT_OPTION_CONFIG,
@@ -64,7 +262,7 @@ static int plan(const struct tt_args *args)
     if (tt_args_last(args, "svg"))
         TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));
     if (tt_args_has(args, "json"))
-        rc = tt_cli_print_json(tt_plan_json(&view));
+        rc = tt_cli_print_json(plan_json(&view));
     else
         tt_plan_print(&view);
 out:
