@@ -15,12 +15,6 @@ const char *tt_ckpt_group_name(enum tt_ckpt_group group)
     return names[group];
 }
 
-struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n)
-{
-    *ret_n = group == TT_CKPT_MODEL ? state->n_model : state->n_optim;
-    return group == TT_CKPT_MODEL ? state->model : state->optim;
-}
-
 const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i)
 {
     return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];

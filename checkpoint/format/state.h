@@ -60,9 +60,6 @@ struct tt_ckpt_asset {
     size_t size;
 };
 
-/** The chunks of a group, and their number. */
-struct tt_ckpt_chunk *tt_ckpt_state_group(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n);
-
 /** Tensor i of a state; the model's tensors come first, then the optimizer's. */
 const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i);
 

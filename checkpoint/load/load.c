@@ -129,11 +129,18 @@ static int check_optimizer(const struct tt_source *source, const struct tt_ckpt_
     return 0;
 }
 
+/* The chunks of a group, and their number. */
+static struct tt_ckpt_chunk *group_of(const struct tt_ckpt_state *state, enum tt_ckpt_group group, int *ret_n)
+{
+    *ret_n = group == TT_CKPT_MODEL ? state->n_model : state->n_optim;
+    return group == TT_CKPT_MODEL ? state->model : state->optim;
+}
+
 /* Whether a checkpoint lacks all optional tensors of a group. */
 static bool lacks_optional(const struct tt_source *source, const struct tt_ckpt_state *state, enum tt_ckpt_group group)
 {
     int n = 0;
-    const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, group, &n);
+    const struct tt_ckpt_chunk *c = group_of(state, group, &n);
 
     for (int i = 0; i < n; i++)
         if (c[i].optional && tt_manifest_find(&source->manifest, group, c[i].name))
@@ -197,7 +204,7 @@ static int check_fit(const struct tt_source *source, const struct tt_ckpt_state 
         return rc;
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0, matched = 0;
-        const struct tt_ckpt_chunk *c = tt_ckpt_state_group(state, (enum tt_ckpt_group)group, &n);
+        const struct tt_ckpt_chunk *c = group_of(state, (enum tt_ckpt_group)group, &n);
 
         if (group == TT_CKPT_OPTIM && (skip & TT_SKIP_OPTIMIZER))
             continue;
@@ -401,7 +408,7 @@ static int read_all(void *arg)
 
     for (int group = 0; group < TT_CKPT_GROUPS; group++) {
         int n = 0;
-        const struct tt_ckpt_chunk *c = tt_ckpt_state_group(r->attempt->state, (enum tt_ckpt_group)group, &n);
+        const struct tt_ckpt_chunk *c = group_of(r->attempt->state, (enum tt_ckpt_group)group, &n);
 
         if (group == TT_CKPT_OPTIM && (r->attempt->skip & TT_SKIP_OPTIMIZER))
             continue;
