@@ -424,6 +424,48 @@ out:
     return rc;
 }
 
+struct opening {
+    const char *path;
+    enum tt_path_kind kind;
+    struct tt_source **source;
+};
+
+static int open_source(void *arg)
+{
+    const struct opening *o = arg;
+
+    return tt_source_open(o->path, o->kind, o->source);
+}
+
+/* tt_source_open on all ranks (collective): rank 0 reads the manifest or the headers and checks the files; the other
+ * ranks receive the manifest. */
+static int open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
+{
+    struct tt_source *source = NULL;
+    int64_t is_folder = 0;
+    int rc = 0;
+
+    TT_TRY(tt_patience_work(comm, comm->rank == 0, open_source, &(struct opening){path, kind, &source}));
+    if (comm->rank == 0) {
+        is_folder = source->is_folder;
+    } else {
+        source = tt_calloc(1, sizeof *source);
+        source->path = tt_strdup(path);
+        source->kind = kind;
+    }
+    TT_TRY(tt_comm_broadcast(comm, &is_folder, sizeof is_folder, 0));
+    TT_TRY(tt_manifest_share(comm, &source->manifest));
+    if (comm->rank != 0) { /* only rank 0 has open files so far */
+        source->is_folder = is_folder != 0;
+        source->open = tt_calloc((size_t)source->manifest.n_files, sizeof *source->open);
+    }
+    *ret_source = source;
+    source = NULL;
+out:
+    tt_source_free(source);
+    return rc;
+}
+
 /* Loads one checkpoint (collective). After a failure, ret_damaged says whether the checkpoint is damaged, so that an
  * older one may be tried. Sets attempt->skip to what was left out. */
 static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind kind, struct attempt *attempt,
@@ -435,7 +477,7 @@ static int load_one(struct tt_comm *comm, const char *path, enum tt_path_kind ki
     int rc = 0;
 
     *ret_damaged = true;
-    TT_TRY(tt_source_open_shared(comm, path, kind, &source));
+    TT_TRY(open_shared(comm, path, kind, &source));
     if (kind == TT_PATH_PLAIN)
         attempt->skip |= TT_SKIP_OPTIMIZER;
     *ret_damaged = false;

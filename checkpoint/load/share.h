@@ -29,11 +29,4 @@ int tt_manifest_unpack(const char *bytes, size_t size, struct tt_manifest *ret_m
 int tt_parts_share(struct tt_comm *comm, const struct tt_mesh *mesh, const struct tt_ckpt_state *state,
                    bool model_only) TT_MUST_CHECK;
 
-/**
- * tt_source_open on all ranks (collective): rank 0 reads the manifest or the headers and checks the files; the other
- * ranks receive the manifest.
- */
-int tt_source_open_shared(struct tt_comm *comm, const char *path, enum tt_path_kind kind,
-                          struct tt_source **ret_source) TT_MUST_CHECK;
-
 #endif
