@@ -14,6 +14,7 @@
 #include "checkpoint/export/internal.h"
 #include "checkpoint/format/cast.h"
 #include "checkpoint/format/digest.h"
+#include "checkpoint/format/gguf.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/read/source.h"
@@ -474,6 +475,23 @@ static bool any_name(const char *name)
     return true;
 }
 
+static const char *const run_keys[] = {"base", "config", "data", "step", "ntokens_seen", "run_id"};
+
+/* The text of the file, which the caller frees; NULL: the manifest's meta does not know the run. */
+static char *run_file_text(const json_t *meta)
+{
+    json_t *kept = json_object();
+    char *text = NULL;
+
+    for (size_t i = 0; i < sizeof run_keys / sizeof *run_keys; i++)
+        if (json_object_get(meta, run_keys[i]))
+            (void)json_object_set(kept, run_keys[i], json_object_get(meta, run_keys[i]));
+    if (json_object_size(json_object_get(kept, "config")) > 0) /* empty for a conversion */
+        text = tt_json_text(kept);
+    json_decref(kept);
+    return text;
+}
+
 /*
  * Writes the assets or, in a folder for PyTorch, a description of the model if the source has no assets. Beside
  * consolidated weights, also writes what is known about their run.
@@ -481,7 +499,7 @@ static bool any_name(const char *name)
 static int put_assets(struct tt_copying *c)
 {
     char *assets = tt_source_assets(c->source[0]);
-    char *run = c->format == TT_FORMAT_TITAN ? tt_run_file_text(c->source[0]->manifest.meta) : NULL;
+    char *run = c->format == TT_FORMAT_TITAN ? run_file_text(c->source[0]->manifest.meta) : NULL;
     int rc = 0;
 
     if (c->source[0]->kind == TT_PATH_STEP)
@@ -637,6 +655,22 @@ out:
     return rc;
 }
 
+/* Whether a tensor has the name of a matrix of an adapter, titan's or PEFT's. */
+static bool is_adapter_name(const char *name)
+{
+    static const char *const ends[] = {".lora_a.weight", ".lora_b.weight", ".lora_A.weight",
+                                       ".lora_B.weight", ".lora_m.weight", ".lora_magnitude_vector"};
+    size_t size = strlen(name);
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t n = strlen(ends[i]);
+
+        if (size > n && strcmp(name + size - n, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The mean is that of the merged weights, as --format hf and gguf write them. */
 static int check_adapters(const struct tt_copying *c)
 {
@@ -644,7 +678,7 @@ static int check_adapters(const struct tt_copying *c)
         const struct tt_weights *of = &c->of[k];
 
         for (int i = 0; i < of->n; i++)
-            if (tt_lora_is_name(of->weight[i].name))
+            if (is_adapter_name(of->weight[i].name))
                 return tt_fail(TT_EDATA,
                                "'%s' has low-rank adapters, for instance '%s': averaging the two matrices of an "
                                "adapter would not average their product\n"
@@ -714,6 +748,52 @@ static void release(struct tt_copying *c)
     tt_free(c->of_file);
 }
 
+/* Whether titan wrote the file; false for a damaged one. If another program changed a file that titan wrote, the
+ * checksums do not match. */
+static int is_own(const char *path, bool *ret_own)
+{
+    const struct tt_gguf_value *crc = NULL;
+    struct tt_gguf file = {0};
+    int rc = tt_gguf_open(path, &file);
+
+    if (rc == 0)
+        rc = tt_gguf_checksums(&file, &crc);
+    *ret_own = rc == 0 && crc && tt_gguf_find(&file, "titan.model");
+    tt_gguf_release(&file);
+    return rc == TT_EDATA ? 0 : rc;
+}
+
+/* Checks that a GGUF file may be made: its name must end in .gguf, and it must not exist or, with `force`, be a file
+ * that titan wrote. Errors: TT_EUSAGE. */
+static int check_gguf_output(const char *path, bool force)
+{
+    struct tt_path_info info;
+    bool own = false;
+    int rc = 0;
+
+    TT_TRY(tt_path_look(path, &info));
+    if (info.kind == TT_FILE_FOLDER || !tt_gguf_is_path(path)) {
+        bool folder = info.kind == TT_FILE_FOLDER;
+
+        rc = tt_fail(TT_EUSAGE, "--format gguf writes one file, and '%s' %s\nhelp: name the file, such as %s%s", path,
+                     folder ? "is a folder" : "does not end in .gguf", path,
+                     !folder                   ? ".gguf"
+                     : tt_text_ends(path, "/") ? "model.gguf"
+                                               : "/model.gguf");
+        goto out;
+    }
+    if (info.kind == TT_FILE_NONE)
+        goto out;
+    if (info.kind == TT_FILE_REGULAR)
+        TT_TRY(is_own(path, &own));
+    if (!force)
+        rc = tt_fail(TT_EUSAGE, "'%s' exists\nhelp: %s", path, own ? "--force replaces it" : "choose another name");
+    else if (!own)
+        rc = tt_fail(TT_EUSAGE, "'%s' is not a GGUF file of titan's: --force will not replace it", path);
+out:
+    return rc;
+}
+
 static int copy(const struct tt_copy *copy, struct tt_copied *ret_copied)
 {
     size_t n = 1 + (size_t)copy->n_more;
@@ -730,7 +810,7 @@ static int copy(const struct tt_copy *copy, struct tt_copied *ret_copied)
 
     if (copy->convert)
         TT_TRY(choose_format(&c));
-    TT_TRY(gguf ? tt_gguf_check_output(copy->destination, copy->force) : check_output(copy->destination, copy->force));
+    TT_TRY(gguf ? check_gguf_output(copy->destination, copy->force) : check_output(copy->destination, copy->force));
     TT_TRY(open_all(&c));
     assign_files(&c);
     TT_TRY(gguf ? tt_copying_to_gguf(&c) : write_folder(&c));

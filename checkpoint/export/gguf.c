@@ -25,50 +25,6 @@ enum { QUANTIZATION_VERSION = 2 };
 
 /* --- the place --- */
 
-/* Whether titan wrote the file; false for a damaged one. If another program changed a file that titan wrote, the
- * checksums do not match. */
-static int is_own(const char *path, bool *ret_own)
-{
-    const struct tt_gguf_value *crc = NULL;
-    struct tt_gguf file = {0};
-    int rc = tt_gguf_open(path, &file);
-
-    if (rc == 0)
-        rc = tt_gguf_checksums(&file, &crc);
-    *ret_own = rc == 0 && crc && tt_gguf_find(&file, "titan.model");
-    tt_gguf_release(&file);
-    return rc == TT_EDATA ? 0 : rc;
-}
-
-int tt_gguf_check_output(const char *path, bool force)
-{
-    struct tt_path_info info;
-    bool own = false;
-    int rc = 0;
-
-    TT_TRY(tt_path_look(path, &info));
-    if (info.kind == TT_FILE_FOLDER || !tt_gguf_is_path(path)) {
-        bool folder = info.kind == TT_FILE_FOLDER;
-
-        rc = tt_fail(TT_EUSAGE, "--format gguf writes one file, and '%s' %s\nhelp: name the file, such as %s%s", path,
-                     folder ? "is a folder" : "does not end in .gguf", path,
-                     !folder                   ? ".gguf"
-                     : tt_text_ends(path, "/") ? "model.gguf"
-                                               : "/model.gguf");
-        goto out;
-    }
-    if (info.kind == TT_FILE_NONE)
-        goto out;
-    if (info.kind == TT_FILE_REGULAR)
-        TT_TRY(is_own(path, &own));
-    if (!force)
-        rc = tt_fail(TT_EUSAGE, "'%s' exists\nhelp: %s", path, own ? "--force replaces it" : "choose another name");
-    else if (!own)
-        rc = tt_fail(TT_EUSAGE, "'%s' is not a GGUF file of titan's: --force will not replace it", path);
-out:
-    return rc;
-}
-
 /* --- the types --- */
 
 static const struct tt_gguf_part *part_of(const struct tt_copying *c, int i)

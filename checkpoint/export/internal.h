@@ -58,12 +58,6 @@ int tt_copying_to_dcp(struct tt_copying *c) TT_MUST_CHECK;
  */
 int tt_copying_to_gguf(struct tt_copying *c) TT_MUST_CHECK;
 
-/**
- * Checks that a GGUF file may be made: its name must end in .gguf, and it must not exist or, with `force`, be a file
- * that titan wrote. Errors: TT_EUSAGE.
- */
-int tt_gguf_check_output(const char *path, bool force) TT_MUST_CHECK;
-
 /* hf.c: the small files beside the weights, without which transformers and titan cannot load them. */
 
 /**

@@ -136,9 +136,6 @@ char *tt_manifest_text(const struct tt_manifest *manifest);
  */
 #define TT_RUN_FILE "titan.json"
 
-/** The text of the file, which the caller frees; NULL: the manifest's meta does not know the run. */
-char *tt_run_file_text(const json_t *meta);
-
 /** Reads the file of a folder. ret_meta is NULL if there is none; TT_EDATA if it is damaged. */
 int tt_run_file_read(const char *folder, json_t **ret_meta) TT_MUST_CHECK;
 

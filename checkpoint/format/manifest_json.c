@@ -578,22 +578,6 @@ out:
 
 /* --- the file beside consolidated weights --- */
 
-static const char *const run_keys[] = {"base", "config", "data", "step", "ntokens_seen", "run_id"};
-
-char *tt_run_file_text(const json_t *meta)
-{
-    json_t *kept = json_object();
-    char *text = NULL;
-
-    for (size_t i = 0; i < sizeof run_keys / sizeof *run_keys; i++)
-        if (json_object_get(meta, run_keys[i]))
-            (void)json_object_set(kept, run_keys[i], json_object_get(meta, run_keys[i]));
-    if (json_object_size(json_object_get(kept, "config")) > 0) /* empty for a conversion */
-        text = tt_json_text(kept);
-    json_decref(kept);
-    return text;
-}
-
 int tt_run_file_read(const char *folder, json_t **ret_meta)
 {
     char *path = tt_format("%s/" TT_RUN_FILE, folder);

@@ -75,21 +75,6 @@ bool tt_lora_is_layer(const struct tt_param *param)
     return layer_of(param) != NULL;
 }
 
-bool tt_lora_is_name(const char *name)
-{
-    static const char *const ends[] = {".lora_a.weight", ".lora_b.weight", ".lora_A.weight",
-                                       ".lora_B.weight", ".lora_m.weight", ".lora_magnitude_vector"};
-    size_t size = strlen(name);
-
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        size_t n = strlen(ends[i]);
-
-        if (size > n && strcmp(name + size - n, ends[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* "<prefix><name without .weight>.<which>" */
 static char *name_of(const char *prefix, const char *name, const char *which)
 {

@@ -59,9 +59,6 @@ int tt_lora_add(struct tt_model *model) TT_MUST_CHECK;
 /** Whether a parameter is the weight of a layer that may have an adapter, and so may be packed. */
 bool tt_lora_is_layer(const struct tt_param *param);
 
-/** Whether a tensor has the name of a matrix of an adapter, titan's or PEFT's. */
-bool tt_lora_is_name(const char *name);
-
 /** The factor of the product of A and B. */
 static inline double tt_lora_scale(const struct tt_lora *lora)
 {
