@@ -2,13 +2,18 @@
  *
  * titan plot RUN...: curves of runs, on the terminal or in files; once, or for the lifetime of a run.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <spawn.h>
 
 #include "cli/cli.h"
 #include "cli/run/page.h"
@@ -276,6 +281,32 @@ static bool is_utf8(void)
     return false;
 }
 
+/* Sets *value to the number in an environment variable or, without one, to the terminal's number. Does not change
+ * *value if the number is too small. */
+static void take_size(const char *variable, int terminal, int least, int *value)
+{
+    const char *text = getenv(variable); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
+    long told = text ? strtol(text, NULL, 10) : 0;
+
+    if (told >= least && told <= 10000)
+        *value = (int)told;
+    else if (terminal >= least)
+        *value = terminal;
+}
+
+/* Sets columns and lines to the size of the terminal fd; the variables COLUMNS and LINES take precedence. A size that
+ * is unknown or below 20 columns or 5 lines leaves its argument unchanged. */
+static void screen_size(int fd, int *columns, int *lines)
+{
+    enum { LEAST = 20, LEAST_LINES = 5 };
+    struct winsize size = {0};
+
+    if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) < 0)
+        size = (struct winsize){0};
+    take_size("COLUMNS", size.ws_col, LEAST, columns);
+    take_size("LINES", size.ws_row, LEAST_LINES, lines);
+}
+
 static void print(const struct tt_chart *chart, bool ascii)
 {
     const char *no_color = getenv("NO_COLOR"); // NOLINT(concurrency-mt-unsafe): one thread
@@ -285,13 +316,57 @@ static void print(const struct tt_chart *chart, bool ascii)
                                      .color = isatty(STDOUT_FILENO) == 1 && !(no_color && no_color[0])};
     struct tt_text text = {0};
 
-    tt_screen_size(STDOUT_FILENO, &screen.columns, &screen.lines);
+    screen_size(STDOUT_FILENO, &screen.columns, &screen.lines);
     tt_chart_draw_text(chart, &screen, &text);
     (void)fputs(text.text, stdout);
     tt_text_release(&text);
 }
 
 /* --- files --- */
+
+static int convert(const char *svg, const char *png)
+{
+    const char *argv[] = {"rsvg-convert", "-o", png, svg, NULL};
+    pid_t pid;
+    int status = 0, error = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)(uintptr_t)argv, environ);
+
+    if (error == ENOENT)
+        return tt_fail(TT_EUSAGE, "--png needs rsvg-convert, which is not in PATH\nhelp: install it (Debian: "
+                                  "librsvg2-bin; Fedora: librsvg2-tools), or use --svg, which browsers show");
+    if (error)
+        return tt_fail(TT_EIO, "cannot run rsvg-convert: %s", strerror(error));
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return tt_fail(TT_EIO, "cannot wait for rsvg-convert: %s", strerror(errno));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : tt_fail(TT_EIO, "rsvg-convert failed");
+}
+
+/* Converts an SVG picture to PNG with rsvg-convert. TT_EUSAGE if rsvg-convert is not installed. */
+static int convert_to_png(const struct tt_text *svg, const char *path)
+{
+    char *from = NULL, *to = NULL;
+    int from_fd = -1, to_fd = -1, rc = 0;
+
+    tt_file_sweep_beside(path);
+    TT_TRY(tt_file_temporary(path, &from, &from_fd));
+    TT_TRY(tt_file_temporary(path, &to, &to_fd));
+    TT_TRY(tt_file_pwrite(from_fd, from, svg->text, svg->size, 0, NULL));
+    TT_TRY(convert(from, to));
+    if (rename(to, path) < 0)
+        rc = tt_path_fail("rename", to, errno);
+out:
+    if (from_fd >= 0)
+        (void)close(from_fd);
+    if (to_fd >= 0)
+        (void)close(to_fd);
+    if (from)
+        (void)unlink(from);
+    if (to && rc < 0)
+        (void)unlink(to);
+    tt_free(from);
+    tt_free(to);
+    return rc;
+}
 
 static int write_pictures(const struct plot *p, const struct tt_chart *chart)
 {
@@ -305,7 +380,7 @@ static int write_pictures(const struct plot *p, const struct tt_chart *chart)
     if (svg)
         TT_TRY(tt_file_replace(svg, picture.text, picture.size));
     if (png)
-        rc = tt_chart_png(&picture, png);
+        rc = convert_to_png(&picture, png);
 out:
     tt_text_release(&picture);
     return rc;

@@ -133,30 +133,6 @@ int tt_screen_columns(int fd)
                                           : columns_of_terminal(fd);
 }
 
-/* Sets *value to the number in an environment variable or, without one, to the terminal's number. Does not change
- * *value if the number is too small. */
-static void take_size(const char *variable, int terminal, int least, int *value)
-{
-    const char *text = getenv(variable); // NOLINT(concurrency-mt-unsafe): nobody sets it meanwhile
-    long told = text ? strtol(text, NULL, 10) : 0;
-
-    if (told >= least && told <= 10000)
-        *value = (int)told;
-    else if (terminal >= least)
-        *value = terminal;
-}
-
-void tt_screen_size(int fd, int *columns, int *lines)
-{
-    enum { LEAST = 20, LEAST_LINES = 5 };
-    struct winsize size = {0};
-
-    if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) < 0)
-        size = (struct winsize){0};
-    take_size("COLUMNS", size.ws_col, LEAST, columns);
-    take_size("LINES", size.ws_row, LEAST_LINES, lines);
-}
-
 void tt_screen_pass_on(void)
 {
     char columns[32];

@@ -21,12 +21,6 @@
  */
 int tt_screen_columns(int fd);
 
-/**
- * Sets columns and lines to the size of the terminal fd; the variables COLUMNS and LINES take precedence. A size that
- * is unknown or below 20 columns or 5 lines leaves its argument unchanged.
- */
-void tt_screen_size(int fd, int *columns, int *lines);
-
 /** Sets TITAN_COLUMNS to the result of tt_screen_columns, for processes that are started from now on. */
 void tt_screen_pass_on(void);
 

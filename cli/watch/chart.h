@@ -85,7 +85,4 @@ extern const size_t tt_chart_page_text_size;
 /** The colour of a run in pictures. */
 const char *tt_chart_color(int run);
 
-/** Converts an SVG picture to PNG with rsvg-convert. TT_EUSAGE if rsvg-convert is not installed. */
-int tt_chart_png(const struct tt_text *svg, const char *path) TT_MUST_CHECK;
-
 #endif
