@@ -2,6 +2,8 @@
  *
  * `titan estimate --backtest`: predictions for measured runs of clusters, and their errors.
  */
+#include "estimate/backtest/backtest.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -239,6 +241,26 @@ static json_t *to_json(const struct tt_backtest *t)
 
 /* --- the command --- */
 
+/* The share of the rows of a back-test whose measured time is in the interval from `evidence`. is_own: the rows are
+ * part of the evidence, and each is predicted, and its interval made, without its own table. NaN: no row counts. */
+static double held_score(const struct tt_backtest *evidence, const struct tt_backtest *test, bool is_own)
+{
+    int n = 0, held = 0;
+
+    for (int i = 0; i < test->n; i++) {
+        const struct tt_cluster_run *run = &test->run[i];
+        double error = is_own ? test->row[i].outside : test->row[i].error;
+        struct tt_cluster_interval in;
+
+        if (isnan(error) || run->layout_of_sweep)
+            continue;
+        tt_cluster_interval(evidence, &run->job, is_own ? run->id : NULL, &in);
+        n++;
+        held += 1 / (1 + error) >= in.low && 1 / (1 + error) <= in.high;
+    }
+    return n ? (double)held / n : NAN;
+}
+
 /* Counts the rows within the intervals from the built-in runs; is_own: the rows are these runs. */
 static int hold(struct tt_backtest *test, bool is_own)
 {
@@ -246,7 +268,7 @@ static int hold(struct tt_backtest *test, bool is_own)
     int rc = 0;
 
     TT_TRY(tt_backtest_evidence_load(&evidence));
-    test->held = tt_backtest_held(&evidence.test, test, is_own);
+    test->held = held_score(&evidence.test, test, is_own);
 out:
     tt_backtest_evidence_release(&evidence);
     return rc;

@@ -304,24 +304,6 @@ void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_clu
     ret->high = exp(width);
 }
 
-double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test, bool is_own)
-{
-    int n = 0, held = 0;
-
-    for (int i = 0; i < test->n; i++) {
-        const struct tt_cluster_run *run = &test->run[i];
-        double error = is_own ? test->row[i].outside : test->row[i].error;
-        struct tt_cluster_interval in;
-
-        if (isnan(error) || run->layout_of_sweep)
-            continue;
-        tt_cluster_interval(evidence, &run->job, is_own ? run->id : NULL, &in);
-        n++;
-        held += 1 / (1 + error) >= in.low && 1 / (1 + error) <= in.high;
-    }
-    return n ? (double)held / n : NAN;
-}
-
 int tt_backtest_evidence_load(struct tt_backtest_evidence *ret_evidence)
 {
     static const char *const where[] = {"the built-in table of runs", "the built-in table of runs with experts"};

@@ -127,10 +127,6 @@ struct tt_cluster_interval {
 void tt_cluster_interval(const struct tt_backtest *evidence, const struct tt_cluster_job *job, const char *without,
                          struct tt_cluster_interval *ret);
 
-/** The share of the rows of a back-test whose measured time is in the interval from `evidence`. is_own: the rows are
- * part of the evidence, and each is predicted, and its interval made, without its own table. NaN: no row counts. */
-double tt_backtest_held(const struct tt_backtest *evidence, const struct tt_backtest *test, bool is_own);
-
 /** Scores n tables, which must outlive the result; the caller releases it. */
 int tt_backtest_score(const struct tt_csv *tables, const char *const *where, int n,
                       struct tt_backtest *ret_test) TT_MUST_CHECK;
