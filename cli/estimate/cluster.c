@@ -555,6 +555,27 @@ static struct tt_cluster_question question_of(const struct command *c)
     return (struct tt_cluster_question){.args = c->args, .in = &c->in, .test = &c->evidence.test, .usable = c->usable};
 }
 
+/* Adds the members that only answers have to the JSON of a view. */
+static json_t *answer_json(const struct tt_cluster_answer *a)
+{
+    json_t *o = tt_cluster_json(&a->view), *remedies = json_array();
+    struct tt_text verdict = {0};
+
+    tt_cluster_answer_verdict(a, &verdict);
+    for (int i = 0; i < a->n_remedies; i++)
+        (void)json_array_append_new(remedies, json_pack("{s:s, s:f, s:f, s:f}", "remedy", a->remedy[i].text, "devices",
+                                                        tt_cluster_devices(&a->remedy[i].layout.job), "memory_bytes",
+                                                        a->remedy[i].layout.memory.total, "tokens_per_s_per_device",
+                                                        a->remedy[i].layout.tokens_per_sec));
+    (void)json_object_update_new(
+        o,
+        json_pack("{s:o, s:b, s:o, s:o}", "verdict", tt_json_string(verdict.text), "layout_searched", a->is_pick,
+                  "remedies", remedies, "dollars",
+                  a->in->typed.price > 0 ? json_real(a->view.course.device_hours * a->in->typed.price) : json_null()));
+    tt_text_release(&verdict);
+    return o;
+}
+
 /* Answers a question as a person types it, for a number of devices or, if that is 0, for the number that the job
  * needs. */
 static int answer(struct command *c, int devices)
@@ -576,7 +597,7 @@ static int answer(struct command *c, int devices)
     if (tt_args_has(c->args, "emit"))
         rc = emit(c, &a.view.layout);
     else if (c->list)
-        (void)json_array_append_new(c->list, tt_cluster_answer_json(&a));
+        (void)json_array_append_new(c->list, answer_json(&a));
     else
         tt_cluster_answer_print(&a);
 out:

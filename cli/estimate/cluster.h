@@ -46,9 +46,6 @@ int tt_cluster_answer_scale(const struct tt_cluster_question *question, int devi
 /** The screen of an answer. */
 void tt_cluster_answer_print(const struct tt_cluster_answer *answer);
 
-/** Adds the members that only answers have to the JSON of a view. */
-json_t *tt_cluster_answer_json(const struct tt_cluster_answer *answer);
-
 /** The words of the first line, without its end. */
 void tt_cluster_answer_verdict(const struct tt_cluster_answer *answer, struct tt_text *out);
 
