@@ -13,6 +13,8 @@
 #include "core/program/instr/instr.h"
 #include "parallel/comm/collectives.h"
 #include "trainer/job/job.h"
+#include "trainer/job/summary.h"
+#include "trainer/job/tensors.h"
 
 /* A planned rank as JSON. titan-plan(1) lists the keys; they must not change. */
 
@@ -188,6 +190,57 @@ static json_t *traffic(const struct tt_plan_view *v)
     return o;
 }
 
+static json_t *writers_json(const struct tt_ckpt_preview *p)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < p->n;) {
+        json_t *files = json_array();
+        int64_t bytes = 0;
+        int rank = p->file[i].writer;
+
+        for (; i < p->n && p->file[i].writer == rank; i++) {
+            char *path = tt_ckpt_shard_path(p->file[i].group, rank);
+
+            bytes += p->file[i].bytes;
+            (void)json_array_append_new(files, json_pack("{s:s, s:i, s:I}", "path", path, "tensors", p->file[i].tensors,
+                                                         "bytes", (json_int_t)p->file[i].bytes));
+            tt_free(path);
+        }
+        (void)json_array_append_new(
+            list, json_pack("{s:i, s:I, s:o}", "rank", rank, "bytes", (json_int_t)bytes, "files", files));
+    }
+    return list;
+}
+
+static json_t *save_json(const struct tt_plan_save *save)
+{
+    json_t *policies = json_array();
+
+    for (int i = 0; i < save->n; i++) {
+        const struct tt_ckpt_policy *policy = save->policies[i].policy;
+        const struct tt_ckpt_preview *p = &save->policies[i].preview;
+
+        (void)json_array_append_new(policies,
+                                    json_pack("{s:s, s:s?, s:b, s:i, s:i, s:I, s:I, s:o}", "save_policy", policy->name,
+                                              "filter", policy->filter, "configured", policy == save->configured,
+                                              "writers", p->writers, "files", p->n, "bytes", (json_int_t)p->bytes,
+                                              "most_bytes", (json_int_t)p->most_bytes, "per_writer", writers_json(p)));
+    }
+    return json_pack("{s:o, s:b, s:o}", "step", save->is_open ? json_null() : json_integer(save->step), "model_only",
+                     save->model_only, "policies", policies);
+}
+
+static json_t *checkpoint_json(const struct tt_plan_view *v)
+{
+    json_t *json = save_json(&v->save);
+
+    (void)json_object_update_new(json, json_pack("{s:b, s:o?}", "enabled",
+                                                 v->cfg->checkpoint.enable && !v->cfg->checkpoint.load_only, "last",
+                                                 v->last_save.n ? save_json(&v->last_save) : NULL));
+    return json;
+}
+
 /* The plan as JSON, with the keys that titan-plan(1) lists; json_decref. */
 static json_t *plan_json(const struct tt_plan_view *v)
 {
@@ -203,7 +256,7 @@ static json_t *plan_json(const struct tt_plan_view *v)
         (void)json_object_set_new(o, "gradient_sync_choice", tt_json_string(v->job.sync_why));
     (void)json_object_update_new(o, traffic(v));
     (void)json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:i, s:o*}", "memory", memory(v), "predicted",
-                                              predicted(v), "checkpoint", tt_plan_checkpoint_json(v), "n_instructions",
+                                              predicted(v), "checkpoint", checkpoint_json(v), "n_instructions",
                                               v->summary.program->n_instrs, "instructions",
                                               v->instructions ? instructions(v) : NULL));
     tt_text_release(&policies);
@@ -226,6 +279,163 @@ static const char usage[] =
     "usage: titan plan [--config FILE]... --ranks N [--rank R] [--section.key=value]...\n\n"
     "Shows the training step of one rank of a job: units, collectives, memory, predicted time. Starts\n"
     "no ranks. Without --config: the built-in quick run.\n\n";
+
+static int make(const struct tt_plan_view *v, bool last, struct tt_plan_save *save)
+{
+    const struct tt_config *cfg = v->cfg;
+    struct tt_job_tensors tensors = {0};
+    struct tt_ckpt_state state;
+    bool is_open = cfg->training.epochs != TT_NULL_INT; /* the steps are counted when the data is open */
+    int64_t interval = cfg->checkpoint.interval, steps = cfg->training.steps;
+    int rc = 0;
+
+    tt_job_tensors_init(&v->job.engine, NULL, &tensors);
+    state = tensors.state;
+    /* step of the first regular save, or of the last one; file headers contain this number */
+    save->step = !is_open && (last || interval > steps) ? steps : interval;
+    save->model_only = last;
+    save->is_open = last && is_open;
+    if (last)
+        state.n_optim = 0;
+    for (int i = 0; i < state.n_model && last; i++)
+        state.model[i].dtype = tt_job_export_dtype(cfg);
+    TT_TRY(tt_job_policy(cfg, &save->configured));
+    for (int i = 0; tt_ckpt_policy_row(i); i++) {
+        struct tt_plan_policy policy = {tt_ckpt_policy_row(i), {0}};
+
+        if (!v->checkpoint && policy.policy != save->configured)
+            continue;
+        TT_TRY(tt_ckpt_preview_make(&state, &v->job.mesh, policy.policy, save->step, &policy.preview));
+        TT_PUSH(save->policies, save->n, save->cap) = policy;
+    }
+out:
+    tt_job_tensors_release(&tensors);
+    return rc;
+}
+
+/* The files of saves (checkpoint.c): fill them in, print them on stdout, return them as JSON. */
+static int make_checkpoint(struct tt_plan_view *v)
+{
+    int rc = 0;
+
+    TT_TRY(make(v, false, &v->save));
+    if (v->cfg->checkpoint.last_save_model_only)
+        TT_TRY(make(v, true, &v->last_save));
+out:
+    return rc;
+}
+
+static void release(struct tt_plan_save *save)
+{
+    for (int i = 0; i < save->n; i++)
+        tt_ckpt_preview_release(&save->policies[i].preview);
+    tt_free(save->policies);
+    *save = (struct tt_plan_save){0};
+}
+
+static void release_checkpoint(struct tt_plan_view *v)
+{
+    release(&v->save);
+    release(&v->last_save);
+}
+
+/* The row of an instruction, found in the chain of rows with the same first unit; TT_NONE if there is none yet. Rows
+ * without units are told apart by their stages and, for the same purpose, by their bytes. */
+static int find_row(const struct tt_summary *s, const int *chain, int head, const struct tt_instr *instr)
+{
+    const struct tt_bucket of = tt_instr_units(s->program->buckets, instr);
+
+    for (int r = head; r != TT_NONE; r = chain[r]) {
+        const struct tt_summary_collective *row = &s->collectives[r];
+
+        if (row->purpose == instr->purpose && row->n_units == of.n &&
+            row->shard_bytes == instr->collective.shard_bytes && s->program->instrs[row->first].stage == instr->stage &&
+            (of.n == 0 || memcmp(row->units, of.units, (size_t)of.n * sizeof *of.units) == 0))
+            return r;
+    }
+    return TT_NONE;
+}
+
+static void add_collective(struct tt_summary *s, int *head, int **chain, int *cap_chain, int i)
+{
+    const struct tt_instr *instr = &s->program->instrs[i];
+    struct tt_summary_total *total = &s->totals[instr->purpose];
+    int row, n_chain = s->n_collectives;
+    const struct tt_bucket of = tt_instr_units(s->program->buckets, instr);
+    int *start = &head[of.n ? of.units[0] : s->program->layout->n_units];
+
+    row = find_row(s, *chain, *start, instr);
+    if (row == TT_NONE) {
+        row = s->n_collectives;
+        TT_PUSH(s->collectives, s->n_collectives, s->cap_collectives) =
+            (struct tt_summary_collective){.purpose = instr->purpose,
+                                           .units = of.units,
+                                           .n_units = of.n,
+                                           .first = i,
+                                           .shard_bytes = instr->collective.shard_bytes,
+                                           .payload_bytes = tt_instr_payload(instr)};
+        TT_PUSH(*chain, n_chain, *cap_chain) = *start;
+        *start = row;
+    }
+    s->collectives[row].count++;
+    total->count++;
+    total->shard_bytes += s->collectives[row].shard_bytes;
+    total->payload_bytes += s->collectives[row].payload_bytes;
+}
+
+static void find_collectives(struct tt_summary *s)
+{
+    int n_units = s->program->layout->n_units, cap_chain = 0;
+    /* chain: of rows with the same first unit; the last head is for rows without units (transfers of stages) */
+    int *head = tt_calloc((size_t)n_units + 1, sizeof *head), *chain = NULL;
+
+    for (int u = 0; u <= n_units; u++)
+        head[u] = TT_NONE;
+    for (int i = 0; i < s->program->n_instrs; i++)
+        if (tt_instr_row(&s->program->instrs[i])->begins)
+            add_collective(s, head, &chain, &cap_chain, i);
+    tt_free(head);
+    tt_free(chain);
+}
+
+static void find_live(struct tt_summary *s)
+{
+    const struct tt_program *p = s->program;
+
+    s->live = tt_calloc((size_t)p->n_instrs + 1, sizeof *s->live);
+    for (int b = 0; b < p->n_buffers; b++) {
+        const struct tt_buffer *buffer = &p->buffers[b];
+
+        if (buffer->root != b || buffer->kind == TT_MEMORY_PARAM || buffer->kind == TT_MEMORY_CONST)
+            continue;
+        s->live[buffer->first][buffer->kind] += buffer->bytes;
+        s->live[buffer->last + 1][buffer->kind] -= buffer->bytes;
+    }
+    for (int i = 1; i < p->n_instrs; i++)
+        for (int k = 0; k < TT_MEMORY_KINDS; k++)
+            s->live[i][k] += s->live[i - 1][k];
+    for (int i = 0; i < p->n_instrs; i++) {
+        s->live[i][TT_MEMORY_PARAM] = s->memory.by_kind[TT_MEMORY_PARAM];
+        s->live[i][TT_MEMORY_OPTIMIZER] = s->memory.by_kind[TT_MEMORY_OPTIMIZER];
+        s->live[i][TT_MEMORY_CONST] = s->memory.by_kind[TT_MEMORY_CONST];
+        s->live[i][TT_MEMORY_INPUT] += s->memory.samples;
+    }
+}
+
+/* The program must outlive the summary; release when done. */
+static void init_summary(const struct tt_engine *engine, struct tt_summary *ret_summary)
+{
+    *ret_summary = (struct tt_summary){.program = tt_engine_program(engine), .memory = tt_engine_memory(engine)};
+    find_collectives(ret_summary);
+    find_live(ret_summary);
+}
+
+static void release_summary(struct tt_summary *s)
+{
+    tt_free(s->collectives);
+    tt_free(s->live);
+    *s = (struct tt_summary){0};
+}
 
 static int plan(const struct tt_args *args)
 {
@@ -253,12 +463,12 @@ static int plan(const struct tt_args *args)
                        &view.job));
     tt_cli_note_idle(cfg, view.job.model);
     TT_TRY(tt_job_engine_alone(cfg, &view.job, view.rank, &view.engine));
-    tt_summary_init(view.engine, &view.summary);
+    init_summary(view.engine, &view.summary);
     view.machine = view.job.engine.machine;
     tt_cost_simulate(&view.machine, tt_engine_program(view.engine), &view.time);
     TT_TRY(tt_job_predict(&view.job, &view.machine, view.engine, view.rank, &view.all));
     if (view.checkpoint || tt_args_has(args, "json"))
-        TT_TRY(tt_plan_checkpoint_make(&view));
+        TT_TRY(make_checkpoint(&view));
     if (tt_args_last(args, "svg"))
         TT_TRY(tt_plan_svg(&view, tt_args_last(args, "svg")));
     if (tt_args_has(args, "json"))
@@ -267,10 +477,10 @@ static int plan(const struct tt_args *args)
         tt_plan_print(&view);
 out:
     rc = tt_config_locate(cfg, rc);
-    tt_plan_checkpoint_release(&view);
+    release_checkpoint(&view);
     tt_job_prediction_release(&view.all);
     tt_timeline_release(&view.time);
-    tt_summary_release(&view.summary);
+    release_summary(&view.summary);
     tt_engine_free(view.engine);
     tt_job_release(&view.job);
     tt_config_free(cfg);

@@ -536,6 +536,80 @@ void tt_plan_peak_text(const struct tt_plan_view *v, struct tt_text *out)
     tt_instr_text(p, p->peak_instr, out);
 }
 
+static void policy_text(const struct tt_ckpt_policy *policy, char *buf, size_t size)
+{
+    (void)snprintf(buf, size, "%s%s%s", policy->name, policy->filter ? ", filter " : "",
+                   policy->filter ? policy->filter : "");
+}
+
+static void print_policies(const struct tt_plan_save *save)
+{
+    static const struct tt_column columns[] = {{"save policy", 28, false, 2, 0, 0},
+                                               {"writers", 8, true, 1, 1, 0},
+                                               {"files", 8, true, 1, 0, 0},
+                                               {"together", 14, true, 1, 0, 0},
+                                               {"most of one writer", 20, true, 1, 0, 0},
+                                               {"", 0, false, 2, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns};
+    char text[64];
+
+    for (int i = 0; i < save->n; i++) {
+        const struct tt_ckpt_preview *p = &save->policies[i].preview;
+
+        policy_text(save->policies[i].policy, text, sizeof text);
+        tt_columns_cell(&table, "%s", text);
+        tt_columns_cell(&table, "%d", p->writers);
+        tt_columns_cell(&table, "%d", p->n);
+        tt_columns_cell(&table, "%s", tt_text_bytes(text, sizeof text, (double)p->bytes));
+        tt_columns_cell(&table, "%s", tt_text_bytes(text, sizeof text, (double)p->most_bytes));
+        tt_columns_cell(&table, "%s", save->policies[i].policy == save->configured ? "(configured)" : "");
+    }
+    tt_columns_print(&table);
+}
+
+static void print_files(const struct tt_ckpt_policy *policy, const struct tt_ckpt_preview *p)
+{
+    static const struct tt_column columns[] = {{"rank", 11, false, 2, 2, 0},
+                                               {"file", 50, false, 2, 0, 0},
+                                               {"tensors", 14, true, 1, 1, 0},
+                                               {"bytes", 26, true, 1, 0, 0}};
+    struct tt_columns table = {.column = columns, .n = sizeof columns / sizeof *columns, .no_titles = true};
+    char text[64];
+
+    policy_text(policy, text, sizeof text);
+    tt_print("\n  %s\n", text);
+    for (int i = 0; i < p->n; i++) {
+        char *path = tt_ckpt_shard_path(p->file[i].group, p->file[i].writer);
+
+        tt_columns_cell(&table, "rank %6d", p->file[i].writer);
+        tt_columns_cell(&table, "%s", path);
+        tt_columns_cell(&table, "%d tensors", p->file[i].tensors);
+        tt_columns_cell(&table, "%s bytes", tt_text_count(text, sizeof text, p->file[i].bytes));
+        tt_free(path);
+    }
+    tt_columns_print(&table);
+}
+
+static void print_save(const struct tt_plan_save *save)
+{
+    if (save->is_open)
+        tt_print_broken(2, "\nthe last checkpoint (after training.epochs; the model only), besides manifest.json and "
+                           "assets\n");
+    else
+        tt_print_broken(2, "\na checkpoint of step %" PRId64 "%s, besides manifest.json and assets\n", save->step,
+                        save->model_only ? " (the last one, the model only)" : "");
+    print_policies(save);
+    for (int i = 0; i < save->n; i++)
+        print_files(save->policies[i].policy, &save->policies[i].preview);
+}
+
+static void print_checkpoint(const struct tt_plan_view *v)
+{
+    print_save(&v->save);
+    if (v->last_save.n)
+        print_save(&v->last_save);
+}
+
 void tt_plan_print(const struct tt_plan_view *v)
 {
     print_head(v);
@@ -544,7 +618,7 @@ void tt_plan_print(const struct tt_plan_view *v)
     print_memory(v);
     print_time(v);
     if (v->checkpoint)
-        tt_plan_print_checkpoint(v);
+        print_checkpoint(v);
     if (v->instructions)
         print_instructions(v);
 }

@@ -43,12 +43,6 @@ struct tt_plan_view {
 /** Prints the plan on stdout. */
 void tt_plan_print(const struct tt_plan_view *view);
 
-/** The files of saves (checkpoint.c): fill them in, print them on stdout, return them as JSON. */
-int tt_plan_checkpoint_make(struct tt_plan_view *view) TT_MUST_CHECK;
-void tt_plan_checkpoint_release(struct tt_plan_view *view);
-void tt_plan_print_checkpoint(const struct tt_plan_view *view);
-json_t *tt_plan_checkpoint_json(const struct tt_plan_view *view);
-
 /** Writes an SVG file (replaced atomically). */
 int tt_plan_svg(const struct tt_plan_view *view, const char *path) TT_MUST_CHECK;
 

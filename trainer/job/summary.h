@@ -39,10 +39,6 @@ struct tt_summary {
     int64_t (*live)[TT_MEMORY_KINDS];
 };
 
-/** The program must outlive the summary; release when done. */
-void tt_summary_init(const struct tt_engine *engine, struct tt_summary *ret_summary);
-void tt_summary_release(struct tt_summary *summary);
-
 /** The live bytes of all kinds at one instruction. */
 int64_t tt_summary_live_bytes(const struct tt_summary *summary, int instr);
 
