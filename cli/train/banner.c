@@ -10,6 +10,7 @@
 #include "core/kernels/kernels.h"
 #include "core/os/machine.h"
 #include "trainer/job/predict.h"
+#include "trainer/job/setup.h"
 #include "trainer/start/start.h"
 #include "trainer/step/validation.h"
 
@@ -534,6 +535,13 @@ static void add_cut(const char *text, int columns, struct tt_text *out)
     }
 }
 
+/* Whether the kernels of all ranks give the same bits on every processor (tt_kernels_bits). */
+static bool has_portable_bits(const struct tt_setup *s)
+{
+    return !s->kernels_differ &&
+           strcmp(tt_kernels_bits(tt_kernels(), s->job.engine.param_dtype == TT_BF16), "portable") == 0;
+}
+
 void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_text *out)
 {
     const struct tt_reporter *r = about->reporter;
@@ -550,7 +558,7 @@ void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_te
     add_batch(s, &lines);
     if (tt_setup_layout_exact(s))
         tt_text_add(&lines, "  curve    same bits on %s1, 2, 4, ... ranks, validation too\n",
-                    tt_setup_portable_bits(s) ? "every processor, on " : "");
+                    has_portable_bits(s) ? "every processor, on " : "");
     else
         tt_text_add(&lines, "  curve    deterministic; other layouts up to rounding%s\n",
                     s->kernels_differ ? ", since the kernels of the ranks differ" : "");

@@ -370,12 +370,6 @@ void tt_setup_release(struct tt_setup *s)
     *s = (struct tt_setup){0};
 }
 
-bool tt_setup_portable_bits(const struct tt_setup *s)
-{
-    return !s->kernels_differ &&
-           strcmp(tt_kernels_bits(tt_kernels(), s->job.engine.param_dtype == TT_BF16), "portable") == 0;
-}
-
 bool tt_setup_layout_exact(const struct tt_setup *s)
 {
     return !s->kernels_differ && s->cfg->parallelism.reduction_order == TT_ORDER_TREE &&

@@ -42,9 +42,6 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
                   struct tt_setup *ret_setup) TT_MUST_CHECK;
 void tt_setup_release(struct tt_setup *setup);
 
-/** Whether the kernels of all ranks give the same bits on every processor (tt_kernels_bits). */
-bool tt_setup_portable_bits(const struct tt_setup *setup);
-
 /** Whether the losses of this run are the same, to the bit, on any power-of-two number of ranks. */
 bool tt_setup_layout_exact(const struct tt_setup *setup);
 
