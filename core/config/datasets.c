@@ -208,29 +208,6 @@ bool tt_config_datasets_set(const struct tt_config_row *row, struct tt_datasets 
 
 /* --- completing entries --- */
 
-/* The last part of a path, up to its first dot. */
-static char *name_of_path(const char *path)
-{
-    const char *end = path + strlen(path), *begin, *dot;
-
-    while (end > path + 1 && end[-1] == '/')
-        end--;
-    for (begin = end; begin > path && begin[-1] != '/';)
-        begin--;
-    dot = begin < end ? memchr(begin + 1, '.', (size_t)(end - begin) - 1) : NULL; /* not the dot of a hidden file */
-    return tt_strndup(begin, (size_t)((dot ? dot : end) - begin));
-}
-
-void tt_config_datasets_name(struct tt_datasets *d)
-{
-    for (int i = 0; i < d->n && d->is_list; i++) {
-        struct tt_dataset_entry *e = &d->entry[i];
-
-        if (!e->name)
-            e->name = e->dataset_path ? name_of_path(e->dataset_path) : tt_strdup(e->dataset);
-    }
-}
-
 static bool has_name(const struct tt_datasets *d, const char *name)
 {
     for (int i = 0; i < d->n; i++)

@@ -93,9 +93,6 @@ void tt_config_datasets_release(struct tt_datasets *datasets);
 /** A copy for validation: without weights and, if `same` is false, with kjv_validation in place of kjv. */
 struct tt_datasets tt_config_datasets_held_back(const struct tt_datasets *datasets, bool same);
 
-/** Gives every entry of a list a name. */
-void tt_config_datasets_name(struct tt_datasets *datasets);
-
 /**
  * Appends the value as YAML on one line, which a flag accepts too, without keys of entries that have their default
  * value.
@@ -142,10 +139,6 @@ bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const s
 
 /** Why a Python file is refused. */
 extern const char tt_config_python[];
-
-/** Reports or notes the use of an inactive key. */
-void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
-                            const struct tt_yaml *node, struct tt_config_report *report);
 
 /** titan's name for a value that other trainers call `word` (bfloat16 for bf16); NULL: not known. */
 const char *tt_config_value_elsewhere(const char *word);

@@ -90,12 +90,36 @@ static void derive(struct tt_config *cfg, enum tt_key key, const char *origin)
     tt_config_origin_of(cfg, row)->is_derived = true;
 }
 
+/* The last part of a path, up to its first dot. */
+static char *name_of_path(const char *path)
+{
+    const char *end = path + strlen(path), *begin, *dot;
+
+    while (end > path + 1 && end[-1] == '/')
+        end--;
+    for (begin = end; begin > path && begin[-1] != '/';)
+        begin--;
+    dot = begin < end ? memchr(begin + 1, '.', (size_t)(end - begin) - 1) : NULL; /* not the dot of a hidden file */
+    return tt_strndup(begin, (size_t)((dot ? dot : end) - begin));
+}
+
+/* Gives every entry of a list a name. */
+static void name_dataset(struct tt_datasets *d)
+{
+    for (int i = 0; i < d->n && d->is_list; i++) {
+        struct tt_dataset_entry *e = &d->entry[i];
+
+        if (!e->name)
+            e->name = e->dataset_path ? name_of_path(e->dataset_path) : tt_strdup(e->dataset);
+    }
+}
+
 /* Sets the keys that follow other keys unless they are set (validation's data and length). */
 static void follow_keys(struct tt_config *cfg)
 {
     struct tt_datasets *training = &cfg->training.dataset, *validation = &cfg->validation.dataset;
 
-    tt_config_datasets_name(training);
+    name_dataset(training);
     if (is_open(cfg, TT_KEY(validation.seq_len))) {
         cfg->validation.seq_len = cfg->training.seq_len;
         derive(cfg, TT_KEY(validation.seq_len), TT_KEY_NAME(training.seq_len));
@@ -104,7 +128,7 @@ static void follow_keys(struct tt_config *cfg)
         *validation = tt_config_datasets_held_back(training, cfg->validation.split > 0.0);
         derive(cfg, TT_KEY(validation.dataset), TT_KEY_NAME(training.dataset));
     }
-    tt_config_datasets_name(validation);
+    name_dataset(validation);
     if (!cfg->validation.dataset_path && cfg->training.dataset_path && !validation->is_list && !training->is_list &&
         strcmp(validation->entry->dataset, training->entry->dataset) == 0) {
         cfg->validation.dataset_path = tt_strdup(cfg->training.dataset_path);
@@ -515,6 +539,19 @@ static bool has_inactive_below(const char *path)
     return false;
 }
 
+/* Reports or notes the use of an inactive key. */
+static void inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
+                         const struct tt_yaml *node, struct tt_config_report *report)
+{
+    if (row->kind == TT_INACTIVE_IDLE || tt_config_inactive_is_neutral(row, node))
+        return;
+    if (row->kind == TT_INACTIVE_REFUSED)
+        tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s%s", path, row->why,
+                             strchr(row->why, '\n') ? "" : "\nhelp: leave it out");
+    else
+        tt_text_add(&report->notes, "%s: %s has no effect: %s\n", where, path, row->why);
+}
+
 static void read_pair(struct reading *r, const char *path, const struct tt_yaml *key, const struct tt_yaml *value)
 {
     const struct tt_config_row *row = tt_config_row_find(path);
@@ -527,7 +564,7 @@ static void read_pair(struct reading *r, const char *path, const struct tt_yaml 
     } else if (inactive) {
         char *where = place(&r->report, spot(key, value));
 
-        tt_config_inactive_use(inactive, where, path, value, &r->report);
+        inactive_use(inactive, where, path, value, &r->report);
         tt_free(where);
     } else {
         tt_config_report_unknown(&r->report, key, path);
@@ -652,7 +689,7 @@ static void read_inactive_flag(const struct tt_config_inactive *inactive, const 
     struct tt_yaml *node = tt_yaml_add(&doc, TT_YAML_SCALAR, 0, 0);
 
     node->text = tt_strdup(override->value);
-    tt_config_inactive_use(inactive, where, override->path, node, report);
+    inactive_use(inactive, where, override->path, node, report);
     tt_yaml_release(&doc);
 }
 

@@ -314,15 +314,3 @@ bool tt_config_inactive_is_neutral(const struct tt_config_inactive *row, const s
 
     return tt_yaml_is_null(node) || (row->neutral && node->n == 0 && tt_text_is_listed(text, row->neutral));
 }
-
-void tt_config_inactive_use(const struct tt_config_inactive *row, const char *where, const char *path,
-                            const struct tt_yaml *node, struct tt_config_report *report)
-{
-    if (row->kind == TT_INACTIVE_IDLE || tt_config_inactive_is_neutral(row, node))
-        return;
-    if (row->kind == TT_INACTIVE_REFUSED)
-        tt_config_report_add(report, where, "%s is a torchtitan key that titan does not have: %s%s", path, row->why,
-                             strchr(row->why, '\n') ? "" : "\nhelp: leave it out");
-    else
-        tt_text_add(&report->notes, "%s: %s has no effect: %s\n", where, path, row->why);
-}
