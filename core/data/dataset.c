@@ -115,14 +115,23 @@ static int check_spec(const struct tt_dataset_spec *spec, const struct tt_datase
     return 0;
 }
 
+static void init_builtin(struct tt_source *source, struct tt_builtin builtin)
+{
+    int cap = 0;
+
+    *source = (struct tt_source){
+        .kind = TT_SOURCE_JSONL, .text_field = tt_strdup("text"), .builtin = builtin, .bytes = (int64_t)builtin.size};
+    TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(builtin.name);
+}
+
 static int open_source(const struct tt_dataset_kind *kind, const struct tt_dataset_spec *spec, struct tt_source *source)
 {
     switch ((enum variant)kind->variant) {
     case KJV_TRAIN:
-        tt_source_init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_TRAIN));
+        init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_TRAIN));
         return 0;
     case KJV_VALIDATION:
-        tt_source_init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_VALIDATION));
+        init_builtin(source, tt_builtin_get(TT_BUILTIN_KJV_VALIDATION));
         return 0;
     case TEXT:
         return tt_source_init(source, TT_SOURCE_TEXT, spec->path, NULL, NULL);

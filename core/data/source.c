@@ -393,15 +393,6 @@ out:
     return rc;
 }
 
-void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin)
-{
-    int cap = 0;
-
-    *source = (struct tt_source){
-        .kind = TT_SOURCE_JSONL, .text_field = tt_strdup("text"), .builtin = builtin, .bytes = (int64_t)builtin.size};
-    TT_PUSH(source->path, source->n_paths, cap) = tt_strdup(builtin.name);
-}
-
 void tt_source_release(struct tt_source *source)
 {
     tt_names_free(source->path, source->n_paths);

@@ -34,7 +34,6 @@ struct tt_source {
  */
 int tt_source_init(struct tt_source *source, enum tt_source_kind kind, const char *path, const char *text_field,
                    const char *only) TT_MUST_CHECK;
-void tt_source_init_builtin(struct tt_source *source, struct tt_builtin builtin);
 void tt_source_release(struct tt_source *source);
 
 /**
