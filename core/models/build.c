@@ -116,33 +116,6 @@ struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char 
     return p;
 }
 
-void tt_params_add(struct tt_model *m)
-{
-    const struct tt_model_row *row = m->row;
-    const struct tt_model_dims *d = &m->dims;
-    double head_std = 1.0 / sqrt((double)d->dim);
-    struct tt_normal plain = {.depth = 1.0}, positions = {.std = 0.01}, embeddings = {.std = 1.0};
-    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std};
-    struct tt_param *p;
-
-    if (row->plain_embeddings)
-        head = embeddings = plain;
-    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", row->hf_embeddings, d->vocab_size, d->dim,
-                         d->tied ? head : embeddings);
-    p->tied = d->tied == 1;
-    p->tp = TT_TP_ROWS;
-    if (row->learned_positions)
-        (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight",
-                               d->max_positions, d->dim, positions);
-    for (int l = 0; l < d->n_layers; l++)
-        row->parts->add_block(m, l);
-    tt_params_norm(m, TT_BLOCK_HEAD, "norm", row->hf_norm, d->dim);
-    if (!d->tied)
-        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", row->hf_head ? row->hf_head : "lm_head.weight",
-                         d->vocab_size, d->dim, head)
-            ->tp = TT_TP_ROWS;
-}
-
 /* --- layers --- */
 
 /* The number of elements of a head that are rotated. */

@@ -70,9 +70,6 @@ struct tt_param *tt_params_vector(struct tt_model *model, int block, const char 
 /** The weights of a norm of the row's kind: "<name>.weight", and of a LayerNorm "<name>.bias" of zeros. */
 void tt_params_norm(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
 
-/** Lists all parameters of a new model: the embeddings, the blocks by the row's add_block, the last norm, the head. */
-void tt_params_add(struct tt_model *model);
-
 /** A buffer: a vector of zeros. hf_name NULL: Hugging Face's class does not have it. */
 struct tt_param *tt_params_buffer(struct tt_model *model, int block, const char *name, const char *hf_name, int64_t n);
 

@@ -186,21 +186,6 @@ void tt_lora_set_targets(struct tt_lora *lora, const char *const *words, int n)
         lora->modules |= tt_lora_module(words[i]);
 }
 
-const char *const *tt_lora_copy_targets(const char *const *targets, int n)
-{
-    size_t size = (size_t)n * sizeof *targets, at = size;
-    const char **copy;
-
-    for (int i = 0; i < n; i++)
-        size += strlen(targets[i]) + 1;
-    copy = n ? tt_calloc(1, size) : NULL;
-    for (int i = 0; i < n; i++) {
-        copy[i] = memcpy((char *)copy + at, targets[i], strlen(targets[i]) + 1);
-        at += strlen(targets[i]) + 1;
-    }
-    return copy;
-}
-
 /* The name of the layer of a weight, without ".weight"; the caller frees it. */
 static char *layer_name(const char *name)
 {

@@ -35,9 +35,6 @@ unsigned tt_lora_module(const char *name);
  */
 void tt_lora_set_targets(struct tt_lora *lora, const char *const *words, int n);
 
-/** A copy of targets, as one allocation; NULL if n is 0. */
-const char *const *tt_lora_copy_targets(const char *const *targets, int n);
-
 /**
  * Appends the JSON strings with which PEFT finds the layers of a model that have adapters: what follows the last dot of
  * their names, if these select no other layers, otherwise their whole names.

@@ -629,6 +629,50 @@ static void name_without_flavor(struct tt_model *model, const struct tt_model_di
     }
 }
 
+/* Lists all parameters of a new model: the embeddings, the blocks by the row's add_block, the last norm, the head. */
+static void add_param(struct tt_model *m)
+{
+    const struct tt_model_row *row = m->row;
+    const struct tt_model_dims *d = &m->dims;
+    double head_std = 1.0 / sqrt((double)d->dim);
+    struct tt_normal plain = {.depth = 1.0}, positions = {.std = 0.01}, embeddings = {.std = 1.0};
+    struct tt_normal head = {.std = head_std, .cut = 3.0 * head_std};
+    struct tt_param *p;
+
+    if (row->plain_embeddings)
+        head = embeddings = plain;
+    p = tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "tok_embeddings.weight", row->hf_embeddings, d->vocab_size, d->dim,
+                         d->tied ? head : embeddings);
+    p->tied = d->tied == 1;
+    p->tp = TT_TP_ROWS;
+    if (row->learned_positions)
+        (void)tt_params_matrix(m, TT_BLOCK_EMBEDDINGS, "pos_embeddings.weight", "transformer.wpe.weight",
+                               d->max_positions, d->dim, positions);
+    for (int l = 0; l < d->n_layers; l++)
+        row->parts->add_block(m, l);
+    tt_params_norm(m, TT_BLOCK_HEAD, "norm", row->hf_norm, d->dim);
+    if (!d->tied)
+        tt_params_matrix(m, TT_BLOCK_HEAD, "output.weight", row->hf_head ? row->hf_head : "lm_head.weight",
+                         d->vocab_size, d->dim, head)
+            ->tp = TT_TP_ROWS;
+}
+
+/* A copy of targets, as one allocation; NULL if n is 0. */
+static const char *const *copy_targets(const char *const *targets, int n)
+{
+    size_t size = (size_t)n * sizeof *targets, at = size;
+    const char **copy;
+
+    for (int i = 0; i < n; i++)
+        size += strlen(targets[i]) + 1;
+    copy = n ? tt_calloc(1, size) : NULL;
+    for (int i = 0; i < n; i++) {
+        copy[i] = memcpy((char *)copy + at, targets[i], strlen(targets[i]) + 1);
+        at += strlen(targets[i]) + 1;
+    }
+    return copy;
+}
+
 /* Makes a model after completing and checking the dims. Takes ownership of nothing. */
 static int make_model(const struct tt_model_row *row, const char *flavor, struct tt_model_dims dims,
                       struct tt_model **ret_model)
@@ -643,8 +687,8 @@ static int make_model(const struct tt_model_row *row, const char *flavor, struct
     model->flavor = tt_strdup(flavor);
     model->title = tt_format("%s %s", row->name, flavor);
     model->dims = dims;
-    model->dims.lora.targets = tt_lora_copy_targets(dims.lora.targets, dims.lora.n_targets);
-    tt_params_add(model);
+    model->dims.lora.targets = copy_targets(dims.lora.targets, dims.lora.n_targets);
+    add_param(model);
     TT_TRY(tt_lora_add(model));
     *ret_model = model;
     model = NULL;
