@@ -33,27 +33,6 @@ int tt_bytelevel_byte(uint32_t code)
     return code <= 32 ? (int)code : code < 67 ? (int)(code - 33 + 127) : code == 67 ? 173 : -1;
 }
 
-bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out)
-{
-    size_t before = out->size;
-
-    while (size) {
-        uint32_t code;
-        int n = tt_utf8_decode(text, size, &code);
-        int byte = n ? tt_bytelevel_byte(code) : -1;
-        char c = (char)byte;
-
-        if (byte < 0) {
-            out->size = before;
-            return false;
-        }
-        tt_text_add_bytes(out, &c, 1);
-        text += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 /* --- decoders --- */
 
 enum { DEEPEST_SEQUENCE = 4 };

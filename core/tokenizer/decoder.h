@@ -20,11 +20,6 @@ uint32_t tt_bytelevel_code(uint8_t byte);
 int tt_bytelevel_byte(uint32_t code);
 
 /**
- * Appends the bytes that a text in this alphabet encodes. Returns false and appends nothing if it has other characters.
- */
-bool tt_bytelevel_decode(const char *text, size_t size, struct tt_text *out);
-
-/**
  * The decoder of a tokenizer.json, from tokens to text. It is either ByteLevel, where a token is bytes, or the steps of
  * SentencePiece-style tokenizers: Replace or Metaspace (marks become spaces), ByteFallback (tokens <0x00> to <0xFF>
  * become bytes), Fuse, and Strip (at the beginning of the text), in this order. ByteFallback may come first, followed

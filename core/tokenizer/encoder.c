@@ -77,12 +77,6 @@ void tt_bpe_add(struct tt_bpe *bpe, int32_t left, int32_t right, int32_t rank, i
     *m = (struct tt_bpe_merge){.pair = pair_key(left, right), .rank = rank, .id = id};
 }
 
-void tt_bpe_release(struct tt_bpe *bpe)
-{
-    tt_free(bpe->merge);
-    *bpe = (struct tt_bpe){0};
-}
-
 static void scratch_release(struct bpe_scratch *scratch)
 {
     tt_free(scratch->symbol);

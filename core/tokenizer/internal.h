@@ -24,7 +24,6 @@ struct tt_bpe {
 
 /** Adds a merge; a later one of the same pair replaces it. */
 void tt_bpe_add(struct tt_bpe *bpe, int32_t left, int32_t right, int32_t rank, int32_t id);
-void tt_bpe_release(struct tt_bpe *bpe);
 
 /** Data that load.c reads and encoder.c uses. */
 struct tt_token_bytes {

@@ -14,6 +14,7 @@
 #include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/os/file.h"
+#include "core/tokenizer/decoder.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/internal.h"
 #include "core/tokenizer/tokenizer.h"
@@ -21,6 +22,28 @@
 /* --- the model: its kind, the vocabulary, the merges in both formats --- */
 
 enum { MOST_TOKENS = 1 << 26 };
+
+/* Appends the bytes that a text in this alphabet encodes. Returns false and appends nothing if it has other characters. */
+static bool decode_bytelevel(const char *text, size_t size, struct tt_text *out)
+{
+    size_t before = out->size;
+
+    while (size) {
+        uint32_t code;
+        int n = tt_utf8_decode(text, size, &code);
+        int byte = n ? tt_bytelevel_byte(code) : -1;
+        char c = (char)byte;
+
+        if (byte < 0) {
+            out->size = before;
+            return false;
+        }
+        tt_text_add_bytes(out, &c, 1);
+        text += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
 
 /* Records the bytes of an id. */
 static int set_token(struct tt_tokenizer *t, const char *where, int64_t id, const char *text, size_t size,
@@ -41,7 +64,7 @@ static int set_token(struct tt_tokenizer *t, const char *where, int64_t id, cons
         t->info.vocab_size = id + 1;
     }
     token = &t->token[id];
-    is_byte_level = is_byte_level && tt_bytelevel_decode(text, size, &t->bytes);
+    is_byte_level = is_byte_level && decode_bytelevel(text, size, &t->bytes);
     if (!is_byte_level)
         tt_text_add_bytes(&t->bytes, text, size);
     *token = (struct tt_token_bytes){
@@ -853,6 +876,12 @@ out:
     return rc;
 }
 
+static void release_bpe(struct tt_bpe *bpe)
+{
+    tt_free(bpe->merge);
+    *bpe = (struct tt_bpe){0};
+}
+
 void tt_tokenizer_free(struct tt_tokenizer *t)
 {
     if (!t)
@@ -865,7 +894,7 @@ void tt_tokenizer_free(struct tt_tokenizer *t)
     tt_strmap_release(&t->vocab);
     tt_strmap_release(&t->words);
     tt_strmap_release(&t->chars);
-    tt_bpe_release(&t->bpe);
+    release_bpe(&t->bpe);
     tt_pretokenizer_release(&t->pretokenizer);
     tt_added_release(&t->added);
     tt_decoder_release(&t->decoder);
