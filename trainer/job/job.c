@@ -15,6 +15,8 @@
 #include "core/kernels/kernels.h"
 #include "core/os/machine.h"
 #include "core/os/team.h"
+#include "parallel/layout/init.h"
+#include "parallel/layout/units.h"
 #include "trainer/job/tensors.h"
 
 /* --- the engine --- */
@@ -295,6 +297,25 @@ out:
     return rc;
 }
 
+/* The model, with the rules for its initial weights and the optimizer's parameter groups; the caller frees it
+ * (tt_model_free). Errors: as tt_model_new; TT_EUSAGE for a rule that is wrong. */
+static int make_model(const struct tt_config *cfg, struct tt_model **ret_model)
+{
+    struct tt_model_dims over = tt_job_model_overrides(cfg);
+    struct tt_model *model = NULL;
+    int rc = 0;
+
+    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
+    TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
+    TT_TRY(tt_param_groups_apply(model, cfg->optimizer.no_decay, cfg->optimizer.lr_factors));
+    tt_param_groups_set_optim(model, (enum tt_optim_choice)cfg->optimizer.name);
+    *ret_model = model;
+    model = NULL;
+out:
+    tt_model_free(model);
+    return rc;
+}
+
 int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_limit, struct tt_job *ret_job)
 {
     int64_t tp = cfg->parallelism.tensor_parallel_degree, exact_tp = cfg->parallelism.exact_tensor_parallel_degree;
@@ -311,7 +332,7 @@ int tt_job_init(struct tt_config *cfg, int n_ranks, int threads, int64_t memory_
     TT_TRY(tt_job_adopt_folder(cfg));
     TT_TRY(tt_job_adopt_family(cfg));
     TT_TRY(tt_job_adopt_vocabulary(cfg));
-    TT_TRY(tt_job_make_model(cfg, &job.model));
+    TT_TRY(make_model(cfg, &job.model));
     d = &job.model->dims;
     /* without learned positions, the run's sequence length becomes the model's limit, in exports too */
     if (!job.model->row->learned_positions && !d->rope.dynamic && d->max_positions &&

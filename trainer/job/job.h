@@ -59,12 +59,6 @@ struct tt_model_dims tt_job_model_overrides(const struct tt_config *cfg);
  */
 int tt_job_resolve_model(struct tt_config *cfg, const struct tt_model *model) TT_MUST_CHECK;
 
-/**
- * The model, with the rules for its initial weights and the optimizer's parameter groups; the caller frees it
- * (tt_model_free). Errors: as tt_model_new; TT_EUSAGE for a rule that is wrong.
- */
-int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model) TT_MUST_CHECK;
-
 /* --- how models and sequences are divided --- */
 
 /**

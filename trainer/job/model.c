@@ -17,8 +17,6 @@
 #include "core/os/file.h"
 #include "core/tokenizer/gguf.h"
 #include "core/tokenizer/tokenizer.h"
-#include "parallel/layout/init.h"
-#include "parallel/layout/units.h"
 #include "trainer/job/job.h"
 
 /* Adapters in PEFT's format as the beginning of a run: what adapter_config.json says becomes the keys lora.*. */
@@ -536,23 +534,6 @@ int tt_job_adopt_vocabulary(struct tt_config *cfg)
     if (has_file(folder, "tokenizer.json", &exists) == 0 && exists && tt_tokenizer_load(folder, &tokenizer) == 0)
         rc = adopt_rows(cfg, model->dims.vocab_size, tokenizer);
     tt_tokenizer_free(tokenizer);
-    tt_model_free(model);
-    return rc;
-}
-
-int tt_job_make_model(const struct tt_config *cfg, struct tt_model **ret_model)
-{
-    struct tt_model_dims over = tt_job_model_overrides(cfg);
-    struct tt_model *model = NULL;
-    int rc = 0;
-
-    TT_TRY(tt_model_new(cfg->model.name, cfg->model.flavor, &over, cfg->model.hf_assets_path, &model));
-    TT_TRY(tt_init_rules_apply(model, cfg->model.init_std, cfg->model.init_rules));
-    TT_TRY(tt_param_groups_apply(model, cfg->optimizer.no_decay, cfg->optimizer.lr_factors));
-    tt_param_groups_set_optim(model, (enum tt_optim_choice)cfg->optimizer.name);
-    *ret_model = model;
-    model = NULL;
-out:
     tt_model_free(model);
     return rc;
 }
