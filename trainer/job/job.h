@@ -19,12 +19,6 @@
 /** Whether a path is a folder of adapters in PEFT's format: it has an adapter_config.json. */
 bool tt_job_is_adapter(const char *path);
 
-/**
- * The weights to start from; NULL: random ones. If the run begins from adapters of PEFT, the weights to which these
- * belong. Of the configuration.
- */
-const char *tt_job_initial_weights(const struct tt_config *cfg);
-
 /* --- the model that a configuration describes --- */
 
 /**

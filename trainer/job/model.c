@@ -289,15 +289,6 @@ out:
     return rc;
 }
 
-const char *tt_job_initial_weights(const struct tt_config *cfg)
-{
-    const char *path = cfg->checkpoint.initial_load_path;
-
-    if (path && tt_job_is_adapter(path))
-        return cfg->model.hf_assets_path;
-    return cfg->checkpoint.initial_load_in_hf && !path ? cfg->model.hf_assets_path : path;
-}
-
 static int64_t or_zero(int64_t nullable)
 {
     return nullable == TT_NULL_INT ? 0 : nullable;

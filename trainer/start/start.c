@@ -613,10 +613,21 @@ out:
 
 /* --- the start --- */
 
+/* The weights to start from; NULL: random ones. If the run begins from adapters of PEFT, the weights to which these
+ * belong. Of the configuration. */
+static const char *initial_weights(const struct tt_config *cfg)
+{
+    const char *path = cfg->checkpoint.initial_load_path;
+
+    if (path && tt_job_is_adapter(path))
+        return cfg->model.hf_assets_path;
+    return cfg->checkpoint.initial_load_in_hf && !path ? cfg->model.hf_assets_path : path;
+}
+
 /* The initial weights; NULL: random ones. */
 static const char *initial_path(const struct tt_config *cfg)
 {
-    return tt_job_initial_weights(cfg);
+    return initial_weights(cfg);
 }
 
 /* The folder of PEFT's adapters to start from; NULL: none. */
