@@ -133,15 +133,6 @@ int tt_screen_columns(int fd)
                                           : columns_of_terminal(fd);
 }
 
-void tt_screen_pass_on(void)
-{
-    char columns[32];
-
-    (void)snprintf(columns, sizeof columns, "%d,%d", tt_screen_columns(STDOUT_FILENO),
-                   tt_screen_columns(STDERR_FILENO));
-    (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
-}
-
 /* --- the live line --- */
 
 static int live_columns; /* 0: there is none */

@@ -21,9 +21,6 @@
  */
 int tt_screen_columns(int fd);
 
-/** Sets TITAN_COLUMNS to the result of tt_screen_columns, for processes that are started from now on. */
-void tt_screen_pass_on(void);
-
 /**
  * Prints text, and adds it to console.log. Lines longer than columns (0: no limit) are broken at a space and continue
  * after `indent` spaces.

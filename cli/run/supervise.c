@@ -271,6 +271,16 @@ static void watch(struct supervised *s, int signals)
     forward(s);
 }
 
+/* Sets TITAN_COLUMNS to the result of tt_screen_columns, for processes that are started from now on. */
+static void pass_on(void)
+{
+    char columns[32];
+
+    (void)snprintf(columns, sizeof columns, "%d,%d", tt_screen_columns(STDOUT_FILENO),
+                   tt_screen_columns(STDERR_FILENO));
+    (void)setenv("TITAN_COLUMNS", columns, 1); // NOLINT(concurrency-mt-unsafe): one thread
+}
+
 int tt_supervise(char *const *argv, struct tt_text *ret_why)
 {
     static const int taken[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGCHLD};
@@ -288,7 +298,7 @@ int tt_supervise(char *const *argv, struct tt_text *ret_why)
         rc = tt_fail(TT_EIO, "launch: cannot wait for signals: %s", strerror(errno));
         goto out;
     }
-    tt_screen_pass_on();
+    pass_on();
     TT_TRY(start(s, argv, &before));
     for (int i = 0; i < 2; i++)
         s->copy[i].why = ret_why;
