@@ -6,7 +6,6 @@
 #include "core/program/executor.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -232,33 +231,6 @@ bool tt_running_all_finite(enum tt_dtype dtype, const void *data, int64_t n)
             finite = isfinite(tt_bf16_to_float(((const tt_bf16 *)data)[i]));
     }
     return finite;
-}
-
-void tt_executor_bad_parameter(const struct tt_executor *ex, struct tt_bad_value *ret_bad)
-{
-    const struct tt_layout *layout = ex->program->layout;
-
-    *ret_bad = (struct tt_bad_value){0}; /* the failed run has already waited for the stream */
-    for (int s = 0; s < ex->program->n_stages && !ret_bad->name[0]; s++) {
-        const struct tt_graph *graph = ex->program->stages[s].graph;
-
-        ret_bad->order = ex->program->stages[s].number;
-        for (int v = 0; v < graph->n_values && !ret_bad->name[0]; v++) {
-            const struct tt_value *value = &graph->values[v];
-            const struct tt_unit_param *place;
-            int unit;
-
-            if (value->kind != TT_VALUE_PARAM)
-                continue;
-            unit = layout->unit_of[value->param];
-            if (layout->units[unit].packing) /* packed weights are always finite */
-                continue;
-            place = tt_layout_param(layout, value->param);
-            if (!tt_running_all_finite(tt_state_unit_dtype(TT_STATE_PARAM, &layout->units[unit], ex->state->dtype),
-                                       tt_state_at(ex->state, TT_STATE_PARAM, unit, place), tt_box_volume(&place->box)))
-                (void)snprintf(ret_bad->name, sizeof ret_bad->name, "parameter %s", value->name);
-        }
-    }
 }
 
 /* --- the walk --- */

@@ -127,9 +127,6 @@ struct tt_bad_value {
     int64_t order;
 };
 
-/** Finds the first parameter with a value on this rank that is not finite. Not collective. */
-void tt_executor_bad_parameter(const struct tt_executor *executor, struct tt_bad_value *ret_bad);
-
 /**
  * After TT_ENONFINITE, on the same inputs: runs the step again up to the clip and examines every value. Returns the
  * first value on this rank that is not finite. Collective. Changes no parameter.

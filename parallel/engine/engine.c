@@ -14,6 +14,8 @@
 #include "core/passes/autodiff.h"
 #include "core/passes/divide.h"
 #include "core/passes/phases.h"
+#include "core/program/executor.h"
+#include "core/program/internal.h"
 #include "core/program/program.h"
 #include "parallel/comm/collectives.h"
 #include "parallel/engine/agree.h"
@@ -812,6 +814,34 @@ int tt_engine_validate(struct tt_engine *e, struct tt_step *step)
     return tt_executor_run(e->validate.executor, step);
 }
 
+/* Finds the first parameter with a value on this rank that is not finite. Not collective. */
+static void bad_parameter(const struct tt_executor *ex, struct tt_bad_value *ret_bad)
+{
+    const struct tt_layout *layout = ex->program->layout;
+
+    *ret_bad = (struct tt_bad_value){0}; /* the failed run has already waited for the stream */
+    for (int s = 0; s < ex->program->n_stages && !ret_bad->name[0]; s++) {
+        const struct tt_graph *graph = ex->program->stages[s].graph;
+
+        ret_bad->order = ex->program->stages[s].number;
+        for (int v = 0; v < graph->n_values && !ret_bad->name[0]; v++) {
+            const struct tt_value *value = &graph->values[v];
+            const struct tt_unit_param *place;
+            int unit;
+
+            if (value->kind != TT_VALUE_PARAM)
+                continue;
+            unit = layout->unit_of[value->param];
+            if (layout->units[unit].packing) /* packed weights are always finite */
+                continue;
+            place = tt_layout_param(layout, value->param);
+            if (!tt_running_all_finite(tt_state_unit_dtype(TT_STATE_PARAM, &layout->units[unit], ex->state->dtype),
+                                       tt_state_at(ex->state, TT_STATE_PARAM, unit, place), tt_box_volume(&place->box)))
+                (void)snprintf(ret_bad->name, sizeof ret_bad->name, "parameter %s", value->name);
+        }
+    }
+}
+
 int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
 {
     struct tt_bad_value found;
@@ -821,7 +851,7 @@ int tt_engine_explain(struct tt_engine *e, struct tt_step *step)
     (void)snprintf(first, sizeof first, "%s", tt_error_message());
     /* looks at the parameters of all ranks first: a rank that gathers a bad one would otherwise name a value computed
      * from it */
-    tt_executor_bad_parameter(e->train.executor, &found);
+    bad_parameter(e->train.executor, &found);
     TT_TRY(agree_on_culprit(e->comm, first, &found));
     TT_TRY(tt_executor_explain(e->train.executor, step, &found));
     TT_TRY(agree_on_culprit(e->comm, first, &found));
