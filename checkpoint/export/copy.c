@@ -170,7 +170,7 @@ static int write_index(const struct tt_copying *c)
     return rc;
 }
 
-/* safetensors.c: model.safetensors, or several files with an index. */
+/* Writes model.safetensors, or several files with an index. */
 static int copy_to_safetensors(struct tt_copying *c)
 {
     int rc = 0;
@@ -233,7 +233,7 @@ out:
     return rc;
 }
 
-/* safetensors.c: a step with its assets and manifest. */
+/* Writes a step with its assets and manifest. */
 static int copy_to_step(struct tt_copying *c)
 {
     char *shard = tt_ckpt_shard_path(TT_CKPT_MODEL, 0), *path = tt_format("%s/%s", c->output.folder, shard);

@@ -16,7 +16,7 @@
 /**
  * The number of columns of the terminal that standard output or standard error (fd) goes to; 0: it goes to a file or a
  * pipe, where lines may have any length. Under mpirun, the result is for mpirun's own output, through which the rank's
- * output passes. The variable TITAN_COLUMNS takes precedence; tt_screen_pass_on sets it for ranks whose output passes
+ * output passes. The variable TITAN_COLUMNS takes precedence; supervise.c sets it for ranks whose output passes
  * through pipes.
  */
 int tt_screen_columns(int fd);

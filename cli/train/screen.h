@@ -67,6 +67,4 @@ void tt_banner_all(const struct tt_run_about *about, struct tt_text *out);
  */
 void tt_banner_brief(const struct tt_run_about *about, int columns, struct tt_text *out);
 
-/* --- dry.c --- */
-
 #endif

@@ -12,7 +12,7 @@
 
 /**
  * Curves of runs, ready to be drawn: a panel for each field, with a curve for each run. chart.c draws for a terminal
- * and as a picture, chart_html.c as a page.
+ * and as a picture, plot.c as a page.
  */
 
 struct tt_chart_options {

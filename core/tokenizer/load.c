@@ -23,7 +23,8 @@
 
 enum { MOST_TOKENS = 1 << 26 };
 
-/* Appends the bytes that a text in this alphabet encodes. Returns false and appends nothing if it has other characters. */
+/* Appends the bytes that a text in this alphabet encodes. Returns false and appends nothing if it has other
+ * characters. */
 static bool decode_bytelevel(const char *text, size_t size, struct tt_text *out)
 {
     size_t before = out->size;

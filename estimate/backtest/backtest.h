@@ -106,7 +106,7 @@ struct tt_backtest {
      * whose source does not say what is recomputed */
     int ran, ran_refused, ran_unstated;
     double growth; /* of the errors of predictions from a small run, for each e-fold of devices */
-    double held;   /* of tt_backtest_held, for the caller; tt_backtest_score leaves it NaN */
+    double held;   /* for the caller, which computes it; tt_backtest_score leaves it NaN */
 };
 
 /* The 80 % interval of a job's time, as factors of the predicted time, with its evidence. */

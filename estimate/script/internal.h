@@ -46,8 +46,6 @@ struct tt_shell {
 /* The characters of names. */
 #define TT_SHELL_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789"
 
-/* --- state.c --- */
-
 /** Keeps a string until the script is released. */
 const char *tt_shell_keep(struct tt_shell *sh, char *text);
 
