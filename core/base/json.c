@@ -725,11 +725,6 @@ json_t *tt_json_string(const char *text)
     return string;
 }
 
-json_t *tt_json_number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 bool tt_json_sizes(const json_t *array, int64_t *sizes, size_t most, int *ret_n)
 {
     if (!json_is_array(array) || json_array_size(array) > most)

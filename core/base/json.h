@@ -2,6 +2,7 @@
 #ifndef TT_BASE_JSON_H
 #define TT_BASE_JSON_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -140,7 +141,10 @@ json_t *tt_json_from_sizes(const int64_t *sizes, int n);
 json_t *tt_json_string(const char *text);
 
 /** A finite double, or null for NaN and infinity, which JSON cannot express. */
-json_t *tt_json_number(double value);
+static inline json_t *tt_json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
 
 /**
  * The members of an object on one line of a corpus, without a tree. The reader is lenient here: the text is known to be

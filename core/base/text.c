@@ -69,11 +69,6 @@ uint64_t tt_text_little(const void *bytes, size_t n)
     return number;
 }
 
-bool tt_text_begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 bool tt_text_ends(const char *text, const char *with)
 {
     size_t n = strlen(text), m = strlen(with);

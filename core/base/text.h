@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
@@ -27,7 +28,11 @@ uint64_t tt_text_little(const void *bytes, size_t n);
 /** Adds bytes, with every occurrence of `from` (not empty; leftmost first) replaced by `to`. */
 void tt_text_add_replaced(struct tt_text *t, const char *bytes, size_t size, const char *from, const char *to);
 
-bool tt_text_begins(const char *text, const char *with);
+static inline bool tt_text_begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
 bool tt_text_ends(const char *text, const char *with);
 
 /** Whether word is one of "a|b|c"; the first function ignores case. */

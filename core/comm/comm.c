@@ -525,11 +525,6 @@ void tt_comm_node(const struct tt_comm *comm, int *ret_local_rank, int *ret_loca
     *ret_local_size = together;
 }
 
-const char *tt_comm_host(const struct tt_comm *comm, int rank)
-{
-    return comm->hosts ? comm->hosts[rank] : "this host";
-}
-
 void tt_comm_add(const struct tt_comm *comm, void *into, const void *a, const void *b, int64_t bytes)
 {
     if (comm->adds_doubles)

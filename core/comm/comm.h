@@ -158,7 +158,10 @@ bool tt_comm_same_host(const struct tt_comm *comm, int a, int b);
 void tt_comm_node(const struct tt_comm *comm, int *ret_local_rank, int *ret_local_size);
 
 /** The name of a rank's host, for messages. */
-const char *tt_comm_host(const struct tt_comm *comm, int rank);
+static inline const char *tt_comm_host(const struct tt_comm *comm, int rank)
+{
+    return comm->hosts ? comm->hosts[rank] : "this host";
+}
 
 /** into = a + b in the type that collectives add; `bytes` is that of whole numbers, and into may be a or b. */
 void tt_comm_add(const struct tt_comm *comm, void *into, const void *a, const void *b, int64_t bytes);
