@@ -30,16 +30,6 @@ size_t tt_dtype_size(enum tt_dtype dtype)
     return (size_t)table[dtype].bits / 8;
 }
 
-enum tt_dtype tt_dtype_sums(enum tt_dtype dtype)
-{
-    return dtype == TT_F64 ? TT_F64 : TT_F32;
-}
-
-int64_t tt_dtype_sum_bytes(enum tt_dtype dtype)
-{
-    return (int64_t)tt_dtype_size(tt_dtype_sums(dtype));
-}
-
 bool tt_dtype_from_name(const char *name, enum tt_dtype *ret_dtype)
 {
     for (int i = 0; i < TT_DTYPES; i++) {

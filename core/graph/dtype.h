@@ -55,10 +55,16 @@ int tt_dtype_bits(enum tt_dtype dtype);
 size_t tt_dtype_size(enum tt_dtype dtype);
 
 /** The type of sums, statistics and tables in a run that computes in `dtype`: F64 for F64, else F32. */
-enum tt_dtype tt_dtype_sums(enum tt_dtype dtype);
+static inline enum tt_dtype tt_dtype_sums(enum tt_dtype dtype)
+{
+    return dtype == TT_F64 ? TT_F64 : TT_F32;
+}
 
 /** Bytes of an element of that type. */
-int64_t tt_dtype_sum_bytes(enum tt_dtype dtype);
+static inline int64_t tt_dtype_sum_bytes(enum tt_dtype dtype)
+{
+    return (int64_t)tt_dtype_size(tt_dtype_sums(dtype));
+}
 
 /** The type of the given name; false if there is none. */
 bool tt_dtype_from_name(const char *name, enum tt_dtype *ret_dtype);

@@ -77,11 +77,6 @@ void tt_graph_append(struct tt_graph *graph, const struct tt_node *node)
     TT_PUSH(graph->nodes, graph->n_nodes, graph->cap_nodes) = *node;
 }
 
-int tt_graph_out(const struct tt_graph *graph, int node)
-{
-    return graph->nodes[node].out[0];
-}
-
 int64_t tt_value_elements(const struct tt_value *value)
 {
     int64_t n = 1;
@@ -96,11 +91,6 @@ int64_t tt_value_bytes(const struct tt_value *value)
     if (value->packing)
         return tt_value_rows(value) * tt_packing_row_bytes(value->packing, tt_value_width(value));
     return tt_value_elements(value) * (int64_t)tt_dtype_size(value->dtype);
-}
-
-int64_t tt_value_width(const struct tt_value *value)
-{
-    return value->ndim ? value->shape[value->ndim - 1] : 1;
 }
 
 int64_t tt_value_rows(const struct tt_value *value)

@@ -288,7 +288,10 @@ static inline const struct tt_rope *tt_graph_rope_of(const struct tt_graph *grap
 }
 
 /** The first output of a node. */
-int tt_graph_out(const struct tt_graph *graph, int node);
+static inline int tt_graph_out(const struct tt_graph *graph, int node)
+{
+    return graph->nodes[node].out[0];
+}
 
 /** Elements of a value, and its bytes as it is stored. */
 int64_t tt_value_elements(const struct tt_value *value);
@@ -298,6 +301,9 @@ int64_t tt_value_bytes(const struct tt_value *value);
 int64_t tt_value_rows(const struct tt_value *value);
 
 /** The last dimension. */
-int64_t tt_value_width(const struct tt_value *value);
+static inline int64_t tt_value_width(const struct tt_value *value)
+{
+    return value->ndim ? value->shape[value->ndim - 1] : 1;
+}
 
 #endif

@@ -19,11 +19,6 @@ struct tt_box tt_box_whole(int ndim, const int64_t *shape)
     return box;
 }
 
-struct tt_box tt_box_empty(int ndim)
-{
-    return (struct tt_box){.ndim = ndim > 0 ? ndim : 1};
-}
-
 struct tt_box tt_box_rows(int ndim, const int64_t *shape, int64_t row_begin, int64_t rows)
 {
     struct tt_box box = tt_box_whole(ndim, shape);

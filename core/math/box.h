@@ -24,7 +24,10 @@ struct tt_box tt_box_whole(int ndim, const int64_t *shape);
 
 /** An empty part of a tensor. Since a scalar has volume 1, the empty part of a scalar is a box with one dimension of
  * size 0. */
-struct tt_box tt_box_empty(int ndim);
+static inline struct tt_box tt_box_empty(int ndim)
+{
+    return (struct tt_box){.ndim = ndim > 0 ? ndim : 1};
+}
 
 /** Rows [row_begin, row_begin + rows) of dim 0. A scalar has a single row, 0, which is the whole. */
 struct tt_box tt_box_rows(int ndim, const int64_t *shape, int64_t row_begin, int64_t rows);

@@ -4,11 +4,6 @@
  */
 #include "core/math/tree.h"
 
-struct tt_tree_walk tt_tree_walk_make(int64_t n)
-{
-    return (struct tt_tree_walk){.n = n, .stride = 1, .into = 0};
-}
-
 bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *ret_from)
 {
     /* Level by level; a block without a right neighbour waits for a later level. */

@@ -23,7 +23,10 @@ struct tt_tree_walk {
     int64_t into;
 };
 
-struct tt_tree_walk tt_tree_walk_make(int64_t n);
+static inline struct tt_tree_walk tt_tree_walk_make(int64_t n)
+{
+    return (struct tt_tree_walk){.n = n, .stride = 1, .into = 0};
+}
 
 /** The next addition; false when none is left. */
 bool tt_tree_walk_next(struct tt_tree_walk *walk, int64_t *ret_into, int64_t *ret_from);

@@ -258,11 +258,6 @@ static void add_heads(struct tt_model *m, int l, const char *name, const char *h
     }
 }
 
-enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model)
-{
-    return model->dims.head_norms ? model->row->decoder->head_norms : model->row->decoder->qk_norm;
-}
-
 /* Adds the norm of q or of k, which have `heads` heads. Weights of each head's own are cut as the heads are. */
 static void add_qk_norm(struct tt_model *m, int l, const char *name, const char *hf_name, int64_t heads)
 {

@@ -208,7 +208,10 @@ struct tt_decoder {
 };
 
 /** The norm of q and of k in a model with a decoder. */
-enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model);
+static inline enum tt_qk_norm tt_qk_norm_of(const struct tt_model *model)
+{
+    return model->dims.head_norms ? model->row->decoder->head_norms : model->row->decoder->qk_norm;
+}
 
 /** The norms of a row's blocks. */
 const struct tt_norm_names *tt_norm_names_of(const struct tt_model_row *row);

@@ -109,7 +109,10 @@ int tt_lower_value(struct tt_walk *w, const struct tt_instr *from, int value);
 int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k);
 
 /** The first of the microbatches that share their gradient buffers with mb. */
-int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb);
+static inline int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb)
+{
+    return w->carries ? 0 : mb;
+}
 
 /** The finished sum of a unit's gradients. */
 static inline int tt_lower_sum(const struct tt_walk *w, int unit)

@@ -12,7 +12,6 @@
  *
  * Each instruction's row lowers it; the functions here join the stages and make the buffers.
  */
-
 #include "core/base/mem.h"
 #include "core/ops/op.h"
 #include "core/program/instr/instr.h"
@@ -189,11 +188,6 @@ static int param_buffer(struct tt_walk *w, int param)
         w->unsharded[param] =
             tt_lower_part(w, w->param_shard[layout->unit_of[param]], place->offset * size, place->chunk * size);
     return w->unsharded[param];
-}
-
-int64_t tt_lower_grad_owner(const struct tt_walk *w, int mb)
-{
-    return w->carries ? 0 : mb;
 }
 
 int tt_lower_grad(struct tt_walk *w, int mb, int unit, int k)
