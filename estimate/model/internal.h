@@ -2,6 +2,8 @@
 #ifndef TT_ESTIMATE_MODEL_INTERNAL_H
 #define TT_ESTIMATE_MODEL_INTERNAL_H
 
+#include <math.h>
+
 #include "estimate/model/job.h"
 
 /* Linear layers with m rows, n outputs and k inputs each. Several such layers (groups), such as those of experts, run
@@ -74,7 +76,10 @@ double tt_cluster_moment_bytes(const struct tt_cluster_job *job);
 /**
  * The number of ranks that share a copy of the optimizer's state, out of `copies` ranks that hold the same parameters.
  */
-double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies);
+static inline double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies)
+{
+    return job->state_copies > 1 ? fmax(1, copies / job->state_copies) : copies;
+}
 
 /**
  * For a pipeline with more than one rank: seconds of a microbatch in all stages of a rank, and the seconds that the

@@ -2,6 +2,7 @@
 #ifndef TT_ESTIMATE_MODEL_JOB_H
 #define TT_ESTIMATE_MODEL_JOB_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -199,7 +200,10 @@ bool tt_cluster_optimizer_find(const char *name, enum tt_cluster_optimizer *ret_
 void tt_cluster_pure_bf16(struct tt_cluster_job *job);
 
 /** The width of all heads together in the scores: the mean of keys and values. */
-double tt_cluster_score_width(const struct tt_cluster_shape *shape);
+static inline double tt_cluster_score_width(const struct tt_cluster_shape *s)
+{
+    return s->heads * (s->score_dim > 0 ? s->score_dim : s->head_dim);
+}
 
 /** Makes the attention of a shape latent: chooses its heads so that they have as many parameters as the five matrices
  * of latent attention. */
@@ -228,10 +232,16 @@ bool tt_cluster_target_size(const struct tt_cluster_shape *shape, enum tt_cluste
                             double *ret_outputs, double *ret_inputs);
 
 /** Whether a job trains an adapter of the target. */
-bool tt_cluster_adapts(const struct tt_cluster_job *job, enum tt_cluster_target target);
+static inline bool tt_cluster_adapts(const struct tt_cluster_job *job, enum tt_cluster_target target)
+{
+    return job->lora_rank > 0 && ((job->lora_targets ? job->lora_targets : TT_TARGETS_ALL) & (unsigned)target) != 0;
+}
 
 /** The device's peak for GEMMs in the job's type, in flop/s. */
-double tt_cluster_peak_flops(const struct tt_cluster_job *job);
+static inline double tt_cluster_peak_flops(const struct tt_cluster_job *job)
+{
+    return job->machine->number[job->float32 ? TT_M_PEAK_F32 : TT_M_PEAK_BF16].value;
+}
 
 /** Model flops of a token: 6 per parameter of a GEMM, and 12 x layers x dim x sequence for attention. */
 double tt_cluster_token_flops(const struct tt_cluster_shape *shape, double seq_len);
@@ -255,7 +265,10 @@ double tt_cluster_expert_shards(const struct tt_cluster_job *job);
 double tt_cluster_expert_copies(const struct tt_cluster_job *job);
 
 /** The number of layers on the rank with the most layers, if they are split evenly. */
-double tt_cluster_stage_layers(const struct tt_cluster_job *job);
+static inline double tt_cluster_stage_layers(const struct tt_cluster_job *job)
+{
+    return ceil(job->shape.layers / (job->pp * job->virtual_stages)) * job->virtual_stages;
+}
 
 /** Predicts the time of a step. Pure arithmetic: equal jobs give equal times. */
 void tt_cluster_step(const struct tt_cluster_job *job, struct tt_cluster_time *ret_time);
@@ -315,13 +328,19 @@ enum tt_pipeline_schedule tt_cluster_schedule(const struct tt_cluster_job *job);
 const char *tt_cluster_schedule_name(const struct tt_cluster_job *job);
 
 /** Whether the schedule splits backward, so that gradients of weights fill gaps. */
-bool tt_cluster_splits(const struct tt_cluster_job *job);
+static inline bool tt_cluster_splits(const struct tt_cluster_job *job)
+{
+    return tt_pipeline_row(tt_cluster_schedule(job))->splits;
+}
 
 /**
  * Whether the stages go down the ranks and come back, so that the first rank holds both the embeddings and the output.
  * There is no formula for the bubble of such a schedule: tt_cluster_bubble runs the simulator.
  */
-bool tt_cluster_is_v(const struct tt_cluster_job *job);
+static inline bool tt_cluster_is_v(const struct tt_cluster_job *job)
+{
+    return job->pp > 1 && (job->order == TT_ORDER_ZBV_ZERO_BUBBLE || job->order == TT_ORDER_DUAL_PIPE_V);
+}
 
 /**
  * Whether a configuration of the job's trainer can express its stages as *ret_each layers per stage. Embeddings and
@@ -334,7 +353,10 @@ bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_e
 double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank);
 
 /** Whether a rank holds the output layer: it is the last rank, or the first if the stages come back to it. */
-bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank);
+static inline bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank)
+{
+    return rank == (tt_cluster_is_v(job) ? 0 : (int)job->pp - 1);
+}
 
 /** Seconds for which a rank waits in a step, if all ranks have equal work. */
 double tt_cluster_bubble(const struct tt_cluster_job *job, const struct tt_cluster_passes *pass);

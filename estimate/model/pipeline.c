@@ -51,11 +51,6 @@ double tt_cluster_rank_layers(const struct tt_cluster_job *job, int rank)
     return share * job->shape.layers / (job->pp * job->virtual_stages);
 }
 
-bool tt_cluster_has_output(const struct tt_cluster_job *job, int rank)
-{
-    return rank == (tt_cluster_is_v(job) ? 0 : (int)job->pp - 1);
-}
-
 enum tt_pipeline_schedule tt_cluster_schedule(const struct tt_cluster_job *job)
 {
     bool several = job->virtual_stages > 1;
@@ -78,16 +73,6 @@ enum tt_pipeline_schedule tt_cluster_schedule(const struct tt_cluster_job *job)
 const char *tt_cluster_schedule_name(const struct tt_cluster_job *job)
 {
     return tt_pipeline_row(tt_cluster_schedule(job))->name;
-}
-
-bool tt_cluster_splits(const struct tt_cluster_job *job)
-{
-    return tt_pipeline_row(tt_cluster_schedule(job))->splits;
-}
-
-bool tt_cluster_is_v(const struct tt_cluster_job *job)
-{
-    return job->pp > 1 && (job->order == TT_ORDER_ZBV_ZERO_BUBBLE || job->order == TT_ORDER_DUAL_PIPE_V);
 }
 
 bool tt_cluster_layers_per_stage(const struct tt_cluster_job *job, double *ret_each, double *ret_ends)

@@ -22,11 +22,6 @@ double tt_cluster_tokens(const struct tt_cluster_job *job)
     return job->micro_batch * job->n_micro * job->replicate * job->shard * job->seq_len;
 }
 
-double tt_cluster_peak_flops(const struct tt_cluster_job *job)
-{
-    return job->machine->number[job->float32 ? TT_M_PEAK_F32 : TT_M_PEAK_BF16].value;
-}
-
 double tt_cluster_shards(const struct tt_cluster_job *job)
 {
     /* torchtitan also shards over context-parallel ranks; Megatron keeps copies on these */
@@ -51,16 +46,6 @@ double tt_cluster_gradient_bytes(const struct tt_cluster_job *job)
 double tt_cluster_copies(const struct tt_cluster_job *job)
 {
     return job->replicate * job->shard * job->cp / tt_cluster_shards(job);
-}
-
-double tt_cluster_state_ranks(const struct tt_cluster_job *job, double copies)
-{
-    return job->state_copies > 1 ? fmax(1, copies / job->state_copies) : copies;
-}
-
-double tt_cluster_stage_layers(const struct tt_cluster_job *job)
-{
-    return ceil(job->shape.layers / (job->pp * job->virtual_stages)) * job->virtual_stages;
 }
 
 double tt_cluster_expert_tp(const struct tt_cluster_job *job)
@@ -127,11 +112,6 @@ double tt_cluster_params(const struct tt_cluster_shape *s)
 }
 
 /* --- what is trained --- */
-
-bool tt_cluster_adapts(const struct tt_cluster_job *job, enum tt_cluster_target target)
-{
-    return job->lora_rank > 0 && ((job->lora_targets ? job->lora_targets : TT_TARGETS_ALL) & (unsigned)target) != 0;
-}
 
 unsigned tt_cluster_targets(const char *names)
 {
@@ -215,11 +195,6 @@ void tt_cluster_shape_set_latent(struct tt_cluster_shape *s, const struct tt_clu
     s->kv_heads = s->heads;
     s->head_dim = params / (4 * s->dim * s->heads);
     s->score_dim = (l->rope + l->nope + l->value) / 2;
-}
-
-double tt_cluster_score_width(const struct tt_cluster_shape *s)
-{
-    return s->heads * (s->score_dim > 0 ? s->score_dim : s->head_dim);
 }
 
 double tt_cluster_token_flops(const struct tt_cluster_shape *s, double seq_len)

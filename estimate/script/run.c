@@ -129,11 +129,6 @@ int tt_script_mark(const char *word)
     return at ? (int)strtol(at + 1, NULL, 10) : -1;
 }
 
-bool tt_script_is_mark(const char *word)
-{
-    return *word == '\1' && strchr(word, '\2')[1] == 0;
-}
-
 /* --- ways through a script --- */
 
 static struct tt_shell_state copy_shell(struct tt_shell *sh, const struct tt_shell_state *state)

@@ -3,6 +3,7 @@
 #define TT_ESTIMATE_SCRIPT_SCRIPT_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "core/base/error.h"
 
@@ -80,6 +81,9 @@ void tt_script_release(struct tt_script *script);
 int tt_script_mark(const char *word);
 
 /** Whether a word is a mark and nothing else. */
-bool tt_script_is_mark(const char *word);
+static inline bool tt_script_is_mark(const char *word)
+{
+    return *word == '\1' && strchr(word, '\2')[1] == 0;
+}
 
 #endif
