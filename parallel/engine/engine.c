@@ -422,11 +422,6 @@ int tt_engine_block(const struct tt_engine_options *o)
     return o->reduce == TT_REDUCE_RUNS && o->pipeline ? o->pipeline->microbatches : o->microbatches;
 }
 
-bool tt_engine_is_exact(const struct tt_engine_options *o)
-{
-    return tt_mesh_is_exact(&o->mesh, o->microbatches, tt_engine_block(o), o->reduce == TT_REDUCE_LAST);
-}
-
 /* How many microbatches' whole gradients a program adds; 1 with carried gradients, which need no addition. */
 static int added_block(const struct tt_engine *e, enum tt_graph_mode mode)
 {

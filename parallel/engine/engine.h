@@ -89,7 +89,10 @@ bool tt_engine_has(const struct tt_engine_options *options, enum tt_state_array 
 int tt_engine_block(const struct tt_engine_options *options);
 
 /** tt_mesh_is_exact for a step with these options. */
-bool tt_engine_is_exact(const struct tt_engine_options *options);
+static inline bool tt_engine_is_exact(const struct tt_engine_options *o)
+{
+    return tt_mesh_is_exact(&o->mesh, o->microbatches, tt_engine_block(o), o->reduce == TT_REDUCE_LAST);
+}
 
 struct tt_engine;
 

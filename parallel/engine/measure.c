@@ -34,11 +34,6 @@ const char *tt_measured_name(enum tt_measured kind)
     return names[kind];
 }
 
-int64_t tt_measured_bytes(enum tt_measured kind, int n_ranks, int64_t bytes)
-{
-    return bytes / n_ranks * (n_ranks - 1) * (kind == TT_MEASURE_ALL_REDUCE ? 2 : 1);
-}
-
 /* Collective. Release it even after an error. Errors: as tt_measure. */
 static int round_init(struct round *b, struct tt_comm *comm, enum tt_measured kind, int64_t bytes)
 {

@@ -28,11 +28,6 @@ int tt_placement_copies(const struct tt_mesh *mesh, const struct tt_placement *p
     return tt_mesh_size(mesh, placement->copies);
 }
 
-bool tt_placement_has(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank)
-{
-    return tt_mesh_coordinate(mesh, rank, TT_MESH_PP) == placement->pp;
-}
-
 int tt_placement_part(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank)
 {
     int part = 0;

@@ -35,7 +35,10 @@ int tt_placement_parts(const struct tt_mesh *mesh, const struct tt_placement *pl
 int tt_placement_copies(const struct tt_mesh *mesh, const struct tt_placement *placement);
 
 /** Whether a rank has a part, that is, whether it is at the placement's place in the pipeline. */
-bool tt_placement_has(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank);
+static inline bool tt_placement_has(const struct tt_mesh *mesh, const struct tt_placement *placement, int rank)
+{
+    return tt_mesh_coordinate(mesh, rank, TT_MESH_PP) == placement->pp;
+}
 
 /** The number of a rank's part, and the number of its copy. A rank without a part (tt_placement_has) gets the numbers
  * of the rank with the same place in all other dimensions. */

@@ -203,11 +203,6 @@ void tt_param_groups_set_optim(struct tt_model *model, enum tt_optim_choice opti
 
 /* --- the stages of a pipeline, by module --- */
 
-int tt_model_modules(const struct tt_model *model)
-{
-    return (int)model->dims.n_layers + 3;
-}
-
 static bool is_output(const struct tt_model *model, int param, int part)
 {
     return part == 1 || strncmp(model->params[param].name, "output.", 7) == 0;

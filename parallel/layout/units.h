@@ -105,7 +105,10 @@ struct tt_stage_places {
 };
 
 /** The number of a model's modules: L + 3. */
-int tt_model_modules(const struct tt_model *model);
+static inline int tt_model_modules(const struct tt_model *model)
+{
+    return (int)model->dims.n_layers + 3;
+}
 
 /** The stage of every node of the model's forward graph, for tt_graph_cut. ret_stage_of must have room for n_nodes
  * items. */

@@ -158,11 +158,6 @@ double tt_op_prices_sec(const struct tt_op_prices *prices, const char *op, enum 
     return -1.0;
 }
 
-const char *tt_op_price_dtype(enum tt_dtype dtype)
-{
-    return dtype == TT_BF16 ? "bfloat16" : "float32";
-}
-
 /* A price in a machine file: {"op", "dtype", "flop_s", "byte_s", "sum_s"}. */
 static int read_price(const json_t *json, const char *path, struct tt_op_price *ret_price)
 {

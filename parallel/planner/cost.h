@@ -51,7 +51,10 @@ double tt_op_prices_sec(const struct tt_op_prices *prices, const char *op, enum 
                         const struct tt_cost *work);
 
 /** "float32" or "bfloat16", as in configurations. */
-const char *tt_op_price_dtype(enum tt_dtype dtype);
+static inline const char *tt_op_price_dtype(enum tt_dtype dtype)
+{
+    return dtype == TT_BF16 ? "bfloat16" : "float32";
+}
 
 /**
  * The cost model: the time of a node, a collective and a whole program on a machine that a few numbers describe. The

@@ -369,9 +369,3 @@ void tt_setup_release(struct tt_setup *s)
     tt_job_release(&s->job);
     *s = (struct tt_setup){0};
 }
-
-bool tt_setup_layout_exact(const struct tt_setup *s)
-{
-    return !s->kernels_differ && s->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
-           tt_engine_is_exact(&s->job.engine);
-}

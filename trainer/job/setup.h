@@ -43,7 +43,11 @@ int tt_setup_init(struct tt_config *cfg, struct tt_comm *comm, bool starts_over,
 void tt_setup_release(struct tt_setup *setup);
 
 /** Whether the losses of this run are the same, to the bit, on any power-of-two number of ranks. */
-bool tt_setup_layout_exact(const struct tt_setup *setup);
+static inline bool tt_setup_layout_exact(const struct tt_setup *s)
+{
+    return !s->kernels_differ && s->cfg->parallelism.reduction_order == TT_ORDER_TREE &&
+           tt_engine_is_exact(&s->job.engine);
+}
 
 /** The kernels of this rank, {"blas": "Haswell", "titan": "avx2"}, with "differ" if ranks differ. Free it with
  * json_decref. */

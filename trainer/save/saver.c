@@ -244,11 +244,6 @@ int tt_saver_end(struct tt_saver *saver)
     return settle_result(saver, rc, saver->saving_step, false);
 }
 
-bool tt_saver_is_written(const struct tt_saver *saver)
-{
-    return !saver->saving || tt_ckpt_saving_is_written(saver->saving);
-}
-
 int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop)
 {
     const struct tt_config *cfg = saver->setup->cfg;

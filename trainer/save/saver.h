@@ -64,7 +64,10 @@ void tt_saver_close(struct tt_saver *saver);
 int tt_saver_save(struct tt_saver *saver, const struct tt_train_progress *at, bool last, bool stop) TT_MUST_CHECK;
 
 /** Whether this rank has no more files to write; local. */
-bool tt_saver_is_written(const struct tt_saver *saver);
+static inline bool tt_saver_is_written(const struct tt_saver *saver)
+{
+    return !saver->saving || tt_ckpt_saving_is_written(saver->saving);
+}
 
 /** Waits for the save that is under way, if any, and publishes it. Collective. Does not wait if all ranks have written
  * their files. */
