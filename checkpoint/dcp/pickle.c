@@ -103,11 +103,6 @@ void tt_pickle_release(struct tt_pickle *pickle)
     *pickle = (struct tt_pickle){0};
 }
 
-bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class)
-{
-    return value && value->kind == TT_PICKLE_OBJECT && value->class == class;
-}
-
 /* Many objects may share one state, and searching a large state again for each of them would take too long. */
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name)
 {
@@ -119,12 +114,6 @@ const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *val
         if (tt_pickle_text_is(value->item[i], name))
             return value->item[i + 1];
     return NULL;
-}
-
-const struct tt_pickle_value *tt_pickle_item(const struct tt_pickle_value *value, int i)
-{
-    return value && (value->kind == TT_PICKLE_TUPLE || value->kind == TT_PICKLE_LIST) && i < value->n ? value->item[i]
-                                                                                                      : NULL;
 }
 
 bool tt_pickle_text_is(const struct tt_pickle_value *value, const char *text)

@@ -92,7 +92,10 @@ void tt_pickle_release(struct tt_pickle *pickle);
 /* The following accept NULL and any kind of value. */
 
 /** Whether the value is an object of a class. */
-bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class);
+static inline bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class)
+{
+    return value && value->kind == TT_PICKLE_OBJECT && value->class == class;
+}
 
 /**
  * The member called `name` of a dict or of an object's state; NULL if there is none, or if there are more than 64
@@ -101,7 +104,11 @@ bool tt_pickle_is(const struct tt_pickle_value *value, enum tt_py_class class);
 const struct tt_pickle_value *tt_pickle_member(const struct tt_pickle_value *value, const char *name);
 
 /** Item i of a tuple or list, or NULL. */
-const struct tt_pickle_value *tt_pickle_item(const struct tt_pickle_value *value, int i);
+static inline const struct tt_pickle_value *tt_pickle_item(const struct tt_pickle_value *value, int i)
+{
+    return value && (value->kind == TT_PICKLE_TUPLE || value->kind == TT_PICKLE_LIST) && i < value->n ? value->item[i]
+                                                                                                      : NULL;
+}
 
 /** Whether the value is a text equal to `text`. */
 bool tt_pickle_text_is(const struct tt_pickle_value *value, const char *text);

@@ -284,11 +284,6 @@ const struct tt_st_tensor *tt_safetensors_find(const struct tt_safetensors *file
     return NULL;
 }
 
-const char *tt_safetensors_metadata(const struct tt_safetensors *file, const char *key)
-{
-    return json_string_value(json_object_get(file->metadata, key));
-}
-
 static int compare_for_layout(const void *pa, const void *pb)
 {
     const struct tt_st_tensor *a = pa, *b = pb;

@@ -58,7 +58,10 @@ int tt_safetensors_parse(const char *path, const void *bytes, size_t size, int64
 const struct tt_st_tensor *tt_safetensors_find(const struct tt_safetensors *file, const char *name);
 
 /** A metadata string or NULL. */
-const char *tt_safetensors_metadata(const struct tt_safetensors *file, const char *key);
+static inline const char *tt_safetensors_metadata(const struct tt_safetensors *file, const char *key)
+{
+    return json_string_value(json_object_get(file->metadata, key));
+}
 
 /**
  * Lays a file out: sorts tensors (wider types first, then by name), sets begin and end, and writes the first bytes of

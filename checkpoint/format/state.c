@@ -15,11 +15,6 @@ const char *tt_ckpt_group_name(enum tt_ckpt_group group)
     return names[group];
 }
 
-const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i)
-{
-    return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
-}
-
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box)
 {
     if (tensor->packing && tt_box_volume(box) > 0)

@@ -61,7 +61,10 @@ struct tt_ckpt_asset {
 };
 
 /** Tensor i of a state; the model's tensors come first, then the optimizer's. */
-const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i);
+static inline const struct tt_ckpt_chunk *tt_ckpt_state_tensor(const struct tt_ckpt_state *state, int i)
+{
+    return i < state->n_model ? &state->model[i] : &state->optim[i - state->n_model];
+}
 
 /** Bytes of a box of a tensor, in memory. */
 int64_t tt_ckpt_box_bytes(const struct tt_ckpt_chunk *tensor, const struct tt_box *box);

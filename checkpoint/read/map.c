@@ -88,11 +88,6 @@ static int64_t rows_of_tensor(const struct tt_param *param)
     return param->hf_parts > 1 ? param->hf_rows : param->shape[0];
 }
 
-int64_t tt_hf_tensors_of(const struct tt_param *param)
-{
-    return param->hf_transform == TT_HF_EXPERTS ? param->shape[0] : 1;
-}
-
 int64_t tt_hf_output(const struct tt_param *p, int64_t row)
 {
     int64_t of_head = p->hf_heads ? p->shape[0] / p->hf_heads : 1, head = row / of_head, at = row % of_head;

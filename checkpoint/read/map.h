@@ -27,7 +27,10 @@ struct tt_hf_tensor {
 int64_t tt_row_width(int ndim, const int64_t *shape);
 
 /** The number of Hugging Face tensors that hold a parameter: one, or one per expert. */
-int64_t tt_hf_tensors_of(const struct tt_param *param);
+static inline int64_t tt_hf_tensors_of(const struct tt_param *param)
+{
+    return param->hf_transform == TT_HF_EXPERTS ? param->shape[0] : 1;
+}
 
 /**
  * The Hugging Face tensor that holds a parameter. For experts the name contains * in place of the expert's number.

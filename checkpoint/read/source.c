@@ -96,11 +96,6 @@ out:
     return rc;
 }
 
-int tt_source_explain(int rc, const struct tt_source *source)
-{
-    return source ? tt_step_explain(rc, source->path, &source->place) : rc;
-}
-
 int tt_source_open(const char *path, enum tt_path_kind kind, struct tt_source **ret_source)
 {
     return open_described(path, kind, &(struct tt_manifest){0}, ret_source);
@@ -214,11 +209,6 @@ static int check_tensors(const struct tt_source *source, const struct tt_safeten
         return tt_fail(TT_EDATA, "'%s' is not the file of the manifest: it has %d tensors, %d expected", file->path,
                        file->n, expected);
     return 0;
-}
-
-bool tt_source_is_gguf(const struct tt_source *source)
-{
-    return source->kind == TT_PATH_PLAIN && tt_gguf_is_path(source->path);
 }
 
 /* A PyTorch file has no header: the metadata describes it. The header of a GGUF file has been read already. */

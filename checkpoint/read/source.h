@@ -46,7 +46,10 @@ int tt_source_describe(const char *path, enum tt_path_kind kind, struct tt_manif
                        const char **ret_kind) TT_MUST_CHECK;
 
 /** Whether the source is a GGUF file (checkpoint/format/gguf.h). */
-bool tt_source_is_gguf(const struct tt_source *source);
+static inline bool tt_source_is_gguf(const struct tt_source *source)
+{
+    return source->kind == TT_PATH_PLAIN && tt_gguf_is_path(source->path);
+}
 
 /**
  * Refuses (TT_EDATA) a PyTorch folder if titan cannot read some intact tensor of the model or, with `optimizer`, of the
@@ -69,7 +72,10 @@ int tt_source_find(const char *path, struct tt_source **ret_source) TT_MUST_CHEC
 
 /** Returns rc, or TT_EREMOVED if rc is an error and the source was removed meanwhile (tt_step_explain). source may be
  * NULL. */
-int tt_source_explain(int rc, const struct tt_source *source);
+static inline int tt_source_explain(int rc, const struct tt_source *source)
+{
+    return source ? tt_step_explain(rc, source->path, &source->place) : rc;
+}
 
 void tt_source_free(struct tt_source *source);
 

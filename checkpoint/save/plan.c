@@ -493,11 +493,6 @@ void tt_shard_file_release(struct tt_shard_file *file)
     *file = (struct tt_shard_file){0};
 }
 
-int64_t tt_shard_file_bytes(const struct tt_shard_file *file)
-{
-    return file->data_start + file->data_bytes;
-}
-
 /* --- a save without its data --- */
 
 int tt_ckpt_preview_make(const struct tt_ckpt_state *state, const struct tt_mesh *mesh,

@@ -134,7 +134,10 @@ void tt_shard_file_release(struct tt_shard_file *file);
 int tt_shard_file_header(struct tt_shard_file *file, struct tt_text *header) TT_MUST_CHECK;
 
 /** Bytes of the file. */
-int64_t tt_shard_file_bytes(const struct tt_shard_file *file);
+static inline int64_t tt_shard_file_bytes(const struct tt_shard_file *file)
+{
+    return file->data_start + file->data_bytes;
+}
 
 /**
  * The files that a save will write. They are known before there is anything to save, since they depend only on tensors,
