@@ -50,7 +50,6 @@ void tt_yaml_release(struct tt_yaml_doc *doc);
 struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column);
 
 /** Adds a pair to a map. Returns the value of a key; NULL: there is none, or map is NULL or not a map. */
-void tt_yaml_put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value);
 struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key);
 
 /** Whether the scalar means null: a plain null, ~, or an empty scalar. */
