@@ -313,7 +313,7 @@ out:
     return rc;
 }
 
-/* The files of saves (checkpoint.c): fill them in, print them on stdout, return them as JSON. */
+/* Fills in the files of saves. */
 static int make_checkpoint(struct tt_plan_view *v)
 {
     int rc = 0;

@@ -47,7 +47,7 @@ struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int
     return node;
 }
 
-/* Adds a pair to a map. Returns the value of a key; NULL: there is none, or map is NULL or not a map. */
+/* Adds a pair to a map. */
 static void put(struct tt_yaml *map, struct tt_yaml *key, struct tt_yaml *value)
 {
     if (map->n == map->cap) {

@@ -49,7 +49,7 @@ void tt_yaml_release(struct tt_yaml_doc *doc);
 /** Adds a new, empty node to doc. */
 struct tt_yaml *tt_yaml_add(struct tt_yaml_doc *doc, enum tt_yaml_kind kind, int line, int column);
 
-/** Adds a pair to a map. Returns the value of a key; NULL: there is none, or map is NULL or not a map. */
+/** The value of a key; NULL: there is none, or map is NULL or not a map. */
 struct tt_yaml *tt_yaml_get(const struct tt_yaml *map, const char *key);
 
 /** Whether the scalar means null: a plain null, ~, or an empty scalar. */
