@@ -30,7 +30,8 @@ enum { LABEL_COLUMNS = 11 }; /* as in the banner, which is printed before */
 
 static int64_t steps_left(const struct tt_dry *d)
 {
-    return tt_train_progress_last_step(&d->at, d->setup, &d->data) - d->at.step;
+    return tt_deadline_steps(d->setup->cfg, &d->at, d->reporter.predicted_step_sec,
+                             tt_train_progress_last_step(&d->at, d->setup, &d->data) - d->at.step);
 }
 
 /* --- text --- */

@@ -97,6 +97,22 @@ static void add_more_devices(const struct tt_cluster_question *q, int devices, s
     }
 }
 
+/* Adds the longest shorter sequences that make the job fit on the same devices, if the user gave no length. */
+static void add_shorter(const struct tt_cluster_question *q, const struct tt_cluster_job *from, int devices,
+                        struct tt_cluster_answer *a)
+{
+    enum { SHORTEST = 1024 };
+    struct tt_cluster_job job = *from;
+    char text[40];
+
+    for (int length = (int)from->seq_len / 2; length >= SHORTEST && q->in->typed.seq == 0; length /= 2) {
+        job.seq_len = length;
+        (void)snprintf(text, sizeof text, "with --seq %d", length);
+        if (add_best(q, &job, devices, text, a))
+            return;
+    }
+}
+
 /* Adds changes that would make the job fit on the same devices: other forms of training. */
 static void add_forms(const struct tt_cluster_question *q, const struct tt_cluster_job *from, int devices,
                       struct tt_cluster_answer *a)
@@ -142,6 +158,7 @@ static void find_remedies(const struct tt_cluster_question *q, int devices, stru
         (void)add_best(q, job, devices, NULL, a);
     if (a->n_remedies == 0) {
         add_more_devices(q, devices, a);
+        add_shorter(q, job, devices, a);
         add_forms(q, job, devices, a);
     }
 }
@@ -428,7 +445,7 @@ static int predict_outcome(const struct tt_args *args, int ranks, struct outcome
     *ret = (struct outcome){.sec = layout.time.total,
                             .bytes = layout.memory.total,
                             .host = layout.memory.host,
-                            .days = tt_cluster_course(&layout, tt_cluster_run_tokens(&in, &layout.job)).days};
+                            .days = tt_cluster_course(&layout, run_tokens(&in, &layout.job)).days};
 out:
     tt_cluster_inputs_release(&in);
     return rc;

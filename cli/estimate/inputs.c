@@ -92,6 +92,10 @@ static void own_keys(const struct tt_config *cfg, struct tt_cluster_job *job)
         job->contiguous = true;
     if (cfg->lora.rank > 0)
         take_adapters(cfg, job);
+    if (cfg->checkpoint.enable && !cfg->checkpoint.load_only) {
+        job->save_steps = (double)cfg->checkpoint.interval;
+        job->save_waits = cfg->checkpoint.async_mode == TT_ASYNC_DISABLED;
+    }
 }
 
 /* --- a configuration as a job --- */
