@@ -324,6 +324,12 @@ struct tt_kernels;
 bool tt_attention_is_right(const struct tt_kernels *kernels, const struct tt_kernels *like) TT_MUST_CHECK;
 
 /**
+ * The rate of products of bfloat16, as a multiple of float32's, in about a millisecond. The operands are 0, which takes
+ * as long as any other number.
+ */
+double tt_bgemm_gain(const struct tt_kernels *kernels);
+
+/**
  * Whether the variant in use leaves products of floats, or of bfloat16, to the BLAS library. The library's bits depend
  * on the shape of a product; with titan's own kernels, an element's bits depend on k only.
  */
