@@ -82,4 +82,16 @@ struct tt_bench {
 int tt_bench_run(struct tt_bench *bench, struct tt_comm *comm) TT_MUST_CHECK;
 void tt_bench_release(struct tt_bench *bench);
 
+/** Prints tables on stdout. */
+void tt_bench_print(const struct tt_bench *bench);
+
+/** The results as JSON, with the keys that titan-bench(1) lists; json_decref. */
+json_t *tt_bench_json(const struct tt_bench *bench);
+
+/**
+ * The machine file for plan, estimate, tune and the planned scheduler (parallel/planner/cost.h), with the
+ * collectives; json_decref.
+ */
+json_t *tt_bench_machine_json(const struct tt_bench *bench);
+
 #endif
