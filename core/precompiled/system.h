@@ -4,7 +4,6 @@
  * themselves, and every other build compiles them without this file. */
 #ifndef TT_SYSTEM_H
 #define TT_SYSTEM_H
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -16,9 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
+
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <ctype.h>
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
