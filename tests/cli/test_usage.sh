@@ -318,7 +318,7 @@ checkpoint.export_dtype=half|is not one of float32, bfloat16, float16|did you me
 optimizer.name=adamw_torch_fused|is not one of AdamW|did you mean 'AdamW'
 lr_scheduler.decay_type=cosine_with_warmup|is not one of linear, sqrt, cosine|did you mean 'cosine'
 checkpoint.async_mode=true|is not one of disabled, async|did you mean 'async'
-activation_checkpoint.mode=selective_op|is not one of none, full, selective, auto|set activation_checkpoint.mode=selective and
+activation_checkpoint.mode=selective_op|is not one of none, full, selective|set activation_checkpoint.mode=selective and
 parallelism.pipeline_parallel_schedule=zbv|is not one of 1F1B|did you mean 'ZBVZeroBubble'
 training.chat_template=llama-3|is not one of auto, llama3, qwen3, chatml|did you mean 'llama3'
 EOF
