@@ -187,8 +187,8 @@ case_settings_without_effect_are_named() {
     run estimate --machine h100-sxm --ranks 8 -- --config llama3_8b --training.gc_freq 10 --metrics.log_freq 1 \
         --parallelism.tensor_parallel_degree 2 --parallelism.pipeline_parallel_schedule GPipe
     expect_ok
-    expect_out "^no effect     --training.gc_freq, --metrics.log_freq,$"
-    expect_out "^ *--parallelism.pipeline_parallel_schedule: the prediction is the same without them$"
+    expect_out "^not counted   training.gc_freq 10: "
+    expect_out "^no effect     --metrics.log_freq, --parallelism.pipeline_parallel_schedule: the prediction is "
     run estimate $model_8b --machine h100-sxm --ranks 8 --training.seq_len=4096
     refuse_out "no effect"
 }
