@@ -302,7 +302,7 @@ static int read_item(const struct reading *r, json_t *doc, struct tt_task_item *
     int rc = 0;
 
     if (!has_fields(r->format, doc))
-        return tt_fail(TT_EDATA, "the document lacks members of format %s", r->format->name);
+        return tt_fail(TT_EDATA, "the document lacks fields of format %s", r->format->name);
     TT_TRY(render_number(r->n, doc, "number of continuations", MOST_CHOICES + 1, &item->n));
     if (item->n < 1)
         return tt_fail(TT_EDATA, "the document has no continuation");
@@ -468,7 +468,7 @@ static int encode_alone(const struct encoding *e, struct tt_task_choice *c)
 
     TT_TRY(rc < 0 ? rc : 0);
     if (first < 0)
-        TT_TRY(tt_fail(TT_EDATA, "the context is empty, and the tokenizer names no token that begins a text"));
+        TT_TRY(tt_fail(TT_EDATA, "the context is empty, and the tokenizer has no token that begins a text"));
     if (own.n == 0 || own.id[0] != first)
         tt_ids_add(&c->ids, first);
     for (size_t i = 0; i < own.n; i++)

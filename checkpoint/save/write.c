@@ -123,7 +123,7 @@ void tt_ckpt_writer_free(struct tt_ckpt_writer *w)
     tt_free(w);
 }
 
-/* The staging memory, aligned to pages; untouched by the writer itself. */
+/* The staging memory, aligned to pages; the writer does not use it. */
 static char *staging_of(const struct tt_ckpt_writer *w, int64_t *ret_bytes)
 {
     *ret_bytes = w->bytes;

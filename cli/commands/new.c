@@ -150,8 +150,10 @@ static int check_folder(const char *folder)
         return tt_fail(TT_EUSAGE, "'%s' exists and is not a folder\nhelp: another name", folder);
     TT_TRY(tt_folder_list(folder, &names, &n));
     if (n)
-        rc = tt_fail(TT_EUSAGE, "'%s' exists and is not empty: it has '%s'\nhelp: another name; new replaces nothing",
-                     folder, names[0]);
+        rc = tt_fail(
+            TT_EUSAGE,
+            "'%s' exists and is not empty: it has '%s'\nhelp: choose another name; titan new overwrites nothing",
+            folder, names[0]);
 out:
     tt_names_free(names, n);
     return rc;

@@ -449,7 +449,7 @@ static int write_pages(const struct plot *p)
             (void)json_array_append_new(status, found);
         }
         if (follows && written < 0 && alive)
-            tt_note("%s is written again until the runs have ended; Ctrl-C ends it", tt_args_last(p->args, "html"));
+            tt_note("%s is updated until the runs end; Ctrl-C stops it", tt_args_last(p->args, "html"));
         alive = alive && follows;
         if (!alive || records(p) != written || tt_clock_sec() - written_sec > WRITE_SEC) {
             TT_TRY(write_page(p, status, alive, &waits));

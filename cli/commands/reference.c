@@ -134,7 +134,7 @@ static int read_options(struct run *r)
         TT_TRY(tt_reference_batch_read(file, &r->batch));
     TT_TRY(load_config(r));
     if (r->cfg->lora.rank)
-        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(lora.rank), "titan reference trains whole models\nhelp: leave it out"));
+        TT_TRY(tt_fail_key(TT_EUSAGE, TT_KEY(lora.rank), "titan reference does not support LoRA\nhelp: leave it out"));
 out:
     return rc;
 }

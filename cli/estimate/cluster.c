@@ -175,7 +175,7 @@ static int fail_none(const struct tt_cluster_question *q, const struct tt_cluste
                                             : "the devices do not divide the batch";
 
     return tt_fail(TT_EUSAGE,
-                   "estimate: no layout of %.0f sequences a step can run on %d devices: %s\nhelp: choose another "
+                   "estimate: no layout with %.0f sequences per step fits %d devices: %s\nhelp: choose another "
                    "--batch%s or another number",
                    tt_cluster_tokens(job) / job->seq_len, devices, why,
                    fixes ? ", other degrees (--tp, --pp, --cp, --ep, --micro-batch)" : "");

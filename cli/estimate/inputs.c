@@ -178,7 +178,7 @@ static int batches(const struct tt_config *cfg, struct tt_cluster_job *job)
     job->n_micro = sequences / ranks / job->micro_batch;
     if (job->n_micro < 1 || floor(job->n_micro) != job->n_micro)
         return tt_fail(TT_EUSAGE,
-                       "estimate: a step of %.0f sequences is no multiple of %.0f ranks of data parallelism x %.0f "
+                       "estimate: a step of %.0f sequences is not a multiple of %.0f data-parallel ranks x %.0f "
                        "sequences\nhelp: change training.global_batch_size or training.local_batch_size",
                        sequences, ranks, job->micro_batch);
     return 0;
@@ -916,7 +916,7 @@ int tt_cluster_inputs_job(struct tt_cluster_inputs *in, const struct tt_args *ar
     in->is_laid_out = is_laid_out(in, args);
     if (in->is_laid_out && tt_cluster_typed_limits(args))
         TT_TRY(tt_fail(TT_EUSAGE, "estimate: --tp, --pp, --cp, --ep and --micro-batch limit a search, but a file or a "
-                                  "key already says the layout\nhelp: change it there, or leave it out"));
+                                  "key already sets the layout\nhelp: change it there, or leave it out"));
     TT_TRY(take_overrides(in, in->foreign.n, (const char *const *)in->foreign.override));
     TT_TRY(take_overrides(in, in->typed.n_overrides, (const char *const *)in->typed.override));
     TT_TRY(take_overrides(in, args->n_overrides, args->override));

@@ -108,7 +108,7 @@ static double tokens_of(const struct tt_recipe *r)
     return (double)r->steps * (double)(r->batch * r->seq_len);
 }
 
-/* The tokens that the hours leave, or that the user or the rule set, in at most tt_rule_epochs passes. */
+/* The tokens that the user asked for; or what the hours or the rule give, in at most tt_rule_epochs passes. */
 static double wanted_tokens(const struct tt_new_request *request, struct tt_recipe *r)
 {
     double most = tt_rule_epochs * (1.0 - r->split) * (double)request->text.bytes / r->bytes_per_token, wanted;

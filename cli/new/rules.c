@@ -19,9 +19,9 @@
 
 /* --- the model --- */
 
-/* The vocabulary grows more slowly than the rest of the model: its parameters as the others' to the power of 0.83,
- * from 3.3M beside 33M on (Tao et al. 2024; 33M to 3B parameters). Here a power of two, so that a few tokenizers
- * suffice for all depths. */
+/* The vocabulary grows more slowly than the rest of the model: 3.3M (blocks / 33M)^0.83 parameters, with `blocks` the
+ * parameters of the blocks (Tao et al. 2024; 33M to 3B parameters). It is rounded to a power of two, so that a few
+ * tokenizers suffice for all depths. */
 static int64_t vocabulary(double blocks, int64_t dim)
 {
     double rows = 3.3e6 * pow(blocks / 33e6, 0.83) / (double)dim;
@@ -72,7 +72,7 @@ double tt_rule_tokens(const struct tt_recipe *r)
  * and 1,500 passes). */
 const double tt_rule_epochs = 4.0;
 
-/* What a text is worth that is read several times, in bytes of fresh text: later passes count less and less
+/* The value of several passes through a text, in bytes of fresh text: later passes count less and less
  * (Muennighoff et al. 2023, equation 5 with R* = 15.39). */
 static double worth(double bytes, double epochs)
 {
@@ -115,7 +115,7 @@ const double tt_rule_overhead = 0.05;
  * The learning rate rises in the first 5 % of the steps, as in the ladder, then falls to 0 in a line (Bergsma et al.
  * 2025; 111M to 1.7B parameters). Validation gets about a megabyte of text, between 0.5 % and 10 % of it: as much as
  * 20 validations can read in 2 % of the time, since a token takes a third of the time that it takes in training. A hash
- * chooses the documents, so at least 8 are asked for, lest it choose none; without 40, there is no validation. A
+ * chooses the documents, so the share is large enough for 8 on average; a text of fewer than 40 has no validation. A
  * checkpoint every ten minutes: so much is lost if the machine goes down.
  */
 void tt_rule_rest(int64_t documents, int64_t bytes, struct tt_recipe *r)

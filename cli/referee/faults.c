@@ -20,7 +20,7 @@
 #include "core/base/text.h"
 #include "core/config/config.h"
 
-/* Products of double are exact to this relative error where large terms cancel. */
+/* GEMMs in double may be wrong by this relative error where large terms cancel. */
 static const double least = 3e-8;
 
 /* --- sets of pairs --- */
@@ -170,7 +170,7 @@ static bool labels_of(const struct tt_look *look, int64_t *ret_valid, int64_t *r
     return *ret_all > 0;
 }
 
-/* The norm of B's gradients; `known`: without gradients that no partner of A has. */
+/* The norm of B's gradients. */
 static double total_norm(const struct tt_look *look, int sum)
 {
     double total = 0.0;
@@ -419,7 +419,7 @@ static int find_precision(struct tt_look *look)
         if (tt_unit_of(names[k], &unit) < 0 || unit <= look->unit)
             continue;
         tolerance = tt_look_tolerance(unit, look->sum_unit, look->terms, look->layers);
-        /* a smaller difference is not the rounding of this type */
+        /* a smaller difference is too small for rounding in this type */
         if (worst <= tolerance && worst > tolerance / 30.0) {
             json_t *evidence = tt_look_add(look, "precision", "B was computed in a coarser type than stated",
                                            "if that is intended, state it: --dtype bfloat16, or \"dtype\" in "
@@ -493,7 +493,7 @@ static int find_tied(struct tt_look *look)
     return 0;
 }
 
-/* Only vectors, or matrices of all ranks that are small: each rank has added its own part of the tokens. */
+/* Only vectors differ, or small matrices that all ranks have: each rank has added its own part of the tokens. */
 static int find_vectors(struct tt_look *look)
 {
     unsigned roles = 1U << TT_ROLE_NORM | 1U << TT_ROLE_BIAS;
@@ -584,7 +584,7 @@ static bool is_end_right(const struct tt_look *look)
     return found;
 }
 
-/* Whether the embedding is wrong, at which every wrong gradient of an activation arrives. */
+/* Whether the embedding is wrong: every wrong gradient of an activation reaches it. */
 static bool is_start_wrong(const struct tt_look *look)
 {
     for (int i = 0; i < look->n; i++)

@@ -57,7 +57,7 @@ static json_t *full_name(const struct tt_dump_tensor *t)
     return json_sprintf("%s/%s", tt_sections[t->section], t->name);
 }
 
-/* Lists the tensors of `from` in sections that `other` has too, without a partner there. */
+/* Lists the tensors of `from` that have no partner in `other`, in the sections that both have. */
 static void list_missing(const struct tt_dump *from, const struct tt_dump *other, json_t *list)
 {
     for (int i = 0; i < from->n; i++) {
@@ -140,8 +140,8 @@ static double size_of(const struct tt_pair *p)
 
 /*
  * The median of size_of over the matrices in the pair's section and layer. Where terms cancel, as in the gradient of a
- * key's bias, which is zero, the result consists of the rounding of its terms, and these are about as large as the
- * elements of the matrices.
+ * key's bias, whose true value is zero, the result consists of the rounding of its terms, and these are about as
+ * large as the elements of the matrices.
  */
 static double usual_size(const struct tt_look *look, const struct tt_pair *pair)
 {

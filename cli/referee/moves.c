@@ -112,7 +112,7 @@ static bool are_blocks_moved(const struct cut *cut, const double *a, const doubl
     return moved;
 }
 
-/* Whether the wrong blocks are zero, and some are right. */
+/* Whether every wrong block is zero, and some blocks are right. */
 static bool are_blocks_missing(const struct cut *cut, int *ret_missing)
 {
     int right = 0, missing = 0;

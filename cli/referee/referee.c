@@ -58,7 +58,7 @@ static bool has_step(const struct side *side, int64_t step)
     return false;
 }
 
-/* The number under which a side has a step: -1 if its path is a step itself. */
+/* The number of the step to read on this side; -1 if its path already names a step's folder. */
 static int64_t own_step(const struct side *side, int64_t step)
 {
     return side->step[0] < 0 ? -1 : step;

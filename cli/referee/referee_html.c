@@ -22,7 +22,7 @@ struct map {
     int n, cap, layers;
 };
 
-/* The part of a name behind the number of its layer, or the whole name. */
+/* The part of a name after the number of its layer, or the whole name. */
 static char *kind_of(const json_t *tensor)
 {
     const char *name = tt_cli_text(tensor, "name"), *at = name;

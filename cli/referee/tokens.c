@@ -215,7 +215,7 @@ static int find_labels(struct tt_look *look)
 }
 
 /*
- * The rows of the embedding that are zero in B only belong to tokens that B did not see. If these are the tokens of
+ * The rows of the embedding that are zero only in B belong to tokens that B did not see. If these are the tokens of
  * some sequences, the sum over data-parallel ranks or microbatches is missing; if they stand at some places of all
  * sequences, that over context-parallel ranks.
  */

@@ -41,11 +41,8 @@ struct field {
     char text[64];
 };
 
-enum {
-    /* the rank of grad_norm; loss, speed and eta have lower ranks: at 80 columns all of them are shown */
-    RANK_KEPT = 2,
-    RANK_MOST = 9
-};
+/* The rank of grad_norm; loss, speed and eta have lower ranks: at 80 columns all of them are shown. */
+enum { RANK_KEPT = 2 };
 
 /* The form of the step line on a terminal. */
 struct line_form {
@@ -81,8 +78,10 @@ static int columns_of(const struct field *field, int n, struct line_form form)
  */
 static struct line_form form_of(const struct field *field, int n, int columns)
 {
-    struct line_form form = {.rank = RANK_MOST, .gap = 2};
+    struct line_form form = {.gap = 2};
 
+    for (int i = 0; i < n; i++)
+        form.rank = field[i].rank > form.rank ? field[i].rank : form.rank;
     while (columns && columns_of(field, n, form) > columns) {
         bool is_narrow = form.gap == 1 && form.squeeze;
 
@@ -324,7 +323,7 @@ static void warn_of_length(const struct tt_reporter *r, int64_t left)
     tt_warn("a step of %s on %d rank%s is predicted to take %s, %" PRId64 " step%s %s\nhelp: a step is %" PRId64
             " sequence%s of %" PRId64
             " tokens; set a smaller training.global_batch_size or training.seq_len, a smaller model.flavor, or fewer "
-            "training.steps, or use more ranks; `titan estimate --ranks N` predicts them",
+            "training.steps, or use more ranks; `titan estimate --ranks N` predicts the times of steps",
             s->job.model->title, s->comm->size, tt_plural(s->comm->size), tt_text_duration(one, sizeof one, step), left,
             tt_plural(left), tt_text_duration(all, sizeof all, run), s->job.global_batch,
             tt_plural(s->job.global_batch), s->cfg->training.seq_len);

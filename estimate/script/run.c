@@ -774,8 +774,6 @@ static int double_test(struct run *r)
 
 /* --- simple commands --- */
 
-static int command(struct run *r);
-
 static int call(struct run *r, int body, const struct tt_script_words *words)
 {
     struct tt_shell *sh = r->sh;

@@ -776,7 +776,7 @@ struct tt_inputs tt_engine_validation_inputs(const struct tt_engine *e)
     return inputs_of(&e->validate.samples, 0);
 }
 
-/* A number rounded to float. gcc 12 leaves out the two conversions where it makes a vector of two numbers. */
+/* A number rounded to float. gcc 12 drops both conversions when it makes a vector of two numbers. */
 static double as_float(double number)
 {
     volatile float rounded = (float)number;

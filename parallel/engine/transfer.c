@@ -97,7 +97,7 @@ static struct tt_segment_list flat(struct tt_transfers *t, int i, int first, siz
 }
 
 /*
- * Sends shards, or the kept parts, which follow the whole parameters among the operands. A shard of float32 that
+ * Sends shards, or the kept parts (after the whole parameters in the list of operands). A shard of float32 that
  * travels as bfloat16 is first rounded into its place in the whole, and sent from there.
  */
 static int new_gather(struct tt_transfers *t, int i)

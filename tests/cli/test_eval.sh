@@ -208,7 +208,7 @@ case_errors_in_tasks_name_the_line() {
     bad '{"goal": "x"}' "bad.jsonl:1: the document has the members of no known format"
     bad '{"context": "x", "choices": ["a", "b"], "gold": 2}' "right answer is '2'; wanted a number from 0 to 1"
     bad '{"context": "x", "choices": ["a", ""], "gold": 1}' "continuation 1 is empty"
-    bad '{"goal": "x", "sol1": "a", "sol2": "b", "label": 0}' "lacks members of format arc" --task-format arc
+    bad '{"goal": "x", "sol1": "a", "sol2": "b", "label": 0}' "lacks fields of format arc" --task-format arc
     bad '{"context"' "bad.jsonl:1"
     : >bad.jsonl
     run eval m --task bad.jsonl

@@ -259,9 +259,9 @@ config["bias"] = "all"|2 bias is 'all'
 config["target_modules"] = "q_.*"|2 'q_.\*' selects no layer of .* that can have an adapter
 config["target_modules"] = ["q_proj", "lm_head"]|2 'lm_head' selects no layer
 config["target_modules"] = []|2 target_modules names no layer
-config["layers_to_transform"] = ["one"]|2 layers_to_transform is no list of numbers of layers
-config.update(layers_to_transform=1, layers_pattern=3)|2 layers_pattern is no list of names
-config["base_model_name_or_path"] = "gone"|2 belong to 'gone', which is no folder here
+config["layers_to_transform"] = ["one"]|2 layers_to_transform is not a list of numbers of layers
+config.update(layers_to_transform=1, layers_pattern=3)|2 layers_pattern is not a list of names
+config["base_model_name_or_path"] = "gone"|2 belong to 'gone', which is not a folder here
 config["r"] = 4|3 tensor '.*lora_A.weight' is .*, wanted
 EOF
 }
@@ -413,7 +413,7 @@ case_packed_weights_have_limits() {
     tune 1 x --lora.base_dtype=int8 --lora.rank=0
     expect_error 2 "only frozen weights can be packed"
     tune 1 x --lora.base_dtype=int8 --lora.rank=0 --checkpoint.initial_load_path=hf
-    expect_error 2 "only frozen weights can be packed, and 'hf' is no folder of adapters"
+    expect_error 2 "only frozen weights can be packed, and 'hf' is not a folder of adapters"
     tune 1 x --lora.base_dtype=int8 --checkpoint.last_save_in_hf
     expect_error 2 "checkpoints of packed weights hold only the adapters"
 }

@@ -511,7 +511,7 @@ best.yaml --gpus 8xh100|--config best.yaml reads a configuration
 8b --gpus 8xh100 --recompute some|error: --recompute 'some' is not none, op
 8b --gpus 8xh100 --dtype int4|error: --dtype 'int4' is not mixed, bf16, fp16, fp8 or fp32
 8b --gpus 8xh100 --tp 3|run on 8 devices: the fixed degrees do not divide the devices, or the batch
-8b --gpus 8xh100 --tp 2 --parallelism.pipeline_parallel_degree=2|but a file or a key already says the layout
+8b --gpus 8xh100 --tp 2 --parallelism.pipeline_parallel_degree=2|but a file or a key already sets the layout
 8b --gpus 8xh100 --zero 4|--zero '4' is not a whole number from 1 to 3
 8b --gpus 8xh100 --zero 3 --stack primus|--zero and --stack both name the software
 8b --gpus 8x a100|--gpus '8x' is not a number of GPUs and their name

@@ -416,7 +416,7 @@ case_a_page_is_written_again_while_a_run_lives() {
     code=0
     wait $plot || code=$?
     expect_ok
-    expect_err "page.html is written again until the runs have ended"
+    expect_err "page.html is updated until the runs end"
     grep -q '"state": *"stopped"' page.html || not_as "the last page is not of the end"
     grep -q '"follow": *0' page.html || not_as "the last page looks for newer numbers"
     grep -q '<title>run: for a page</title>' page.html || not_as "the title"

@@ -389,6 +389,19 @@ def op_table_is_sorted_by_file():
         last = home[0]
 
 
+# Kernels that no graph in float64 runs: conversions and dots of bfloat16, adapters' options, packed weights, a norm of gradients.
+NOT_WIDE = {"bf16_round", "bf16_widen", "bgemm", "dora_bwd", "dora_fwd", "dropout", "gemv_packed", "row_squares"}
+
+
+def float64_has_every_kernel():
+    path = "core/kernels/wide.c"
+    kernels = re.findall(r"^TT_KERNEL\((\w+),", tree.text("core/kernels/kernels.def"), flags=re.MULTILINE)
+    slots = set(re.findall(r"SLOT\((\w+)\),", tree.text(path)))
+    for name in kernels:
+        if not name.endswith("_bf16") and (name in slots) == (name in NOT_WIDE):
+            yield f"{path}: {name} " + ("is in NOT_WIDE of lint.py too" if name in slots else "has no slot")
+
+
 def instructions_are_told_apart_by_their_rows():
     """Every line of instr.def and purpose.def has one row, in core/program/instr/*.c, and only rows know kinds."""
     homes, idents = {}, []
@@ -661,6 +674,7 @@ CHECKS = {
     "unsafe_calls_are_not_used": unsafe_calls_are_not_used,
     "header_guards_follow_the_path": header_guards_follow_the_path,
     "op_table_is_sorted_by_file": op_table_is_sorted_by_file,
+    "float64_has_every_kernel": float64_has_every_kernel,
     "instructions_are_told_apart_by_their_rows": instructions_are_told_apart_by_their_rows,
     "only_devices_run_ops": only_devices_run_ops,
     "config_keys_are_unique": config_keys_are_unique,

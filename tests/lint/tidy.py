@@ -67,7 +67,8 @@ def check(program, build, path, command, headers, analyze):
     cached = os.path.join(build, "tidy-cache", digest.hexdigest())
     if os.path.exists(cached):
         return ""
-    run = [program, "--quiet", "-p", build, "--extra-arg=-Wno-unknown-warning-option", path]
+    run = [program, "--quiet", "-p", build, "--extra-arg=-Wno-unknown-warning-option",
+           "--extra-arg=-Wno-ignored-optimization-argument", path]
     if analyze:
         run.insert(1, "--checks=" + ANALYZER)
     outcome = subprocess.run(run, cwd=tree.ROOT, capture_output=True, text=True, check=False)

@@ -104,7 +104,7 @@ static int alternatives(const json_t *value, const char *key, bool names, const 
         else if (names && json_is_string(item))
             tt_text_add(text, "%s%s", i ? "|" : "", json_string_value(item));
         else
-            return tt_fail(TT_EDATA, "'%s': %s is no list of %s", file, key, names ? "names" : "numbers of layers");
+            return tt_fail(TT_EDATA, "'%s': %s is not a list of %s", file, key, names ? "names" : "numbers of layers");
     }
     return 0;
 }
@@ -160,7 +160,7 @@ static int modules_text(const json_t *json, const char *file, char **ret_text)
     tt_text_add(&text, "[");
     if (json_is_string(modules) && before)
         TT_TRY(tt_fail(TT_EDATA,
-                       "'%s' has layers_to_transform, but its target_modules is no list\n"
+                       "'%s' has layers_to_transform, but its target_modules is not a list\n"
                        "help: write the names of the layers as a list, such as [\"q_proj\", \"v_proj\"]",
                        file));
     if (json_is_string(modules))
@@ -254,7 +254,7 @@ static int adopt_base(struct tt_config *cfg, const json_t *json, const char *fil
         TT_TRY(tt_path_exists(base, &exists));
     if (!cfg->model.hf_assets_path && !exists)
         return tt_fail_key(TT_EDATA, TT_KEY(model.hf_assets_path),
-                           "the adapters in '%s' belong to '%s', which is no folder here\n"
+                           "the adapters in '%s' belong to '%s', which is not a folder here\n"
                            "help: set %s to the folder or GGUF file of these weights",
                            file, base ? base : "weights that it does not name", TT_KEY_NAME(model.hf_assets_path));
     if (!cfg->model.hf_assets_path)
@@ -382,18 +382,18 @@ int tt_job_adopt_folder(struct tt_config *cfg)
         return adopt_adapter(cfg);
     if (cfg->lora.base_dtype != TT_PACKING_NONE && !cfg->lora.rank)
         return tt_fail_key(TT_EUSAGE, TT_KEY(lora.base_dtype),
-                           "only frozen weights can be packed, and '%s' is no folder of adapters, so with %s 0 all "
+                           "only frozen weights can be packed, and '%s' is not a folder of adapters, so with %s 0 all "
                            "weights are trained\nhelp: set %s, or %s to default",
                            path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.base_dtype));
     if (cfg->lora.dora && !cfg->lora.rank)
         return tt_fail_key(TT_EUSAGE, TT_KEY(lora.dora),
-                           "magnitudes (DoRA) are of weights with adapters, and '%s' is no folder of adapters\n"
+                           "magnitudes (DoRA) need adapters, and '%s' is not a folder of adapters\n"
                            "help: set %s, or %s to false",
                            path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.dora));
     if (cfg->lora.dropout > 0.0 && !cfg->lora.rank)
         return tt_fail_key(TT_EUSAGE, TT_KEY(lora.dropout),
-                           "dropout is for adapters, and '%s' is no folder of adapters\nhelp: set %s, or %s to 0", path,
-                           TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.dropout));
+                           "dropout is for adapters, and '%s' is not a folder of adapters\nhelp: set %s, or %s to 0",
+                           path, TT_KEY_NAME(lora.rank), TT_KEY_NAME(lora.dropout));
     TT_TRY(is_hf_folder(path, &is_hf));
     if (!is_hf)
         goto out;

@@ -53,8 +53,8 @@ int tt_base_check(const struct tt_model *model, const json_t *now, const json_t 
 
     (void)tt_ckpt_base_of(meta, &base);
     if (!base.compares)
-        tt_note("the checkpoint is of an older titan, whose digests of nf4 cannot be compared: only the other frozen "
-                "weights are checked");
+        tt_note("the checkpoint was written by an older titan, whose digests of nf4 cannot be compared: only the other "
+                "frozen weights are checked");
     for (int p = 0; p < model->n_params; p++) {
         const char *name = model->params[p].name;
 

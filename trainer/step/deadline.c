@@ -52,7 +52,7 @@ int64_t tt_deadline_steps(const struct tt_config *cfg, const struct tt_train_pro
 
 /* --- the measurement --- */
 
-/* For tests: the time that a step is taken to need. "0:1,20:2.5" is 1 s, and 2.5 s after 20 steps. Negative: the clock
+/* For tests: replaces the measured time of a step. "0:1,20:2.5" is 1 s, and 2.5 s after 20 steps. Negative: the clock
  * counts. */
 static double pretended_sec(int64_t step)
 {

@@ -549,7 +549,7 @@ void tt_reporter_moved(struct tt_reporter *r, const struct tt_train_progress *at
                json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:s}", "type", "last_step", "step", (json_int_t)at->step,
                          "last_step", (json_int_t)last, "before", (json_int_t)before, "trained_s",
                          tt_json_number(at->trained_sec), "step_time_s", tt_json_number(step_sec), "ends", ends.text));
-    tt_note("step %" PRId64 ": the last step is %" PRId64 " now, instead of %" PRId64 ": of lr_scheduler.finish_by %s "
+    tt_note("step %" PRId64 ": the last step is %" PRId64 " now, instead of %" PRId64 ": %s of lr_scheduler.finish_by "
             "are left, and a step takes %s (lr_scheduler.ends=%s repeats this run)",
             at->step, last, before, tt_text_duration(left, sizeof left, fmax(finish_sec - at->trained_sec, 0.0)),
             tt_text_duration(one, sizeof one, step_sec), ends.text);

@@ -70,7 +70,7 @@ VF_INLINE const uint8_t *scales_of(enum tt_packing_choice packing, const uint8_t
     return at + SCALE;
 }
 
-/* The two halves of a unit's elements: the first and the last ones, or of nf4 the even and the odd ones. */
+/* The two halves of a unit's elements: the first and the last ones; for nf4, the even and the odd ones. */
 VF_INLINE void widen(enum tt_packing_choice packing, const uint8_t *unit, float scale, vs table, vs *ret_a, vs *ret_b)
 {
     if (packing == TT_PACKING_Q8_0) {
