@@ -389,7 +389,7 @@ def op_table_is_sorted_by_file():
         last = home[0]
 
 
-# Kernels that no graph in float64 runs: conversions and dots of bfloat16, adapters' options, packed weights, a norm of gradients.
+# Kernels that float64 never needs: of bfloat16, of adapters, of packed weights, of a norm.
 NOT_WIDE = {"bf16_round", "bf16_widen", "bgemm", "dora_bwd", "dora_fwd", "dropout", "gemv_packed", "row_squares"}
 
 
