@@ -214,12 +214,12 @@ case_settings_that_are_not_priced_are_named() {
     run estimate $model_8b --machine h100-sxm --ranks 64 --json --training.dtype=bfloat16 --optimizer.name=Muon \
         --training.mixed_precision_param=bfloat16 --ema.decay=0.99 --validation.enable=true --debug.seed=7
     expect_ok
-    check_json out '[x["key"] for x in o["not_counted"]] == ["ema.decay", "checkpoint.enable", "validation.enable"]'
+    check_json out '[x["key"] for x in o["not_counted"]] == ["ema.decay", "validation.enable"]'
     run estimate $model_8b --machine spr-8480 --stack titan --ranks 64 --ema.decay=0.9
     expect_out "^not counted   ema.decay 0.9: the memory counts it, the time does not$"
     run estimate $model_8b --machine h100-sxm --ranks 64 --json --optimizer.name=Adam \
         --training.gradient_sync=auto --parallelism.pipeline_parallel_schedule=GPipe
-    check_json out '[x["key"] for x in o["not_counted"]] == ["checkpoint.enable"]' # the others are usual values
+    check_json out '[x["key"] for x in o["not_counted"]] == []' # the others are usual values
     cat >run.toml <<'END'
 [model]
 name = "llama3"
