@@ -24,8 +24,6 @@
 #include "core/os/team.h"
 #include "trainer/job/job.h"
 
-enum { LEAST_DEPTH = 2, MOST_DEPTH = 32 };
-
 static const char *const uses[TT_NEW_USES] = {[TT_NEW_TEXT] = "text", [TT_NEW_CODE] = "code"};
 
 static const struct tt_option options[] = {
@@ -81,7 +79,7 @@ static int64_t depth_of(double parameters)
     double nearest = (double)INFINITY;
     int64_t best = 0;
 
-    for (int64_t depth = LEAST_DEPTH; depth <= MOST_DEPTH; depth++) {
+    for (int64_t depth = TT_NEW_LEAST_DEPTH; depth <= TT_NEW_MOST_DEPTH; depth++) {
         tt_rule_shape(depth, &r);
         if (fabs(log((double)r.parameters / parameters)) < nearest) {
             nearest = fabs(log((double)r.parameters / parameters));
@@ -120,7 +118,7 @@ static int read_options(const struct tt_args *args, struct tt_new_request *q)
                        &q->hours));
     TT_TRY(read_count(args, "tokens", &q->tokens));
     TT_TRY(read_count(args, "params", &parameters));
-    TT_TRY(tt_cli_count("new", args, "depth", LEAST_DEPTH, MOST_DEPTH, &q->depth));
+    TT_TRY(tt_cli_count("new", args, "depth", TT_NEW_LEAST_DEPTH, TT_NEW_MOST_DEPTH, &q->depth));
     TT_TRY(tt_cli_count("new", args, "ranks", 1, tt_cores()->cores, &ranks));
     if (q->hours > 0.0 && q->tokens > 0.0)
         return tt_fail(TT_EUSAGE, "new: --hours and --tokens both say how long the run is\nhelp: leave one out");
@@ -251,7 +249,7 @@ static void add_notes(const struct tt_new_request *q, const struct tt_recipe *r,
     if (r->epochs > tt_rule_epochs)
         tt_text_add(out, "note     %.1f passes through the text are more than %g, after which a pass teaches little\n",
                     r->epochs, tt_rule_epochs);
-    if (tt_rule_tokens(r) > 4.0 * (double)(r->steps * r->batch * r->seq_len) && q->depth > LEAST_DEPTH)
+    if (tt_rule_tokens(r) > 4.0 * (double)(r->steps * r->batch * r->seq_len) && q->depth > TT_NEW_LEAST_DEPTH)
         tt_text_add(out, "note     the model is too large for the tokens: a smaller one learns more in the time\n");
     if (r->split == 0.0)
         tt_text_add(out, "note     no validation: the text has too few documents to leave some out\n");

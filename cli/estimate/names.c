@@ -59,7 +59,7 @@ static bool within(const struct parts *a, const struct parts *b)
     return a->n > 0 && i == a->n;
 }
 
-/* Whether the rest of a word may stand beside a name in it: only numbers and the listed words may. */
+/* Whether the rest of a word, beside the name in it, consists of numbers and the listed words. */
 static bool may_add(const struct parts *word, const struct parts *own, const char *more)
 {
     int at = 0;

@@ -75,14 +75,16 @@ struct tt_new_text {
     struct tt_word_counts words;
 };
 
-/* words are counted in so much of a text */
+/* The bytes at the beginning of a text in which words are counted. */
 #define TT_NEW_WORDS_BYTES ((int64_t)1 << 30)
 
 enum {
-    TT_NEW_VOCABULARIES = 5,
+    TT_NEW_LEAST_DEPTH = 2,
+    TT_NEW_MOST_DEPTH = 32,
+    TT_NEW_VOCABULARIES = 5, /* each is twice the one before */
     TT_NEW_LEAST_VOCABULARY = 2048,
     TT_NEW_VALIDATION_BATCH = 8
-}; /* tokenizers: each has twice as many tokens */
+};
 
 struct tt_new_request {
     enum tt_new_use use;

@@ -13,7 +13,7 @@
 #include "core/config/config.h"
 #include "trainer/job/predict.h"
 
-enum { LEAST_DEPTH = 2, MOST_DEPTH = 32, LEAST_STEPS = 100 };
+enum { LEAST_STEPS = 100 };
 
 const char *const tt_new_special[2] = {"<|begin_of_text|>", "<|end_of_text|>"};
 
@@ -159,8 +159,8 @@ out:
 
 /* --- the search --- */
 
-/* Whether a run of the depth is long enough for it: as many tokens as the rule wants for so many parameters, or as the
- * text has in all passes; and whether the text is large enough. */
+/* Whether a run reads enough for its depth: the tokens that the rule wants for its parameters, or all passes through
+ * the text; and whether the text is large enough. */
 static bool is_fed(const struct tt_new_request *request, const struct tt_recipe *r)
 {
     return (tokens_of(r) >= tt_rule_tokens(r) || r->is_repeated_out) && r->steps >= LEAST_STEPS &&
@@ -172,8 +172,8 @@ static int search(struct tt_new_request *request, struct tt_recipe *ret_recipe, 
 {
     int rc = 0;
 
-    TT_TRY(make_recipe(request, LEAST_DEPTH, ret_recipe, ret_fits));
-    for (int64_t depth = LEAST_DEPTH + 1; *ret_fits && depth <= MOST_DEPTH; depth++) {
+    TT_TRY(make_recipe(request, TT_NEW_LEAST_DEPTH, ret_recipe, ret_fits));
+    for (int64_t depth = TT_NEW_LEAST_DEPTH + 1; *ret_fits && depth <= TT_NEW_MOST_DEPTH; depth++) {
         struct tt_recipe r;
         bool fits = false;
 
@@ -206,7 +206,7 @@ int tt_new_plan(struct tt_new_request *request, struct tt_recipe *ret_recipe)
                              "--hours %g is time for %" PRId64 " steps of a model of depth %" PRId64
                              ", too few to learn from\nhelp: at least --hours %.2g%s",
                              request->hours, r.steps, r.depth, 1.1 * LEAST_STEPS * request->hours / (double)r.steps,
-                             request->depth > LEAST_DEPTH ? ", or a smaller --depth" : "")
+                             request->depth > TT_NEW_LEAST_DEPTH ? ", or a smaller --depth" : "")
                    : tt_fail(TT_EDATA,
                              "the text has %" PRId64 " bytes, and the run would make %" PRId64
                              " steps, too few to learn from\nhelp: more text%s",

@@ -51,7 +51,7 @@ out:
     return rc;
 }
 
-/* The end of a name that has as many dots as `like`. */
+/* The end of a name, with the same number of dots as `like`. */
 static const char *end_of(const char *name, const char *like)
 {
     const char *end = name + strlen(name);

@@ -143,7 +143,7 @@ struct tt_cluster_job {
     double offload_layers; /* layers whose activations wait for backward in the host's memory */
     double weight_copies;  /* bytes of further copies of a weight, such as TransformerEngine's in float8 */
     double logit_bytes;    /* live bytes of the loss, per token and vocabulary entry; 0: the stack's number */
-    double save_steps;     /* steps between checkpoints; 0: as many as lose the least time */
+    double save_steps;     /* steps between checkpoints; 0: the number that loses the least time */
     bool save_waits;       /* the step waits until a checkpoint is durable */
 };
 
